@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-KINDS := gatewayclasses gateways httproutes grpcroutes tlsroutes listenersets referencegrants
+KINDS := gatewayclasses gateways httproutes grpcroutes tlsroutes tcproutes udproutes listenersets referencegrants backendtlspolicies
 GATEWAY_API := v1.7.0
 # The tests against real counterparts, a binary each. All of cargo's calls are for the workspace: others would choose
 # other features, and build everything again.
@@ -20,8 +20,12 @@ IMAGE ?= gatewright
 RUST_TARGET_amd64 := x86_64-unknown-linux-gnu
 RUST_TARGET_arm64 := aarch64-unknown-linux-gnu
 OUT := $(TARGET)/image
+# The program of a platform.
+program = $(or $(BINARY),$(TARGET)/$(RUST_TARGET_$(notdir $(1)))/image/gatewright)
+# The one that runs here.
+PROGRAM = $(call program,$(firstword $(PLATFORMS)))
 
-.PHONY: help demo test check golden e2e conformance bench generate reference manifests image release airgap kind kind-down kind-e2e
+.PHONY: help demo test check golden e2e conformance fuzz bench generate reference manifests image release airgap kind kind-down kind-e2e
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -55,11 +59,17 @@ conformance: ## the Gateway API's own suite against deploy/, reports in docs/con
 	CONFORMANCE_TEST=$(TEST) CONFORMANCE_REPORTS=$(if $(TEST),,$(CURDIR)/docs/conformance) \
 	    $(CARGO) test -p e2e --test kubernetes -- --ignored --nocapture conformance::
 
+fuzz: ## objects, manifests and answers of strangers as nobody means to write them; SECONDS=60 for each
+	GATEWRIGHT_FUZZ_SECONDS=$(or $(SECONDS),60) $(CARGO) test --workspace --test mutations -- --nocapture
+	PROPTEST_CASES=$(or $(CASES),20000) $(CARGO) test -p acme --lib -- whatever_ a_byte_changed
+	PROPTEST_CASES=$(or $(CASES),20000) $(CARGO) test -p xds --lib fuzz
+
 bench: ## the table of README: ours, Envoy's floor, one chain per host
 	e2e/tools install envoy go pebble caddy lego
 	$(CARGO) bench --workspace
 	$(CARGO) test --release -p acme --test year
 
+# Specifications alone are read, and the core names no client: kube's derive is left out.
 generate: ## the Gateway API types from the release's CRDs, and the descriptors of what Envoy gets
 	e2e/tools install go kopium
 	@crds=$$(cd /tmp && GO111MODULE=on $(CURDIR)/.tools/go mod download -json sigs.k8s.io/gateway-api@$(GATEWAY_API) \
@@ -70,6 +80,8 @@ generate: ## the Gateway API types from the release's CRDs, and the descriptors 
 	        --schema=disabled --derive=PartialEq --api-version v1) > src/core/gateway_api/$$kind.rs.new; \
 	    mv src/core/gateway_api/$$kind.rs.new src/core/gateway_api/$$kind.rs; \
 	done
+	perl -0pi -e 's/^#\[kube\(.*?\)\]\n//msg; s/^ *pub use kube::CustomResource;\n//m; s/derive\(CustomResource, /derive(/' \
+	    $(KINDS:%=src/core/gateway_api/%.rs)
 	rustfmt --edition 2024 $(KINDS:%=src/core/gateway_api/%.rs)
 	UPDATE=1 $(CARGO) test --quiet -p gatewright-envoy descriptors
 
@@ -85,18 +97,18 @@ image: ## the container image, as an archive, and in docker, podman or buildah i
 	mkdir -p $(OUT)
 	$(if $(BINARY),,$(foreach platform,$(PLATFORMS),$(call static,$(notdir $(platform)))))
 	deploy/image/build --version $(VERSION) --name $(IMAGE) --output $(OUT)/gatewright-$(VERSION).oci.tar \
-	    $(foreach platform,$(PLATFORMS),--binary $(platform)=$(or $(BINARY),$(TARGET)/$(RUST_TARGET_$(notdir $(platform)))/image/gatewright)) \
+	    $(foreach platform,$(PLATFORMS),--binary $(platform)=$(call program,$(platform))) \
 	    $(if $(BINARY),--with-libraries)
 	deploy/image/load $(OUT)/gatewright-$(VERSION).oci.tar $(IMAGE):$(VERSION)
 
 release: image ## what a release consists of, into dist/: program, image, chart, manifests, bill of materials, notes, checksums
 	e2e/tools install helm kubernetes
-	deploy/release/build $(VERSION) $(or $(BINARY),$(TARGET)/$(RUST_TARGET_amd64)/image/gatewright) \
-	    $(OUT)/gatewright-$(VERSION).oci.tar $(or $(DIST),dist)
+	deploy/release/build $(VERSION) $(OUT)/gatewright-$(VERSION).oci.tar $(or $(DIST),dist) \
+	    $(foreach platform,$(PLATFORMS),$(platform)=$(call program,$(platform)))
 
 airgap: release ## the release and Envoy's image as one archive, with the script that installs them without the internet
 	e2e/tools install gateway-api envoy
-	kind/cluster exec kind/envoy-image $(OUT)/envoy.tar
+	kind/cluster exec kind/envoy-image $(PROGRAM) $(OUT)/envoy.tar
 	deploy/airgap/build $(or $(DIST),dist) $(OUT)/envoy.tar $(or $(DIST),dist)/gatewright-$(VERSION)-airgap.tar
 
 # A static program of an architecture. glibc's own resolver is in it, and reads /etc/resolv.conf as everywhere.
@@ -118,6 +130,8 @@ kind-e2e: ## the tests in a kind cluster: rollouts under load, the drain of a no
 	kind/cluster up --nodes 3 $(if $(BINARY),--binary $(BINARY))
 	BINARY=$(BINARY) $(CARGO) test --workspace --test kind -- --ignored --test-threads=1
 
-.PHONY: print-image
+.PHONY: print-image print-program
 print-image:
 	@echo $(OUT)/gatewright-$(VERSION).oci.tar
+print-program:
+	@echo $(PROGRAM)

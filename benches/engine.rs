@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use gatewright_control::publish;
-use gatewright_core::inputs::Object;
+use gatewright_core::inputs::{Object, ObjectChange};
 use gatewright_core::limits::Limits;
 use gatewright_core::translate::{Change, Delta, Engine, Settings};
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ use xds::{Cache, Resource, View};
 static ALLOCATOR: &StatsAlloc<std::alloc::System> = &INSTRUMENTED_SYSTEM;
 
 fn object(value: Value) -> Change {
-    Change::Put(Object::parse(value).expect("a valid object"))
+    Change::put(Object::parse(value).expect("a valid object"))
 }
 
 fn api(kind: &str, name: &str, spec: Value) -> Change {
@@ -132,7 +132,7 @@ fn main() {
         }
         for n in count..count + 200 {
             let gone = host(n, &keys).into_iter().map(|change| match change {
-                Change::Put(object) => Change::Delete(object.key()),
+                Change::Object(ObjectChange::Put(object)) => Change::delete(object.key()),
                 gone => gone,
             });
             rows[3].push(ours.step(gone.collect(), now));

@@ -18,11 +18,12 @@ use e2e::world::{World, api, class, free_port, secret, service};
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, FilterChainMatch, filter::ConfigType};
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
 use gatewright_control::publish;
+use gatewright_core::inputs::ObjectChange;
 use gatewright_core::model::{
-    Action, AppProtocol, BackendId, CertificateSource, Chain, Cluster, ClusterId, Endpoints, Frontend, FrontendId,
-    FrontendKind, Handler, HeaderEdits, Hostname, Match, ObjectName, OtherListeners, PathMatch, Rewrite, Route, Rule,
-    Secret, SecretName, ServicePort, Table, TableId, Target, Termination, Timeouts, TlsParams, VirtualHost,
-    WeightedTarget,
+    Action, Addresses, AppProtocol, BackendId, CertificateSource, Chain, Cluster, ClusterId, Endpoints, Frontend,
+    FrontendId, FrontendKind, Handler, HeaderEdits, Hostname, Match, ObjectName, OtherListeners, PathMatch, Rewrite,
+    Route, Rule, Secret, SecretName, ServicePort, Table, TableId, Target, Termination, Timeouts, TlsParams,
+    VirtualHost, WeightedTarget,
 };
 use gatewright_core::translate::{Change, Resource};
 use prost::Message;
@@ -190,7 +191,7 @@ async fn run(count: usize) -> Result<()> {
     for round in 0..ROUNDS {
         let n = count + round;
         let gone = host(n, port)?.into_iter().map(|change| match change {
-            Change::Put(object) => Change::Delete(object.key()),
+            Change::Object(ObjectChange::Put(object)) => Change::delete(object.key()),
             gone => gone,
         });
         bench.change(&mut remove, n, gone.collect(), |a| a.is_none()).await?;
@@ -222,12 +223,10 @@ async fn classic(count: usize, ours: &Row) -> Result<()> {
     let port = free_port()?;
     let echo = Echo::start("web").await?;
     let world = World::start(vec![class()]).await?;
-    let backend = BackendId {
-        port: ServicePort { service: ObjectName::new("default", "web"), port: 80 },
-        protocol: AppProtocol::Http1,
-    };
-    let endpoints = Endpoints { cluster: ClusterId::Backend(backend.clone()), addresses: [echo.address()].into() };
-    let shared = [Resource::Cluster(Cluster::Backend(backend.clone())), Resource::Endpoints(endpoints)];
+    let backend = BackendId::new(ServicePort::tcp(ObjectName::new("default", "web"), 80), AppProtocol::Http1);
+    let addresses = Addresses::Alike([echo.address()].into());
+    let endpoints = Endpoints { cluster: ClusterId::Backend(backend.clone()), addresses };
+    let shared = [Resource::Cluster(Cluster::Backend(backend.clone().into())), Resource::Endpoints(endpoints)];
     let mut update = Update { upserts: shared.iter().map(publish::encode).collect(), removals: Vec::new() };
     let mut listener = Classic { port, backend, chains: Vec::new() };
     for n in 0..count {
@@ -287,18 +286,19 @@ struct Classic {
 
 impl Classic {
     fn id(&self) -> FrontendId {
-        FrontendId { gateway: ObjectName::new("default", "classic"), port: self.port }
+        FrontendId::tcp(ObjectName::new("default", "classic"), self.port)
     }
 
     /// Adds a host's chain; its secret and routes are returned.
     fn add(&mut self, n: usize) -> Result<Vec<xds::Resource>> {
         let hostname = Hostname::parse(&name(n))?;
         let table = TableId { frontend: self.id(), listener: Some(hostname.clone()) };
-        let secret_name = SecretName::Fixed(format!("classic/{n}").into());
+        let secret_name = SecretName::Fixed(self.id(), n.to_string().into());
         let tls = Termination {
             certificate: CertificateSource::Fixed(secret_name.clone()),
             alpn: vec!["h2".to_owned(), "http/1.1".to_owned()],
             params: TlsParams::default(),
+            clients: None,
         };
         let chain = Chain { tls: Some(tls), handler: Handler::Table(table.clone()) };
         let mut made = gatewright_envoy::listener(&self.frontend(&hostname, chain));

@@ -47,7 +47,7 @@ fn main() {
             println!("{hosts:>6} | {tenants:>7} | {first:>16.1} |");
             continue;
         }
-        let puts: Vec<Change> = all(hosts, tenants, "http01").into_iter().map(Change::Put).collect();
+        let puts: Vec<Change> = all(hosts, tenants, "http01").into_iter().map(Change::put).collect();
         let both = median(|| {
             let settings =
                 gatewright_core::translate::Settings::new("ours", vec!["127.0.0.1".parse().expect("an address")]);

@@ -54,7 +54,7 @@ fn main() {
             let settings =
                 gatewright_core::translate::Settings { limits: gatewright_core::limits::Limits::NONE, ..settings };
             let mut both = Pipeline::new(settings, Settings::default(), Written::Here);
-            let puts = all(hosts, tenants, mode).into_iter().map(Change::Put).collect();
+            let puts = all(hosts, tenants, mode).into_iter().map(Change::put).collect();
             both.apply(puts, SystemTime::UNIX_EPOCH);
             let mut rows: [Vec<Cost>; 3] = Default::default();
             for n in hosts..hosts + ROUNDS {
@@ -66,10 +66,10 @@ fn main() {
                 let remove = remove.collect();
                 rows[0].push(cost(|| first.apply(add)).0);
                 rows[1].push(cost(|| first.apply(remove)).0);
-                let put = Change::Put(object(route(n)));
+                let put = Change::put(object(route(n)));
                 let key = object(route(n)).key();
                 rows[2].push(cost(|| both.apply(vec![put], SystemTime::UNIX_EPOCH)).0);
-                both.apply(vec![Change::Delete(key)], SystemTime::UNIX_EPOCH);
+                both.apply(vec![Change::delete(key)], SystemTime::UNIX_EPOCH);
             }
             let cells: Vec<String> = rows.into_iter().map(median).map(cell).collect();
             println!("{hosts:>6} | {tenants:>7} | {mode:<14} | {}", cells.join(" | "));

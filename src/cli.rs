@@ -2,10 +2,12 @@
 
 mod bootstrap;
 mod claims;
+mod dedicated;
 mod drain;
 mod edge;
 mod envoy_process;
 mod envoys;
+mod images;
 mod issuer_use;
 mod log;
 mod names;
@@ -16,6 +18,7 @@ mod standalone;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use acme::DeniedNetworks;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -28,11 +31,14 @@ use gatewright_control::certificates::{
     Credential, DnsSettings, ExternalAccount, IssuerSettings, Network, Preflight, SettingsError, issuers_from,
 };
 use gatewright_core::limits::Limits;
+use gatewright_core::translate::SYSTEM_ROOTS;
 
 pub use self::edge::{Edge, Ready};
 pub use bootstrap::Bootstrap;
+pub use dedicated::{Dedicated, Seen};
 pub use drain::Drain;
 pub use envoy_process::{EnvoyLifetime, EnvoyProcess};
+pub use images::Images;
 pub use issuer_use::{InternalCa, IssuerUse, IssuersFor};
 pub use log::{Log, LogFormat};
 pub use ports::{Keeping, MetricsAccess, Ports};
@@ -91,10 +97,17 @@ pub enum Command {
     /// Ask an Envoy whether it is ready: exit 0 once its first configuration has come and until it drains, else 1; or wait for
     /// a controller
     Ready(Ready),
+    /// List the images that an installation in a cluster runs, by name, tag and digest
+    Images(Images),
     /// Print a completion script for a shell
     Completion {
         /// Which shell
         shell: clap_complete::Shell,
+    },
+    /// Write the man pages, one for each command, into a directory
+    Man {
+        /// The directory, which is made where it is missing
+        dir: PathBuf,
     },
     /// Print the version
     Version,
@@ -208,6 +221,17 @@ pub struct Endpoints {
     /// clouds and Envoy's own listeners: those of nodes, for example (docs/security.md)
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     pub denied_endpoint_networks: Vec<IpNet>,
+    /// The file beside each Envoy with the root certificates that its system trusts, for BackendTLSPolicies that ask for
+    /// those; `none` where there is none
+    #[arg(long, value_name = "FILE", default_value = SYSTEM_ROOTS)]
+    pub system_roots: String,
+}
+
+impl Endpoints {
+    /// Where the roots are that the system of an Envoy trusts; `None` where it has none.
+    pub fn system_roots(&self) -> Option<Arc<str>> {
+        Some(self.system_roots.as_str()).filter(|file| !file.is_empty() && *file != "none").map(Arc::from)
+    }
 }
 
 /// Who of several claimants of a hostname has it.
@@ -267,9 +291,12 @@ pub struct Controller {
     /// Address on which Envoys listen; may be repeated [default: those of the Gateway]
     #[arg(long, value_name = "IP")]
     pub bind: Vec<IpAddr>,
-    /// The Service in the same namespace that has the Envoys behind it; Services of Gateways lead to its endpoints
+    /// The Service in the same namespace that has the Envoys of the shared fleet behind it
     #[arg(long, value_name = "NAME", default_value = "gatewright-envoy")]
     pub envoys: String,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub dedicated: Dedicated,
     /// Leave TenantGateways to another controller
     #[arg(long)]
     pub leave_tenant_gateways: bool,

@@ -10,21 +10,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ::xds::{Cache, View, Views};
+use ::xds::{Cache, Views};
 use acme::DeniedNetworks;
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use futures::future::select_all;
 use jiff::Timestamp;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, info};
 
-use self::last_good::{Figures, Keeper, Place, Standby};
+use self::last_good::{Figures, Grants, Keeper, Place, Standby};
 use self::xds::Xds;
 use crate::cli;
 use crate::tasks::Tasks;
 use gatewright_control::certificates::{self, AddressQuery, IssuerSettings, TenantIssuers};
 use gatewright_control::envoys;
+use gatewright_control::fleet_views::{PerView, Place as InViews};
 use gatewright_control::heartbeat::{self, Heartbeat};
 use gatewright_control::{
     AdminQuery, AdminRequest, ControlPlane, Probes, ProbesTls, ReadMetrics, Readiness, serve_admin,
@@ -120,27 +122,31 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let mut tasks = Tasks::default();
     let identity = options.identity.clone().unwrap_or_else(|| format!("gatewright-{}", std::process::id()));
     let cache = Cache::new();
-    let view = View::new("shared");
+    let fleet_views = options.dedicated.views();
     let (views, figures) = (Views::new(), Figures::default());
+    let grants = Grants { views: views.clone(), fleets: options.dedicated.fleets() };
     let place = Place::of(&options);
     if let Some(file) = &options.keeping.last_good {
         last_good::prepare(file).with_context(|| format!("--last-good {}", file.display()))?;
     }
-    let mut standby = Standby::read(place.clone(), cache.clone(), views.clone(), figures.clone()).await;
+    let mut standby = Standby::read(place.clone(), cache.clone(), &fleet_views, grants, figures.clone()).await;
     let settings = Settings {
         fleet: Fleet::Shared,
         envoys: Some(ObjectName::new(options.namespace.as_str(), options.envoys.as_str())),
+        dedicated: options.dedicated.envoys(&options.namespace),
         bind: options.bind.clone(),
         limits: options.limits,
         recording: Recording::OtherListeners,
         hold: u64::from(options.hostname_hold) * 3600,
         issuers: options.issuer_use.policy(&issuers(&options)?, Unlisted::Nobody)?,
         endpoints: EndpointPolicy { loopback: false, denied: options.endpoints.denied_endpoint_networks.clone() },
+        system_roots: options.endpoints.system_roots(),
         ..Settings::new(options.controller_name.as_str(), addresses(&options.addresses))
     };
     let tenancy = tenancy_settings(&options, &issuers(&options)?);
     let http_port = tenancy.ports.http;
-    let live = ControlPlane::in_cluster(settings, tenancy, cache.clone(), view.clone()).within(options.edge.settings());
+    let live =
+        ControlPlane::in_cluster(settings, tenancy, cache.clone(), fleet_views.clone()).within(options.edge.settings());
     let replica =
         Replica { namespace: options.namespace.clone(), identity: identity.clone(), pod: options.pod_uid.clone() };
     let kinds = if options.leave_tenant_gateways { kinds_without_tenants() } else { KINDS.to_vec() };
@@ -235,8 +241,8 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let (shown, told_shown) = watch::channel(None);
     let (whole, is_whole) = watch::channel(false);
     if let Some(place) = place {
-        let (cache, view, figures) = (cache.clone(), view.clone(), figures.clone());
-        let keeper = Keeper { place, cache, view, shown: told_shown, whole: is_whole, figures };
+        let (cache, views, figures) = (cache.clone(), fleet_views.clone(), figures.clone());
+        let keeper = Keeper { place, cache, views, shown: told_shown, whole: is_whole, figures };
         let stop = stop.clone();
         tasks.spawn("last good state", async move {
             keeper.keep(stop).await;
@@ -246,8 +252,8 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let mut xds = Some(Xds { client, options, cache: cache.clone(), views, kept: None, shown, revocations });
 
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let mut progress = cache.watch(&view);
-    let mut unknown = cache.watch_unknown(&view);
+    let mut progress = fleet_views.each(|place| cache.watch(&fleet_views[place]));
+    let mut unknown = fleet_views.each(|place| cache.watch_unknown(&fleet_views[place]));
     let mut certificates = tokio::time::interval(CERTIFICATES);
     let mut beats = tokio::time::interval(heartbeat::PERIOD);
     let result = loop {
@@ -257,7 +263,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         if !*whole.borrow() {
             if cluster.knows_gateways() {
                 whole.send_replace(true);
-                standby.end(&view);
+                standby.end(&fleet_views);
                 if let Some(xds) = xds.take() {
                     tasks.spawn("xDS", xds.serve(term.clone(), stop.clone()));
                 }
@@ -299,14 +305,13 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
                     cluster.lead(term);
                 }
             }
-            changed = progress.changed() => {
-                changed.context("the cache is gone")?;
+            changed = any_changed(&mut progress) => {
+                changed?;
                 cluster.settle(now(&term));
             }
-            changed = unknown.changed() => {
-                changed.context("the cache is gone")?;
-                let total = *unknown.borrow_and_update();
-                cluster.asked_in_vain(total);
+            changed = any_changed(&mut unknown) => {
+                let (view, total) = changed?;
+                cluster.asked_in_vain(view, total);
             }
             Some(ask) = questions.recv() => answer(&mut cluster, &standby, &figures, ask, now(&term)),
             _ = beats.tick() => {}
@@ -326,6 +331,17 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     stopper.send_replace(true);
     tasks.end().await;
     result
+}
+
+/// Waits until a count of some view changes, and tells which and to what.
+async fn any_changed(counts: &mut PerView<watch::Receiver<u64>>) -> Result<(InViews, u64)> {
+    let waits = counts.iter_mut().map(|(place, count)| {
+        Box::pin(async move {
+            count.changed().await.context("the cache is gone")?;
+            Ok((place, *count.borrow_and_update()))
+        })
+    });
+    select_all(waits).await.0
 }
 
 /// The term as it is now. Nothing is borrowed meanwhile: whoever looks at it again, while it is being renewed, would wait

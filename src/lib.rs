@@ -5,8 +5,10 @@
 pub mod cli;
 pub mod controller;
 pub mod drain;
+pub mod images;
 pub mod lint;
 pub mod logging;
+pub mod man;
 pub mod manifest;
 pub mod offline;
 mod replace;

@@ -28,7 +28,7 @@ pub struct Finding {
 pub fn lint(objects: Vec<Object>, settings: Settings, tenancy: tenancy::Settings, now: SystemTime) -> Vec<Finding> {
     let given: BTreeSet<ObjectKey> = objects.iter().map(Object::key).collect();
     let mut pipeline = Pipeline::new(settings, tenancy, Written::Here);
-    let outcome = pipeline.apply(objects.into_iter().map(Change::Put).collect(), now);
+    let outcome = pipeline.apply(objects.into_iter().map(Change::put).collect(), now);
     let mut found: BTreeMap<(ObjectKey, String), BTreeSet<String>> = BTreeMap::new();
     let mut add = |object: &ObjectKey, reason: &str, message: &str| {
         // Derived objects are nobody's to mend.

@@ -18,9 +18,9 @@ use gatewright::{controller, drain};
 use gatewright_control::certificates::{self, Check, Report};
 use gatewright_control::envoys::EnvoyRow;
 use gatewright_control::{AdminError, ask, tell};
-use gatewright_core::inputs::Object;
+use gatewright_core::inputs::{Object, ObjectChange};
 use gatewright_core::tenancy;
-use gatewright_core::translate::{Change, Settings, Unlisted};
+use gatewright_core::translate::{Settings, Unlisted};
 use gatewright_envoy::Admin;
 use serde_json::{Value, json};
 use tracing::warn;
@@ -96,8 +96,14 @@ fn perform(command: Command) -> Result<bool> {
         }
         Command::Drain(options) => runtime()?.block_on(drain::drain(options)),
         Command::Ready(options) => runtime()?.block_on(drain::ready(options)),
+        Command::Images(options) => images(&options),
         Command::Completion { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "gatewright", &mut io::stdout());
+            Ok(true)
+        }
+        Command::Man { dir } => {
+            let written = gatewright::man::write(&Cli::command(), &dir);
+            written.with_context(|| format!("writing man pages into {}", dir.display()))?;
             Ok(true)
         }
         Command::Version => {
@@ -141,8 +147,8 @@ fn manifests(path: &Path, allow_unsafe: bool) -> Result<(Folder, Vec<Object>, Ve
         problems.extend(found);
     }
     let objects = changes.into_iter().filter_map(|change| match change {
-        Change::Put(object) => Some(object),
-        _ => None,
+        ObjectChange::Put(object) => Some(object),
+        ObjectChange::Delete(_) => None,
     });
     let objects = objects.collect();
     Ok((folder, objects, problems))
@@ -152,6 +158,7 @@ fn lint(options: &cli::Lint) -> Result<bool> {
     let (folder, objects, problems) = manifests(&options.path, options.allow_unsafe_manifests)?;
     let settings = Settings {
         endpoints: run::endpoint_policy(&options.endpoints),
+        system_roots: options.endpoints.system_roots(),
         issuers: options.issuer_use.rules_alone(Unlisted::Everybody),
         limits: options.limits,
         ..Settings::new(CONTROLLER, vec![Ipv4Addr::LOCALHOST.into()])
@@ -194,6 +201,7 @@ fn translate(options: &cli::Translate) -> Result<bool> {
     }
     let settings = Settings {
         endpoints: run::endpoint_policy(&options.endpoints),
+        system_roots: options.endpoints.system_roots(),
         issuers: options.issuer_use.rules_alone(Unlisted::Everybody),
         limits: options.limits,
         ..Settings::new(CONTROLLER, options.addresses.clone())
@@ -381,6 +389,27 @@ fn show_certificates(report: &Report, output: Output) -> Result<()> {
                 writeln!(out, "{line}")?;
             }
             Ok(out.flush()?)
+        }
+    }
+}
+
+fn images(options: &cli::Images) -> Result<bool> {
+    let read = |file: &std::path::PathBuf| {
+        std::fs::read_to_string(file).with_context(|| format!("--values {}", file.display()))
+    };
+    let values: Vec<String> = options.values.iter().map(read).collect::<Result<_>>()?;
+    let all = gatewright::images::images(&values)?;
+    match options.output {
+        Output::Yaml => print(&serde_json::to_value(&all)?, Document::Yaml),
+        Output::Json => print(&serde_json::to_value(&all)?, Document::Json),
+        Output::Table => {
+            let mut rows = vec![["COMPONENT", "IMAGE", "TAG", "DIGEST"].map(str::to_owned)];
+            for image in all {
+                let digest = image.digest.unwrap_or_else(|| "-".to_owned());
+                rows.push([image.component.to_owned(), image.repository, image.tag, digest]);
+            }
+            io::stdout().write_all(table(&rows).as_bytes())?;
+            Ok(true)
         }
     }
 }

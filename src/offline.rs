@@ -47,7 +47,7 @@ pub fn translate(
         time: jiff::Timestamp::try_from(now).unwrap_or_default().to_string(),
     };
     let mut pipeline = Pipeline::new(settings, tenancy, Written::Here);
-    let outcome = pipeline.apply(objects.into_iter().map(Change::Put).collect(), now);
+    let outcome = pipeline.apply(objects.into_iter().map(Change::put).collect(), now);
     let resources = outcome.delta.resources.values().flatten().map(render).collect::<Result<_, _>>()?;
     let statuses = documents(&pipeline, &context);
     let own = pipeline.engine().wants().into_iter().map(|(wanted, _)| wanted);
@@ -130,6 +130,7 @@ fn render(resource: &Resource) -> Result<Value, envoy::RenderError> {
         Resource::Cluster(cluster) => envoy::render(&envoy::cluster(cluster)),
         Resource::Endpoints(endpoints) => envoy::render(&envoy::endpoints(endpoints)),
         Resource::Secret(secret) => envoy::render(&envoy::secret(secret)),
+        Resource::Roots(roots) => envoy::render(&envoy::client_roots(roots)),
         Resource::Scope(scope) => envoy::render(&envoy::scope(scope)),
         Resource::Table(table) => envoy::render(&envoy::table(table)),
         Resource::Frontend(frontend) => envoy::render(&envoy::listener(frontend)),

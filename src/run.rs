@@ -1,16 +1,17 @@
 //! The standalone program: who is started, who talks to whom, and how it ends. Decides nothing.
 
 mod release;
+mod runtime;
+mod show;
 mod turns;
 
-use std::io::{self, Write};
 use std::net::Ipv4Addr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use jiff::Timestamp;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -22,28 +23,26 @@ use acme::DeniedNetworks;
 use acme::storage::dir::Directory;
 
 use crate::cli::{self, CONTROLLER};
-use crate::manifest::{self, Outcome, Safety, Stale, Watcher};
+use crate::manifest::{Outcome, Safety, Watcher};
 use crate::standalone::{
-    Addresses, ClaimLog, Demo, Lifetime, Order, PrivateDir, RefusedParts, Supervisor, Tenants, check, example, find,
-    hand_over_routes, take_over,
+    Addresses, ClaimLog, Demo, Lifetime, Order, PrivateDir, RefusedParts, Supervisor, Tenants, find, hand_over_routes,
+    take_over,
 };
-use crate::table::table;
 use crate::tasks::{self, Tasks};
 use gatewright_control::certificates::{
-    self, AddressQuery, Authority, CertificateManager, CertificateManagerConfig, CertificateUpdate, TenantIssuers,
-    TlsAlpnResponder, WantedTracker,
+    self, AddressQuery, Authority, CertificateManager, CertificateManagerConfig, TenantIssuers, TlsAlpnResponder,
+    WantedTracker,
 };
 use gatewright_control::envoys;
-use gatewright_control::event::{Events, Severity};
+use gatewright_control::event::Severity;
 use gatewright_control::heartbeat::{self, Heartbeat};
-use gatewright_control::{AdminQuery, AdminRequest, ControlPlane, Effects, losers, serve_admin, tenants};
-use gatewright_core::inputs::Kind;
-use gatewright_core::model::ObjectName;
-use gatewright_core::pipeline;
+use gatewright_control::{AdminRequest, ControlPlane, serve_admin};
+use gatewright_core::model::EnvoyFleet;
 use gatewright_core::tenancy;
-use gatewright_core::translate::{Change, EndpointPolicy, Protocol, Settings, Unlisted};
+use gatewright_core::translate::{Change, EndpointPolicy, Fact, Settings, Unlisted};
 use gatewright_core::turns::Turns;
 use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, bootstrap};
+use runtime::StandaloneRuntime;
 use turns::until;
 
 /// How often the end of certificates is looked at.
@@ -134,6 +133,8 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         hold: u64::from(options.tenants.hostname_hold) * 3600,
         endpoints: endpoint_policy(&options.endpoints),
         installation: installation(dir.path()),
+        // The Envoy beside us reads the same files.
+        system_roots: options.endpoints.system_roots().filter(|file| Path::new(&**file).is_file()),
         ..Settings::new(CONTROLLER, options.addresses.clone())
     };
     let (places, mut places_asked) = mpsc::channel::<AddressQuery>(16);
@@ -146,12 +147,15 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         cli::HostnameClaims::Smallest => (None, Vec::new()),
         cli::HostnameClaims::FirstCome => {
             let (book, records) = ClaimLog::<Tenants>::open(&dir.path().join("hostname-claims"))?;
-            let known = records.into_iter().map(|(hostname, record)| tenancy::Change::Recorded(hostname, Some(record)));
+            let known = records
+                .into_iter()
+                .map(|(hostname, record)| tenancy::Change::Fact(tenancy::Fact::Recorded(hostname, Some(record))));
             (Some(book), known.collect())
         }
     };
     let (owners, owned) = ClaimLog::<Addresses>::open(&dir.path().join("ownership"))?;
-    let owned: Vec<Change> = owned.into_iter().map(|(what, owner)| Change::Recorded(what, Some(owner))).collect();
+    let owned: Vec<Change> =
+        owned.into_iter().map(|(what, owner)| Change::Fact(Fact::Recorded(what, Some(owner)))).collect();
     let refused = RefusedParts::at(dir.path().join("refused-parts"));
     tasks.spawn("refused parts", refused.carry_over(&cache, &view, stop.clone()));
     let tenancy_http_port = tenancy.ports.http;
@@ -188,7 +192,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         }
         None => {
             let demo = Demo::open(manager.authority()).await.map_err(|text| anyhow!("the example: {text}"))?;
-            site.apply(demo.objects.into_iter().map(Change::Put).collect())?;
+            site.apply(demo.objects.into_iter().map(Change::put).collect())?;
             for backend in demo.backends {
                 let stop = stop.clone();
                 tasks.spawn("example", async move {
@@ -310,7 +314,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             changed = unknown.changed() => {
                 changed.context("the cache is gone")?;
                 let total = *unknown.borrow_and_update();
-                site.live.asked_in_vain(total, site.start.elapsed()).log(Severity::Info);
+                site.live.asked_in_vain(site.live.views().place(EnvoyFleet::Shared), total, site.start.elapsed()).log(Severity::Info);
             }
             Some(ask) = questions.recv() => site.answer(ask, watcher.as_ref().map(Watcher::stale).unwrap_or_default())?,
             Some(AddressQuery { host, thumbprint, answer }) = places_asked.recv() => {
@@ -406,183 +410,5 @@ async fn next(watcher: &mut Option<Watcher>) -> Option<Outcome> {
     match watcher {
         Some(watcher) => watcher.next().await,
         None => std::future::pending().await,
-    }
-}
-
-/// What the one loop owns.
-struct StandaloneRuntime {
-    live: ControlPlane,
-    /// What of the manifests has changed and waits.
-    turns: Turns,
-    manager: Arc<CertificateManager>,
-    wanting: WantedTracker,
-    /// Who had which hostname first, where that counts.
-    book: Option<ClaimLog<Tenants>>,
-    /// What the book had to say at the start.
-    known: Vec<tenancy::Change>,
-    /// Who owns what on addresses that namespaces share.
-    owners: ClaimLog<Addresses>,
-    /// What that had to say at the start.
-    owned: Vec<Change>,
-    bundle: PathBuf,
-    /// What was last written there.
-    written: String,
-    start: Instant,
-}
-
-impl StandaloneRuntime {
-    fn take(&mut self, outcome: Outcome) {
-        for problem in outcome.problems {
-            warn!("{problem}");
-        }
-        for note in outcome.notes {
-            info!("{note}");
-        }
-        self.turns.push(outcome.changes);
-    }
-
-    fn apply(&mut self, changes: Vec<Change>) -> Result<()> {
-        let changes = self.turns.overtaking(changes);
-        let keys = changes.iter().filter_map(Change::key).filter(|key| key.kind == Kind::Secret);
-        let secrets: Vec<ObjectName> = keys.map(|key| key.name).collect();
-        let events = self.publish(changes, secrets)?;
-        events.log(Severity::Info);
-        self.settle();
-        Ok(())
-    }
-
-    /// Publishes what changes lead to, once it is recorded what the next run has to know, and says which certificates are
-    /// wanted, where that is different by it or by these Secrets.
-    fn publish(&mut self, changes: Vec<Change>, secrets: Vec<ObjectName>) -> Result<Events> {
-        let (book, owners, known) = (&mut self.book, &mut self.owners, std::mem::take(&mut self.known));
-        let mut record = |outcome: &pipeline::Outcome| {
-            owners.append(&outcome.delta.records)?;
-            book.as_mut().map_or(Ok(()), |book| book.append(&outcome.tenancy.records))
-        };
-        let changes = std::mem::take(&mut self.owned).into_iter().chain(changes).collect();
-        // There are no Services here that we could make.
-        let Effects { events, services: _, wanted } =
-            self.live.apply(changes, known, &mut record, SystemTime::now(), self.start.elapsed())?;
-        let changes = self.wanting.changes(self.live.pipeline(), wanted, secrets);
-        if !changes.is_empty() {
-            self.manager.change(changes);
-        }
-        Ok(events)
-    }
-
-    fn settle(&mut self) {
-        self.live.settled(self.start.elapsed()).log(Severity::Info);
-    }
-
-    /// Does what time asks for: certificates begin and cease to be valid.
-    fn tend(&mut self) -> Result<()> {
-        self.live.tend(self.start.elapsed()).log(Severity::Info);
-        let now = SystemTime::now();
-        if self.live.pipeline().next_deadline().is_some_and(|deadline| deadline <= now) {
-            self.apply(Vec::new())?;
-        }
-        Ok(())
-    }
-
-    /// Takes in what comes of wanted certificates: Secrets, answers to challenges, what is in the way.
-    fn hand_in(&mut self, certificate_updates: Vec<CertificateUpdate>) -> Result<()> {
-        if certificate_updates.is_empty() {
-            return Ok(());
-        }
-        // Whoever connects needs it first.
-        let bundle = self.manager.authority().bundle(Timestamp::now());
-        if bundle != self.written {
-            match std::fs::write(&self.bundle, &bundle) {
-                Ok(()) => self.written = bundle,
-                Err(error) => warn!("{}: {error}", self.bundle.display()),
-            }
-        }
-        let mut changes = Vec::with_capacity(certificate_updates.len());
-        for update in certificate_updates {
-            match update.change() {
-                Ok(change) => changes.push(change),
-                Err(problem) => warn!("a certificate cannot be served: {problem}"),
-            }
-        }
-        let changes = self.turns.overtaking(changes);
-        // What goes on waiting for its certificate was told when it was published, and each failure by the keeper.
-        let events = self.publish(changes, Vec::new())?;
-        events.without_pending().log(Severity::Info);
-        self.settle();
-        Ok(())
-    }
-
-    fn answer(&mut self, ask: AdminRequest, stale: Vec<Stale>) -> Result<()> {
-        let text = match ask.what {
-            AdminQuery::Owners => self.live.owners().to_string(),
-            AdminQuery::Release(what) => self.release(&what)?,
-            AdminQuery::Status => self.live.statuses(Timestamp::now()).to_string(),
-            AdminQuery::Explain(question) => {
-                serde_json::to_string(&self.live.explain(&question)).expect("strings and booleans")
-            }
-            AdminQuery::Clients => self.live.clients().to_string(),
-            AdminQuery::Metrics => {
-                let manifests = manifest::Figures::new(&stale, SystemTime::now());
-                self.live.metrics(vec![Box::new(self.manager.figures()), Box::new(manifests)])
-            }
-            AdminQuery::Ready if self.live.acknowledged() => {
-                stale.iter().fold("true".to_owned(), |text, stale| format!("{text}\n{stale}"))
-            }
-            AdminQuery::Ready => "false".to_owned(),
-        };
-        // Whoever asked may be gone.
-        let _ = ask.answer.send(text);
-        Ok(())
-    }
-
-    /// Fetches every page and prints the table. `Ok(false)` when one did not come.
-    async fn show(&self) -> Result<bool> {
-        let roots = self.manager.authority().bundle(Timestamp::now());
-        let mut rows = vec![["HOST", "TENANTS", "CERTIFICATE", "UNTIL", "ANSWER"].map(str::to_owned)];
-        let (mut good, mut curl) = (true, None);
-        for host in self.live.engine().hosts() {
-            let tls = host.protocol != Protocol::Http;
-            let scheme = if tls { "https" } else { "http" };
-            let name = example(&host);
-            let answer = match check(&host, &roots).await {
-                Ok(status) => {
-                    good &= status < 500;
-                    status.to_string()
-                }
-                Err(error) => {
-                    good = false;
-                    error.to_string()
-                }
-            };
-            let (issuer, until) = match &host.certificate {
-                Some(held) => {
-                    let until = Timestamp::try_from(held.not_after).unwrap_or_default();
-                    (held.issuer.to_string(), until.strftime("%Y-%m-%d").to_string())
-                }
-                None if tls => ("the backend's own".to_owned(), "-".to_owned()),
-                None => ("-".to_owned(), "-".to_owned()),
-            };
-            let port = host.frontend.port;
-            if tls && host.certificate.is_some() && curl.is_none() {
-                let ip = host.addresses.first().map(ToString::to_string).unwrap_or_default();
-                let ca = self.bundle.display();
-                curl = Some(format!("curl --resolve {name}:{port}:{ip} --cacert {ca} https://{name}:{port}/"));
-            }
-            let tenants = tenants(self.live.pipeline(), &host);
-            rows.push([format!("{scheme}://{}:{port}", host.hostname), tenants, issuer, until, answer]);
-        }
-        if rows.len() == 1 {
-            bail!("nothing is served");
-        }
-        let mut out = io::stdout().lock();
-        write!(out, "{}", table(&rows))?;
-        for line in losers(self.live.pipeline()) {
-            writeln!(out, "{line}")?;
-        }
-        if let Some(curl) = curl {
-            writeln!(out, "\n{curl}")?;
-        }
-        out.flush()?;
-        Ok(good)
     }
 }

@@ -28,7 +28,7 @@ fn pipeline(claims: tenancy::Precedence) -> Pipeline {
             "namespace.cozystack.io/gateway": "tenant-a", "namespace.cozystack.io/host": host}}}))
     });
     let all = std::iter::once(object(class)).chain(namespaces).chain([tenant(0)]);
-    pipeline.apply(all.map(Change::Put).collect(), SystemTime::UNIX_EPOCH);
+    pipeline.apply(all.map(Change::put).collect(), SystemTime::UNIX_EPOCH);
     pipeline
 }
 
@@ -85,7 +85,7 @@ fn change() -> impl Strategy<Value = (Object, bool)> {
 }
 
 fn step(pipeline: &mut Pipeline, object: Object, gone: bool) {
-    let change = if gone { Change::Delete(object.key()) } else { Change::Put(object) };
+    let change = if gone { Change::delete(object.key()) } else { Change::put(object) };
     pipeline.apply(vec![change], SystemTime::UNIX_EPOCH);
 }
 
@@ -185,10 +185,10 @@ fn one_route_among_ten_thousand_hosts_and_a_thousand_tenants_redoes_itself_alone
         });
         let host = |n: usize| route("HTTPRoute", "tenant-a", &format!("r{n}"), "cozystack", &[&format!("h{n}.a.org")]);
         let all = others.chain((0..hosts).map(host));
-        pipeline.apply(all.map(Change::Put).collect(), SystemTime::UNIX_EPOCH);
+        pipeline.apply(all.map(Change::put).collect(), SystemTime::UNIX_EPOCH);
         // One more, one less in a ListenerSet, and one less in the Gateway itself, whose place the next takes.
         let mut told = Vec::new();
-        for change in [Change::Put(host(hosts)), Change::Delete(host(hosts / 2).key()), Change::Delete(host(0).key())] {
+        for change in [Change::put(host(hosts)), Change::delete(host(hosts / 2).key()), Change::delete(host(0).key())] {
             let before = pipeline.engine().counters();
             let outcome = pipeline.apply(vec![change], SystemTime::UNIX_EPOCH);
             let work = pipeline.engine().counters().since(&before);

@@ -48,6 +48,14 @@ const IMPURE: [&str; 14] = [
     "Instant::now",
 ];
 
+/// Crates that would make a pure crate impure, by the Cargo.toml that does not name them.
+const FORBIDDEN: [(&str, &[&str]); 4] = [
+    ("src/core", &["kube", "tokio", "tonic", "envoy-types", "prost", "hyper", "tracing", "xds", "acme"]),
+    ("src/envoy", &["kube", "k8s-openapi", "tokio", "tonic", "hyper", "tracing", "acme"]),
+    ("xds", &["kube", "k8s-openapi", "acme", "gatewright-core"]),
+    ("acme", &["kube", "k8s-openapi", "envoy-types", "tonic", "xds", "gatewright-core"]),
+];
+
 const FOLDERS: [&str; 6] = ["src", "xds", "acme", "e2e", "benches", "tests"];
 const GENERATED: &str = "src/core/gateway_api";
 const LONGEST: usize = 600;
@@ -117,6 +125,20 @@ fn pure_folders_are_pure() {
         }
     }
     check("no client, task, clock or log here; take the value as an argument", broken);
+}
+
+#[test]
+fn layers_are_what_cargo_says() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut broken = Vec::new();
+    for (folder, forbidden) in FORBIDDEN {
+        let manifest = fs::read_to_string(root.join(folder).join("Cargo.toml")).expect("each crate has a Cargo.toml");
+        let (_, dependencies) = manifest.split_once("[dependencies]").expect("each crate has dependencies");
+        let dependencies = dependencies.split("[dev-dependencies]").next().unwrap_or_default();
+        let named = dependencies.lines().filter_map(|line| line.split(['.', ' ', '=']).next());
+        broken.extend(named.filter(|name| forbidden.contains(name)).map(|name| format!("{folder}/Cargo.toml: {name}")));
+    }
+    check("a pure crate names no client, runtime or log, and a lower layer no higher one", broken);
 }
 
 #[test]

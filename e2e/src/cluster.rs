@@ -72,6 +72,11 @@ impl Cluster {
         self
     }
 
+    /// Where the controller's xDS server is.
+    pub fn xds(&self) -> SocketAddr {
+        self.xds
+    }
+
     /// Starts the controller, which Envoys find, under its service account's name.
     pub fn controller(&self, identity: &str) -> Result<Gatewright> {
         self.controller_at(identity, self.xds)

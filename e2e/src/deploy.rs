@@ -41,6 +41,34 @@ pub fn kustomized(folder: &Path) -> Result<Vec<Value>> {
     Ok(all)
 }
 
+/// What is deployed, with Envoys of fleet Dedicated beside it: the component `dedicated`.
+pub fn with_dedicated() -> Result<Vec<Value>> {
+    let mut all = kustomized(&folder())?;
+    let component = folder().join("dedicated");
+    let read = |name: &str| std::fs::read_to_string(component.join(name)).with_context(|| name.to_owned());
+    let index = documents(&read("kustomization.yaml")?)?.pop().context("an index")?;
+    for name in index["resources"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        all.extend(documents(&read(name)?)?);
+    }
+    for patch in index["patches"].as_array().into_iter().flatten() {
+        let target = &patch["target"];
+        let object = all
+            .iter_mut()
+            .find(|object| object["kind"] == target["kind"] && object["metadata"]["name"] == target["name"])
+            .with_context(|| format!("nothing is patched by {patch}"))?;
+        let steps = documents(patch["patch"].as_str().context("a patch")?)?.pop().context("steps")?;
+        for step in steps.as_array().into_iter().flatten() {
+            let list = step["path"].as_str().and_then(|path| path.strip_suffix("/-"));
+            let list = list.and_then(|path| object.pointer_mut(path)).and_then(Value::as_array_mut);
+            match (step["op"].as_str(), list) {
+                (Some("add"), Some(list)) => list.push(step["value"].clone()),
+                _ => anyhow::bail!("{step} of a patch is not known here"),
+            }
+        }
+    }
+    Ok(all)
+}
+
 fn rename(container: &mut Value, image: &Value) {
     let held = container["image"].as_str().unwrap_or_default();
     let (name, tag) = held.split_once(':').map_or((held, None), |(name, tag)| (name, Some(tag)));

@@ -13,7 +13,7 @@ use hyper::{Method, Request, Response, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::client::WebPkiServerVerifier;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ProtocolVersion, RootCertStore, SupportedProtocolVersion};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -39,6 +39,7 @@ pub struct Probe {
     alpn: Vec<Vec<u8>>,
     versions: Vec<&'static SupportedProtocolVersion>,
     roots: Option<Arc<RootCertStore>>,
+    client: Option<(CertificateDer<'static>, Vec<u8>)>,
     method: Method,
     path: String,
     headers: HeaderMap,
@@ -139,6 +140,7 @@ impl Probe {
             alpn: Vec::new(),
             versions: rustls::ALL_VERSIONS.to_vec(),
             roots: None,
+            client: None,
             method: Method::GET,
             path: "/".to_owned(),
             headers: HeaderMap::new(),
@@ -180,6 +182,12 @@ impl Probe {
     /// Demands a certificate that these roots vouch for, for the authority's host.
     pub fn roots(mut self, roots: RootCertStore) -> Self {
         self.roots = Some(Arc::new(roots));
+        self
+    }
+
+    /// Shows this certificate when it is asked for one; the key is in DER (PKCS #8).
+    pub fn client(mut self, certificate: CertificateDer<'static>, key: Vec<u8>) -> Self {
+        self.client = Some((certificate, key));
         self
     }
 
@@ -246,12 +254,18 @@ impl Probe {
             }
             None => None,
         };
-        let mut config = rustls::ClientConfig::builder_with_provider(provider.clone())
+        let builder = rustls::ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&self.versions)
             .map_err(Failure::Tls)?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Verifier::new(roots, provider)))
-            .with_no_client_auth();
+            .with_custom_certificate_verifier(Arc::new(Verifier::new(roots, provider)));
+        let mut config = match self.client.clone() {
+            Some((certificate, key)) => {
+                let key = PrivateKeyDer::try_from(key).map_err(bad)?;
+                builder.with_client_auth_cert(vec![certificate], key).map_err(Failure::Tls)?
+            }
+            None => builder.with_no_client_auth(),
+        };
         config.enable_sni = self.sni.is_some();
         config.alpn_protocols = self.alpn.clone();
         config.resumption = rustls::client::Resumption::disabled();

@@ -143,7 +143,7 @@ impl Drop for World {
 /// When it is not valid.
 pub fn object(value: Value) -> Change {
     let text = value.to_string();
-    Change::Put(Object::parse(value).unwrap_or_else(|error| panic!("{error}: {text}")))
+    Change::put(Object::parse(value).unwrap_or_else(|error| panic!("{error}: {text}")))
 }
 
 /// An object of the Gateway API in namespace `default`.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::probe::{Connection, Probe, roots_of};
+use e2e::walkthrough::{Place, Step, follow, steps};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -261,6 +262,14 @@ async fn b_alerts_speak_of_metrics_that_there_are() -> Result<()> {
     Ok(())
 }
 
+#[test]
+#[ignore = "needs a kind cluster: make kind-e2e"]
+fn a_the_quick_start_is_as_its_page_says() -> Result<()> {
+    let root = root().canonicalize()?;
+    let page = root.join("docs/quickstart-kind.md");
+    follow(&page, &Place { dir: root, path: Vec::new(), environment: Vec::new(), alone: false })
+}
+
 /// What there is of the chart and of the controller, by kind and name.
 fn left() -> Result<Vec<String>> {
     let kinds = "serviceaccounts,services,configmaps,secrets,deployments,daemonsets,pods,leases,poddisruptionbudgets,\
@@ -335,36 +344,44 @@ async fn e_the_archive_installs_without_the_internet() -> Result<()> {
     let values = run("helm", &["get", "values", "gatewright", "-n", NAMESPACE, "-o", "json"])?;
     let dist = tempfile::Builder::new().prefix("airgap").tempdir()?;
     let (folder, kept) = (dist.path().display().to_string(), dist.path().join("kept.json"));
-    let binary = std::env::var("BINARY").ok().filter(|binary| !binary.is_empty());
-    let binary = binary.map(|binary| format!("BINARY={binary}"));
-    let arguments = ["-C", &root().display().to_string(), "airgap", &format!("DIST={folder}/dist")].map(str::to_owned);
-    let arguments: Vec<String> = arguments.into_iter().chain(binary).collect();
-    run("make", &arguments.iter().map(String::as_str).collect::<Vec<_>>())?;
     std::fs::write(&kept, values)?;
+    // Each step is for a place of its own: a checkout, every node, and whoever has kubectl.
+    let page = root().join("docs/quickstart-airgap.md");
+    let [made, imported, installed, published, asked]: [Step; 5] = steps(&std::fs::read_to_string(&page)?)?
+        .try_into()
+        .map_err(|steps: Vec<Step>| anyhow::anyhow!("{} has {} steps", page.display(), steps.len()))?;
+    let at = root().display().to_string();
+    let make = format!("cd '{at}' && export DIST='{folder}/dist' && {}", made.commands);
+    made.compare(&run("bash", &["-ec", &make])?)?;
     run("helm", &["uninstall", "gatewright", "-n", NAMESPACE, "--wait", "--timeout=3m"])?;
 
     // Onto each node, and nothing else: its images come from the archive, and so does all the rest.
-    let archive = format!("{folder}/dist/gatewright-{}-airgap.tar", env!("CARGO_PKG_VERSION"));
-    let unpacked = format!("/root/gatewright-{}-airgap", env!("CARGO_PKG_VERSION"));
+    let name = format!("gatewright-{}-airgap", env!("CARGO_PKG_VERSION"));
+    let archive = format!("{folder}/dist/{name}.tar");
+    let unpacked = format!("/root/{name}");
     let nodes = objects(&["nodes"])?;
     let nodes: Vec<&str> = nodes.iter().filter_map(|node| node["metadata"]["name"].as_str()).collect();
+    let inside = |node: &str, commands: &str| {
+        let commands = format!("cd /root && export KUBECONFIG=/etc/kubernetes/admin.conf && {commands}");
+        run("docker", &["exec", node, "bash", "-ec", &commands])
+    };
     for node in &nodes {
-        run("docker", &["cp", &archive, &format!("{node}:/root/airgap.tar")])?;
-        let remove = "ctr -n k8s.io images ls -q | grep -e gatewright: -e envoyproxy | xargs ctr -n k8s.io images rm";
-        run("docker", &["exec", node, "sh", "-c", remove])?;
-        let import = format!("tar -C /root -xf /root/airgap.tar && {unpacked}/install --import");
-        run("docker", &["exec", node, "sh", "-c", &import])?;
+        run("docker", &["cp", &archive, &format!("{node}:/root/{name}.tar")])?;
+        inside(node, "ctr -n k8s.io images ls -q | grep -e gatewright: -e envoyproxy | xargs ctr -n k8s.io images rm")?;
+        imported.compare(&inside(node, &imported.commands)?)?;
     }
     let control = nodes.iter().find(|node| node.ends_with("control-plane")).context("a control plane")?;
-    let install = format!("KUBECONFIG=/etc/kubernetes/admin.conf {unpacked}/install");
-    run("docker", &["exec", control, "sh", "-c", &install])?;
+    installed.compare(&inside(control, &installed.commands)?)?;
+    for step in [published, asked] {
+        step.compare(&inside(control, &step.commands)?)?;
+    }
     until_served(&shop()?).await?;
 
     // Back to what was there.
     let delete = format!("KUBECONFIG=/etc/kubernetes/admin.conf kubectl delete --wait -f {unpacked}/install.yaml");
     run("docker", &["exec", control, "sh", "-c", &delete])?;
     for node in &nodes {
-        run("docker", &["exec", node, "sh", "-c", &format!("rm -r /root/airgap.tar {unpacked}")])?;
+        inside(node, &format!("rm -r {unpacked}.tar {unpacked}"))?;
     }
     let chart = root().join("deploy/chart").display().to_string();
     let kept = kept.display().to_string();

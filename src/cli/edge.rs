@@ -14,9 +14,15 @@ pub struct Edge {
     /// How long an HTTP connection of a client may have no request
     #[arg(long, value_name = "SECONDS", default_value_t = envoy::Edge::DEFAULT.idle_seconds, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub idle_timeout: u64,
-    /// How long a TLS connection that is passed through may have no bytes
+    /// How long a TLS or TCP connection that is passed through may have no bytes
     #[arg(long, value_name = "SECONDS", default_value_t = envoy::Edge::DEFAULT.tcp_idle_seconds, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub tcp_idle_timeout: u64,
+    /// How long a UDP session may have no datagrams: what a client sends by one socket
+    #[arg(long, value_name = "SECONDS", default_value_t = envoy::Edge::DEFAULT.udp_idle_seconds, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub udp_idle_timeout: u64,
+    /// How many UDP sessions an Envoy has at one port; datagrams of more clients are dropped
+    #[arg(long, value_name = "COUNT", default_value_t = envoy::Edge::DEFAULT.udp_sessions, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub udp_sessions: u32,
     /// After how long an HTTP connection of a client is ended in order, between two requests; 0 for never
     #[arg(long, value_name = "SECONDS", default_value_t = envoy::Edge::DEFAULT.max_connection_seconds, value_parser = clap::value_parser!(u64).range(0..=604_800))]
     pub max_connection_age: u64,
@@ -43,6 +49,8 @@ impl Edge {
         envoy::Edge {
             idle_seconds: self.idle_timeout,
             tcp_idle_seconds: self.tcp_idle_timeout,
+            udp_idle_seconds: self.udp_idle_timeout,
+            udp_sessions: self.udp_sessions,
             max_connection_seconds: self.max_connection_age,
             backend_connections: self.backend_connections,
         }

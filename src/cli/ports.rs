@@ -7,10 +7,13 @@ use clap::{Args, ValueEnum};
 /// What the ports of a controller give to whom.
 #[derive(Clone, Debug, Args)]
 pub struct Ports {
-    /// How many xDS streams one address may have open, of IPv6 one /64: an Envoy has one. More are wanted where several Envoys
-    /// come from one address, through a NAT for one
-    #[arg(long, value_name = "COUNT", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..))]
+    /// How many xDS streams one address may have open, and of IPv6 one /64 sixteen times as many: an Envoy has one. More are
+    /// wanted where several Envoys come from one address, through a NAT for one
+    #[arg(long, value_name = "COUNT", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub xds_streams_per_address: u32,
+    /// How many xDS streams a fleet of Envoys may have open at this replica
+    #[arg(long, value_name = "COUNT", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub xds_streams_per_fleet: u32,
     /// A directory with tls.crt and tls.key, which are read again as they change: then /livez, /readyz and /metrics are
     /// served over TLS [default: plain HTTP]
     #[arg(long, value_name = "DIR")]

@@ -8,20 +8,22 @@ use std::time::{Duration, SystemTime};
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
 use serde_json::{Value, json};
-use xds::{Cache, Generation, NodeProgress, Progress, Rejection, View};
+use xds::{Cache, Generation, NodeProgress, Rejection};
 
 use crate::event::{Event, Events, Subject};
+use crate::fleet_views::{FleetViews, Generations, PerView, Place};
 use crate::flood::Flood;
-use crate::metrics::{self, Program};
-use crate::programmed::{FleetAcks, Refused};
+use crate::metrics::{self, Connected, Program};
+use crate::programmed::{Acks, FleetAcks, Refused};
 use crate::publish;
-use gatewright_core::inputs::{Kind, ObjectKey};
-use gatewright_core::model::{ObjectName, SecretName, Status};
+use gatewright_core::inputs::{Kind, ObjectChange, ObjectKey};
+use gatewright_core::model::{EnvoyFleet, ObjectName, SecretName, Status};
 use gatewright_core::pipeline::{Outcome, Pipeline, Written};
 use gatewright_core::statuses::{Context, documents};
 use gatewright_core::tenancy;
 use gatewright_core::translate::{
-    Change, Delta, Engine, Explanation, Link, ObjectStatus, Question, ResourceKey, RouteKey, ServiceIntent, Settings,
+    Change, Delta, Engine, Explanation, Fact, Link, ObjectStatus, Question, ResourceKey, RouteKey, ServiceIntent,
+    Settings,
 };
 use gatewright_envoy::Edge;
 
@@ -37,13 +39,13 @@ const STATES: usize = 1024;
 pub struct ControlPlane {
     pipeline: Pipeline,
     cache: Cache,
-    view: View,
+    views: FleetViews,
     controller: String,
     edge: Edge,
-    flood: Flood,
-    /// The last publication that touched a Gateway.
-    published: BTreeMap<ObjectName, Generation>,
-    generation: Generation,
+    floods: PerView<Flood>,
+    /// The last publications that touched a Gateway.
+    published: BTreeMap<ObjectName, Generations>,
+    generations: Generations,
     /// When each condition last changed its status.
     since: Since,
     waiting: VecDeque<Announcement>,
@@ -55,19 +57,26 @@ pub struct ControlPlane {
     /// Objects whose status may be different from when it was last asked for.
     touched: BTreeSet<ObjectKey>,
     /// What is not sent because Envoy would refuse it.
-    withheld: BTreeMap<(xds::Kind, String), Vec<Rejection>>,
+    withheld: BTreeMap<(Place, xds::Kind, String), Vec<Rejection>>,
     /// What other replicas told.
-    others: (Vec<NodeProgress>, Vec<Rejection>),
-    /// The last states, each with the first and the newest generation that had it.
-    states: VecDeque<(u64, Generation, Generation)>,
+    others: (PerView<Vec<NodeProgress>>, Vec<Rejection>),
+    /// The last states.
+    states: VecDeque<PublishedState>,
     /// Gateways of which not every Envoy has acknowledged everything.
     awaited: BTreeSet<ObjectName>,
     /// ListenerSets that were looked at while that was so. The others say what they said before, and will again.
     in_doubt: BTreeSet<ObjectKey>,
     /// How many Envoys were connected, and what was refused, when last looked at.
-    known: (usize, Refusals),
+    known: (PerView<usize>, Refusals),
     /// What was refused, and whose it is as things stand: looked up once for all statuses that may tell of it.
     refused: Option<(Refusals, Arc<Refused>)>,
+}
+
+/// A state, by its digest, with the first and the newest generations that had it.
+struct PublishedState {
+    digest: u64,
+    since: Generations,
+    newest: Generations,
 }
 
 /// When each condition took its present status, by object and place.
@@ -88,34 +97,39 @@ pub struct Effects {
 struct Announcement {
     subject: Subject,
     hosts: usize,
-    generation: Generation,
+    /// What came of it.
+    published: Vec<(Place, Generation)>,
     /// Time since an origin of the caller's.
     at: Duration,
 }
 
 impl ControlPlane {
     /// Nothing served yet. What TenantGateways lead to is taken in at once.
-    pub fn new(settings: Settings, tenancy: tenancy::Settings, cache: Cache, view: View) -> Self {
+    pub fn new(settings: Settings, tenancy: tenancy::Settings, cache: Cache, views: impl Into<FleetViews>) -> Self {
         let controller = settings.controller.clone();
-        Self::over(controller, Pipeline::new(settings, tenancy, Written::Here), cache, view)
+        Self::over(controller, Pipeline::new(settings, tenancy, Written::Here), cache, views.into())
     }
 
     /// Nothing served yet. Objects come from a cluster, and only from there.
-    pub fn in_cluster(settings: Settings, tenancy: tenancy::Settings, cache: Cache, view: View) -> Self {
+    pub fn in_cluster(
+        settings: Settings,
+        tenancy: tenancy::Settings,
+        cache: Cache,
+        views: impl Into<FleetViews>,
+    ) -> Self {
         let controller = settings.controller.clone();
-        Self::over(controller, Pipeline::new(settings, tenancy, Written::ToTheCluster), cache, view)
+        Self::over(controller, Pipeline::new(settings, tenancy, Written::ToTheCluster), cache, views.into())
     }
 
-    fn over(controller: String, pipeline: Pipeline, cache: Cache, view: View) -> Self {
+    fn over(controller: String, pipeline: Pipeline, cache: Cache, views: FleetViews) -> Self {
         Self {
             controller,
             pipeline,
             cache,
-            view,
             edge: Edge::DEFAULT,
-            flood: Flood::default(),
+            floods: views.each(|_| Flood::default()),
             published: BTreeMap::new(),
-            generation: 0,
+            generations: views.each(|_| 0),
             since: BTreeMap::new(),
             waiting: VecDeque::new(),
             told: BTreeSet::new(),
@@ -124,11 +138,12 @@ impl ControlPlane {
             touched: BTreeSet::new(),
             in_doubt: BTreeSet::new(),
             withheld: BTreeMap::new(),
-            others: (Vec::new(), Vec::new()),
+            others: (views.each(|_| Vec::new()), Vec::new()),
             states: VecDeque::new(),
             awaited: BTreeSet::new(),
-            known: (0, Refusals::new()),
+            known: (views.each(|_| 0), Refusals::new()),
             refused: None,
+            views,
         }
     }
 
@@ -145,8 +160,8 @@ impl ControlPlane {
     }
 
     /// What its Envoys see.
-    pub fn view(&self) -> &View {
-        &self.view
+    pub fn views(&self) -> &FleetViews {
+        &self.views
     }
 
     /// What is served, to be looked at.
@@ -175,17 +190,15 @@ impl ControlPlane {
         let decided = delta.wants.keys().chain(outcome.tenancy.wants.keys());
         let wanted = decided.chain(&delta.standing).cloned().collect();
         let hosts = hosts(&delta);
-        let before = self.generation;
+        let before = self.generations.clone();
         self.publish(&delta);
         self.note_state();
-        for key in delta.resources.keys() {
-            if let Some(gateway) = gateway(key) {
-                self.published.insert(gateway.clone(), self.generation);
-                self.awaited.insert(gateway.clone());
-            }
-        }
-        for gateway in &delta.gateways {
-            self.published.insert(gateway.clone(), self.generation);
+        // Endpoints and certificates come and go without anybody's configuration being another one.
+        let is_configuration = |key: &&ResourceKey| !matches!(key, ResourceKey::Endpoints(_) | ResourceKey::Secret(_));
+        let touched = delta.resources.keys().filter(is_configuration).filter_map(ResourceKey::frontend);
+        let touched = touched.map(|id| &id.gateway);
+        for gateway in touched.chain(&delta.gateways) {
+            self.published.insert(gateway.clone(), self.generations.clone());
             self.awaited.insert(gateway.clone());
         }
         let mut events = Events::default();
@@ -205,10 +218,12 @@ impl ControlPlane {
                 }
             }
         }
-        if before == self.generation {
+        let changed = self.generations.iter().filter(|(place, generation)| before[*place] != **generation);
+        let published: Vec<_> = changed.map(|(place, generation)| (place, *generation)).collect();
+        if published.is_empty() {
             events.push(Event::Unchanged { subject });
         } else {
-            self.waiting.push_back(Announcement { subject, hosts, generation: self.generation, at });
+            self.waiting.push_back(Announcement { subject, hosts, published, at });
             if self.waiting.len() > ANNOUNCED {
                 self.waiting.pop_front();
             }
@@ -216,35 +231,47 @@ impl ControlPlane {
         Ok(Effects { events, services, wanted })
     }
 
-    /// Takes in how many names were asked for in all that nobody has. Returns what people should know at once.
-    pub fn asked_in_vain(&mut self, total: u64, at: Duration) -> Events {
-        if !self.flood.asked(total, at) {
+    /// Takes in how many names were asked for in all, by Envoys of one view, that nobody has. Returns what people should know
+    /// at once.
+    pub fn asked_in_vain(&mut self, place: Place, total: u64, at: Duration) -> Events {
+        if !self.floods[place].asked(total, at) {
             return Events::default();
         }
-        self.generation = self.cache.publish(&self.view, self.tls_listeners(true));
+        self.publish_listeners(place, true);
         Some(Event::FloodBegan).into()
     }
 
     /// Does what time asks for. Returns what people should know at once.
     pub fn tend(&mut self, at: Duration) -> Events {
-        if !self.flood.ends(at) {
-            return Events::default();
+        let ended: Vec<Place> =
+            self.floods.iter_mut().filter_map(|(at_place, flood)| flood.ends(at).then_some(at_place)).collect();
+        for place in &ended {
+            self.publish_listeners(*place, false);
         }
-        self.generation = self.cache.publish(&self.view, self.tls_listeners(false));
-        Some(Event::FloodEnded).into()
+        let mut events = Events::default();
+        ended.iter().for_each(|_| events.push(Event::FloodEnded));
+        events
     }
 
-    fn tls_listeners(&self, listed: bool) -> xds::Update {
-        let frontends = self.engine().tls_frontends(listed);
+    fn publish_listeners(&mut self, place: Place, listed: bool) {
+        let update = self.tls_listeners(place, listed);
+        self.generations[place] = self.cache.publish(&self.views[place], update);
+    }
+
+    /// The TLS listeners of a view.
+    fn tls_listeners(&self, place: Place, listed: bool) -> xds::Update {
+        let mut frontends = self.engine().tls_frontends(listed);
+        frontends.retain(|frontend| self.views.place(frontend.id.fleet()) == place);
         publish::listeners(&frontends, &self.edge)
     }
 
-    /// Notes which state the generation has that was just published.
+    /// Notes which state the generations have that were just published.
     fn note_state(&mut self) {
-        let state = self.engine().digest();
+        let digest = self.engine().digest();
+        let newest = self.generations.clone();
         match self.states.back_mut() {
-            Some((last, _, newest)) if *last == state => *newest = self.generation,
-            _ => self.states.push_back((state, self.generation, self.generation)),
+            Some(last) if last.digest == digest => last.newest = newest,
+            _ => self.states.push_back(PublishedState { digest, since: newest.clone(), newest }),
         }
         if self.states.len() > STATES {
             self.states.pop_front();
@@ -255,18 +282,20 @@ impl ControlPlane {
     pub fn settled(&mut self, at: Duration) -> Events {
         let progress = self.progress();
         let mut events = Events::default();
-        let refused: BTreeSet<Refusal> = progress.rejections.iter().map(Refusal::of).collect();
+        let refused: BTreeSet<Refusal> = self.rejections(&progress).map(Refusal::of).collect();
         events.extend(refused.difference(&self.told).cloned().map(Refusal::event));
         self.told = refused;
         self.waiting.retain(|waiting| {
-            let (acked, connected) = progress.acknowledged(waiting.generation);
-            let done = connected > 0 && acked == connected;
+            let acks: Vec<_> =
+                waiting.published.iter().map(|(place, made)| progress[*place].acknowledged(*made)).collect();
+            let connected: usize = acks.iter().map(|(_, connected)| connected).sum();
+            let done = connected > 0 && acks.iter().all(|(acked, connected)| acked == connected);
             if done {
                 events.push(Event::Acknowledged {
                     subject: waiting.subject.clone(),
                     hosts: waiting.hosts,
                     envoys: connected,
-                    generation: waiting.generation,
+                    generation: waiting.published.iter().map(|(_, made)| *made).max().unwrap_or_default(),
                     took: at.saturating_sub(waiting.at),
                 });
             }
@@ -278,7 +307,7 @@ impl ControlPlane {
     /// Objects whose status may be different from when this was last asked.
     pub fn take_touched(&mut self) -> BTreeSet<ObjectKey> {
         let progress = self.progress();
-        let known = (progress.nodes.len(), refusals(&progress));
+        let known = (self.views.each(|place| progress[place].nodes.len()), refusals(self.rejections(&progress)));
         if known != self.known {
             let (count, before) = std::mem::replace(&mut self.known, known);
             let (count, before, after) = (count == self.known.0, before, &self.known.1);
@@ -294,12 +323,8 @@ impl ControlPlane {
                 self.touched.extend(self.pipeline.engine().statuses().map(|(key, _)| key.clone()));
             }
         }
-        let published = &self.published;
-        let done = |gateway: &ObjectName| {
-            let (acked, connected) = progress.acknowledged(published.get(gateway).copied().unwrap_or(0));
-            connected > 0 && acked == connected
-        };
-        let acknowledged: Vec<ObjectName> = self.awaited.iter().filter(|gateway| done(gateway)).cloned().collect();
+        let done = |gateway: &&ObjectName| self.acks_of(gateway, &progress).are_complete();
+        let acknowledged: Vec<ObjectName> = self.awaited.iter().filter(done).cloned().collect();
         for gateway in acknowledged {
             self.awaited.remove(&gateway);
             let sets = self.pipeline.engine().store().sets_of(&gateway);
@@ -314,21 +339,17 @@ impl ControlPlane {
     /// The statuses of some objects, with what the Envoys say; `None` for one that is not ours.
     pub fn laid_over(&mut self, keys: BTreeSet<ObjectKey>) -> Vec<(ObjectKey, Option<ObjectStatus>)> {
         let mut fleet = self.fleet();
-        fleet.published = keys.iter().map(|key| (key.clone(), self.published(key))).collect();
+        let progress = self.progress();
+        fleet.acks = keys.iter().map(|key| (key.clone(), self.acks(key, &progress))).collect();
         let status = |key: &ObjectKey| self.engine().status(key).map(|status| fleet.lay_over(key, &status));
         keys.into_iter().map(|key| (key.clone(), status(&key))).collect()
-    }
-
-    /// How many Envoys have acknowledged what belongs to an object, and how many are connected.
-    pub fn acknowledgement(&self, key: &ObjectKey) -> (usize, usize) {
-        self.progress().acknowledged(self.published(key))
     }
 
     /// Takes note that a status is being looked at: when it is not final because Envoys have not acknowledged, it is among
     /// what is touched once they have. One that has just come may need long for what others acknowledged before.
     pub fn look_at(&mut self, key: &ObjectKey) {
         let Some(gateway) = self.gateway_of(key).cloned() else { return };
-        let (acknowledged, connected) = self.acknowledgement(key);
+        let Acks { done: acknowledged, all: connected, .. } = self.acknowledgement(key);
         // When the first one comes, everything is touched.
         if acknowledged < connected {
             self.awaited.insert(gateway);
@@ -338,62 +359,10 @@ impl ControlPlane {
         }
     }
 
-    /// How many Envoys are connected.
-    pub fn connected(&self) -> usize {
-        self.progress().nodes.len()
-    }
-
-    /// Whether every connected Envoy, and at least one, has acknowledged everything but what it refuses, of which its
-    /// author is told.
-    pub fn acknowledged(&self) -> bool {
-        let progress = self.progress();
-        let (acked, connected) = progress.acknowledged(self.generation);
-        connected > 0 && acked == connected
-    }
-
-    /// The last publication.
-    pub fn publication(&self) -> Generation {
-        self.generation
-    }
-
-    /// The newest publication that every Envoy has which is connected here: any, when there is none.
-    pub fn reached(&self) -> Generation {
-        self.own_progress().nodes.iter().map(|node| node.acknowledged).min().unwrap_or(Generation::MAX)
-    }
-
-    /// How far the Envoys are, also those that other replicas told of.
-    fn progress(&self) -> Progress {
-        let mut progress = self.cache.progress(&self.view);
-        progress.nodes.extend(self.others.0.iter().cloned());
-        progress.rejections.extend(self.others.1.iter().cloned());
-        progress.rejections.extend(self.withheld.values().flatten().cloned());
-        progress
-    }
-
-    /// Notes what other replicas tell of their Envoys: how far they are in generations of ours, and what they refused.
-    pub fn set_others(&mut self, nodes: Vec<NodeProgress>, refused: Vec<Rejection>) {
-        self.others = (nodes, refused);
-    }
-
-    /// How far the Envoys are that are connected here.
-    pub fn own_progress(&self) -> Progress {
-        self.cache.progress(&self.view)
-    }
-
-    /// The newest generation of ours that had a state.
-    pub fn generation_of(&self, state: u64) -> Option<Generation> {
-        self.states.iter().rev().find(|(had, ..)| *had == state).map(|(.., last)| *last)
-    }
-
-    /// The present state, and the generation that it came with.
-    pub fn state(&self) -> (u64, Generation) {
-        self.states.back().map_or((0, 0), |(state, since, _)| (*state, *since))
-    }
-
     /// What is known of the Envoys now.
     fn fleet(&mut self) -> FleetAcks {
         let progress = self.progress();
-        let refused = refusals(&progress);
+        let refused = refusals(self.rejections(&progress));
         let whose = match &self.refused {
             Some((known, whose)) if *known == refused => whose.clone(),
             _ => {
@@ -402,12 +371,7 @@ impl ControlPlane {
                 whose
             }
         };
-        FleetAcks { refused: whose, ..FleetAcks::new(progress) }
-    }
-
-    /// The last publication that touched an object's Gateway.
-    fn published(&self, key: &ObjectKey) -> Generation {
-        self.gateway_of(key).and_then(|gateway| self.published.get(gateway)).copied().unwrap_or(0)
+        FleetAcks { refused: whose, ..FleetAcks::default() }
     }
 
     /// The Gateway that an object is, or extends.
@@ -423,7 +387,8 @@ impl ControlPlane {
     pub fn statuses(&mut self, now: Timestamp) -> Value {
         let mut fleet = self.fleet();
         let keys = self.engine().statuses();
-        fleet.published = keys.map(|(key, _)| (key.clone(), self.published(key))).collect();
+        let progress = self.progress();
+        fleet.acks = keys.map(|(key, _)| (key.clone(), self.acks(key, &progress))).collect();
         let clock = Clock { fleet, controller: &self.controller, now, since: RefCell::new(&mut self.since) };
         json!({"apiVersion": "v1", "kind": "List", "items": documents(&self.pipeline, &clock)})
     }
@@ -434,25 +399,23 @@ impl ControlPlane {
         crate::tenants::explain(&self.pipeline, question, &mut told);
         let frontend = told.frontend.as_deref().filter(|_| told.ok());
         if let Some((gateway, _)) = frontend.and_then(|name| name.rsplit_once(':')) {
-            // What many Gateways share is as new as the newest of them.
-            let published = match gateway.split_once('/') {
-                Some((namespace, name)) => self.published.get(&ObjectName::new(namespace, name)).copied().unwrap_or(0),
-                None => self.generation,
-            };
             let progress = self.progress();
-            let (done, all) = progress.acknowledged(published);
+            // What many Gateways share is as new as the newest of them.
+            let acks = match gateway.split_once('/') {
+                Some((namespace, name)) => self.acks_of(&ObjectName::new(namespace, name), &progress),
+                None => self.acks_of_view(self.views.place(EnvoyFleet::Shared), &progress),
+            };
             let own = format!("{gateway}:");
             let concerns = |r: &&Rejection| match &r.part {
                 None => r.name.starts_with(&own),
                 Some(part) => r.name.starts_with(&own) && *part.virtual_host == *question.host,
             };
-            let refused = progress.rejections.iter().find(concerns);
-            let text = match (refused, all) {
-                (Some(refused), _) => format!("refused {}: {}", place(refused), refused.text),
-                (None, 0) => "no Envoy is connected".to_owned(),
-                (None, _) => format!("acknowledged by {done} of {all} Envoys"),
+            let refused = self.rejections(&progress).find(concerns);
+            let text = match refused {
+                Some(refused) => format!("refused {}: {}", place(refused), refused.text),
+                None => acks.text(),
             };
-            told.links.push(Link { what: "envoys", ok: refused.is_none() && all > 0 && done == all, text });
+            told.links.push(Link { what: "envoys", ok: refused.is_none() && acks.are_complete(), text });
         }
         told
     }
@@ -468,10 +431,11 @@ impl ControlPlane {
                 "version": &*r.version, "text": &*r.text,
             })
         };
-        let rejections: Vec<Value> = progress.rejections.iter().map(rejection).collect();
+        let rejections: Vec<Value> = self.rejections(&progress).map(rejection).collect();
+        let nodes: Vec<&NodeProgress> = progress.values().flat_map(|progress| &progress.nodes).collect();
         json!({
-            "published": self.generation,
-            "envoys": progress.nodes,
+            "published": self.publication(),
+            "envoys": nodes,
             "rejections": rejections,
             "views": self.cache.debug(),
         })
@@ -480,14 +444,16 @@ impl ControlPlane {
     /// The metrics, in the text format of Prometheus, with what others have to say.
     pub fn metrics(&self, others: Vec<Box<dyn Collector>>) -> String {
         let progress = self.progress();
-        let (acked, connected) = progress.acknowledged(self.generation);
+        let connected = |(place, view): (Place, &xds::View)| {
+            let Acks { done, all, .. } = self.acks_of_view(place, &progress);
+            Connected { view: view.name().to_owned(), all, behind: all - done }
+        };
         let (good, bad) = self.engine().good_and_bad();
         let program = Program {
             changes: self.changes,
             work: self.engine().counters(),
-            connected,
-            behind: connected - acked,
-            quarantined: progress.rejections.len(),
+            connected: self.views.iter().map(connected).collect(),
+            quarantined: self.rejections(&progress).count(),
             good,
             bad,
         };
@@ -525,13 +491,13 @@ impl Context for Clock<'_> {
 /// What changes are about.
 fn subject(changes: &[Change]) -> Subject {
     let text = |change: &Change| match change {
-        Change::Put(object) => object.key().to_string(),
-        Change::Delete(key) => format!("{key} deleted"),
-        Change::Challenge(asked, _) => format!("challenges of {asked}"),
-        Change::TlsChallenges(_) => "challenges of TLS-ALPN-01".to_owned(),
-        Change::Trouble(secret, _) | Change::Awaited(secret, _) => format!("certificate {secret}"),
-        Change::Unexposed(gateway, _) => format!("the Service of gateway {gateway}"),
-        Change::Recorded(what, _) => format!("the owner of {what}"),
+        Change::Object(ObjectChange::Put(object)) => object.key().to_string(),
+        Change::Object(ObjectChange::Delete(key)) => format!("{key} deleted"),
+        Change::Fact(Fact::Challenge(asked, _)) => format!("challenges of {asked}"),
+        Change::Fact(Fact::TlsChallenges(_)) => "challenges of TLS-ALPN-01".to_owned(),
+        Change::Fact(Fact::Trouble(secret, _) | Fact::Awaited(secret, _)) => format!("certificate {secret}"),
+        Change::Fact(Fact::Unexposed(gateway, _)) => format!("the Service of gateway {gateway}"),
+        Change::Fact(Fact::Recorded(what, _)) => format!("the owner of {what}"),
     };
     let text = match changes {
         [] => "validity of certificates".to_owned(),
@@ -547,21 +513,18 @@ fn hosts(delta: &Delta) -> usize {
         ResourceKey::SniCluster(_, host) | ResourceKey::Scope(_, host) | ResourceKey::Secret(SecretName::Sni(host)) => {
             Some(host.to_string())
         }
-        ResourceKey::Secret(SecretName::Fixed(name)) => name.rsplit('/').next().map(str::to_owned),
+        ResourceKey::Secret(SecretName::Fixed(_, name)) => Some(name.to_string()),
         ResourceKey::Table(table) => table.listener.as_ref().map(ToString::to_string),
-        ResourceKey::Backend(_) | ResourceKey::Endpoints(_) | ResourceKey::Frontend(_) => None,
+        ResourceKey::Secret(SecretName::Client(_) | SecretName::Roots(_))
+        | ResourceKey::Backend(_)
+        | ResourceKey::UdpCluster(_)
+        | ResourceKey::Endpoints(_)
+        | ResourceKey::Frontend(_) => None,
     };
     delta.resources.keys().cloned().filter_map(host).collect::<BTreeSet<_>>().len()
 }
 
-fn gateway(key: &ResourceKey) -> Option<&ObjectName> {
-    match key {
-        ResourceKey::SniCluster(id, _) | ResourceKey::Scope(id, _) | ResourceKey::Frontend(id) => Some(&id.gateway),
-        ResourceKey::Table(table) => Some(&table.frontend.gateway),
-        ResourceKey::Backend(_) | ResourceKey::Endpoints(_) | ResourceKey::Secret(_) => None,
-    }
-}
-
+mod acknowledgements;
 mod complaints;
 mod owners;
 mod refusals;

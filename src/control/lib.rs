@@ -15,6 +15,7 @@ pub mod certificates;
 mod control_plane;
 pub mod envoys;
 pub mod event;
+pub mod fleet_views;
 mod flood;
 pub mod heartbeat;
 pub mod metrics;

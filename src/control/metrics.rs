@@ -13,17 +13,29 @@ use prometheus_client::registry::Registry;
 
 use gatewright_core::translate::Counters;
 
+/// How many Envoys see a view.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Connected {
+    /// Its name: one of a few that are fixed.
+    pub view: String,
+    /// Those that are connected.
+    pub all: usize,
+    /// Those of them that have not acknowledged the last change.
+    pub behind: usize,
+}
+
+/// Name, help, and where its value is.
+type OfView = (&'static str, &'static str, fn(&Connected) -> usize);
+
 /// What the program says of itself, read at one moment.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Program {
     /// Changes of objects taken in.
     pub changes: u64,
     /// Work the engine did for them.
     pub work: Counters,
-    /// Envoys that are connected.
-    pub connected: usize,
-    /// Those of them that have not acknowledged the last change.
-    pub behind: usize,
+    /// Envoys that are connected, by view.
+    pub connected: Vec<Connected>,
     /// Resources an Envoy refused.
     pub quarantined: usize,
     /// Objects whose status is good.
@@ -51,19 +63,21 @@ pub fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value:
 
 impl Collector for Program {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Program { changes, work, connected, behind, quarantined, good, bad } = *self;
+        let Program { changes, work, ref connected, quarantined, good, bad } = *self;
         let mut info = encoder.encode_descriptor("build_info", "The program", None, MetricType::Gauge)?;
         ConstGauge::new(1_i64).encode(info.encode_family(&[("version", env!("CARGO_PKG_VERSION"))])?)?;
         let taken = encoder.encode_descriptor("changes", "Changes of objects taken in", None, MetricType::Counter)?;
         ConstCounter::new(changes).encode(taken)?;
 
-        let Counters { parents, owned, claims, attachments, routes, units, tables, frontends, statuses } = work;
+        let Counters { parents, owned, claims, attachments, policies, routes, units, tables, frontends, statuses } =
+            work;
         let mut family = encoder.encode_descriptor("work", "What the engine did again", None, MetricType::Counter)?;
         for (stage, count) in [
             ("parents", parents),
             ("owned", owned),
             ("claims", claims),
             ("attachments", attachments),
+            ("policies", policies),
             ("routes", routes),
             ("units", units),
             ("tables", tables),
@@ -74,8 +88,21 @@ impl Collector for Program {
         }
 
         let behind_help = "Envoys that have not acknowledged the last change";
-        gauge(&mut encoder, "xds_connected_proxies", "Envoys that are connected", connected)?;
+        let all = connected.iter().map(|of| of.all).sum();
+        gauge(&mut encoder, "xds_connected_proxies", "Envoys that are connected", all)?;
+        let behind = connected.iter().map(|of| of.behind).sum();
         gauge(&mut encoder, "xds_proxies_behind", behind_help, behind)?;
+        let by_view: [OfView; 2] = [
+            ("xds_view_connected_proxies", "Envoys that are connected, by what they see", |of| of.all),
+            ("xds_view_proxies_behind", "Those of them that have not acknowledged the last change", |of| of.behind),
+        ];
+        for (name, help, count) in by_view {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for of in connected {
+                let value = ConstGauge::new(i64::try_from(count(of)).unwrap_or(i64::MAX));
+                value.encode(family.encode_family(&[("view", of.view.as_str())])?)?;
+            }
+        }
         gauge(&mut encoder, "quarantined_resources", "Resources an Envoy refused", quarantined)?;
         let mut objects = encoder.encode_descriptor("objects", "Objects with a status", None, MetricType::Gauge)?;
         for (is, count) in [("true", good), ("false", bad)] {
@@ -93,12 +120,16 @@ mod tests {
     #[test]
     fn one_text_has_the_program_the_engine_and_the_xds_server() {
         let work = Counters { units: 7, ..Default::default() };
-        let program = Program { changes: 3, work, connected: 2, good: 5, bad: 1, ..Default::default() };
+        let view = |view: &str, all| Connected { view: view.to_owned(), all, behind: all / 2 };
+        let connected = vec![view("shared", 2), view("dedicated", 0)];
+        let program = Program { changes: 3, work, connected, good: 5, bad: 1, ..Default::default() };
         let text = text(program, &xds::Cache::new(), Vec::new());
         for line in [
             "gatewright_changes_total 3",
             "gatewright_work_total{stage=\"units\"} 7",
             "gatewright_xds_connected_proxies 2",
+            "gatewright_xds_view_connected_proxies{view=\"dedicated\"} 0",
+            "gatewright_xds_view_proxies_behind{view=\"shared\"} 1",
             "gatewright_objects{good=\"true\"} 5",
             "gatewright_objects{good=\"false\"} 1",
             "gatewright_xds_nack_total{type=\"sds\"} 0",

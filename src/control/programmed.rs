@@ -3,22 +3,48 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use xds::{Generation, Progress};
-
 use gatewright_core::inputs::ObjectKey;
-use gatewright_core::model::{Condition, ConditionType, Reason, Status};
+use gatewright_core::model::{Condition, ConditionType, EnvoyFleet, Reason, Status};
 use gatewright_core::translate::{ListenerId, ListenerStatus, ObjectStatus, ParentKey, RouteKey, StatusBody};
 
 /// How far the Envoys are, or why something is not programmed.
 type Verdict = Result<String, (Reason, String)>;
 
+/// How many Envoys have what belongs to an object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Acks {
+    /// Their fleet; `None` where all Envoys serve everything.
+    pub fleet: Option<EnvoyFleet>,
+    /// Those that have acknowledged it.
+    pub done: usize,
+    /// Those that are connected.
+    pub all: usize,
+}
+
+impl Acks {
+    /// Whether there are Envoys, and all of them have it.
+    pub fn are_complete(&self) -> bool {
+        self.all > 0 && self.done == self.all
+    }
+
+    /// For people.
+    pub(crate) fn text(&self) -> String {
+        match (self.all, self.fleet) {
+            (0, Some(EnvoyFleet::Dedicated)) => {
+                "no Envoy of fleet Dedicated is connected: install the workload that the controller's --dedicated-envoys names"
+                    .to_owned()
+            }
+            (0, _) => "no Envoy is connected".to_owned(),
+            (all, _) => format!("acknowledged by {} of {all} Envoys", self.done),
+        }
+    }
+}
+
 /// What is known of the Envoys.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct FleetAcks {
-    /// How far each connected Envoy is.
-    pub progress: Progress,
-    /// For objects that changed, the generation that published the change.
-    pub published: BTreeMap<ObjectKey, Generation>,
+    /// How many Envoys have the change of each object that was published last; nothing of one that is not published.
+    pub acks: BTreeMap<ObjectKey, Acks>,
     /// What Envoys refused.
     pub refused: Arc<Refused>,
 }
@@ -33,23 +59,12 @@ pub struct Refused {
 }
 
 impl FleetAcks {
-    /// What the cache tells, and nothing refused.
-    pub fn new(progress: Progress) -> Self {
-        Self { progress, published: BTreeMap::new(), refused: Arc::default() }
-    }
-
-    /// How many Envoys have acknowledged a generation, and how many there are.
-    pub fn acknowledged(&self, generation: Generation) -> (usize, usize) {
-        self.progress.acknowledged(generation)
-    }
-
     /// Lays the acknowledgements over the status of an object.
     pub fn lay_over(&self, key: &ObjectKey, status: &ObjectStatus) -> ObjectStatus {
         let mut status = status.clone();
-        let generation = self.published.get(key).copied().unwrap_or(0);
-        let verdict = self.verdict(generation);
+        let verdict = verdict(&self.acks.get(key).copied().unwrap_or_default());
         match &mut status.body {
-            StatusBody::Class(_) => {}
+            StatusBody::Class(_) | StatusBody::Policy(_) => {}
             StatusBody::Gateway(gateway) => {
                 let parent = ParentKey::Gateway(key.name.clone());
                 let refused = self.listeners(&parent, &mut gateway.listeners, &verdict);
@@ -77,15 +92,6 @@ impl FleetAcks {
         status
     }
 
-    fn verdict(&self, generation: Generation) -> Verdict {
-        let (done, all) = self.acknowledged(generation);
-        match (done, all) {
-            (_, 0) => Err((Reason::NoResources, "no Envoy is connected".to_owned())),
-            (done, all) if done < all => Err((Reason::Pending, format!("acknowledged by {done} of {all} Envoys"))),
-            (done, all) => Ok(format!("acknowledged by {done} of {all} Envoys")),
-        }
-    }
-
     /// Lays the acknowledgements over listeners. Returns why their object is not programmed, when Envoys refused so much
     /// that none of its listeners is.
     fn listeners(
@@ -111,6 +117,14 @@ impl FleetAcks {
     }
 }
 
+fn verdict(acks: &Acks) -> Verdict {
+    match acks.all {
+        0 => Err((Reason::NoResources, acks.text())),
+        _ if !acks.are_complete() => Err((Reason::Pending, acks.text())),
+        _ => Ok(acks.text()),
+    }
+}
+
 /// Only what was translated can be programmed: a condition that is false stays as it is.
 fn programmed(conditions: &mut [Condition], verdict: &Verdict) {
     for condition in conditions.iter_mut().filter(|c| c.kind == ConditionType::Programmed && c.status == Status::True) {
@@ -127,23 +141,14 @@ fn programmed(conditions: &mut [Condition], verdict: &Verdict) {
 
 #[cfg(test)]
 mod tests {
-    use xds::NodeProgress;
-
     use super::*;
     use gatewright_core::inputs::Kind;
     use gatewright_core::model::ObjectName;
     use gatewright_core::translate::GatewayStatus;
 
-    fn check(acknowledged: &[Generation], published: Generation) -> (Status, Reason, String) {
+    fn check(acks: Acks) -> (Status, Reason, String) {
         let key = ObjectKey::new(Kind::Gateway, ObjectName::new("a", "g"));
-        let node = |acknowledged: &Generation| NodeProgress {
-            node: "n".into(),
-            identity: "i".into(),
-            acknowledged: *acknowledged,
-        };
-        let nodes = acknowledged.iter().map(node).collect();
-        let mut fleet = FleetAcks::new(Progress { published, nodes, rejections: Vec::new() });
-        fleet.published.insert(key.clone(), published);
+        let fleet = FleetAcks { acks: BTreeMap::from([(key.clone(), acks)]), ..FleetAcks::default() };
         let good = Condition {
             kind: ConditionType::Programmed,
             status: Status::True,
@@ -159,8 +164,11 @@ mod tests {
 
     #[test]
     fn programmed_is_what_envoys_acknowledged() {
-        assert_eq!(check(&[], 1).1, Reason::NoResources);
-        assert_eq!(check(&[3, 5], 5), (Status::False, Reason::Pending, "acknowledged by 1 of 2 Envoys".into()));
-        assert_eq!(check(&[5, 5], 5), (Status::True, Reason::Programmed, "acknowledged by 2 of 2 Envoys".into()));
+        let acks = |done, all| Acks { fleet: None, done, all };
+        assert_eq!(check(acks(0, 0)).1, Reason::NoResources);
+        assert_eq!(check(acks(1, 2)), (Status::False, Reason::Pending, "acknowledged by 1 of 2 Envoys".into()));
+        assert_eq!(check(acks(2, 2)), (Status::True, Reason::Programmed, "acknowledged by 2 of 2 Envoys".into()));
+        let (_, reason, text) = check(Acks { fleet: Some(EnvoyFleet::Dedicated), ..acks(0, 0) });
+        assert!(reason == Reason::NoResources && text.contains("--dedicated-envoys"), "{text}");
     }
 }

@@ -4,25 +4,56 @@ use std::sync::Arc;
 
 use xds::{Kind, Part, Resource as Encoded, Update};
 
-use gatewright_core::model::{ClusterId, Frontend};
+use crate::fleet_views::{FleetViews, PerView};
+use gatewright_core::model::{ClusterId, Fleets, Frontend};
 use gatewright_core::translate::{Delta, Resource, ResourceKey};
 use gatewright_envoy::{Edge, ResourceName};
 
-/// Encodes what changed.
+/// Encodes what changed, for Envoys that see everything.
 pub fn update(delta: &Delta) -> Update {
-    update_within(delta, &Edge::DEFAULT)
-}
-
-/// The same within an operator's limits of connections.
-pub fn update_within(delta: &Delta, edge: &Edge) -> Update {
     let mut update = Update::default();
     for (key, resource) in &delta.resources {
         match resource {
-            Some(resource) => update.upserts.push(encode_within(resource, edge)),
+            Some(resource) => update.upserts.push(encode(resource)),
             None => update.removals.push(name(key)),
         }
     }
     update
+}
+
+/// Encodes what changed for each view, within an operator's limits of connections. `fleets` tells which fleets are to have a
+/// resource, `had` what was published of it before, in whichever view.
+pub fn updates(
+    delta: &Delta,
+    edge: &Edge,
+    views: &FleetViews,
+    fleets: impl Fn(&ResourceKey) -> Fleets,
+    had: impl Fn(Kind, &str) -> Option<Encoded>,
+) -> PerView<Update> {
+    let mut updates = views.each(|_| Update::default());
+    let mut show = |key: &ResourceKey, resource: Option<Encoded>| {
+        let fleets = if resource.is_some() { fleets(key) } else { Fleets::default() };
+        for (place, update) in updates.iter_mut() {
+            match &resource {
+                Some(resource) if !views.are_apart() || views.shows(place, fleets) => {
+                    update.upserts.push(resource.clone());
+                }
+                // What a frontend has for itself never was in the view of another fleet.
+                _ if key.frontend().is_some_and(|own| !views.shows(place, own.fleet().into())) => {}
+                _ => update.removals.push(name(key)),
+            }
+        }
+    };
+    for (key, resource) in &delta.resources {
+        show(key, resource.as_ref().map(|resource| encode_within(resource, edge)));
+    }
+    for key in delta.shown.iter().filter(|key| views.are_apart() && !delta.resources.contains_key(key)) {
+        let (kind, name) = name(key);
+        if let Some(resource) = had(kind, &name) {
+            show(key, Some(resource));
+        }
+    }
+    updates
 }
 
 /// Listeners alone.
@@ -101,6 +132,10 @@ fn encode_within(resource: &Resource, edge: &Edge) -> Encoded {
             let secret = secret.clone();
             Encoded::made(secret.resource_name(), move || gatewright_envoy::secret(&secret))
         }
+        Resource::Roots(roots) => {
+            let roots = roots.clone();
+            Encoded::made(roots.resource_name(), move || gatewright_envoy::client_roots(&roots))
+        }
         Resource::Scope(scope) => Encoded::new(scope.resource_name(), &gatewright_envoy::scope(scope)),
         Resource::Table(table) => Encoded::new(table.resource_name(), &gatewright_envoy::table(table)),
         Resource::Frontend(frontend) => {
@@ -116,6 +151,7 @@ pub fn name(key: &ResourceKey) -> (Kind, String) {
         ResourceKey::SniCluster(frontend, hostname) => {
             (Kind::Cluster, ClusterId::Sni(frontend.clone(), hostname.clone()).to_string())
         }
+        ResourceKey::UdpCluster(frontend) => (Kind::Cluster, ClusterId::Udp(frontend.clone()).to_string()),
         ResourceKey::Endpoints(cluster) => (Kind::Endpoints, cluster.to_string()),
         ResourceKey::Secret(name) => (Kind::Secret, name.to_string()),
         ResourceKey::Scope(frontend, hostname) => (Kind::Scope, format!("{frontend}|{hostname}")),
@@ -128,7 +164,7 @@ pub fn name(key: &ResourceKey) -> (Kind, String) {
 mod tests {
     use super::*;
     use gatewright_core::model::{
-        Cluster, Endpoints, FrontendId, FrontendKind, Hostname, ObjectName, Scope, TableId, VirtualHost,
+        Addresses, Cluster, Endpoints, FrontendId, FrontendKind, Hostname, ObjectName, Scope, TableId, VirtualHost,
     };
 
     /// What breaks a constraint is replaced alone, and the rest of its table is sent.
@@ -169,7 +205,7 @@ mod tests {
     /// A resource is taken back under the name it was sent by.
     #[test]
     fn keys_and_resources_have_the_same_names() {
-        let id = FrontendId { gateway: ObjectName::new("infra", "edge"), port: 443 };
+        let id = FrontendId::tcp(ObjectName::new("infra", "edge"), 443);
         let host = Hostname::parse("a.example.org").expect("a hostname");
         let cluster = Cluster::Sni { frontend: id.clone(), hostname: host.clone(), port: None };
         let virtual_host = VirtualHost { hostname: host.clone(), routes: Vec::new() };
@@ -182,7 +218,7 @@ mod tests {
             cdn_id: "".into(),
             kind: FrontendKind::Http { table },
         };
-        let endpoints = Endpoints { cluster: cluster.id(), addresses: [].into() };
+        let endpoints = Endpoints { cluster: cluster.id(), addresses: Addresses::Alike([].into()) };
         for (key, resource) in [
             (ResourceKey::Endpoints(cluster.id()), Resource::Endpoints(endpoints)),
             (ResourceKey::SniCluster(id.clone(), host.clone()), Resource::Cluster(cluster)),

@@ -14,13 +14,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ::xds::{Cache, Fingerprint, Generation, Kind, Pair, Resource, Suspects, Update, View, Views};
+use ::xds::{Cache, Fingerprint, Kind, Pair, Resource, Suspects, Update, Views};
 use anyhow::{Context, Result, bail};
 use envoy_types::pb::envoy::config::core::v3::data_source::Specifier;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::secret::Type;
 use envoy_types::pb::envoy::service::runtime::v3::Runtime;
+use gatewright_control::fleet_views::{FleetViews, Generations};
 use gatewright_control::metrics::gauge;
+use gatewright_core::model::EnvoyFleet;
 use gatewright_kubernetes::keys;
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
@@ -84,23 +86,63 @@ struct Head {
     certificate: String,
     key: String,
     roots: String,
-    /// What Envoys refused.
+    /// What Envoys refused of the first view.
     #[serde(default)]
     suspects: Suspects,
     /// A file of an earlier version has none.
     #[serde(default)]
     revoked: BTreeSet<Fingerprint>,
+    /// The views after the first, where not all fleets see the same: their resources are the last ones.
+    #[serde(default)]
+    more: Vec<More>,
+}
+
+/// A view after the first.
+#[derive(Serialize, Deserialize)]
+struct More {
+    /// How many resources it has.
+    resources: usize,
+    suspects: Suspects,
+}
+
+/// What a view had.
+#[derive(Default)]
+struct KeptView {
+    resources: Vec<Resource>,
+    /// What Envoys refused of them.
+    suspects: Suspects,
+}
+
+/// Which Envoys are let in to see what.
+#[derive(Clone, Debug)]
+pub(super) struct Grants {
+    pub(super) views: Views,
+    /// The fleets that have an identity.
+    pub(super) fleets: Vec<EnvoyFleet>,
+}
+
+impl Grants {
+    /// From now on Envoys see these.
+    fn allow(&self, views: &FleetViews) {
+        for fleet in &self.fleets {
+            self.views.allow(keys::identity_of(*fleet), views.of(*fleet).clone());
+        }
+    }
 }
 
 /// What a file had in it.
 struct Kept {
     at: SystemTime,
     shown: Shown,
-    resources: Vec<Resource>,
-    /// What Envoys refused of them.
-    suspects: Suspects,
+    views: Vec<KeptView>,
     /// Hosts whose certificate has ended.
     ended: Vec<String>,
+}
+
+impl Kept {
+    fn count(&self) -> usize {
+        self.views.iter().map(|view| view.resources.len()).sum()
+    }
 }
 
 /// When the served state is of, and when the last one was written; shown as metrics.
@@ -137,12 +179,12 @@ fn seconds(at: SystemTime) -> u64 {
 /// What is served while the API server's state is not whole.
 pub(super) struct Standby {
     kept: Option<Kept>,
-    /// What Envoys refused before the start.
-    suspects: Suspects,
+    /// What Envoys refused before the start, by view.
+    suspects: Vec<Suspects>,
     started: Instant,
     cache: Cache,
-    view: View,
-    views: Views,
+    views: FleetViews,
+    grants: Grants,
     figures: Figures,
     serving: Option<Serving>,
 }
@@ -154,10 +196,18 @@ struct Serving {
 }
 
 impl Standby {
-    /// Reads what is kept, if there is anything that can be read. What cannot is said, and no reason not to start.
-    pub(super) async fn read(place: Option<Place>, cache: Cache, views: Views, figures: Figures) -> Self {
+    /// Reads what is kept for as many views as `live` has, if there is anything that can be read. What cannot is said, and no
+    /// reason not to start.
+    pub(super) async fn read(
+        place: Option<Place>,
+        cache: Cache,
+        live: &FleetViews,
+        grants: Grants,
+        figures: Figures,
+    ) -> Self {
         let started = Instant::now();
-        let kept = match place {
+        let views = live.called("last good");
+        let kept: Option<Kept> = match place {
             None => None,
             Some(place) => tokio::task::spawn_blocking(move || match load(&place) {
                 Ok(Some(kept)) => Some(kept),
@@ -170,11 +220,20 @@ impl Standby {
             .await
             .unwrap_or_default(),
         };
-        let suspects = kept.as_ref().map(|kept| kept.suspects.clone()).unwrap_or_default();
+        // Whose a resource is cannot be told afterwards: what all saw may not be for the Envoys of one fleet.
+        let kept = kept.filter(|kept| {
+            let fits = kept.views.len() == views.iter().count();
+            if !fits {
+                warn!("last good state: it was kept while Envoys of the fleets saw something else than now; it is not used");
+            }
+            fits
+        });
+        let all = kept.as_ref().map(|kept| kept.views.as_slice()).unwrap_or_default();
+        let suspects = all.iter().map(|view| view.suspects.clone()).collect();
         if let Some(kept) = &kept {
-            info!("last good state: {} resources of {}", kept.resources.len(), time(kept.at));
+            info!("last good state: {} resources of {}", kept.count(), time(kept.at));
         }
-        Self { kept, suspects, started, cache, view: View::new("last good"), views, figures, serving: None }
+        Self { kept, suspects, started, cache, views, grants, figures, serving: None }
     }
 
     /// Begins to serve, where it is time and there is something: `heard` is whether the API server answers. Returns what the
@@ -184,11 +243,14 @@ impl Standby {
         if now.saturating_duration_since(self.started) < silence {
             return None;
         }
-        let Kept { at, shown, resources, suspects, ended } = self.kept.take()?;
-        let count = resources.len();
-        self.cache.suspect(&self.view, suspects);
-        self.cache.publish(&self.view, Update { upserts: resources, removals: Vec::new() });
-        self.views.allow(keys::FLEET, self.view.clone());
+        let kept = self.kept.take()?;
+        let count = kept.count();
+        let Kept { at, shown, views, ended } = kept;
+        for ((_, view), KeptView { resources, suspects }) in self.views.iter().zip(views) {
+            self.cache.suspect(view, suspects);
+            self.cache.publish(view, Update { upserts: resources, removals: Vec::new() });
+        }
+        self.grants.allow(&self.views);
         self.figures.serves(Some(at));
         self.serving = Some(Serving { at, ended });
         let lines = self.lines();
@@ -200,27 +262,30 @@ impl Standby {
     }
 
     /// The state of the API server is whole: from now on `live` is served.
-    pub(super) fn end(&mut self, live: &View) {
+    pub(super) fn end(&mut self, live: &FleetViews) {
         self.kept = None;
-        let suspects = std::mem::take(&mut self.suspects);
-        if !suspects.is_empty() {
-            self.cache.suspect(live, suspects);
+        for ((_, view), suspects) in live.iter().zip(std::mem::take(&mut self.suspects)) {
+            if !suspects.is_empty() {
+                self.cache.suspect(view, suspects);
+            }
         }
-        self.views.allow(keys::FLEET, live.clone());
+        self.grants.allow(live);
         if self.serving.take().is_none() {
             return;
         }
         self.figures.serves(None);
         info!("the API server's state is whole, and served from now on");
-        // Streams look whether they may go on when something changes. Nobody subscribes to this.
-        let change = Resource::new("last good state is over", &Runtime::default());
-        self.cache.publish(&self.view, Update { upserts: vec![change], removals: Vec::new() });
-        let (cache, view) = (self.cache.clone(), self.view.clone());
-        crate::tasks::spawn("end of the last good state", async move {
-            let mut clients = cache.watch(&view);
-            while !cache.progress(&view).nodes.is_empty() && clients.changed().await.is_ok() {}
-            cache.replace(&view, Vec::new());
-        });
+        for (_, view) in self.views.iter() {
+            // Streams look whether they may go on when something changes. Nobody subscribes to this.
+            let change = Resource::new("last good state is over", &Runtime::default());
+            self.cache.publish(view, Update { upserts: vec![change], removals: Vec::new() });
+            let (cache, view) = (self.cache.clone(), view.clone());
+            crate::tasks::spawn("end of the last good state", async move {
+                let mut clients = cache.watch(&view);
+                while !cache.progress(&view).nodes.is_empty() && clients.changed().await.is_ok() {}
+                cache.replace(&view, Vec::new());
+            });
+        }
     }
 
     /// Lines for people, for as long as it is served.
@@ -246,11 +311,11 @@ fn time(at: SystemTime) -> String {
     Timestamp::from_second(i64::try_from(seconds(at)).unwrap_or_default()).unwrap_or_default().to_string()
 }
 
-/// Writes the state of a view whenever it changed, as long as it is whole.
+/// Writes the state of the views whenever it changed, as long as it is whole.
 pub(super) struct Keeper {
     pub(super) place: Place,
     pub(super) cache: Cache,
-    pub(super) view: View,
+    pub(super) views: FleetViews,
     /// What the xDS server shows.
     pub(super) shown: watch::Receiver<Option<Shown>>,
     /// Whether the state of the API server is whole.
@@ -262,8 +327,8 @@ impl Keeper {
     /// Keeps it until it is told to stop.
     pub(super) async fn keep(mut self, mut stop: watch::Receiver<bool>) {
         let mut pause = SAVE_INTERVAL;
-        let mut written: Option<Generation> = None;
-        let mut suspects = self.cache.suspects(&self.view);
+        let mut written: Option<Generations> = None;
+        let mut suspects = self.views.each(|place| self.cache.suspects(&self.views[place]));
         let mut said = String::new();
         loop {
             tokio::select! {
@@ -271,15 +336,21 @@ impl Keeper {
                 _ = stop.wait_for(|stop| *stop) => return,
             }
             pause = SAVE_INTERVAL;
-            let is_new = self.shown.has_changed().unwrap_or(false) || suspects.has_changed().unwrap_or(false);
+            let is_suspected = suspects.values().any(|suspects| suspects.has_changed().unwrap_or(false));
+            let is_new = self.shown.has_changed().unwrap_or(false) || is_suspected;
             let Some(shown) = self.shown.borrow_and_update().clone().filter(|_| *self.whole.borrow()) else { continue };
-            let suspected = suspects.borrow_and_update().clone();
-            let (generation, resources) = self.cache.resources(&self.view);
-            if written == Some(generation) && !is_new {
+            let all = self.views.each(|place| self.cache.resources(&self.views[place]));
+            let generations = self.views.each(|place| all[place].0);
+            if written.as_ref() == Some(&generations) && !is_new {
                 continue;
             }
+            let of_view = |(place, suspects): (_, &mut watch::Receiver<Arc<Suspects>>)| KeptView {
+                resources: all[place].1.clone(),
+                suspects: Suspects::clone(&suspects.borrow_and_update()),
+            };
+            let views: Vec<KeptView> = suspects.iter_mut().map(of_view).collect();
             let (begun, at, place) = (Instant::now(), SystemTime::now(), self.place.clone());
-            let ended = tokio::task::spawn_blocking(move || save(&place, at, (&shown, &suspected), &resources)).await;
+            let ended = tokio::task::spawn_blocking(move || save(&place, at, &shown, &views)).await;
             let failure = match ended {
                 Ok(Ok(())) => None,
                 Ok(Err(error)) => Some(format!("{error:#}")),
@@ -287,7 +358,7 @@ impl Keeper {
             };
             match &failure {
                 None => {
-                    written = Some(generation);
+                    written = Some(generations);
                     self.figures.wrote(at);
                 }
                 Some(text) if said != *text => {
@@ -301,15 +372,19 @@ impl Keeper {
     }
 }
 
-fn save(place: &Place, at: SystemTime, (shown, suspects): (&Shown, &Suspects), resources: &[Resource]) -> Result<()> {
+fn save(place: &Place, at: SystemTime, shown: &Shown, views: &[KeptView]) -> Result<()> {
     let key = place.key().with_context(|| format!("key {}", place.key.display()))?;
     let Shown { pair: Pair { certificate, key: private }, roots, revoked } = shown.clone();
-    let head = Head { at: seconds(at), certificate, key: private, roots, suspects: suspects.clone(), revoked };
+    let suspects = views.first().map(|view| view.suspects.clone()).unwrap_or_default();
+    let more = |view: &KeptView| More { resources: view.resources.len(), suspects: view.suspects.clone() };
+    let more = views.iter().skip(1).map(more).collect();
+    let head = Head { at: seconds(at), certificate, key: private, roots, suspects, revoked, more };
     let head = Zeroizing::new(serde_json::to_vec(&head)?);
     let written = replace(&place.file, |file| {
         let mut sealer = Sealer::new(file, &key)?;
         sealer.record(&head)?;
-        resources.iter().try_for_each(|resource| sealer.record(&resource.to_bytes()))?;
+        let mut resources = views.iter().flat_map(|view| &view.resources);
+        resources.try_for_each(|resource| sealer.record(&resource.to_bytes()))?;
         sealer.finish()
     });
     written.with_context(|| place.file.display().to_string())
@@ -332,7 +407,7 @@ fn load(place: &Place) -> Result<Option<Kept>> {
         Ok(())
     });
     read.with_context(|| place.file.display().to_string())?;
-    let Some(Head { at, certificate, key, roots, suspects, revoked }) = head else {
+    let Some(Head { at, certificate, key, roots, suspects, revoked, more }) = head else {
         bail!("{}: it is empty", place.file.display())
     };
     let now = SystemTime::now();
@@ -341,7 +416,16 @@ fn load(place: &Place) -> Result<Option<Kept>> {
     }
     let ended = resources.iter().filter(|resource| has_ended(resource, now)).map(|r| r.name().to_owned()).collect();
     let shown = Shown { pair: Pair { certificate, key }, roots, revoked };
-    Ok(Some(Kept { at: UNIX_EPOCH + Duration::from_secs(at), shown, resources, suspects, ended }))
+    let mut views = Vec::new();
+    for More { resources: count, suspects } in more.into_iter().rev() {
+        let Some(first) = resources.len().checked_sub(count) else {
+            bail!("{}: it has fewer resources than it says", place.file.display())
+        };
+        views.push(KeptView { resources: resources.split_off(first), suspects });
+    }
+    views.push(KeptView { resources, suspects });
+    views.reverse();
+    Ok(Some(Kept { at: UNIX_EPOCH + Duration::from_secs(at), shown, views, ended }))
 }
 
 /// Whether it is a certificate of a host that has ended.
@@ -376,7 +460,7 @@ pub(super) fn prepare(file: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use ::xds::Authority;
+    use ::xds::{Authority, View};
     use envoy_types::pb::envoy::config::core::v3::DataSource;
     use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::TlsCertificate;
 
@@ -423,16 +507,23 @@ mod tests {
         assert!(load(&place).expect("there is none").is_none());
         let (good, over, suspects) = (shown(DAY), shown(Duration::ZERO), suspects());
         let resources = vec![host("a.example.org", &good), host("b.example.org", &over)];
+        let view = || KeptView { resources: resources.clone(), suspects: suspects.clone() };
+        let dedicated = || KeptView { resources: vec![host("d.example.org", &good)], ..KeptView::default() };
         let at = UNIX_EPOCH + Duration::from_secs(1_790_000_000);
-        save(&place, at, (&good, &suspects), &resources).expect("written");
-        let kept = load(&place).expect("readable").expect("there");
-        assert_eq!(kept.suspects, suspects);
+        save(&place, at, &good, &[view(), dedicated()]).expect("written");
+        let mut kept = load(&place).expect("readable").expect("there");
+        let of_dedicated = kept.views.pop().expect("two views");
+        assert_eq!((of_dedicated.resources.len(), of_dedicated.resources[0].name()), (1, "d.example.org"));
+        assert!(of_dedicated.suspects.is_empty());
+        let kept_view = kept.views.pop().expect("the first one");
+        assert!(kept.views.is_empty());
+        assert_eq!(kept_view.suspects, suspects);
         assert_eq!((kept.at, kept.shown.pair.key.as_str()), (at, good.pair.key.as_str()));
         assert_eq!(kept.shown.revoked, good.revoked);
         assert_eq!(kept.ended, ["b.example.org"]);
         let versions =
             |all: &[Resource]| all.iter().map(|r| (r.name().to_owned(), r.version().to_owned())).collect::<Vec<_>>();
-        assert_eq!(versions(&kept.resources), versions(&resources), "Envoys are sent nothing that they have");
+        assert_eq!(versions(&kept_view.resources), versions(&resources), "Envoys are sent nothing that they have");
 
         let bytes = std::fs::read(&place.file).expect("there");
         for text in ["PRIVATE KEY", "example.org", "BEGIN CERTIFICATE"] {
@@ -442,7 +533,7 @@ mod tests {
         std::fs::write(&place.key, [4; 32]).expect("written");
         let error = format!("{:#}", load(&place).err().expect("another key"));
         assert!(error.contains("sealed by another key"), "{error}");
-        save(&place, at, (&over, &suspects), &resources).expect("written");
+        save(&place, at, &over, &[view()]).expect("written");
         let error = format!("{:#}", load(&place).err().expect("it is over"));
         assert!(error.contains("has ended"), "{error}");
     }
@@ -452,25 +543,36 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let place = place(dir.path());
         let good = shown(DAY);
-        save(&place, SystemTime::now(), (&good, &suspects()), &[host("a.example.org", &good)]).expect("written");
-        let cache = Cache::new();
-        let read = async || Standby::read(Some(place.clone()), cache.clone(), Views::new(), Figures::default()).await;
+        let view = KeptView { resources: vec![host("a.example.org", &good)], suspects: suspects() };
+        save(&place, SystemTime::now(), &good, &[view]).expect("written");
+        let (cache, live) = (Cache::new(), FleetViews::from(View::new("shared")));
+        let read_for = async |views: FleetViews| {
+            let grants = Grants { views: Views::new(), fleets: EnvoyFleet::ALL.to_vec() };
+            Standby::read(Some(place.clone()), cache.clone(), &views, grants, Figures::default()).await
+        };
+        let read = async || read_for(live.clone()).await;
         let mut standby = read().await;
         let started = standby.started;
         assert!(standby.begin(false, started).is_none());
         assert!(standby.begin(true, started + SILENT).is_none(), "it answers");
         assert!(standby.begin(true, started + SLOW).is_some());
         assert!(standby.is_serving() && standby.lines()[0].contains("last good state"));
-        assert_eq!(cache.len(&standby.view, Kind::Secret), 1);
-        assert!(!cache.suspects(&standby.view).borrow().is_empty());
-        standby.end(&View::new("shared"));
+        let kept = standby.views.of(EnvoyFleet::Shared).clone();
+        assert_eq!(cache.len(&kept, Kind::Secret), 1);
+        assert!(!cache.suspects(&kept).borrow().is_empty());
+        standby.end(&live);
         assert_eq!(**cache.suspects(&View::new("shared")).borrow(), suspects());
         assert!(!standby.is_serving() && standby.lines().is_empty());
 
         let mut standby = read().await;
         assert!(standby.begin(false, standby.started + SILENT).is_some());
         let mut standby = read().await;
-        standby.end(&View::new("shared"));
+        standby.end(&live);
         assert!(standby.begin(false, standby.started + SLOW).is_none(), "what is real comes first");
+        let mut standby = read_for(FleetViews::apart()).await;
+        assert!(
+            standby.begin(false, standby.started + SLOW).is_none(),
+            "it has what neither fleet may see of the other"
+        );
     }
 }

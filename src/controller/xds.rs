@@ -1,4 +1,4 @@
-//! The xDS server of the fleet, over mutual TLS, with keys out of Secrets that are replaced while it runs.
+//! The xDS server of the fleets, over mutual TLS, with keys out of Secrets that are replaced while it runs.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -9,12 +9,13 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep;
 use tracing::{info, warn};
-use xds::{Cache, Certificates, Limits, Server, ServerTls, TlsError, Views};
+use xds::{Cache, Certificates, Fingerprint, Limits, Server, ServerTls, TlsError, Views};
 
 use super::XDS_NAME;
 use super::last_good::Shown;
 use crate::cli;
 use gatewright_control::envoys::RevokeRequest;
+use gatewright_core::model::EnvoyFleet;
 use gatewright_kubernetes::keys::{self, CaRotation, Keys, KeysError};
 use gatewright_kubernetes::lease::{Term, leads};
 
@@ -60,17 +61,20 @@ impl Xds {
             },
         };
         let tls = ServerTls::mutual(&first.pair, &first.roots)?;
-        tls.revoke(first.revoked);
+        let mut refused = first.revoked;
+        tls.revoke(refused.clone());
         let address = self.options.xds;
         let listener = TcpListener::bind(address).await.with_context(|| format!("--xds {address}"))?;
         info!("xDS at {}", listener.local_addr()?);
         let limits = Limits {
             on_demand_secrets: self.options.edge.envoy_certificates,
+            streams_per_identity: self.options.ports.xds_streams_per_fleet as usize,
             streams_per_address: self.options.ports.xds_streams_per_address as usize,
+            streams_per_network: self.options.ports.xds_streams_per_address as usize * 16,
             ..Default::default()
         };
         let server = Server::new(self.cache, Certificates::new(self.views)).with_limits(limits);
-        let keeps = self.options.keeping.last_good.is_some();
+        let (keeps, fleets) = (self.options.keeping.last_good.is_some(), self.options.dedicated.fleets());
         let mut stopped = stop.clone();
         let serving = server.serve_tls(listener, tls.clone(), async move {
             // An error means that whoever could stop us is gone.
@@ -80,7 +84,9 @@ impl Xds {
             let (mut since, mut looks) = (SystemTime::now(), 0_u32);
             loop {
                 if let Some(trust) = &trust {
-                    tending.envoy(trust).await;
+                    for fleet in &fleets {
+                        tending.envoy(trust, *fleet).await;
+                    }
                     if keeps && looks.is_multiple_of(SEAL) {
                         tending.seal().await;
                     }
@@ -90,13 +96,22 @@ impl Xds {
                     Some(request) = self.revocations.recv() => tending.revoke(request).await,
                 };
                 looks = looks.wrapping_add(1);
-                let Some(new) = tending.look(trust.as_ref()).await else { continue };
-                // At once, and here: whoever asked is told that it is so.
-                tls.revoke(new.revoked().credentials());
-                if let Some(answer) = revoked {
+                let looked = tending.look(trust.as_ref()).await;
+                if let Some(new) = &looked {
+                    refused = new.revoked().credentials();
+                }
+                // What is recorded is refused at once, and here, also where the record cannot be read back now: whoever asked
+                // is told that it is so.
+                let answer = revoked.map(|(credential, answer)| {
+                    refused.insert(credential);
+                    answer
+                });
+                tls.revoke(refused.clone());
+                if let Some(answer) = answer {
                     // Whoever asked may be gone.
                     let _ = answer.send(Ok(()));
                 }
+                let Some(new) = looked else { continue };
                 let due = since.elapsed().unwrap_or_default() > keys::SERVER / 3;
                 let is_same = trust.as_ref().is_some_and(|trust| new.same(trust));
                 if !due && is_same {
@@ -165,8 +180,8 @@ impl Tending {
         }
     }
 
-    /// Has a certificate refused. Returns whom to tell once it is; otherwise they are told why not.
-    async fn revoke(&mut self, request: RevokeRequest) -> Option<oneshot::Sender<Result<(), String>>> {
+    /// Records that a certificate is refused. Returns which, and whom to tell once it is; otherwise they are told why not.
+    async fn revoke(&mut self, request: RevokeRequest) -> Option<(Fingerprint, oneshot::Sender<Result<(), String>>)> {
         let RevokeRequest { credential, name, answer } = request;
         let may_write = leads(*self.term.borrow());
         let outcome = match may_write {
@@ -179,7 +194,7 @@ impl Tending {
         match outcome {
             Ok(()) => {
                 warn!(%credential, name, "certificate revoked");
-                Some(answer)
+                Some((credential, answer))
             }
             Err(why) => {
                 // Whoever asked may be gone.
@@ -189,14 +204,15 @@ impl Tending {
         }
     }
 
-    async fn envoy(&mut self, trust: &CaRotation) {
+    async fn envoy(&mut self, trust: &CaRotation, fleet: EnvoyFleet) {
+        let secret = keys::secret_of(fleet);
         if !leads(*self.term.borrow()) {
             return;
         }
-        match self.keys.envoy(trust).await {
-            Ok(true) => info!("secret {}/{} is new", self.namespace, keys::ENVOY),
-            Ok(false) => drop(self.told.remove(keys::ENVOY)),
-            Err(error) => self.tell(keys::ENVOY, &error),
+        match self.keys.envoy(trust, fleet).await {
+            Ok(true) => info!("secret {}/{secret} is new", self.namespace),
+            Ok(false) => drop(self.told.remove(secret)),
+            Err(error) => self.tell(secret, &error),
         }
     }
 

@@ -48,6 +48,15 @@ pub struct Limits {
     /// Endpoints of all Services of a namespace
     #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
     pub max_endpoints_per_namespace: u64,
+    /// BackendTLSPolicies of a namespace
+    #[arg(long, value_name = "COUNT", default_value_t = 256)]
+    pub max_backend_tls_policies_per_namespace: u64,
+    /// CA certificates that a BackendTLSPolicy, or a port of a Gateway for its clients, refers to
+    #[arg(long, value_name = "COUNT", default_value_t = 64)]
+    pub max_ca_certificates: usize,
+    /// Size of the CA certificates that a BackendTLSPolicy, or a port of a Gateway for its clients, refers to, in KiB
+    #[arg(long, value_name = "KIB", default_value_t = 128)]
+    pub max_ca_kib: usize,
     /// Attempts of a retry
     #[arg(long, value_name = "COUNT", default_value_t = 10)]
     pub max_retry_attempts: u32,
@@ -76,6 +85,9 @@ impl Default for Limits {
             max_ports_per_namespace: 512,
             max_endpoints_per_service: 2000,
             max_endpoints_per_namespace: 10_000,
+            max_backend_tls_policies_per_namespace: 256,
+            max_ca_certificates: 64,
+            max_ca_kib: 128,
             max_retry_attempts: 10,
             max_mirrors_per_rule: 2,
             max_header_value_length: 4096,
@@ -99,6 +111,9 @@ impl Limits {
         max_ports_per_namespace: u64::MAX,
         max_endpoints_per_service: u64::MAX,
         max_endpoints_per_namespace: u64::MAX,
+        max_backend_tls_policies_per_namespace: u64::MAX,
+        max_ca_certificates: usize::MAX,
+        max_ca_kib: usize::MAX,
         max_retry_attempts: u32::MAX,
         max_mirrors_per_rule: usize::MAX,
         max_header_value_length: usize::MAX,

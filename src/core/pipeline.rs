@@ -11,13 +11,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::inputs::{HostnameGrant, Kind, ListenerSet, Namespace, Object, ObjectKey, Route, Secret};
+use crate::inputs::{HostnameGrant, Kind, ListenerSet, Namespace, Object, ObjectChange, ObjectKey, Route, Secret};
 use crate::model::ObjectName;
 use crate::tenancy::{
     self, ClaimKey, Claimant, Derived, DerivedKind, Existing, GATEWAY_LABEL, Patch, ProvidedSecret, Tenancy, names,
     tenant_of,
 };
-use crate::translate::{Change, Delta, Engine, Ownable, RouteKey, Settings};
+use crate::translate::{Change, Delta, Engine, Fact, Ownable, RouteKey, Settings};
 
 /// Where desired objects go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,21 +101,22 @@ impl Pipeline {
         for change in changes {
             self.ask(&change, &mut asked);
             match &change {
-                Change::Put(Object::TenantGateway(_)) => {}
-                Change::Delete(key) if matches!(key.kind, Kind::TenantGateway | Kind::Issuer | Kind::Certificate) => {}
-                Change::Put(Object::Namespace(namespace)) => {
+                Change::Object(ObjectChange::Put(Object::TenantGateway(_))) => {}
+                Change::Object(ObjectChange::Delete(key))
+                    if matches!(key.kind, Kind::TenantGateway | Kind::Issuer | Kind::Certificate) => {}
+                Change::Object(ObjectChange::Put(Object::Namespace(namespace))) => {
                     self.namespaces.insert(namespace.name.clone(), namespace.clone());
                     batch.namespaces.insert(namespace.name.clone());
                 }
-                Change::Delete(key) if key.kind == Kind::Namespace => {
+                Change::Object(ObjectChange::Delete(key)) if key.kind == Kind::Namespace => {
                     self.namespaces.remove(&key.name.name);
                     batch.namespaces.insert(key.name.name.clone());
                 }
-                Change::Put(Object::Secret(secret)) => {
+                Change::Object(ObjectChange::Put(Object::Secret(secret))) => {
                     let secret = self.keep_last_good(secret.clone(), &batch, now);
-                    batch.put(Change::Put(Object::Secret(secret)));
+                    batch.put(Change::put(Object::Secret(secret)));
                 }
-                Change::Put(Object::ListenerSet(set)) => {
+                Change::Object(ObjectChange::Put(Object::ListenerSet(set))) => {
                     self.withheld.remove(&set.meta.name);
                     batch.put(change);
                 }
@@ -124,7 +125,9 @@ impl Pipeline {
         }
         self.ask_for_secrets(&batch, &mut asked);
         asked.extend(std::mem::take(&mut self.owned));
-        asked.push(tenancy::Change::Time(now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()));
+        asked.push(tenancy::Change::Fact(tenancy::Fact::Time(
+            now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
+        )));
         let decided = self.tenancy.apply(asked);
         if self.written == Written::Here {
             self.take_back(&decided, &mut batch);
@@ -145,14 +148,17 @@ impl Pipeline {
     fn tell_owner(&mut self, what: &Ownable) {
         let Ownable::Hostname(hostname) = what else { return };
         let owner = self.engine.owner(what).filter(|owner| owner.released.is_none());
-        self.owned.push(tenancy::Change::Owned(hostname.clone(), owner.map(|owner| owner.namespace.clone())));
+        self.owned.push(tenancy::Change::Fact(tenancy::Fact::Owned(
+            hostname.clone(),
+            owner.map(|owner| owner.namespace.clone()),
+        )));
     }
 
     /// What a change of an object tells tenancy.
     fn ask(&mut self, change: &Change, asked: &mut Vec<tenancy::Change>) {
         let Some(key) = change.key() else { return };
         let object = match change {
-            Change::Put(object) => Some(object),
+            Change::Object(ObjectChange::Put(object)) => Some(object),
             _ => None,
         };
         if let Some(claim) = ClaimKey::of(&key) {
@@ -205,7 +211,7 @@ impl Pipeline {
     /// has no certificate from before.
     fn keep_last_good(&self, secret: Secret, batch: &Batch, now: SystemTime) -> Secret {
         let before = match batch.changes.get(&ObjectKey::new(Kind::Secret, secret.name.clone())) {
-            Some(Change::Put(Object::Secret(before))) => Some(before),
+            Some(Change::Object(ObjectChange::Put(Object::Secret(before)))) => Some(before),
             Some(_) => None,
             None => self.engine.store().secret(&secret.name).map(Arc::as_ref),
         };
@@ -220,7 +226,7 @@ impl Pipeline {
         });
         let brought = |name: ObjectName| {
             let there = match batch.changes.get(&ObjectKey::new(Kind::Secret, name.clone())) {
-                Some(Change::Put(Object::Secret(secret))) => ProvidedSecret::of(secret),
+                Some(Change::Object(ObjectChange::Put(Object::Secret(secret)))) => ProvidedSecret::of(secret),
                 Some(_) => None,
                 None => self.engine.store().secret(&name).and_then(|secret| ProvidedSecret::of(secret)),
             };
@@ -235,18 +241,18 @@ impl Pipeline {
         for (derived, value) in &decided.objects {
             let Some(key) = served(derived) else { continue };
             match value {
-                Some(desired) => batch.put(Change::Put(
+                Some(desired) => batch.put(Change::put(
                     desired.object().expect("what tenancy makes are valid objects; its tests read every one"),
                 )),
                 None if self.theirs.contains(&key) => {}
-                None => batch.put(Change::Delete(key)),
+                None => batch.put(Change::delete(key)),
             }
         }
         batch.namespaces.extend(decided.namespaces.keys().cloned());
         for name in std::mem::take(&mut batch.namespaces) {
             batch.put(match self.namespaces.get(&name) {
-                Some(namespace) => Change::Put(Object::Namespace(self.labelled(namespace))),
-                None => Change::Delete(ObjectKey::new(Kind::Namespace, ObjectName::new("", name))),
+                Some(namespace) => Change::put(Object::Namespace(self.labelled(namespace))),
+                None => Change::delete(ObjectKey::new(Kind::Namespace, ObjectName::new("", name))),
             });
         }
     }
@@ -260,7 +266,7 @@ impl Pipeline {
                 Some(want) => Some(Arc::from(want.issuer.to_string())),
                 None => self.tenancy.objects().get(&certificate).map(|_| Arc::from("cert-manager")),
             };
-            batch.facts.push(Change::Awaited(secret.clone(), by));
+            batch.facts.push(Change::Fact(Fact::Awaited(secret.clone(), by)));
         }
     }
 
@@ -283,8 +289,8 @@ impl Pipeline {
     fn lay_grants(&mut self, decided: &tenancy::Delta, batch: &mut Batch) {
         for name in std::mem::take(&mut batch.namespaces) {
             batch.put(match self.namespaces.get(&name) {
-                Some(namespace) => Change::Put(Object::Namespace(namespace.clone())),
-                None => Change::Delete(ObjectKey::new(Kind::Namespace, ObjectName::new("", name))),
+                Some(namespace) => Change::put(Object::Namespace(namespace.clone())),
+                None => Change::delete(ObjectKey::new(Kind::Namespace, ObjectName::new("", name))),
             });
         }
         let mut claims: BTreeSet<ObjectKey> = decided.verdicts.keys().map(|(claim, _)| claim.object()).collect();
@@ -302,7 +308,7 @@ impl Pipeline {
         }
         for key in claims {
             let now = match batch.changes.remove(&key) {
-                Some(Change::Put(object)) => Some(object),
+                Some(Change::Object(ObjectChange::Put(object))) => Some(object),
                 Some(other) => {
                     batch.put(other);
                     continue;
@@ -312,13 +318,13 @@ impl Pipeline {
             match now {
                 Some(Object::Route(route)) => {
                     let gates = self.gates(&route);
-                    batch.put(Change::Put(Object::Route(Route { gates, ..route })));
+                    batch.put(Change::put(Object::Route(Route { gates, ..route })));
                 }
                 Some(Object::ListenerSet(set)) => {
                     let set = self.withhold(set);
-                    batch.put(Change::Put(Object::ListenerSet(set)));
+                    batch.put(Change::put(Object::ListenerSet(set)));
                 }
-                Some(other) => batch.put(Change::Put(other)),
+                Some(other) => batch.put(Change::put(other)),
                 None => {}
             }
         }
@@ -404,7 +410,7 @@ impl Batch {
 /// What a change of the record of ownership is about.
 fn recorded(change: &Change) -> Option<&Ownable> {
     match change {
-        Change::Recorded(what, _) => Some(what),
+        Change::Fact(Fact::Recorded(what, _)) => Some(what),
         _ => None,
     }
 }

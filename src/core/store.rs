@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::inputs::{
-    EndpointSlice, Exposure, Gateway, GatewayClass, GatewayParameters, Kind, ListenerSet, Located, Namespace, Object,
-    ObjectKey, ReferenceGrant, Route, RouteKind, Secret, Service,
+    BackendTlsPolicy, ConfigMap, EndpointSlice, Exposure, Gateway, GatewayClass, GatewayParameters, Kind, ListenerSet,
+    LocalRef, Located, Namespace, Object, ObjectKey, ReferenceGrant, Route, RouteKind, Secret, Service,
 };
 use crate::interner::Interner;
 use crate::model::{ObjectName, ServicePort};
@@ -30,19 +30,25 @@ pub struct Store {
     services: BTreeMap<ObjectName, Arc<Service>>,
     slices: BTreeMap<ObjectName, Arc<EndpointSlice>>,
     secrets: BTreeMap<ObjectName, Arc<Secret>>,
-    config_maps: BTreeSet<ObjectName>,
+    config_maps: BTreeMap<ObjectName, Arc<ConfigMap>>,
+    policies: BTreeMap<ObjectName, Arc<BackendTlsPolicy>>,
     parameters: BTreeMap<ObjectName, Arc<GatewayParameters>>,
     pods: BTreeMap<ObjectName, Located>,
 
     pub(crate) gateways_by_class: MultiMap<String, ObjectName>,
     /// Gateways and classes that refer to GatewayParameters.
     pub(crate) users_of_parameters: MultiMap<ObjectName, ObjectKey>,
+    /// Gateways by the ConfigMaps that they refer to.
+    pub(crate) gateways_by_config_map: MultiMap<ObjectName, ObjectName>,
     pub(crate) sets_by_gateway: MultiMap<ObjectName, ObjectName>,
     pub(crate) routes_by_parent: MultiMap<ParentKey, RouteKey>,
     /// Routes whose hostnames tenancy decides, by the parent they name; the other index has what they reach.
     pub(crate) gated_by_parent: MultiMap<ParentKey, RouteKey>,
     pub(crate) routes_by_service: MultiMap<ObjectName, RouteKey>,
     pub(crate) slices_by_service: MultiMap<ObjectName, ObjectName>,
+    /// BackendTLSPolicies by the Services that they are about, and by the ConfigMaps that they refer to.
+    pub(crate) policies_by_service: MultiMap<ObjectName, ObjectName>,
+    pub(crate) policies_by_config_map: MultiMap<ObjectName, ObjectName>,
     /// Routes and parents that refer into another namespace, by that namespace: what a ReferenceGrant there touches.
     pub(crate) routes_across: MultiMap<Arc<str>, RouteKey>,
     pub(crate) parents_across: MultiMap<Arc<str>, ParentKey>,
@@ -129,9 +135,14 @@ impl Store {
                 replace!(self.secrets, o.name.clone(), o);
                 Replaced::default()
             }
-            Object::ConfigMap(name) => {
-                self.config_maps.insert(name);
+            Object::ConfigMap(o) => {
+                replace!(self.config_maps, o.name.clone(), o);
                 Replaced::default()
+            }
+            Object::BackendTlsPolicy(o) => {
+                let (old, new) = replace!(self.policies, o.meta.name.clone(), o);
+                self.index_policy(old.as_deref(), Some(&new));
+                Replaced { targets: services_of(old.as_deref()), ..Replaced::default() }
             }
             Object::GatewayParameters(o) => {
                 replace!(self.parameters, o.meta.name.clone(), o);
@@ -175,7 +186,7 @@ impl Store {
                 self.index_listener_set(Some(&old), None);
                 Replaced::default()
             }
-            Kind::HTTPRoute | Kind::GRPCRoute | Kind::TLSRoute => {
+            Kind::HTTPRoute | Kind::GRPCRoute | Kind::TLSRoute | Kind::TCPRoute | Kind::UDPRoute => {
                 let key = RouteKey::of(key)?;
                 let old = self.routes.remove(&key)?;
                 self.index_route(&key, Some(&old), None);
@@ -201,8 +212,13 @@ impl Store {
                 Replaced::default()
             }
             Kind::ConfigMap => {
-                self.config_maps.take(name)?;
+                self.config_maps.remove(name)?;
                 Replaced::default()
+            }
+            Kind::BackendTLSPolicy => {
+                let old = self.policies.remove(name)?;
+                self.index_policy(Some(&old), None);
+                Replaced { targets: services_of(Some(&old)), ..Replaced::default() }
             }
             Kind::GatewayParameters => {
                 self.parameters.remove(name)?;
@@ -242,6 +258,13 @@ impl Store {
                 self.users_of_parameters.set(&target, &key.object(), there);
             }
             self.index_secrets(&key, &gateway.listeners, there);
+            if let Some(client) = &gateway.client_certificate {
+                self.index_across(&key, client, there);
+            }
+            for reference in gateway.frontend_tls.iter().flat_map(|tls| tls.references()) {
+                self.gateways_by_config_map.set(&reference.name, name, there);
+                self.index_across(&key, reference, there);
+            }
         }
     }
 
@@ -263,11 +286,23 @@ impl Store {
 
     fn index_secrets(&mut self, key: &ParentKey, listeners: &[Arc<crate::inputs::Listener>], there: bool) {
         let references = listeners.iter().filter_map(|l| l.tls.as_ref()).flat_map(|tls| &tls.certificates);
-        for reference in references.filter(|r| r.name.namespace != key.name().namespace) {
-            if there {
-                self.parents_across.insert(reference.name.namespace.clone(), key.clone());
-            } else {
-                self.parents_across.remove(&reference.name.namespace, key);
+        references.for_each(|reference| self.index_across(key, reference, there));
+    }
+
+    fn index_across(&mut self, key: &ParentKey, reference: &LocalRef, there: bool) {
+        if reference.name.namespace != key.name().namespace {
+            self.parents_across.set(&reference.name.namespace, key, there);
+        }
+    }
+
+    fn index_policy(&mut self, old: Option<&BackendTlsPolicy>, new: Option<&BackendTlsPolicy>) {
+        for (policy, there) in [(old, false), (new, true)] {
+            let Some(policy) = policy else { continue };
+            for target in &policy.targets {
+                self.policies_by_service.set(&target.service, &policy.meta.name, there);
+            }
+            for reference in policy.references() {
+                self.policies_by_config_map.set(&reference.name, &policy.meta.name, there);
             }
         }
     }
@@ -350,6 +385,16 @@ impl Store {
         self.services.get(name)
     }
 
+    /// A ConfigMap by name.
+    pub fn config_map(&self, name: &ObjectName) -> Option<&Arc<ConfigMap>> {
+        self.config_maps.get(name)
+    }
+
+    /// A BackendTLSPolicy by name.
+    pub fn policy(&self, name: &ObjectName) -> Option<&Arc<BackendTlsPolicy>> {
+        self.policies.get(name)
+    }
+
     /// A Secret by name.
     pub fn secret(&self, name: &ObjectName) -> Option<&Arc<Secret>> {
         self.secrets.get(name)
@@ -427,6 +472,12 @@ pub(crate) struct Replaced {
     pub(crate) exposure: Option<Box<Exposure>>,
     /// Addresses that are somebody's from now on, or no longer.
     pub(crate) addresses: Vec<IpAddr>,
+    /// The Services that a policy was about.
+    pub(crate) targets: BTreeSet<ObjectName>,
+}
+
+fn services_of(policy: Option<&BackendTlsPolicy>) -> BTreeSet<ObjectName> {
+    policy.into_iter().flat_map(|policy| &policy.targets).map(|target| target.service.clone()).collect()
 }
 
 /// The addresses that a pod has or had, and not both.
@@ -462,7 +513,9 @@ pub(crate) fn reached(parent: &ParentKey, gate: Option<&crate::inputs::HostnameG
 
 /// Every Service port that a route's backends and mirrors name.
 pub(crate) fn target_ports(route: &Route) -> impl Iterator<Item = ServicePort> {
-    let port = |name: &ObjectName, port: Option<u16>| Some(ServicePort { service: name.clone(), port: port? });
+    let transport = route.kind.transport();
+    let port =
+        move |name: &ObjectName, port: Option<u16>| Some(ServicePort { service: name.clone(), port: port?, transport });
     route.rules.iter().flat_map(move |rule| {
         let filters = rule.filters.as_ref().ok().and_then(Option::as_deref);
         let mirrors = filters.map(|filters| filters.mirrors.as_slice()).unwrap_or_default();

@@ -13,9 +13,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::inputs::{Kind, Object, ObjectKey};
+use crate::inputs::{Kind, Object, ObjectChange, ObjectKey};
 use crate::model::ObjectName;
-use crate::translate::{Asked, Change, Ownable};
+use crate::translate::{Asked, Change, Fact, Ownable};
 
 /// The weight of a batch: as many changes of small objects.
 const BATCH: u64 = 64;
@@ -63,14 +63,14 @@ enum Subject {
 impl Subject {
     fn of(change: &Change) -> Self {
         match change {
-            Change::Put(object) => Subject::Object(object.key()),
-            Change::Delete(key) => Subject::Object(key.clone()),
-            Change::Challenge(asked, _) => Subject::Challenge(asked.clone()),
-            Change::TlsChallenges(_) => Subject::TlsChallenges,
-            Change::Trouble(secret, _) => Subject::Trouble(secret.clone()),
-            Change::Awaited(secret, _) => Subject::Awaited(secret.clone()),
-            Change::Unexposed(gateway, _) => Subject::Unexposed(gateway.clone()),
-            Change::Recorded(what, _) => Subject::Recorded(what.clone()),
+            Change::Object(ObjectChange::Put(object)) => Subject::Object(object.key()),
+            Change::Object(ObjectChange::Delete(key)) => Subject::Object(key.clone()),
+            Change::Fact(Fact::Challenge(asked, _)) => Subject::Challenge(asked.clone()),
+            Change::Fact(Fact::TlsChallenges(_)) => Subject::TlsChallenges,
+            Change::Fact(Fact::Trouble(secret, _)) => Subject::Trouble(secret.clone()),
+            Change::Fact(Fact::Awaited(secret, _)) => Subject::Awaited(secret.clone()),
+            Change::Fact(Fact::Unexposed(gateway, _)) => Subject::Unexposed(gateway.clone()),
+            Change::Fact(Fact::Recorded(what, _)) => Subject::Recorded(what.clone()),
         }
     }
 
@@ -81,7 +81,7 @@ impl Subject {
             (Subject::Object(key), _) => key.name.namespace.clone(),
             (Subject::Challenge(asked), _) => asked.namespace.clone(),
             (Subject::Trouble(name) | Subject::Awaited(name) | Subject::Unexposed(name), _) => name.namespace.clone(),
-            (_, Change::Recorded(_, Some(owner))) => owner.namespace.clone(),
+            (_, Change::Fact(Fact::Recorded(_, Some(owner)))) => owner.namespace.clone(),
             (Subject::TlsChallenges | Subject::Recorded(_), _) => "".into(),
         }
     }
@@ -108,21 +108,23 @@ impl Turns {
         let mut gone = BTreeSet::new();
         for change in changes {
             match change {
-                Change::Delete(key) if !self.waiting.contains_key(&Subject::Object(key.clone())) => {
+                Change::Object(ObjectChange::Delete(key))
+                    if !self.waiting.contains_key(&Subject::Object(key.clone())) =>
+                {
                     gone.insert(key);
                 }
-                Change::Put(object) => {
+                Change::Object(ObjectChange::Put(object)) => {
                     let key = object.key();
                     if gone.remove(&key) {
-                        self.add(Change::Delete(key));
+                        self.add(Change::delete(key));
                     }
-                    self.add(Change::Put(object));
+                    self.add(Change::put(object));
                 }
                 change => self.add(change),
             }
         }
         for key in gone {
-            self.add(Change::Delete(key));
+            self.add(Change::delete(key));
         }
     }
 
@@ -251,7 +253,8 @@ impl Waiting {
     /// A newer change takes the place of what waits. That an object was deleted before it came again is told as well: who
     /// asks whether it was there before is to know.
     fn supersede(&mut self, change: Change) {
-        let comes_again = matches!(change, Change::Put(_)) && matches!(self.changes[0], Change::Delete(_));
+        let comes_again = matches!(change, Change::Object(ObjectChange::Put(_)))
+            && matches!(self.changes[0], Change::Object(ObjectChange::Delete(_)));
         self.changes.truncate(usize::from(comes_again));
         self.changes.push(change);
     }
@@ -260,10 +263,12 @@ impl Waiting {
 /// What a change costs, in changes of small objects.
 fn weight(change: &Change) -> u64 {
     1 + match change {
-        Change::Put(Object::Route(route)) => route.extent().matches / 16,
-        Change::Put(Object::Gateway(gateway)) => gateway.listeners.len() as u64 / 8,
-        Change::Put(Object::ListenerSet(set)) => set.listeners.len() as u64 / 8,
-        Change::Put(Object::EndpointSlice(slice)) => (slice.addresses.len() * slice.ports.len()) as u64 / 64,
+        Change::Object(ObjectChange::Put(Object::Route(route))) => route.extent().matches / 16,
+        Change::Object(ObjectChange::Put(Object::Gateway(gateway))) => gateway.listeners.len() as u64 / 8,
+        Change::Object(ObjectChange::Put(Object::ListenerSet(set))) => set.listeners.len() as u64 / 8,
+        Change::Object(ObjectChange::Put(Object::EndpointSlice(slice))) => {
+            (slice.addresses.len() * slice.ports.len()) as u64 / 64
+        }
         _ => 0,
     }
 }
@@ -276,7 +281,7 @@ mod tests {
 
     /// A route of a namespace, in a version of its own.
     fn route(namespace: &str, name: &str, version: u32) -> Change {
-        Change::Put(
+        Change::put(
             Object::parse(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
                 "metadata": {"name": name, "namespace": namespace, "generation": version},
                 "spec": {"parentRefs": [{"name": "edge", "namespace": "infra"}], "hostnames": ["a.example.org"]}}))
@@ -285,7 +290,7 @@ mod tests {
     }
 
     fn gone(change: &Change) -> Change {
-        Change::Delete(change.key().expect("an object"))
+        Change::delete(change.key().expect("an object"))
     }
 
     fn flood(version: u32) -> Vec<Change> {
@@ -387,7 +392,7 @@ mod tests {
         let (mut turns, now) = (Turns::default(), Instant::now());
         let matches: Vec<_> = (0..64).map(|number| json!({"path": {"value": format!("/{number}")}})).collect();
         let large = |name: &str| {
-            Change::Put(
+            Change::put(
                 Object::parse(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
                     "metadata": {"name": name, "namespace": "mallory"},
                     "spec": {"parentRefs": [{"name": "edge"}], "hostnames": ["a.org", "b.org"],

@@ -14,8 +14,12 @@ use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::cert_mappers::sni::v3::Sni;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::cert_selectors::on_demand_secret::v3::Config as OnDemand;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
-    CommonTlsContext, DownstreamTlsContext, SdsSecretConfig, downstream_tls_context::SessionTicketKeysType,
+    CertificateValidationContext, CommonTlsContext, DownstreamTlsContext, SdsSecretConfig,
+    certificate_validation_context::TrustChainVerification,
+    common_tls_context::{CombinedCertificateValidationContext, ValidationContextType},
+    downstream_tls_context::SessionTicketKeysType,
 };
+use envoy_types::pb::google::protobuf::BoolValue;
 use prost::{Message, Name};
 
 use super::connection_manager::{self, Routes};
@@ -24,7 +28,8 @@ use super::proto::{ads, any, extension, seconds};
 use super::secret::tls_parameters;
 use super::{Edge, REFUSED, limits};
 use gatewright_core::model::{
-    CertificateSource, Chain, ChainName, FrontendId, Handler, TableId, Target, Termination, WeightedTarget,
+    CertificateSource, Chain, ChainName, ClientValidation, FrontendId, Handler, SecretName, TableId, Target,
+    Termination, ValidationMode, WeightedTarget,
 };
 
 /// The chain of a plain-HTTP frontend.
@@ -32,6 +37,15 @@ pub(super) fn plain(frontend: &FrontendId, cdn_id: &str, table: &TableId, edge: 
     FilterChain {
         name: "http".to_owned(),
         filters: vec![connection_manager::filter(frontend, cdn_id, Routes::Plain(table), edge)],
+        ..Default::default()
+    }
+}
+
+/// The chain of a TCP frontend.
+pub(super) fn tcp(frontend: &FrontendId, shares: &[WeightedTarget], edge: &Edge) -> FilterChain {
+    FilterChain {
+        name: "tcp".to_owned(),
+        filters: vec![tcp_proxy(frontend, weighted(shares), edge)],
         ..Default::default()
     }
 }
@@ -69,12 +83,19 @@ pub(super) fn closed() -> FilterChain {
 }
 
 fn transport_socket(termination: &Termination) -> TransportSocket {
-    let Termination { certificate, alpn, params } = termination;
+    let Termination { certificate, alpn, params, clients } = termination;
     let common = CommonTlsContext {
         tls_params: Some(tls_parameters(params)),
         alpn_protocols: alpn.clone(),
+        validation_context_type: clients.as_ref().map(validation_context),
         ..Default::default()
     };
+    let require_client_certificate = clients.as_ref().map(|clients| BoolValue {
+        value: match clients.mode {
+            ValidationMode::AllowValidOnly => true,
+            ValidationMode::AllowInsecureFallback => false,
+        },
+    });
     let context = match certificate {
         CertificateSource::BySni => {
             let selector = OnDemand {
@@ -96,6 +117,7 @@ fn transport_socket(termination: &Termination) -> TransportSocket {
                 }),
                 // The selector refuses session resumption of either kind.
                 disable_stateful_session_resumption: true,
+                require_client_certificate,
                 session_ticket_keys_type: Some(SessionTicketKeysType::DisableStatelessSessionResumption(true)),
                 ..Default::default()
             }
@@ -105,12 +127,33 @@ fn transport_socket(termination: &Termination) -> TransportSocket {
                 tls_certificate_sds_secret_configs: vec![SdsSecretConfig { name: name.to_string(), sds_config: ads() }],
                 ..common
             }),
+            require_client_certificate,
             ..Default::default()
         },
     };
     TransportSocket {
         name: "envoy.transport_sockets.tls".to_owned(),
         config_type: Some(transport_socket::ConfigType::TypedConfig(any(&context))),
+    }
+}
+
+/// How certificates of clients are checked. The CA certificates are a secret, so that others take their place without the
+/// chain and its connections; how strict the check is, is the chain's own.
+fn validation_context(clients: &ClientValidation) -> ValidationContextType {
+    let ClientValidation { mode, roots } = clients;
+    let roots = SdsSecretConfig { name: SecretName::Roots(roots.clone()).to_string(), sds_config: ads() };
+    match mode {
+        ValidationMode::AllowValidOnly => ValidationContextType::ValidationContextSdsSecretConfig(roots),
+        ValidationMode::AllowInsecureFallback => {
+            ValidationContextType::CombinedValidationContext(CombinedCertificateValidationContext {
+                default_validation_context: Some(CertificateValidationContext {
+                    trust_chain_verification: TrustChainVerification::AcceptUntrusted.into(),
+                    ..Default::default()
+                }),
+                validation_context_sds_secret_config: Some(roots),
+                ..Default::default()
+            })
+        }
     }
 }
 
@@ -176,11 +219,17 @@ pub(super) fn network_filter<M: Message + Name>(name: &str, config: &M) -> Filte
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testdata::{backend, share, to as to_backend};
-    use gatewright_core::model::{AppProtocol, SecretName, TlsParams};
+    use crate::testdata::{backend, frontend, share, to as to_backend};
+    use gatewright_core::model::{AppProtocol, ObjectName, RootsName, SecretName, TlsParams};
 
     fn context(certificate: CertificateSource) -> DownstreamTlsContext {
-        let termination = Termination { certificate, alpn: vec!["h2".into()], params: TlsParams::default() };
+        context_with(certificate, None)
+    }
+
+    fn context_with(certificate: CertificateSource, clients: Option<ValidationMode>) -> DownstreamTlsContext {
+        let roots = RootsName { gateway: ObjectName::new("infra", "edge"), port: Some(443) };
+        let clients = clients.map(|mode| ClientValidation { mode, roots });
+        let termination = Termination { certificate, alpn: vec!["h2".into()], params: TlsParams::default(), clients };
         let Some(transport_socket::ConfigType::TypedConfig(config)) = transport_socket(&termination).config_type else {
             panic!("a configuration")
         };
@@ -197,10 +246,37 @@ mod tests {
 
     #[test]
     fn a_fixed_certificate_resumes_and_has_a_name_that_no_sni_has() {
-        let made = context(CertificateSource::Fixed(SecretName::Fixed("infra/edge:443/*.a.org".into())));
+        let made = context(CertificateSource::Fixed(SecretName::Fixed(frontend(443), "*.a.org".into())));
         assert!(!made.disable_stateful_session_resumption && made.session_ticket_keys_type.is_none());
         let common = made.common_tls_context.expect("a common context");
         assert_eq!(common.tls_certificate_sds_secret_configs[0].name, "sds/infra/edge:443/*.a.org");
+    }
+
+    #[test]
+    fn clients_are_checked_whatever_the_certificate_comes_from() {
+        let fixed = CertificateSource::Fixed(SecretName::Fixed(frontend(443), "*.a.org".into()));
+        for certificate in [CertificateSource::BySni, fixed] {
+            let none = context(certificate.clone());
+            assert_eq!(none.require_client_certificate, None);
+            assert_eq!(none.common_tls_context.expect("a common context").validation_context_type, None);
+            let strict = context_with(certificate.clone(), Some(ValidationMode::AllowValidOnly));
+            assert_eq!(strict.require_client_certificate, Some(BoolValue { value: true }));
+            let common = strict.common_tls_context.expect("a common context");
+            let Some(ValidationContextType::ValidationContextSdsSecretConfig(roots)) = common.validation_context_type
+            else {
+                panic!("roots by SDS, and nothing that weakens the check")
+            };
+            assert_eq!(roots.name, "sds/roots@infra/edge:443");
+            let lax = context_with(certificate, Some(ValidationMode::AllowInsecureFallback));
+            assert_eq!(lax.require_client_certificate, Some(BoolValue { value: false }));
+            let common = lax.common_tls_context.expect("a common context");
+            let Some(ValidationContextType::CombinedValidationContext(combined)) = common.validation_context_type
+            else {
+                panic!("roots by SDS, and how they are used")
+            };
+            let how = combined.default_validation_context.expect("how they are used");
+            assert_eq!(how.trust_chain_verification(), TrustChainVerification::AcceptUntrusted);
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Clusters: how a backend is reached. The endpoints of each come by EDS.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 
 use envoy_types::pb::envoy::config::cluster::v3::{
     CircuitBreakers, Cluster, UpstreamConnectionOptions,
@@ -17,8 +18,8 @@ use envoy_types::pb::envoy::extensions::upstreams::http::v3::{
 };
 
 use super::proto::{ads, any, seconds, socket, uint};
-use super::{Edge, limits};
-use gatewright_core::model::{self, AppProtocol};
+use super::{Edge, limits, udp, upstream_tls};
+use gatewright_core::model::{self, Addresses, AppProtocol, BackendTransport, Transport};
 
 /// Name of the cluster that never has an endpoint: whoever is sent there is reset. It stands in the bootstrap, and an
 /// Envoy with another bootstrap, which does not know the name, resets just as well.
@@ -35,9 +36,17 @@ pub fn cluster(cluster: &model::Cluster) -> Cluster {
 pub fn cluster_within(cluster: &model::Cluster, edge: &Edge) -> Cluster {
     let name = cluster.name();
     match cluster {
-        model::Cluster::Backend(id) => reached(name, id.protocol, edge),
+        model::Cluster::Backend(model::Backend { id, transport }) => match transport {
+            BackendTransport::Plain => reached(name, id.protocol, edge),
+            BackendTransport::Tls(tls) => Cluster {
+                transport_socket: Some(upstream_tls::transport_socket(tls, id.protocol)),
+                ..reached(name, id.protocol, edge)
+            },
+            BackendTransport::Refused => refused(name),
+        },
         model::Cluster::Sni { port: Some(_), .. } => reached(name, AppProtocol::Tcp, edge),
         model::Cluster::Sni { port: None, .. } => refused(name),
+        model::Cluster::Udp(_) => udp::cluster(name, edge),
     }
 }
 
@@ -93,7 +102,7 @@ fn reached(name: String, protocol: AppProtocol, edge: &Edge) -> Cluster {
 /// with more has no stable encoding.
 fn protocol_options(protocol: AppProtocol) -> HashMap<String, envoy_types::pb::google::protobuf::Any> {
     match protocol {
-        AppProtocol::Http1 | AppProtocol::Tcp => HashMap::new(),
+        AppProtocol::Http1 | AppProtocol::Tcp | AppProtocol::Terminated | AppProtocol::Udp => HashMap::new(),
         AppProtocol::H2c => {
             let http2 = Http2ProtocolOptions {
                 max_concurrent_streams: uint(limits::STREAMS),
@@ -114,24 +123,24 @@ fn protocol_options(protocol: AppProtocol) -> HashMap<String, envoy_types::pb::g
 
 /// The addresses behind a cluster. None at all is an answer too: requests get 503, connections are reset.
 pub fn endpoints(endpoints: &model::Endpoints) -> ClusterLoadAssignment {
-    let lb_endpoints: Vec<LbEndpoint> = endpoints
-        .addresses
-        .iter()
-        .map(|address| LbEndpoint {
-            host_identifier: Some(HostIdentifier::Endpoint(Endpoint {
-                address: Some(socket(address.ip(), address.port())),
-                ..Default::default()
-            })),
-            ..Default::default()
-        })
-        .collect();
-    ClusterLoadAssignment {
-        cluster_name: endpoints.cluster.to_string(),
-        endpoints: if lb_endpoints.is_empty() {
-            Vec::new()
-        } else {
+    let localities = match &endpoints.addresses {
+        Addresses::Alike(addresses) if addresses.is_empty() => Vec::new(),
+        Addresses::Alike(addresses) => {
+            let lb_endpoints = addresses.iter().map(|address| endpoint(*address, Transport::Tcp)).collect();
             vec![LocalityLbEndpoints { lb_endpoints, ..Default::default() }]
-        },
+        }
+        Addresses::Weighted(shares) => udp::localities(shares),
+    };
+    ClusterLoadAssignment { cluster_name: endpoints.cluster.to_string(), endpoints: localities, ..Default::default() }
+}
+
+/// An endpoint that is reached by a transport.
+pub(super) fn endpoint(address: SocketAddr, transport: Transport) -> LbEndpoint {
+    LbEndpoint {
+        host_identifier: Some(HostIdentifier::Endpoint(Endpoint {
+            address: Some(socket(address.ip(), address.port(), transport)),
+            ..Default::default()
+        })),
         ..Default::default()
     }
 }
@@ -145,8 +154,8 @@ mod tests {
     fn clusters_of_one_service_port_have_assignments_of_their_own() {
         let port = backend("web", AppProtocol::Http1).port;
         let all = [
-            model::Cluster::Backend(backend("web", AppProtocol::Http1)),
-            model::Cluster::Backend(backend("web", AppProtocol::H2c)),
+            model::Cluster::Backend(backend("web", AppProtocol::Http1).into()),
+            model::Cluster::Backend(backend("web", AppProtocol::H2c).into()),
             model::Cluster::Sni { frontend: frontend(443), hostname: host("a.example.org"), port: Some(port) },
         ]
         .map(|c| cluster(&c));
@@ -159,8 +168,9 @@ mod tests {
 
     #[test]
     fn only_h2c_says_its_protocol() {
-        let of =
-            |protocol| cluster(&model::Cluster::Backend(backend("web", protocol))).typed_extension_protocol_options;
+        let of = |protocol| {
+            cluster(&model::Cluster::Backend(backend("web", protocol).into())).typed_extension_protocol_options
+        };
         assert!(of(AppProtocol::Http1).is_empty() && of(AppProtocol::Tcp).is_empty());
         assert_eq!(of(AppProtocol::H2c).len(), 1);
     }
@@ -176,8 +186,9 @@ mod tests {
     fn endpoints_keep_their_order_and_may_be_none() {
         let cluster = model::ClusterId::Backend(backend("web", AppProtocol::Http1));
         let addresses = ["10.0.0.1:80", "[2001:db8::1]:80"].map(|a| a.parse().expect("an address")).into();
-        let full = endpoints(&model::Endpoints { cluster: cluster.clone(), addresses });
+        let full = endpoints(&model::Endpoints { cluster: cluster.clone(), addresses: Addresses::Alike(addresses) });
         assert_eq!(full.endpoints[0].lb_endpoints.len(), 2);
-        assert!(endpoints(&model::Endpoints { cluster, addresses: [].into() }).endpoints.is_empty());
+        let none = Addresses::Alike([].into());
+        assert!(endpoints(&model::Endpoints { cluster, addresses: none }).endpoints.is_empty());
     }
 }

@@ -35,6 +35,8 @@ mod route;
 mod scope;
 mod secret;
 mod table;
+mod udp;
+mod upstream_tls;
 mod virtual_host;
 
 #[cfg(test)]
@@ -49,5 +51,5 @@ pub use listener::{listener, listener_within};
 pub use name::ResourceName;
 pub use render::{RenderError, render, render_any};
 pub use scope::scope;
-pub use secret::secret;
+pub use secret::{client_roots, secret};
 pub use table::table;

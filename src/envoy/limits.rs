@@ -5,6 +5,9 @@
 
 /// Buffer per connection, of listeners and clusters.
 pub(super) const BUFFER_BYTES: u32 = 32 * 1024;
+/// The largest datagram that is passed on, of jumbo frames; Envoy's default drops what is larger than 1,500 bytes, and DNS
+/// answers of 4,096 bytes come in fragments that the kernel has put together.
+pub(super) const DATAGRAM_BYTES: u64 = 9000;
 /// Time for a TLS handshake, the fetch of an on-demand certificate included. Without it an unanswered secret name
 /// holds the connection for as long as the client waits.
 pub(super) const HANDSHAKE_SECONDS: u64 = 5;
@@ -28,6 +31,8 @@ pub(super) const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
 pub(super) const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
 /// Time to connect to an endpoint.
 pub(super) const CONNECT_SECONDS: u64 = 5;
+/// Time that a cluster waits for the certificate that it shows to backends. Other clusters wait for it.
+pub(super) const CLIENT_CERTIFICATE_SECONDS: u64 = 2;
 /// Retries in flight to one cluster; Envoy's default is 3, which turns a user's retry policy off under load.
 pub(super) const UPSTREAM_RETRIES: u32 = 1024;
 /// The smallest buffers of a stream that Envoy tracks, as a power of two: 32 KiB, one connection's buffer. Under memory

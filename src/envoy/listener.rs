@@ -6,7 +6,7 @@ use envoy_types::pb::envoy::config::listener::v3::{
 use envoy_types::pb::envoy::extensions::filters::listener::tls_inspector::v3::TlsInspector;
 
 use super::proto::{any, seconds, socket, uint};
-use super::{Edge, ResourceName, chain, gate, limits};
+use super::{Edge, ResourceName, chain, gate, limits, udp};
 use gatewright_core::model::{Frontend, FrontendKind};
 
 /// The listener of a frontend.
@@ -20,8 +20,10 @@ pub fn listener(frontend: &Frontend) -> Listener {
 /// The same within an operator's limits.
 pub fn listener_within(frontend: &Frontend, edge: &Edge) -> Listener {
     let Frontend { id, addresses, port, cdn_id, kind } = frontend;
-    let mut addresses = addresses.iter().map(|ip| socket(*ip, *port));
+    let mut addresses = addresses.iter().map(|ip| socket(*ip, *port, id.transport));
     let (filter_chains, filter_chain_matcher, listener_filters) = match kind {
+        FrontendKind::Tcp { shares } => (vec![chain::tcp(id, shares, edge)], None, Vec::new()),
+        FrontendKind::Udp => return udp::listener(frontend, edge),
         FrontendKind::Http { table } => (vec![chain::plain(id, cdn_id, table, edge)], None, Vec::new()),
         FrontendKind::Tls { chains, gate } => {
             let mut filter_chains: Vec<FilterChain> =
@@ -72,6 +74,7 @@ mod tests {
                 certificate: CertificateSource::BySni,
                 alpn: vec!["h2".into(), "http/1.1".into()],
                 params: TlsParams::default(),
+                clients: None,
             }),
             handler: Handler::Scopes { listener: None, elsewhere: OtherListeners::NOWHERE },
         };

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use gatewright_core::model::{Endpoints, Frontend, Scope, Secret, Table, TableId};
+use gatewright_core::model::{ClientRoots, Endpoints, Frontend, Scope, Secret, SecretName, Table, TableId};
 
 /// Has a resource name of its type.
 ///
@@ -47,6 +47,13 @@ impl ResourceName for Table {
 impl ResourceName for Secret {
     fn resource_name(&self) -> String {
         self.name.to_string()
+    }
+}
+
+/// SDS: `sds/roots@...`.
+impl ResourceName for ClientRoots {
+    fn resource_name(&self) -> String {
+        SecretName::Roots(self.name.clone()).to_string()
     }
 }
 

@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use envoy_types::pb::envoy::config::core::v3::{
     Address, AggregatedConfigSource, ApiVersion, ConfigSource, SocketAddress, TypedExtensionConfig, address,
-    config_source::ConfigSourceSpecifier, socket_address::PortSpecifier,
+    config_source::ConfigSourceSpecifier,
+    socket_address::{self, PortSpecifier},
 };
 use envoy_types::pb::google::protobuf::{self, Any, BoolValue, UInt32Value};
 use prost::{Message, Name};
+
+use gatewright_core::model::Transport;
 
 /// Packs a message with its type URL.
 pub(super) fn any<M: Message + Name>(message: &M) -> Any {
@@ -46,10 +49,15 @@ pub(super) fn ads() -> Option<ConfigSource> {
     })
 }
 
-/// A TCP address.
-pub(super) fn socket(ip: std::net::IpAddr, port: u16) -> Address {
+/// An address of a transport.
+pub(super) fn socket(ip: std::net::IpAddr, port: u16, transport: Transport) -> Address {
+    let protocol = match transport {
+        Transport::Tcp => socket_address::Protocol::Tcp,
+        Transport::Udp => socket_address::Protocol::Udp,
+    };
     Address {
         address: Some(address::Address::SocketAddress(SocketAddress {
+            protocol: protocol.into(),
             address: ip.to_string(),
             port_specifier: Some(PortSpecifier::PortValue(port.into())),
             ..Default::default()

@@ -2,11 +2,11 @@
 
 use envoy_types::pb::envoy::config::core::v3::{DataSource, data_source::Specifier};
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
-    Secret, TlsCertificate, TlsParameters, secret::Type, tls_parameters::TlsProtocol,
+    CertificateValidationContext, Secret, TlsCertificate, TlsParameters, secret::Type, tls_parameters::TlsProtocol,
 };
 
 use super::ResourceName;
-use gatewright_core::model::{self, SecretName, TlsParams, TlsVersion};
+use gatewright_core::model::{self, ClientRoots, SecretName, TlsParams, TlsVersion};
 
 /// The SDS secret of a certificate.
 ///
@@ -21,6 +21,17 @@ pub fn secret(secret: &model::Secret) -> Secret {
             certificate_chain: Some(inline(secret.certificate.chain())),
             private_key: Some(inline(secret.certificate.key.expose())),
             tls_params,
+            ..Default::default()
+        })),
+    }
+}
+
+/// The SDS secret of the CA certificates that certificates of clients are checked against.
+pub fn client_roots(roots: &ClientRoots) -> Secret {
+    Secret {
+        name: roots.resource_name(),
+        r#type: Some(Type::ValidationContext(CertificateValidationContext {
+            trusted_ca: Some(inline(roots.certificates.to_string())),
             ..Default::default()
         })),
     }
@@ -56,7 +67,7 @@ pub(super) fn tls_parameters(params: &TlsParams) -> TlsParameters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testdata::{certificate, host};
+    use crate::testdata::{certificate, frontend, host};
     use gatewright_core::model::TlsVersion;
 
     fn params_of(name: SecretName, params: TlsParams) -> Option<TlsParameters> {
@@ -73,7 +84,11 @@ mod tests {
         let made = params_of(name(), old.clone()).expect("parameters");
         assert_eq!(made.tls_maximum_protocol_version(), TlsProtocol::TlSv12);
         assert_eq!(made.ecdh_curves[0], "X25519MLKEM768");
-        assert_eq!(params_of(SecretName::Fixed("x".into()), old), None, "a fixed one has them in its chain");
+        assert_eq!(
+            params_of(SecretName::Fixed(frontend(443), "x".into()), old),
+            None,
+            "a fixed one has them in its chain"
+        );
     }
 
     #[test]
@@ -81,6 +96,6 @@ mod tests {
         let of =
             |name| secret(&model::Secret { name, certificate: certificate("a.org"), params: Default::default() }).name;
         assert_eq!(of(SecretName::Sni(host("a.org"))), "a.org");
-        assert_eq!(of(SecretName::Fixed("infra/edge:443/a.org".into())), "sds/infra/edge:443/a.org");
+        assert_eq!(of(SecretName::Fixed(frontend(443), "a.org".into())), "sds/infra/edge:443/a.org");
     }
 }

@@ -14,11 +14,11 @@ pub(super) fn host(text: &str) -> Hostname {
 }
 
 pub(super) fn frontend(port: u16) -> FrontendId {
-    FrontendId { gateway: ObjectName::new("infra", "edge"), port }
+    FrontendId::tcp(ObjectName::new("infra", "edge"), port)
 }
 
 pub(super) fn backend(name: &str, protocol: AppProtocol) -> BackendId {
-    BackendId { port: ServicePort { service: ObjectName::new("default", name), port: 80 }, protocol }
+    BackendId::new(ServicePort::tcp(ObjectName::new("default", name), 80), protocol)
 }
 
 pub(super) fn share(target: Target, weight: u32) -> WeightedTarget {
@@ -73,6 +73,7 @@ pub(super) fn listener() -> envoy_types::pb::envoy::config::listener::v3::Listen
             certificate: CertificateSource::BySni,
             alpn: vec!["h2".into(), "http/1.1".into()],
             params: TlsParams::default(),
+            clients: None,
         }),
         handler: Handler::Scopes { listener: None, elsewhere: OtherListeners::NOWHERE },
     };

@@ -100,7 +100,7 @@ mod tests {
         }
 
         fn put(&mut self, object: Object) {
-            self.0.apply(vec![Change::Put(object)], SystemTime::UNIX_EPOCH);
+            self.0.apply(vec![Change::put(object)], SystemTime::UNIX_EPOCH);
         }
 
         fn pod(&mut self, name: &str, address: &str) {

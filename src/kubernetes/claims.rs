@@ -80,9 +80,9 @@ impl Entry {
     fn key(&self) -> String {
         match self {
             Entry::Tenants(hostname) | Entry::Addresses(Ownable::Hostname(hostname)) => key(hostname),
-            Entry::Addresses(Ownable::Port(port)) => format!("_port.{port}"),
+            Entry::Addresses(Ownable::Port(port)) => format!("_port.{}", port.to_string().replace('/', ".")),
             Entry::Addresses(Ownable::Socket(ip, port)) => {
-                format!("_socket.{}.{port}", ip.to_string().replace(':', "_"))
+                format!("_socket.{}.{}", ip.to_string().replace(':', "_"), port.to_string().replace('/', "."))
             }
             // With what it is among it would be too long for a key; the value has it whole.
             Entry::Addresses(what @ (Ownable::Admitted(..) | Ownable::Secret(_))) => {
@@ -129,14 +129,14 @@ impl Entry {
                     Some(Owner::Tenant(record)) => Some(record.clone()),
                     Some(Owner::Namespace(_)) | None => None,
                 };
-                Recorded::Tenancy(tenancy::Change::Recorded(hostname.clone(), record))
+                Recorded::Tenancy(tenancy::Change::Fact(tenancy::Fact::Recorded(hostname.clone(), record)))
             }
             Entry::Addresses(what) => {
                 let owner = match owner {
                     Some(Owner::Namespace(owner)) => Some(owner.clone()),
                     Some(Owner::Tenant(_)) | None => None,
                 };
-                Recorded::Translation(translate::Change::Recorded(what.clone(), owner))
+                Recorded::Translation(translate::Change::Fact(translate::Fact::Recorded(what.clone(), owner)))
             }
         }
     }
@@ -408,6 +408,7 @@ pub async fn watch(client: Client, namespace: String, out: mpsc::Sender<Told>) {
 
 #[cfg(test)]
 mod tests {
+    use gatewright_core::model::{Transport, TransportPort};
     use gatewright_core::translate::ListenersOf;
 
     use super::*;
@@ -427,14 +428,17 @@ mod tests {
         let owner = |protocol, released| {
             Owner::Namespace(Ownership { namespace: "tenant-a".into(), since: 42, protocol, released })
         };
+        let dns = TransportPort { number: 53, transport: Transport::Udp };
         let at = |place: &str| Arc::new(ListenersOf { namespace: "infra".into(), place: place.into() });
         let addresses = [
             (Ownable::Hostname(host("a.example.org")), owner(None, None)),
             (Ownable::Hostname(host("*.example.org")), owner(None, Some(7))),
             (Ownable::Hostname(Hostname::any()), owner(None, None)),
-            (Ownable::Port(8443), owner(Some(translate::Family::Tls), None)),
-            (Ownable::Socket([127, 0, 0, 1].into(), 80), owner(None, None)),
-            (Ownable::Socket("::1".parse().expect("an address"), 80), owner(None, None)),
+            (Ownable::Port(TransportPort::tcp(8443)), owner(Some(translate::Family::Tls), None)),
+            (Ownable::Port(dns), owner(Some(translate::Family::Udp), None)),
+            (Ownable::Socket([127, 0, 0, 1].into(), dns), owner(None, None)),
+            (Ownable::Socket([127, 0, 0, 1].into(), TransportPort::tcp(80)), owner(None, None)),
+            (Ownable::Socket("::1".parse().expect("an address"), TransportPort::tcp(80)), owner(None, None)),
             (Ownable::Admitted(at("infra/edge"), host("a.example.org")), owner(None, Some(7))),
             (Ownable::Secret(host("a.example.org")), owner(None, None)),
             (Ownable::Admitted(at("shared"), Hostname::any()), owner(None, None)),
@@ -450,7 +454,7 @@ mod tests {
         {
             assert_eq!(Entry::parse("gatewright-claims-00", key, value), None, "{key} {value}");
         }
-        let line = Ownable::Port(81).line(None);
+        let line = Ownable::Port(TransportPort::tcp(81)).line(None);
         assert_eq!(Entry::parse("gatewright-owners-00", "_port.80", &line), None, "another key's");
     }
 }

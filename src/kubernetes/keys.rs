@@ -6,6 +6,7 @@ mod revoked;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
+use gatewright_core::model::EnvoyFleet;
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -19,12 +20,22 @@ pub use revoked::Revocations;
 
 /// The Secret of the authority. Only we read it.
 pub const AUTHORITY: &str = "gatewright-xds-ca";
-/// The Secret that the pods of Envoy mount: certificate, key, and the certificates of those whom it trusts.
-pub const ENVOY: &str = "gatewright-envoy";
+/// The Secret that the Envoys of a fleet mount: certificate, key, and the certificates of those whom they trust.
+pub const fn secret_of(fleet: EnvoyFleet) -> &'static str {
+    match fleet {
+        EnvoyFleet::Shared => "gatewright-envoy",
+        EnvoyFleet::Dedicated => "gatewright-envoy-dedicated",
+    }
+}
 /// The Secret with the key of the last good state, which our own pods mount.
 pub const SEAL: &str = "gatewright-last-good";
-/// Who an Envoy of the shared fleet is.
-pub const FLEET: &str = "spiffe://gatewright.io/fleet/shared";
+/// Who an Envoy of a fleet is.
+pub const fn identity_of(fleet: EnvoyFleet) -> &'static str {
+    match fleet {
+        EnvoyFleet::Shared => "spiffe://gatewright.io/fleet/shared",
+        EnvoyFleet::Dedicated => "spiffe://gatewright.io/fleet/dedicated",
+    }
+}
 
 /// How often a write is tried that somebody else comes before.
 const ATTEMPTS: usize = 5;
@@ -91,7 +102,7 @@ impl Keys {
         let envoys = match known {
             Some(_) => Vec::new(),
             None => self
-                .get(ENVOY)
+                .get(secret_of(EnvoyFleet::Shared))
                 .await?
                 .and_then(|held| text(&held, "ca.crt"))
                 .map_or(Vec::new(), |t| ca_rotation::roots(&t)),
@@ -110,14 +121,16 @@ impl Keys {
         Ok(if written { Some(decision.trust) } else { known.cloned() })
     }
 
-    /// Sees to it that Envoys have a certificate that will last, and whom they are to trust. Says whether it wrote them.
+    /// Sees to it that the Envoys of a fleet have a certificate that will last, and whom they are to trust. Says whether it
+    /// wrote them.
     ///
     /// # Errors
     /// When they cannot be read or written.
-    pub async fn envoy(&self, trust: &CaRotation) -> Result<bool, KeysError> {
-        let held = self.get(ENVOY).await?;
-        match ca_rotation::renewed(held.as_ref(), trust, FLEET, SystemTime::now())? {
-            Some(data) => self.put(ENVOY, secret(ENVOY, data, held.as_ref()), held.is_some()).await,
+    pub async fn envoy(&self, trust: &CaRotation, fleet: EnvoyFleet) -> Result<bool, KeysError> {
+        let name = secret_of(fleet);
+        let held = self.get(name).await?;
+        match ca_rotation::renewed(held.as_ref(), trust, identity_of(fleet), SystemTime::now())? {
+            Some(data) => self.put(name, secret(name, data, held.as_ref()), held.is_some()).await,
             None => Ok(false),
         }
     }

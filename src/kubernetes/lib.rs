@@ -29,7 +29,7 @@ mod write;
 pub use access::MetricsReaders;
 pub use client::{ClientError, connect};
 pub use runtime::{KINDS, KubernetesRuntime, kinds_without_tenants};
-pub use secrets::refs::{SecretAction, SecretRefs};
+pub use secrets::refs::{BodyAction, BodyRefs};
 pub use storage::ObjectStorage;
 pub use watch::discovery::{DiscoveryError, Served, discover};
 pub use watch::kinds::run as watch_all;

@@ -28,15 +28,16 @@ use super::tenants::{self, Decided, EventRecorder, Tenants};
 use super::watch::{ObjectUpdate, WatchEvent};
 use crate::expose::services::{self, Services};
 use crate::secrets::body::{Bodies, Body};
-use crate::secrets::refs::{SecretAction, SecretRefs};
+use crate::secrets::refs::{BodyAction, BodyRefs};
 use crate::watch::observed::ObservedObject;
 use crate::watch::sync::WatchSync;
 use crate::write::conflict_backoff::WriteConflictBackoff;
 use crate::write::status_writer::{Done, StatusWriter};
 use gatewright_control::event::Severity;
+use gatewright_control::fleet_views::Place;
 use gatewright_control::{ControlPlane, Effects};
-use gatewright_core::inputs::{Kind, Object, ObjectKey};
-use gatewright_core::model::ObjectName;
+use gatewright_core::inputs::{Kind, Object, ObjectChange, ObjectKey};
+use gatewright_core::model::{EnvoyFleet, ObjectName};
 use gatewright_core::pipeline::Outcome;
 use gatewright_core::tenancy;
 use gatewright_core::translate::{Change, Ownable};
@@ -44,7 +45,7 @@ use gatewright_core::turns::Turns;
 use turns::Afterwards;
 
 /// The kinds that are watched.
-pub const KINDS: [Kind; 17] = [
+pub const KINDS: [Kind; 21] = [
     Kind::Namespace,
     Kind::TenantGateway,
     Kind::GatewayClass,
@@ -54,13 +55,17 @@ pub const KINDS: [Kind; 17] = [
     Kind::HTTPRoute,
     Kind::GRPCRoute,
     Kind::TLSRoute,
+    Kind::TCPRoute,
+    Kind::UDPRoute,
     Kind::ReferenceGrant,
+    Kind::BackendTLSPolicy,
     Kind::Service,
     Kind::Node,
     // Endpoints are compared with them.
     Kind::Pod,
     Kind::EndpointSlice,
     Kind::Secret,
+    Kind::ConfigMap,
     Kind::Issuer,
     Kind::Certificate,
 ];
@@ -76,7 +81,8 @@ pub struct KubernetesRuntime {
     controller: String,
     live: ControlPlane,
     view: WatchSync,
-    secrets: SecretRefs,
+    secrets: BodyRefs,
+    config_maps: BodyRefs,
     seen: BTreeMap<ObjectKey, Box<ObservedObject>>,
     unreadable: BTreeMap<ObjectKey, String>,
     writer: StatusWriter,
@@ -96,7 +102,8 @@ pub struct KubernetesRuntime {
     replicas: Replicas,
     conflict_backoff: WriteConflictBackoff<ObjectKey>,
     bodies: Bodies,
-    /// Objects that refer to a Secret whose body is on its way: its listener is not broken by a new version of its Gateway
+    config_map_bodies: Bodies,
+    /// Objects that refer to a Secret or ConfigMap whose body is on its way: its listener is not broken by a new version of its Gateway
     /// that comes a moment sooner.
     deferred: BTreeMap<ObjectKey, Object>,
     /// EndpointSlices that wait for pods.
@@ -135,11 +142,13 @@ impl KubernetesRuntime {
             wanted: BTreeSet::new(),
             credentials: BTreeSet::new(),
             replicas: Replicas::new(client.clone(), replica),
-            bodies: Bodies::new(client),
+            bodies: Bodies::new(client.clone(), Kind::Secret),
+            config_map_bodies: Bodies::new(client, Kind::ConfigMap),
             controller: controller.to_owned(),
             live,
             view: WatchSync::new(&KINDS),
-            secrets: SecretRefs::default(),
+            secrets: BodyRefs::new(Kind::Secret),
+            config_maps: BodyRefs::new(Kind::ConfigMap),
             seen: BTreeMap::new(),
             unreadable: BTreeMap::new(),
             conflict_backoff: WriteConflictBackoff::default(),
@@ -215,7 +224,7 @@ impl KubernetesRuntime {
         if let Some(line) = line {
             info!("{line}");
             if kind == Kind::ListenerSet {
-                self.known.push(tenancy::Change::ListenerSets(!self.view.is_missing(kind)));
+                self.known.push(tenancy::Change::Fact(tenancy::Fact::ListenerSets(!self.view.is_missing(kind))));
                 self.apply(Vec::new(), term);
             }
             if self.serving {
@@ -227,18 +236,19 @@ impl KubernetesRuntime {
 
     fn change(&mut self, updates: Vec<ObjectUpdate>, term: Term) {
         let mut changes = Vec::with_capacity(updates.len());
-        let (mut steps, mut forgotten): (Vec<SecretAction>, Vec<ObjectName>) = (Vec::new(), Vec::new());
+        let (mut steps, mut of_maps): (Vec<BodyAction>, Vec<BodyAction>) = (Vec::new(), Vec::new());
         for update in updates {
             match update {
                 ObjectUpdate::Put(object, seen) => {
                     let key = object.key();
                     self.unreadable.remove(&key);
                     steps.extend(self.secrets.put(&object));
+                    of_maps.extend(self.config_maps.put(&object));
                     if let Some(seen) = seen {
                         self.see(key.clone(), seen, term);
                     }
-                    let fetched_soon = |step: &SecretAction| matches!(step, SecretAction::Fetch(_));
-                    if self.secrets.refers(&key, self.bodies.awaited()) || steps.iter().any(fetched_soon) {
+                    let fetched_soon = |step: &BodyAction| matches!(step, BodyAction::Fetch(_));
+                    if self.waits_for_bodies(&key) || steps.iter().chain(&of_maps).any(fetched_soon) {
                         self.deferred.insert(key, *object);
                     } else {
                         self.deferred.remove(&key);
@@ -250,11 +260,16 @@ impl KubernetesRuntime {
                     self.tenants.see(derived, held);
                 }
                 ObjectUpdate::Secret(name, version, ours) => steps.extend(self.secrets.there(name, version, ours)),
+                ObjectUpdate::ConfigMap(name, version) => of_maps.extend(self.config_maps.there(name, version, false)),
                 ObjectUpdate::Delete(key) if key.kind == Kind::Secret => steps.extend(self.secrets.gone(&key.name)),
+                ObjectUpdate::Delete(key) if key.kind == Kind::ConfigMap => {
+                    of_maps.extend(self.config_maps.gone(&key.name));
+                }
                 ObjectUpdate::Delete(key) => {
                     steps.extend(self.secrets.delete(&key));
+                    of_maps.extend(self.config_maps.delete(&key));
                     self.forget(&key);
-                    changes.push(Change::Delete(key));
+                    changes.push(Change::delete(key));
                 }
                 ObjectUpdate::Unreadable(key, why) => {
                     if self.unreadable.get(&key) != Some(&why) {
@@ -262,25 +277,34 @@ impl KubernetesRuntime {
                     }
                     // What it said before does not hold any more.
                     steps.extend(self.secrets.delete(&key));
+                    of_maps.extend(self.config_maps.delete(&key));
                     self.forget(&key);
-                    changes.push(Change::Delete(key.clone()));
+                    changes.push(Change::delete(key.clone()));
                     self.unreadable.insert(key, why);
                 }
             }
         }
+        let mut forgotten = Vec::new();
         for step in steps {
             match step {
-                SecretAction::Fetch(name) => self.fetch(name),
-                SecretAction::Forget(name) => forgotten.push(name),
+                BodyAction::Fetch(name) => self.fetch(name),
+                BodyAction::Forget(name) => forgotten.push(ObjectKey::new(Kind::Secret, name)),
+            }
+        }
+        for step in of_maps {
+            match step {
+                BodyAction::Fetch(name) => self.fetch_config_map(name),
+                BodyAction::Forget(name) => forgotten.push(ObjectKey::new(Kind::ConfigMap, name)),
             }
         }
         changes.extend(self.all_ready());
-        self.known.extend(self.secrets.rekeyed().map(|(secret, ours)| tenancy::Change::Keyed(secret, ours)));
+        self.known.extend(
+            self.secrets.rekeyed().map(|(secret, ours)| tenancy::Change::Fact(tenancy::Fact::Keyed(secret, ours))),
+        );
         self.queue(changes, term);
-        for name in forgotten {
-            self.bodies.forget(&name);
-            self.view.fetched(&name.to_string());
-            self.in_turn(Afterwards::Forget(name), term);
+        for key in forgotten {
+            self.forget_object(&key);
+            self.in_turn(Afterwards::Forget(key), term);
         }
     }
 
@@ -316,6 +340,7 @@ impl KubernetesRuntime {
         let due = self.due();
         tokio::select! {
             fetched = self.bodies.next() => Ended(Request::Fetch(fetched)),
+            fetched = self.config_map_bodies.next() => Ended(Request::FetchConfigMap(fetched)),
             written = self.writer.next() => Ended(Request::Write(written)),
             written = self.tenants.next() => Ended(Request::Tenants(written)),
             ended = self.services.next() => Ended(Request::Service(ended)),
@@ -331,6 +356,7 @@ impl KubernetesRuntime {
     pub fn take_ended(&mut self, ended: Ended, term: Term) {
         match ended.0 {
             Request::Fetch(fetched) => self.take_body(fetched, term),
+            Request::FetchConfigMap(fetched) => self.take_config_map(fetched, term),
             Request::Write(written) => self.take_written(written),
             Request::Tenants(Some(written)) => self.tenants.take_written(written, self.live.pipeline().tenancy()),
             Request::Tenants(None) => {}
@@ -371,8 +397,8 @@ impl KubernetesRuntime {
         // Services are compared with what is wanted once the store has them.
         for change in &changes {
             match change {
-                Change::Put(object) => self.services.see(object),
-                Change::Delete(key) => self.services.gone(key),
+                Change::Object(ObjectChange::Put(object)) => self.services.see(object),
+                Change::Object(ObjectChange::Delete(key)) => self.services.gone(key),
                 _ => {}
             }
         }
@@ -412,9 +438,9 @@ impl KubernetesRuntime {
         }
     }
 
-    /// Takes in how many names Envoys of this replica asked for that nobody has.
-    pub fn asked_in_vain(&mut self, total: u64) {
-        self.live.asked_in_vain(total, self.started.elapsed()).log(Severity::Debug);
+    /// Takes in how many names Envoys of a view, at this replica, asked for that nobody has.
+    pub fn asked_in_vain(&mut self, view: Place, total: u64) {
+        self.live.asked_in_vain(view, total, self.started.elapsed()).log(Severity::Debug);
     }
 
     /// Takes in what another replica says of its Envoys.
@@ -426,14 +452,18 @@ impl KubernetesRuntime {
     /// Looks at what Envoys said since the last time.
     pub fn settle(&mut self, term: Term) {
         let own = self.live.own_progress();
-        let names = own.nodes.iter().map(|node| node.node.clone()).collect();
-        let nodes = self.replicas.nodes(&names, |state| self.live.generation_of(state));
-        let refused = self.replicas.refused(self.live.view());
+        let views = self.live.views();
+        let nodes = views.each(|place| {
+            let names = own[place].nodes.iter().map(|node| node.node.clone()).collect();
+            let fleet = views.fleet(place).unwrap_or(EnvoyFleet::Shared);
+            self.replicas.nodes(fleet, &names, |state| Some(self.live.generations_of(state)?[place]))
+        });
+        let refused = self.replicas.refused(views.of(EnvoyFleet::Shared));
         self.live.set_others(nodes, refused);
         // Whoever writes statuses knows its own Envoys.
         if !self.leads(term) && self.serving {
             let (state, since) = self.live.state();
-            self.replicas.publish(Record::new(state, since, &own.nodes, &own.rejections));
+            self.replicas.publish(Record::new(self.live.views(), (state, &since), &own));
         }
         self.live.settled(self.started.elapsed()).log(Severity::Debug);
         let connected = self.live.connected();
@@ -469,6 +499,7 @@ impl KubernetesRuntime {
     /// Ends what is being written.
     pub async fn stop(self) {
         self.bodies.stop().await;
+        self.config_map_bodies.stop().await;
         self.writer.stop().await;
         self.tenants.stop().await;
         self.recorder.stop().await;
@@ -486,6 +517,7 @@ pub struct Ended(Request);
 
 enum Request {
     Fetch(Option<(ObjectName, Body)>),
+    FetchConfigMap(Option<(ObjectName, Body)>),
     Write(Option<Done>),
     Tenants(Option<tenants::Written>),
     Service(services::Ended),

@@ -75,6 +75,8 @@ pub enum ObjectUpdate {
     LiveObject(Derived, Box<LiveObject>, Existing),
     /// A Secret is there in this version, and whether we put its key there. Its body was not asked for.
     Secret(ObjectName, String, bool),
+    /// A ConfigMap is there in this version. Its body was not asked for.
+    ConfigMap(ObjectName, String),
     /// It is gone.
     Delete(ObjectKey),
     /// It is there, and we cannot read it.
@@ -172,7 +174,7 @@ async fn watch_by(
         let api: Api<Place> = Api::all_with(client, resource);
         let events = watcher(api, config).map_ok(|event| Slim::located(event, kind, &interner));
         pass_on(events, kind, resource, lists, names, taken_up, out).await
-    } else if matches!(kind, Kind::Namespace | Kind::Secret) {
+    } else if matches!(kind, Kind::Namespace | Kind::Secret | Kind::ConfigMap) {
         // Of these the metadata is enough.
         let bare = |object: PartialObjectMeta<DynamicObject>| DynamicObject {
             types: None,
@@ -389,6 +391,10 @@ fn update(key: ObjectKey, mut object: DynamicObject, api_version: &Arc<str>) -> 
             let ours = object.metadata.annotations.is_some_and(|all| all.contains_key(ISSUED_BY));
             return Some(ObjectUpdate::Secret(key.name, object.metadata.resource_version.unwrap_or_default(), ours));
         }
+        Kind::ConfigMap => {
+            let version = object.metadata.resource_version.unwrap_or_default();
+            return Some(ObjectUpdate::ConfigMap(key.name, version));
+        }
         // What they lead to is not ours to read.
         Kind::Issuer | Kind::Certificate => return None,
         Kind::Pod | Kind::Node => unreachable!("they are read as places"),
@@ -428,6 +434,9 @@ fn writes(kind: Kind) -> bool {
             | Kind::HTTPRoute
             | Kind::GRPCRoute
             | Kind::TLSRoute
+            | Kind::TCPRoute
+            | Kind::UDPRoute
+            | Kind::BackendTLSPolicy
             | Kind::TenantGateway
     )
 }

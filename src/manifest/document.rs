@@ -72,7 +72,7 @@ pub fn parse(path: &Path, text: &str) -> Parsed {
     parsed
 }
 
-fn object(path: &Arc<PathBuf>, line: usize, text: &str, value: Value, parsed: &mut Parsed) {
+fn object(path: &Arc<PathBuf>, line: usize, text: &str, mut value: Value, parsed: &mut Parsed) {
     if value.get("kind").and_then(Value::as_str) == Some("List") {
         match value.get("items") {
             Some(Value::Array(items)) => {
@@ -88,6 +88,7 @@ fn object(path: &Arc<PathBuf>, line: usize, text: &str, value: Value, parsed: &m
         return;
     }
     let named = name(&value);
+    without_nulls(&mut value);
     match Object::parse(value) {
         Ok(object) => parsed.objects.push((line, object)),
         Err(error) => {
@@ -95,6 +96,20 @@ fn object(path: &Arc<PathBuf>, line: usize, text: &str, value: Value, parsed: &m
             let line = line + line_of(text, &reason);
             parsed.problems.push(Problem { path: path.clone(), line, object: named, reason });
         }
+    }
+}
+
+/// Leaves out fields that are null, and a status in which nothing else is: the API server takes such a field as one that is not
+/// there, and what is written in Go (`ingress2gateway`, for one) has `status: {parents: null}`.
+fn without_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.values_mut().for_each(without_nulls);
+            let is_empty = |field: &Value| field.as_object().is_some_and(serde_json::Map::is_empty);
+            fields.retain(|name, field| !(field.is_null() || name == "status" && is_empty(field)));
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_nulls),
+        _ => {}
     }
 }
 
@@ -214,6 +229,15 @@ mod tests {
         }
         assert_eq!(check(&bomb).objects.len(), 0);
         assert_eq!(check(&bomb).problems.len(), 1);
+    }
+
+    #[test]
+    fn a_field_that_is_null_is_one_that_is_not_there() {
+        let text = "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {name: a, labels: null}\nspec:\n  \
+                    parentRefs: [{name: web, port: null}]\n  rules: null\nstatus: {parents: null}\n";
+        let parsed = check(text);
+        assert!(parsed.problems.is_empty(), "{:?}", parsed.problems);
+        assert_eq!(parsed.objects.len(), 1);
     }
 
     #[test]

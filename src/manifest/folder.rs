@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::document::{Parsed, Problem, label};
-use gatewright_core::inputs::{Object, ObjectKey};
-use gatewright_core::translate::Change;
+use gatewright_core::inputs::{Object, ObjectChange, ObjectKey};
 
 /// The files of a directory, as last read. Pure.
 #[derive(Default)]
@@ -22,7 +21,7 @@ pub struct Folder {
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Changes of objects.
-    pub changes: Vec<Change>,
+    pub changes: Vec<ObjectChange>,
     /// Problems that are new.
     pub problems: Vec<Problem>,
     /// What people should know and that is no problem.
@@ -39,24 +38,12 @@ impl Outcome {
 
     /// Leaves out changes that a later one overtook.
     pub fn settled(mut self) -> Self {
-        let key = |change: &Change| match change {
-            Change::Put(object) => object.key(),
-            Change::Delete(key) => key.clone(),
-            Change::Challenge(..)
-            | Change::TlsChallenges(_)
-            | Change::Trouble(..)
-            | Change::Awaited(..)
-            | Change::Unexposed(..)
-            | Change::Recorded(..) => {
-                unreachable!("files hold objects")
-            }
-        };
         let last: BTreeMap<ObjectKey, usize> =
-            self.changes.iter().enumerate().map(|(place, change)| (key(change), place)).collect();
+            self.changes.iter().enumerate().map(|(place, change)| (change.key(), place)).collect();
         let mut place = 0;
         self.changes.retain(|change| {
             place += 1;
-            last.get(&key(change)) == Some(&(place - 1))
+            last.get(&change.key()) == Some(&(place - 1))
         });
         self
     }
@@ -150,8 +137,8 @@ impl Folder {
         for (key, before) in before {
             let after = self.winner(&key, path, &objects);
             match after {
-                Some(after) if before.as_ref() != Some(after) => changes.push(Change::Put(after.clone())),
-                None if before.is_some() => changes.push(Change::Delete(key.clone())),
+                Some(after) if before.as_ref() != Some(after) => changes.push(ObjectChange::Put(after.clone())),
+                None if before.is_some() => changes.push(ObjectChange::Delete(key.clone())),
                 _ => {}
             }
             let first = self.holders.get(&key).and_then(BTreeSet::first);
@@ -203,17 +190,9 @@ mod tests {
     }
 
     fn told(outcome: Outcome) -> (Vec<String>, Vec<String>) {
-        let change = |change: &Change| match change {
-            Change::Put(object) => format!("put {}", object.key()),
-            Change::Delete(key) => format!("delete {key}"),
-            Change::Challenge(..)
-            | Change::TlsChallenges(_)
-            | Change::Trouble(..)
-            | Change::Awaited(..)
-            | Change::Unexposed(..)
-            | Change::Recorded(..) => {
-                unreachable!("files hold objects")
-            }
+        let change = |change: &ObjectChange| match change {
+            ObjectChange::Put(object) => format!("put {}", object.key()),
+            ObjectChange::Delete(key) => format!("delete {key}"),
         };
         (outcome.changes.iter().map(change).collect(), outcome.problems.iter().map(ToString::to_string).collect())
     }

@@ -1,6 +1,6 @@
 //! Manifests: a directory of YAML and JSON files becomes changes of objects.
 //!
-//! In: files. Out: [`Change`](gatewright_core::translate::Change)s, and [`Problem`]s that name file, line and reason. What a file
+//! In: files. Out: [`ObjectChange`](gatewright_core::inputs::ObjectChange)s, and [`Problem`]s that name file, line and reason. What a file
 //! means (`document`) and what a change of a file changes ([`Folder`]) is pure; `Reader` reads, and goes by what it read before
 //! where it cannot; [`Watcher`] waits.
 

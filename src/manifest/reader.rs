@@ -388,7 +388,7 @@ fn hash(text: &str) -> u64 {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
-    use gatewright_core::translate::Change;
+    use gatewright_core::inputs::ObjectChange;
 
     use super::*;
 
@@ -437,10 +437,9 @@ mod tests {
     }
 
     fn told(outcome: Outcome) -> Vec<String> {
-        let change = |change: &Change| match change {
-            Change::Put(object) => format!("put {}", object.key().name.name),
-            Change::Delete(key) => format!("delete {}", key.name.name),
-            _ => unreachable!("files hold objects"),
+        let change = |change: &ObjectChange| match change {
+            ObjectChange::Put(object) => format!("put {}", object.key().name.name),
+            ObjectChange::Delete(key) => format!("delete {}", key.name.name),
         };
         let mut told: Vec<String> = outcome.changes.iter().map(change).collect();
         told.sort();

@@ -2,9 +2,9 @@
 
 use anyhow::Result;
 
-use super::StandaloneRuntime;
+use super::runtime::StandaloneRuntime;
 use gatewright_core::tenancy;
-use gatewright_core::translate::{Change, Ownable};
+use gatewright_core::translate::{Change, Fact, Ownable};
 
 impl StandaloneRuntime {
     /// Takes something out of the records. Returns what is wrong with that, if anything.
@@ -17,9 +17,9 @@ impl StandaloneRuntime {
         }
         if let Some((hostname, book)) = among_tenants.zip(self.book.as_mut()) {
             book.append(&[(hostname.clone(), None)].into())?;
-            self.known.push(tenancy::Change::Recorded(hostname.clone(), None));
+            self.known.push(tenancy::Change::Fact(tenancy::Fact::Recorded(hostname.clone(), None)));
         }
-        self.apply(recorded.into_iter().map(|what| Change::Recorded(what, None)).collect())?;
+        self.apply(recorded.into_iter().map(|what| Change::Fact(Fact::Recorded(what, None))).collect())?;
         Ok(String::new())
     }
 }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 
-use super::StandaloneRuntime;
+use super::runtime::StandaloneRuntime;
 
 /// Waits until a batch of changes is due.
 pub(super) async fn until(due: Option<Instant>) {

@@ -122,11 +122,11 @@ mod tests {
             Object::EndpointSlice(slice) if slice.meta.name == ObjectName::new("tenant-alice", "vault") => Some(slice),
             _ => None,
         });
-        assert_eq!(slice.expect("it is there").ports[0].1, 9);
+        assert_eq!(slice.expect("it is there").ports[0].1.number, 9);
         let settings = Settings::new(crate::cli::CONTROLLER, vec![Ipv4Addr::LOCALHOST.into()]);
         let tenancy = tenancy::Settings { certificates: tenancy::Source::Acme, ..Default::default() };
         let mut pipeline = Pipeline::new(settings, tenancy, Written::Here);
-        pipeline.apply(objects.into_iter().map(Change::Put).collect(), std::time::SystemTime::UNIX_EPOCH);
+        pipeline.apply(objects.into_iter().map(Change::put).collect(), std::time::SystemTime::UNIX_EPOCH);
         let wanted = pipeline.tenancy().wants().values();
         let wanted: Vec<&str> = wanted.flat_map(|want| &want.names).map(|name| name.as_str()).collect();
         let hosts = ["dashboard.alice", "shop.alice", "wiki.team.alice", "blog.bob"];

@@ -25,8 +25,11 @@ pub struct Limits {
     pub regular_secret_prefix: String,
     /// Streams of one identity.
     pub streams_per_identity: usize,
-    /// Streams of one identity from one address (of IPv6, from one /64): of a pod, where each pod has an address.
+    /// Streams of one identity from one address: of a pod, where each pod has an address.
     pub streams_per_address: usize,
+    /// Streams of one identity from one /64 of IPv6, which has more addresses than anybody can count: of a node, where its pods
+    /// share one, or of all that one client has.
+    pub streams_per_network: usize,
     /// Connections in all.
     pub connections: usize,
     /// Connections over TCP that have no stream.
@@ -75,6 +78,7 @@ impl Default for Limits {
             regular_secret_prefix: "sds/".into(),
             streams_per_identity: 1024,
             streams_per_address: 16,
+            streams_per_network: 256,
             connections: 16_384,
             idle_connections: 512,
             idle_connections_per_address: 64,

@@ -21,7 +21,7 @@ use tonic::codegen::http::{HeaderMap, HeaderValue, Request as HttpRequest, Respo
 use tonic::{Status, Streaming};
 use tonic_prost::ProstCodec;
 
-use crate::admission::Connection;
+use crate::admission::{Connection, source};
 use crate::cache::Cache;
 use crate::dialect::{Delta, Dialect, Sotw};
 use crate::identity::{Authenticate, Credentials, Denied, Grant};
@@ -85,9 +85,9 @@ pub(crate) struct Shared {
 
 /// Streams by identity, and by the address that they come from.
 #[derive(Default)]
-pub(crate) struct Seats(Mutex<HashMap<Arc<str>, BySource>>);
+pub(crate) struct Seats(Mutex<HashMap<Arc<str>, ByAddress>>);
 
-type BySource = HashMap<Option<IpAddr>, usize>;
+type ByAddress = HashMap<Option<IpAddr>, usize>;
 
 /// One stream of an identity.
 pub(crate) struct Seat {
@@ -108,17 +108,24 @@ impl Seats {
             Err(Status::resource_exhausted(text))
         };
         let mut taken = self.0.lock().expect("no holder of this lock panics");
-        if let Some(by_source) = taken.get(identity) {
-            let (all, limit) = (by_source.values().sum(), limits.streams_per_identity);
+        if let Some(by_address) = taken.get(identity) {
+            let (all, limit) = (by_address.values().sum(), limits.streams_per_identity);
             if all >= limit {
                 return exhausted(all, String::new(), limit);
             }
-            let (count, limit) = (by_source.get(&connection.source).copied(), limits.streams_per_address);
-            if let (Some(source), Some(count)) = (connection.source, count.filter(|count| *count >= limit)) {
-                return exhausted(count, format!(" from {source}"), limit);
+            let (count, limit) = (by_address.get(&connection.address).copied(), limits.streams_per_address);
+            if let (Some(address), Some(count)) = (connection.address, count.filter(|count| *count >= limit)) {
+                return exhausted(count, format!(" from {address}"), limit);
+            }
+            if let (Some(network @ IpAddr::V6(_)), limit) = (connection.source, limits.streams_per_network) {
+                let is_there = |address: &Option<IpAddr>| address.is_some_and(|address| source(address) == network);
+                let count = by_address.iter().filter(|(address, _)| is_there(address)).map(|(_, count)| count).sum();
+                if count >= limit {
+                    return exhausted(count, format!(" from {network}/64"), limit);
+                }
             }
         }
-        *taken.entry(identity.clone()).or_default().entry(connection.source).or_default() += 1;
+        *taken.entry(identity.clone()).or_default().entry(connection.address).or_default() += 1;
         connection.begin_stream();
         Ok(Seat { seats: self.clone(), identity: identity.clone(), connection: connection.clone() })
     }
@@ -135,14 +142,14 @@ impl Drop for Seat {
     fn drop(&mut self) {
         self.connection.end_stream();
         let mut taken = self.seats.0.lock().expect("no holder of this lock panics");
-        let Some(by_source) = taken.get_mut(&self.identity) else { return };
-        if let Some(count) = by_source.get_mut(&self.connection.source) {
+        let Some(by_address) = taken.get_mut(&self.identity) else { return };
+        if let Some(count) = by_address.get_mut(&self.connection.address) {
             *count -= 1;
             if *count == 0 {
-                by_source.remove(&self.connection.source);
+                by_address.remove(&self.connection.address);
             }
         }
-        if by_source.is_empty() {
+        if by_address.is_empty() {
             taken.remove(&self.identity);
         }
     }
@@ -265,4 +272,52 @@ fn trailers(status: &Status) -> Result<Frame<Bytes>, Status> {
     let mut headers = HeaderMap::new();
     status.add_header(&mut headers)?;
     Ok(Frame::trailers(headers))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::Peer;
+
+    /// Takes as many streams from each of these addresses as one may have, and says how many there are.
+    fn take(addresses: impl Iterator<Item = String>, limits: &Limits) -> (Vec<Seat>, Option<String>) {
+        let (seats, identity) = (Arc::new(Seats::default()), Arc::from("fleet"));
+        let mut taken = Vec::new();
+        for address in addresses {
+            let peer = Peer::Tls { certificates: Arc::new([]) };
+            let connection = Arc::new(Connection::new(peer, Some(address.parse().expect("an address"))));
+            loop {
+                match seats.take(&identity, &connection, limits) {
+                    Ok(seat) => taken.push(seat),
+                    Err(status) if status.message().contains(&format!("from {address};")) => break,
+                    Err(status) => return (taken, Some(status.message().to_owned())),
+                }
+            }
+        }
+        (taken, None)
+    }
+
+    #[test]
+    fn pods_of_a_node_share_a_network_and_nobody_has_all_of_its_addresses() {
+        let limits = Limits { streams_per_address: 2, streams_per_network: 7, ..Limits::default() };
+        let (taken, why) = take((1..4).map(|pod| format!("2001:db8::{pod}")), &limits);
+        assert_eq!((taken.len(), why), (6, None), "each pod has its own");
+        let (taken, why) = take((1..9).map(|pod| format!("2001:db8::{pod}")), &limits);
+        assert_eq!(taken.len(), 7);
+        assert!(why.expect("there are more").contains("from 2001:db8::/64; at most 7"));
+        let (taken, why) = take((1..9).map(|node| format!("2001:db8:0:{node}::1")), &limits);
+        assert_eq!((taken.len(), why), (16, None), "networks do not count for each other");
+        let (taken, why) = take((1..9).map(|pod| format!("192.0.2.{pod}")), &limits);
+        assert_eq!((taken.len(), why), (16, None), "nor do neighbours of IPv4");
+    }
+
+    #[test]
+    fn streams_of_an_identity_are_bounded_and_given_back() {
+        let limits = Limits { streams_per_address: 2, streams_per_identity: 5, ..Limits::default() };
+        let (taken, why) = take((1..9).map(|pod| format!("192.0.2.{pod}")), &limits);
+        assert!(taken.len() == 5 && why.expect("there are more").contains("at most 5"));
+        let seats = taken[0].seats.clone();
+        drop(taken);
+        assert!(seats.0.lock().expect("nobody panicked").is_empty());
+    }
 }

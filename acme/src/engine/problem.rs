@@ -65,7 +65,7 @@ pub(super) fn of_problem(
     let mut message = format!("{issuer}: {detail}");
     for sub in problem.subproblems.iter().take(5) {
         if let (Some(Identifier::Dns(name)), Some(text)) = (&sub.identifier, &sub.detail) {
-            message.push_str(&format!("; {name}: {}", stable(text)));
+            message.push_str(&format!("; {}: {}", stable(name), stable(text)));
         }
     }
     // Where the CA explains it (RFC 8555, 6.7; Boulder sends it with limits).
@@ -267,6 +267,8 @@ fn without_tokens(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn at(text: &str) -> Timestamp {
@@ -354,6 +356,34 @@ mod tests {
             let failure = of_account("le", &error, at("2026-11-21T00:00:00Z"));
             assert!(failure.class == Class::Account && failure.message.contains(word), "{failure}");
             assert_eq!(failure.dependency.as_deref(), Some(&Dependency::Account));
+        }
+    }
+
+    proptest! {
+        /// A CA, or whoever answers in its place, may say anything.
+        #[test]
+        fn whatever_a_problem_says_the_failure_is_one_bounded_line(
+            kind in "(urn:ietf:params:acme:error:)?[a-zA-Z]{0,20}", status in proptest::option::of(0u16..700),
+            detail in proptest::collection::vec(prop_oneof![
+                Just("https://ca.example/".to_owned()), Just(format!("{CHALLENGES}AbCdEfGhIjKlMnOpQrStUvWx")),
+                Just("retry after 2026-11-21 12:00:00 UTC".to_owned()), Just("for \"a.example.com\"".to_owned()),
+                "\\PC{0,80}", ".{0,40}", "[A-Za-z0-9_-]{0,4000}",
+            ], 0..12),
+            subproblems in proptest::collection::vec((".{0,60}", ".{0,600}"), 0..12),
+        ) {
+            let subproblems: Vec<_> = subproblems.iter().map(|(name, detail)| {
+                serde_json::json!({"identifier": {"type": "dns", "value": name}, "detail": detail})
+            }).collect();
+            let problem = serde_json::json!({"type": kind, "status": status, "detail": detail.join(" "),
+                "subproblems": subproblems});
+            let problem: Problem = serde_json::from_value(problem).expect("a problem");
+            let names = crate::names::Names::parse(["a.example.com", "b.example.org"]).expect("names");
+            let now = at("2026-11-21T00:00:00Z");
+            let failure = of_problem("le", &problem, None, Some(&names), now);
+            prop_assert!(failure.message.len() < 64 * 1024, "{} bytes", failure.message.len());
+            prop_assert!(!failure.message.chars().any(char::is_control), "{:?}", failure.message);
+            prop_assert!(failure.culprits.len() <= 2, "{:?}", failure.culprits);
+            prop_assert!(failure.retry_at.is_none_or(|at| at <= now + SignedDuration::from_hours(24 * 8)));
         }
     }
 }

@@ -84,3 +84,31 @@ priorityClassName: {{ . }}
 {{- define "gatewright.writes-certificates" -}}
 {{- if or .Values.certificates.rbac (has (.Values.controller.settings.certificates | default "cert-manager") (list "own" "internal-ca")) }}true{{ end }}
 {{- end -}}
+
+{{/* "true" where the chart makes the token that Prometheus reads metrics with. */}}
+{{- define "gatewright.metrics-token" -}}
+{{- $monitoring := .Values.monitoring -}}
+{{- if and .Values.metrics.authorization (not $monitoring.tokenSecret.name) (or $monitoring.podMonitor.enabled $monitoring.serviceMonitor.enabled) }}true{{ end }}
+{{- end -}}
+
+{{/* How Prometheus reads metrics, as fields of an endpoint of a PodMonitor or ServiceMonitor: by what metrics.* says. */}}
+{{- define "gatewright.metrics-endpoint" -}}
+{{- $monitoring := .Values.monitoring -}}
+port: probes
+path: /metrics
+{{- with .Values.metrics.tlsSecretName }}
+scheme: https
+tlsConfig:
+  {{- if $monitoring.tlsConfig }}
+  {{- toYaml $monitoring.tlsConfig | nindent 2 }}
+  {{- else }}
+  ca: {secret: {name: {{ . }}, key: ca.crt}}
+  serverName: gatewright-metrics.{{ $.Release.Namespace }}.svc
+  {{- end }}
+{{- end }}
+{{- if .Values.metrics.authorization }}
+authorization:
+  type: Bearer
+  credentials: {name: {{ $monitoring.tokenSecret.name | default "gatewright-metrics-token" }}, key: {{ $monitoring.tokenSecret.key }}}
+{{- end }}
+{{- end -}}

@@ -12,7 +12,7 @@ use kube::{Client, ResourceExt};
 use serde_json::json;
 
 use super::network::Network;
-use super::services::{Port, target};
+use super::services::{Port, Transport, target};
 
 /// All Services of type LoadBalancer.
 #[derive(Default)]
@@ -25,7 +25,7 @@ pub(super) struct Balancer {
 struct Balanced {
     uid: String,
     address: Ipv4Addr,
-    ports: BTreeMap<i32, Port>,
+    ports: BTreeMap<(i32, Transport), Port>,
 }
 
 impl Balancer {
@@ -58,18 +58,19 @@ impl Balancer {
             let balanced = self.services.get_mut(&key).expect("it was there, or just made");
             give(client, &service, Some(balanced.address)).await?;
             let ports = spec.ports.as_deref().unwrap_or_default();
-            balanced.ports.retain(|number, _| ports.iter().any(|port| port.port == *number));
-            for port in ports.iter().filter(|port| port.protocol.as_deref() != Some("UDP")) {
+            balanced.ports.retain(|at, _| ports.iter().any(|port| (port.port, Transport::of(port)) == *at));
+            for port in ports {
+                let (number, transport) = (port.port, Transport::of(port));
                 let own = slices.iter().filter(|slice| {
                     slice.labels().get("kubernetes.io/service-name") == Some(&key.1)
                         && slice.namespace().as_ref() == Some(&key.0)
                 });
                 let found = own.into_iter().find_map(|slice| target(slice, port.name.as_deref()));
-                if !balanced.ports.contains_key(&port.port) {
-                    let at = SocketAddr::from((balanced.address, u16::try_from(port.port)?));
-                    balanced.ports.insert(port.port, Port::open(at).await?);
+                if !balanced.ports.contains_key(&(number, transport)) {
+                    let at = SocketAddr::from((balanced.address, u16::try_from(number)?));
+                    balanced.ports.insert((number, transport), Port::open(at, transport).await?);
                 }
-                balanced.ports[&port.port].lead_to(found);
+                balanced.ports[&(number, transport)].lead_to(found);
             }
         }
         let gone: Vec<_> = self.services.keys().filter(|key| !seen.contains(*key)).cloned().collect();

@@ -1,19 +1,25 @@
 //! What stands between pods and Services: each Service has an address that stays, and connections to it are led to a pod
 //! that is ready.
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use anyhow::Result;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Service, ServicePort};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
+use tokio::time::timeout;
 
 use super::network::Network;
+
+/// How long a client of UDP is remembered that says nothing and is told nothing, as connection tracking does it.
+const SESSION: Duration = Duration::from_secs(10);
 
 /// All Services with a selector.
 #[derive(Default)]
@@ -21,7 +27,21 @@ pub(super) struct Services(BTreeMap<(String, String), Reached>);
 
 struct Reached {
     address: Ipv4Addr,
-    ports: BTreeMap<u16, Port>,
+    ports: BTreeMap<(u16, Transport), Port>,
+}
+
+/// What carries the bytes of a port.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Transport {
+    Tcp,
+    Udp,
+}
+
+impl Transport {
+    /// That of a Service's port.
+    pub(super) fn of(port: &ServicePort) -> Self {
+        if port.protocol.as_deref() == Some("UDP") { Self::Udp } else { Self::Tcp }
+    }
 }
 
 /// A port and where it leads to now; it is closed on drop.
@@ -66,12 +86,12 @@ impl Services {
             }
             let reached = self.0.get_mut(&key).expect("just made");
             for port in spec.ports.iter().flatten() {
-                let number = u16::try_from(port.port)?;
+                let at = (u16::try_from(port.port)?, Transport::of(port));
                 let target = own.iter().find_map(|slice| target(slice, port.name.as_deref()));
-                if !reached.ports.contains_key(&number) {
-                    reached.ports.insert(number, Port::open((reached.address, number).into()).await?);
+                if !reached.ports.contains_key(&at) {
+                    reached.ports.insert(at, Port::open((reached.address, at.0).into(), at.1).await?);
                 }
-                reached.ports[&number].lead_to(target);
+                reached.ports[&at].lead_to(target);
             }
         }
         Ok(())
@@ -104,16 +124,18 @@ pub(super) fn target(slice: &EndpointSlice, port: Option<&str>) -> Option<Socket
 
 impl Port {
     /// A port at this address that leads nowhere yet.
-    pub(super) async fn open(at: SocketAddr) -> Result<Self> {
-        let listener = TcpListener::bind(at).await?;
+    pub(super) async fn open(at: SocketAddr, transport: Transport) -> Result<Self> {
         let target = Arc::new(Mutex::new(None));
         let leads_to = target.clone();
-        let accepting =
-            tokio::spawn(forward(listener, move || *leads_to.lock().expect("nothing panics while it is held")));
+        let leads_to = move || *leads_to.lock().expect("nothing panics while it is held");
+        let accepting = match transport {
+            Transport::Tcp => tokio::spawn(forward(TcpListener::bind(at).await?, leads_to)),
+            Transport::Udp => tokio::spawn(forward_datagrams(UdpSocket::bind(at).await?, leads_to)),
+        };
         Ok(Self { target, accepting })
     }
 
-    /// Connections are led there from now on; without a target they are closed.
+    /// Connections and datagrams are led there from now on; without a target they are closed and dropped.
     pub(super) fn lead_to(&self, target: Option<SocketAddr>) {
         *self.target.lock().expect("nothing panics while it is held") = target;
     }
@@ -132,5 +154,39 @@ pub(super) async fn forward(listener: TcpListener, target: impl Fn() -> Option<S
             });
         }
         while connections.try_join_next().is_some() {}
+    }
+}
+
+/// Leads the datagrams of every client to where `target` said when its first one came, and the answers back.
+async fn forward_datagrams(near: UdpSocket, target: impl Fn() -> Option<SocketAddr>) {
+    let near = Arc::new(near);
+    let mut answering = JoinSet::new();
+    let mut sessions: HashMap<SocketAddr, (Arc<UdpSocket>, AbortHandle)> = HashMap::new();
+    let mut datagram = vec![0; 65_536];
+    loop {
+        // What an earlier answer met at a client that is gone is no reason to end.
+        let Ok((length, client)) = near.recv_from(&mut datagram).await else { continue };
+        while answering.try_join_next().is_some() {}
+        sessions.retain(|_, (_, answers)| !answers.is_finished());
+        if let Entry::Vacant(session) = sessions.entry(client) {
+            let Some(to) = target() else { continue };
+            let Ok(far) = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await else { continue };
+            if far.connect(to).await.is_err() {
+                continue;
+            }
+            let far = Arc::new(far);
+            let answers = answering.spawn(answer(near.clone(), far.clone(), client));
+            session.insert((far, answers));
+        }
+        // Nobody may listen there, which a client of UDP finds out by itself.
+        let _ = sessions[&client].0.send(&datagram[..length]).await;
+    }
+}
+
+/// Leads answers back to a client, until none came for a while.
+async fn answer(near: Arc<UdpSocket>, far: Arc<UdpSocket>, client: SocketAddr) {
+    let mut datagram = vec![0; 65_536];
+    while let Ok(Ok(length)) = timeout(SESSION, far.recv(&mut datagram)).await {
+        let _ = near.send_to(&datagram[..length], client).await;
     }
 }

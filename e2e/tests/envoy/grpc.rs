@@ -101,7 +101,7 @@ async fn calls_go_by_method_and_header_beside_http() -> Result<()> {
     assert_eq!((backends[0].calls(), backends[1].calls()), (1, 1));
 
     // Without a match a call is not implemented (gRPC status 12), and with a backend that is not there unavailable.
-    world.settle(vec![Change::Delete(key("HTTPRoute", "rest"))]).await?;
+    world.settle(vec![Change::delete(key("HTTPRoute", "rest"))]).await?;
     let unmatched = limit(&channel).await?.expect_err("no rule takes it");
     assert_eq!(unmatched.code(), Code::Unimplemented, "{unmatched:?}");
     let gone = json!([{"backendRefs": to("nowhere")}]);

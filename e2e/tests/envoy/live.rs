@@ -8,6 +8,7 @@ use anyhow::Result;
 use e2e::echo::Echo;
 use e2e::probe::Probe;
 use e2e::world::{World, api, class, free_port, secret, service};
+use gatewright_core::inputs::ObjectChange;
 use gatewright_core::translate::Change;
 use rustls::pki_types::PrivateKeyDer;
 use serde_json::{Value, json};
@@ -90,8 +91,8 @@ async fn changes_go_live_and_removals_take_effect() -> Result<()> {
     let serial = answer.peer.expect("TLS").serial;
     world.settle(vec![secret("exact", "app.example.org")?]).await?;
     assert_ne!(to(port, "app.example.org").send().await?.peer.expect("TLS").serial, serial);
-    let Change::Put(gone) = route("app", "exact", &[], "second") else { unreachable!("a put") };
-    world.settle(vec![Change::Delete(gone.key())]).await?;
+    let Change::Object(ObjectChange::Put(gone)) = route("app", "exact", &[], "second") else { unreachable!("a put") };
+    world.settle(vec![Change::delete(gone.key())]).await?;
     assert_eq!(to(port, "app.example.org").send().await?.status, 404);
     Ok(())
 }
@@ -111,7 +112,7 @@ async fn many_hosts_come_and_go_without_draining_a_held_connection() -> Result<(
             "listeners": [https(&format!("h{n}"), port, &format!("h{n}.tenant.example.com"))]}),
         )
     };
-    let Change::Put(_) = set(0) else { unreachable!("a put") };
+    let Change::Object(ObjectChange::Put(_)) = set(0) else { unreachable!("a put") };
     let listeners = [https("exact", port, "app.example.org")];
     let gateway = api(
         "Gateway",

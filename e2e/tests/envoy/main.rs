@@ -1,12 +1,16 @@
 //! The program and its fixtures on a real Envoy, without Kubernetes.
 
 mod answers;
+mod backend_tls;
+mod client_certificates;
 mod fixtures;
 mod grpc;
 mod hot_restart;
 mod last_good;
 mod layout;
 mod live;
+mod ports;
 mod program;
+mod quickstart;
 mod standalone;
 mod tenancy;

@@ -10,17 +10,18 @@ use clap::{Arg, ArgAction, CommandFactory, Parser};
 use e2e::apiserver::ApiServer;
 use e2e::apiserver::manifests::documents;
 use e2e::deploy::folder;
+use e2e::helm::{Helm, NAMESPACE, chart, examples};
 use gatewright::cli::{Cli, Command};
 use kube::api::ListParams;
 use serde_json::{Map, Value, json};
-use tempfile::TempDir;
 
-const NAMESPACE: &str = "gatewright-system";
 /// Flags that the chart sets itself, and those that have no place in a pod.
-const OF_THE_CHART: [&str; 15] = [
+const OF_THE_CHART: [&str; 17] = [
     "admin",
     "challenges",
+    "dedicated-envoys",
     "envoys",
+    "fleet-views",
     "help",
     "identity",
     "kubeconfig",
@@ -37,10 +38,6 @@ const OF_THE_CHART: [&str; 15] = [
 ];
 /// Refused in a cluster.
 const NOT_IN_A_CLUSTER: &str = "acme-tls-alpn";
-
-fn chart() -> PathBuf {
-    folder().join("chart")
-}
 
 fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| path.display().to_string())
@@ -188,50 +185,6 @@ fn definitions_and_versions_are_those_of_the_program() -> Result<()> {
     Ok(())
 }
 
-struct Helm {
-    home: TempDir,
-    kubeconfig: Option<PathBuf>,
-}
-
-impl Helm {
-    fn new(kubeconfig: Option<PathBuf>) -> Result<Self> {
-        Ok(Self { home: tempfile::Builder::new().prefix("helm").tempdir()?, kubeconfig })
-    }
-
-    fn run(&self, arguments: &[&str]) -> Result<String> {
-        let helm = folder().join("../.tools/helm");
-        ensure!(helm.exists(), "no Helm at {}; run: e2e/tools install helm", helm.display());
-        let mut program = Program::new(helm);
-        for name in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
-            program.env(name, self.home.path());
-        }
-        if let Some(kubeconfig) = &self.kubeconfig {
-            program.env("KUBECONFIG", kubeconfig);
-        }
-        let out = program.args(arguments).output()?;
-        ensure!(out.status.success(), "helm {}: {}", arguments.join(" "), String::from_utf8_lossy(&out.stderr));
-        Ok(String::from_utf8(out.stdout)?)
-    }
-
-    fn template(&self, more: &[&str]) -> Result<Vec<Value>> {
-        let chart = chart().display().to_string();
-        let arguments = [&["template", "gatewright", &chart, "--namespace", NAMESPACE, "--skip-tests"], more].concat();
-        Ok(documents(&self.run(&arguments)?)?.into_iter().filter(|object| !object.is_null()).collect())
-    }
-}
-
-fn examples() -> Result<BTreeMap<String, String>> {
-    let entries = std::fs::read_dir(chart().join("examples"))?;
-    let named = entries.map(|entry| {
-        let path = entry?.path();
-        let name = path.file_stem().context("a name")?.to_string_lossy().into_owned();
-        Ok((name, path.display().to_string()))
-    });
-    let all: BTreeMap<String, String> = named.collect::<Result<_>>()?;
-    ensure!(all.len() >= 5, "examples are missing: {all:?}");
-    Ok(all)
-}
-
 #[test]
 #[ignore = "needs Helm: e2e/tools install helm"]
 fn plain_manifests_are_rendered_from_the_chart() -> Result<()> {
@@ -246,7 +199,7 @@ fn plain_manifests_are_rendered_from_the_chart() -> Result<()> {
     let dir = tempfile::Builder::new().prefix("rendered").tempdir()?;
     render(&[dir.path()])?;
     let mut files = BTreeSet::new();
-    for part in ["", "certificates", "policies"] {
+    for part in ["", "certificates", "dedicated", "policies"] {
         for entry in std::fs::read_dir(dir.path().join(part))? {
             let path = entry?.path();
             if path.is_file() {
@@ -275,7 +228,7 @@ fn examples_pass_the_schema_and_mistakes_do_not() -> Result<()> {
         helm.run(&["lint", &chart, "--strict", "--quiet", "-f", &file]).with_context(|| name.clone())?;
         // What the pods are told is a command line that is taken.
         for object in helm.template(&["-f", &file])? {
-            if object["kind"] == "Deployment" {
+            if object["kind"] == "Deployment" && object["metadata"]["name"] == "gatewright-controller" {
                 arguments(&object).with_context(|| name.clone())?;
             }
         }
@@ -292,6 +245,50 @@ fn examples_pass_the_schema_and_mistakes_do_not() -> Result<()> {
         let told = helm.template(&["--set", wrong]).expect_err(wrong).to_string();
         assert!(told.contains(word), "{wrong}: {told}");
     }
+    Ok(())
+}
+
+/// Envoys of fleet Dedicated come with a class of it, or where they are asked for.
+#[test]
+#[ignore = "needs Helm: e2e/tools install helm"]
+fn a_class_of_fleet_dedicated_brings_its_envoys() -> Result<()> {
+    let helm = Helm::new(None)?;
+    let class = "gatewayClasses.own.parameters.fleet=Dedicated";
+    for (set, views) in [
+        ("", None),
+        ("gatewayClasses.own.parameters.fleet=Shared", None),
+        (class, Some("apart")),
+        ("gatewayClasses.own.parameters.fleet=Dedicated,envoy.dedicated.enabled=false", None),
+        ("gatewayClasses.own.parameters.fleet=Dedicated,envoy.enabled=false", None),
+        ("envoy.dedicated.enabled=true", Some("apart")),
+        ("envoy.dedicated.enabled=true,envoy.dedicated.views=joined", Some("joined")),
+    ] {
+        let all = helm.template(&["--set", set])?;
+        let named = |kind: &str, name: &str| {
+            all.iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name)
+        };
+        let (args, _) = arguments(named("Deployment", "gatewright-controller").context("a controller")?)?;
+        let said: Vec<&String> = args.iter().filter(|arg| arg.contains("dedicated") || arg.contains("views")).collect();
+        let expected = views.map(|views| {
+            ["--dedicated-envoys=gatewright-envoy-dedicated".to_owned(), format!("--fleet-views={views}")]
+        });
+        assert_eq!(said, expected.iter().flatten().collect::<Vec<_>>(), "{set}");
+        for kind in ["ServiceAccount", "Deployment", "Service", "PodDisruptionBudget"] {
+            assert_eq!(named(kind, "gatewright-envoy-dedicated").is_some(), views.is_some(), "{set}: {kind}");
+        }
+    }
+    // What is said of them goes before what is said of all; they have no ports of the node, and nothing of the shared fleet.
+    let set = "envoy.dedicated.enabled=true,envoy.hostPorts=true,envoy.nodeSelector.a=x,envoy.dedicated.nodeSelector.b=y,\
+        envoy.dedicated.resources.limits.memory=1Gi";
+    let all = helm.template(&["--set", &set.replace(' ', "")])?;
+    let own = all.iter().find(|o| o["kind"] == "Deployment" && o["metadata"]["name"] == "gatewright-envoy-dedicated");
+    let pod = &own.context("there is one")?["spec"]["template"]["spec"];
+    assert_eq!(pod["nodeSelector"], json!({"a": "x", "b": "y"}));
+    let envoy = &pod["containers"][0];
+    assert_eq!((&envoy["resources"]["limits"]["memory"], &envoy["ports"]), (&json!("1Gi"), &Value::Null));
+    assert_eq!(pod["serviceAccountName"], "gatewright-envoy-dedicated");
+    let tls = pod["volumes"].as_array().into_iter().flatten().find(|volume| volume["name"] == "tls");
+    assert_eq!(tls.context("keys")?["secret"]["secretName"], "gatewright-envoy-dedicated");
     Ok(())
 }
 
@@ -336,7 +333,7 @@ fn every_setting_reaches_the_command_line() -> Result<()> {
     let helm = Helm::new(None)?;
     let settings: Map<String, Value> =
         flags().iter().map(|arg| (camel(arg.get_long().expect("a flag")), example(arg))).collect();
-    let file = helm.home.path().join("values.json");
+    let file = helm.home().join("values.json");
     std::fs::write(&file, json!({"controller": {"settings": settings}}).to_string())?;
     let rendered = helm.template(&["-f", &file.display().to_string()])?;
     let deployment = rendered.iter().find(|object| object["kind"] == "Deployment").context("a Deployment")?;
@@ -356,23 +353,44 @@ fn every_setting_reaches_the_command_line() -> Result<()> {
     Ok(())
 }
 
-/// Kinds of the Prometheus operator are not served by this API server.
-fn is_served(object: &Value) -> bool {
-    !object["apiVersion"].as_str().is_some_and(|version| version.starts_with("monitoring.coreos.com/"))
-}
-
 #[tokio::test]
-#[ignore = "needs Kubernetes and Helm: e2e/tools install kubernetes gateway-api helm"]
+#[ignore = "needs Kubernetes and Helm: e2e/tools install kubernetes gateway-api prometheus-crds helm"]
 async fn a_real_server_takes_every_example() -> Result<()> {
     let server = ApiServer::start().await?;
     server.install_gateway_api().await?;
     server.install_crds(&chart().join("crds")).await?;
+    // Monitors and alerts are checked by the operator's own definitions.
+    let monitoring = folder().join("../.tools/prometheus-crds");
+    ensure!(monitoring.exists(), "no {}; run: e2e/tools install prometheus-crds", monitoring.display());
+    server.install_crds(&monitoring).await?;
     let helm = Helm::new(None)?;
     server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})).await?;
+    // The controller that makes this one is not there.
+    let default = json!({"apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": {"name": "default", "namespace": NAMESPACE}});
+    server.put(default).await?;
+    let accounts = helm.template(&["--set", "monitoring.podMonitor.enabled=true,metrics.authorization=true"])?;
+    for account in accounts.into_iter().filter(|object| object["kind"] == "ServiceAccount") {
+        server.put(account).await?;
+    }
+    let chart = chart().display().to_string();
+    let mut kinds = BTreeSet::new();
     for (name, file) in examples()? {
-        for object in helm.template(&["-f", &file])?.into_iter().filter(is_served) {
+        // The pod of `helm test` as well.
+        let all = helm.run(&["template", "gatewright", &chart, "--namespace", NAMESPACE, "-f", &file])?;
+        for object in documents(&all)?.into_iter().filter(|object| !object.is_null()) {
+            kinds.insert(object["kind"].as_str().unwrap_or_default().to_owned());
+            let mut wrong = object.clone();
             server.dry_run(object).await.with_context(|| name.clone())?;
+            // The server really looks at the fields of this kind.
+            wrong["metadata"]["annotation"] = json!({});
+            let refused = server.dry_run(wrong).await.expect_err("an unknown field");
+            let refused = format!("{refused:#}");
+            assert!(refused.contains("metadata.annotation"), "{refused}");
         }
+    }
+    for kind in ["Pod", "PodMonitor", "PrometheusRule", "Secret", "ValidatingAdmissionPolicy", "GatewayParameters"] {
+        assert!(kinds.contains(kind), "no example has a {kind}: {kinds:?}");
     }
     Ok(())
 }

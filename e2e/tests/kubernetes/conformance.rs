@@ -9,13 +9,13 @@ use anyhow::{Context, Result, ensure};
 use e2e::apiserver::ApiServer;
 use e2e::cluster::{NAMESPACE, is_true};
 use e2e::conformance::{ECHO, Outcome, Run, echo};
-use e2e::deploy::{folder, kustomized};
+use e2e::deploy::{folder, with_dedicated};
 use e2e::kubelet::Kubelet;
 use serde_json::{Value, json};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 const CLASS: &str = "gatewright-dedicated";
-const PROFILES: [&str; 3] = ["GATEWAY-HTTP", "GATEWAY-TLS", "GATEWAY-GRPC"];
+const PROFILES: [&str; 5] = ["GATEWAY-HTTP", "GATEWAY-TLS", "GATEWAY-GRPC", "GATEWAY-TCP", "GATEWAY-UDP"];
 const LIMIT: Duration = Duration::from_secs(180);
 
 /// The tests of the suite that are of features that nobody claims, one a line.
@@ -51,9 +51,9 @@ async fn every_test_of_what_is_claimed_passes() -> Result<()> {
     server.start_controllers_of_pods()?;
     let envoy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/envoy");
     ensure!(envoy.exists(), "no Envoy at {}; run: e2e/tools install envoy", envoy.display());
-    let images = [("gatewright", e2e::gatewright::binary()?), ("envoyproxy/envoy", envoy), (ECHO, echo()?)];
+    let images = [("gatewright", e2e::gatewright::binary()?), ("docker.io/envoyproxy/envoy", envoy), (ECHO, echo()?)];
     let kubelet = Kubelet::start_with_balancer(&server, &images).await?;
-    for object in kustomized(&folder())? {
+    for object in with_dedicated()? {
         if object["kind"] == "CustomResourceDefinition" {
             server.install_crds(&folder().join("crds")).await?;
         } else {

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, Result};
 use clap::Parser;
 use e2e::apiserver::ApiServer;
+use e2e::apiserver::manifests::documents;
 use e2e::deploy::{folder, kustomized, manifests};
 use gatewright::cli::{Cli, Command};
 use kube::Client;
@@ -64,10 +65,13 @@ fn deployed(kind: &str) -> Result<Vec<Value>> {
     Ok(kustomized(&folder())?.into_iter().filter(|object| object["kind"] == kind).collect())
 }
 
-/// The pod templates that a selector selects; there is at least one.
+/// The pod templates that a selector selects, those of the component for Envoys of the dedicated fleet too; there is at least
+/// one.
 fn selected(labels: &Value) -> Result<Vec<Value>> {
     let mut all = deployed("Deployment")?;
     all.extend(deployed("DaemonSet")?);
+    let dedicated = std::fs::read_to_string(folder().join("dedicated/envoy.yaml"))?;
+    all.extend(documents(&dedicated)?.into_iter().filter(|object| object["kind"] == "Deployment"));
     let wanted = labels.as_object().context("labels")?;
     all.retain(|object| {
         let has = &object["spec"]["template"]["metadata"]["labels"];

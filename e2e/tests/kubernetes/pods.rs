@@ -84,7 +84,7 @@ async fn until_served(probe: &Probe, status: u16) -> Result<()> {
 fn programs() -> Result<[(&'static str, PathBuf); 2]> {
     let envoy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/envoy");
     ensure!(envoy.exists(), "no Envoy at {}; run: e2e/tools install envoy", envoy.display());
-    Ok([("gatewright", e2e::gatewright::binary()?), ("envoyproxy/envoy", envoy)])
+    Ok([("gatewright", e2e::gatewright::binary()?), ("docker.io/envoyproxy/envoy", envoy)])
 }
 
 /// Has the Service of the Envoys an address, as a cloud or MetalLB would.

@@ -142,6 +142,22 @@ async fn every_right_that_is_given_is_used_and_none_is_missing() -> Result<()> {
         cluster.until(GATEWAY, kind, "default", "r", told).await?;
     }
     cluster.until(GATEWAY, "ListenerSet", "default", "more", |o| is_true(&o["status"], "Accepted")).await?;
+    for kind in ["TCPRoute", "UDPRoute"] {
+        let spec = json!({"parentRefs": [{"name": "edge"}], "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]});
+        let metadata = json!({"name": "r", "namespace": "default"});
+        server.put(json!({"apiVersion": GATEWAY, "kind": kind, "metadata": metadata, "spec": spec})).await?;
+        cluster.until(GATEWAY, kind, "default", "r", told).await?;
+    }
+    let validation = json!({"hostname": "web.example.org", "wellKnownCACertificates": "System"});
+    let targets = json!([{"group": "", "kind": "Service", "name": "web"}]);
+    server
+        .put(
+            json!({"apiVersion": GATEWAY, "kind": "BackendTLSPolicy", "metadata": {"name": "p", "namespace": "default"},
+            "spec": {"targetRefs": targets, "validation": validation}}),
+        )
+        .await?;
+    let judged = |o: &Value| o["status"]["ancestors"][0]["conditions"].is_array();
+    cluster.until(GATEWAY, "BackendTLSPolicy", "default", "p", judged).await?;
     // Services go again.
     server.put(parameters("Shared")).await?;
     cluster.until("v1", "Service", "default", "edge-own", Value::is_null).await?;

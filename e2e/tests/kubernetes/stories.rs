@@ -29,7 +29,7 @@ use e2e::tenants::{ATTACHED, CERT_MANAGER, CLAIMS, GATEWAY, OWNER, TENANT, clust
 const LIMIT: Duration = Duration::from_secs(240);
 const CONTROLLER: &str = "gatewright.io/gateway-controller";
 /// What the stories are about.
-const KINDS: [(&str, &str); 10] = [
+const KINDS: [(&str, &str); 12] = [
     ("v1", "Namespace"),
     (TENANT, "TenantGateway"),
     (GATEWAY, "GatewayClass"),
@@ -38,6 +38,8 @@ const KINDS: [(&str, &str); 10] = [
     (GATEWAY, "HTTPRoute"),
     (GATEWAY, "GRPCRoute"),
     (GATEWAY, "TLSRoute"),
+    (GATEWAY, "TCPRoute"),
+    (GATEWAY, "UDPRoute"),
     (CERT_MANAGER, "Issuer"),
     (CERT_MANAGER, "Certificate"),
 ];

@@ -32,7 +32,7 @@ use super::settings::Preflight;
 use crate::bounded_listener;
 use gatewright_core::inputs::Object;
 use gatewright_core::model::{ObjectName, ServicePort};
-use gatewright_core::translate::Change;
+use gatewright_core::translate::{Change, Fact};
 
 /// How long a validation connection may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -91,9 +91,9 @@ impl TlsAlpnResponder {
             "metadata": {"namespace": namespace, "name": name, "labels": {"kubernetes.io/service-name": name}},
             "endpoints": [{"addresses": [address.ip().to_string()]}], "ports": [{"port": address.port()}],
         });
-        let put = |object| Object::parse(object).map(Change::Put).map_err(|error| error.to_string());
-        let service_port = ServicePort { service: ObjectName::new(namespace, name), port };
-        Ok(vec![put(service)?, put(slice)?, Change::TlsChallenges(Some(service_port))])
+        let put = |object| Object::parse(object).map(Change::put).map_err(|error| error.to_string());
+        let service_port = ServicePort::tcp(ObjectName::new(namespace, name), port);
+        Ok(vec![put(service)?, put(slice)?, Change::Fact(Fact::TlsChallenges(Some(service_port)))])
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use gatewright_core::inputs::{Kind, Object, ObjectKey};
 use gatewright_core::model::{Hostname, ObjectName};
-use gatewright_core::translate::{Asked, ChallengeAnswer, Change};
+use gatewright_core::translate::{Asked, ChallengeAnswer, Change, Fact};
 
 /// One thing that changed.
 #[derive(Clone, Debug)]
@@ -28,10 +28,10 @@ impl CertificateUpdate {
     /// When the certificate cannot be served.
     pub fn change(self) -> Result<Change, String> {
         Ok(match self {
-            Self::Certificate(secret, None) => Change::Delete(ObjectKey::new(Kind::Secret, secret)),
-            Self::Certificate(secret, Some(stored)) => Change::Put(object(&secret, &stored)?),
-            Self::Challenge(asked, answer) => Change::Challenge(asked, answer),
-            Self::Trouble(secret, text) => Change::Trouble(secret, text),
+            Self::Certificate(secret, None) => Change::delete(ObjectKey::new(Kind::Secret, secret)),
+            Self::Certificate(secret, Some(stored)) => Change::put(object(&secret, &stored)?),
+            Self::Challenge(asked, answer) => Change::Fact(Fact::Challenge(asked, answer)),
+            Self::Trouble(secret, text) => Change::Fact(Fact::Trouble(secret, text)),
         })
     }
 }

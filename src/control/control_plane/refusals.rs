@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use xds::{Progress, Rejection};
+use xds::Rejection;
 
 use super::ControlPlane;
 use crate::event::Event;
+use crate::fleet_views::Place;
 use crate::programmed::Refused;
 use crate::publish::{self, Withheld};
 use gatewright_core::translate::{Delta, ResourceKey, RouteKey};
@@ -57,17 +58,24 @@ impl Refusal {
     }
 }
 
-pub(super) fn refusals(progress: &Progress) -> Refusals {
-    let refusal = |r: &Rejection| ((r.kind, r.name.to_string(), r.part.clone()), r.text.clone());
-    progress.rejections.iter().map(refusal).collect()
+pub(super) fn refusals<'a>(rejections: impl Iterator<Item = &'a Rejection>) -> Refusals {
+    rejections.map(|r| ((r.kind, r.name.to_string(), r.part.clone()), r.text.clone())).collect()
 }
 
 impl ControlPlane {
-    /// Publishes what keeps the constraints of Envoy's messages, and notes what does not.
+    /// Publishes what keeps the constraints of Envoy's messages, to each fleet what it is to see, and notes what does not.
     pub(super) fn publish(&mut self, delta: &Delta) {
-        let mut update = publish::update_within(delta, &self.edge);
-        if self.flood.is_on() {
-            let listed = self.tls_listeners(true).upserts;
+        let had = |kind, name: &str| self.views.iter().find_map(|(_, view)| self.cache.get(view, kind, name));
+        let fleets = |key: &ResourceKey| self.engine().fleets(key);
+        let mut updates = publish::updates(delta, &self.edge, &self.views, fleets, had);
+        for (place, update) in updates.iter_mut() {
+            self.publish_to(place, std::mem::take(update));
+        }
+    }
+
+    fn publish_to(&mut self, place: Place, mut update: xds::Update) {
+        if self.floods[place].is_on() {
+            let listed = self.tls_listeners(place, true).upserts;
             let names: BTreeSet<String> = listed.iter().map(|listener| listener.name().to_owned()).collect();
             update.upserts.retain(|made| made.kind() != xds::Kind::Listener || !names.contains(made.name()));
             update.upserts.extend(listed);
@@ -76,13 +84,15 @@ impl ControlPlane {
             update.removals.iter().cloned().chain(update.upserts.iter().map(|r| (r.kind(), r.name().to_owned())))
         {
             if !self.withheld.is_empty() {
-                self.withheld.remove(&(kind, name));
+                self.withheld.remove(&(place, kind, name));
             }
         }
-        let withheld = publish::checked(&mut update, |kind, name| self.cache.get(&self.view, kind, name));
-        for Withheld { kind, name, part, version, text } in withheld {
+        let view = self.views[place].clone();
+        for Withheld { kind, name, part, version, text } in
+            publish::checked(&mut update, |kind, name| self.cache.get(&view, kind, name))
+        {
             let rejection = Rejection {
-                view: self.view.clone(),
+                view: view.clone(),
                 node: Arc::from("gatewright"),
                 kind,
                 name: Arc::from(name.as_str()),
@@ -90,9 +100,9 @@ impl ControlPlane {
                 version: Arc::from(version),
                 text,
             };
-            self.withheld.entry((kind, name)).or_default().push(rejection);
+            self.withheld.entry((place, kind, name)).or_default().push(rejection);
         }
-        self.generation = self.cache.publish(&self.view, update);
+        self.generations[place] = self.cache.publish(&view, update);
     }
 
     /// Whose the resources are that were refused, and what each is told: Envoy's words stand in the status of the

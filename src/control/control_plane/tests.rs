@@ -1,7 +1,9 @@
 use serde_json::json;
+use xds::View;
 
 use super::*;
 use gatewright_core::inputs::Object;
+use gatewright_core::translate::{DedicatedEnvoys, Fleet};
 
 fn live() -> ControlPlane {
     let settings = Settings::new("c", vec![[127, 0, 0, 1].into()]);
@@ -13,7 +15,7 @@ fn live() -> ControlPlane {
 }
 
 fn put(live: &mut ControlPlane, value: Value) {
-    let change = Change::Put(Object::parse(value).expect("an object"));
+    let change = Change::put(Object::parse(value).expect("an object"));
     let record = &mut |_: &Outcome| Ok::<_, std::convert::Infallible>(());
     let _ =
         live.apply(vec![change], Vec::new(), record, SystemTime::UNIX_EPOCH, Duration::ZERO).expect("it is recorded");
@@ -31,14 +33,15 @@ fn envoys(live: &mut ControlPlane, acknowledged: &[Generation]) {
         identity: Arc::from("fleet"),
         acknowledged: *acknowledged,
     };
-    live.set_others(acknowledged.iter().enumerate().map(node).collect(), Vec::new());
+    let nodes: Vec<_> = acknowledged.iter().enumerate().map(node).collect();
+    live.set_others(live.views.each(|_| nodes.clone()), Vec::new());
 }
 
 #[test]
 fn what_is_said_of_an_envoy_that_comes_late_is_looked_at_when_it_has_acknowledged() {
     let (mut live, key) = (live(), ObjectKey::new(Kind::Gateway, ObjectName::new("a", "edge")));
     put(&mut live, gateway(80));
-    let newest = live.generation;
+    let newest = live.publication();
     envoys(&mut live, &[newest]);
     assert!(live.take_touched().contains(&key));
     assert!(live.take_touched().is_empty(), "all is said");
@@ -65,7 +68,7 @@ fn whose_a_refused_resource_is_is_looked_up_once_until_something_changes() {
         version: Arc::from("1"),
         text: Arc::from("no room"),
     };
-    live.set_others(Vec::new(), vec![refused]);
+    live.set_others(live.views.each(|_| Vec::new()), vec![refused]);
     let first = live.fleet().refused;
     assert_eq!(first.listeners.len(), 1, "{first:?}");
     live.laid_over(BTreeSet::from([key]));
@@ -88,7 +91,7 @@ fn a_condition_is_told_once_for_as_long_as_it_stands() {
     let mut live = live();
     let mut events = |value: Value| {
         let record = &mut |_: &Outcome| Ok::<_, std::convert::Infallible>(());
-        let change = vec![Change::Put(Object::parse(value).expect("an object"))];
+        let change = vec![Change::put(Object::parse(value).expect("an object"))];
         let Effects { events, .. } =
             live.apply(change, Vec::new(), record, SystemTime::UNIX_EPOCH, Duration::ZERO).expect("it is recorded");
         events.iter().filter(|event| event.to_string().contains("UnsupportedProtocol")).count()
@@ -101,4 +104,128 @@ fn a_condition_is_told_once_for_as_long_as_it_stands() {
     let told = [("SCTP", 80), ("SCTP", 81), ("HTTP", 81), ("SCTP", 81)]
         .map(|(protocol, port)| events(gateway(protocol, port)));
     assert_eq!(told.map(|count| count.min(1)), [1, 0, 0, 1], "told, told already, good, told again");
+}
+
+/// A control plane whose fleets see each its own, with a class of each.
+fn apart() -> ControlPlane {
+    let envoys = |name: &str| ObjectName::new("ours", name);
+    let settings = Settings {
+        fleet: Fleet::Shared,
+        envoys: Some(envoys("envoy")),
+        dedicated: DedicatedEnvoys::Apart(envoys("envoy-dedicated")),
+        ..Settings::new("c", vec![[127, 0, 0, 1].into()])
+    };
+    let views = FleetViews::apart();
+    let mut live = ControlPlane::in_cluster(settings, tenancy::Settings::default(), Cache::new(), views);
+    let reference = json!({"group": "gatewright.io", "kind": "GatewayParameters", "name": "p", "namespace": "a"});
+    for (name, reference) in [("shared", Value::Null), ("own", reference)] {
+        put(
+            &mut live,
+            json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass", "metadata": {"name": name},
+                "spec": {"controllerName": "c", "parametersRef": reference}}),
+        );
+    }
+    put(&mut live, parameters("Dedicated"));
+    put(
+        &mut live,
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {"ports": [{"port": 80}]}}),
+    );
+    for (namespace, class) in [("shop", "shared"), ("bank", "own")] {
+        put(
+            &mut live,
+            json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+                "metadata": {"name": "edge", "namespace": namespace}, "spec": {"gatewayClassName": class,
+                    "listeners": [{"name": "http", "protocol": "HTTP", "port": 80,
+                        "allowedRoutes": {"namespaces": {"from": "All"}}}]}}),
+        );
+    }
+    put(
+        &mut live,
+        json!({"apiVersion": "v1", "kind": "Service",
+            "metadata": {"namespace": "bank", "name": "edge-own", "uid": "u",
+                "labels": {"app.kubernetes.io/managed-by": "gatewright"},
+                "annotations": {"gatewright.io/gateway": "edge"},
+                "ownerReferences": [{"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "name": "edge",
+                    "uid": "g", "controller": true}]},
+            "spec": {"type": "LoadBalancer", "ports": [{"name": "p80", "port": 80, "targetPort": 20001}]},
+            "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.7"}]}}}),
+    );
+    live
+}
+
+fn parameters(fleet: &str) -> Value {
+    json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
+        "metadata": {"namespace": "a", "name": "p"}, "spec": {"fleet": fleet}})
+}
+
+/// The shop's route, at the Gateways of these namespaces.
+fn route(namespaces: &[&str]) -> Value {
+    let parents: Vec<Value> =
+        namespaces.iter().map(|namespace| json!({"name": "edge", "namespace": namespace})).collect();
+    json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+        "metadata": {"name": "web", "namespace": "shop"}, "spec": {"parentRefs": parents, "hostnames": ["a.example.org"],
+            "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}})
+}
+
+/// What Envoys of a fleet see, by kind and name.
+fn seen(live: &ControlPlane, fleet: EnvoyFleet) -> Vec<String> {
+    let (_, resources) = live.cache.resources(live.views().of(fleet));
+    let mut seen: Vec<String> =
+        resources.iter().map(|resource| format!("{} {}", resource.kind().label(), resource.name())).collect();
+    seen.sort();
+    seen
+}
+
+#[test]
+fn envoys_of_a_fleet_see_its_gateways_and_the_backends_that_they_lead_to() {
+    let mut live = apart();
+    put(&mut live, route(&["shop", "bank"]));
+    let shared = ["cds shop/web:80", "eds shop/web:80", "lds shared:80", "rds shared:80"];
+    let own = ["cds shop/web:80", "eds shop/web:80", "lds bank/edge:80", "rds bank/edge:80"];
+    assert_eq!(seen(&live, EnvoyFleet::Shared), shared);
+    assert_eq!(seen(&live, EnvoyFleet::Dedicated), own);
+
+    // A backend that no route of a fleet leads to any more goes, and comes again with its endpoints.
+    put(&mut live, route(&["bank"]));
+    assert_eq!(seen(&live, EnvoyFleet::Shared), ["lds shared:80", "rds shared:80"]);
+    assert_eq!(seen(&live, EnvoyFleet::Dedicated), own);
+    let before = live.own_progress()[live.views().place(EnvoyFleet::Dedicated)].published;
+    put(&mut live, route(&["bank", "shop"]));
+    assert_eq!(seen(&live, EnvoyFleet::Shared), shared);
+    let after = live.own_progress()[live.views().place(EnvoyFleet::Dedicated)].published;
+    assert_eq!(before, after, "nothing is published to Envoys of whom nothing changed");
+
+    // A Gateway that moves is seen by Envoys of its fleet alone, in both directions.
+    put(&mut live, parameters("Shared"));
+    assert_eq!(seen(&live, EnvoyFleet::Dedicated), Vec::<String>::new());
+    assert_eq!(seen(&live, EnvoyFleet::Shared), shared);
+    put(&mut live, parameters("Dedicated"));
+    assert_eq!(seen(&live, EnvoyFleet::Dedicated), own);
+}
+
+#[test]
+fn a_gateway_is_programmed_by_envoys_of_its_fleet() {
+    let mut live = apart();
+    let programmed = |live: &mut ControlPlane, namespace: &str| {
+        let key = ObjectKey::new(Kind::Gateway, ObjectName::new(namespace, "edge"));
+        let (_, status) = live.laid_over(BTreeSet::from([key])).pop().expect("asked for");
+        let status = status.expect("it is ours");
+        let condition = status.conditions().find(|c| c.kind.to_string() == "Programmed").expect("it has one").clone();
+        (condition.status == Status::True, condition.message)
+    };
+    let newest = live.publication();
+    let node = |name: &str, acknowledged| NodeProgress { node: name.into(), identity: "i".into(), acknowledged };
+    let shared = live.views().place(EnvoyFleet::Shared);
+    let of_shared = |place| if place == shared { vec![node("s", newest), node("t", newest)] } else { Vec::new() };
+    live.set_others(live.views().each(of_shared), Vec::new());
+    assert_eq!(programmed(&mut live, "shop"), (true, "acknowledged by 2 of 2 Envoys".to_owned()));
+    let (is_programmed, text) = programmed(&mut live, "bank");
+    assert!(!is_programmed && text.contains("no Envoy of fleet Dedicated is connected"), "{text}");
+    live.set_others(
+        live.views().each(|place| if place == shared { Vec::new() } else { vec![node("d", newest)] }),
+        Vec::new(),
+    );
+    assert_eq!(programmed(&mut live, "bank"), (true, "acknowledged by 1 of 1 Envoys".to_owned()));
+    assert!(!programmed(&mut live, "shop").0);
 }

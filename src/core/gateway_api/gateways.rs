@@ -5,19 +5,13 @@
 #[allow(unused_imports)]
 mod prelude {
     pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-    pub use kube::CustomResource;
     pub use serde::{Deserialize, Serialize};
     pub use std::collections::BTreeMap;
 }
 
 use self::prelude::*;
 
-#[derive(CustomResource, Serialize, Deserialize, Clone, Debug, PartialEq)]
-#[kube(group = "gateway.networking.k8s.io", version = "v1", kind = "Gateway", plural = "gateways")]
-#[kube(namespaced)]
-#[kube(status = "GatewayStatus")]
-#[kube(schema = "disabled")]
-#[kube(derive = "PartialEq")]
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct GatewaySpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addresses: Option<Vec<GatewayAddresses>>,

@@ -5,24 +5,12 @@
 #[allow(unused_imports)]
 mod prelude {
     pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-    pub use kube::CustomResource;
     pub use serde::{Deserialize, Serialize};
 }
 
 use self::prelude::*;
 
-#[derive(CustomResource, Serialize, Deserialize, Clone, Debug, PartialEq)]
-#[kube(
-    group = "gateway.networking.k8s.io",
-    version = "v1",
-    kind = "HTTPRoute",
-    root = "HttpRoute",
-    plural = "httproutes"
-)]
-#[kube(namespaced)]
-#[kube(status = "HttpRouteStatus")]
-#[kube(schema = "disabled")]
-#[kube(derive = "PartialEq")]
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct HttpRouteSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostnames: Option<Vec<String>>,

@@ -5,19 +5,13 @@
 #[allow(unused_imports)]
 mod prelude {
     pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-    pub use kube::CustomResource;
     pub use serde::{Deserialize, Serialize};
     pub use std::collections::BTreeMap;
 }
 
 use self::prelude::*;
 
-#[derive(CustomResource, Serialize, Deserialize, Clone, Debug, PartialEq)]
-#[kube(group = "gateway.networking.k8s.io", version = "v1", kind = "ListenerSet", plural = "listenersets")]
-#[kube(namespaced)]
-#[kube(status = "ListenerSetStatus")]
-#[kube(schema = "disabled")]
-#[kube(derive = "PartialEq")]
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct ListenerSetSpec {
     pub listeners: Vec<ListenerSetListeners>,
     #[serde(rename = "parentRef")]

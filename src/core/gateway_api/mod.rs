@@ -6,10 +6,13 @@
 #![allow(clippy::all, reason = "generated")]
 #![allow(unreachable_pub, unused_imports, reason = "generated")]
 
+pub mod backendtlspolicies;
 pub mod gatewayclasses;
 pub mod gateways;
 pub mod grpcroutes;
 pub mod httproutes;
 pub mod listenersets;
 pub mod referencegrants;
+pub mod tcproutes;
 pub mod tlsroutes;
+pub mod udproutes;

@@ -4,17 +4,12 @@
 
 #[allow(unused_imports)]
 mod prelude {
-    pub use kube::CustomResource;
     pub use serde::{Deserialize, Serialize};
 }
 
 use self::prelude::*;
 
-#[derive(CustomResource, Serialize, Deserialize, Clone, Debug, PartialEq)]
-#[kube(group = "gateway.networking.k8s.io", version = "v1", kind = "ReferenceGrant", plural = "referencegrants")]
-#[kube(namespaced)]
-#[kube(schema = "disabled")]
-#[kube(derive = "PartialEq")]
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct ReferenceGrantSpec {
     pub from: Vec<ReferenceGrantFrom>,
     pub to: Vec<ReferenceGrantTo>,

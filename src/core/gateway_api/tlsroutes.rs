@@ -5,18 +5,12 @@
 #[allow(unused_imports)]
 mod prelude {
     pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-    pub use kube::CustomResource;
     pub use serde::{Deserialize, Serialize};
 }
 
 use self::prelude::*;
 
-#[derive(CustomResource, Serialize, Deserialize, Clone, Debug, PartialEq)]
-#[kube(group = "gateway.networking.k8s.io", version = "v1", kind = "TLSRoute", root = "TlsRoute", plural = "tlsroutes")]
-#[kube(namespaced)]
-#[kube(status = "TlsRouteStatus")]
-#[kube(schema = "disabled")]
-#[kube(derive = "PartialEq")]
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct TlsRouteSpec {
     pub hostnames: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "parentRefs")]

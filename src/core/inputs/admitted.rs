@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::object::SOLVER;
 use super::{
-    AllowedRoutes, Gateway, Kind, Listener, ListenerSet, Meta, NamespaceRule, Object, ParseError, Route, RouteKind,
-    Unsupported,
+    AllowedRoutes, BackendTlsPolicy, Gateway, Kind, Listener, ListenerSet, Meta, NamespaceRule, Object, ParseError,
+    Route, RouteKind, Unsupported,
 };
 use crate::gateway_api::httproutes::HttpRouteParentRefs;
 use crate::model::Hostname;
@@ -23,10 +23,12 @@ pub(super) fn salvage(value: &Value, why: ParseError) -> Result<Object, ParseErr
     let object = match value["kind"].as_str() {
         Some("Gateway") => gateway(value, &why).map(Object::Gateway),
         Some("ListenerSet") => listener_set(value).map(Object::ListenerSet),
-        Some("HTTPRoute") => route(value, RouteKind::Http, &why).map(Object::Route),
-        Some("GRPCRoute") => route(value, RouteKind::Grpc, &why).map(Object::Route),
-        Some("TLSRoute") => route(value, RouteKind::Tls, &why).map(Object::Route),
-        _ => None,
+        Some("BackendTLSPolicy") => BackendTlsPolicy::salvage(value, &why).map(Object::BackendTlsPolicy),
+        Some(kind) => {
+            let kind = RouteKind::ALL.into_iter().find(|known| known.kind().as_str() == kind);
+            kind.and_then(|kind| route(value, kind, &why)).map(Object::Route)
+        }
+        None => None,
     };
     object.ok_or(why)
 }
@@ -63,6 +65,8 @@ fn gateway(value: &Value, why: &ParseError) -> Option<Gateway> {
         allowed_listeners: NamespaceRule::None,
         listeners: Vec::new(),
         unsupported: Some(format!("the specification cannot be read ({why})")),
+        client_certificate: None,
+        frontend_tls: None,
         infrastructure: None,
     })
 }
@@ -103,7 +107,7 @@ fn broken(listener: &Value, why: &ParseError) -> Option<Listener> {
 fn route(value: &Value, kind: RouteKind, why: &ParseError) -> Option<Route> {
     let by_rules = match kind {
         RouteKind::Http | RouteKind::Grpc => route_by_rules(value),
-        RouteKind::Tls => None,
+        RouteKind::Tls | RouteKind::Tcp | RouteKind::Udp => None,
     };
     if by_rules.is_some() {
         return by_rules;

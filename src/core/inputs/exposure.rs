@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::model::ObjectName;
+use crate::model::{ObjectName, Transport, TransportPort};
 
 /// The annotation with the name of the Gateway: a label cannot hold every name.
 pub const EXPOSES: &str = "gatewright.io/gateway";
@@ -34,7 +34,7 @@ pub struct Exposure {
     /// `spec.loadBalancerIP`
     pub load_balancer_ip: Option<String>,
     /// The port of the Envoys for each port of the Gateway.
-    pub targets: BTreeMap<u16, u16>,
+    pub targets: BTreeMap<TransportPort, u16>,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// Its annotations.
@@ -80,7 +80,10 @@ impl Exposure {
             Some(IntOrString::Int(target)) => number(target),
             _ => None,
         };
-        let ports = spec.ports.iter().flatten();
+        let ports = spec.ports.iter().flatten().filter_map(|port| {
+            let transport = Transport::of(port.protocol.as_deref())?;
+            Some((TransportPort { number: number(&port.port)?, transport }, target(&port.target_port)?))
+        });
         Some(Box::new(Self {
             gateway: ObjectName::new(meta.namespace.as_deref()?, gateway.as_str()),
             uid: meta.uid.clone().unwrap_or_default(),
@@ -88,7 +91,7 @@ impl Exposure {
             kind: spec.type_.clone().unwrap_or_default(),
             load_balancer_class: spec.load_balancer_class.clone(),
             load_balancer_ip: spec.load_balancer_ip.clone(),
-            targets: ports.filter_map(|port| Some((number(&port.port)?, target(&port.target_port)?))).collect(),
+            targets: ports.collect(),
             labels,
             annotations,
         }))

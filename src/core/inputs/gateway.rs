@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::object::GATEWAY_GROUP;
-use super::{Meta, NamespaceRule, ParametersRef, ParseError, Selector};
+use super::{FrontendTls, Meta, NamespaceRule, ParametersRef, ParseError, Selector};
 use crate::gateway_api::gatewayclasses::GatewayClassSpec;
 use crate::gateway_api::gateways::{self as gw, GatewaySpec};
 use crate::gateway_api::listenersets::ListenerSetSpec;
@@ -52,6 +52,10 @@ pub struct Gateway {
     pub listeners: Vec<Arc<Listener>>,
     /// What of the specification makes it one that nothing may be served of.
     pub unsupported: Option<String>,
+    /// The certificate that backends are shown (`spec.tls.backend.clientCertificateRef`).
+    pub client_certificate: Option<LocalRef>,
+    /// `spec.tls.frontend`: which certificates of clients are asked for.
+    pub frontend_tls: Option<Box<FrontendTls>>,
     /// `spec.infrastructure`.
     pub infrastructure: Option<Box<Infrastructure>>,
 }
@@ -153,9 +157,15 @@ pub struct AllowedRoutes {
 impl Gateway {
     pub(super) fn read(meta: Meta, spec: GatewaySpec) -> Result<Self, ParseError> {
         let addresses = spec.addresses.unwrap_or_default().into_iter().map(Address::read).collect();
-        let unsupported = spec.tls.as_ref().map(|tls| match tls.backend {
-            Some(_) => "spec.tls.backend is not supported".to_owned(),
-            None => "spec.tls.frontend is not supported".to_owned(),
+        let (of_backends, of_frontends) = spec.tls.map(|tls| (tls.backend, tls.frontend)).unwrap_or_default();
+        let frontend_tls = of_frontends.map(|tls| FrontendTls::read(&meta, tls)).transpose()?.map(Box::new);
+        let client_certificate = of_backends.and_then(|tls| tls.client_certificate_ref).map(|r| {
+            let namespace = r.namespace.map_or_else(|| meta.name.namespace.clone(), Arc::from);
+            LocalRef {
+                group: r.group.unwrap_or_default(),
+                kind: r.kind.unwrap_or_else(|| "Secret".to_owned()),
+                name: ObjectName::new(namespace, r.name),
+            }
         });
         let allowed_listeners = match spec.allowed_listeners.and_then(|allowed| allowed.namespaces) {
             None => NamespaceRule::None,
@@ -185,7 +195,9 @@ impl Gateway {
             addresses,
             allowed_listeners,
             listeners,
-            unsupported,
+            unsupported: None,
+            client_certificate,
+            frontend_tls,
             infrastructure,
         })
     }

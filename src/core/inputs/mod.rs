@@ -5,12 +5,17 @@
 //! object; only what the API server's schema would refuse is an error here.
 
 mod admitted;
+mod backendtlspolicy;
+mod change;
+mod configmap;
 mod exposure;
+mod frontend_tls;
 mod gateway;
 mod grant;
 mod grpcroute;
 mod httproute;
 mod located;
+mod names;
 mod namespace;
 mod object;
 mod parameters;
@@ -20,11 +25,16 @@ mod schema;
 mod secret;
 mod selector;
 mod service;
+mod tcproute;
 mod tenantgateway;
 mod text;
 mod tlsroute;
 
+pub use backendtlspolicy::{BackendTlsPolicy, PolicyTarget, Roots, Validation};
+pub use change::ObjectChange;
+pub use configmap::{CaBundle, CaBundleError, ConfigMap};
 pub use exposure::{EXPOSES, Exposure, MANAGED_BY, MANAGER, MadeSlice, SLICES_BY};
+pub use frontend_tls::{FrontendTls, FrontendValidation};
 pub use gateway::{
     Address, AllowedRoutes, Gateway, GatewayClass, Infrastructure, Listener, ListenerSet, ListenerTls, LocalRef,
     TlsMode,

@@ -5,13 +5,15 @@ use std::fmt;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1::EndpointSlice as K8sEndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::admitted::salvage;
+use super::names::object_name;
 use super::{
-    EndpointSlice, Gateway, GatewayClass, GatewayParameters, ListenerSet, Located, Namespace, ReferenceGrant, Route,
-    Secret, Service, TenantGateway,
+    BackendTlsPolicy, ConfigMap, EndpointSlice, Gateway, GatewayClass, GatewayParameters, ListenerSet, Located,
+    Namespace, ReferenceGrant, Route, Secret, Service, TenantGateway,
 };
 use crate::gateway_api as gw;
 use crate::model::ObjectName;
@@ -27,7 +29,10 @@ pub enum Kind {
     HTTPRoute,
     GRPCRoute,
     TLSRoute,
+    TCPRoute,
+    UDPRoute,
     ReferenceGrant,
+    BackendTLSPolicy,
     TenantGateway,
     GatewayParameters,
     Service,
@@ -46,7 +51,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds that are parsed, in the order in which they are best read.
-    pub const ALL: [Kind; 14] = [
+    pub const ALL: [Kind; 17] = [
         Kind::Namespace,
         Kind::GatewayClass,
         Kind::Gateway,
@@ -54,7 +59,10 @@ impl Kind {
         Kind::HTTPRoute,
         Kind::GRPCRoute,
         Kind::TLSRoute,
+        Kind::TCPRoute,
+        Kind::UDPRoute,
         Kind::ReferenceGrant,
+        Kind::BackendTLSPolicy,
         Kind::TenantGateway,
         Kind::GatewayParameters,
         Kind::Service,
@@ -73,7 +81,10 @@ impl Kind {
             Kind::HTTPRoute => "HTTPRoute",
             Kind::GRPCRoute => "GRPCRoute",
             Kind::TLSRoute => "TLSRoute",
+            Kind::TCPRoute => "TCPRoute",
+            Kind::UDPRoute => "UDPRoute",
             Kind::ReferenceGrant => "ReferenceGrant",
+            Kind::BackendTLSPolicy => "BackendTLSPolicy",
             Kind::TenantGateway => "TenantGateway",
             Kind::GatewayParameters => "GatewayParameters",
             Kind::Service => "Service",
@@ -113,6 +124,7 @@ impl Kind {
             Kind::GatewayClass | Kind::Gateway | Kind::HTTPRoute | Kind::ReferenceGrant => &["v1", "v1beta1"],
             // What we read of it has the same shape in all of them.
             Kind::TLSRoute => &["v1", "v1alpha3", "v1alpha2"],
+            Kind::TCPRoute | Kind::UDPRoute => &["v1", "v1alpha2"],
             Kind::TenantGateway | Kind::GatewayParameters => &["v1alpha1"],
             _ => &["v1"],
         }
@@ -165,14 +177,8 @@ pub struct Meta {
 
 impl Meta {
     pub(super) fn read(kind: Kind, meta: &ObjectMeta) -> Result<Self, ParseError> {
-        let name = meta.name.clone().filter(|name| !name.is_empty()).ok_or(ParseError::NoName)?;
-        let namespace = match &meta.namespace {
-            Some(namespace) if kind.namespaced() => namespace.as_str(),
-            None if kind.namespaced() => "default",
-            _ => "",
-        };
         Ok(Self {
-            name: ObjectName::new(namespace, name),
+            name: object_name(kind, meta)?,
             generation: meta.generation.unwrap_or(1),
             created: meta.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
         })
@@ -189,13 +195,13 @@ pub enum Object {
     ListenerSet(ListenerSet),
     Route(Route),
     ReferenceGrant(ReferenceGrant),
+    BackendTlsPolicy(BackendTlsPolicy),
     TenantGateway(Box<TenantGateway>),
     GatewayParameters(GatewayParameters),
     Service(Service),
     EndpointSlice(EndpointSlice),
     Secret(Secret),
-    /// Known, and of no influence yet.
-    ConfigMap(ObjectName),
+    ConfigMap(ConfigMap),
     Pod(Located),
     Node(Located),
 }
@@ -229,6 +235,17 @@ pub enum ParseError {
     /// No name.
     #[error("no metadata.name")]
     NoName,
+    /// A name that no object can have.
+    #[error(
+        "{field}: {found} is no name: lower-case letters, digits, '-' and, in names of objects, '.', at most 253 characters \
+         (63 of a namespace; RFC 1123)"
+    )]
+    InvalidName {
+        /// Which field.
+        field: &'static str,
+        /// As written, printable.
+        found: String,
+    },
     /// A field that the kind's schema does not have.
     #[error("unknown field {0}")]
     UnknownField(String),
@@ -287,37 +304,50 @@ impl Object {
                 })
             }
             Kind::GatewayClass => {
-                let object: gw::gatewayclasses::GatewayClass = read(value, fields)?;
+                let object: Manifest<gw::gatewayclasses::GatewayClassSpec> = read(value, fields)?;
                 Object::GatewayClass(GatewayClass::read(Meta::read(known, &object.metadata)?, object.spec))
             }
             Kind::Gateway => {
-                let object: gw::gateways::Gateway = read(value, fields)?;
+                let object: Manifest<gw::gateways::GatewaySpec> = read(value, fields)?;
                 Object::Gateway(Gateway::read(Meta::read(known, &object.metadata)?, object.spec)?)
             }
             Kind::ListenerSet => {
-                let object: gw::listenersets::ListenerSet = read(value, fields)?;
+                let object: Manifest<gw::listenersets::ListenerSetSpec> = read(value, fields)?;
                 Object::ListenerSet(ListenerSet::read(Meta::read(known, &object.metadata)?, object.spec)?)
             }
             Kind::HTTPRoute => {
-                let object: gw::httproutes::HttpRoute = read(value, fields)?;
+                let object: Manifest<gw::httproutes::HttpRouteSpec> = read(value, fields)?;
                 let mut route = Route::read_http(Meta::read(known, &object.metadata)?, object.spec)?;
                 let solves = |labels: &std::collections::BTreeMap<String, String>| labels.contains_key(SOLVER);
                 route.challenge = object.metadata.labels.as_ref().is_some_and(solves);
                 Object::Route(route)
             }
             Kind::GRPCRoute => {
-                let object: gw::grpcroutes::GrpcRoute = read(value, fields)?;
+                let object: Manifest<gw::grpcroutes::GrpcRouteSpec> = read(value, fields)?;
                 Object::Route(Route::read_grpc(Meta::read(known, &object.metadata)?, object.spec)?)
             }
             Kind::TenantGateway => Object::TenantGateway(Box::new(TenantGateway::parse_with(value, fields)?)),
             Kind::GatewayParameters => Object::GatewayParameters(GatewayParameters::parse(value, fields)?),
             Kind::TLSRoute => {
-                let object: gw::tlsroutes::TlsRoute = read(value, fields)?;
+                let object: Manifest<gw::tlsroutes::TlsRouteSpec> = read(value, fields)?;
                 Object::Route(Route::read_tls(Meta::read(known, &object.metadata)?, object.spec)?)
             }
+            Kind::TCPRoute => {
+                let object: Manifest<gw::tcproutes::TcpRouteSpec> = read(value, fields)?;
+                Object::Route(Route::read_tcp(Meta::read(known, &object.metadata)?, object.spec)?)
+            }
+            Kind::UDPRoute => {
+                let object: Manifest<gw::udproutes::UdpRouteSpec> = read(value, fields)?;
+                Object::Route(Route::read_udp(Meta::read(known, &object.metadata)?, object.spec)?)
+            }
             Kind::ReferenceGrant => {
-                let object: gw::referencegrants::ReferenceGrant = read(value, fields)?;
+                let object: Manifest<gw::referencegrants::ReferenceGrantSpec> = read(value, fields)?;
                 Object::ReferenceGrant(ReferenceGrant::read(Meta::read(known, &object.metadata)?, object.spec))
+            }
+            Kind::BackendTLSPolicy => {
+                let object: Manifest<gw::backendtlspolicies::BackendTlsPolicySpec> = read(value, fields)?;
+                let meta = Meta::read(known, &object.metadata)?;
+                Object::BackendTlsPolicy(BackendTlsPolicy::read(meta, object.spec)?)
             }
             Kind::Service => {
                 let object: core::Service = read(value, fields)?;
@@ -334,7 +364,7 @@ impl Object {
             }
             Kind::ConfigMap => {
                 let object: core::ConfigMap = read(value, fields)?;
-                Object::ConfigMap(Meta::read(known, &object.metadata)?.name)
+                Object::ConfigMap(ConfigMap::read(Meta::read(known, &object.metadata)?, object))
             }
             Kind::Issuer | Kind::Certificate | Kind::Pod | Kind::Node => {
                 unreachable!("they are not among the kinds that are parsed")
@@ -351,12 +381,13 @@ impl Object {
             Object::ListenerSet(o) => (Kind::ListenerSet, o.meta.name.clone()),
             Object::Route(o) => (o.kind.kind(), o.meta.name.clone()),
             Object::ReferenceGrant(o) => (Kind::ReferenceGrant, o.meta.name.clone()),
+            Object::BackendTlsPolicy(o) => (Kind::BackendTLSPolicy, o.meta.name.clone()),
             Object::TenantGateway(o) => (Kind::TenantGateway, o.name.clone()),
             Object::GatewayParameters(o) => (Kind::GatewayParameters, o.meta.name.clone()),
             Object::Service(o) => (Kind::Service, o.meta.name.clone()),
             Object::EndpointSlice(o) => (Kind::EndpointSlice, o.meta.name.clone()),
             Object::Secret(o) => (Kind::Secret, o.name.clone()),
-            Object::ConfigMap(name) => (Kind::ConfigMap, name.clone()),
+            Object::ConfigMap(o) => (Kind::ConfigMap, o.name.clone()),
             Object::Pod(o) => (Kind::Pod, o.name.clone()),
             Object::Node(o) => (Kind::Node, o.name.clone()),
         };
@@ -366,6 +397,13 @@ impl Object {
 
 pub(super) fn text<'a>(value: &'a Value, field: &str) -> Option<&'a str> {
     value.get(field)?.as_str().filter(|text| !text.is_empty())
+}
+
+/// An object as it is written, with a specification `S`. Its status is ours or of no interest, and is not read.
+#[derive(Deserialize)]
+struct Manifest<S> {
+    metadata: ObjectMeta,
+    spec: S,
 }
 
 /// Which fields may be there.

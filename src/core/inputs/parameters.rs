@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::object::{Fields, text};
 use super::{Meta, ParseError, Selector};
-use crate::model::{Hostname, ObjectName};
+use crate::model::{Hostname, ObjectName, Transport, TransportPort};
 
 /// The custom resource definition.
 pub const PARAMETERS_CRD: &str = include_str!("../../../deploy/crds/gatewright.io_gatewayparameters.yaml");
@@ -44,13 +44,26 @@ pub struct Parameters {
 }
 
 /// What a port speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "WrittenPort")]
 pub struct PortProtocol {
     /// The port.
     pub port: u16,
     /// What is spoken there.
     pub protocol: SpokenProtocol,
+    /// Which namespaces may have listeners there; all without.
+    pub namespaces: Option<Selector>,
+}
+
+impl PortProtocol {
+    /// The port with what carries what is spoken there.
+    pub fn transport_port(&self) -> TransportPort {
+        let transport = match self.protocol {
+            SpokenProtocol::Http | SpokenProtocol::Tls | SpokenProtocol::Tcp => Transport::Tcp,
+            SpokenProtocol::Udp => Transport::Udp,
+        };
+        TransportPort { number: self.port, transport }
+    }
 }
 
 /// What is spoken at a port.
@@ -62,6 +75,12 @@ pub enum SpokenProtocol {
     /// TLS, whether it ends here or is passed through.
     #[serde(rename = "TLS")]
     Tls,
+    /// Connections that are passed on as they come, all of them to one listener's routes.
+    #[serde(rename = "TCP")]
+    Tcp,
+    /// Datagrams, the same.
+    #[serde(rename = "UDP")]
+    Udp,
 }
 
 /// The same as it is written.
@@ -70,17 +89,19 @@ pub enum SpokenProtocol {
 struct WrittenPort {
     port: u16,
     protocol: SpokenProtocol,
+    #[serde(default)]
+    namespaces: Option<LabelSelector>,
 }
 
 impl TryFrom<WrittenPort> for PortProtocol {
     type Error = String;
 
-    fn try_from(WrittenPort { port, protocol }: WrittenPort) -> Result<Self, String> {
+    fn try_from(WrittenPort { port, protocol, namespaces }: WrittenPort) -> Result<Self, String> {
         match (port, protocol) {
             (0, _) => Err("ports: expected a port from 1 to 65535, found 0".to_owned()),
-            (80, SpokenProtocol::Tls) => Err("ports: port 80 is HTTP".to_owned()),
-            (443, SpokenProtocol::Http) => Err("ports: port 443 is TLS".to_owned()),
-            (port, protocol) => Ok(Self { port, protocol }),
+            (80, SpokenProtocol::Tls | SpokenProtocol::Tcp) => Err("ports: port 80 is HTTP".to_owned()),
+            (443, SpokenProtocol::Http | SpokenProtocol::Tcp) => Err("ports: port 443 is TLS".to_owned()),
+            (port, protocol) => Ok(Self { port, protocol, namespaces: namespaces.map(selector) }),
         }
     }
 }
@@ -114,13 +135,15 @@ impl TryFrom<WrittenHostnames> for AllowedHostnames {
             text => Hostname::parse(text).map_err(|error| error.to_string()),
         };
         let hostnames = written.hostnames.iter().map(hostname).collect::<Result<_, _>>()?;
-        let LabelSelector { match_labels, match_expressions } = written.namespaces;
-        let expressions = match_expressions.unwrap_or_default().into_iter();
-        let namespaces = Selector {
-            labels: match_labels.unwrap_or_default(),
-            expressions: expressions.map(|e| (e.key, e.operator, e.values.unwrap_or_default())).collect(),
-        };
-        Ok(Self { namespaces, hostnames })
+        Ok(Self { namespaces: selector(written.namespaces), hostnames })
+    }
+}
+
+fn selector(LabelSelector { match_labels, match_expressions }: LabelSelector) -> Selector {
+    let expressions = match_expressions.unwrap_or_default().into_iter();
+    Selector {
+        labels: match_labels.unwrap_or_default(),
+        expressions: expressions.map(|e| (e.key, e.operator, e.values.unwrap_or_default())).collect(),
     }
 }
 
@@ -267,7 +290,7 @@ mod tests {
             assert!(Object::parse(parse(json!({"allowedHostnames": wrong}))).is_err(), "{wrong}");
         }
         let port = &schema["ports"]["items"]["properties"];
-        assert_eq!(port.as_object().expect("fields").keys().collect::<Vec<_>>(), ["port", "protocol"]);
+        assert_eq!(port.as_object().expect("fields").keys().collect::<Vec<_>>(), ["namespaces", "port", "protocol"]);
         for protocol in port["protocol"]["enum"].as_array().expect("values") {
             let ports = json!([{"port": 8443, "protocol": protocol}]);
             Object::parse(parse(json!({"ports": ports}))).expect("what the definition lists is understood");

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::{Kind, LocalRef, Meta, re2};
 use crate::model::{
-    Cors, Fraction, HeaderEdits, Hostname, HostnameError, Match, ObjectName, Reason, Redirect, Retry, Rewrite, Timeouts,
+    Cors, Fraction, HeaderEdits, Hostname, HostnameError, Match, ObjectName, Reason, Redirect, Retry, Rewrite,
+    Timeouts, Transport,
 };
 
 /// A route kind.
@@ -16,6 +17,10 @@ pub enum RouteKind {
     Grpc,
     /// TLSRoute.
     Tls,
+    /// TCPRoute.
+    Tcp,
+    /// UDPRoute.
+    Udp,
 }
 
 impl RouteKind {
@@ -25,6 +30,8 @@ impl RouteKind {
             RouteKind::Http => Kind::HTTPRoute,
             RouteKind::Grpc => Kind::GRPCRoute,
             RouteKind::Tls => Kind::TLSRoute,
+            RouteKind::Tcp => Kind::TCPRoute,
+            RouteKind::Udp => Kind::UDPRoute,
         }
     }
 
@@ -33,8 +40,24 @@ impl RouteKind {
         Self::ALL.into_iter().find(|known| known.kind() == kind)
     }
 
+    /// What carries what it routes.
+    pub fn transport(self) -> Transport {
+        match self {
+            RouteKind::Http | RouteKind::Grpc | RouteKind::Tls | RouteKind::Tcp => Transport::Tcp,
+            RouteKind::Udp => Transport::Udp,
+        }
+    }
+
+    /// Whether routes of this kind have hostnames. Others take all that comes to a port.
+    pub fn has_hostnames(self) -> bool {
+        match self {
+            RouteKind::Http | RouteKind::Grpc | RouteKind::Tls => true,
+            RouteKind::Tcp | RouteKind::Udp => false,
+        }
+    }
+
     /// All there are.
-    pub const ALL: [Self; 3] = [RouteKind::Http, RouteKind::Grpc, RouteKind::Tls];
+    pub const ALL: [Self; 5] = [RouteKind::Http, RouteKind::Grpc, RouteKind::Tls, RouteKind::Tcp, RouteKind::Udp];
 }
 
 /// A set of route kinds.

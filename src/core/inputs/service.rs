@@ -7,14 +7,14 @@ use k8s_openapi::api::core::v1::{Service as K8sService, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice as K8sEndpointSlice;
 
 use super::{Exposure, MadeSlice, Meta, ParseError};
-use crate::model::{AppProtocol, GatewayAddress, ObjectName};
+use crate::model::{AppProtocol, GatewayAddress, ObjectName, Transport, TransportPort};
 
 /// A Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     /// Its metadata.
     pub meta: Meta,
-    /// Its TCP ports.
+    /// Its ports of TCP and UDP.
     pub ports: Vec<ServicePortSpec>,
     /// `type: ExternalName`: refused as a backend, since it would let a route reach any address.
     pub external_name: bool,
@@ -33,6 +33,8 @@ pub struct ServicePortSpec {
     pub name: Arc<str>,
     /// Its number.
     pub port: u16,
+    /// What carries the bytes: one number may be there for each.
+    pub transport: Transport,
     /// From `appProtocol`; an unknown one is treated as HTTP/1.1 (GEP-1911).
     pub protocol: AppProtocol,
 }
@@ -46,18 +48,22 @@ impl Service {
         let cluster_ips = spec.cluster_ips.iter().flatten().filter_map(|ip| ip.parse().ok()).collect();
         let mut ports = Vec::new();
         for port in spec.ports.unwrap_or_default() {
-            if port.protocol.as_deref().is_some_and(|protocol| protocol != "TCP") {
-                continue;
-            }
+            let Some(transport) = Transport::of(port.protocol.as_deref()) else { continue };
             let protocol = match port.app_protocol.as_deref() {
                 Some("kubernetes.io/h2c") => AppProtocol::H2c,
                 _ => AppProtocol::Http1,
             };
             let number = super::gateway::port(port.port, "spec.ports.port")?;
-            ports.push(ServicePortSpec { name: Arc::from(port.name.unwrap_or_default()), port: number, protocol });
+            let name = Arc::from(port.name.unwrap_or_default());
+            ports.push(ServicePortSpec { name, port: number, transport, protocol });
         }
         let external_name = spec.type_.as_deref() == Some("ExternalName");
         Ok(Self { meta, ports, external_name, reached, cluster_ips, exposure })
+    }
+
+    /// The port of a number and transport.
+    pub fn port(&self, number: u16, transport: Transport) -> Option<&ServicePortSpec> {
+        self.ports.iter().find(|port| port.port == number && port.transport == transport)
     }
 }
 
@@ -85,8 +91,8 @@ pub struct EndpointSlice {
     pub meta: Meta,
     /// The Service that the label `kubernetes.io/service-name` names.
     pub service: Option<ObjectName>,
-    /// Port names and numbers; without ports the slice has nothing to offer.
-    pub ports: Vec<(Arc<str>, u16)>,
+    /// Names and ports, of TCP and UDP; without ports the slice has nothing to offer.
+    pub ports: Vec<(Arc<str>, TransportPort)>,
     /// Ready addresses. `conditions.ready` absent counts as ready, as the API says.
     pub addresses: Vec<IpAddr>,
     /// Which pods of the same namespace `targetRef` says have them, sorted. Whoever writes the slice may say what they like.
@@ -105,9 +111,9 @@ impl EndpointSlice {
             .map(|name| ObjectName::new(meta.name.namespace.clone(), name.as_str()));
         let mut ports = Vec::new();
         for port in object.ports.unwrap_or_default() {
-            if let Some(number) = port.port {
+            if let (Some(number), Some(transport)) = (port.port, Transport::of(port.protocol.as_deref())) {
                 let number = super::gateway::port(number, "ports.port")?;
-                ports.push((Arc::from(port.name.unwrap_or_default()), number));
+                ports.push((Arc::from(port.name.unwrap_or_default()), TransportPort { number, transport }));
             }
         }
         let (mut addresses, mut pods) = (Vec::new(), Vec::new());

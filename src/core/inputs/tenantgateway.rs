@@ -9,7 +9,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::ParseError;
-use super::object::{Fields, read};
+use super::names::object_name;
+use super::object::{Fields, Kind, read};
 use crate::model::{Hostname, ObjectName};
 
 /// Says who issues, whatever the installation has others do; `spec` stays as upstream's schema wants it.
@@ -232,8 +233,7 @@ impl TenantGateway {
     pub(super) fn parse_with(value: &Value, fields: Fields) -> Result<Self, ParseError> {
         let meta: ObjectMeta =
             ObjectMeta::deserialize(&value["metadata"]).map_err(|error| ParseError::Schema(error.to_string()))?;
-        let name = meta.name.filter(|name| !name.is_empty()).ok_or(ParseError::NoName)?;
-        let namespace = meta.namespace.filter(|name| !name.is_empty()).unwrap_or_else(|| "default".to_owned());
+        let name = object_name(Kind::TenantGateway, &meta)?;
         let spec = if value["spec"].is_null() { Value::Object(serde_json::Map::new()) } else { value["spec"].clone() };
         let (spec, unreadable) = match read(&spec, fields) {
             Ok(spec) => (spec, None),
@@ -242,7 +242,7 @@ impl TenantGateway {
             Err(error) => return Err(ParseError::Schema(format!("spec: {error}"))),
         };
         Ok(Self {
-            name: ObjectName::new(namespace, name),
+            name,
             uid: meta.uid.unwrap_or_default(),
             generation: meta.generation.unwrap_or(1),
             created: meta.creation_timestamp.map_or(0, |time| time.0.as_second()),

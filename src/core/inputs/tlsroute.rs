@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::gateway::same_shape;
 use super::route::exact;
-use super::{LocalRef, Meta, ParseError, Regexes, Route, RouteKind, RouteRule};
-use crate::gateway_api::tlsroutes::TlsRouteSpec;
+use super::{LocalRef, Meta, ParseError, Regexes, Route, RouteKind, RouteRule, schema};
+use crate::gateway_api::tlsroutes::{TlsRouteRules, TlsRouteSpec};
 use crate::model::{Hostname, Match, PathMatch, Timeouts};
 
 impl Route {
@@ -13,30 +13,7 @@ impl Route {
         if spec.hostnames.is_empty() || spec.hostnames.len() > 1024 {
             return Err(ParseError::Schema("spec.hostnames: 1 to 1024 hostnames are needed".to_owned()));
         }
-        if spec.rules.len() != 1 {
-            return Err(ParseError::Schema("spec.rules: exactly one rule is needed".to_owned()));
-        }
-        let namespace = meta.name.namespace.clone();
-        let rules = spec
-            .rules
-            .into_iter()
-            .map(|rule| {
-                Ok(RouteRule {
-                    name: rule.name,
-                    matches: vec![any_request()],
-                    regexes: Regexes::default(),
-                    unmatched: None,
-                    filters: Ok(None),
-                    backends: exact(
-                        rule.backend_refs
-                            .into_iter()
-                            .map(|backend| super::httproute::backend(&namespace, same_shape(backend)?)),
-                    )?,
-                    timeouts: Timeouts::default(),
-                    retry: None,
-                })
-            })
-            .collect::<Result<_, ParseError>>()?;
+        let rules = forwards(&meta.name.namespace, spec.rules)?;
         Ok(Self {
             meta,
             kind: RouteKind::Tls,
@@ -48,6 +25,24 @@ impl Route {
             unreadable: Vec::new(),
         })
     }
+}
+
+/// The one rule of a route that forwards whole connections: all it says is where to.
+pub(super) fn forwards(namespace: &Arc<str>, rules: Vec<TlsRouteRules>) -> Result<Vec<RouteRule>, ParseError> {
+    let rule = <[TlsRouteRules; 1]>::try_from(rules);
+    let [rule] = rule.map_err(|_| ParseError::Schema("spec.rules: exactly one rule is needed".to_owned()))?;
+    let backends = schema::at_most("spec.rules.backendRefs", 16, rule.backend_refs)?;
+    let backend = |backend| super::httproute::backend(namespace, same_shape(backend)?);
+    Ok(vec![RouteRule {
+        name: rule.name,
+        matches: vec![any_request()],
+        regexes: Regexes::default(),
+        unmatched: None,
+        filters: Ok(None),
+        backends: exact(backends.into_iter().map(backend))?,
+        timeouts: Timeouts::default(),
+        retry: None,
+    }])
 }
 
 /// The match of a rule without matches.

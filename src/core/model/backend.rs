@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::{FrontendId, Hostname, ObjectName};
+use super::{BackendTransport, FrontendId, Hostname, ObjectName, Transport};
 
 /// How to speak to a backend. From `appProtocol` of the Service port (GEP-1911).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -14,8 +14,12 @@ pub enum AppProtocol {
     Http1,
     /// HTTP/2 without TLS (`kubernetes.io/h2c`).
     H2c,
-    /// Bytes: the target of a TLSRoute.
+    /// Bytes as they came, with TLS of the client's own or without: the target of a TLSRoute or TCPRoute.
     Tcp,
+    /// Bytes out of TLS that ended here, where a policy says how they go on: the target of a TLSRoute in mode `Terminate`.
+    Terminated,
+    /// Datagrams: the target of a UDPRoute.
+    Udp,
 }
 
 /// A Service and one of its port numbers. All clusters of one have the same endpoints.
@@ -25,11 +29,25 @@ pub struct ServicePort {
     pub service: ObjectName,
     /// The Service's port number, as routes name it.
     pub port: u16,
+    /// Whether it is a port of TCP or of UDP: a Service may have both under one number.
+    pub transport: Transport,
+}
+
+impl ServicePort {
+    /// A port of TCP.
+    pub fn tcp(service: ObjectName, port: u16) -> Self {
+        Self { service, port, transport: Transport::Tcp }
+    }
+
+    /// What comes before all ports of a Service.
+    pub(crate) fn first(service: ObjectName) -> Self {
+        Self::tcp(service, 0)
+    }
 }
 
 impl fmt::Display for ServicePort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.service, self.port)
+        write!(f, "{}:{}{}", self.service, self.port, self.transport.suffix())
     }
 }
 
@@ -40,16 +58,47 @@ pub struct BackendId {
     pub port: ServicePort,
     /// How to speak to it.
     pub protocol: AppProtocol,
+    /// The Gateway whose certificate it is shown; `None` where no Gateway has one for it, or it is not spoken to over TLS.
+    pub client: Option<ObjectName>,
 }
 
-/// Printed as the cluster's name: `default/web:80`, `default/web:80/h2c`, `default/web:443/tcp`.
+impl BackendId {
+    /// The one to which no certificate is shown.
+    pub fn new(port: ServicePort, protocol: AppProtocol) -> Self {
+        Self { port, protocol, client: None }
+    }
+}
+
+/// Printed as the cluster's name: `default/web:80`, `default/web:80/h2c`, `default/web:443/tcp`,
+/// `default/web:443@infra/edge`.
 impl fmt::Display for BackendId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.protocol {
-            AppProtocol::Http1 => write!(f, "{}", self.port),
-            AppProtocol::H2c => write!(f, "{}/h2c", self.port),
-            AppProtocol::Tcp => write!(f, "{}/tcp", self.port),
+            AppProtocol::Http1 | AppProtocol::Udp => write!(f, "{}", self.port)?,
+            AppProtocol::H2c => write!(f, "{}/h2c", self.port)?,
+            AppProtocol::Tcp => write!(f, "{}/tcp", self.port)?,
+            AppProtocol::Terminated => write!(f, "{}/terminated", self.port)?,
         }
+        match &self.client {
+            Some(gateway) => write!(f, "@{gateway}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What a backend's cluster is made from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Backend {
+    /// Which one, and how to speak to it.
+    pub id: BackendId,
+    /// What its connections go through.
+    pub transport: BackendTransport,
+}
+
+impl From<BackendId> for Backend {
+    /// Without TLS.
+    fn from(id: BackendId) -> Self {
+        Self { id, transport: BackendTransport::Plain }
     }
 }
 
@@ -60,6 +109,8 @@ pub enum ClusterId {
     Backend(BackendId),
     /// [`Cluster::Sni`]
     Sni(FrontendId, Hostname),
+    /// [`Cluster::Udp`]
+    Udp(FrontendId),
 }
 
 impl fmt::Display for ClusterId {
@@ -67,6 +118,7 @@ impl fmt::Display for ClusterId {
         match self {
             ClusterId::Backend(id) => write!(f, "{id}"),
             ClusterId::Sni(frontend, hostname) => write!(f, "{frontend}|{}", hostname.as_str()),
+            ClusterId::Udp(frontend) => write!(f, "{frontend}|"),
         }
     }
 }
@@ -75,7 +127,7 @@ impl fmt::Display for ClusterId {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cluster {
     /// Shared by all routes that refer to this backend.
-    Backend(BackendId),
+    Backend(Backend),
     /// Chosen by the SNI of a TLS connection on a frontend: named `<frontend>|<hostname>`. Endpoints are those of
     /// the Service port.
     Sni {
@@ -86,6 +138,9 @@ pub enum Cluster {
         /// Whose endpoints; `None` refuses the connection (a cluster without endpoints).
         port: Option<ServicePort>,
     },
+    /// Where the datagrams of a frontend go: named `<frontend>|`. Its endpoints are those of several Service ports with
+    /// their weights, since Envoy's UDP proxy goes to one cluster.
+    Udp(FrontendId),
 }
 
 impl Cluster {
@@ -97,8 +152,9 @@ impl Cluster {
     /// What identifies it.
     pub fn id(&self) -> ClusterId {
         match self {
-            Cluster::Backend(id) => ClusterId::Backend(id.clone()),
+            Cluster::Backend(backend) => ClusterId::Backend(backend.id.clone()),
             Cluster::Sni { frontend, hostname, .. } => ClusterId::Sni(frontend.clone(), hostname.clone()),
+            Cluster::Udp(frontend) => ClusterId::Udp(frontend.clone()),
         }
     }
 }
@@ -111,6 +167,26 @@ impl Cluster {
 pub struct Endpoints {
     /// Whose.
     pub cluster: ClusterId,
-    /// Sorted, without duplicates. Shared by all clusters of one Service port.
+    /// The addresses.
+    pub addresses: Addresses,
+}
+
+/// Addresses behind one cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Addresses {
+    /// Of one Service port: sorted, without duplicates. Shared by all clusters of it.
+    Alike(Arc<[SocketAddr]>),
+    /// Of several, by Service port, each once.
+    Weighted(Vec<Share>),
+}
+
+/// The part of a UDP frontend's datagrams that goes to one Service port.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Share {
+    /// The Service port; `None` for what is discarded, so that no other gets more than its part.
+    pub port: Option<ServicePort>,
+    /// Its part of all, never 0.
+    pub weight: u32,
+    /// Sorted, without duplicates; none where it is discarded, and only there.
     pub addresses: Arc<[SocketAddr]>,
 }

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::{Hostname, TlsParams};
+use super::{FrontendId, Hostname, ObjectName, RootsName, TlsParams};
 
 /// A private key. Has no `Debug` that prints it, and is compared by value.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -97,15 +97,22 @@ impl Certificate {
 pub enum SecretName {
     /// Asked by the lower-case SNI, through the `on_demand_secret` selector.
     Sni(Hostname),
-    /// Asked by a chain that always serves this one certificate: `sds/<frontend>/<hostname>`.
-    Fixed(Arc<str>),
+    /// Asked by a chain of one frontend that always serves this one certificate: `sds/<frontend>/<hostname>`.
+    Fixed(FrontendId, Arc<str>),
+    /// Asked by clusters: what a Gateway shows to backends, `sds/client@<namespace>/<gateway>`. No frontend has an `@`.
+    Client(ObjectName),
+    /// Asked by chains that check certificates of clients: `sds/roots@<gateway>` or `sds/roots@<gateway>:<port>`. No frontend
+    /// has an `@`.
+    Roots(RootsName),
 }
 
 impl fmt::Display for SecretName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SecretName::Sni(host) => f.write_str(host.as_str()),
-            SecretName::Fixed(name) => write!(f, "sds/{name}"),
+            SecretName::Fixed(frontend, name) => write!(f, "sds/{frontend}/{name}"),
+            SecretName::Client(gateway) => write!(f, "sds/client@{gateway}"),
+            SecretName::Roots(name) => write!(f, "sds/roots@{name}"),
         }
     }
 }

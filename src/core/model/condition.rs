@@ -32,7 +32,8 @@ macro_rules! condition_types {
     };
 }
 
-condition_types! { Accepted, Programmed, ResolvedRefs, Conflicted, PartiallyInvalid, OverlappingTLSConfig }
+condition_types! { Accepted, Programmed, ResolvedRefs, Conflicted, PartiallyInvalid, OverlappingTLSConfig,
+InsecureFrontendValidationMode }
 
 impl fmt::Display for ConditionType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -55,14 +56,14 @@ pub struct Condition {
 
 impl Condition {
     /// Whether it is as it should be: most conditions are to hold, those that name a fault are not to. That TLS settings overlap
-    /// is a fact, and no fault (GEP-3567).
+    /// is a fact, and no fault (GEP-3567); so is that clients are let in without a valid certificate, as the Gateway wants it.
     pub fn is_good(&self) -> bool {
         match self.kind {
             ConditionType::Accepted | ConditionType::Programmed | ConditionType::ResolvedRefs => {
                 self.status == Status::True
             }
             ConditionType::Conflicted | ConditionType::PartiallyInvalid => self.status != Status::True,
-            ConditionType::OverlappingTLSConfig => true,
+            ConditionType::OverlappingTLSConfig | ConditionType::InsecureFrontendValidationMode => true,
         }
     }
 }
@@ -126,6 +127,10 @@ reasons! {
         "Create the Service, or correct name and port of the `backendRef`.";
     CertificateLimitReached: "The owner has as many certificates as it may have.",
         "Remove hosts, or ask the operator for a higher limit.";
+    Conflicted: "Another policy is about the same Service or port, and comes first.",
+        "Remove one of the two policies.";
+    ConfigurationChanged: "Clients are let in without a valid certificate (`AllowInsecureFallback`).",
+        "Set `mode: AllowValidOnly` in `spec.tls.frontend` once every client has a certificate.";
     EndpointNotPermitted: "Endpoints of a Service may not be used: they are no pods of its namespace, or addresses that are reserved.",
         "Have the endpoints made by the Service's selector; see Endpoints in docs/security.md.";
     ForeignObject: "An object of somebody else has the name of one that is to be made.",
@@ -137,8 +142,14 @@ reasons! {
     HostnameRequired: "A route of a tenant names no hostname.", "Name at least one in `spec.hostnames`.";
     IncompatibleFilters: "Filters of one rule exclude each other.", "Keep one of the filters that the message names.";
     Invalid: "The listener or Gateway is not served because of what the message says.", "Mend what the message names.";
+    InvalidCACertificateKind: "A `caCertificateRef` leads to a kind that holds no CA certificates.",
+        "Refer to a ConfigMap with the certificates under the key `ca.crt`.";
+    InvalidCACertificateRef: "A `caCertificateRef` leads to no usable certificates of a CA.",
+        "Create the ConfigMap with certificates in PEM under `ca.crt`, or correct what the message names.";
     InvalidCertificateRef: "A `certificateRef` leads to no usable certificate.",
         "Create the Secret of type `kubernetes.io/tls`, or see why its certificate is not issued: `gatewright certs`.";
+    InvalidClientCertificateRef: "The `clientCertificateRef` of a Gateway leads to no usable certificate.",
+        "Create the Secret of type `kubernetes.io/tls`; until then backends are shown no certificate.";
     InvalidHostname: "A hostname is none, or a public suffix.", "Correct the hostname.";
     InvalidKind: "A reference leads to a kind that cannot be used there.", "Refer to a kind that the message names.";
     InvalidParameters: "The parameters that a class or Gateway refers to are missing or wrong.",
@@ -161,6 +172,8 @@ reasons! {
     NoMatchingParent: "The parent has no listener of that name and port.",
         "Correct `sectionName` and `port` of the `parentRef`.";
     NoResources: "The Gateway cannot be given what it needs, a free port for example.", "See the message; ask the operator.";
+    NoValidCACertificate: "No `caCertificateRef` leads to CA certificates: nothing is sent to the Services of a policy, and no client of a listener is let in.",
+        "Correct what the message of `ResolvedRefs` names.";
     NotAllowed: "The Gateway admits no ListenerSets of the namespace.", "Ask the owner of the Gateway (`allowedListeners`).";
     NotAllowedByListeners: "No listener admits routes of the namespace or kind.",
         "Ask the owner of the Gateway (`allowedRoutes`).";
@@ -178,6 +191,8 @@ reasons! {
     RefNotPermitted: "A reference into another namespace has no ReferenceGrant.",
         "Create a ReferenceGrant in the namespace that is referred to.";
     ResolvedRefs: "All references lead to what can be used.", "";
+    TargetNotFound: "The Service that a policy is about does not exist, or has no port of that name.",
+        "Create the Service, or correct `targetRefs`.";
     TooManyListeners: "The Gateway and its ListenerSets have more listeners than can be served.",
         "Remove listeners, or take a second Gateway.";
     Unsupported: "Something in the object is not served; the message names the field.",

@@ -5,20 +5,43 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{Hostname, ObjectName, OtherListeners, SecretName, TableId, TlsParams, WeightedTarget};
+use super::{
+    ClientValidation, Hostname, ObjectName, OtherListeners, SecretName, TableId, TlsParams, Transport, TransportPort,
+    WeightedTarget,
+};
 
-/// A port of a Gateway, printed as `namespace/gateway:port`; or one that many Gateways share, `shared:port`.
+/// A port of a Gateway, printed as `namespace/gateway:port`, with `/udp` behind where it is one of UDP; or one that many
+/// Gateways share, `shared:port`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FrontendId {
     /// The Gateway; for what many share a name without a namespace, which no Gateway has.
     pub gateway: ObjectName,
     /// The port, as the API names it.
     pub port: u16,
+    /// Whether it is a port of TCP or of UDP.
+    pub transport: Transport,
+}
+
+impl FrontendId {
+    /// A port of TCP.
+    pub fn tcp(gateway: ObjectName, port: u16) -> Self {
+        Self { gateway, port, transport: Transport::Tcp }
+    }
+
+    /// The port with its transport.
+    pub fn transport_port(&self) -> TransportPort {
+        TransportPort { number: self.port, transport: self.transport }
+    }
+
+    /// What comes before all ports of a Gateway.
+    pub(crate) fn first(gateway: ObjectName) -> Self {
+        Self::tcp(gateway, 0)
+    }
 }
 
 impl fmt::Display for FrontendId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.gateway, self.port)
+        write!(f, "{}:{}{}", self.gateway, self.port, self.transport.suffix())
     }
 }
 
@@ -59,6 +82,14 @@ pub enum FrontendKind {
         /// without SNI; a name that no entry covers is closed.
         gate: BTreeMap<Hostname, ChainName>,
     },
+    /// TCP: every connection goes to weighted backends. An invalid share closes it, and so does everything where there is
+    /// no share.
+    Tcp {
+        /// The backends.
+        shares: Vec<WeightedTarget>,
+    },
+    /// UDP: every session goes to the [`super::Cluster::Udp`] of the frontend, whose endpoints have the weights.
+    Udp,
 }
 
 /// Name of a chain within its frontend.
@@ -86,6 +117,8 @@ pub struct Termination {
     pub alpn: Vec<String>,
     /// Chain-wide TLS parameters; left at the default when certificates come by SNI, since each brings its own.
     pub params: TlsParams,
+    /// How certificates of clients are checked; `None` asks for none.
+    pub clients: Option<ClientValidation>,
 }
 
 /// Where a chain's certificate comes from.

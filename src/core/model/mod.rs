@@ -4,18 +4,25 @@
 //! No Kubernetes type, no Envoy type, no client, task or clock ever appears here.
 
 mod backend;
+mod backend_tls;
 mod certificate;
+mod client_validation;
 mod condition;
+mod fleet;
 mod frontend;
 mod gateway_address;
 mod hostname;
 mod name;
 mod route;
 mod tls;
+mod transport;
 
-pub use backend::{AppProtocol, BackendId, Cluster, ClusterId, Endpoints, ServicePort};
+pub use backend::{Addresses, AppProtocol, Backend, BackendId, Cluster, ClusterId, Endpoints, ServicePort, Share};
+pub use backend_tls::{BackendTls, BackendTransport, SubjectAltName, TrustedRoots};
 pub use certificate::{Certificate, KeyForm, PrivateKey, Secret, SecretName};
+pub use client_validation::{ClientRoots, ClientValidation, RootsName, ValidationMode};
 pub use condition::{Condition, ConditionType, Reason, Status, clipped};
+pub use fleet::{ByFleet, EnvoyFleet, Fleets};
 pub use frontend::{
     CertificateSource, Chain, ChainName, Frontend, FrontendId, FrontendKind, Handler, TLS_CHALLENGES, Termination,
 };
@@ -28,3 +35,4 @@ pub use route::{
     Timeouts, VirtualHost, WeightedTarget,
 };
 pub use tls::{TlsParams, TlsVersion};
+pub use transport::{Transport, TransportPort};

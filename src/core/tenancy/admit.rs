@@ -6,25 +6,40 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::claim::{Rank, within};
-use super::claims::{Claim, ClaimId};
+use super::claims::{Claim, ClaimId, Claims, Finding};
 use super::delta::{Derived, DerivedKind};
-use super::engine::{Dirty, Finding, ResolvedTenant, Tenancy};
-use super::hosts::{Bid, HostId, from_the_end};
+use super::derivations::Derivations;
+use super::dirty::Dirty;
+use super::hosts::{Bid, HostId, Hosts, from_the_end};
+use super::namespaces::Namespaces;
+use super::record::Records;
 use super::render::HOST_LABEL;
-use super::{ClaimKey, ClaimKind, Claimant, Mode, Source, names};
+use super::solver::Solvers;
+use super::tenants::{ResolvedTenant, Tenants};
+use super::{ClaimKey, ClaimKind, Claimant, Mode, Settings, Source, names};
 use crate::model::{Hostname, ObjectName, Reason};
 
-impl Tenancy {
+/// What the stage reads and writes.
+pub(super) struct Admitting<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) tenants: &'a Tenants,
+    pub(super) namespaces: &'a Namespaces,
+    pub(super) records: &'a Records,
+    pub(super) claims: &'a mut Claims,
+    pub(super) hosts: &'a mut Hosts,
+    pub(super) derivations: &'a mut Derivations,
+}
+
+impl Admitting<'_> {
     /// Sorts a claimant's hostnames into bids and refusals.
-    pub(super) fn admit(&mut self, id: ClaimId, dirty: &mut Dirty) {
-        self.counters.claimants += 1;
+    pub(super) fn admit(self, id: ClaimId, dirty: &mut Dirty) {
         let Claim { key, tenant, .. } = &self.claims[id];
         let (key, tenant) = (key.clone(), tenant.clone());
         let (mut admitted, mut refused) = (SmallVec::<[&Hostname; 2]>::new(), Vec::new());
         let may_claim = |claimant: &&Claimant| !claimant.challenge && self.may_attach(&key, &tenant);
         let claimant = self.claims.claiming(id).filter(may_claim);
-        if let (Some(claimant), Some(valid)) = (claimant, self.valid.get(&tenant)) {
-            let kept_off = self.kept_off_plain(claimant, valid);
+        if let (Some(claimant), Some(valid)) = (claimant, self.tenants.resolved(&tenant)) {
+            let kept_off = self.settings.ports.kept_off_plain(claimant, valid);
             for hostname in &*claimant.hostnames {
                 match hostname {
                     Err(error) => refused.push((Reason::InvalidHostname, error.to_string())),
@@ -34,12 +49,11 @@ impl Tenancy {
                     },
                 }
             }
-            if claimant.hostnames.is_empty() && key.kind != ClaimKind::ListenerSet {
-                let text = "spec.hostnames: at least one is needed on a shared Gateway".to_owned();
-                refused.push((Reason::HostnameRequired, text));
+            if claimant.hostnames.is_empty() {
+                refused.extend(nameless(key.kind));
             }
         }
-        if let Some(claimant) = claimant.filter(|_| self.is_as_found(&tenant)) {
+        if let Some(claimant) = claimant.filter(|_| self.tenants.is_as_found(&tenant)) {
             let own = claimant.hostnames.iter().flatten();
             admitted.extend(own.filter(|hostname| self.is_below(&key, hostname) && self.stands(&tenant, hostname)));
         }
@@ -47,8 +61,10 @@ impl Tenancy {
         refused.dedup();
         admitted.sort_by(|a, b| from_the_end(a, b));
         admitted.dedup();
-        let secure: SmallVec<[bool; 2]> = match (self.claims.claimant(&key), self.valid.get(&tenant)) {
-            (Some(claimant), Some(valid)) => admitted.iter().map(|n| self.is_secure(claimant, valid, n)).collect(),
+        let secure: SmallVec<[bool; 2]> = match (self.claims.claimant(&key), self.tenants.resolved(&tenant)) {
+            (Some(claimant), Some(valid)) => {
+                admitted.iter().map(|n| self.settings.ports.is_secure(claimant, valid, n)).collect()
+            }
             _ => admitted.iter().map(|_| true).collect(),
         };
         let bids: SmallVec<[HostId; 2]> = admitted.into_iter().map(|name| self.hosts.hold(&tenant, name)).collect();
@@ -73,10 +89,11 @@ impl Tenancy {
             }
         }
         if let Some(claimant) = self.claims.claimant(&key) {
-            self.touch_records(&claimant.hostnames, dirty);
+            self.records.touch(&claimant.hostnames, dirty);
         }
         dirty.verdicts.insert(id);
-        self.solve_beside(id, dirty);
+        let solvers = Solvers { settings: self.settings, tenants: self.tenants, derivations: self.derivations };
+        solvers.solve_beside(self.claims, id, dirty);
     }
 
     /// Whether a claimant's namespace takes part, and it is none of our own objects.
@@ -85,16 +102,16 @@ impl Tenancy {
         let made_by_us = match key.kind {
             ClaimKind::HttpRoute => key.name.name.strip_suffix(names::REDIRECT) == Some(&*tenant.name),
             ClaimKind::ListenerSet => names::overflow_of(&key.name.name).is_some_and(|(of, _)| *of == *tenant.name),
-            ClaimKind::GrpcRoute | ClaimKind::TlsRoute => false,
+            ClaimKind::GrpcRoute | ClaimKind::TlsRoute | ClaimKind::TcpRoute | ClaimKind::UdpRoute => false,
         };
-        let made_by_us = own == from && made_by_us || self.is_solver(key, tenant);
-        !made_by_us && (own == from || self.members.get(from) == Some(own))
+        let made_by_us = own == from && made_by_us || self.settings.is_solver(key, tenant);
+        !made_by_us && (own == from || self.namespaces.member_of(from) == Some(own))
     }
 
     /// Whether a hostname was served when we began, as the objects that are there say.
     fn stands(&self, tenant: &ObjectName, hostname: &Hostname) -> bool {
         let gateway = Derived { kind: DerivedKind::Gateway, name: tenant.clone() };
-        let there = || self.existing.get(&gateway).filter(|there| self.is_uid_of(&there.owner, tenant));
+        let there = || self.derivations.existing(&gateway).filter(|there| self.tenants.is_uid_of(&there.owner, tenant));
         self.hosts.get(tenant, hostname).is_some_and(|held| held.place.is_some())
             || there().is_some_and(|there| there.hosts.values().any(|own| own == hostname || own.covers(hostname)))
     }
@@ -103,7 +120,7 @@ impl Tenancy {
     /// TenantGateway attached that cannot be carried out now nobody knows: those that were served stay.
     fn is_below(&self, key: &ClaimKey, hostname: &Hostname) -> bool {
         let namespace = &key.name.namespace;
-        let host = self.namespaces.get(namespace).and_then(|there| there.labels.get(HOST_LABEL));
+        let host = self.namespaces.host_label(namespace);
         host.map_or(!namespace.starts_with("tenant-"), |host| within(hostname, &lower_case(host)))
     }
 
@@ -111,7 +128,7 @@ impl Tenancy {
     /// or attached by it.
     fn is_trusted(&self, namespace: &Arc<str>, tenant: &ObjectName) -> bool {
         let attached = || {
-            let given = self.given.get(tenant);
+            let given = self.tenants.given(tenant);
             given.is_some_and(|given| given.spec.attached_namespaces.iter().any(|attached| **attached == **namespace))
         };
         self.settings.unlabelled || *namespace == tenant.namespace || attached()
@@ -127,8 +144,7 @@ impl Tenancy {
     fn refusal(&self, key: &ClaimKey, hostname: &Hostname, valid: &ResolvedTenant) -> Option<Finding> {
         let apex = valid.apex.as_str();
         let namespace = &key.name.namespace;
-        let labels = self.namespaces.get(namespace).map(|ns| &ns.labels);
-        let host = labels.and_then(|l| l.get(HOST_LABEL)).map(|host| lower_case(host));
+        let host = self.namespaces.host_label(namespace).map(|host| lower_case(host));
         let not_allowed = |text: String| Some((Reason::HostnameNotAllowed, text));
         match host {
             _ if hostname.is_any() || !within(hostname, apex) => {
@@ -170,6 +186,22 @@ impl Tenancy {
                 Some((Reason::WildcardNotIssuable, text))
             }
             _ => None,
+        }
+    }
+}
+
+/// Why nothing without hostnames attaches to a Gateway that tenants share; a ListenerSet may have no listener.
+fn nameless(kind: ClaimKind) -> Option<Finding> {
+    match kind {
+        ClaimKind::ListenerSet => None,
+        ClaimKind::HttpRoute | ClaimKind::GrpcRoute | ClaimKind::TlsRoute => {
+            let text = "spec.hostnames: at least one is needed on a shared Gateway".to_owned();
+            Some((Reason::HostnameRequired, text))
+        }
+        ClaimKind::TcpRoute | ClaimKind::UdpRoute => {
+            let text = "a shared Gateway tells its tenants apart by hostnames, and these routes have none: attach it to a \
+                        Gateway of its own";
+            Some((Reason::NotAllowedByListeners, text.to_owned()))
         }
     }
 }

@@ -11,13 +11,14 @@
 //! us is running. What is left to a refused route are the listeners of its own namespace: names that this namespace owns, and
 //! names below its own apex that nobody else does.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::children::ChildApexes;
 use super::delta::{Derived, DerivedKind};
-use super::engine::{Dirty, ResolvedTenant, Tenancy};
-use super::hosts::{Host, HostId};
-use super::render::{HOST_LABEL, NAMESPACE_NAME, NO_LABEL};
+use super::derivations::Derivations;
+use super::hosts::{Host, HostId, Hosts};
+use super::render::{NAMESPACE_NAME, NO_LABEL};
+use super::tenants::{ResolvedTenant, Tenants};
 use super::{Source, names};
 use crate::inputs::{Listener, NamespaceRule};
 use crate::model::{Hostname, ObjectName};
@@ -52,25 +53,29 @@ pub(super) fn selects(listener: &Listener, namespace: &str) -> bool {
     listener.tls.is_none() || !nobody && name.is_none_or(|name| name == namespace)
 }
 
-impl Tenancy {
-    /// Whether a TenantGateway's Gateway is carried out and somebody else's to serve.
-    pub(super) fn is_beside(&self, tenant: &ObjectName) -> bool {
-        self.valid.get(tenant).is_some_and(|valid| !valid.frame.own)
-    }
+/// What the selectors of listeners are worked out from.
+#[derive(Clone, Copy)]
+pub(super) struct Selection<'a> {
+    pub(super) tenants: &'a Tenants,
+    pub(super) hosts: &'a Hosts,
+    pub(super) children: &'a ChildApexes,
+    pub(super) derivations: &'a Derivations,
+}
 
+impl Selection<'_> {
     /// The namespace that the listener of a host selects.
-    pub(super) fn keeper_beside(&self, id: HostId) -> Option<Arc<str>> {
+    pub(super) fn keeper_beside(self, id: HostId) -> Option<Arc<str>> {
         let held = &self.hosts[id];
         match &held.owner {
             Some(_) if self.lacks_its_certificate(&held.host) => None,
             Some(owner) => Some(owner.rank.namespace().clone()),
-            None if !held.bids.is_empty() => self.kept_by_others(&held.host),
+            None if !held.bids.is_empty() => self.hosts.kept_by_others(&held.host),
             None => self.home(&held.host),
         }
     }
 
     /// The same for a listener that is there whether or not anything is known of its hostname.
-    pub(super) fn keeper_of_fixed(&self, tenant: &ObjectName, hostname: &Hostname) -> Option<Arc<str>> {
+    pub(super) fn keeper_of_fixed(self, tenant: &ObjectName, hostname: &Hostname) -> Option<Arc<str>> {
         match self.hosts.get(tenant, hostname) {
             Some(held) => held.keeper.clone(),
             None => self.home(&Host::new(tenant, hostname)),
@@ -78,18 +83,18 @@ impl Tenancy {
     }
 
     /// Whether a host that is owned needs a listener of its own, so that its owner is served and nobody else is.
-    pub(super) fn wants_listener_beside(&self, id: HostId, valid: &ResolvedTenant) -> bool {
+    pub(super) fn wants_listener_beside(self, id: HostId, valid: &ResolvedTenant) -> bool {
         let held = &self.hosts[id];
         let Some(owner) = held.owner.as_ref().map(|owner| owner.rank.namespace()) else { return false };
         let served = match self.sheltered(&held.host, valid) {
             Some(namespace) => namespace != *owner,
             None => held.is_secure(owner),
         };
-        served && self.beyond_the_certificate(&held.host).is_none()
+        served && self.children.beyond_the_certificate(Some(valid), &held.host).is_none()
     }
 
     /// The namespace that the closest wildcard listener over a host selects.
-    fn sheltered(&self, host: &Host, valid: &ResolvedTenant) -> Option<Arc<str>> {
+    fn sheltered(self, host: &Host, valid: &ResolvedTenant) -> Option<Arc<str>> {
         let stands = |id: &HostId| {
             let held = &self.hosts[*id];
             held.place.is_some() || valid.frame.wildcard() == Some(&held.host.hostname)
@@ -103,49 +108,24 @@ impl Tenancy {
 
     /// The namespace that a wildcard listener selects while nobody asks for the wildcard: who owns a wildcard over it, else
     /// the namespace whose apex it is of.
-    fn home(&self, host: &Host) -> Option<Arc<str>> {
+    fn home(self, host: &Host) -> Option<Arc<str>> {
         let over = self.hosts.covering(host).next().map(|over| over.rank.namespace().clone());
         let of_gateway = || {
-            let valid = self.valid.get(&host.tenant)?;
+            let valid = self.tenants.resolved(&host.tenant)?;
             (valid.frame.wildcard() == Some(&host.hostname)).then(|| host.tenant.namespace.clone())
         };
-        over.or_else(of_gateway).or_else(|| self.homes.get(host).cloned())
+        over.or_else(of_gateway).or_else(|| self.children.home(host).cloned())
     }
 
     /// Whether the certificate of a host is somebody else's object, so that the host is not served.
-    fn lacks_its_certificate(&self, host: &Host) -> bool {
-        let valid = self.valid.get(&host.tenant);
+    fn lacks_its_certificate(self, host: &Host) -> bool {
+        let valid = self.tenants.resolved(&host.tenant);
         if !valid.is_some_and(|valid| valid.mode.per_host() && valid.source == Source::CertManager) {
             return false;
         }
         let name = names::OfHost::new(&host.tenant.name, host.hostname.as_str()).certificate;
         let name = ObjectName::new(host.tenant.namespace.clone(), name);
-        self.is_foreign(&host.tenant, &Derived { kind: DerivedKind::Certificate, name })
-    }
-
-    /// Works out which namespace each child apex of a TenantGateway in wildcard mode belongs to; of several the first.
-    pub(super) fn house(&mut self, tenant: &ObjectName, dirty: &mut Dirty) {
-        let mut wanted: BTreeMap<Host, Arc<str>> = BTreeMap::new();
-        if self.is_beside(tenant) {
-            for child in self.children.of(&tenant.namespace) {
-                let apex = self.namespaces.get(child).and_then(|namespace| namespace.labels.get(HOST_LABEL));
-                let Some(wildcard) = apex.and_then(|apex| Hostname::parse(&format!("*.{apex}")).ok()) else { continue };
-                let host = Host::new(tenant, &wildcard);
-                if self.child_hosts.contains(&host) && wanted.get(&host).is_none_or(|first| child < first) {
-                    wanted.insert(host, child.clone());
-                }
-            }
-        }
-        let there = self.homes.range(Host::first(tenant)..).take_while(|(host, _)| host.tenant == *tenant);
-        let there: BTreeMap<Host, Arc<str>> = there.map(|(host, home)| (host.clone(), home.clone())).collect();
-        for host in there.keys().filter(|host| !wanted.contains_key(*host)) {
-            self.homes.remove(host);
-            dirty.hosts.insert(self.hosts.hold(&host.tenant, &host.hostname));
-        }
-        for (host, home) in wanted.into_iter().filter(|(host, home)| there.get(host) != Some(home)) {
-            dirty.hosts.insert(self.hosts.hold(&host.tenant, &host.hostname));
-            self.homes.insert(host, home);
-        }
+        self.derivations.is_foreign(self.tenants.given(&host.tenant), &Derived { kind: DerivedKind::Certificate, name })
     }
 }
 
@@ -318,7 +298,7 @@ mod tests {
                 engine.apply(vec![if remove { gone(change) } else { change }]);
                 let all = listeners(&engine);
                 let spaces = ["tenant-a", "tenant-a-b", "tenant-a-c", "cozy-x", "default"];
-                for held in engine.hosts.iter() {
+                for held in engine.hosts().iter() {
                     let Some(owner) = &held.owner else { continue };
                     let (hostname, owner) = (&held.host.hostname, &**owner.rank.namespace());
                     let listener = closest(&all, hostname);

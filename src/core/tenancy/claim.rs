@@ -13,6 +13,10 @@ pub enum ClaimKind {
     HttpRoute,
     GrpcRoute,
     TlsRoute,
+    /// It has no hostname to claim, and is refused.
+    TcpRoute,
+    /// The same.
+    UdpRoute,
     ListenerSet,
 }
 
@@ -49,6 +53,8 @@ impl ClaimKey {
             ClaimKind::HttpRoute => Kind::HTTPRoute,
             ClaimKind::GrpcRoute => Kind::GRPCRoute,
             ClaimKind::TlsRoute => Kind::TLSRoute,
+            ClaimKind::TcpRoute => Kind::TCPRoute,
+            ClaimKind::UdpRoute => Kind::UDPRoute,
             ClaimKind::ListenerSet => Kind::ListenerSet,
         };
         ObjectKey::new(kind, self.name.clone())
@@ -60,6 +66,8 @@ impl ClaimKey {
             Kind::HTTPRoute => ClaimKind::HttpRoute,
             Kind::GRPCRoute => ClaimKind::GrpcRoute,
             Kind::TLSRoute => ClaimKind::TlsRoute,
+            Kind::TCPRoute => ClaimKind::TcpRoute,
+            Kind::UDPRoute => ClaimKind::UdpRoute,
             Kind::ListenerSet => ClaimKind::ListenerSet,
             _ => return None,
         };
@@ -100,6 +108,8 @@ impl From<&Route> for Claimant {
             RouteKind::Http => ClaimKind::HttpRoute,
             RouteKind::Grpc => ClaimKind::GrpcRoute,
             RouteKind::Tls => ClaimKind::TlsRoute,
+            RouteKind::Tcp => ClaimKind::TcpRoute,
+            RouteKind::Udp => ClaimKind::UdpRoute,
         };
         Self {
             key: ClaimKey { kind, name: route.meta.name.clone() },

@@ -6,15 +6,17 @@ use std::sync::Arc;
 use slab::Slab;
 use smallvec::SmallVec;
 
-use super::engine::Finding;
 use super::groups::{Groups, Map};
 use super::hosts::HostId;
 use super::{ClaimKey, Claimant, Verdict};
-use crate::model::ObjectName;
+use crate::model::{Hostname, ObjectName, Reason};
 
 /// A [`Claim`] that is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ClaimId(usize);
+
+/// Something that is wrong with a claim.
+pub(super) type Finding = (Reason, String);
 
 /// What a claimant asks of one TenantGateway.
 pub(super) struct Claim {
@@ -135,6 +137,36 @@ impl Claims {
     /// The claims of a namespace's objects, in no order.
     pub(super) fn within(&self, namespace: &Arc<str>) -> impl Iterator<Item = ClaimId> + use<'_> {
         self.by_namespace.of(namespace).copied()
+    }
+
+    /// Whether a namespace still claims a name, of a TenantGateway of which `is_as_found` holds.
+    pub(super) fn asks(
+        &self,
+        namespace: &Arc<str>,
+        hostname: &Hostname,
+        is_as_found: impl Fn(&ObjectName) -> bool,
+    ) -> bool {
+        let asks = |id: ClaimId| {
+            let claimant = self.claiming(id);
+            claimant.is_some_and(|claimant| claimant.hostnames.iter().flatten().any(|name| name == hostname))
+        };
+        self.within(namespace).any(|id| is_as_found(&self[id].tenant) && asks(id))
+    }
+
+    /// Everything that names a TenantGateway, in no order.
+    pub(super) fn claimants_of(&self, tenant: &ObjectName) -> impl Iterator<Item = &ClaimKey> {
+        self.on(tenant).map(|id| &self[id].key)
+    }
+
+    /// The verdicts on one claim, for each TenantGateway that it names, in no order.
+    pub(super) fn verdicts_of(&self, claim: &ClaimKey) -> impl Iterator<Item = (&ObjectName, &Verdict)> {
+        let told = self.of(claim).map(|id| &self[id]);
+        told.filter_map(|claim| Some((&claim.tenant, claim.verdict.as_ref()?)))
+    }
+
+    /// The verdict on a claim under a TenantGateway.
+    pub(super) fn verdict(&self, claim: &ClaimKey, tenant: &ObjectName) -> Option<&Verdict> {
+        self.verdicts_of(claim).find(|(of, _)| *of == tenant).map(|(_, verdict)| verdict)
     }
 
     /// All of them, in no order.

@@ -49,9 +49,12 @@ pub(super) fn gone(change: Change) -> Change {
         Change::Claimant(key, _) => Change::Claimant(key, None),
         Change::Existing(key, _) => Change::Existing(key, None),
         Change::Secret(name, _) => Change::Secret(name, None),
-        Change::Keyed(name, _) => Change::Keyed(name, false),
-        Change::Owned(name, _) => Change::Owned(name, None),
-        Change::Class(..) | Change::Recorded(..) | Change::ListenerSets(_) | Change::Time(_) => {
+        Change::Fact(Fact::Keyed(name, _)) => Change::Fact(Fact::Keyed(name, false)),
+        Change::Fact(Fact::Owned(name, _)) => Change::Fact(Fact::Owned(name, None)),
+        Change::Class(..)
+        | Change::Fact(Fact::Recorded(..))
+        | Change::Fact(Fact::ListenerSets(_))
+        | Change::Fact(Fact::Time(_)) => {
             unreachable!("these do not go")
         }
     }
@@ -236,12 +239,12 @@ fn a_listener_that_somebody_added_goes_and_a_certificate_that_somebody_removed_c
 #[test]
 fn hosts_without_room_have_it_once_listener_sets_can_be_written() {
     let mut engine = engine();
-    engine.apply(vec![Change::ListenerSets(false)]);
+    engine.apply(vec![Change::Fact(Fact::ListenerSets(false))]);
     engine.apply(family(json!({"apex": "a.org"})));
     engine.apply((0..70).map(host).collect());
     let sets = |engine: &Tenancy| engine.objects().keys().filter(|d| d.kind == DerivedKind::ListenerSet).count();
     assert_eq!((listeners(&engine).len(), sets(&engine)), (64, 0));
-    engine.apply(vec![Change::ListenerSets(true)]);
+    engine.apply(vec![Change::Fact(Fact::ListenerSets(true))]);
     assert_eq!((listeners(&engine).len(), sets(&engine)), (64, 1));
 }
 
@@ -325,7 +328,7 @@ pub(super) fn event() -> impl Strategy<Value = Change> {
         } else {
             names::host_certificate("cozystack", host)
         };
-        Change::Keyed(ObjectName::new("tenant-a", secret), ours)
+        Change::Fact(Fact::Keyed(ObjectName::new("tenant-a", secret), ours))
     });
     prop_oneof![5 => routes, 2 => spaces, 1 => keys, 1 => specs.prop_map(|spec| tenant("tenant-a", spec))]
 }
@@ -334,7 +337,7 @@ pub(super) type View = (BTreeMap<Derived, Desired>, BTreeMap<(ClaimKey, ObjectNa
 
 /// In which shard the listener of each host stands.
 pub(super) fn places(engine: &Tenancy) -> BTreeMap<Hostname, usize> {
-    engine.hosts.iter().filter_map(|held| Some((held.host.hostname.clone(), held.place?))).collect()
+    engine.hosts().iter().filter_map(|held| Some((held.host.hostname.clone(), held.place?))).collect()
 }
 
 /// What a later run reads back of where hosts stand.
@@ -351,7 +354,7 @@ pub(super) fn standing(engine: &Tenancy) -> Vec<Change> {
 
 pub(super) fn view(engine: &Tenancy) -> View {
     let told = engine.verdicts().map(|(claim, tenant, verdict)| ((claim.clone(), tenant.clone()), verdict.clone()));
-    (engine.desired.clone(), told.collect())
+    (engine.objects().clone(), told.collect())
 }
 
 proptest! {
@@ -374,11 +377,11 @@ proptest! {
                 Change::TenantGateway(name, _) => format!("t{name}"),
                 Change::Namespace(name, _) => format!("n{name}"),
                 Change::Secret(name, _) => format!("s{name}"),
-                Change::Keyed(name, _) => format!("k{name}"),
+                Change::Fact(Fact::Keyed(name, _)) => format!("k{name}"),
                 Change::Claimant(key, _) => format!("c{key:?}"),
                 Change::Existing(key, _) => format!("e{key:?}"),
-                Change::Owned(name, _) => format!("o{name}"),
-                Change::Class(..) | Change::Recorded(..) | Change::ListenerSets(_) | Change::Time(_) => unreachable!("none is made"),
+                Change::Fact(Fact::Owned(name, _)) => format!("o{name}"),
+                Change::Class(..) | Change::Fact(Fact::Recorded(..)) | Change::Fact(Fact::ListenerSets(_)) | Change::Fact(Fact::Time(_)) => unreachable!("none is made"),
             };
             last.insert(id, change.clone());
             engine.apply(vec![change]);

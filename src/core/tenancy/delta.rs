@@ -169,17 +169,31 @@ pub enum Change {
     Class(Arc<str>, bool),
     /// What is in a Secret of type `kubernetes.io/tls`; `None` where there is none.
     Secret(ObjectName, Option<ProvidedSecret>),
-    /// Whether we put the key there that is in a Secret.
+    /// What is no object.
+    Fact(Fact),
+}
+
+/// What the program knows beside the objects, and tells tenancy. A fact stays until it is told otherwise.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fact {
+    /// Whether we put the key there that is in a Secret. Told by whoever writes Secrets; leads to a Certificate that says so.
     Keyed(ObjectName, bool),
-    /// Whether ListenerSets can be written.
+    /// Whether ListenerSets can be written. Told by the watches, which know the kinds that a cluster has; leads to overflow.
     ListenerSets(bool),
-    /// Which namespace owns a hostname on the addresses that Gateways share.
+    /// Which namespace owns a hostname on the addresses that Gateways share. Told by the pipeline, as the translation's record
+    /// of ownership has it; leads to which of several TenantGateways has the hostname.
     Owned(Hostname, Option<Arc<str>>),
     /// What is recorded. With [`Precedence::FirstCome`] it is read once, with everything else, at the start, and changed by an
-    /// operator alone.
+    /// operator alone. Told by whoever keeps the record; leads to owners of hostnames.
     Recorded(Hostname, Option<Record>),
-    /// The time, in seconds since the epoch.
+    /// The time, in seconds since the epoch. Told by the pipeline with each call; leads to the end of reservations.
     Time(u64),
+}
+
+impl From<Fact> for Change {
+    fn from(fact: Fact) -> Self {
+        Self::Fact(fact)
+    }
 }
 
 /// What changes lead to. `None` says that something is not wanted any more.

@@ -1,65 +1,67 @@
-//! Checking a TenantGateway, and what it has whoever claims what: redirect, issuer, the wildcard certificate.
+//! Checking a TenantGateway: whether it can be carried out, and how.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::admit::lower_case;
 use super::claim::within;
-use super::delta::{Derived, DerivedKind};
-use super::engine::{Dirty, ResolvedTenant, Tenancy};
-use super::hosts::Host;
+use super::claims::Claims;
+use super::derivations::Derivations;
+use super::dirty::Dirty;
+use super::hosts::Hosts;
 use super::issuer::{PRODUCTION, STAGING};
-use super::render::{self, ATTACHED_BY, GATEWAY_LABEL, GatewayTemplate, HOST_LABEL};
+use super::namespaces::Namespaces;
+use super::render::{self, GATEWAY_LABEL, GatewayTemplate, HOST_LABEL};
 use super::solver::Solving;
-use super::{Desired, Mode, Readiness, Source, TenantGateway, issuer, names};
+use super::tenants::{ResolvedTenant, Tenants};
+use super::{Mode, Readiness, Settings, Source, TenantGateway, issuer};
 use crate::inputs::{DIRECTORY, ISSUER};
-use crate::model::{Hostname, ObjectName};
-use crate::wanted::{Issuer, WantedCertificate};
+use crate::model::ObjectName;
 
 /// What is in the way: the reason, and the fix.
 type Obstacle = (&'static str, String);
 
-/// Names on one certificate: Let's Encrypt takes no more.
-pub(super) const NAMES: usize = 100;
-/// Child apexes on the wildcard certificate, each with its wildcard, beside the apex itself.
-pub(super) const CHILDREN: usize = NAMES / 2 - 1;
+/// What the stage reads and writes.
+pub(super) struct Evaluation<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) claims: &'a Claims,
+    pub(super) hosts: &'a Hosts,
+    pub(super) derivations: &'a Derivations,
+    pub(super) namespaces: &'a mut Namespaces,
+    pub(super) tenants: &'a mut Tenants,
+}
 
-impl Tenancy {
+impl Evaluation<'_> {
     /// Checks a TenantGateway. One that cannot be carried out leaves what was live as it is.
     pub(super) fn evaluate(&mut self, name: &ObjectName, dirty: &mut Dirty) {
-        self.counters.tenants += 1;
         dirty.readiness.insert(name.clone());
-        let verdict = self.given.get(name).map(|tenant| self.check(tenant));
+        let verdict = self.tenants.given(name).map(|tenant| self.check(tenant));
         match verdict {
             Some(Err((reason, message))) => {
-                if self.is_as_found(name) && !self.is_stopped(name) {
+                if self.tenants.is_as_found(name) && !self.tenants.is_stopped(name) {
                     dirty.claims.extend(self.claims.on(name));
                 }
-                let new = Readiness { reason, message, frozen: true };
-                if self.readiness.get(name) != Some(&new) {
-                    dirty.delta.tenants.insert(name.clone(), Some(new.clone()));
-                    self.readiness.insert(name.clone(), new);
-                }
+                self.tenants.set_readiness(name, Some(Readiness { reason, message, frozen: true }), dirty);
                 return;
             }
             Some(Ok(valid)) => {
-                if self.is_stopped(name) {
-                    self.readiness.remove(name);
+                if self.tenants.is_stopped(name) {
+                    self.tenants.resume(name);
                     self.touch_attached(name, dirty);
                 }
                 self.expect(name, Some(&valid.object), dirty);
-                if self.valid.get(name).is_none_or(|old| *old != valid) {
-                    self.valid.insert(name.clone(), valid);
-                    self.touch_all(name, dirty);
+                if self.tenants.resolved(name).is_none_or(|old| *old != valid) {
+                    self.tenants.resolve(name, Some(valid));
+                    touch_all(self.claims, self.hosts, name, dirty);
                 }
             }
             None => {
-                if self.is_stopped(name) {
+                if self.tenants.is_stopped(name) {
                     self.touch_attached(name, dirty);
                 }
                 self.expect(name, None, dirty);
-                self.valid.remove(name);
-                self.touch_all(name, dirty);
+                self.tenants.resolve(name, None);
+                touch_all(self.claims, self.hosts, name, dirty);
             }
         }
         dirty.checked.insert(name.clone());
@@ -72,87 +74,21 @@ impl Tenancy {
             let attached = attached.map(|namespace| Arc::from(namespace.as_str()));
             std::iter::once(name.namespace.clone()).chain(attached).collect::<BTreeSet<Arc<str>>>()
         };
-        let before = self.valid.get(name).map(|valid| taken_in(&valid.object)).unwrap_or_default();
+        let before = self.tenants.resolved(name).map(|valid| taken_in(&valid.object)).unwrap_or_default();
         let now = new.map(taken_in).unwrap_or_default();
         for namespace in before.difference(&now) {
-            self.expecting.remove(namespace, name);
+            self.namespaces.expect(namespace, name, false);
             dirty.namespaces.insert(namespace.clone());
         }
         for namespace in now.difference(&before) {
-            self.expecting.insert(namespace.clone(), name.clone());
+            self.namespaces.expect(namespace, name, true);
             dirty.namespaces.insert(namespace.clone());
         }
     }
 
     /// Marks the namespaces that say that a TenantGateway, or another one beside it, took them in.
     fn touch_attached(&self, name: &ObjectName, dirty: &mut Dirty) {
-        for (namespace, there) in &self.namespaces {
-            if there.annotations.get(ATTACHED_BY).is_some_and(|by| **by == *name.namespace) {
-                dirty.namespaces.insert(namespace.clone());
-            }
-        }
-    }
-
-    /// Does what a TenantGateway leads to, whoever claims what.
-    pub(super) fn carry_out(&mut self, name: &ObjectName, dirty: &mut Dirty) {
-        if self.given.contains_key(name) && self.is_stopped(name) {
-            return;
-        }
-        dirty.readiness.insert(name.clone());
-        let placed = self.shards.range((name.clone(), 0)..).map(|(shard, _)| shard).take_while(|s| s.0 == *name);
-        dirty.shards.extend(placed.cloned());
-        dirty.shards.insert((name.clone(), 0));
-        self.family(name, dirty);
-        self.house(name, dirty);
-        self.make_room(name, dirty);
-        self.furnish(name, dirty);
-    }
-
-    /// What does not depend on claims.
-    fn furnish(&mut self, name: &ObjectName, dirty: &mut Dirty) {
-        let secret = names::wildcard_certificate(&name.name);
-        let key = self.key_in(ObjectName::new(name.namespace.clone(), secret.as_str()));
-        let (mut redirect, mut issuer, mut certificate, mut want) = (None, None, None, None);
-        if let Some(valid) = self.valid.get(name) {
-            let (owner, plain) = (&valid.frame.owner, valid.frame.plain());
-            redirect = Some(Desired::redirect(owner, plain));
-            let ours = valid.source != Source::CertManager;
-            let from = valid.issuer.as_ref();
-            if let Some(Issuer::Acme(acme)) = from.filter(|_| !ours) {
-                issuer = Some(Desired::issuer(owner, plain, acme));
-            }
-            if let Some(from) = from.filter(|_| !valid.mode.per_host()) {
-                let children: BTreeSet<&str> =
-                    self.children_of(name).filter_map(|h| h.hostname.as_str().strip_prefix("*.")).collect();
-                let wanted = render::wildcard_names(&valid.object, children.into_iter());
-                if ours {
-                    want = Some(want_for(name, &secret, &wanted, from.clone()));
-                } else {
-                    certificate = Some(Desired::wildcard(owner, &secret, wanted, key));
-                }
-            }
-        }
-        for (kind, own, value) in [
-            (DerivedKind::HttpRoute, names::redirect(&name.name), redirect),
-            (DerivedKind::Issuer, names::issuer(&name.name), issuer),
-            (DerivedKind::Certificate, secret.clone(), certificate),
-        ] {
-            self.emit(name, kind, own, value, dirty);
-        }
-        self.want(ObjectName::new(name.namespace.clone(), secret), want, dirty);
-        self.solve(name, dirty);
-    }
-
-    /// Wants a certificate, or not any more.
-    pub(super) fn want(&mut self, secret: ObjectName, want: Option<WantedCertificate>, dirty: &mut Dirty) {
-        if self.wanted.get(&secret) == want.as_ref() {
-            return;
-        }
-        dirty.delta.wants.insert(secret.clone(), want.clone());
-        match want {
-            Some(want) => drop(self.wanted.insert(secret, want)),
-            None => drop(self.wanted.remove(&secret)),
-        }
+        dirty.namespaces.extend(self.namespaces.attached_by(&name.namespace).cloned());
     }
 
     fn check(&self, tenant: &TenantGateway) -> Result<ResolvedTenant, Obstacle> {
@@ -172,7 +108,7 @@ impl Tenancy {
             return Err(("DirectoryNotAllowed", text));
         }
         let namespace = &tenant.name.namespace;
-        if self.first_in(namespace) != Some(&tenant.name) {
+        if self.tenants.first_in(namespace, self.derivations) != Some(&tenant.name) {
             let text = format!("metadata.namespace: {namespace} has a TenantGateway already: delete one of them");
             return Err(("DuplicateTenantGateway", text));
         }
@@ -206,36 +142,26 @@ impl Tenancy {
                 Err(("NamespaceInheritsElsewhere", text))
             }
             _ => {
-                let own = self.own.contains(render::class(tenant, &self.settings));
-                if let Some(lack) = told.and_then(|source| self.issues_not(mode, source, own)) {
+                let own = self.tenants.is_own_class(render::class(tenant, self.settings));
+                if let Some(lack) = told.and_then(|source| self.settings.issues_not(mode, source, own)) {
                     return Err((lack.0, format!("metadata.annotations[{ISSUER}]: {}", lack.1)));
                 }
-                let solving = Solving::new((mode, source), own, uid, &self.settings);
-                let frame = GatewayTemplate::new(tenant, &apex, mode, own, solving.map(Arc::new), &self.settings);
+                let solving = Solving::new((mode, source), own, uid, self.settings);
+                let frame = GatewayTemplate::new(tenant, &apex, mode, own, solving.map(Arc::new), self.settings);
                 let issuer = issuer::issuer(tenant, mode, source);
                 Ok(ResolvedTenant { object: tenant.clone(), apex, mode, source, issuer, frame })
             }
         }
     }
+}
 
-    /// Which of several TenantGateways of a namespace is carried out: the one that has its Gateway, else the oldest.
-    fn first_in(&self, namespace: &Arc<str>) -> Option<&ObjectName> {
-        let lives = |name: &ObjectName| {
-            let there = self.existing.get(&Derived { kind: DerivedKind::Gateway, name: name.clone() });
-            there.is_some_and(|there| self.is_uid_of(&there.owner, name))
-        };
-        let created = |name: &ObjectName| self.given.get(name).map_or(i64::MAX, |given| given.created);
-        let all = self.tenants_in.of(namespace);
-        all.min_by_key(|name| (!lives(name), created(name), !self.valid.contains_key(*name), *name))
-    }
-
+impl Settings {
     /// Why nobody would issue: what that needs is not there.
     pub(super) fn issues_not(&self, mode: Mode, source: Source, own: bool) -> Option<Obstacle> {
-        let settings = &self.settings;
-        let answered = own || settings.solver.as_ref().is_none_or(|service| service.answers);
+        let answered = own || self.solver.as_ref().is_none_or(|service| service.answers);
         match (mode, source) {
             (Mode::ExistingSecret, _) => None,
-            (_, Source::CertManager) if !settings.cert_manager => {
+            (_, Source::CertManager) if !self.cert_manager => {
                 let text = "cert-manager is not made use of here: use acme or internal-ca, or leave it out";
                 Some(("NoCertManager", text.to_owned()))
             }
@@ -247,71 +173,14 @@ impl Tenancy {
             _ => None,
         }
     }
-
-    /// The wildcards of the child apexes on the certificate of a TenantGateway in wildcard mode.
-    pub(super) fn children_of(&self, tenant: &ObjectName) -> impl Iterator<Item = &Host> {
-        self.child_hosts.range(Host::first(tenant)..).take_while(move |host| host.tenant == *tenant)
-    }
-
-    /// Those that it has no room for.
-    pub(super) fn beyond_of(&self, tenant: &ObjectName) -> impl Iterator<Item = &Host> {
-        self.beyond.get(tenant).into_iter().flatten()
-    }
-
-    /// Works out the child apexes of a TenantGateway in wildcard mode.
-    fn family(&mut self, name: &ObjectName, dirty: &mut Dirty) {
-        let there: BTreeSet<Host> =
-            self.child_hosts.range(Host::first(name)..).take_while(|h| h.tenant == *name).cloned().collect();
-        let mut wanted = BTreeSet::new();
-        if let Some(valid) = self.valid.get(name).filter(|v| !v.mode.per_host()) {
-            for child in self.children.of(&name.namespace).filter(|ns| **ns != name.namespace) {
-                let host = self.namespaces.get(child).and_then(|ns| ns.labels.get(HOST_LABEL));
-                let wildcard = host.and_then(|host| Hostname::parse(&format!("*.{host}")).ok());
-                let below = |w: &Hostname| within(w, valid.apex.as_str()) && w.as_str()[2..] != *valid.apex.as_str();
-                wanted.extend(wildcard.filter(below).map(|wildcard| Host::new(name, &wildcard)));
-            }
-        }
-        // Who has a listener stays on the certificate; the objects that are there tell that after a restart as well.
-        let stands = |host: &Host| self.hosts.get(name, &host.hostname).is_some_and(|held| held.place.is_some());
-        let (mut wanted, mut beyond): (BTreeSet<Host>, BTreeSet<Host>) = wanted.into_iter().partition(stands);
-        while wanted.len() > CHILDREN {
-            beyond.extend(wanted.pop_last());
-        }
-        while wanted.len() < CHILDREN
-            && let Some(next) = beyond.pop_first()
-        {
-            wanted.insert(next);
-        }
-        if there != wanted && (self.beyond.contains_key(name) || !beyond.is_empty()) {
-            // Others may have room on the certificate now, or none any more.
-            self.touch_all(name, dirty);
-        }
-        for host in there.symmetric_difference(&wanted) {
-            dirty.hosts.insert(self.hosts.hold(&host.tenant, &host.hostname));
-        }
-        for host in there.difference(&wanted) {
-            self.child_hosts.remove(host);
-        }
-        self.child_hosts.extend(wanted);
-        if beyond.is_empty() {
-            self.beyond.remove(name);
-        } else {
-            self.beyond.insert(name.clone(), beyond);
-        }
-    }
-
-    /// Marks everything that a TenantGateway's specification has a say in.
-    fn touch_all(&self, name: &ObjectName, dirty: &mut Dirty) {
-        dirty.claims.extend(self.claims.on(name));
-        for id in self.hosts.of(name) {
-            self.touch(id, dirty);
-        }
-    }
 }
 
-fn want_for(tenant: &ObjectName, secret: &str, names: &[String], issuer: Issuer) -> WantedCertificate {
-    let names = names.iter().filter_map(|name| Hostname::parse(name).ok()).collect();
-    WantedCertificate { secret: ObjectName::new(tenant.namespace.clone(), secret), names, issuer }
+/// Marks everything that a TenantGateway's specification has a say in.
+pub(super) fn touch_all(claims: &Claims, hosts: &Hosts, name: &ObjectName, dirty: &mut Dirty) {
+    dirty.claims.extend(claims.on(name));
+    for id in hosts.of(name) {
+        hosts.touch(id, dirty);
+    }
 }
 
 #[cfg(test)]
@@ -400,11 +269,11 @@ mod tests {
             };
             let (secret, key) = certificate(&engine);
             assert_eq!(key, json!(null), "as upstream has it");
-            let delta = engine.apply(vec![Change::Keyed(secret.clone(), true)]);
+            let delta = engine.apply(vec![Change::Fact(Fact::Keyed(secret.clone(), true))]);
             assert_eq!(delta.objects.len(), 1);
             assert_eq!(certificate(&engine).1, json!({"algorithm": "ECDSA", "size": 256}));
-            assert!(engine.apply(vec![Change::Keyed(secret.clone(), true)]).objects.is_empty());
-            engine.apply(vec![Change::Keyed(secret, false)]);
+            assert!(engine.apply(vec![Change::Fact(Fact::Keyed(secret.clone(), true))]).objects.is_empty());
+            engine.apply(vec![Change::Fact(Fact::Keyed(secret, false))]);
             assert_eq!(certificate(&engine).1, json!(null));
         }
     }

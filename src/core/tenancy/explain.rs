@@ -1,8 +1,10 @@
 //! Why a hostname is whose it is: for operators, who may know every tenant's objects.
 
 use super::claim::within;
+use super::claims::Claims;
 use super::delta::Precedence;
-use super::engine::Tenancy;
+use super::hosts::Hosts;
+use super::tenants::Tenants;
 use super::{ClaimKey, Verdict, names};
 use crate::model::{Hostname, ObjectName};
 
@@ -17,10 +19,18 @@ pub struct Ownership {
     pub text: String,
 }
 
-impl Tenancy {
+/// What is read to say it.
+pub(super) struct Explaining<'a> {
+    pub(super) claims: Precedence,
+    pub(super) tenants: &'a Tenants,
+    pub(super) hosts: &'a Hosts,
+    pub(super) claimants: &'a Claims,
+}
+
+impl Explaining<'_> {
     /// What each TenantGateway whose apex a hostname lies below says of it, the deepest apex first.
-    pub fn explain(&self, host: &Hostname) -> Vec<Ownership> {
-        let mut over: Vec<_> = self.valid.values().filter(|valid| within(host, valid.apex.as_str())).collect();
+    pub(super) fn explain(&self, host: &Hostname) -> Vec<Ownership> {
+        let mut over: Vec<_> = self.tenants.all_resolved().filter(|valid| within(host, valid.apex.as_str())).collect();
         over.sort_by_key(|valid| (std::cmp::Reverse(valid.apex.as_str().len()), valid.object.name.clone()));
         let tell = |tenant: &ObjectName| {
             let (ok, text) = self.tell(tenant, host);
@@ -34,28 +44,28 @@ impl Tenancy {
 
     fn tell(&self, tenant: &ObjectName, host: &Hostname) -> (bool, String) {
         let names = std::iter::once(host.clone()).chain(host.covering());
-        let claimed = names.into_iter().find_map(|name| Some((self.standing(tenant, &name)?.clone(), name)));
+        let claimed = names.into_iter().find_map(|name| Some((self.hosts.owner(tenant, &name)?.clone(), name)));
         let losers = self.losers(tenant, host);
         let Some((owner, name)) = claimed else {
-            let apex = self.valid.get(tenant).map(|valid| valid.apex.to_string()).unwrap_or_default();
+            let apex = self.tenants.resolved(tenant).map(|valid| valid.apex.to_string()).unwrap_or_default();
             let nobody = format!("TenantGateway {tenant} has apex {apex}, and no route has claimed {host} there");
             let text = if losers.is_empty() { nobody } else { losers.join("; ") };
             return (false, text);
         };
         let key = owner.rank.key();
-        let others = self.bids(&name).filter(|(rank, _)| rank.namespace() != owner.rank.namespace());
+        let others = self.hosts.bids(&name).filter(|(rank, _)| rank.namespace() != owner.rank.namespace());
         let why = match others.count() {
             0 => "nobody else claims it".to_owned(),
-            _ if self.settings.claims != Precedence::Smallest => "it claimed it first".to_owned(),
+            _ if self.claims != Precedence::Smallest => "it claimed it first".to_owned(),
             _ if key.name.namespace.starts_with("cozy-") => "cozy-* namespaces go first".to_owned(),
             _ => "its namespace/name is the smallest".to_owned(),
         };
         let what = if name == *host { name.to_string() } else { format!("{host} by {name}") };
-        let place = match self.shard_of(tenant, &name) {
+        let place = match self.hosts.shard_of(tenant, &name) {
             0 => format!("Gateway {tenant}"),
             number => format!("ListenerSet {}/{}", tenant.namespace, names::overflow(&tenant.name, number)),
         };
-        let verdict = self.verdict(&key, tenant);
+        let verdict = self.claimants.verdict(&key, tenant);
         let ok = verdict.is_some_and(|verdict| verdict.granted.contains(&name));
         let mut text =
             format!("TenantGateway {tenant}: {} has {what}: {why}; its listener is in {place}", key.object());
@@ -74,14 +84,14 @@ impl Tenancy {
             (!verdict.granted.contains(host))
                 .then(|| format!("{} does not: {}: {}", key.object(), verdict.reason.as_str(), verdict.message))
         };
-        let bids = self.bids(host).filter(|(_, through)| *through == tenant).map(|(rank, _)| rank.key());
-        let asked = self.claimants_of(tenant).filter(|key| {
-            let claimant = self.claims.claimant(key);
+        let bids = self.hosts.bids(host).filter(|(_, through)| *through == tenant).map(|(rank, _)| rank.key());
+        let asked = self.claimants.claimants_of(tenant).filter(|key| {
+            let claimant = self.claimants.claimant(key);
             claimant.is_some_and(|claimant| claimant.hostnames.iter().flatten().any(|name| name == host))
         });
         let mut keys: Vec<ClaimKey> = bids.chain(asked.cloned()).collect();
         keys.sort();
         keys.dedup();
-        keys.iter().filter_map(|key| refused(key, self.verdict(key, tenant)?)).collect()
+        keys.iter().filter_map(|key| refused(key, self.claimants.verdict(key, tenant)?)).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! One key, many values, in no order.
+//! One key, many values, in no order: where sets are as large as a tenant has routes. Else see [`MultiMap`](crate::multimap::MultiMap).
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};

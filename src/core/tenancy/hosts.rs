@@ -10,10 +10,17 @@ use smallvec::SmallVec;
 
 use super::claim::Rank;
 use super::claims::ClaimId;
-use super::engine::{Priority, Tenancy};
+use super::dirty::Dirty;
 use super::groups::{Groups, Map};
 use super::names;
 use crate::model::{Hostname, ObjectName};
+
+/// How a claimant stands among others: who was first, where that counts, then the rank.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Priority {
+    pub(super) since: u64,
+    pub(super) rank: Rank,
+}
 
 /// A hostname, ordered from its end: what covers a name goes before it, and what lies below a name stands together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -251,16 +258,14 @@ impl Hosts {
         self.over(&host.tenant, &host.hostname).filter_map(|id| self[id].owner.as_ref())
     }
 
-    /// All of them, in no order.
-    #[cfg(test)]
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Held> {
-        self.all.iter().map(|(_, held)| held)
+    /// Who has a hostname of a TenantGateway.
+    pub(super) fn owner(&self, tenant: &ObjectName, hostname: &Hostname) -> Option<&Priority> {
+        self.get(tenant, hostname)?.owner.as_ref()
     }
-}
 
-impl Tenancy {
-    pub(super) fn standing(&self, tenant: &ObjectName, hostname: &Hostname) -> Option<&Priority> {
-        self.hosts.get(tenant, hostname)?.owner.as_ref()
+    /// Whether a hostname has an owner through any TenantGateway.
+    pub(super) fn is_owned(&self, hostname: &Hostname) -> bool {
+        self.named(hostname).any(|id| self[id].owner.is_some())
     }
 
     /// Everybody who asks for a hostname, and through which TenantGateway.
@@ -268,8 +273,40 @@ impl Tenancy {
         &'a self,
         hostname: &Hostname,
     ) -> impl Iterator<Item = (&'a Rank, &'a ObjectName)> + use<'a> {
-        let held = self.hosts.named(hostname).map(|id| &self.hosts[id]);
+        let held = self.named(hostname).map(|id| &self[id]);
         held.flat_map(|held| held.ranks().map(|rank| (rank, &held.host.tenant)))
+    }
+
+    /// Who has a host through another TenantGateway, or a wildcard over it.
+    pub(super) fn kept_by_others(&self, host: &Host) -> Option<Arc<str>> {
+        let mut others = self.named(&host.hostname).filter_map(|id| self[id].owner.as_ref());
+        let keeper = others.next().or_else(|| self.covering(host).next());
+        keeper.map(|standing| standing.rank.namespace().clone())
+    }
+
+    /// The shard whose listener serves a host that is owned: its own, that of the closest wildcard, or the Gateway's.
+    pub(super) fn shard_of(&self, tenant: &ObjectName, hostname: &Hostname) -> usize {
+        let own = self.get(tenant, hostname).and_then(|held| held.place);
+        own.or_else(|| self.over(tenant, hostname).find_map(|id| self[id].place)).unwrap_or(0)
+    }
+
+    /// Marks a host: who owns it, and its listener.
+    pub(super) fn touch(&self, id: HostId, dirty: &mut Dirty) {
+        dirty.names.insert(self[id].host.name());
+        dirty.hosts.insert(id);
+    }
+
+    /// Marks what is claimed below a wildcard.
+    pub(super) fn touch_below(&self, wildcard: HostId, dirty: &mut Dirty) {
+        for id in self.below(&self[wildcard].host) {
+            self.touch(id, dirty);
+        }
+    }
+
+    /// All of them, in no order.
+    #[cfg(test)]
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Held> {
+        self.all.iter().map(|(_, held)| held)
     }
 }
 

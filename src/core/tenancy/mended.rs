@@ -56,7 +56,7 @@ proptest! {
                 }
                 Change::Namespace(name, _) if **name == *"tenant-a" => continue,
                 Change::Namespace(name, _) => format!("n{name}"),
-                Change::Keyed(name, _) => format!("k{name}"),
+                Change::Fact(Fact::Keyed(name, _)) => format!("k{name}"),
                 Change::Claimant(key, _) => format!("c{key:?}"),
                 _ => unreachable!("none is made"),
             };

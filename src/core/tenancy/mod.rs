@@ -4,14 +4,19 @@
 //! Rules and names are those of the Cozystack gateway page; `docs/compatibility.md` lists where we differ, and why.
 
 mod admit;
+mod arrange;
 mod beside;
+mod carry_out;
+mod children;
 mod claim;
 mod claims;
 mod compile;
 #[cfg(test)]
 mod confluence;
 mod delta;
+mod derivations;
 mod desired;
+mod dirty;
 mod engine;
 mod evaluate;
 mod explain;
@@ -20,26 +25,32 @@ mod found;
 mod groups;
 mod hosts;
 mod issuer;
+mod judge;
+mod label;
 #[cfg(test)]
 mod mended;
 pub mod names;
+mod namespaces;
+mod observe;
 mod ownership;
 mod parent_refs;
 mod placement;
+mod places;
 mod provided_secret;
 mod record;
 mod render;
 mod report;
 mod solver;
 mod status;
+mod tenants;
 mod work_list;
 
 pub use crate::inputs::{Mode, Source, TenantGateway};
 pub(crate) use claim::tenant_of;
 pub use claim::{ClaimKey, ClaimKind, Claimant};
 pub use delta::{
-    Change, Delta, Derived, DerivedKind, Existing, Namespace, Patch, Ports, Precedence, Readiness, Record, Settings,
-    SolverService, Verdict,
+    Change, Delta, Derived, DerivedKind, Existing, Fact, Namespace, Patch, Ports, Precedence, Readiness, Record,
+    Settings, SolverService, Verdict,
 };
 pub use desired::Desired;
 pub use engine::{Counters, Tenancy};

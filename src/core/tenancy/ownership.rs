@@ -4,18 +4,30 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::engine::{Dirty, Priority, Tenancy};
-use super::hosts::{HostId, Name};
+use super::claims::Claims;
+use super::dirty::Dirty;
+use super::hosts::{HostId, Hosts, Name, Priority};
+use super::namespaces::Namespaces;
+use super::record::Records;
+use super::tenants::Tenants;
 
-impl Tenancy {
+/// What the stage reads and writes.
+pub(super) struct Settling<'a> {
+    pub(super) tenants: &'a Tenants,
+    pub(super) namespaces: &'a Namespaces,
+    pub(super) claims: &'a Claims,
+    pub(super) hosts: &'a mut Hosts,
+    pub(super) records: &'a mut Records,
+}
+
+impl Settling<'_> {
     /// Decides who owns a hostname: one namespace, through every TenantGateway where it claims it.
     ///
     /// Of several claimants the first wins, unless the owner of a wildcard over the name stands before it, in the same
     /// TenantGateway: who has `*.b.example.org` there has `x.b.example.org` as well. Of several TenantGateways whose Gateways
     /// share addresses, the one that has it keeps it. What its namespace gave up a short while ago nobody else has, unless both
     /// belong to one owner.
-    pub(super) fn settle(&mut self, name: &Name, dirty: &mut Dirty) {
-        self.counters.hosts += 1;
+    pub(super) fn settle(self, name: &Name, dirty: &mut Dirty) {
         let hosts: SmallVec<[HostId; 2]> = self.hosts.named(&name.0).collect();
         let mut bids: SmallVec<[(Priority, HostId); 2]> = SmallVec::new();
         for id in &hosts {
@@ -24,23 +36,28 @@ impl Tenancy {
             let holds = |standing: &Priority| {
                 over.iter().all(|over| over.rank.namespace() == standing.rank.namespace() || standing < over)
             };
-            let standings = held.ranks().map(|rank| self.stand(name, rank)).filter(holds);
+            let standings = held.ranks().map(|rank| self.records.stand(name, rank)).filter(holds);
             bids.extend(standings.map(|standing| (standing, *id)));
         }
         // Through which TenantGateway makes no difference to who is first, unless one of them has the name already where
         // several share addresses.
-        let elsewhere = |id: HostId| !self.owns(&self.hosts[id].host.tenant, &name.0);
+        let elsewhere = |id: HostId| !self.records.owns(&self.hosts[id].host.tenant, &name.0);
         bids.sort_by(|a, b| (elsewhere(a.1), &a.0).cmp(&(elsewhere(b.1), &b.0)));
         let asks =
             |namespace: &Arc<str>| hosts.iter().any(|id| self.hosts[*id].ranks().any(|r| r.namespace() == namespace));
-        let reserved = self.reservation(name, asks);
+        let reserved = self.records.reservation(name, asks);
         let mut namespaces = bids.iter().map(|(standing, _)| standing.rank.namespace());
         let winner = match &reserved {
-            Some(reserved) => namespaces.find(|namespace| self.are_of_one_owner(namespace, &reserved.namespace)),
+            Some(reserved) => {
+                namespaces.find(|namespace| self.namespaces.are_of_one_owner(namespace, &reserved.namespace))
+            }
             None => namespaces.next(),
         };
         let winner = winner.cloned();
-        let winner = self.record(name, winner, reserved, dirty);
+        // Whoever still claims it, of a TenantGateway that cannot be carried out, keeps it until that is mended.
+        let (claims, tenants) = (self.claims, self.tenants);
+        let is_frozen = |namespace: &Arc<str>| claims.asks(namespace, &name.0, |tenant| tenants.is_as_found(tenant));
+        let winner = self.records.keep(name, winner, reserved, is_frozen, dirty);
         for id in hosts {
             let first = bids
                 .iter()
@@ -51,16 +68,9 @@ impl Tenancy {
             held.owner = owner;
             if changed && name.0.is_wildcard() {
                 // Whatever lies below it may have to yield, or be free again.
-                self.touch_below(id, dirty);
+                self.hosts.touch_below(id, dirty);
             }
             dirty.hosts.insert(id);
-        }
-    }
-
-    /// Marks what is claimed below a wildcard.
-    pub(super) fn touch_below(&self, wildcard: HostId, dirty: &mut Dirty) {
-        for id in self.hosts.below(&self.hosts[wildcard].host) {
-            self.touch(id, dirty);
         }
     }
 }

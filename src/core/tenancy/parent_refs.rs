@@ -3,7 +3,9 @@
 
 use super::beside::selects;
 use super::claim::tenant_of;
-use super::engine::{ResolvedTenant, Tenancy};
+use super::delta::{Derived, DerivedKind, Ports};
+use super::derivations::Derivations;
+use super::tenants::ResolvedTenant;
 use super::{ClaimKind, Claimant, names};
 use crate::inputs::{Kind, ParentRef};
 use crate::model::{Hostname, ObjectName, Reason};
@@ -19,19 +21,19 @@ impl Claimant {
     }
 }
 
-impl Tenancy {
+impl Ports {
     /// Whether a parentRef names plain HTTP and nothing else.
-    pub(super) fn is_plain_only(&self, parent: &ParentRef) -> bool {
+    pub(super) fn is_plain_only(self, parent: &ParentRef) -> bool {
         let section = parent.section.as_deref();
         let of_gateway = parent.kind.as_deref().is_none_or(|kind| kind == Kind::Gateway.as_str());
         of_gateway
             && (section.is_some_and(|section| PLAIN.contains(&section))
-                || section.is_none() && parent.port == Some(self.settings.ports.http))
+                || section.is_none() && parent.port == Some(self.http))
     }
 
     /// Whether a parentRef may attach to plain HTTP of a Gateway, by its name or because it names no listener.
-    pub(super) fn may_be_plain(&self, parent: &ParentRef) -> bool {
-        let port = self.settings.ports.http;
+    pub(super) fn may_be_plain(self, parent: &ParentRef) -> bool {
+        let port = self.http;
         let of_gateway = parent.kind.as_deref().is_none_or(|kind| kind == Kind::Gateway.as_str());
         of_gateway
             && parent.section.as_deref().is_none_or(|section| PLAIN.contains(&section))
@@ -40,7 +42,7 @@ impl Tenancy {
 
     /// Whether a claimant needs a listener for TLS to serve a hostname. At Gateways that somebody else serves GRPCRoutes do
     /// not: no listener takes them.
-    pub(super) fn is_secure(&self, claimant: &Claimant, valid: &ResolvedTenant, hostname: &Hostname) -> bool {
+    pub(super) fn is_secure(self, claimant: &Claimant, valid: &ResolvedTenant, hostname: &Hostname) -> bool {
         let tenant = &valid.object.name;
         let names = |section: &str| {
             // Where hosts have listeners of their own, those of other hosts are of no use to this one.
@@ -48,7 +50,7 @@ impl Tenancy {
         };
         let reaches = |parent: &ParentRef| {
             !self.is_plain_only(parent)
-                && parent.port.is_none_or(|port| port == self.settings.ports.https)
+                && parent.port.is_none_or(|port| port == self.https)
                 && parent.section.as_deref().is_none_or(names)
         };
         match claimant.key.kind {
@@ -56,46 +58,38 @@ impl Tenancy {
             ClaimKind::HttpRoute | ClaimKind::GrpcRoute => claimant.naming(tenant).any(reaches),
             ClaimKind::ListenerSet => !claimant.plain.contains(hostname),
             ClaimKind::TlsRoute => true,
+            ClaimKind::TcpRoute | ClaimKind::UdpRoute => false,
         }
     }
 
     /// Why a claimant that names plain HTTP and nothing else may not attach there.
-    pub(super) fn kept_off_plain(&self, claimant: &Claimant, valid: &ResolvedTenant) -> Option<(Reason, String)> {
+    pub(super) fn kept_off_plain(self, claimant: &Claimant, valid: &ResolvedTenant) -> Option<(Reason, String)> {
         let only = claimant.naming(&valid.object.name).all(|parent| self.is_plain_only(parent));
         let route = match claimant.key.kind {
             ClaimKind::HttpRoute | ClaimKind::TlsRoute => true,
             ClaimKind::GrpcRoute => valid.frame.own,
-            ClaimKind::ListenerSet => false,
+            ClaimKind::TcpRoute | ClaimKind::UdpRoute | ClaimKind::ListenerSet => false,
         };
-        (route && only).then(|| self.refused_on_plain(claimant, valid)).flatten()
-    }
-
-    /// Why plain HTTP does not take a route.
-    fn refused_on_plain(&self, claimant: &Claimant, valid: &ResolvedTenant) -> Option<(Reason, String)> {
-        let open = valid.frame.open();
-        let takes = claimant.key.kind == ClaimKind::HttpRoute;
-        let admitted = takes && open.iter().any(|namespace| **namespace == *claimant.key.name.namespace);
-        let text = || format!("listener http takes HTTPRoutes of {} only", open.join(" and "));
-        (!admitted).then(|| (Reason::NotAllowedByListeners, text()))
+        (route && only).then(|| refused_on_plain(claimant, valid)).flatten()
     }
 
     /// What single parentRefs of a claimant are told where all is well on the whole: that they name no listener, or one that
     /// does not take the route; or that it is served without TLS as well.
     pub(super) fn told(
-        &self,
+        self,
         claimant: &Claimant,
-        tenant: &ObjectName,
+        valid: &ResolvedTenant,
         granted: &[Hostname],
+        derivations: &Derivations,
     ) -> Vec<(ParentRef, (Reason, String))> {
-        let Some(valid) = self.valid.get(tenant) else { return Vec::new() };
         let told = |parent: &ParentRef| {
-            let finding = self.astray(claimant, parent, granted).or_else(|| {
+            let finding = astray(claimant, parent, granted, derivations).or_else(|| {
                 let foreign = !valid.frame.own && claimant.key.kind == ClaimKind::HttpRoute;
-                let refused = self.refused_on_plain(claimant, valid).filter(|_| foreign);
+                let refused = refused_on_plain(claimant, valid).filter(|_| foreign);
                 match (self.is_plain_only(parent), self.may_be_plain(parent)) {
                     (true, _) => refused,
                     (false, true) if foreign && refused.is_none() && !granted.is_empty() => {
-                        let port = self.settings.ports.https;
+                        let port = self.https;
                         let text = format!(
                             "served over plain HTTP as well, and not redirected: add port {port} to this parentRef to keep it off"
                         );
@@ -106,45 +100,58 @@ impl Tenancy {
             });
             Some((parent.clone(), finding?))
         };
-        claimant.naming(tenant).filter_map(told).collect()
+        claimant.naming(&valid.object.name).filter_map(told).collect()
     }
+}
 
-    /// Why a parentRef that names a listener or a port of ours reaches nothing there.
-    fn astray(&self, claimant: &Claimant, parent: &ParentRef, granted: &[Hostname]) -> Option<(Reason, String)> {
-        use super::delta::{Derived, DerivedKind};
-        let section = parent.section.as_ref().map(|section| format!("sectionName {section}"));
-        let port = parent.port.map(|port| format!("port {port}"));
-        let named = section.into_iter().chain(port).collect::<Vec<_>>().join(", ");
-        if named.is_empty() {
-            return None;
+/// Why plain HTTP does not take a route.
+fn refused_on_plain(claimant: &Claimant, valid: &ResolvedTenant) -> Option<(Reason, String)> {
+    let open = valid.frame.open();
+    let takes = claimant.key.kind == ClaimKind::HttpRoute;
+    let admitted = takes && open.iter().any(|namespace| **namespace == *claimant.key.name.namespace);
+    let text = || format!("listener http takes HTTPRoutes of {} only", open.join(" and "));
+    (!admitted).then(|| (Reason::NotAllowedByListeners, text()))
+}
+
+/// Why a parentRef that names a listener or a port of ours reaches nothing there.
+fn astray(
+    claimant: &Claimant,
+    parent: &ParentRef,
+    granted: &[Hostname],
+    derivations: &Derivations,
+) -> Option<(Reason, String)> {
+    let section = parent.section.as_ref().map(|section| format!("sectionName {section}"));
+    let port = parent.port.map(|port| format!("port {port}"));
+    let named = section.into_iter().chain(port).collect::<Vec<_>>().join(", ");
+    if named.is_empty() {
+        return None;
+    }
+    let (kind, name) = parent.target(&claimant.key.name.namespace)?;
+    let kind = if kind == Kind::Gateway { DerivedKind::Gateway } else { DerivedKind::ListenerSet };
+    // What is not ours to make is not ours to know.
+    let made = derivations.desired(&Derived { kind, name })?;
+    let all = || {
+        made.listeners().iter().filter(|listener| {
+            parent.section.as_deref().is_none_or(|section| *section == *listener.name)
+                && parent.port.is_none_or(|port| port == listener.port)
+        })
+    };
+    let shares = |own: &Hostname| {
+        all().any(|listener| listener.hostname.as_ref().is_ok_and(|theirs| theirs.intersection(own).is_some()))
+    };
+    match all().next() {
+        None => Some((Reason::NoMatchingParent, format!("{named}: {} has no such listener", parent.name))),
+        Some(_) if !granted.is_empty() && !granted.iter().any(shares) => {
+            let text = format!("{named}: that listener has none of the hostnames of this route");
+            Some((Reason::NoMatchingListenerHostname, text))
         }
-        let (kind, name) = parent.target(&claimant.key.name.namespace)?;
-        let kind = if kind == Kind::Gateway { DerivedKind::Gateway } else { DerivedKind::ListenerSet };
-        // What is not ours to make is not ours to know.
-        let made = self.desired.get(&Derived { kind, name })?;
-        let all = || {
-            made.listeners().iter().filter(|listener| {
-                parent.section.as_deref().is_none_or(|section| *section == *listener.name)
-                    && parent.port.is_none_or(|port| port == listener.port)
-            })
-        };
-        let shares = |own: &Hostname| {
-            all().any(|listener| listener.hostname.as_ref().is_ok_and(|theirs| theirs.intersection(own).is_some()))
-        };
-        match all().next() {
-            None => Some((Reason::NoMatchingParent, format!("{named}: {} has no such listener", parent.name))),
-            Some(_) if !granted.is_empty() && !granted.iter().any(shares) => {
-                let text = format!("{named}: that listener has none of the hostnames of this route");
-                Some((Reason::NoMatchingListenerHostname, text))
-            }
-            Some(_) if !all().any(|listener| selects(listener, &claimant.key.name.namespace)) => {
-                let text = format!(
-                    "{named}: that listener is of hostnames of another namespace: leave {named} out, and the route attaches \
-                     to the listeners of its own hostnames"
-                );
-                Some((Reason::NotAllowedByListeners, text))
-            }
-            Some(_) => None,
+        Some(_) if !all().any(|listener| selects(listener, &claimant.key.name.namespace)) => {
+            let text = format!(
+                "{named}: that listener is of hostnames of another namespace: leave {named} out, and the route attaches \
+                 to the listeners of its own hostnames"
+            );
+            Some((Reason::NotAllowedByListeners, text))
         }
+        Some(_) => None,
     }
 }

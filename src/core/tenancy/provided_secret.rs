@@ -2,12 +2,14 @@
 //!
 //! Nothing depends on it but what a TenantGateway says: its Gateway is written all the same, and serves what it can.
 
-use super::delta::{Derived, DerivedKind};
+use super::TenantGateway;
 use super::desired::KeyKind;
-use super::engine::{Dirty, ResolvedTenant, Tenancy};
-use super::{TenantGateway, names};
+use super::hosts::Host;
+use super::tenants::ResolvedTenant;
 use crate::inputs::{Mode, Secret, SecretError};
 use crate::model::{Hostname, ObjectName};
+use crate::multimap::MultiMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What is in a Secret of type `kubernetes.io/tls`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,33 +48,43 @@ pub fn secret_of(tenant: &TenantGateway) -> Option<ObjectName> {
     brings.then(|| ObjectName::new(tenant.name.namespace.clone(), named.name.as_str()))
 }
 
-impl Tenancy {
+/// What is known of Secrets.
+#[derive(Default)]
+pub(super) struct ProvidedSecrets {
+    /// TenantGateways by the Secret that they are to be served with, and what is in it.
+    users: MultiMap<ObjectName, ObjectName>,
+    provided: BTreeMap<ObjectName, ProvidedSecret>,
+    /// Secrets with a key of ours.
+    keyed: BTreeSet<ObjectName>,
+}
+
+impl ProvidedSecrets {
     /// Whether what is in a Secret matters.
-    pub fn refers_to(&self, secret: &ObjectName) -> bool {
-        self.by_secret.count(secret) > 0
+    pub(super) fn refers_to(&self, secret: &ObjectName) -> bool {
+        self.users.count(secret) > 0
     }
 
-    /// Takes in what is in a Secret that a TenantGateway names; nothing of others is kept.
-    pub(super) fn take_secret(&mut self, name: ObjectName, new: Option<ProvidedSecret>, dirty: &mut Dirty) {
-        let new = new.filter(|_| self.refers_to(&name));
-        if self.brought.get(&name) == new.as_ref() {
-            return;
+    /// The TenantGateways that are to be served with a Secret.
+    pub(super) fn users(&self, secret: &ObjectName) -> impl Iterator<Item = &ObjectName> {
+        self.users.of(secret)
+    }
+
+    /// Takes in what is in a Secret that a TenantGateway names; nothing of others is kept. Whether it is new.
+    pub(super) fn set(&mut self, name: &ObjectName, new: Option<ProvidedSecret>) -> bool {
+        let new = new.filter(|_| self.refers_to(name));
+        if self.provided.get(name) == new.as_ref() {
+            return false;
         }
-        dirty.readiness.extend(self.by_secret.of(&name).cloned());
         match new {
-            Some(new) => drop(self.brought.insert(name, new)),
-            None => drop(self.brought.remove(&name)),
+            Some(new) => drop(self.provided.insert(name.clone(), new)),
+            None => drop(self.provided.remove(name)),
         }
+        true
     }
 
-    /// Takes in whether the key in a Secret is ours: cert-manager's Certificate for it then says so, or it would be issued anew.
-    pub(super) fn take_key(&mut self, name: ObjectName, ours: bool, dirty: &mut Dirty) {
-        let changed = if ours { self.keyed.insert(name.clone()) } else { self.keyed.remove(&name) };
-        if changed {
-            let wildcard = |tenant: &&ObjectName| *name.name == *names::wildcard_certificate(&tenant.name);
-            dirty.tenants.extend(self.tenants_in.of(&name.namespace).filter(wildcard).cloned());
-            self.touch_certified(&Derived { kind: DerivedKind::Certificate, name }, dirty);
-        }
+    /// Takes in whether the key in a Secret is ours. Whether that is new.
+    pub(super) fn set_key(&mut self, name: &ObjectName, ours: bool) -> bool {
+        if ours { self.keyed.insert(name.clone()) } else { self.keyed.remove(name) }
     }
 
     /// The key that stands in a Secret.
@@ -80,23 +92,26 @@ impl Tenancy {
         if self.keyed.contains(&secret) { KeyKind::Ours } else { KeyKind::Theirs }
     }
 
-    /// Remembers which Secret a TenantGateway names, or forgets it.
-    pub(super) fn refer(&mut self, tenant: &TenantGateway, there: bool) {
-        let Some(secret) = secret_of(tenant) else { return };
-        if there {
-            self.by_secret.insert(secret, tenant.name.clone());
-        } else {
-            self.by_secret.remove(&secret, &tenant.name);
-            if !self.refers_to(&secret) {
-                self.brought.remove(&secret);
-            }
+    /// Takes note of which Secret a TenantGateway names, and which it named before.
+    pub(super) fn refer(&mut self, tenant: &ObjectName, old: Option<ObjectName>, now: Option<ObjectName>) {
+        if let Some(now) = &now {
+            self.users.insert(now.clone(), tenant.clone());
+        }
+        let Some(old) = old.filter(|old| Some(old) != now.as_ref()) else { return };
+        self.users.remove(&old, tenant);
+        if !self.refers_to(&old) {
+            self.provided.remove(&old);
         }
     }
 
-    /// What is wrong with the Secret of a TenantGateway.
-    pub(super) fn lacks(&self, valid: &ResolvedTenant) -> Option<(&'static str, String)> {
+    /// What is wrong with the Secret of a TenantGateway; `children` are the wildcards of its child apexes.
+    pub(super) fn lacks<'a>(
+        &self,
+        valid: &ResolvedTenant,
+        children: impl Iterator<Item = &'a Host>,
+    ) -> Option<(&'static str, String)> {
         let secret = secret_of(&valid.object)?;
-        let text = match self.brought.get(&secret) {
+        let text = match self.provided.get(&secret) {
             Some(ProvidedSecret::Unknown) => return None,
             None => {
                 let text = format!(
@@ -111,7 +126,7 @@ impl Tenancy {
             }
             Some(ProvidedSecret::Names(names)) => {
                 let apex = std::iter::once(&valid.apex).cloned();
-                let children = self.children_of(&valid.object.name).filter_map(|host| {
+                let children = children.filter_map(|host| {
                     let apex = Hostname::parse(host.hostname.as_str().strip_prefix("*.")?).ok()?;
                     Some(apex)
                 });

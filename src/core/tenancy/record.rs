@@ -7,32 +7,65 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::claim::Rank;
-use super::claims::ClaimId;
-use super::delta::{Precedence, Record};
-use super::engine::{Dirty, Priority, Tenancy};
-use super::hosts::Name;
-use super::render::HOST_LABEL;
+use super::delta::{Precedence, Record, Settings};
+use super::dirty::Dirty;
+use super::hosts::{Name, Priority};
 use crate::model::{Hostname, HostnameError, ObjectName};
+use crate::reservations::Reservations;
 
-impl Tenancy {
+/// What is recorded, and what is to be.
+pub(super) struct Records {
+    claims: Precedence,
+    records: BTreeMap<Hostname, Record>,
+    /// Of these, what was given up and stays reserved.
+    reserved: Reservations<Hostname>,
+    /// The time, in seconds since the epoch.
+    clock: u64,
+    /// Which namespace owns a hostname on the addresses that Gateways share.
+    owned: BTreeMap<Hostname, Arc<str>>,
+    /// What is to be recorded, where somebody else keeps the record.
+    proposed: BTreeMap<Hostname, Option<Record>>,
+    /// Counts calls, for the order of records.
+    now: u64,
+}
+
+impl Records {
+    /// Nothing is recorded yet.
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            claims: settings.claims,
+            records: BTreeMap::new(),
+            reserved: Reservations::new(settings.hold),
+            clock: 0,
+            owned: BTreeMap::new(),
+            proposed: BTreeMap::new(),
+            now: 0,
+        }
+    }
+
+    /// Begins another call: what is claimed from now on was claimed later.
+    pub(super) fn begin(&mut self) {
+        self.now += 1;
+    }
+
     /// What is to be recorded, or not any more, so that names have owners: for whoever keeps the record.
-    pub fn proposals(&self) -> impl Iterator<Item = (&Hostname, Option<&Record>)> {
+    pub(super) fn proposals(&self) -> impl Iterator<Item = (&Hostname, Option<&Record>)> {
         self.proposed.iter().map(|(hostname, record)| (hostname, record.as_ref()))
     }
 
     /// What is to be recorded of a name; nothing where the record is right.
-    pub fn proposal(&self, hostname: &Hostname) -> Option<Option<&Record>> {
+    pub(super) fn proposal(&self, hostname: &Hostname) -> Option<Option<&Record>> {
         self.proposed.get(hostname).map(Option::as_ref)
     }
 
     /// What is recorded.
-    pub fn records(&self) -> &BTreeMap<Hostname, Record> {
+    pub(super) fn all(&self) -> &BTreeMap<Hostname, Record> {
         &self.records
     }
 
     /// When a name is reserved no longer, in seconds since the epoch: then there may be something to do though nothing has
     /// changed but the time.
-    pub fn next_expiry(&self) -> Option<u64> {
+    pub(super) fn next_expiry(&self) -> Option<u64> {
         self.reserved.next_expiry()
     }
 
@@ -49,12 +82,12 @@ impl Tenancy {
     }
 
     /// Takes in the time.
-    pub(super) fn take_time(&mut self, now: u64, dirty: &mut Dirty) {
+    pub(super) fn set_time(&mut self, now: u64, dirty: &mut Dirty) {
         self.clock = now;
         dirty.names.extend(self.reserved.expired(now).cloned().map(Name));
     }
 
-    fn set_record(&mut self, hostname: &Hostname, record: Option<Record>) -> Option<Record> {
+    fn set(&mut self, hostname: &Hostname, record: Option<Record>) -> Option<Record> {
         if let Some(Record { namespace, released: Some(released), .. }) = &record {
             self.reserved.add(hostname, namespace, *released);
         }
@@ -72,21 +105,21 @@ impl Tenancy {
     }
 
     /// Takes in what is recorded.
-    pub(super) fn take_record(&mut self, hostname: Hostname, record: Option<Record>, dirty: &mut Dirty) {
+    pub(super) fn take(&mut self, hostname: Hostname, record: Option<Record>, dirty: &mut Dirty) {
         let before = match record {
             Some(record) => {
                 self.now = self.now.max(record.since + 1);
-                self.set_record(&hostname, Some(record))
+                self.set(&hostname, Some(record))
             }
-            None => self.set_record(&hostname, None),
+            None => self.set(&hostname, None),
         };
-        if self.settings.claims != Precedence::Smallest && before.as_ref() != self.records.get(&hostname) {
+        if self.claims != Precedence::Smallest && before.as_ref() != self.records.get(&hostname) {
             dirty.names.insert(Name(hostname));
         }
     }
 
     /// Takes in which namespace owns a hostname on the addresses that Gateways share.
-    pub(super) fn take_owner(&mut self, hostname: Hostname, owner: Option<Arc<str>>, dirty: &mut Dirty) {
+    pub(super) fn set_owner(&mut self, hostname: Hostname, owner: Option<Arc<str>>, dirty: &mut Dirty) {
         let before = match &owner {
             Some(owner) => self.owned.insert(hostname.clone(), owner.clone()),
             None => self.owned.remove(&hostname),
@@ -104,7 +137,7 @@ impl Tenancy {
 
     /// Where a claimant stands. What nobody had before is claimed now.
     pub(super) fn stand(&self, name: &Name, rank: &Rank) -> Priority {
-        let since = match self.settings.claims {
+        let since = match self.claims {
             Precedence::Smallest => 0,
             Precedence::FirstCome | Precedence::Recorded => match self.records.get(&name.0) {
                 Some(record) if record.namespace == *rank.namespace() => record.since,
@@ -117,27 +150,19 @@ impl Tenancy {
     /// What is recorded of a name that its namespace claims no more, as long as it is reserved. `asks` says whether a
     /// namespace claims it.
     pub(super) fn reservation(&self, name: &Name, asks: impl Fn(&Arc<str>) -> bool) -> Option<Record> {
-        let held = self.records.get(&name.0).filter(|_| self.settings.claims != Precedence::Smallest)?;
+        let held = self.records.get(&name.0).filter(|_| self.claims != Precedence::Smallest)?;
         let released = self.reserved.since(&held.namespace, held.released, self.clock)?;
         (!asks(&held.namespace)).then(|| Record { released: Some(released), ..held.clone() })
     }
 
-    /// Whether two namespaces belong to one owner: their labels allow them the same domain.
-    pub(super) fn are_of_one_owner(&self, one: &str, other: &str) -> bool {
-        let domain = |namespace: &str| {
-            let label = self.namespaces.get(namespace)?.labels.get(HOST_LABEL)?;
-            Some(label.to_ascii_lowercase())
-        };
-        one == other || domain(one).is_some_and(|own| domain(other) == Some(own))
-    }
-
     /// Keeps the record of who had it first, or proposes one; `reserved` is what is recorded of a name without a winner.
-    /// Returns who has it by now.
-    pub(super) fn record(
+    /// `is_frozen` says whether a namespace keeps it whoever wins. Returns who has it by now.
+    pub(super) fn keep(
         &mut self,
         name: &Name,
         winner: Option<Arc<str>>,
         reserved: Option<Record>,
+        is_frozen: impl FnOnce(&Arc<str>) -> bool,
         dirty: &mut Dirty,
     ) -> Option<Arc<str>> {
         let held = self.records.get(&name.0);
@@ -150,17 +175,17 @@ impl Tenancy {
             None => reserved,
         };
         let is_new = held != record.as_ref();
-        match self.settings.claims {
+        match self.claims {
             Precedence::Smallest => winner,
             Precedence::FirstCome => {
                 if is_new {
-                    self.set_record(&name.0, record.clone());
+                    self.set(&name.0, record.clone());
                     dirty.delta.records.insert(name.0.clone(), record);
                 }
                 winner
             }
             Precedence::Recorded => {
-                let kept = holder.as_ref().is_some_and(|namespace| self.is_frozen(namespace, &name.0));
+                let kept = holder.as_ref().is_some_and(is_frozen);
                 let wanted = (is_new && !kept).then_some(record);
                 self.propose(name, wanted, dirty);
                 if holder == winner { winner } else { None }
@@ -183,19 +208,9 @@ impl Tenancy {
         }
     }
 
-    /// Whether a namespace still claims a name, of a TenantGateway that cannot be carried out: it keeps it until that is
-    /// mended.
-    fn is_frozen(&self, namespace: &Arc<str>, hostname: &Hostname) -> bool {
-        let asks = |id: ClaimId| {
-            let claimant = self.claims.claiming(id);
-            claimant.is_some_and(|claimant| claimant.hostnames.iter().flatten().any(|name| name == hostname))
-        };
-        self.claims.within(namespace).any(|id| self.is_as_found(&self.claims[id].tenant) && asks(id))
-    }
-
     /// Marks names whose record may have to change although nobody bids, or bade, for them.
-    pub(super) fn touch_records(&self, hostnames: &[Result<Hostname, HostnameError>], dirty: &mut Dirty) {
-        if self.settings.claims == Precedence::Recorded {
+    pub(super) fn touch(&self, hostnames: &[Result<Hostname, HostnameError>], dirty: &mut Dirty) {
+        if self.claims == Precedence::Recorded {
             let recorded = hostnames.iter().flatten().filter(|hostname| self.records.contains_key(*hostname));
             dirty.names.extend(recorded.map(|hostname| Name(hostname.clone())));
         }
@@ -226,7 +241,7 @@ mod tests {
     fn keep(engine: &mut Tenancy) -> usize {
         let proposed: Vec<_> = engine.proposals().map(|(name, record)| (name.clone(), record.cloned())).collect();
         let count = proposed.len();
-        engine.apply(proposed.into_iter().map(|(name, record)| Change::Recorded(name, record)).collect());
+        engine.apply(proposed.into_iter().map(|(name, record)| Change::Fact(Fact::Recorded(name, record))).collect());
         count
     }
 
@@ -254,7 +269,7 @@ mod tests {
         assert_eq!((keep(&mut engine), owner(&engine).as_deref()), (1, Some("tenant-b")));
         engine.apply(vec![gone(http("tenant-b", "web", &[]))]);
         assert_eq!((keep(&mut engine), keep(&mut engine)), (1, 0));
-        assert!(engine.records.is_empty());
+        assert!(engine.records().is_empty());
     }
 
     #[test]
@@ -262,12 +277,13 @@ mod tests {
         let mut engine = engine();
         let record = Record { namespace: "tenant-c".into(), since: 7, released: None };
         let routes = || [http("tenant-b", "web", &["x.a.org"]), http("tenant-c", "web", &["x.a.org"])];
-        engine.apply(routes().into_iter().chain([Change::Recorded(host(), Some(record.clone()))]).collect());
+        engine
+            .apply(routes().into_iter().chain([Change::Fact(Fact::Recorded(host(), Some(record.clone())))]).collect());
         assert_eq!((keep(&mut engine), owner(&engine).as_deref()), (0, Some("tenant-c")));
         // The record comes last.
         let mut other = self::engine();
         other.apply(routes().to_vec());
-        other.apply(vec![Change::Recorded(host(), Some(record))]);
+        other.apply(vec![Change::Fact(Fact::Recorded(host(), Some(record)))]);
         assert_eq!((keep(&mut other), owner(&other).as_deref()), (0, Some("tenant-c")));
     }
 
@@ -281,7 +297,7 @@ mod tests {
             broken,
             http("tenant-c", "web", &["x.a.org"]),
             http("tenant-b", "web", &["x.a.org"]),
-            Change::Recorded(host(), Some(record)),
+            Change::Fact(Fact::Recorded(host(), Some(record))),
         ]);
         assert_eq!(keep(&mut engine), 0);
         engine.apply(vec![tenant("tenant-a", json!({"apex": "a.org"}))]);
@@ -322,7 +338,7 @@ mod tests {
     }
 
     fn at(seconds: u64) -> Change {
-        Change::Time(seconds)
+        Change::Fact(Fact::Time(seconds))
     }
 
     fn verdict(engine: &Tenancy, namespace: &str) -> String {
@@ -342,7 +358,7 @@ mod tests {
             engine.apply(vec![at(1010), gone(claim("tenant-c")), claim("tenant-a")]);
             while keep(&mut engine) > 0 {}
             assert_eq!(owner(&engine), None, "{claims:?}: somebody else's");
-            assert_eq!(engine.records[&host()].released, Some(1010));
+            assert_eq!(engine.records()[&host()].released, Some(1010));
             assert!(verdict(&engine, "tenant-a").contains("--hostname-hold"), "{}", verdict(&engine, "tenant-a"));
             assert_eq!(engine.next_expiry(), Some(1110));
             engine.apply(vec![at(1020), claim("tenant-d")]);
@@ -373,7 +389,7 @@ mod tests {
         assert_eq!((owner(&engine).as_deref(), engine.next_expiry()), (Some("tenant-c"), None));
         engine.apply(vec![at(1030), gone(claim("tenant-c"))]);
         assert_eq!((owner(&engine), engine.next_expiry()), (None, Some(1130)));
-        engine.apply(vec![Change::Recorded(host(), None)]);
+        engine.apply(vec![Change::Fact(Fact::Recorded(host(), None))]);
         assert_eq!((owner(&engine).as_deref(), engine.next_expiry()), (Some("tenant-a"), None));
     }
 }

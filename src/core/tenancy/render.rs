@@ -187,6 +187,8 @@ impl GatewayTemplate {
             allowed_listeners: if sets { NamespaceRule::Same } else { NamespaceRule::None },
             listeners,
             unsupported: None,
+            client_certificate: None,
+            frontend_tls: None,
             infrastructure: None,
         };
         Desired::gateway(&self.owner, gateway)

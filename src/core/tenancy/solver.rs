@@ -11,10 +11,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::claims::{Claim, ClaimId};
+use super::claims::{Claim, ClaimId, Claims};
 use super::delta::{Derived, DerivedKind, Settings, SolverService};
+use super::derivations::Derivations;
 use super::desired::Desired;
-use super::engine::{Dirty, Tenancy};
+use super::dirty::Dirty;
+use super::tenants::Tenants;
 use super::{ClaimKey, ClaimKind, Mode, Source, names};
 use crate::model::{Hostname, ObjectName};
 
@@ -78,23 +80,30 @@ impl SolverRoute {
     }
 }
 
-impl Tenancy {
+/// What is read and written to want such routes.
+pub(super) struct Solvers<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) tenants: &'a Tenants,
+    pub(super) derivations: &'a mut Derivations,
+}
+
+impl Solvers<'_> {
     /// The route of a Gateway that is for all hostnames.
-    pub(super) fn solve(&mut self, tenant: &ObjectName, dirty: &mut Dirty) {
+    pub(super) fn solve(self, tenant: &ObjectName, dirty: &mut Dirty) {
         self.emit_solver(tenant, names::challenges(tenant, None), Vec::new(), true, dirty);
     }
 
     /// The route beside one with hostnames on port 80.
-    pub(super) fn solve_beside(&mut self, id: ClaimId, dirty: &mut Dirty) {
-        let Claim { key, tenant, .. } = &self.claims[id];
+    pub(super) fn solve_beside(self, claims: &Claims, id: ClaimId, dirty: &mut Dirty) {
+        let Claim { key, tenant, .. } = &claims[id];
         let may = key.name.namespace == tenant.namespace && key.kind != ClaimKind::ListenerSet;
         if self.settings.solver.is_none() || !may {
             return;
         }
-        let there = self
-            .claims
+        let ports = self.settings.ports;
+        let there = claims
             .claiming(id)
-            .filter(|claimant| !claimant.challenge && claimant.naming(tenant).any(|parent| self.may_be_plain(parent)));
+            .filter(|claimant| !claimant.challenge && claimant.naming(tenant).any(|parent| ports.may_be_plain(parent)));
         let mut hostnames: Vec<Hostname> =
             there.into_iter().flat_map(|claimant| claimant.hostnames.iter().flatten()).cloned().collect();
         hostnames.sort();
@@ -105,47 +114,25 @@ impl Tenancy {
         self.emit_solver(&tenant, name, hostnames, wanted, dirty);
     }
 
-    fn emit_solver(
-        &mut self,
-        tenant: &ObjectName,
-        name: String,
-        hosts: Vec<Hostname>,
-        wanted: bool,
-        dirty: &mut Dirty,
-    ) {
+    fn emit_solver(self, tenant: &ObjectName, name: String, hosts: Vec<Hostname>, wanted: bool, dirty: &mut Dirty) {
         let Some(namespace) = self.settings.solver.as_ref().map(|service| service.namespace.clone()) else { return };
         let key = Derived { kind: DerivedKind::HttpRoute, name: ObjectName::new(namespace, name.as_str()) };
-        let frame = self.valid.get(tenant).map(|valid| &valid.frame).filter(|_| wanted);
+        let frame = self.tenants.resolved(tenant).map(|valid| &valid.frame).filter(|_| wanted);
         let solving = frame.and_then(|frame| Some((frame, frame.solving.clone()?)));
         let uid = solving.as_ref().map(|(_, solving)| solving.namespace_uid.as_str());
-        let foreign = uid.is_some_and(|uid| self.existing.get(&key).is_some_and(|there| there.owner != *uid));
+        let foreign = uid.is_some_and(|uid| self.derivations.existing(&key).is_some_and(|there| there.owner != *uid));
         let value = solving.map(|(frame, solving)| {
             Desired::challenges(&frame.owner, frame.plain(), SolverRoute { solving, name, hostnames: hosts })
         });
-        self.emit_as(tenant, key, value, foreign, dirty);
+        self.derivations.emit_as(tenant, key, value, foreign, dirty);
     }
+}
 
-    /// Takes note of an object under the name of a route of ours: what others put there, or took away, is looked at again.
-    pub(super) fn observe_solver(&mut self, key: &Derived, owner: Option<&str>, dirty: &mut Dirty) {
-        let Some(tenant) = self.tenant_of(key).cloned() else { return };
-        let solving = self.valid.get(&tenant).and_then(|valid| valid.frame.solving.as_ref());
-        let theirs = owner.is_some_and(|owner| solving.is_some_and(|solving| solving.namespace_uid != owner));
-        if theirs || self.foreign.contains(&tenant, key) {
-            dirty.claims.extend(self.claims.on(&tenant));
-            dirty.tenants.insert(tenant);
-        }
-    }
-
+impl Settings {
     /// Whether a claimant is a route of ours that leads challenges to us.
     pub(super) fn is_solver(&self, claim: &ClaimKey, tenant: &ObjectName) -> bool {
-        let ours = self.settings.solver.as_ref().is_some_and(|service| service.namespace == claim.name.namespace);
+        let ours = self.solver.as_ref().is_some_and(|service| service.namespace == claim.name.namespace);
         ours && claim.kind == ClaimKind::HttpRoute && is_of(&claim.name.name, tenant)
-    }
-
-    /// The TenantGateways at which a host may be claimed and whose challenges come to us through a route.
-    pub fn solved(&self, host: &Hostname) -> Vec<&ObjectName> {
-        let solves = |tenant: &&ObjectName| self.valid.get(*tenant).is_some_and(|valid| valid.frame.solving.is_some());
-        self.hosts.named(host).map(|id| &self.hosts[id].host.tenant).filter(solves).collect()
     }
 }
 

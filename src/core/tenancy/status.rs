@@ -6,10 +6,11 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::compile::place_of;
-use super::delta::{Derived, DerivedKind, Patch};
-use super::engine::Tenancy;
-use super::{ClaimKey, Verdict, names, solver};
-use crate::inputs::{Listener, ParentRef};
+use super::delta::{Derived, DerivedKind};
+use super::derivations::Derivations;
+use super::places::Places;
+use super::tenants::Tenants;
+use crate::inputs::Listener;
 use crate::model::{ConditionType, ObjectName, Reason, Status, clipped};
 use crate::translate::{ObjectStatus, StatusBody};
 
@@ -63,7 +64,7 @@ impl From<&ObjectStatus> for ParentState {
         let (conditions, listeners) = match &status.body {
             StatusBody::Gateway(gateway) => (&gateway.conditions, &gateway.listeners),
             StatusBody::ListenerSet(set) => (&set.conditions, &set.listeners),
-            StatusBody::Class(_) | StatusBody::Route(_) => return Self::default(),
+            StatusBody::Class(_) | StatusBody::Route(_) | StatusBody::Policy(_) => return Self::default(),
         };
         let both = |conditions: &[_]| {
             (holds(conditions, ConditionType::Accepted), holds(conditions, ConditionType::Programmed))
@@ -160,31 +161,34 @@ impl TenantStatus {
     }
 }
 
-impl Tenancy {
-    /// The TenantGateways that were given, whatever is wrong with them.
-    pub fn tenants(&self) -> impl Iterator<Item = &ObjectName> {
-        self.given.keys()
-    }
+/// What statuses are made from.
+#[derive(Clone, Copy)]
+pub(super) struct Statuses<'a> {
+    pub(super) tenants: &'a Tenants,
+    pub(super) places: &'a Places,
+    pub(super) derivations: &'a Derivations,
+}
 
+impl<'a> Statuses<'a> {
     /// The status of a TenantGateway. `look` says what the status of one of its objects says, if it has one.
-    pub fn status(
-        &self,
+    pub(super) fn status(
+        self,
         tenant: &ObjectName,
         look: &dyn Fn(&Derived) -> Option<Arc<ParentState>>,
     ) -> Option<TenantStatus> {
-        let given = self.given.get(tenant)?;
+        let given = self.tenants.given(tenant)?;
         let gateway = Derived { kind: DerivedKind::Gateway, name: tenant.clone() };
         let mut state = look(&gateway).map(Arc::unwrap_or_clone).unwrap_or_default();
         let mut listeners: Vec<_> = self.listening(&gateway, &state).map(ListenerState::new).collect();
         // A host that comes up, or one that is in trouble, takes nothing from the others.
-        let is_host = |name: &str| self.listeners.contains_key(&(tenant.clone(), Arc::from(name)));
+        let is_host = |name: &str| self.places.holder(tenant, Arc::from(name)).is_some();
         let (hosts, fixed): (Vec<&ListenerState>, Vec<_>) = listeners.iter().partition(|l| is_host(&l.name));
         let fixed_serve = fixed.iter().all(|listener| listener.reason.is_none());
         let (mut a_host, mut a_host_serves) =
             (!hosts.is_empty(), hosts.iter().any(|listener| listener.reason.is_none()));
         let mut total = listeners.len();
         let mut waiting = listeners.iter().filter(|listener| listener.reason.is_some()).count();
-        for ((_, number), _) in self.shards.range((tenant.clone(), 1)..).take_while(|((of, _), _)| of == tenant) {
+        for (_, number) in self.places.shards_of(tenant).filter(|shard| shard.1 > 0) {
             let (kind, name) = place_of(tenant, *number);
             let set = Derived { kind, name: ObjectName::new(tenant.namespace.clone(), name) };
             let of_set = look(&set).unwrap_or_default();
@@ -202,7 +206,7 @@ impl Tenancy {
             state.pending.extend(of_set.pending.clone());
         }
         let serves = fixed_serve && (a_host_serves || !a_host);
-        let decided = self.readiness.get(tenant);
+        let decided = self.tenants.readiness(tenant);
         let (reason, message) = match decided.filter(|readiness| readiness.reason != "Reconciled") {
             Some(readiness) => (readiness.reason, readiness.message.clone()),
             None if !state.accepted => ("GatewayNotAccepted", format!("Gateway {tenant} is not accepted")),
@@ -226,87 +230,13 @@ impl Tenancy {
 
     /// The listeners of an object, and why those are not ready that are not.
     fn listening(
-        &self,
+        self,
         object: &Derived,
         state: &ParentState,
-    ) -> impl Iterator<Item = (&Arc<Listener>, Option<&'static str>)> {
-        let listeners = self.desired.get(object).into_iter().flat_map(|desired| desired.listeners());
+    ) -> impl Iterator<Item = (&'a Arc<Listener>, Option<&'static str>)> {
+        let listeners = self.derivations.desired(object).into_iter().flat_map(|desired| desired.listeners());
         listeners.map(|listener| {
             (listener, state.listeners.get(&listener.name).map_or(Some("Pending"), |told| told.lacks()))
         })
-    }
-
-    /// Namespaces whose label names one that has no TenantGateway, with what it names.
-    pub fn dangling(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>)> {
-        self.members.iter().filter(|(_, gateway)| self.tenants_in.count(*gateway) == 0)
-    }
-
-    /// Every verdict on claims, by claim.
-    pub fn verdicts(&self) -> impl Iterator<Item = (&ClaimKey, &ObjectName, &Verdict)> {
-        let told = self.claims.iter().filter_map(|claim| Some((&claim.key, &claim.tenant, claim.verdict.as_ref()?)));
-        let mut told: Vec<_> = told.collect();
-        told.sort_by_key(|(claim, tenant, _)| (*claim, *tenant));
-        told.into_iter()
-    }
-
-    /// The verdicts on one claim, for each TenantGateway that it names, in no order.
-    pub fn verdicts_of(&self, claim: &ClaimKey) -> impl Iterator<Item = (&ObjectName, &Verdict)> {
-        let told = self.claims.of(claim).map(|id| &self.claims[id]);
-        told.filter_map(|claim| Some((&claim.tenant, claim.verdict.as_ref()?)))
-    }
-
-    /// Whether a TenantGateway is carried out to which an object belongs whose controlling owner has this UID: what is not
-    /// among the desired objects is then not wanted, rather than not decided.
-    pub fn decides(&self, derived: &Derived, uid: &str) -> bool {
-        let decided = |name: &ObjectName| {
-            let frozen = self.readiness.get(name).is_none_or(|readiness| readiness.frozen);
-            !frozen && self.valid.contains_key(name)
-        };
-        if let Some((namespace, _)) = names::challenges_of(&derived.name.name) {
-            let here = self.settings.solver.as_ref().is_some_and(|to| to.namespace == derived.name.namespace);
-            let of = self.namespaces.get(namespace).filter(|_| here);
-            let there = of.is_some_and(|there| !uid.is_empty() && there.uid == uid);
-            // It belongs to the namespace, and is not wanted when the TenantGateway is gone.
-            return there && self.tenant_of(derived).is_none_or(decided);
-        }
-        let named = |name: &&ObjectName| self.is_uid_of(uid, name);
-        self.tenants_in.of(&derived.name.namespace).find(named).is_some_and(decided)
-    }
-
-    /// The TenantGateway that an object under a derived name would belong to, by its name.
-    pub fn tenant_of(&self, derived: &Derived) -> Option<&ObjectName> {
-        if let Some((namespace, _)) = names::challenges_of(&derived.name.name) {
-            return self.tenants_in.of(namespace).find(|tenant| solver::is_of(&derived.name.name, tenant));
-        }
-        self.tenants_in.of(&derived.name.namespace).find(|tenant| match derived.kind {
-            DerivedKind::Gateway => derived.name.name == tenant.name,
-            _ => derived.name.name.strip_prefix(&*tenant.name).is_some_and(|rest| rest.starts_with('-')),
-        })
-    }
-
-    /// The TenantGateways that expect a namespace to be attached, the first of them first.
-    pub fn attaching(&self, namespace: &Arc<str>) -> impl Iterator<Item = &ObjectName> {
-        self.expecting.of(namespace)
-    }
-
-    /// Every namespace whose label or annotation is to be changed.
-    pub fn patches(&self) -> impl Iterator<Item = (&Arc<str>, &Patch)> {
-        self.patches.iter()
-    }
-
-    /// Whether a TenantGateway's Gateway is of a class that we serve: there `Accepted` is among the conditions of the
-    /// Gateway's own controller.
-    pub fn is_own(&self, tenant: &ObjectName) -> bool {
-        self.valid.get(tenant).is_some_and(|valid| valid.frame.own)
-    }
-
-    /// The parentRefs by which a claim names a TenantGateway.
-    pub fn parents(&self, claim: &ClaimKey, tenant: &ObjectName) -> Vec<&ParentRef> {
-        self.claims.claimant(claim).into_iter().flat_map(|claimant| claimant.naming(tenant)).collect()
-    }
-
-    /// Every certificate that we are to get, by Secret.
-    pub fn wants(&self) -> &BTreeMap<ObjectName, crate::wanted::WantedCertificate> {
-        &self.wanted
     }
 }

@@ -1,4 +1,4 @@
-//! What is to be done, each once and in order.
+//! What is to be done, each once and in order: in rounds, unlike the sorted sets of the translation (`translate/dirty.rs`).
 
 use std::cmp::Ordering;
 use std::hash::Hash;

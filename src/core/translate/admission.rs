@@ -10,12 +10,15 @@
 use std::sync::Arc;
 
 use super::attach::Attachment;
-use super::engine::{Dirty, Engine};
+use super::attachments::Attachments;
+use super::dirty::Dirty;
 use super::key::{ListenerId, ParentKey, RouteKey, Verdict};
-use super::ownership::{By, Claimant, ListenersOf, Ownable, Recording};
+use super::ownership::{By, Claimant, ListenersOf, Ownable, Recording, Register};
 use super::parent::{Parent, ParentListener};
+use super::parents::Parents;
+use super::resolve::Resolutions;
 use crate::inputs::{NamespaceRule, RouteHostnames};
-use crate::model::{FrontendId, Hostname, Reason, Route, clipped};
+use crate::model::{FrontendId, Hostname, Reason, clipped};
 
 /// What a route claims its hostnames by, at a listener where the record decides.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,7 +37,8 @@ impl ByRecord {
         let is_shared = parent.stand.reach.route_hostnames == Some(RouteHostnames::Shared);
         let decides = is_contended(parent, listener);
         let by = || ByRecord { at: parent.listeners_of.clone(), created, decides };
-        (admits_others(listener) && !is_shared).then(by)
+        // Of several routes without hostnames the oldest is served, whosever it is.
+        (admits_others(listener) && !is_shared && listener.has_hostnames()).then(by)
     }
 }
 
@@ -67,7 +71,7 @@ pub(super) fn admitted(parent: &Parent) -> Option<&Arc<ListenersOf>> {
 pub(super) struct WideListener {
     /// Whether it is of a namespace that is admitted itself.
     is_admitted: bool,
-    listener: ListenerId,
+    pub(super) listener: ListenerId,
 }
 
 /// Where a wildcard or catch-all listener stands: among whom, its hostname, itself, and its frontend.
@@ -76,13 +80,14 @@ type Standing = (Arc<ListenersOf>, Hostname, WideListener, FrontendId);
 /// The wildcard and catch-all listeners of a parent below which the record decides.
 fn wide_listeners(parent: Option<&Parent>) -> Vec<Standing> {
     let all = parent.into_iter().flat_map(|parent| parent.listeners.iter().map(move |listener| (parent, listener)));
-    let wide = all.filter(|(_, listener)| !listener.hostname.is_exact() && !listener.misnamed);
+    let wide =
+        all.filter(|(_, listener)| !listener.hostname.is_exact() && !listener.misnamed && listener.has_hostnames());
     wide.flat_map(|(parent, l)| {
         let own = is_contended(parent, l).then_some((&parent.listeners_of, false));
         let ways = own.into_iter().chain(admitted(parent).map(|at| (at, true)));
         ways.map(|(at, is_admitted)| {
             let listener = WideListener { is_admitted, listener: parent.id(l) };
-            (at.clone(), l.hostname.clone(), listener, parent.frontend(l.port))
+            (at.clone(), l.hostname.clone(), listener, parent.frontend(l.transport_port()))
         })
     })
     .collect()
@@ -103,40 +108,21 @@ fn claimed(attachments: &[(usize, ParentKey, Attachment)]) -> Vec<(ListenerId, H
     all
 }
 
-impl Engine {
-    /// Notes which hostnames a route claims now, in place of those that it claimed.
-    pub(super) fn claim_for_route(
-        &mut self,
-        key: &RouteKey,
-        old: &[(usize, ParentKey, Attachment)],
-        new: &[(usize, ParentKey, Attachment)],
-        dirty: &mut Dirty,
-    ) {
-        let (before, after) = (claimed(old), claimed(new));
-        let gone = before.iter().filter(|claim| after.binary_search(claim).is_err()).map(|claim| (claim, false));
-        let come = after.iter().filter(|claim| before.binary_search(claim).is_err()).map(|claim| (claim, true));
-        for ((listener, hostname, by), there) in gone.chain(come) {
-            let claimant = Claimant {
-                created: if self.settings.believes_creation_times { by.created } else { 0 },
-                namespace: key.name.namespace.clone(),
-                through: by.at.namespace.clone(),
-                by: By::Route(listener.clone(), key.clone()),
-                protocol: super::claims::Family::Http,
-            };
-            let what = Ownable::Admitted(by.at.clone(), hostname.clone());
-            self.register.claim(&what, &claimant, there);
-            dirty.owned.insert(what);
-            // The listener may serve the same route otherwise.
-            dirty.units.extend(self.frontend_of(listener).map(|id| (id, hostname.clone())));
-        }
-    }
+/// Who is admitted to what: what the parents, the attachments and the record say together.
+#[derive(Clone, Copy)]
+pub(super) struct Admission<'a> {
+    pub(super) parents: &'a Parents,
+    pub(super) attachments: &'a Attachments,
+    pub(super) register: &'a Register,
+}
 
+impl<'a> Admission<'a> {
     /// Whether a listener serves a route under a hostname that the route gives it.
-    pub(super) fn is_served(&self, listener: &ListenerId, hostname: &Hostname, key: &RouteKey) -> bool {
+    pub(super) fn is_served(self, listener: &ListenerId, hostname: &Hostname, key: &RouteKey) -> bool {
         if key.name.namespace == listener.parent.name().namespace {
             return true;
         }
-        let attachments = self.attachments.get(key).map(Vec::as_slice).unwrap_or_default();
+        let attachments = self.attachments.of(key);
         let here = attachments.iter().filter(|(_, parent, _)| *parent == listener.parent);
         let here = here.flat_map(|(.., attachment)| &attachment.listeners).filter(|at| at.listener == listener.name);
         here.filter(|attached| attached.names.iter().any(|(name, _)| name == hostname)).any(|attached| {
@@ -145,13 +131,13 @@ impl Engine {
     }
 
     /// Whether a namespace has a hostname where it is admitted.
-    pub(super) fn has_admitted(&self, at: &Arc<ListenersOf>, hostname: &Hostname, namespace: &str) -> bool {
+    pub(super) fn has_admitted(self, at: &Arc<ListenersOf>, hostname: &Hostname, namespace: &str) -> bool {
         let owner = self.register.owner(&Ownable::Admitted(at.clone(), hostname.clone()));
         owner.is_some_and(|owner| *owner.namespace == *namespace)
     }
 
     /// Whether a hostname below the wildcard or catch-all listener of a namespace that is admitted is another one's.
-    pub(super) fn is_of_another_admitted(&self, hostname: &Hostname, listener: &ListenerId) -> bool {
+    pub(super) fn is_of_another_admitted(self, hostname: &Hostname, listener: &ListenerId) -> bool {
         let Some(at) = self.parents.get(&listener.parent).and_then(admitted) else { return false };
         let mut names = std::iter::once(hostname.clone()).chain(hostname.covering());
         let owner = names.find_map(|name| self.register.owner(&Ownable::Admitted(at.clone(), name)));
@@ -159,22 +145,24 @@ impl Engine {
     }
 
     /// Whether a listener serves routes of a namespace under a hostname.
-    fn has_name(&self, by: &ByRecord, hostname: &Hostname, namespace: &str) -> bool {
+    fn has_name(self, by: &ByRecord, hostname: &Hostname, namespace: &str) -> bool {
         !by.decides || self.has_admitted(&by.at, hostname, namespace)
     }
 
     /// The routes that a listener serves under a hostname, each with its own hostname that gave it.
-    pub(super) fn served<'a>(
-        &'a self,
-        hostname: &'a Hostname,
-        listener: &'a ListenerId,
-    ) -> impl Iterator<Item = &'a (RouteKey, Hostname)> {
-        self.contributors(hostname, listener).filter(move |(key, _)| self.is_served(listener, hostname, key))
+    pub(super) fn served<'b>(
+        self,
+        hostname: &'b Hostname,
+        listener: &'b ListenerId,
+    ) -> impl Iterator<Item = &'a (RouteKey, Hostname)> + use<'a, 'b> {
+        self.attachments
+            .contributors(hostname, listener)
+            .filter(move |(key, _)| self.is_served(listener, hostname, key))
     }
 
     /// Whose routes have a hostname that is kept from a wildcard or catch-all listener, since routes of another namespace
     /// have a wider one there.
-    pub(super) fn kept_for(&self, hostname: &Hostname, listener: &ListenerId) -> Option<&Arc<str>> {
+    pub(super) fn kept_for(self, hostname: &Hostname, listener: &ListenerId) -> Option<&'a Arc<str>> {
         let parent = self.parents.get(&listener.parent)?;
         let of = parent.listener(&listener.name)?;
         let at = &parent.listeners_of;
@@ -191,96 +179,18 @@ impl Engine {
         wider.any(is_of_another).then_some(namespace)
     }
 
-    /// What a hostname without routes of its own shows of the next wider one: everything, but where it is kept from others
-    /// what its own namespace and the listener's have there.
-    pub(super) fn wider_routes(&self, id: &FrontendId, hostname: &Hostname, listener: &ListenerId) -> Vec<Route> {
-        let only = self.kept_for(hostname, listener);
-        let wider = hostname.covering().chain([Hostname::any()]);
-        let mut all = wider.map(|wide| self.routes(id, &wide, listener, only));
-        all.find(|routes| !routes.is_empty()).unwrap_or_default()
-    }
-
     /// Whether the owner of listeners admits namespaces to what lies between a name and a wildcard over it: by a wildcard
     /// of its own, below which that of a tenant keeps nobody off.
-    pub(super) fn admits_below(&self, at: &Arc<ListenersOf>, name: &Hostname, wide: &Hostname) -> bool {
+    pub(super) fn admits_below(self, at: &Arc<ListenersOf>, name: &Hostname, wide: &Hostname) -> bool {
         let own = name.is_wildcard().then(|| name.clone());
         let between = own.into_iter().chain(name.covering()).take_while(|own| wide.covers(own));
-        let mut listeners = between.flat_map(|own| self.admitting.of(&(at.clone(), own)));
+        let mut listeners = between.flat_map(|own| self.parents.admitting(at, own));
         listeners.any(|wide| !wide.is_admitted)
-    }
-
-    /// Notes below which wildcard and catch-all listeners the record decides.
-    pub(super) fn note_admitting(&mut self, old: Option<&Parent>, new: Option<&Parent>, dirty: &mut Dirty) {
-        let (before, after) = (wide_listeners(old), wide_listeners(new));
-        let gone = before.iter().filter(|one| !after.contains(one)).map(|one| (one, false));
-        let come = after.iter().filter(|one| !before.contains(one)).map(|one| (one, true));
-        for ((at, hostname, listener, id), there) in gone.chain(come) {
-            self.admitting.set(&(at.clone(), hostname.clone()), listener, there);
-            let wide = Ownable::Admitted(at.clone(), hostname.clone());
-            dirty.owned.extend(self.register.below(&wide).cloned());
-            if listener.is_admitted || self.register.has_wide(at) {
-                dirty.units.extend(self.register.owned_below(&wide).map(|name| (id.clone(), name.clone())));
-            }
-        }
-    }
-
-    /// Marks what goes by which of the namespaces that are admitted has a hostname.
-    pub(super) fn touch_admitted(&mut self, at: &Arc<ListenersOf>, name: &Hostname, dirty: &mut Dirty) {
-        let what = Ownable::Admitted(at.clone(), name.clone());
-        for (listener, key) in self.claiming_routes(&what) {
-            dirty.units.extend(self.frontend_of(&listener).map(|id| (id, name.clone())));
-            dirty.statuses.insert(key.object());
-            self.note_attached(&key, &listener, dirty);
-            self.note_solvers(&listener, name, dirty);
-        }
-        if name.is_exact() && !self.register.has_wide(at) {
-            // Nobody has a wider one.
-            return;
-        }
-        // What is somebody's is kept from wider hostnames of others, on every port.
-        let names: Vec<Hostname> = match name.is_exact() {
-            true => vec![name.clone()],
-            false => self.register.owned_below(&what).cloned().chain([name.clone()]).collect(),
-        };
-        let own = (!name.is_exact()).then(|| name.clone());
-        for wide in own.into_iter().chain(name.covering()).chain([Hostname::any()]) {
-            let listeners = self.admitting.of(&(at.clone(), wide));
-            for id in listeners.filter_map(|wide| self.frontend_of(&wide.listener)) {
-                dirty.units.extend(names.iter().map(|name| (id.clone(), name.clone())));
-            }
-        }
-        if name.is_wildcard() {
-            dirty.owned.extend(self.register.below(&what).cloned());
-        }
-    }
-
-    /// Marks whoever claims a hostname where it is admitted.
-    pub(super) fn touch_claimants(&self, what: &Ownable, dirty: &mut Dirty) {
-        let Ownable::Admitted(_, name) = what else { return };
-        for claimant in self.register.claimants(what) {
-            match &claimant.by {
-                By::Route(_, key) => drop(dirty.statuses.insert(key.object())),
-                By::Listener(listener) => {
-                    if let Some(id) = self.frontend_of(listener) {
-                        dirty.claims.entry(id).or_default().insert(name.clone());
-                    }
-                }
-                By::Frontend(_) => {}
-            }
-        }
-    }
-
-    fn claiming_routes(&self, what: &Ownable) -> Vec<(ListenerId, RouteKey)> {
-        let route = |claimant: &Claimant| match &claimant.by {
-            By::Route(listener, key) => Some((listener.clone(), key.clone())),
-            By::Listener(_) | By::Frontend(_) => None,
-        };
-        self.register.claimants(what).filter_map(route).collect()
     }
 
     /// Marks the hostnames that are kept from a wider one, and show what a route has there that has changed.
     pub(super) fn touch_kept(
-        &self,
+        self,
         id: &FrontendId,
         listener: &ListenerId,
         wide: &Hostname,
@@ -305,7 +215,7 @@ impl Engine {
     }
 
     /// The hostnames of routes that somebody owns below the hostname of a listener, and may be kept from it.
-    pub(super) fn kept_under(&self, listener: &ListenerId, wide: &Hostname) -> Vec<Hostname> {
+    pub(super) fn kept_under(self, listener: &ListenerId, wide: &Hostname) -> Vec<Hostname> {
         let Some(parent) = self.parents.get(&listener.parent).filter(|p| self.register.has_wide(&p.listeners_of))
         else {
             return Vec::new();
@@ -313,33 +223,15 @@ impl Engine {
         self.register.owned_below(&Ownable::Admitted(parent.listeners_of.clone(), wide.clone())).cloned().collect()
     }
 
-    /// Counts a route at a listener, if it is valid and the listener serves it under one of its hostnames at least.
-    pub(super) fn note_attached(&mut self, key: &RouteKey, listener: &ListenerId, dirty: &mut Dirty) {
-        let is_valid = self.resolved.get(key).is_none_or(|resolved| resolved.invalid.is_none());
-        let attachments = self.attachments.get(key).map(Vec::as_slice).unwrap_or_default();
-        let here = attachments.iter().filter(|(_, parent, _)| *parent == listener.parent);
-        let mut here =
-            here.flat_map(|(.., attachment)| &attachment.listeners).filter(|at| at.listener == listener.name);
-        let is_there = is_valid
-            && here.any(|attached| match &attached.by_record {
-                None => true,
-                Some(by) => attached.names.iter().any(|(name, _)| self.has_name(by, name, &key.name.namespace)),
-            });
-        if self.attached.contains(listener, key) != is_there {
-            self.attached.set(listener, key, is_there);
-            dirty.statuses.insert(listener.parent.object());
-        }
-    }
-
     /// Whether a route has the hostnames that it claims by some of its attachments.
-    pub(super) fn names_verdict(&self, key: &RouteKey, attachments: &[(usize, ParentKey, Attachment)]) -> Verdict {
+    pub(super) fn names_verdict(self, key: &RouteKey, attachments: &[(usize, ParentKey, Attachment)]) -> Verdict {
         let (mut lost, mut pending) = (Vec::new(), Vec::new());
         for (_, name, by) in claimed(attachments) {
             let (namespace, what) = (&key.name.namespace, Ownable::Admitted(by.at.clone(), name.clone()));
             if self.has_name(&by, &name, namespace) {
                 continue;
             }
-            let is_pending = self.settings.recording == Recording::OtherListeners
+            let is_pending = self.register.recording() == Recording::OtherListeners
                 && self.register.owner(&what).is_none()
                 && self.register.is_about_to_own(&what, namespace);
             if is_pending { pending.push(name) } else { lost.push(name) }
@@ -368,6 +260,82 @@ impl Engine {
             return Err((Reason::Pending, clipped(text)));
         }
         Ok(())
+    }
+}
+
+/// Registers which hostnames a route claims now, in place of those that it claimed; `dates` says whether creation times are
+/// believed. Returns the hostnames that it claims or claimed, each with its listener.
+pub(super) fn claim_for_route(
+    register: &mut Register,
+    key: &RouteKey,
+    old: &[(usize, ParentKey, Attachment)],
+    new: &[(usize, ParentKey, Attachment)],
+    dates: bool,
+    dirty: &mut Dirty,
+) -> Vec<(ListenerId, Hostname)> {
+    let (before, after) = (claimed(old), claimed(new));
+    let gone = before.iter().filter(|claim| after.binary_search(claim).is_err()).map(|claim| (claim, false));
+    let come = after.iter().filter(|claim| before.binary_search(claim).is_err()).map(|claim| (claim, true));
+    let mut touched = Vec::new();
+    for ((listener, hostname, by), there) in gone.chain(come) {
+        let claimant = Claimant {
+            created: if dates { by.created } else { 0 },
+            namespace: key.name.namespace.clone(),
+            through: by.at.namespace.clone(),
+            by: By::Route(listener.clone(), key.clone()),
+            protocol: super::claims::Family::Http,
+        };
+        let what = Ownable::Admitted(by.at.clone(), hostname.clone());
+        register.claim(&what, &claimant, there);
+        dirty.owned.insert(what);
+        touched.push((listener.clone(), hostname.clone()));
+    }
+    touched
+}
+
+/// Notes below which wildcard and catch-all listeners of a parent the record decides.
+pub(super) fn note_admitting(
+    parents: &mut Parents,
+    register: &Register,
+    old: Option<&Parent>,
+    new: Option<&Parent>,
+    dirty: &mut Dirty,
+) {
+    let (before, after) = (wide_listeners(old), wide_listeners(new));
+    let gone = before.iter().filter(|one| !after.contains(one)).map(|one| (one, false));
+    let come = after.iter().filter(|one| !before.contains(one)).map(|one| (one, true));
+    for ((at, hostname, listener, id), there) in gone.chain(come) {
+        parents.set_admitting(at, hostname, listener, there);
+        let wide = Ownable::Admitted(at.clone(), hostname.clone());
+        dirty.owned.extend(register.below(&wide).cloned());
+        if listener.is_admitted || register.has_wide(at) {
+            dirty.units.extend(register.owned_below(&wide).map(|name| (id.clone(), name.clone())));
+        }
+    }
+}
+
+/// The stage that has a listener count a route, if it is valid and the listener serves it under one of its hostnames at
+/// least.
+pub(super) fn count_route(
+    attachments: &mut Attachments,
+    parents: &Parents,
+    register: &Register,
+    resolutions: &Resolutions,
+    (listener, key): (&ListenerId, &RouteKey),
+    dirty: &mut Dirty,
+) {
+    // Only accepted routes count (Gateway API, `ListenerStatus.attachedRoutes`).
+    let is_valid = resolutions.get(key).is_none_or(|resolved| resolved.invalid.is_none());
+    let admission = Admission { parents, attachments, register };
+    let here = attachments.of(key).iter().filter(|(_, parent, _)| *parent == listener.parent);
+    let mut here = here.flat_map(|(.., attachment)| &attachment.listeners).filter(|at| at.listener == listener.name);
+    let is_there = is_valid
+        && here.any(|attached| match &attached.by_record {
+            None => true,
+            Some(by) => attached.names.iter().any(|(name, _)| admission.has_name(by, name, &key.name.namespace)),
+        });
+    if attachments.set_counted(listener, key, is_there) {
+        dirty.statuses.insert(listener.parent.object());
     }
 }
 

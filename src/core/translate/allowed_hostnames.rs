@@ -56,7 +56,7 @@ mod tests {
     const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 
     fn put(value: Value) -> Change {
-        Change::Put(Object::parse(value).expect("an object"))
+        Change::put(Object::parse(value).expect("an object"))
     }
 
     fn engine(allowed: Value) -> Engine {
@@ -87,7 +87,7 @@ mod tests {
         engine.apply(vec![put(gateway)], SystemTime::UNIX_EPOCH);
         let key = ObjectKey::new(Kind::Gateway, ObjectName::new(namespace, "edge"));
         let StatusBody::Gateway(status) = engine.status(&key).expect("a status").body else { panic!("a Gateway's") };
-        engine.apply(vec![Change::Delete(key)], SystemTime::UNIX_EPOCH);
+        engine.apply(vec![Change::delete(key)], SystemTime::UNIX_EPOCH);
         status.listeners[0].conditions[0].reason.as_str()
     }
 

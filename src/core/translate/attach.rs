@@ -3,14 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::admission::ByRecord;
+use super::admission::{Admission, ByRecord, claim_for_route};
 use super::allowed_hostnames;
-use super::engine::{Dirty, Engine};
+use super::attachments::{Attachments, Moved, OfRoute};
+use super::dirty::Dirty;
 use super::fleet::GatewayExposure;
 use super::key::{ListenerId, ParentKey, RouteKey, Verdict};
+use super::ownership::Register;
 use super::parent::{Parent, ParentListener, Protocol};
+use super::parents::Parents;
+use super::settings::Settings;
 use crate::inputs::Route;
-use crate::model::{FrontendId, Hostname, Reason};
+use crate::model::{Hostname, Reason};
 use crate::store::Store;
 
 /// The outcome for one parentRef.
@@ -46,41 +50,103 @@ pub(super) fn attach(route: &Route, index: usize, parent: &Parent, store: &Store
     attachment
 }
 
-impl Engine {
-    /// The hostnames that routes give a listener.
-    pub(super) fn names_of<'a>(&'a self, listener: &'a ListenerId) -> impl Iterator<Item = &'a Hostname> {
-        let all = self.contributions.from((listener.clone(), Hostname::any()));
-        all.map(|((of, name), _)| (of, name)).take_while(move |(of, _)| *of == listener).map(|(_, name)| name)
+/// The stage that attaches routes to parents.
+pub(super) struct Attaching<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) store: &'a Store,
+    pub(super) parents: &'a Parents,
+    pub(super) attachments: &'a mut Attachments,
+    /// What routes claim.
+    pub(super) register: &'a mut Register,
+}
+
+impl Attaching<'_> {
+    /// Attaches a route to its parents and hands its hostnames to their listeners.
+    pub(super) fn attach(&mut self, key: &RouteKey, dirty: &mut Dirty) {
+        // The Gateway of a ListenerSet may be another though nothing else is.
+        dirty.uses.insert(key.clone());
+        let new = self.attachments_of(key);
+        if self.attachments.of(key) == new {
+            for (listener, hostname, _) in handed_out(key, &new) {
+                dirty.solved.insert((listener, hostname));
+            }
+            return;
+        }
+        dirty.statuses.insert(key.object());
+        let Moved { old, before, after } = self.attachments.set(key, new);
+        let admission = Admission { parents: self.parents, attachments: self.attachments, register: self.register };
+        for (listener, hostname, _) in before.symmetric_difference(&after) {
+            if let Some(id) = self.parents.frontend_of(listener) {
+                self.attachments.touch_solved(&id, listener, hostname, dirty);
+                admission.touch_kept(&id, listener, hostname, key, dirty);
+                dirty.units.insert((id, hostname.clone()));
+            }
+        }
+        // A label makes a route a solver's.
+        dirty.solved.extend(before.union(&after).map(|(listener, hostname, _)| (listener.clone(), hostname.clone())));
+        let listeners = |all: &BTreeSet<Contribution>| -> BTreeSet<ListenerId> {
+            all.iter().map(|(listener, ..)| listener.clone()).collect()
+        };
+        let (before, after) = (listeners(&before), listeners(&after));
+        dirty.statuses.extend(before.symmetric_difference(&after).map(|listener| listener.parent.object()));
+        dirty.counted.extend(before.union(&after).map(|listener| (listener.clone(), key.clone())));
+        let dates = self.settings.believes_creation_times;
+        for (listener, hostname) in claim_for_route(self.register, key, &old, self.attachments.of(key), dates, dirty) {
+            // The listener may serve the same route otherwise.
+            dirty.units.extend(self.parents.frontend_of(&listener).map(|id| (id, hostname)));
+        }
     }
 
-    /// The frontend of a listener, if its parent is there.
-    pub(super) fn frontend_of(&self, listener: &ListenerId) -> Option<FrontendId> {
-        let parent = self.parents.get(&listener.parent)?;
-        Some(parent.frontend(parent.listener(&listener.name)?.port))
+    fn attachments_of(&self, key: &RouteKey) -> OfRoute {
+        let mut all = Vec::new();
+        let Some(route) = self.store.route(key) else { return all };
+        all.reserve_exact(route.parents.len());
+        for (index, reference) in route.parents.iter().enumerate() {
+            let parent = crate::store::parent_key(reference, &key.name.namespace);
+            let Some(parent) = parent.and_then(|parent| self.parents.get(&parent)) else { continue };
+            // What a grant attaches to beside the parent that is named.
+            let mut reached = crate::store::reached(&parent.key, route.gate(index));
+            reached.retain(|other| *other != parent.key);
+            let reached = reached.iter().filter_map(|other| self.parents.get(other));
+            for parent in std::iter::once(parent).chain(reached) {
+                let attachment = attach(route, index, parent, self.store);
+                all.push((index, parent.key.clone(), attachment));
+            }
+        }
+        all
     }
+}
 
+impl Attachments {
     /// Marks the routes that a change of a parent may attach otherwise.
     pub(super) fn touch_attached(
         &self,
         key: &ParentKey,
         old: Option<&Parent>,
         new: Option<&Parent>,
+        store: &Store,
         dirty: &mut Dirty,
     ) {
-        let routes = self.store.routes_by_parent.of(key);
+        let routes = store.routes_by_parent.of(key);
         match old.zip(new).and_then(|(old, new)| changed(old, new)) {
             None => dirty.attachments.extend(routes.cloned()),
             Some(changed) if changed.is_empty() => {}
             Some(changed) => {
-                dirty.attachments.extend(routes.filter(|route| !self.stays(route, key, &changed)).cloned());
+                dirty.attachments.extend(routes.filter(|route| !self.stays(route, key, &changed, store)).cloned());
             }
         }
     }
 
     /// Whether a route that listeners of a parent take is taken as before: none of those changed, and none that did
     /// shares a name with it. Of a route that nothing takes every listener has a say in what it is told.
-    fn stays(&self, key: &RouteKey, parent: &ParentKey, changed: &BTreeMap<&str, Vec<&Hostname>>) -> bool {
-        let Some((route, attachments)) = self.store.route(key).zip(self.attachments.get(key)) else { return false };
+    fn stays(
+        &self,
+        key: &RouteKey,
+        parent: &ParentKey,
+        changed: &BTreeMap<&str, Vec<&Hostname>>,
+        store: &Store,
+    ) -> bool {
+        let Some((route, attachments)) = store.route(key).zip(self.get(key)) else { return false };
         let stays = |(index, _, attachment): &&(usize, ParentKey, Attachment)| {
             let Some(reference) = route.parents.get(*index) else { return false };
             let own = match route.gate(*index) {

@@ -1,9 +1,12 @@
 //! Whose a resource is: for telling the right one when an Envoy refuses it.
 
+use super::admission::Admission;
+use super::client_validation::Clients;
 use super::delta::ResourceKey;
-use super::engine::Engine;
-use super::key::{ListenerId, RouteKey};
+use super::frontends::Frontends;
+use super::key::{ListenerId, ParentKey, RouteKey};
 use crate::model::{ClusterId, FrontendId, Hostname, SecretName};
+use crate::store::Store;
 
 /// Who has to do with a resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,14 +26,17 @@ impl Blame {
     }
 }
 
-impl Engine {
-    /// The keys of everything that was handed out.
-    pub fn resources(&self) -> impl Iterator<Item = &ResourceKey> {
-        self.emitted.keys()
-    }
+/// What blame goes by.
+#[derive(Clone, Copy)]
+pub(super) struct Blaming<'a> {
+    pub(super) store: &'a Store,
+    pub(super) admission: Admission<'a>,
+    pub(super) frontends: &'a Frontends,
+}
 
+impl Blaming<'_> {
     /// Who has to do with a resource.
-    pub fn blame(&self, key: &ResourceKey) -> Blame {
+    pub(super) fn of(self, key: &ResourceKey) -> Blame {
         let mut blame = Blame::default();
         match key {
             ResourceKey::Scope(id, hostname)
@@ -44,18 +50,30 @@ impl Engine {
                     self.blame_host(&table.frontend, hostname, &mut blame);
                 }
             }
-            ResourceKey::Frontend(id) => {
+            ResourceKey::Frontend(id) | ResourceKey::UdpCluster(id) | ResourceKey::Endpoints(ClusterId::Udp(id)) => {
                 let winners = self.frontends.get(id).into_iter().flat_map(|frontend| frontend.winners.values());
                 blame.listeners.extend(winners.map(|(listener, _)| listener.clone()));
             }
             ResourceKey::Secret(SecretName::Sni(hostname)) => {
-                let winners = self.frontends.values().filter_map(|frontend| frontend.winners.get(hostname));
+                let winners = self.frontends.iter().filter_map(|(_, frontend)| frontend.winners.get(hostname));
                 blame.listeners.extend(winners.map(|(listener, _)| listener.clone()));
             }
-            ResourceKey::Secret(SecretName::Fixed(name)) => {
-                for (id, frontend) in &self.frontends {
-                    let own = frontend.winners.iter().filter(|(hostname, _)| **name == *format!("{id}/{hostname}"));
-                    blame.listeners.extend(own.map(|(_, (listener, _))| listener.clone()));
+            ResourceKey::Secret(SecretName::Fixed(id, name)) => {
+                let winners = self.frontends.get(id).into_iter().flat_map(|frontend| &frontend.winners);
+                let own = winners.filter(|(hostname, _)| **name == *hostname.to_string());
+                blame.listeners.extend(own.map(|(_, (listener, _))| listener.clone()));
+            }
+            ResourceKey::Secret(SecretName::Client(gateway)) => {
+                let parent = self.admission.parents.get(&ParentKey::Gateway(gateway.clone()));
+                blame.listeners.extend(parent.iter().flat_map(|parent| parent.listeners.iter().map(|l| parent.id(l))));
+            }
+            ResourceKey::Secret(SecretName::Roots(name)) => {
+                let own = ParentKey::Gateway(name.gateway.clone());
+                let sets = self.store.sets_of(&name.gateway).cloned().map(ParentKey::ListenerSet);
+                for parent in std::iter::once(own).chain(sets).filter_map(|key| self.admission.parents.get(&key)) {
+                    let checks = |clients: &Clients| matches!(clients, Clients::Checked(own) if own.roots == *name);
+                    let listeners = parent.listeners.iter().filter(|listener| checks(&listener.clients));
+                    blame.listeners.extend(listeners.map(|listener| parent.id(listener)));
                 }
             }
             ResourceKey::Backend(id) | ResourceKey::Endpoints(ClusterId::Backend(id)) => {
@@ -70,7 +88,7 @@ impl Engine {
     }
 
     /// Whose hostnames go to a filter chain of a frontend, by the name of its resource.
-    pub fn blame_chain(&self, frontend: &str, chain: &str) -> Blame {
+    pub(super) fn of_chain(self, frontend: &str, chain: &str) -> Blame {
         let mut blame = Blame::default();
         for (_, state) in self.frontends.iter().filter(|(id, _)| id.to_string() == frontend) {
             let led = state.gate.all().iter().filter(|(_, name)| &***name == chain).map(|(hostname, _)| hostname);
@@ -82,11 +100,11 @@ impl Engine {
         blame
     }
 
-    fn blame_host(&self, id: &FrontendId, hostname: &Hostname, blame: &mut Blame) {
+    fn blame_host(self, id: &FrontendId, hostname: &Hostname, blame: &mut Blame) {
         let Some((_, listener, _)) = self.frontends.get(id).and_then(|frontend| frontend.owner(hostname)) else {
             return;
         };
-        blame.routes.extend(self.served(hostname, listener).map(|(route, _)| route.clone()));
+        blame.routes.extend(self.admission.served(hostname, listener).map(|(route, _)| route.clone()));
         blame.listeners.push(listener.clone());
     }
 }

@@ -94,7 +94,7 @@ pub(super) fn served(
     let mut served = Served::None;
     let mut verdict = Ok(());
     for reference in references {
-        match resolve(reference, kind, meta, store, now) {
+        match resolve(reference, OF_LISTENERS, kind, meta, store, now) {
             Ok(certificate) if served.certificate().is_none() => served = Served::Certificate(certificate),
             Ok(_) => {}
             Err(Unusable { error, last_good }) => {
@@ -115,14 +115,19 @@ pub(super) fn served(
 }
 
 /// Why what a reference leads to is not served.
-struct Unusable {
-    error: (Reason, String),
+pub(super) struct Unusable {
+    pub(super) error: (Reason, String),
     /// What was there before, and is served on.
-    last_good: Option<Arc<Certificate>>,
+    pub(super) last_good: Option<Arc<Certificate>>,
 }
 
-fn resolve(
+/// The field of a listener that refers to certificates, and the reason where one cannot be used.
+const OF_LISTENERS: (&str, Reason) = ("certificateRefs", Reason::InvalidCertificateRef);
+
+/// Looks up the certificate that a field of an object refers to.
+pub(super) fn resolve(
     reference: &LocalRef,
+    (field, invalid): (&str, Reason),
     kind: Kind,
     meta: &Meta,
     store: &Store,
@@ -132,24 +137,24 @@ fn resolve(
     let refused = |reason: Reason, text: String| Err(Unusable { error: (reason, text), last_good: None });
     if !reference.group.is_empty() || reference.kind != "Secret" {
         let (group, kind) = (&reference.group, &reference.kind);
-        let text = format!("certificateRefs: {kind} {name} of group {group:?} is not supported, use a core Secret");
-        return refused(Reason::InvalidCertificateRef, text);
+        let text = format!("{field}: {kind} {name} of group {group:?} is not supported, use a core Secret");
+        return refused(invalid, text);
     }
     // Permission is decided before existence, so that nobody learns what another namespace holds.
     if !store.permits(kind, &meta.name.namespace, "Secret", name) {
-        let text = format!("certificateRefs: Secret {name} is in another namespace and no ReferenceGrant permits it");
+        let text = format!("{field}: Secret {name} is in another namespace and no ReferenceGrant permits it");
         return refused(Reason::RefNotPermitted, text);
     }
     let Some(secret) = store.secret(name) else {
-        return refused(Reason::InvalidCertificateRef, format!("certificateRefs: Secret {name} does not exist"));
+        return refused(invalid, format!("{field}: Secret {name} does not exist"));
     };
     let text = match &secret.certificate {
         Ok(certificate) if certificate.not_after > now => return Ok(certificate.clone()),
         Ok(certificate) => {
             let time = rfc3339(certificate.not_after);
-            format!("certificateRefs: the certificate in Secret {name} expired at {time}")
+            format!("{field}: the certificate in Secret {name} expired at {time}")
         }
-        Err(error) => format!("certificateRefs: Secret {name} {error}"),
+        Err(error) => format!("{field}: Secret {name} {error}"),
     };
     let last_good = secret.usable(now).cloned();
     let text = match &last_good {
@@ -160,7 +165,7 @@ fn resolve(
         ),
         None => text,
     };
-    Err(Unusable { error: (Reason::InvalidCertificateRef, text), last_good })
+    Err(Unusable { error: (invalid, text), last_good })
 }
 
 /// What browsers will find wrong with a certificate that is served for `hostname` (RFC 9525, 6.3).
@@ -192,5 +197,9 @@ pub(super) fn issued_secret_name(issuer: &str, hostname: &Hostname) -> String {
     let hash: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
     let mut readable = hostname.as_str().replace('*', "wildcard").replace('.', "-");
     readable.truncate(50);
+    if readable.is_empty() {
+        // A listener without a hostname; no name begins with a hyphen.
+        readable.push_str("any");
+    }
     format!("{}-{hash}-tls", readable.trim_end_matches('-'))
 }

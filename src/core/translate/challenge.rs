@@ -16,8 +16,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::claims::Family;
-use super::engine::{Dirty, Engine};
+use super::dirty::Dirty;
 use super::frontend_state::FrontendState;
+use super::frontends::Frontends;
+use super::secret_names::SecretNames;
 use crate::model::{
     AppProtocol, BackendId, Chain, ChainName, Challenges, FrontendId, Handler, HeaderEdits, Hostname, ObjectName,
     Rewrite, ServicePort, TLS_CHALLENGES, Target, WeightedTarget,
@@ -53,6 +55,8 @@ pub(super) struct ChallengeAnswers {
     answers: BTreeMap<Asked, ChallengeAnswer>,
     /// The answer that stands for a host at a Gateway, or at what Gateways share.
     placed: BTreeMap<(Hostname, ObjectName), ChallengeAnswer>,
+    /// Who answers TLS-ALPN-01.
+    tls: Option<ServicePort>,
 }
 
 impl FrontendState {
@@ -166,27 +170,59 @@ impl KnownHosts {
     }
 }
 
-impl Engine {
+impl ChallengeAnswers {
     /// The addresses at which an exact hostname is served; with a thumbprint only those at which HTTP-01 challenges are
     /// answered for it by the account with that thumbprint.
-    pub fn addresses_of(&self, host: &Hostname, thumbprint: Option<&str>) -> BTreeSet<IpAddr> {
-        self.addresses_where(host, |gateway| {
+    pub(super) fn addresses_of(
+        &self,
+        host: &Hostname,
+        thumbprint: Option<&str>,
+        names: &SecretNames,
+        frontends: &Frontends,
+    ) -> BTreeSet<IpAddr> {
+        let is_meant = |gateway: &ObjectName| {
             thumbprint.is_none_or(|thumbprint| {
-                let placed = self.challenges.placed.get(&(host.clone(), gateway.clone()));
+                let placed = self.placed.get(&(host.clone(), gateway.clone()));
                 placed.is_some_and(|answer| *answer.thumbprint == *thumbprint)
             })
-        })
+        };
+        let ids = names.frontends(host).filter(|id| is_meant(&id.gateway));
+        ids.filter_map(|id| frontends.get(id)).flat_map(|frontend| frontend.addresses.iter().copied()).collect()
     }
 
-    fn addresses_where(&self, host: &Hostname, is_meant: impl Fn(&ObjectName) -> bool) -> BTreeSet<IpAddr> {
-        let claims = self.sni.get(host).map(Vec::as_slice).unwrap_or_default();
-        let frontends =
-            claims.iter().filter(|(id, _)| is_meant(&id.gateway)).filter_map(|(id, _)| self.frontends.get(id));
-        frontends.flat_map(|frontend| frontend.addresses.iter().copied()).collect()
+    /// Sets who answers TLS-ALPN-01.
+    pub(super) fn set_tls(&mut self, service: Option<ServicePort>, frontends: &Frontends, dirty: &mut Dirty) {
+        if self.tls != service {
+            self.tls = service;
+            frontends.touch_all(dirty);
+        }
     }
 
+    /// The chain to whoever answers TLS-ALPN-01, for a frontend with these chains.
+    pub(super) fn tls_chain(&self, chains: &BTreeMap<ChainName, Chain>) -> Option<(ChainName, Chain)> {
+        let port = self.tls.clone().filter(|_| chains.values().any(|chain| chain.tls.is_some()))?;
+        let target = Target::Backend(BackendId::new(port, AppProtocol::Tcp));
+        let handler = Handler::Tcp(vec![WeightedTarget {
+            target,
+            weight: 1,
+            request_headers: HeaderEdits::default(),
+            response_headers: HeaderEdits::default(),
+            rewrite: Rewrite::default(),
+        }]);
+        Some((TLS_CHALLENGES.into(), Chain { tls: None, handler }))
+    }
+}
+
+/// What brings answers to where the hosts are.
+pub(super) struct Answering<'a> {
+    pub(super) names: &'a SecretNames,
+    pub(super) challenges: &'a mut ChallengeAnswers,
+    pub(super) frontends: &'a mut Frontends,
+}
+
+impl Answering<'_> {
     /// Sets how the challenges of a host are answered where a namespace has it.
-    pub(super) fn set_challenge(&mut self, asked: Asked, answer: Option<ChallengeAnswer>, dirty: &mut Dirty) {
+    pub(super) fn set(&mut self, asked: Asked, answer: Option<ChallengeAnswer>, dirty: &mut Dirty) {
         let host = asked.hostname.clone();
         let before = match &answer {
             Some(answer) => self.challenges.answers.insert(asked, answer.clone()),
@@ -195,16 +231,15 @@ impl Engine {
         if before == answer {
             return;
         }
-        let claims = self.sni.get(&host).map(Vec::as_slice).unwrap_or_default();
-        let mut gateways: Vec<ObjectName> = claims.iter().map(|(id, _)| id.gateway.clone()).collect();
+        let mut gateways: Vec<ObjectName> = self.names.frontends(&host).map(|id| id.gateway.clone()).collect();
         gateways.dedup();
         for gateway in gateways {
-            self.place_challenge(&host, &gateway, dirty);
+            self.place(&host, &gateway, dirty);
         }
     }
 
     /// Brings a Gateway's answer for a host in line with whose the host is there.
-    pub(super) fn place_challenge(&mut self, host: &Hostname, gateway: &ObjectName, dirty: &mut Dirty) {
+    pub(super) fn place(&mut self, host: &Hostname, gateway: &ObjectName, dirty: &mut Dirty) {
         let place = (host.clone(), gateway.clone());
         if self.challenges.answers.is_empty() && self.challenges.placed.is_empty() {
             return;
@@ -219,51 +254,29 @@ impl Engine {
         if before == answer {
             return;
         }
-        let frontend = |port| FrontendId { gateway: gateway.clone(), port };
+        let frontend = |port| FrontendId::tcp(gateway.clone(), port);
         if let Some(before) = before.filter(|before| answer.as_ref().is_none_or(|answer| answer.port != before.port)) {
-            self.answer_at(frontend(before.port), host, None, dirty);
+            self.answer_at(&frontend(before.port), host, None, dirty);
         }
         if let Some(answer) = answer {
-            self.answer_at(frontend(answer.port), host, Some(answer.thumbprint), dirty);
+            self.answer_at(&frontend(answer.port), host, Some(answer.thumbprint), dirty);
         }
     }
 
     /// The namespace whose listener ends TLS for a host at a Gateway, or at what Gateways share. Where several have it, on
     /// different ports, the one on port 443 counts, else the one on the lowest port.
     fn namespace_with(&self, host: &Hostname, gateway: &ObjectName) -> Option<Arc<str>> {
-        let claims = self.sni.get(host)?.iter().filter(|(id, _)| id.gateway == *gateway);
-        let (id, _) = claims.min_by_key(|(id, _)| (id.port != 443, id.port))?;
+        let ids = self.names.frontends(host).filter(|id| id.gateway == *gateway);
+        let id = ids.min_by_key(|id| (id.port != 443, id.port))?;
         let (listener, _) = self.frontends.get(id)?.winners.get(host)?;
         Some(listener.parent.name().namespace.clone())
     }
 
-    /// Sets who answers TLS-ALPN-01.
-    pub(super) fn set_tls_challenges(&mut self, service: Option<ServicePort>, dirty: &mut Dirty) {
-        if self.tls_challenges != service {
-            self.tls_challenges = service;
-            dirty.frontends.extend(self.frontends.keys().cloned());
-        }
-    }
-
-    /// The chain to whoever answers TLS-ALPN-01, for a frontend with these chains.
-    pub(super) fn tls_challenges(&self, chains: &BTreeMap<ChainName, Chain>) -> Option<(ChainName, Chain)> {
-        let port = self.tls_challenges.clone().filter(|_| chains.values().any(|chain| chain.tls.is_some()))?;
-        let target = Target::Backend(BackendId { port, protocol: AppProtocol::Tcp });
-        let handler = Handler::Tcp(vec![WeightedTarget {
-            target,
-            weight: 1,
-            request_headers: HeaderEdits::default(),
-            response_headers: HeaderEdits::default(),
-            rewrite: Rewrite::default(),
-        }]);
-        Some((TLS_CHALLENGES.into(), Chain { tls: None, handler }))
-    }
-
-    fn answer_at(&mut self, id: FrontendId, host: &Hostname, thumbprint: Option<Arc<str>>, dirty: &mut Dirty) {
-        if thumbprint.is_none() && !self.frontends.contains_key(&id) {
+    fn answer_at(&mut self, id: &FrontendId, host: &Hostname, thumbprint: Option<Arc<str>>, dirty: &mut Dirty) {
+        if thumbprint.is_none() && self.frontends.get(id).is_none() {
             return;
         }
-        let frontend = self.frontends.entry(id.clone()).or_default();
+        let frontend = self.frontends.get_or_insert(id);
         let (was_idle, had_none) = (frontend.is_idle(), frontend.challenges.is_empty());
         if !frontend.challenges.set(host, thumbprint) {
             return;
@@ -275,7 +288,7 @@ impl Engine {
             dirty.frontends.insert(id.clone());
         }
         if was_idle != is_idle {
-            self.bind(&id.gateway, dirty);
+            dirty.bindings.insert(id.gateway.clone());
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::admission::admitted;
+use super::client_validation::Clients;
 use super::fleet::Precedence;
 use super::key::{ListenerId, ParentKey};
 use super::ownership::ListenersOf;
@@ -61,6 +62,18 @@ pub enum Family {
     Tls,
     /// TCP.
     Tcp,
+    /// UDP.
+    Udp,
+}
+
+impl Family {
+    /// Whether hostnames divide a port. Another one is had whole, by one listener of one namespace.
+    pub(super) fn has_hostnames(self) -> bool {
+        match self {
+            Family::Http | Family::Tls => true,
+            Family::Tcp | Family::Udp => false,
+        }
+    }
 }
 
 impl Protocol {
@@ -69,6 +82,7 @@ impl Protocol {
             Protocol::Http => Family::Http,
             Protocol::Https | Protocol::TlsTerminate | Protocol::TlsPassthrough => Family::Tls,
             Protocol::Tcp => Family::Tcp,
+            Protocol::Udp => Family::Udp,
         }
     }
 }
@@ -221,30 +235,29 @@ pub(super) type Place = (FrontendId, Rank);
 pub(super) struct Content {
     certificate: Option<Arc<Certificate>>,
     tls: Arc<TlsSettings>,
+    clients: Clients,
 }
 
 impl Content {
     /// Whether hosts under a wildcard or catch-all listener find the same chain: another certificate is only another
     /// secret.
     pub(super) fn makes_the_chain_of(&self, other: &Content) -> bool {
-        let Content { certificate, tls } = self;
-        certificate.is_some() == other.certificate.is_some() && *tls == other.tls
+        let Content { certificate, tls, clients } = self;
+        certificate.is_some() == other.certificate.is_some() && *tls == other.tls && *clients == other.clients
     }
 }
 
 /// The listeners of a parent that claim their port.
 pub(super) fn claiming(parent: &Parent) -> impl Iterator<Item = &ParentListener> + Clone {
-    // TCP is not accepted, and contests its port all the same, where nobody else has a share in it.
-    let tcp = |l: &ParentListener| l.protocol == Some(Protocol::Tcp) && parent.stand.precedence.is_none();
     let served = parent.accepted.is_ok() && parent.stand.unusable.is_none();
-    parent.listeners.iter().filter(move |l| served && (l.accepted.is_ok() || tcp(l)))
+    parent.listeners.iter().filter(move |l| served && l.accepted.is_ok())
 }
 
 /// The claims of a parent by place, each with what its units are made from.
 pub(super) fn claims_of(parent: &Parent) -> BTreeMap<Place, (Claim, Content)> {
     claiming(parent)
         .filter_map(|listener| {
-            let id = parent.frontend(listener.port);
+            let id = parent.frontend(listener.transport_port());
             let rank = Rank {
                 gateway: parent.stand.precedence.clone(),
                 set: matches!(parent.key, ParentKey::ListenerSet(_)),
@@ -256,9 +269,14 @@ pub(super) fn claims_of(parent: &Parent) -> BTreeMap<Place, (Claim, Content)> {
                 listener: parent.id(listener),
                 hostname: listener.hostname.clone(),
                 protocol: listener.protocol?,
-                admitted: admitted(parent).cloned(),
+                // Whoever has a port has it whole: no record of hostnames says anything of it.
+                admitted: admitted(parent).filter(|_| listener.has_hostnames()).cloned(),
             };
-            let content = Content { certificate: listener.served.certificate().cloned(), tls: listener.tls.clone() };
+            let content = Content {
+                certificate: listener.served.certificate().cloned(),
+                tls: listener.tls.clone(),
+                clients: listener.clients.clone(),
+            };
             Some(((id, rank), (claim, content)))
         })
         .collect()

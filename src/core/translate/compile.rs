@@ -1,27 +1,36 @@
 //! From what listeners and routes say to resources: one unit (frontend, hostname) at a time.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use super::claims::Family;
+use super::chain_class::{ChainClass, Purpose};
+use super::challenge::{Answering, ChallengeAnswers};
+use super::client_validation::Clients;
 use super::delta::{Resource, ResourceKey};
-use super::engine::{Dirty, Engine};
-use super::key::{ListenerId, RouteKey};
+use super::dirty::Dirty;
+use super::emissions::Emissions;
+use super::endpoints::Lead;
+use super::fleet::note_gateway;
+use super::frontends::Frontends;
+use super::key::ListenerId;
 use super::parent::{ParentListener, Protocol};
-use super::precedence::{match_rank, route_rank};
-use super::resolve::{Resolved, ResolvedRule, resolve};
-use super::secret_names::fixed_name;
-use crate::inputs::Route as InputRoute;
+use super::parents::Parents;
+use super::routes::{Port, Routing};
+use super::secret_names::{SecretNames, SniContent, fixed_name};
 use crate::model::{
-    Action, CertificateSource, Chain, ChainName, Cluster, Frontend, FrontendId, FrontendKind, Handler, Hostname,
-    OtherListeners, Redirect, Route, Rule, Scope, SecretName, TableId, Target, Termination, TlsParams, VirtualHost,
-    WeightedTarget,
+    AppProtocol, CertificateSource, Cluster, ClusterId, FrontendId, Hostname, Scope, SecretName, Target, Termination,
+    TlsParams, VirtualHost, WeightedTarget,
 };
 
-impl Engine {
+/// The stage that compiles units.
+pub(super) struct Units<'a> {
+    pub(super) routing: Routing<'a>,
+    pub(super) names: &'a mut SecretNames,
+    pub(super) challenges: &'a mut ChallengeAnswers,
+    pub(super) frontends: &'a mut Frontends,
+    pub(super) emissions: &'a mut Emissions,
+}
+
+impl<'a> Units<'a> {
     /// Compiles everything one hostname has on one frontend.
-    pub(super) fn compile_unit(&mut self, id: &FrontendId, hostname: &Hostname, dirty: &mut Dirty) {
-        self.counters.units += 1;
+    pub(super) fn compile(&mut self, id: &FrontendId, hostname: &Hostname, dirty: &mut Dirty) {
         let owner = self.frontends.get(id).and_then(|frontend| frontend.owner(hostname));
         let owner = owner.map(|(name, listener, protocol)| Owner {
             hostname: name.clone(),
@@ -29,41 +38,55 @@ impl Engine {
             protocol,
             is_own: name == hostname,
         });
-        let listener = owner.as_ref().and_then(|o| self.listener(&o.listener)).cloned();
+        let listener = owner.as_ref().and_then(|o| self.parents().listener(&o.listener)).cloned();
         if let Some(owner) = &owner {
-            self.note_gateway(&id.gateway, &owner.listener, dirty);
+            note_gateway(self.parents(), &id.gateway, &owner.listener, dirty);
         }
         let ends_tls = |o: &&Owner| o.is_own && o.protocol.terminates();
         let own = owner.as_ref().filter(ends_tls).zip(listener.as_ref());
         // First, since chains depend on who has the name among all frontends.
         self.place_secret(id, hostname, own.map(|(owner, listener)| (&owner.listener, listener)), dirty);
         let own = own.map(|(_, listener)| listener);
-        self.place_sans(id, hostname, own, dirty);
+        if let Some(frontend) = self.frontends.get_mut(id) {
+            frontend.place_sans(hostname, own, dirty);
+        }
         let mut unit = Unit::default();
         let wide = owner.as_ref().filter(|owner| !owner.is_own);
         let is_of_another = wide.is_some_and(|wide| {
-            self.is_of_another(id, hostname, &wide.listener) || self.is_of_another_admitted(hostname, &wide.listener)
+            let admission = self.routing.admission;
+            admission.is_of_another(id, hostname, &wide.listener)
+                || admission.is_of_another_admitted(hostname, &wide.listener)
         });
         if let (Some(owner), Some(listener)) = (&owner, &listener) {
             unit = match owner.protocol {
                 // What lies below another's wildcard is kept off by the wildcard.
-                _ if is_of_another && !self.is_owned(hostname, &owner.listener) => Unit::default(),
+                _ if is_of_another && !self.routing.admission.is_owned(hostname, &owner.listener) => Unit::default(),
                 _ if is_of_another => kept_off(id, hostname, owner.protocol),
-                _ if self.is_dark(id, &owner.hostname, owner.protocol, listener) => {
-                    Unit { gate: owner.is_own.then(closed), ..Unit::default() }
+                _ if is_closed(&self.name(id, &owner.hostname), owner.protocol, listener) => {
+                    Unit { gate: owner.is_own.then(ChainClass::closed), ..Unit::default() }
                 }
                 Protocol::Http => self.http_unit(id, hostname, owner),
                 Protocol::Https => self.https_unit(id, hostname, owner, listener, dirty),
                 Protocol::TlsTerminate | Protocol::TlsPassthrough => self.tls_unit(id, hostname, owner, listener),
-                Protocol::Tcp => Unit::default(),
+                Protocol::Tcp => Unit { shares: self.oldest_shares(hostname, owner), ..Unit::default() },
+                Protocol::Udp => Unit { datagrams: self.oldest_shares(hostname, owner), ..Unit::default() },
             };
         }
         let is_https = owner.as_ref().is_some_and(|owner| owner.protocol == Protocol::Https);
         let is_routed = is_https && !is_of_another && (unit.scope.is_some() || unit.table.is_some());
-        self.place_in_table(id, hostname, unit.table, dirty);
-        self.place_beneath(id, hostname, owner.as_ref(), is_routed, dirty);
-        self.emit(ResourceKey::Scope(id.clone(), hostname.clone()), unit.scope.map(Resource::Scope), dirty);
-        self.emit(ResourceKey::SniCluster(id.clone(), hostname.clone()), unit.cluster.map(Resource::Cluster), dirty);
+        if let Some(frontend) = self.frontends.get_mut(id) {
+            frontend.place_in_table(id, hostname, unit.table, dirty);
+            frontend.place_beneath(id, hostname, owner.as_ref(), is_routed, dirty);
+        }
+        self.emissions.emit(ResourceKey::Scope(id.clone(), hostname.clone()), unit.scope.map(Resource::Scope), dirty);
+        self.emissions.emit(
+            ResourceKey::SniCluster(id.clone(), hostname.clone()),
+            unit.cluster.map(Resource::Cluster),
+            dirty,
+        );
+        if hostname.is_any() {
+            self.pass_on(id, unit.shares, unit.datagrams, dirty);
+        }
         if let Some(frontend) = self.frontends.get_mut(id)
             && frontend.gate.set(hostname, unit.gate)
         {
@@ -71,23 +94,42 @@ impl Engine {
         }
     }
 
-    pub(super) fn listener(&self, id: &ListenerId) -> Option<&ParentListener> {
-        self.parents.get(&id.parent)?.listener(&id.name)
+    /// Puts the certificate of a listener where its chain asks for it.
+    fn place_secret(
+        &mut self,
+        id: &FrontendId,
+        hostname: &Hostname,
+        own: Option<(&ListenerId, &ParentListener)>,
+        dirty: &mut Dirty,
+    ) {
+        let register = self.routing.admission.register;
+        let content = own.map(|(id, listener)| SniContent::of(id, listener));
+        if hostname.is_exact() {
+            self.names.set(id, hostname, content.as_ref(), register, dirty);
+            let mut answering = Answering { names: self.names, challenges: self.challenges, frontends: self.frontends };
+            answering.place(hostname, &id.gateway, dirty);
+            let shared = self.names.shared_secret(hostname, register);
+            self.emissions.emit(ResourceKey::Secret(SecretName::Sni(hostname.clone())), shared, dirty);
+        }
+        let own = self.names.own_secret(id, hostname, content, register);
+        self.emissions.emit(ResourceKey::Secret(fixed_name(id, hostname)), own, dirty);
     }
 
-    /// Whether a chain of the listener would wait for a certificate that is not there. Envoy holds a whole Listener back
-    /// until every secret that its chains name has come, and for one that never comes that costs everybody seconds.
-    fn is_dark(&self, id: &FrontendId, hostname: &Hostname, protocol: Protocol, listener: &ParentListener) -> bool {
-        let is_fixed = || matches!(self.secret_name(id, hostname), SecretName::Fixed(_));
-        protocol.terminates() && listener.served.certificate().is_none() && is_fixed()
+    fn parents(&self) -> &'a Parents {
+        self.routing.admission.parents
+    }
+
+    fn name(&self, id: &FrontendId, hostname: &Hostname) -> SecretName {
+        self.names.name(id, hostname, self.routing.admission.register)
     }
 
     fn http_unit(&self, id: &FrontendId, hostname: &Hostname, owner: &Owner) -> Unit {
-        let mut routes = self.routes(id, hostname, &owner.listener, None);
-        routes.extend(self.behind_solvers(id, hostname, &owner.listener));
+        let at = Port { number: id.port, tls: false };
+        let mut routes = self.routing.routes(at, hostname, &owner.listener, None);
+        routes.extend(self.routing.behind_solvers(at, hostname, &owner.listener));
         let is_kept = routes.is_empty() && self.is_kept(hostname, owner);
         if is_kept {
-            routes = self.wider_routes(id, hostname, &owner.listener);
+            routes = self.routing.wider_routes(at, hostname, &owner.listener);
         }
         let table = (owner.is_own || is_kept || !routes.is_empty())
             .then(|| (None, VirtualHost { hostname: hostname.clone(), routes }));
@@ -102,12 +144,13 @@ impl Engine {
         listener: &ParentListener,
         dirty: &mut Dirty,
     ) -> Unit {
-        let mut routes = self.routes(id, hostname, &owner.listener, None);
+        let at = Port { number: id.port, tls: true };
+        let mut routes = self.routing.routes(at, hostname, &owner.listener, None);
         let is_kept = routes.is_empty() && self.is_kept(hostname, owner);
         if is_kept {
-            routes = self.wider_routes(id, hostname, &owner.listener);
+            routes = self.routing.wider_routes(at, hostname, &owner.listener);
         }
-        let frontend = &self.frontends[id];
+        let Some(frontend) = self.frontends.get(id) else { return Unit::default() };
         let wide = !owner.hostname.is_exact();
         let virtual_host = VirtualHost { hostname: hostname.clone(), routes };
         if hostname.is_exact() {
@@ -117,11 +160,8 @@ impl Engine {
             if wide && frontend.is_tabled(&owner.hostname, hostname) {
                 return Unit { table: Some((Some(owner.hostname.clone()), virtual_host)), ..Unit::default() };
             }
-            let tls = self.termination(id, &owner.hostname, listener);
-            let gate = match wide {
-                true => hosts_chain(&owner.hostname, tls),
-                false => (Arc::from(class_name("https", &tls)), Chain { tls: Some(tls), handler: scopes(None) }),
-            };
+            let tls = Some(termination(self.name(id, &owner.hostname), &owner.hostname, listener));
+            let gate = ChainClass { purpose: Purpose::Scopes, listener: wide.then(|| owner.hostname.clone()), tls };
             let scope = Scope { frontend: id.clone(), listener: Some(owner.hostname.clone()), virtual_host };
             return Unit { scope: Some(scope), gate: Some(gate), ..Unit::default() };
         }
@@ -134,7 +174,7 @@ impl Engine {
         if owner.is_own {
             let tables = frontend.tables.get(&Some(hostname.clone()));
             let others = tables.is_some_and(|table| table.keys().any(|name| name != hostname));
-            unit.gate = Some(self.wide_chain(id, hostname, listener, has_routes || others));
+            unit.gate = Some(wide_chain(self.name(id, hostname), hostname, listener, has_routes || others));
         } else {
             // Whether the listener needs a table at all may have changed.
             dirty.tables.insert((id.clone(), Some(owner.hostname.clone())));
@@ -142,45 +182,27 @@ impl Engine {
         unit
     }
 
-    /// The chain of a wildcard or catch-all listener: through its table where it has routes for names that have no
-    /// scope, else straight to the scopes.
-    pub(super) fn wide_chain(
-        &self,
-        id: &FrontendId,
-        hostname: &Hostname,
-        listener: &ParentListener,
-        table: bool,
-    ) -> (ChainName, Chain) {
-        if self.is_dark(id, hostname, Protocol::Https, listener) {
-            return closed();
-        }
-        let tls = self.termination(id, hostname, listener);
-        if !table {
-            return hosts_chain(hostname, tls);
-        }
-        let id = TableId { frontend: id.clone(), listener: Some(hostname.clone()) };
-        (table_chain_name(hostname), Chain { tls: Some(tls), handler: Handler::Table(id) })
-    }
-
     fn tls_unit(&self, id: &FrontendId, hostname: &Hostname, owner: &Owner, listener: &ParentListener) -> Unit {
-        let mut route = self.best_route(hostname, &owner.listener, None);
+        let mut route = self.routing.best_route(hostname, &owner.listener, None);
         let is_kept = route.is_none() && self.is_kept(hostname, owner);
         if is_kept {
-            let only = self.kept_for(hostname, &owner.listener);
+            let only = self.routing.admission.kept_for(hostname, &owner.listener);
             let mut wider = hostname.covering().chain([Hostname::any()]);
-            route = wider.find_map(|wide| self.best_route(&wide, &owner.listener, only));
+            route = wider.find_map(|wide| self.routing.best_route(&wide, &owner.listener, only));
         }
         if route.is_none() && !owner.is_own {
-            return Unit { gate: is_kept.then(closed), ..Unit::default() };
+            return Unit { gate: is_kept.then(ChainClass::closed), ..Unit::default() };
         }
-        let tls = (owner.protocol == Protocol::TlsTerminate).then(|| self.termination(id, &owner.hostname, listener));
-        let kind = if tls.is_some() { "tls" } else { "passthrough" };
-        let class = match &tls {
-            Some(tls) if owner.hostname.is_exact() => class_name(kind, tls),
-            Some(_) => format!("{kind}:{}", owner.hostname),
-            None => kind.to_owned(),
-        };
-        let shares = route.map(|route| self.shares(&route)).unwrap_or_default();
+        let tls = (owner.protocol == Protocol::TlsTerminate)
+            .then(|| termination(self.name(id, &owner.hostname), &owner.hostname, listener));
+        // Where bytes are passed through, all hostnames are alike.
+        let wide = (tls.is_some() && !owner.hostname.is_exact()).then(|| owner.hostname.clone());
+        let mut shares = route.map(|route| self.routing.shares(&route)).unwrap_or_default();
+        if tls.is_some() {
+            let client = self.parents().client_of(&owner.listener);
+            let policies = self.routing.policies;
+            shares.iter_mut().for_each(|share| share.target = policies.terminated(share.target.clone(), client));
+        }
         // Requests for this host on connections of others are misdirected, whatever serves it; so are those on a connection
         // that was opened before this listener came.
         let scope = (owner.is_own && hostname.is_exact()).then(|| Scope {
@@ -189,7 +211,11 @@ impl Engine {
             virtual_host: VirtualHost { hostname: hostname.clone(), routes: Vec::new() },
         });
         // Without a route the chain finds no cluster for the SNI and resets, which keeps the name from a wider listener.
-        let by_sni = hostname.is_exact() && shares.len() <= 1 || shares.is_empty();
+        let is_plain = |share: &WeightedTarget| match &share.target {
+            Target::Backend(id) => id.protocol == AppProtocol::Tcp,
+            Target::Invalid => true,
+        };
+        let by_sni = hostname.is_exact() && shares.len() <= 1 && shares.iter().all(is_plain) || shares.is_empty();
         if by_sni {
             let cluster = shares.first().filter(|_| hostname.is_exact()).map(|share| Cluster::Sni {
                 frontend: id.clone(),
@@ -199,163 +225,81 @@ impl Engine {
                     Target::Invalid => None,
                 },
             });
-            let gate = Some((Arc::from(class), Chain { tls, handler: Handler::TcpBySni }));
+            let gate = Some(ChainClass { purpose: Purpose::TcpBySni, listener: wide, tls });
             return Unit { scope, cluster, gate, ..Unit::default() };
         }
-        let name = format!("{class}|{hostname}");
-        let gate = Some((Arc::from(name), Chain { tls, handler: Handler::Tcp(shares) }));
+        let gate = Some(ChainClass { purpose: Purpose::Tcp(hostname.clone(), shares), listener: wide, tls });
         Unit { scope, gate, ..Unit::default() }
     }
 
-    fn shares(&self, route: &RouteKey) -> Vec<WeightedTarget> {
-        let rules = self
-            .store
-            .route(route)
-            .map(|route| resolve(route, &self.store, &self.settings.limits).rules)
-            .unwrap_or_default();
-        match rules.first().map(|rule| &rule.rule.action) {
-            Some(Action::Forward(shares)) => shares.iter().filter(|share| share.weight > 0).cloned().collect(),
-            _ => Vec::new(),
+    /// Where all that comes to a port goes: of several routes the oldest is served.
+    fn oldest_shares(&self, hostname: &Hostname, owner: &Owner) -> Option<Vec<WeightedTarget>> {
+        let route = self.routing.best_route(hostname, &owner.listener, None);
+        owner.is_own.then(|| route.map(|route| self.routing.shares(&route)).unwrap_or_default())
+    }
+
+    /// Leads connections or datagrams of a port to their backends.
+    fn pass_on(
+        &mut self,
+        id: &FrontendId,
+        shares: Option<Vec<WeightedTarget>>,
+        datagrams: Option<Vec<WeightedTarget>>,
+        dirty: &mut Dirty,
+    ) {
+        if let Some(frontend) = self.frontends.get_mut(id) {
+            frontend.pass_on(id, shares.unwrap_or_default(), dirty);
         }
-    }
-
-    /// How TLS ends for a listener.
-    fn termination(&self, id: &FrontendId, hostname: &Hostname, listener: &ParentListener) -> Termination {
-        let by_sni = hostname.is_exact() && self.secret_name(id, hostname) == SecretName::Sni(hostname.clone());
-        let (certificate, params) = if by_sni {
-            (CertificateSource::BySni, TlsParams::default())
-        } else {
-            (CertificateSource::Fixed(fixed_name(id, hostname)), TlsParams::clone(&listener.tls.params))
-        };
-        Termination { certificate, alpn: listener.tls.alpn.clone(), params }
-    }
-
-    /// Puts a frontend together, and forgets one that nobody claims.
-    pub(super) fn compile_frontend(&mut self, id: &FrontendId, dirty: &mut Dirty) {
-        self.counters.frontends += 1;
-        let resource = self.frontend(id);
-        self.emit(ResourceKey::Frontend(id.clone()), resource.map(Resource::Frontend), dirty);
-        if self.frontends.get(id).is_some_and(|f| f.is_idle() && f.addresses.is_empty()) {
-            self.emit(ResourceKey::Table(TableId { frontend: id.clone(), listener: None }), None, dirty);
-            self.frontends.remove(id);
+        let cluster = datagrams.is_some().then(|| Resource::Cluster(Cluster::Udp(id.clone())));
+        self.emissions.emit(ResourceKey::UdpCluster(id.clone()), cluster, dirty);
+        if let Some(shares) = datagrams {
+            let port = |share: WeightedTarget| match share.target {
+                Target::Backend(backend) => (Some(backend.port), share.weight),
+                Target::Invalid => (None, share.weight),
+            };
+            let lead = Lead::Shares(shares.into_iter().map(port).collect());
+            dirty.leads.insert(ClusterId::Udp(id.clone()), Some(lead));
         }
-    }
-
-    /// The TLS frontends, with every name in their gates where `listed`; else as they are handed out. As much work as there
-    /// are hosts: for times in which clients ask for many names that nobody has.
-    pub fn tls_frontends(&self, listed: bool) -> Vec<Frontend> {
-        let made = self.frontends.iter().filter_map(|(id, state)| {
-            let mut frontend = self.frontend(id)?;
-            let FrontendKind::Tls { gate, .. } = &mut frontend.kind else { return None };
-            if listed {
-                gate.clone_from(state.gate.all());
-            }
-            Some(frontend)
-        });
-        made.collect()
-    }
-
-    fn frontend(&self, id: &FrontendId) -> Option<Frontend> {
-        let frontend = self.frontends.get(id)?;
-        let is_used = !frontend.winners.is_empty() || frontend.is_plain() && !frontend.challenges.is_empty();
-        if frontend.addresses.is_empty() || !is_used || self.rival(id).is_some() {
-            return None;
-        }
-        let kind = match frontend.claims.family() {
-            _ if frontend.is_plain() => FrontendKind::Http { table: TableId { frontend: id.clone(), listener: None } },
-            None | Some(Family::Http | Family::Tcp) => return None,
-            Some(Family::Tls) if frontend.gate.is_empty() => return None,
-            Some(Family::Tls) => {
-                let chains = frontend.gate.chains().map(|(name, chain)| (name.clone(), frontend.complete(chain)));
-                let mut chains: BTreeMap<ChainName, Chain> = chains.collect();
-                chains.extend(self.tls_challenges(&chains));
-                FrontendKind::Tls { chains, gate: frontend.gate.shown().clone() }
-            }
-        };
-        let (addresses, cdn_id) = (frontend.addresses.clone(), self.behind.cdn_id());
-        Some(Frontend { id: id.clone(), addresses, port: frontend.port, cdn_id, kind })
     }
 
     /// Whether a hostname of routes is kept from a wider listener that would have it.
     fn is_kept(&self, hostname: &Hostname, owner: &Owner) -> bool {
-        !owner.is_own && self.kept_for(hostname, &owner.listener).is_some()
+        !owner.is_own && self.routing.admission.kept_for(hostname, &owner.listener).is_some()
     }
+}
 
-    /// The routes that serve a hostname through a listener, in order of precedence; of these the listener's own and those of
-    /// one namespace, if there is one.
-    pub(super) fn routes(
-        &self,
-        id: &FrontendId,
-        hostname: &Hostname,
-        listener: &ListenerId,
-        only: Option<&Arc<str>>,
-    ) -> Vec<Route> {
-        let mut ranked = Vec::new();
-        let routes = self.routes_of(hostname, listener, only);
-        let resolved: Vec<Resolved> =
-            routes.iter().map(|(_, route)| resolve(route, &self.store, &self.settings.limits)).collect();
-        for ((own, route), resolved) in routes.into_iter().zip(&resolved) {
-            for rule in &resolved.rules {
-                for (place, m) in rule.matches.iter().enumerate() {
-                    ranked.push((match_rank(own, &route.meta, m, (rule.index, place)), rule, m));
-                }
-            }
-        }
-        ranked.sort_by(|(a, ..), (b, ..)| a.cmp(b));
-        let tls = self.frontends.get(id).is_some_and(|frontend| frontend.claims.family() == Some(Family::Tls));
-        let route = |(_, rule, m): (_, &ResolvedRule, &crate::model::Match)| Route {
-            name: rule.name.clone(),
-            matches: m.clone(),
-            rule: derived(&rule.rule, hostname, id.port, tls),
-        };
-        let routes: Vec<Route> = ranked.into_iter().map(route).collect();
-        let guard = self.escaped_slashes(listener).filter(|_| !routes.is_empty());
-        let guard = guard.map(|guard| Route { rule: derived(&guard.rule, hostname, id.port, tls), ..guard });
-        guard.into_iter().chain(routes).collect()
-    }
+/// Whether the listener has no chain but the one that closes connections: it lets nobody in, or would wait for a
+/// certificate that is not there. Envoy holds a whole Listener back until every secret that its chains name has come, and
+/// for one that never comes that costs everybody seconds.
+fn is_closed(name: &SecretName, protocol: Protocol, listener: &ParentListener) -> bool {
+    let is_dark = || listener.served.certificate().is_none() && matches!(name, SecretName::Fixed(..));
+    protocol.terminates() && (listener.clients == Clients::Nobody || is_dark())
+}
 
-    /// The route that takes a hostname whole.
-    fn best_route(&self, hostname: &Hostname, listener: &ListenerId, only: Option<&Arc<str>>) -> Option<RouteKey> {
-        let all = self.routes_of(hostname, listener, only);
-        let (_, best) = all
-            .into_iter()
-            .min_by(|(a, left), (b, right)| route_rank(a, &left.meta).cmp(&route_rank(b, &right.meta)))?;
-        Some(RouteKey { kind: best.kind, name: best.meta.name.clone() })
+/// The chain of a wildcard or catch-all listener: through its table where it has routes for names that have no
+/// scope, else straight to the scopes.
+pub(super) fn wide_chain(name: SecretName, hostname: &Hostname, listener: &ParentListener, table: bool) -> ChainClass {
+    if is_closed(&name, Protocol::Https, listener) {
+        return ChainClass::closed();
     }
+    let tls = Some(termination(name, hostname, listener));
+    let purpose = if table { Purpose::Table } else { Purpose::Scopes };
+    ChainClass { purpose, listener: Some(hostname.clone()), tls }
+}
 
-    /// The routes that give a hostname to a listener, with their own hostnames.
-    pub(super) fn contributors(
-        &self,
-        hostname: &Hostname,
-        listener: &ListenerId,
-    ) -> impl Iterator<Item = &(RouteKey, Hostname)> {
-        self.contributions.of(&(listener.clone(), hostname.clone()))
-    }
-
-    /// The routes that a hostname gets from a listener, each with the most specific of its own hostnames.
-    fn routes_of<'a>(
-        &'a self,
-        hostname: &'a Hostname,
-        listener: &'a ListenerId,
-        only: Option<&Arc<str>>,
-    ) -> Vec<(&'a Hostname, &'a InputRoute)> {
-        let mut best: BTreeMap<&RouteKey, &Hostname> = BTreeMap::new();
-        let is_among = |key: &RouteKey| {
-            let namespace = &key.name.namespace;
-            only.is_none_or(|only| namespace == only || *namespace == listener.parent.name().namespace)
-        };
-        for (key, own) in self.served(hostname, listener).filter(|(key, _)| is_among(key)) {
-            let slot = best.entry(key).or_insert(own);
-            if own.precedence(slot).is_lt() {
-                *slot = own;
-            }
-        }
-        let found = |(key, own)| {
-            self.resolved.get(key).filter(|resolved| resolved.invalid.is_none())?;
-            Some((own, &**self.store.route(key)?))
-        };
-        best.into_iter().filter_map(found).collect()
-    }
+/// How TLS ends for a listener.
+fn termination(name: SecretName, hostname: &Hostname, listener: &ParentListener) -> Termination {
+    let by_sni = hostname.is_exact() && matches!(name, SecretName::Sni(_));
+    let (certificate, params) = if by_sni {
+        (CertificateSource::BySni, TlsParams::default())
+    } else {
+        (CertificateSource::Fixed(name), TlsParams::clone(&listener.tls.params))
+    };
+    let clients = match &listener.clients {
+        Clients::Anybody => None,
+        Clients::Checked(validation) => Some(validation.clone()),
+        Clients::Nobody => unreachable!("such a listener has no chain that ends TLS"),
+    };
+    Termination { certificate, alpn: listener.tls.alpn.clone(), params, clients }
 }
 
 /// Who serves a hostname.
@@ -374,23 +318,11 @@ struct Unit {
     scope: Option<Scope>,
     table: Option<(Option<Hostname>, VirtualHost)>,
     cluster: Option<Cluster>,
-    gate: Option<(ChainName, Chain)>,
-}
-
-/// The scopes, with what is said of other listeners when the frontend is put together.
-fn scopes(listener: Option<Hostname>) -> Handler {
-    Handler::Scopes { listener, elsewhere: OtherListeners::NOWHERE }
-}
-
-/// The chain of a wildcard or catch-all listener for hosts that have scopes.
-fn hosts_chain(listener: &Hostname, tls: Termination) -> (ChainName, Chain) {
-    let name = Arc::from(format!("hosts:{listener}"));
-    (name, Chain { tls: Some(tls), handler: scopes(Some(listener.clone())) })
-}
-
-/// Name of the chain of a wildcard or catch-all listener for what its table serves.
-pub(super) fn table_chain_name(listener: &Hostname) -> ChainName {
-    Arc::from(format!("table:{listener}"))
+    gate: Option<ChainClass>,
+    /// Where the connections of the whole port go.
+    shares: Option<Vec<WeightedTarget>>,
+    /// Where its datagrams go.
+    datagrams: Option<Vec<WeightedTarget>>,
 }
 
 /// What keeps a hostname from the wildcard or catch-all listener that would have it.
@@ -400,44 +332,7 @@ fn kept_off(id: &FrontendId, hostname: &Hostname, protocol: Protocol) -> Unit {
         Protocol::Http => Unit { table: Some((None, virtual_host)), ..Unit::default() },
         _ => {
             let scope = hostname.is_exact().then(|| Scope { frontend: id.clone(), listener: None, virtual_host });
-            Unit { scope, gate: Some(closed()), ..Unit::default() }
+            Unit { scope, gate: Some(ChainClass::closed()), ..Unit::default() }
         }
     }
-}
-
-/// The chain that closes every connection: it keeps a name from wider listeners.
-fn closed() -> (ChainName, Chain) {
-    (Arc::from("closed"), Chain { tls: None, handler: Handler::Tcp(Vec::new()) })
-}
-
-/// Name of the chain that all exact hosts of one class share.
-fn class_name(kind: &str, tls: &Termination) -> String {
-    let mut name = kind.to_owned();
-    let usual: &[&str] = if kind == "https" { &["h2", "http/1.1"] } else { &[] };
-    if tls.alpn != usual {
-        name = format!("{name}+{}", tls.alpn.join("+"));
-    }
-    if let CertificateSource::Fixed(secret) = &tls.certificate {
-        name = format!("{name}:{secret}");
-    }
-    name
-}
-
-/// Derives the port that a redirect shows (`HTTPRequestRedirectFilter.port`): the one given; else the scheme's own if
-/// a scheme is given; else the listener's. The scheme's own port is left out, and where the hostname is known, that of the
-/// request's `Host` with it.
-fn derived(rule: &Arc<Rule>, hostname: &Hostname, listener: u16, tls: bool) -> Arc<Rule> {
-    let Action::Redirect(redirect) = &rule.action else { return rule.clone() };
-    let own = match redirect.scheme.as_deref() {
-        Some("http") => 80,
-        Some("https") => 443,
-        _ if tls => 443,
-        _ => 80,
-    };
-    let given = redirect.port.or_else(|| redirect.scheme.is_none().then_some(listener));
-    let port = given.filter(|port| *port != own);
-    let known = || (port.is_none() && hostname.is_exact()).then(|| hostname.to_string());
-    let hostname = redirect.hostname.clone().or_else(known);
-    let redirect = Redirect { hostname, port, default_port: own, ..redirect.clone() };
-    Arc::new(Rule { action: Action::Redirect(redirect), ..(**rule).clone() })
 }

@@ -3,11 +3,12 @@
 //! number of hosts.
 
 mod facts;
+mod fleets;
 mod locality;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
@@ -15,15 +16,16 @@ use proptest::test_runner::FileFailurePersistence;
 use serde_json::{Value, json};
 
 use facts::subject;
+use fleets::Seen;
 
 use super::certificate::issued_secret_name;
 use super::{
-    Asked, ChallengeAnswer, Change, Delta, Engine, ObjectStatus, Ownable, Ownership, Resource, ResourceKey,
+    Asked, ChallengeAnswer, Change, Delta, Engine, Fact, ObjectStatus, Ownable, Ownership, Resource, ResourceKey,
     ServiceIntent, Settings,
 };
-use crate::inputs::{Object, ObjectKey, Secret};
+use crate::inputs::{CaBundle, CaBundleError, ConfigMap, Object, ObjectChange, ObjectKey, Secret};
 use crate::limits::Limits;
-use crate::model::{Certificate, FrontendId, Hostname, KeyForm, ObjectName, PrivateKey};
+use crate::model::{Certificate, FrontendId, Hostname, KeyForm, ObjectName, PrivateKey, TransportPort};
 use crate::wanted::WantedCertificate;
 
 const CONTROLLER: &str = "gatewright.io/gateway-controller";
@@ -75,7 +77,7 @@ impl World {
     /// What two frontends are bound to: Envoy would hand connections to either. `0.0.0.0` is every address, but in the
     /// ports of the dedicated fleet, which no other frontend may have at all.
     fn contested(&self) -> String {
-        let mut taken: BTreeMap<(IpAddr, u16), &FrontendId> = BTreeMap::new();
+        let mut taken: BTreeMap<(IpAddr, TransportPort), &FrontendId> = BTreeMap::new();
         let mut told = String::new();
         for resource in self.resources.values() {
             let Resource::Frontend(frontend) = resource else { continue };
@@ -85,8 +87,9 @@ impl World {
             }
             for ip in &frontend.addresses {
                 let all = if internal { IpAddr::from([0, 0, 0, 0]) } else { *ip };
-                if let Some(other) = taken.insert((all, frontend.port), &frontend.id) {
-                    told += &format!("{other} and {} are both bound to {ip} port {}\n", frontend.id, frontend.port);
+                let port = TransportPort { number: frontend.port, transport: frontend.id.transport };
+                if let Some(other) = taken.insert((all, port), &frontend.id) {
+                    told += &format!("{other} and {} are both bound to {ip} port {port}\n", frontend.id);
                 }
             }
         }
@@ -107,6 +110,7 @@ fn settings(how: &str) -> Settings {
             max_routes_per_namespace: 2,
             max_listeners_per_namespace: 3,
             max_endpoints_per_service: 1,
+            max_backend_tls_policies_per_namespace: 1,
             ..Limits::default()
         },
         _ => Limits::NONE,
@@ -155,7 +159,7 @@ const PORTS: &[u16] = &[80, 80, 80, 443, 443, 443, 20_001, 20_002];
 const HOSTS: &[&str] = &["", "*.x.org", "h.x.org", "g.x.org", "*.h.x.org", "k.h.x.org", "y.org"];
 
 fn listener() -> impl Strategy<Value = Value> {
-    let protocol = pick(&["HTTP", "HTTPS", "HTTPS", "TLS", "TLS-", "TCP"]);
+    let protocol = pick(&["HTTP", "HTTPS", "HTTPS", "TLS", "TLS-", "TCP", "UDP"]);
     let from = pick(&["All", "Same", "Selector"]);
     let certificate = pick(&["none", "a/one", "a/two", "b/one", "b/gone", "issued"]);
     let version = pick(&["1.2", "1.3"]);
@@ -166,7 +170,9 @@ fn listener() -> impl Strategy<Value = Value> {
             if from == "Selector" {
                 listener["allowedRoutes"]["namespaces"]["selector"] = json!({"matchLabels": {"team": "blue"}});
             }
-            if !hostname.is_empty() {
+            // With a hostname one of TCP or UDP is refused: now and then.
+            let is_bare = matches!(protocol, "TCP" | "UDP") && hostname != "y.org";
+            if !hostname.is_empty() && !is_bare {
                 listener["hostname"] = json!(hostname);
             }
             if protocol == "TLS" {
@@ -207,16 +213,41 @@ fn gateway() -> impl Strategy<Value = Object> {
         listeners(),
         allowed,
         addresses,
+        (pick(&["", "", "a", "b"]), proptest::option::weighted(0.3, frontend_tls())),
     )
-        .prop_map(|(namespace, name, created, class, listeners, allowed, addresses)| {
+        .prop_map(|(namespace, name, created, class, listeners, allowed, addresses, (client, frontend))| {
             let mut namespaces = json!({"from": allowed});
             if allowed == "Selector" {
                 namespaces["selector"] = json!({"matchLabels": {"team": "blue"}});
             }
-            let spec = json!({"gatewayClassName": class, "listeners": listeners, "addresses": addresses,
+            let mut spec = json!({"gatewayClassName": class, "listeners": listeners, "addresses": addresses,
                 "allowedListeners": {"namespaces": namespaces}});
+            spec["tls"] = json!({});
+            if !client.is_empty() {
+                spec["tls"]["backend"] = json!({"clientCertificateRef": {"namespace": client, "name": "one"}});
+            }
+            if let Some(frontend) = frontend {
+                spec["tls"]["frontend"] = frontend;
+            }
             gateway_object("Gateway", namespace, name, created, spec)
         })
+}
+
+/// Which certificates of clients are asked for: on every port, or on one of them.
+fn frontend_tls() -> impl Strategy<Value = Value> {
+    let reference = (pick(NAMESPACES), pick(&["ca", "gone"]));
+    let mode = pick(&["AllowValidOnly", "AllowInsecureFallback"]);
+    let validation = (proptest::collection::vec(reference, 1..3), mode).prop_map(|(references, mode)| {
+        let reference =
+            |(namespace, name)| json!({"group": "", "kind": "ConfigMap", "namespace": namespace, "name": name});
+        let references: Vec<Value> = references.into_iter().map(reference).collect();
+        json!({"validation": {"caCertificateRefs": references, "mode": mode}})
+    });
+    (validation, pick(&["every", "one", "others"])).prop_map(|(validation, ports)| match ports {
+        "every" => json!({"default": validation}),
+        "one" => json!({"default": {}, "perPort": [{"port": 443, "tls": validation}]}),
+        _ => json!({"default": validation, "perPort": [{"port": 443, "tls": {}}]}),
+    })
 }
 
 fn listener_set() -> impl Strategy<Value = Object> {
@@ -245,7 +276,7 @@ fn parent_refs() -> impl Strategy<Value = Value> {
 
 fn route() -> impl Strategy<Value = Object> {
     let hostnames = proptest::collection::vec(pick(&HOSTS[1..]), 0..3);
-    let kind = pick(&["HTTPRoute", "GRPCRoute", "TLSRoute"]);
+    let kind = pick(&["HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute"]);
     let backends = proptest::collection::vec((pick(NAMESPACES), pick(&["web", "api"]), 0i32..3), 0..3);
     (
         kind,
@@ -275,7 +306,13 @@ fn route() -> impl Strategy<Value = Object> {
                 let service = path.trim_start_matches('/');
                 rule["matches"] = json!([{"method": {"type": kind, "service": service}}]);
             }
-            let spec = json!({"parentRefs": parents, "hostnames": hostnames, "rules": [rule]});
+            let mut spec = json!({"parentRefs": parents, "hostnames": hostnames, "rules": [rule]});
+            if matches!(kind, "TCPRoute" | "UDPRoute") {
+                spec.as_object_mut().expect("made above").remove("hostnames");
+                if spec["rules"][0]["backendRefs"].as_array().is_some_and(Vec::is_empty) {
+                    spec["rules"][0]["backendRefs"] = json!([{"name": "web", "port": 80}]);
+                }
+            }
             match gateway_object(kind, namespace, name, created, spec) {
                 // One that a solver of cert-manager made, now and then.
                 Object::Route(route) => Object::Route(crate::inputs::Route { challenge: path == "/a", ..route }),
@@ -284,8 +321,13 @@ fn route() -> impl Strategy<Value = Object> {
         })
 }
 
+/// Certificates of CAs, in PEM.
+static ROOTS: LazyLock<[String; 2]> = LazyLock::new(|| {
+    ["one", "two"].map(|name| rcgen::generate_simple_self_signed([name.to_owned()]).expect("a certificate").cert.pem())
+});
+
 fn other() -> impl Strategy<Value = Object> {
-    let grant = (pick(NAMESPACES), pick(&["Gateway", "HTTPRoute", "GRPCRoute", "ListenerSet"]), pick(&["Secret", "Service"]), pick(NAMESPACES))
+    let grant = (pick(NAMESPACES), pick(&["Gateway", "HTTPRoute", "GRPCRoute", "TCPRoute", "UDPRoute", "ListenerSet"]), pick(&["Secret", "Service", "ConfigMap"]), pick(NAMESPACES))
         .prop_map(|(namespace, from, to, from_namespace)| {
             let spec = json!({"from": [{"group": "gateway.networking.k8s.io", "kind": from, "namespace": from_namespace}],
                 "to": [{"group": "", "kind": to}]});
@@ -295,7 +337,8 @@ fn other() -> impl Strategy<Value = Object> {
         object(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
             "metadata": {"name": name}, "spec": {"controllerName": controller}}))
     });
-    let parameters = pick(&["Shared", "Dedicated", "", "Dedicated"]).prop_map(parameters);
+    let parameters =
+        pick(&["Shared", "Dedicated", "", "Dedicated", "Shared, open", "Shared, open"]).prop_map(parameters);
     let namespace =
         (pick(NAMESPACES), pick(&["blue", "red"]), pick(&["x.org", "h.x.org"])).prop_map(|(name, team, host)| {
             let labels = json!({"team": team, crate::inputs::HOST_LABEL: host});
@@ -309,7 +352,8 @@ fn other() -> impl Strategy<Value = Object> {
     )
         .prop_map(|(namespace, name, app, port)| {
             object(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": namespace, "name": name},
-                "spec": {"ports": [{"name": "p", "port": port, "appProtocol": app}]}}))
+                "spec": {"ports": [{"name": "p", "port": port, "appProtocol": app},
+                    {"name": "u", "port": 80, "protocol": "UDP"}]}}))
         });
     let exposure = (pick(NAMESPACES), pick(&["g", "f"]), pick(&["", "10.9.0.1"]), 20_001i32..20_004)
         .prop_map(|(namespace, gateway, ip, target)| exposure(namespace, gateway, ip, target));
@@ -317,7 +361,7 @@ fn other() -> impl Strategy<Value = Object> {
         |(namespace, name, service, last)| {
             object(json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
             "metadata": {"namespace": namespace, "name": name, "labels": {"kubernetes.io/service-name": service}},
-            "ports": [{"name": "p", "port": 8080}], "endpoints": [{"addresses": [format!("10.0.0.{last}")]}]}))
+            "ports": [{"name": "p", "port": 8080}, {"name": "u", "port": 8080, "protocol": "UDP"}], "endpoints": [{"addresses": [format!("10.0.0.{last}")]}]}))
         },
     );
     let secret = (pick(NAMESPACES), pick(&["one", "two", "h-x-org-tls"]), pick(&["1", "2", "expired"]))
@@ -325,10 +369,41 @@ fn other() -> impl Strategy<Value = Object> {
     prop_oneof![grant, class, parameters, namespace, service, exposure, slice, secret]
 }
 
+/// Policies of Services, and the ConfigMaps in which their roots are.
+fn policy() -> impl Strategy<Value = Object> {
+    let bundle = (pick(NAMESPACES), pick(&["good", "bad"])).prop_map(|(namespace, holds)| {
+        let name = ObjectName::new(namespace, "ca");
+        let bundle = match holds {
+            "good" => Ok(Arc::new(CaBundle { pem: "PEM".into(), count: 1 })),
+            _ => Err(CaBundleError::Empty),
+        };
+        Object::ConfigMap(ConfigMap { name, bundle })
+    });
+    let targets = proptest::collection::vec((pick(&["web", "api"]), pick(&["", "p", "q"])), 1..3);
+    let policy = (pick(NAMESPACES), pick(&["p", "o"]), 0u32..3, targets, pick(&["ca", "System", "own.org/x"]));
+    let policy = policy.prop_map(|(namespace, name, created, targets, roots)| {
+        let targets = targets.into_iter().map(|(service, section)| {
+            let mut target = json!({"group": "", "kind": "Service", "name": service});
+            if !section.is_empty() {
+                target["sectionName"] = json!(section);
+            }
+            target
+        });
+        let mut validation = json!({"hostname": "web.internal"});
+        match roots {
+            "ca" => validation["caCertificateRefs"] = json!([{"group": "", "kind": "ConfigMap", "name": "ca"}]),
+            other => validation["wellKnownCACertificates"] = json!(other),
+        }
+        let spec = json!({"targetRefs": targets.collect::<Vec<_>>(), "validation": validation});
+        gateway_object("BackendTLSPolicy", namespace, name, created, spec)
+    });
+    prop_oneof![1 => bundle, 2 => policy]
+}
+
 fn event() -> impl Strategy<Value = Change> {
-    let object = prop_oneof![3 => gateway(), 2 => listener_set(), 4 => route(), 4 => other()];
+    let object = prop_oneof![3 => gateway(), 2 => listener_set(), 4 => route(), 4 => other(), 2 => policy()];
     let objects = (object, proptest::bool::weighted(0.2))
-        .prop_map(|(object, delete)| if delete { Change::Delete(object.key()) } else { Change::Put(object) });
+        .prop_map(|(object, delete)| if delete { Change::delete(object.key()) } else { Change::put(object) });
     prop_oneof![6 => objects, 1 => challenge()]
 }
 
@@ -340,16 +415,17 @@ fn challenge() -> impl Strategy<Value = Change> {
             let answer = (!thumbprint.is_empty()).then(|| ChallengeAnswer { port, thumbprint: thumbprint.into() });
             let hostname = Hostname::parse(hostname).ok().filter(Hostname::is_exact);
             let hostname = hostname.unwrap_or_else(|| Hostname::parse("y.org").expect("a hostname"));
-            Change::Challenge(Asked { hostname, namespace: namespace.into() }, answer)
+            Change::Fact(Fact::Challenge(Asked { hostname, namespace: namespace.into() }, answer))
         });
     let trouble = (pick(&["", "no luck"])).prop_map(|text| {
         let name = issued_secret_name("internal-ca", &Hostname::parse("h.x.org").expect("a hostname"));
-        Change::Trouble(ObjectName::new("a", name), (!text.is_empty()).then(|| text.to_owned()))
+        Change::Fact(Fact::Trouble(ObjectName::new("a", name), (!text.is_empty()).then(|| text.to_owned())))
     });
-    let awaited = (pick(&["one", "gone"]), pick(&["", "somebody"]))
-        .prop_map(|(secret, by)| Change::Awaited(ObjectName::new("b", secret), (!by.is_empty()).then(|| by.into())));
+    let awaited = (pick(&["one", "gone"]), pick(&["", "somebody"])).prop_map(|(secret, by)| {
+        Change::Fact(Fact::Awaited(ObjectName::new("b", secret), (!by.is_empty()).then(|| by.into())))
+    });
     let unexposed = (pick(NAMESPACES), pick(&["", "refused"])).prop_map(|(namespace, text)| {
-        Change::Unexposed(ObjectName::new(namespace, "g"), (!text.is_empty()).then(|| text.to_owned()))
+        Change::Fact(Fact::Unexposed(ObjectName::new(namespace, "g"), (!text.is_empty()).then(|| text.to_owned())))
     });
     prop_oneof![3 => answer, 1 => trouble, 1 => awaited, 1 => unexposed]
 }
@@ -357,6 +433,9 @@ fn challenge() -> impl Strategy<Value = Change> {
 fn parameters(fleet: &str) -> Object {
     let spec = match fleet {
         "" => json!({"escapedSlashes": "Reject"}),
+        "Shared, open" => json!({"fleet": "Shared", "ports": [
+            {"port": 20_001, "protocol": "TCP"}, {"port": 80, "protocol": "UDP"},
+            {"port": 443, "protocol": "UDP", "namespaces": {"matchLabels": {"team": "blue"}}}]}),
         fleet => json!({"fleet": fleet}),
     };
     object(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
@@ -366,13 +445,14 @@ fn parameters(fleet: &str) -> Object {
 /// A Service of ours, with an address or without.
 fn exposure(namespace: &str, gateway: &str, ip: &str, target: i32) -> Object {
     let port = |port: i32| json!({"name": format!("p{port}"), "port": port, "targetPort": target + port / 443});
+    let datagrams = json!({"name": "p80-udp", "port": 80, "targetPort": target + 2, "protocol": "UDP"});
     let ingress = if ip.is_empty() { json!([]) } else { json!([{"ip": ip}]) };
     object(json!({"apiVersion": "v1", "kind": "Service",
         "metadata": {"namespace": namespace, "name": format!("{gateway}-common"), "uid": "u",
             "labels": {"app.kubernetes.io/managed-by": "gatewright"}, "annotations": {"gatewright.io/gateway": gateway},
             "ownerReferences": [{"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "name": gateway,
                 "uid": "g", "controller": true}]},
-        "spec": {"type": "LoadBalancer", "ports": [port(80), port(443)]},
+        "spec": {"type": "LoadBalancer", "ports": [port(80), port(443), datagrams]},
         "status": {"loadBalancer": {"ingress": ingress}}}))
 }
 
@@ -418,17 +498,21 @@ fn check(how: &str, batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
     let mut world = World::default();
     let mut last: BTreeMap<ObjectKey, Option<Object>> = BTreeMap::new();
     let mut told: BTreeMap<String, Change> = BTreeMap::new();
-    world.take(engine.apply(classes().map(Change::Put).to_vec(), now()));
+    let mut seen = Seen::default();
+    world.take(engine.apply(classes().map(Change::put).to_vec(), now()));
     for batch in batches {
         for change in &batch {
             match change {
-                Change::Put(object) => drop(last.insert(object.key(), Some(object.clone()))),
-                Change::Delete(key) => drop(last.insert(key.clone(), None)),
+                Change::Object(ObjectChange::Put(object)) => drop(last.insert(object.key(), Some(object.clone()))),
+                Change::Object(ObjectChange::Delete(key)) => drop(last.insert(key.clone(), None)),
                 fact => drop(told.insert(subject(fact), fact.clone())),
             }
         }
-        world.take(engine.apply(batch, now()));
+        let delta = engine.apply(batch, now());
+        seen.take(&delta, &world, &engine);
+        world.take(delta);
         prop_assert_eq!(world.contested(), "");
+        seen.check(&world, &engine)?;
     }
     for object in classes() {
         last.entry(object.key()).or_insert(Some(object));
@@ -436,8 +520,9 @@ fn check(how: &str, batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
     let mut fresh = World::default();
     let mut anew = Engine::new(settings(how));
     // What was decided before is an input.
-    let recorded = world.records.iter().map(|(what, owner)| Change::Recorded(what.clone(), Some(owner.clone())));
-    let all = last.into_values().flatten().map(Change::Put).chain(told.into_values()).chain(recorded).collect();
+    let recorded =
+        world.records.iter().map(|(what, owner)| Change::Fact(Fact::Recorded(what.clone(), Some(owner.clone()))));
+    let all = last.into_values().flatten().map(Change::put).chain(told.into_values()).chain(recorded).collect();
     fresh.take(anew.apply(all, now()));
     prop_assert_eq!(&fresh.records, &BTreeMap::new(), "the record is right as it is");
     prop_assert_eq!(
@@ -488,7 +573,7 @@ fn beneath() -> impl Strategy<Value = Change> {
         (pick(&["one", "two"]), pick(&["1", "2", "expired"])).prop_map(|(name, serial)| secret("a", name, serial));
     let object = prop_oneof![3 => gateway, 2 => route, 2 => secret];
     (object, proptest::bool::weighted(0.25))
-        .prop_map(|(object, delete)| if delete { Change::Delete(object.key()) } else { Change::Put(object) })
+        .prop_map(|(object, delete)| if delete { Change::delete(object.key()) } else { Change::put(object) })
 }
 
 /// What two maps do not share, for people.

@@ -1,47 +1,41 @@
 //! When a certificate begins or ceases to be valid, without any object having changed.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::SystemTime;
 
-use super::engine::{Dirty, Engine};
 use super::key::ParentKey;
 
-impl Engine {
-    /// When [`Engine::apply`] has something to do though nothing has changed: the next time that a certificate in use
-    /// begins or ceases to be valid, or a hostname is reserved no longer.
-    pub fn next_deadline(&self) -> Option<SystemTime> {
-        let certificate = self.deadlines.first().map(|(time, _)| *time);
-        let reserved = self.register.next_expiry().and_then(|at| UNIX_EPOCH.checked_add(Duration::from_secs(at)));
-        certificate.into_iter().chain(reserved).min()
+/// When Gateways and ListenerSets have to be evaluated again, each at one time at most.
+#[derive(Default)]
+pub(super) struct Deadlines {
+    by_time: BTreeSet<(SystemTime, ParentKey)>,
+    of: BTreeMap<ParentKey, SystemTime>,
+}
+
+impl Deadlines {
+    /// The next one.
+    pub(super) fn next(&self) -> Option<SystemTime> {
+        self.by_time.first().map(|(time, _)| *time)
     }
 
-    /// Marks the parents whose deadline has passed.
-    pub(super) fn take_in_time(&mut self, now: SystemTime, dirty: &mut Dirty) {
-        while let Some((_, key)) = self.deadlines.first().filter(|(time, _)| *time <= now).cloned() {
-            self.set_deadline(&key, None);
-            dirty.parents.insert(key);
-        }
+    /// Takes out one that has passed.
+    pub(super) fn pop_due(&mut self, now: SystemTime) -> Option<ParentKey> {
+        let (_, key) = self.by_time.first().filter(|(time, _)| *time <= now).cloned()?;
+        self.set(&key, None);
+        Some(key)
     }
 
-    /// Notes when a parent has to be evaluated again.
-    pub(super) fn note_deadline(&mut self, key: &ParentKey, now: SystemTime) {
-        let secrets = self.secrets_of.of(key).filter_map(|name| self.store.secret(name));
-        let certificates =
-            secrets.flat_map(|secret| secret.certificate.as_ref().ok().into_iter().chain(&secret.last_good));
-        let times = certificates.flat_map(|certificate| [certificate.not_before, certificate.not_after]);
-        let next = times.filter(|time| *time > now).min();
-        self.set_deadline(key, next);
-    }
-
-    fn set_deadline(&mut self, key: &ParentKey, next: Option<SystemTime>) {
+    /// Sets when a parent has to be evaluated again, in place of when it had to be.
+    pub(super) fn set(&mut self, key: &ParentKey, next: Option<SystemTime>) {
         let before = match next {
-            Some(next) => self.deadline_of.insert(key.clone(), next),
-            None => self.deadline_of.remove(key),
+            Some(next) => self.of.insert(key.clone(), next),
+            None => self.of.remove(key),
         };
         if let Some(before) = before {
-            self.deadlines.remove(&(before, key.clone()));
+            self.by_time.remove(&(before, key.clone()));
         }
         if let Some(next) = next {
-            self.deadlines.insert((next, key.clone()));
+            self.by_time.insert((next, key.clone()));
         }
     }
 }
@@ -49,13 +43,14 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::{Duration, UNIX_EPOCH};
 
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::inputs::{Kind, Object, ObjectKey, Secret};
+    use crate::inputs::{Kind, Object, ObjectChange, ObjectKey, Secret};
     use crate::model::{Certificate, Hostname, KeyForm, ObjectName, PrivateKey};
-    use crate::translate::{Change, Settings};
+    use crate::translate::{Change, Engine, Settings};
 
     fn at(seconds: u64) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(seconds)
@@ -63,7 +58,7 @@ mod tests {
 
     fn put(kind: &str, name: &str, spec: Value) -> Change {
         let object = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec});
-        Change::Put(Object::parse(object).expect("an object"))
+        Change::put(Object::parse(object).expect("an object"))
     }
 
     fn secret(valid: std::ops::Range<u64>) -> Change {
@@ -77,7 +72,7 @@ mod tests {
             issuer: Arc::from("test"),
         };
         let name = ObjectName::new("default", "cert");
-        Change::Put(Object::Secret(Secret::with_certificate(name, Arc::new(certificate))))
+        Change::put(Object::Secret(Secret::with_certificate(name, Arc::new(certificate))))
     }
 
     fn engine() -> Engine {
@@ -117,7 +112,7 @@ mod tests {
         let mut engine = engine();
         engine.apply(vec![secret(1..30)], at(15));
         assert_eq!(engine.next_deadline(), Some(at(30)));
-        engine.apply(vec![Change::Delete(ObjectKey::new(Kind::Gateway, ObjectName::new("default", "edge")))], at(16));
+        engine.apply(vec![Change::delete(ObjectKey::new(Kind::Gateway, ObjectName::new("default", "edge")))], at(16));
         assert_eq!(engine.next_deadline(), None);
     }
 
@@ -125,10 +120,12 @@ mod tests {
     fn the_last_good_certificate_is_served_until_it_ends() {
         let mut engine = engine();
         engine.apply(Vec::new(), at(10));
-        let Change::Put(Object::Secret(good)) = secret(10..20) else { unreachable!("it is a Secret") };
+        let Change::Object(ObjectChange::Put(Object::Secret(good))) = secret(10..20) else {
+            unreachable!("it is a Secret")
+        };
         let bad = Secret::without(good.name.clone(), crate::inputs::SecretError::Mismatch);
         let bad = bad.following(Some(&good), at(12));
-        let delta = engine.apply(vec![Change::Put(Object::Secret(bad.clone()))], at(12));
+        let delta = engine.apply(vec![Change::put(Object::Secret(bad.clone()))], at(12));
         assert!(delta.resources.values().all(Option::is_some), "nothing is taken back: {:?}", delta.resources.keys());
         let text = message(&engine);
         assert!(

@@ -4,47 +4,75 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Asked, ChallengeAnswer, ObjectStatus, Ownable, Ownership, ServiceIntent};
-use crate::inputs::{Object, ObjectKey};
+use crate::inputs::{Object, ObjectChange, ObjectKey};
 use crate::model::{
-    BackendId, Cluster, ClusterId, Endpoints, Frontend, FrontendId, Hostname, ObjectName, Scope, Secret, SecretName,
-    ServicePort, Table, TableId,
+    BackendId, ClientRoots, Cluster, ClusterId, Endpoints, Frontend, FrontendId, Hostname, ObjectName, Scope, Secret,
+    SecretName, ServicePort, Table, TableId,
 };
 use crate::wanted::WantedCertificate;
 
 /// One change of the inputs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// An object is there, or is different from before.
-    Put(Object),
-    /// An object is gone.
-    Delete(ObjectKey),
-    /// How the HTTP-01 challenges of an exact hostname are answered where a namespace has it.
+    /// Of an object, as files and the API server have it.
+    Object(ObjectChange),
+    /// Of what the program itself knows.
+    Fact(Fact),
+}
+
+/// What the program knows beside the objects, and tells the engine. A fact stays until it is told otherwise; facts may come
+/// before the objects that they are about, or after these are gone.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fact {
+    /// How the HTTP-01 challenges of an exact hostname are answered where a namespace has it. Told by issuers while they have
+    /// an order under way; leads to an answer on plain HTTP.
     Challenge(Asked, Option<ChallengeAnswer>),
-    /// Which Service answers TLS-ALPN-01 challenges, of all names whose TLS ends here.
+    /// Which Service answers TLS-ALPN-01 challenges, of all names whose TLS ends here. Told once at the start, with that Service
+    /// and its endpoints; leads to chains for `acme-tls/1`.
     TlsChallenges(Option<ServicePort>),
-    /// Why there is no certificate yet for the Secret of a [`WantedCertificate`].
+    /// Why there is no certificate yet for the Secret of a [`WantedCertificate`]. Told by issuers; leads to a message in the
+    /// statuses of those who refer to it.
     Trouble(ObjectName, Option<String>),
-    /// Who is about to put a certificate into a Secret that listeners refer to.
+    /// Who is about to put a certificate into a Secret that listeners refer to. Told by the pipeline, as tenancy decides it;
+    /// leads to a pending listener in place of a broken one.
     Awaited(ObjectName, Option<Arc<str>>),
-    /// Why the Service of a Gateway of the dedicated fleet cannot be made or changed as it is to be.
+    /// Why the Service of a Gateway of the dedicated fleet cannot be made or changed as it is to be. Told by whoever writes
+    /// Services; leads to the status of the Gateway.
     Unexposed(ObjectName, Option<String>),
-    /// Who is recorded to own something on addresses that namespaces share.
+    /// Who is recorded to own something on addresses that namespaces share. Told by whoever keeps the record: read at the
+    /// start, and again with each change, its own too; leads to whose claims count.
     Recorded(Ownable, Option<Ownership>),
 }
 
 impl Change {
+    /// An object is there, or is different from before.
+    pub fn put(object: Object) -> Self {
+        Self::Object(ObjectChange::Put(object))
+    }
+
+    /// An object is gone.
+    pub fn delete(key: ObjectKey) -> Self {
+        Self::Object(ObjectChange::Delete(key))
+    }
+
     /// The object that it is about, if it is about one.
     pub fn key(&self) -> Option<ObjectKey> {
         match self {
-            Change::Put(object) => Some(object.key()),
-            Change::Delete(key) => Some(key.clone()),
-            Change::Challenge(..)
-            | Change::TlsChallenges(_)
-            | Change::Trouble(..)
-            | Change::Awaited(..)
-            | Change::Unexposed(..)
-            | Change::Recorded(..) => None,
+            Self::Object(change) => Some(change.key()),
+            Self::Fact(_) => None,
         }
+    }
+}
+
+impl From<ObjectChange> for Change {
+    fn from(change: ObjectChange) -> Self {
+        Self::Object(change)
+    }
+}
+
+impl From<Fact> for Change {
+    fn from(fact: Fact) -> Self {
+        Self::Fact(fact)
     }
 }
 
@@ -53,6 +81,9 @@ impl Change {
 pub struct Delta {
     /// Resources that are new or different (`Some`) or gone (`None`).
     pub resources: BTreeMap<ResourceKey, Option<Resource>>,
+    /// Resources that Envoys of other fleets use than before, whether they are new or different or not: see
+    /// [`Engine::fleets`](super::Engine::fleets).
+    pub shown: BTreeSet<ResourceKey>,
     /// Statuses that are different from before; `None` where the object is gone or no longer ours.
     pub statuses: BTreeMap<ObjectKey, Option<ObjectStatus>>,
     /// Gateways that have a part in what changed on frontends that many share.
@@ -76,6 +107,8 @@ pub enum ResourceKey {
     Backend(BackendId),
     /// CDS
     SniCluster(FrontendId, Hostname),
+    /// CDS
+    UdpCluster(FrontendId),
     /// EDS
     Endpoints(ClusterId),
     /// SDS
@@ -88,6 +121,24 @@ pub enum ResourceKey {
     Frontend(FrontendId),
 }
 
+impl ResourceKey {
+    /// The frontend that alone refers to it; `None` of what several may have in common.
+    pub fn frontend(&self) -> Option<&FrontendId> {
+        match self {
+            ResourceKey::SniCluster(id, _)
+            | ResourceKey::UdpCluster(id)
+            | ResourceKey::Endpoints(ClusterId::Sni(id, _) | ClusterId::Udp(id))
+            | ResourceKey::Secret(SecretName::Fixed(id, _))
+            | ResourceKey::Scope(id, _)
+            | ResourceKey::Frontend(id) => Some(id),
+            ResourceKey::Table(table) => Some(&table.frontend),
+            ResourceKey::Backend(_)
+            | ResourceKey::Endpoints(ClusterId::Backend(_))
+            | ResourceKey::Secret(SecretName::Sni(_) | SecretName::Client(_) | SecretName::Roots(_)) => None,
+        }
+    }
+}
+
 /// A resource of the model.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Resource {
@@ -97,6 +148,8 @@ pub enum Resource {
     Endpoints(Endpoints),
     /// SDS
     Secret(Secret),
+    /// SDS
+    Roots(ClientRoots),
     /// SRDS
     Scope(Scope),
     /// RDS

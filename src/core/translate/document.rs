@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::status::{ListenerStatus, ObjectStatus, StatusBody};
-use crate::inputs::ParentRef;
+use crate::inputs::{Kind, ParentRef};
 use crate::model::{Condition, Status, clipped};
 
 /// Makes the `status` of an object. `since` tells, in RFC 3339, when a condition last changed its status; conditions
@@ -31,6 +31,18 @@ pub fn status_document(status: &ObjectStatus, controller: &str, since: &dyn Fn(&
                 "controllerName": controller,
                 "parentRef": parent_ref(parent),
                 "conditions": writer.conditions(&format!("parents/{index}/"), conditions),
+            })).collect::<Vec<_>>(),
+        }),
+        StatusBody::Policy(policy) => json!({
+            "ancestors": policy.gateways.iter().map(|gateway| json!({
+                "controllerName": controller,
+                "ancestorRef": {
+                    "group": Kind::Gateway.group(),
+                    "kind": Kind::Gateway.as_str(),
+                    "namespace": &*gateway.namespace,
+                    "name": &*gateway.name,
+                },
+                "conditions": writer.conditions(&format!("ancestors/{gateway}/"), &policy.conditions),
             })).collect::<Vec<_>>(),
         }),
     }

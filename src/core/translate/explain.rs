@@ -3,9 +3,15 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use super::engine::Engine;
+use super::admission::Admission;
+use super::claims::Family;
+use super::endpoints::AllowedEndpoints;
+use super::frontends::Frontends;
 use super::parent::Protocol;
-use crate::model::{Action, FrontendId, Hostname, Match, ObjectName, PathMatch, Rule, Target, WeightedTarget};
+use super::routes::{Port, Routing};
+use crate::model::{
+    Action, FrontendId, Hostname, Match, ObjectName, PathMatch, Rule, Target, TransportPort, WeightedTarget,
+};
 
 /// What is asked: a URL taken apart.
 #[derive(Clone, Debug)]
@@ -59,9 +65,24 @@ impl Explanation {
     }
 }
 
-impl Engine {
+/// What explanations are made from.
+#[derive(Clone, Copy)]
+pub(super) struct Explainer<'a> {
+    pub(super) routing: Routing<'a>,
+    pub(super) allowed: AllowedEndpoints<'a>,
+}
+
+impl<'a> Explainer<'a> {
+    fn admission(&self) -> Admission<'a> {
+        self.routing.admission
+    }
+
+    fn frontends(&self) -> &'a Frontends {
+        self.allowed.frontends
+    }
+
     /// Follows a URL from the frontend to the endpoints.
-    pub fn explain(&self, question: &Question) -> Explanation {
+    pub(super) fn explain(&self, question: &Question) -> Explanation {
         let mut told = Explanation::default();
         let host = match Hostname::parse(&question.host) {
             Ok(host) if host.is_exact() => host,
@@ -76,7 +97,7 @@ impl Engine {
         };
         let Some((id, hostname)) = self.find_frontend(question, &host, &mut told) else { return told };
         told.frontend = Some(id.to_string());
-        let frontend = &self.frontends[&id];
+        let frontend = self.frontends().get(&id).expect("found above");
         let (listener, protocol) = &frontend.winners[&hostname];
         let namespace = &listener.parent.name().namespace;
         told.hold(
@@ -84,7 +105,7 @@ impl Engine {
             format!("{namespace} owns listener {:?} of {}", listener.name, listener.parent.object()),
         );
         told.hold("listener", format!("{protocol:?} hostname {hostname} on port {}", id.port));
-        let Some(own) = self.parents.get(&listener.parent).and_then(|p| p.listener(&listener.name)) else {
+        let Some(own) = self.admission().parents.get(&listener.parent).and_then(|p| p.listener(&listener.name)) else {
             return told;
         };
         if protocol.terminates() {
@@ -118,11 +139,12 @@ impl Engine {
         host: &Hostname,
         told: &mut Explanation,
     ) -> Option<(FrontendId, Hostname)> {
-        let on_port: Vec<_> = self.frontends.iter().filter(|(id, _)| id.port == question.port).collect();
+        let port = TransportPort::tcp(question.port);
+        let on_port: Vec<_> = self.frontends().iter().filter(|(id, _)| id.transport_port() == port).collect();
         let here = |addresses: &[IpAddr]| question.address.is_none_or(|ip| addresses.contains(&ip));
         let mut refusal = format!("no Gateway of ours listens on port {}", question.port);
         for (id, frontend) in on_port.into_iter().filter(|(_, f)| here(&f.addresses)) {
-            if self.rival(id).is_some() {
+            if self.frontends().rival(id, self.admission().register).is_some() {
                 refusal = format!("another Gateway holds port {} on the address of gateway {}", id.port, id.gateway);
                 continue;
             }
@@ -136,8 +158,10 @@ impl Engine {
                 );
                 continue;
             };
-            let is_of_another =
-                || self.is_of_another(id, host, listener) || self.is_of_another_admitted(host, listener);
+            let is_of_another = || {
+                self.admission().is_of_another(id, host, listener)
+                    || self.admission().is_of_another_admitted(host, listener)
+            };
             if hostname != host && is_of_another() {
                 refusal = format!(
                     "{host} belongs to another namespace than listener {:?} for {hostname} on port {}: it is kept from it",
@@ -169,23 +193,27 @@ impl Engine {
         told: &mut Explanation,
     ) {
         let candidates = std::iter::once(host.clone()).chain(host.covering()).chain(Some(Hostname::any()));
-        if self.kept_for(host, listener).is_some() && self.served(host, listener).next().is_none() {
+        if self.admission().kept_for(host, listener).is_some()
+            && self.admission().served(host, listener).next().is_none()
+        {
             let text =
                 format!("{host} belongs to routes of another namespace, which give it to no listener of this port");
             told.fail("route", text);
             return;
         }
-        let hostname = candidates.into_iter().find(|name| self.served(name, listener).next().is_some());
+        let hostname = candidates.into_iter().find(|name| self.admission().served(name, listener).next().is_some());
         let Some(hostname) = hostname else {
             told.fail("route", format!("no route serves {host} through this listener: requests are answered 404"));
             return;
         };
-        let routes = self.routes(id, &hostname, listener, None);
+        let at = Port { number: id.port, tls: protocol.family() == Family::Tls };
+        let routes = self.routing.routes(at, &hostname, listener, None);
         let found = routes
             .iter()
             .find(|route| !matches!(protocol, Protocol::Http | Protocol::Https) || matches(&route.matches, question));
         let Some(route) = found else {
-            let keys: Vec<_> = self.served(&hostname, listener).map(|(key, _)| key.object().to_string()).collect();
+            let keys: Vec<_> =
+                self.admission().served(&hostname, listener).map(|(key, _)| key.object().to_string()).collect();
             let text =
                 format!("{} {} matches no rule of {}: answered 404", question.method, question.path, keys.join(", "));
             told.fail("route", text);
@@ -222,7 +250,7 @@ impl Engine {
                         return;
                     };
                     told.hold("backend", format!("Service {} with weight {}", backend.port, share.weight));
-                    let (endpoints, refused) = self.permitted(&backend.port);
+                    let (endpoints, refused) = self.allowed.permitted(&backend.port);
                     if endpoints.is_empty() {
                         told.fail(
                             "endpoints",
@@ -244,15 +272,20 @@ impl Engine {
     }
 
     /// The hosts that are served: name, port, whether by TLS, who owns the listener, and its certificate.
-    pub fn hosts(&self) -> Vec<Host> {
+    pub(super) fn hosts(&self) -> Vec<Host> {
         let mut hosts = Vec::new();
-        for (id, frontend) in &self.frontends {
+        for (id, frontend) in self.frontends().iter().filter(|(_, frontend)| frontend.has_hostnames()) {
             for (hostname, (listener, protocol)) in &frontend.winners {
-                let Some(parent) = self.parents.get(&listener.parent) else { continue };
+                let Some(parent) = self.admission().parents.get(&listener.parent) else { continue };
                 let (own, gateway) = (parent.listener(&listener.name), &parent.stand.gateway);
                 let certificate = own.and_then(|own| own.served.certificate().cloned());
-                let mut served: Vec<Hostname> =
-                    self.names_of(listener).filter(|name| hostname.covers(name)).cloned().collect();
+                let mut served: Vec<Hostname> = self
+                    .admission()
+                    .attachments
+                    .names_of(listener)
+                    .filter(|name| hostname.covers(name))
+                    .cloned()
+                    .collect();
                 if served.is_empty() {
                     served.push(hostname.clone());
                 }
@@ -279,10 +312,10 @@ impl Engine {
     }
 
     /// The namespaces of the routes that serve a hostname on a frontend.
-    pub fn tenants(&self, host: &Host) -> Vec<String> {
-        let Some(frontend) = self.frontends.get(&host.frontend) else { return Vec::new() };
+    pub(super) fn tenants(&self, host: &Host) -> Vec<String> {
+        let Some(frontend) = self.frontends().get(&host.frontend) else { return Vec::new() };
         let Some((_, listener, _)) = frontend.owner(&host.hostname) else { return Vec::new() };
-        let routes = self.served(&host.hostname, listener);
+        let routes = self.admission().served(&host.hostname, listener);
         let mut all: Vec<String> = routes.map(|(key, _)| key.name.namespace.to_string()).collect();
         all.sort();
         all.dedup();

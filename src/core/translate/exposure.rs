@@ -5,16 +5,21 @@
 //! free for what is not.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use sha2::{Digest, Sha256};
 
-use super::engine::{Dirty, Engine};
-use super::fleet::{Fleet, is_shared, reach};
+use super::dirty::Dirty;
+use super::exposures::Exposures;
+use super::fleet::Fleet;
+use super::frontends::Frontends;
 use super::key::{ParentKey, Verdict};
-use super::parent::Parent;
+use super::parent::{Parent, ParentListener};
+use super::parents::Parents;
+use super::settings::{DedicatedEnvoys, Settings};
 use crate::inputs::{Address, EXPOSES, Exposure, Gateway, MANAGED_BY, MANAGER, ServiceParameters, ServiceType};
-use crate::model::{FrontendId, GatewayAddress, ObjectName, Reason};
+use crate::model::{GatewayAddress, ObjectName, Reason, TransportPort};
+use crate::store::Store;
 
 /// The ports of the Envoys that lead to Gateways of the dedicated fleet, and to nobody else: below those that Kubernetes
 /// gives to nodes and Linux to clients.
@@ -38,8 +43,8 @@ pub struct DesiredService {
     pub load_balancer_class: Option<String>,
     /// The address that the Gateway asks for.
     pub address: Option<IpAddr>,
-    /// The port of the Envoys for each port.
-    pub targets: BTreeMap<u16, u16>,
+    /// The port of the Envoys for each port, of the same transport.
+    pub targets: BTreeMap<TransportPort, u16>,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// Its annotations.
@@ -112,7 +117,7 @@ pub(super) fn is_internal(port: u16) -> bool {
 
 /// The ports of the Envoys that a Service records, each once. What could be nobody's is not believed: anybody who may
 /// write Services can make one that looks like ours.
-fn recorded(exposure: &Exposure) -> BTreeMap<u16, u16> {
+pub(super) fn recorded(exposure: &Exposure) -> BTreeMap<TransportPort, u16> {
     let mut targets = BTreeMap::new();
     for (port, target) in exposure.targets.iter().filter(|(_, target)| INTERNAL.contains(target)) {
         if !targets.values().any(|taken| taken == target) {
@@ -122,124 +127,32 @@ fn recorded(exposure: &Exposure) -> BTreeMap<u16, u16> {
     targets
 }
 
-impl Engine {
-    /// What is recorded of a Gateway of the dedicated fleet.
-    fn exposure(&self, gateway: &Gateway) -> Option<&Exposure> {
-        let service = self.store.service(&service_name(gateway))?;
-        service.exposure.as_deref().filter(|exposure| exposure.gateway == gateway.meta.name)
-    }
+/// What is recorded of a Gateway of the dedicated fleet.
+pub(super) fn exposure<'a>(gateway: &Gateway, store: &'a Store) -> Option<&'a Exposure> {
+    let service = store.service(&service_name(gateway))?;
+    service.exposure.as_deref().filter(|exposure| exposure.gateway == gateway.meta.name)
+}
 
-    /// Where Envoys are to bind the frontends of a Gateway, or what Gateways share: the age that decides between rivals,
-    /// and addresses and port by the port of the API.
-    pub(super) fn sockets_of(&self, place: &ObjectName) -> (i64, impl Fn(u16) -> (Vec<IpAddr>, u16)) {
-        let gateway = self.store.gateway(place);
-        let created = gateway.map_or(0, |gateway| gateway.meta.created);
-        let dedicated = gateway
-            .filter(|gateway| reach(gateway, &self.store, &self.settings).is_ok_and(|r| r.fleet == Fleet::Dedicated));
-        let targets = dedicated.map(|gateway| self.exposure(gateway).map(recorded).unwrap_or_default());
-        let everywhere = vec![Ipv4Addr::UNSPECIFIED.into()];
-        let reached = match gateway {
-            Some(gateway) => self.addresses(&gateway.addresses),
-            // Where it is reached may not be known yet, and is no address of theirs.
-            None if is_shared(place)
-                && self.settings.default_addresses.is_empty()
-                && self.settings.envoys.is_some() =>
-            {
-                everywhere.clone()
-            }
-            None if is_shared(place) => self.addresses(&[]),
-            None => Vec::new(),
-        };
-        let bind = |reached: Vec<IpAddr>| match self.settings.bind.is_empty() || reached.is_empty() {
-            true => reached,
-            false => self.settings.bind.clone(),
-        };
-        let (addresses, everywhere) = (bind(reached), bind(everywhere));
-        let may_be_dedicated = self.settings.envoys.is_some();
-        let led = self.led().filter(|_| is_shared(place));
-        let socket = move |port: u16| match &targets {
-            // Nobody comes to a port that the Service does not have: Envoys do not open it.
-            None if led.as_ref().is_some_and(|led| !led.contains(&port)) => (Vec::new(), port),
-            // Whatever a listener was told: these ports are others'.
-            None if may_be_dedicated && INTERNAL.contains(&port) => (Vec::new(), port),
-            None => (addresses.clone(), port),
-            Some(targets) => match targets.get(&port) {
-                Some(target) => (everywhere.clone(), *target),
-                None => (Vec::new(), port),
-            },
-        };
-        (created, socket)
-    }
+/// The stage that says which Services Gateways are to have.
+pub(super) struct Exposing<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) store: &'a Store,
+    pub(super) parents: &'a Parents,
+    pub(super) frontends: &'a Frontends,
+    pub(super) exposures: &'a mut Exposures,
+}
 
-    /// A Service that leads to a Gateway came, went or changed: `old` is what it was.
-    pub(super) fn touch_exposure(&mut self, name: &ObjectName, old: Option<&Exposure>, dirty: &mut Dirty) {
-        let new = self.store.service(name).and_then(|service| service.exposure.clone());
-        for (exposure, there) in [(old, false), (new.as_deref(), true)] {
-            let Some(exposure) = exposure else { continue };
-            for target in recorded(exposure).values() {
-                self.taken.set(target, &exposure.gateway, there);
-                self.takes.set(&exposure.gateway, target, there);
-                dirty.services.extend(self.taken.of(target).cloned());
-            }
-            dirty.services.insert(exposure.gateway.clone());
-        }
-        let mut gateways: BTreeSet<ObjectName> =
-            old.into_iter().chain(new.as_deref()).map(|e| e.gateway.clone()).collect();
-        // Somebody else's may stand in the way.
-        gateways.extend(
-            self.exposed.iter().filter(|(_, intent)| intent.name() == Some(name)).map(|(gateway, _)| gateway.clone()),
-        );
-        for gateway in gateways {
-            self.bind(&gateway, dirty);
-            dirty.statuses.insert(ParentKey::Gateway(gateway.clone()).object());
-            dirty.services.insert(gateway);
-        }
-    }
-
-    /// A Gateway came, went or changed: with its age those change who have a port of the Envoys that it has as well.
-    pub(super) fn touch_rivals(&self, name: &ObjectName, dirty: &mut Dirty) {
-        dirty.services.insert(name.clone());
-        // Those recorded of it count, also where it is of another class now, or gone.
-        for target in self.takes.of(name) {
-            dirty.services.extend(self.taken.of(target).cloned());
-        }
-    }
-
-    /// The Envoys came or went.
-    pub(super) fn touch_envoys(&self, service: &ObjectName, dirty: &mut Dirty) {
-        if self.settings.envoys.as_ref() == Some(service) {
-            dirty.services.extend(self.exposed.keys().cloned());
-        }
-    }
-
+impl Exposing<'_> {
     /// Says what Service a Gateway is to have, where that is different from before.
-    pub(super) fn desire_service(&mut self, gateway: &ObjectName, dirty: &mut Dirty) {
-        let intent = self.service_intent(gateway);
-        let before = match &intent {
-            Some(intent) => self.exposed.insert(gateway.clone(), intent.clone()),
-            None => self.exposed.remove(gateway),
-        };
-        if before != intent {
+    pub(super) fn desire(&mut self, gateway: &ObjectName, dirty: &mut Dirty) {
+        let intent = self.intent(gateway);
+        if self.exposures.set_intent(gateway, intent.clone()) {
             dirty.delta.services.insert(gateway.clone(), intent);
         }
     }
 
-    /// Says why a Gateway's Service cannot be as it is to be.
-    pub(super) fn set_unexposed(&mut self, gateway: ObjectName, text: Option<String>, dirty: &mut Dirty) {
-        dirty.statuses.insert(ParentKey::Gateway(gateway.clone()).object());
-        match text {
-            Some(text) => self.unexposed.insert(gateway, text),
-            None => self.unexposed.remove(&gateway),
-        };
-    }
-
-    /// The Services that Gateways are to have.
-    pub fn services(&self) -> &BTreeMap<ObjectName, ServiceIntent> {
-        &self.exposed
-    }
-
     /// What is to become of a Gateway's Service; `None` when it is to have none.
-    fn service_intent(&self, name: &ObjectName) -> Option<ServiceIntent> {
+    fn intent(&self, name: &ObjectName) -> Option<ServiceIntent> {
         let gateway = self.store.gateway(name)?;
         // An installation without Envoys behind a Service never made one.
         self.settings.envoys.as_ref()?;
@@ -255,10 +168,9 @@ impl Engine {
 
     fn desired_service(&self, parent: &Parent, gateway: &Gateway) -> DesiredService {
         let name = &gateway.meta.name;
-        let mut ports: BTreeSet<u16> = parent.listeners.iter().map(|listener| listener.port).collect();
-        let start = FrontendId { gateway: name.clone(), port: 0 };
-        let frontends = self.frontends.range(start..).take_while(|(id, _)| id.gateway == *name);
-        ports.extend(frontends.filter(|(_, frontend)| !frontend.is_idle()).map(|(id, _)| id.port));
+        let mut ports: BTreeSet<TransportPort> = parent.listeners.iter().map(ParentListener::transport_port).collect();
+        let frontends = self.frontends.of_gateway(name);
+        ports.extend(frontends.filter(|(_, frontend)| !frontend.is_idle()).map(|(id, _)| id.transport_port()));
         let asked = gateway.infrastructure.as_deref().cloned().unwrap_or_default();
         let keys: BTreeSet<&str> = asked.labels.keys().chain(asked.annotations.keys()).map(String::as_str).collect();
         let keys: Vec<&str> = keys.into_iter().collect();
@@ -284,20 +196,28 @@ impl Engine {
         }
     }
 
+    /// The Envoys that serve Gateways of the dedicated fleet.
     fn envoys(&self) -> BTreeSet<IpAddr> {
-        let slices = self.settings.envoys.iter().flat_map(|service| self.store.slices(service));
-        slices.flat_map(|slice| slice.addresses.iter().copied()).collect()
+        let behind = |service: &ObjectName| -> BTreeSet<IpAddr> {
+            self.store.slices(service).flat_map(|slice| slice.addresses.iter().copied()).collect()
+        };
+        let of_their_own = self.settings.dedicated.service().map(behind).unwrap_or_default();
+        match &self.settings.dedicated {
+            DedicatedEnvoys::Apart(_) => of_their_own,
+            _ if !of_their_own.is_empty() => of_their_own,
+            _ => self.settings.envoys.as_ref().map(behind).unwrap_or_default(),
+        }
     }
 
     /// The port of the Envoys for each port of a Gateway: the recorded one, unless an older Gateway has it as well; else
     /// the first free one from a place on that the name gives.
-    fn targets(&self, gateway: &Gateway, ports: &BTreeSet<u16>) -> BTreeMap<u16, u16> {
+    fn targets(&self, gateway: &Gateway, ports: &BTreeSet<TransportPort>) -> BTreeMap<TransportPort, u16> {
         let name = &gateway.meta.name;
         let age = |name: &ObjectName| (self.store.gateway(name).map_or(i64::MAX, |g| g.meta.created), name.clone());
         let own = (gateway.meta.created, name.clone());
-        let is_ours = |target: u16| self.taken.of(&target).all(|other| other == name || age(other) > own);
+        let is_ours = |target: u16| self.exposures.takers(target).all(|other| other == name || age(other) > own);
         let mut targets = BTreeMap::new();
-        for (port, target) in self.exposure(gateway).map(recorded).unwrap_or_default() {
+        for (port, target) in exposure(gateway, self.store).map(recorded).unwrap_or_default() {
             if ports.contains(&port) && is_ours(target) {
                 targets.insert(port, target);
             }
@@ -307,7 +227,8 @@ impl Engine {
             let start = u16::from_be_bytes([hash[0], hash[1]]) % (INTERNAL.end - INTERNAL.start);
             let mut candidates = (start..INTERNAL.end - INTERNAL.start).chain(0..start).map(|n| INTERNAL.start + n);
             let is_free = |target: &u16| {
-                self.taken.of(target).all(|other| other == name) && !targets.values().any(|used| used == target)
+                self.exposures.takers(*target).all(|other| other == name)
+                    && !targets.values().any(|used| used == target)
             };
             if let Some(target) = candidates.find(is_free) {
                 targets.insert(port, target);
@@ -315,63 +236,68 @@ impl Engine {
         }
         targets
     }
+}
 
-    /// Where a Gateway of the dedicated fleet is reached, and why nowhere or not as it is to be.
-    pub(super) fn exposed(&self, parent: &Parent, gateway: &Gateway) -> (Vec<GatewayAddress>, Verdict) {
-        let (all, verdict) = self.reached_by_service(parent, gateway);
-        let Some(text) = self.unexposed.get(&gateway.meta.name) else { return (all, verdict) };
-        let reason = verdict.err().map_or(Reason::Pending, |(reason, _)| reason);
-        (all, Err((reason, text.clone())))
-    }
+/// Where a Gateway of the dedicated fleet is reached, and why nowhere or not as it is to be.
+pub(super) fn reached(
+    parent: &Parent,
+    gateway: &Gateway,
+    exposures: &Exposures,
+    store: &Store,
+) -> (Vec<GatewayAddress>, Verdict) {
+    let (all, verdict) = reached_by_service(parent, gateway, store);
+    let Some(text) = exposures.failure(&gateway.meta.name) else { return (all, verdict) };
+    let reason = verdict.err().map_or(Reason::Pending, |(reason, _)| reason);
+    (all, Err((reason, text.to_owned())))
+}
 
-    fn reached_by_service(&self, parent: &Parent, gateway: &Gateway) -> (Vec<GatewayAddress>, Verdict) {
-        let name = service_name(gateway);
-        let Some(exposure) = self.exposure(gateway) else {
-            let text = match self.store.service(&name) {
-                Some(_) => format!("Service {name} is somebody else's: remove it, or give the Gateway another name"),
-                None => format!("Service {name} is not there yet"),
-            };
-            return (Vec::new(), Err((Reason::AddressNotAssigned, text)));
+fn reached_by_service(parent: &Parent, gateway: &Gateway, store: &Store) -> (Vec<GatewayAddress>, Verdict) {
+    let name = service_name(gateway);
+    let Some(exposure) = exposure(gateway, store) else {
+        let text = match store.service(&name) {
+            Some(_) => format!("Service {name} is somebody else's: remove it, or give the Gateway another name"),
+            None => format!("Service {name} is not there yet"),
         };
-        let all = self.store.service(&name).map(|service| service.reached.clone()).unwrap_or_default();
-        let wanted = &parent.stand.reach.service;
-        if let (Some(class), true) = (&wanted.load_balancer_class, exposure.is_balanced())
-            && wanted.r#type.is_none_or(|kind| kind == ServiceType::LoadBalancer)
-            && exposure.load_balancer_class.as_ref() != Some(class)
-        {
-            let has = exposure.load_balancer_class.as_deref().map_or("none".to_owned(), |has| format!("{has:?}"));
-            let text = format!(
-                "Service {name} is to have loadBalancerClass {class:?} and has {has}, which Kubernetes does not change: \
-                 delete the Service, and it is made anew, with another address"
-            );
-            return (all, Err((Reason::Invalid, text)));
-        }
-        let asked = gateway.addresses.iter().find_map(Address::ip);
-        if let (Some(ip), true) = (asked, all.is_empty()) {
-            let text = format!(
-                "spec.addresses: nobody gave Service {name} the address {ip}: it is not one of the load balancer's, or \
-                 in use, or the load balancer has not come to it yet"
-            );
-            return (all, Err((Reason::AddressNotUsable, text)));
-        }
-        if all.is_empty() {
-            let text = format!("Service {name} has no address yet: whatever gives addresses to load balancers does it");
-            return (all, Err((Reason::AddressNotAssigned, text)));
-        }
-        if let Some(ip) = asked {
-            if !all.contains(&GatewayAddress::Ip(*ip)) {
-                let all: Vec<String> = all.iter().map(ToString::to_string).collect();
-                let text = format!("spec.addresses: Service {name} got {} instead of {ip}", all.join(", "));
-                return (Vec::new(), Err((Reason::AddressNotUsable, text)));
-            }
-            return (vec![GatewayAddress::Ip(*ip)], Ok(()));
-        }
-        let targets = recorded(exposure);
-        if parent.listeners.iter().all(|listener| !targets.contains_key(&listener.port)) {
-            return (all, Err((Reason::Pending, format!("Service {name} does not lead here yet"))));
-        }
-        (all, Ok(()))
+        return (Vec::new(), Err((Reason::AddressNotAssigned, text)));
+    };
+    let all = store.service(&name).map(|service| service.reached.clone()).unwrap_or_default();
+    let wanted = &parent.stand.reach.service;
+    if let (Some(class), true) = (&wanted.load_balancer_class, exposure.is_balanced())
+        && wanted.r#type.is_none_or(|kind| kind == ServiceType::LoadBalancer)
+        && exposure.load_balancer_class.as_ref() != Some(class)
+    {
+        let has = exposure.load_balancer_class.as_deref().map_or("none".to_owned(), |has| format!("{has:?}"));
+        let text = format!(
+            "Service {name} is to have loadBalancerClass {class:?} and has {has}, which Kubernetes does not change: \
+             delete the Service, and it is made anew, with another address"
+        );
+        return (all, Err((Reason::Invalid, text)));
     }
+    let asked = gateway.addresses.iter().find_map(Address::ip);
+    if let (Some(ip), true) = (asked, all.is_empty()) {
+        let text = format!(
+            "spec.addresses: nobody gave Service {name} the address {ip}: it is not one of the load balancer's, or \
+             in use, or the load balancer has not come to it yet"
+        );
+        return (all, Err((Reason::AddressNotUsable, text)));
+    }
+    if all.is_empty() {
+        let text = format!("Service {name} has no address yet: whatever gives addresses to load balancers does it");
+        return (all, Err((Reason::AddressNotAssigned, text)));
+    }
+    if let Some(ip) = asked {
+        if !all.contains(&GatewayAddress::Ip(*ip)) {
+            let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+            let text = format!("spec.addresses: Service {name} got {} instead of {ip}", all.join(", "));
+            return (Vec::new(), Err((Reason::AddressNotUsable, text)));
+        }
+        return (vec![GatewayAddress::Ip(*ip)], Ok(()));
+    }
+    let targets = recorded(exposure);
+    if parent.listeners.iter().all(|listener| !targets.contains_key(&listener.transport_port())) {
+        return (all, Err((Reason::Pending, format!("Service {name} does not lead here yet"))));
+    }
+    (all, Ok(()))
 }
 
 #[cfg(test)]
@@ -383,7 +309,7 @@ mod tests {
     use super::*;
     use crate::inputs::{Kind, Object, ObjectKey};
     use crate::model::{ConditionType, Status};
-    use crate::translate::{Change, Settings, StatusBody};
+    use crate::translate::{Change, Engine, Fact, Settings, StatusBody};
 
     /// `Programmed` of the Gateway, and its addresses.
     fn programmed(engine: &Engine) -> (Status, String, usize) {
@@ -407,14 +333,15 @@ mod tests {
                 .is_some()
                 .then(|| programmed(&engine))
         };
-        let mut put = |value: Value| apply(Change::Put(Object::parse(value).expect("an object")));
+        let mut put = |value: Value| apply(Change::put(Object::parse(value).expect("an object")));
         put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
             "metadata": {"name": "g"}, "spec": {"controllerName": "c"}}));
         put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
             "metadata": {"name": "edge", "namespace": "a"}, "spec": {"gatewayClassName": "g",
                 "listeners": [{"name": "http", "protocol": "HTTP", "port": 80}]}}));
-        let refused =
-            |text: &str| Change::Unexposed(ObjectName::new("a", "edge"), (!text.is_empty()).then(|| text.into()));
+        let refused = |text: &str| {
+            Change::Fact(Fact::Unexposed(ObjectName::new("a", "edge"), (!text.is_empty()).then(|| text.into())))
+        };
         let told = apply(refused("Service a/edge-g: exceeded quota")).expect("a status");
         assert_eq!(told, (Status::False, "AddressNotAssigned: Service a/edge-g: exceeded quota".to_owned(), 0));
         let told = apply(refused("")).expect("a status");
@@ -425,11 +352,47 @@ mod tests {
                 "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "name": "edge", "uid": "g", "controller": true}]},
             "spec": {"type": "LoadBalancer", "ports": [{"name": "p80", "port": 80, "targetPort": 20_001}]},
             "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.7"}]}}});
-        let service = Change::Put(Object::parse(service).expect("an object"));
+        let service = Change::put(Object::parse(service).expect("an object"));
         assert_eq!(apply(service).expect("a status").0, Status::True);
         let told = apply(refused("Service a/edge-g: no more ports")).expect("a status");
         assert_eq!(told, (Status::False, "Pending: Service a/edge-g: no more ports".to_owned(), 1), "it is served on");
         assert_eq!(apply(refused("")).expect("a status").0, Status::True);
+    }
+
+    #[test]
+    fn services_lead_to_the_envoys_that_serve_the_dedicated_fleet() {
+        let (shared, own) = (ObjectName::new("ours", "envoy"), ObjectName::new("ours", "own"));
+        let slice = |service: &str, ips: &[&str]| {
+            let labels = json!({"kubernetes.io/service-name": service});
+            let endpoints: Vec<Value> = ips.iter().map(|ip| json!({"addresses": [ip]})).collect();
+            json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+                "metadata": {"namespace": "ours", "name": service, "labels": labels}, "endpoints": endpoints,
+                "ports": [{"name": "http", "port": 80}]})
+        };
+        for (dedicated, before, with_own) in [
+            (DedicatedEnvoys::OfSharedFleet, vec!["10.0.0.1"], vec!["10.0.0.1"]),
+            (DedicatedEnvoys::Joining(own.clone()), vec!["10.0.0.1"], vec!["10.0.0.2"]),
+            (DedicatedEnvoys::Apart(own), vec![], vec!["10.0.0.2"]),
+        ] {
+            let settings =
+                Settings { fleet: Fleet::Dedicated, envoys: Some(shared.clone()), ..Settings::new("c", vec![]) };
+            let mut engine = Engine::new(Settings { dedicated: dedicated.clone(), ..settings });
+            let mut put = |value: Value| {
+                engine.apply(vec![Change::put(Object::parse(value).expect("an object"))], SystemTime::UNIX_EPOCH);
+                match engine.services().get(&ObjectName::new("a", "edge")) {
+                    Some(ServiceIntent::Wanted(desired)) => desired.envoys.iter().map(ToString::to_string).collect(),
+                    _ => Vec::new(),
+                }
+            };
+            put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+                "metadata": {"name": "g"}, "spec": {"controllerName": "c"}}));
+            put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+                "metadata": {"name": "edge", "namespace": "a"}, "spec": {"gatewayClassName": "g",
+                    "listeners": [{"name": "http", "protocol": "HTTP", "port": 80}]}}));
+            assert_eq!(put(slice("envoy", &["10.0.0.1"])), before, "{dedicated:?}");
+            assert_eq!(put(slice("own", &["10.0.0.2"])), with_own, "{dedicated:?}");
+            assert_eq!(put(slice("own", &[])), before, "{dedicated:?}");
+        }
     }
 
     #[test]

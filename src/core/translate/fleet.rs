@@ -3,14 +3,16 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
-use super::engine::{Dirty, Engine, Settings};
+use super::dirty::Dirty;
 use super::key::{ListenerId, ParentKey};
 use super::parent::Parent;
+use super::parents::Parents;
+use super::settings::Settings;
 use crate::inputs::{
     Address, AllowedHostnames, EscapedSlashes, FleetKind, Gateway, GatewayClass, Kind, ObjectKey, Parameters,
-    ParametersRef, PortProtocol, RouteHostnames, ServiceParameters, ServiceType,
+    ParametersRef, PortProtocol, RouteHostnames, ServiceParameters, ServicePortSpec, ServiceType,
 };
-use crate::model::{GatewayAddress, ObjectName, Reason};
+use crate::model::{GatewayAddress, ObjectName, Reason, TransportPort};
 use crate::store::Store;
 
 /// How the Gateways of a class are reached.
@@ -189,69 +191,73 @@ fn parameters(reference: &ParametersRef, path: &str, store: &Store) -> Result<Pa
     found.spec.clone().map_err(|text| format!("{path}: GatewayParameters {target}: {text}"))
 }
 
-impl Engine {
-    /// GatewayParameters came, went or changed.
-    pub(super) fn touch_parameters(&self, name: &ObjectName, dirty: &mut Dirty) {
-        for key in self.store.users_of_parameters.of(name) {
-            dirty.statuses.insert(key.clone());
-            match key.kind {
-                Kind::GatewayClass => self.touch_class(&key.name, dirty),
-                _ => drop(dirty.parents.insert(ParentKey::Gateway(key.name.clone()))),
-            }
+/// GatewayParameters came, went or changed.
+pub(super) fn touch_parameters(store: &Store, name: &ObjectName, dirty: &mut Dirty) {
+    for key in store.users_of_parameters.of(name) {
+        dirty.statuses.insert(key.clone());
+        match key.kind {
+            Kind::GatewayClass => touch_class(store, &key.name, dirty),
+            _ => drop(dirty.parents.insert(ParentKey::Gateway(key.name.clone()))),
         }
     }
+}
 
-    /// A Service changed: where it leads to the Envoys of the shared fleet, that is where all its Gateways are reached.
-    pub(super) fn touch_fleet(&mut self, service: &ObjectName, dirty: &mut Dirty) {
-        if self.settings.envoys.as_ref() != Some(service) || !self.settings.default_addresses.is_empty() {
-            return;
-        }
-        self.bind(&SHARED, dirty);
-        for key in self.parents.keys() {
-            dirty.statuses.insert(key.object());
-            if matches!(key, ParentKey::Gateway(_)) {
-                dirty.parents.insert(key.clone());
-            }
+/// A Service changed: where it leads to the Envoys of the shared fleet, that is where all its Gateways are reached.
+pub(super) fn touch_fleet(settings: &Settings, parents: &Parents, service: &ObjectName, dirty: &mut Dirty) {
+    if settings.envoys.as_ref() != Some(service) || !settings.default_addresses.is_empty() {
+        return;
+    }
+    dirty.bindings.insert(SHARED.clone());
+    for key in parents.keys() {
+        dirty.statuses.insert(key.object());
+        if matches!(key, ParentKey::Gateway(_)) {
+            dirty.parents.insert(key.clone());
         }
     }
+}
 
-    /// Which of these ports of a Gateway or ListenerSet the Service of the shared fleet does not lead to, where that is
-    /// how the fleet is reached, and what to do about it.
-    pub(super) fn unled(&self, parent: &Parent, ports: impl Iterator<Item = u16>) -> Option<String> {
-        let led = self.led().filter(|_| parent.stand.reach.fleet == Fleet::Shared)?;
-        let name = self.settings.envoys.as_ref()?;
-        let missing: BTreeSet<u16> = ports.filter(|port| !led.contains(port)).collect();
-        let missing: Vec<String> = missing.iter().map(u16::to_string).collect();
-        match &missing[..] {
-            [] => None,
-            [port] => Some(format!("Service {name} has no port {port}: add it, or use one that it has")),
-            all => Some(format!("Service {name} has no ports {}: add them, or use those that it has", all.join(", "))),
-        }
+/// Which of these ports of a Gateway or ListenerSet the Service of the shared fleet does not lead to, where that is
+/// how the fleet is reached, and what to do about it.
+pub(super) fn unled(
+    parent: &Parent,
+    ports: impl Iterator<Item = TransportPort>,
+    store: &Store,
+    settings: &Settings,
+) -> Option<String> {
+    let led = led(store, settings).filter(|_| parent.stand.reach.fleet == Fleet::Shared)?;
+    let name = settings.envoys.as_ref()?;
+    let missing: BTreeSet<TransportPort> = ports.filter(|port| !led.contains(port)).collect();
+    let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
+    match &missing[..] {
+        [] => None,
+        [port] => Some(format!("Service {name} has no port {port}: add it, or use one that it has")),
+        all => Some(format!("Service {name} has no ports {}: add them, or use those that it has", all.join(", "))),
     }
+}
 
-    /// The ports that the Service of the shared fleet leads to, where that is how the fleet is reached.
-    pub(super) fn led(&self) -> Option<BTreeSet<u16>> {
-        if !self.settings.default_addresses.is_empty() {
-            return None;
-        }
-        let service = self.store.service(self.settings.envoys.as_ref()?)?;
-        Some(service.ports.iter().map(|there| there.port).collect())
+/// The ports that the Service of the shared fleet leads to, where that is how the fleet is reached.
+pub(super) fn led(store: &Store, settings: &Settings) -> Option<BTreeSet<TransportPort>> {
+    if !settings.default_addresses.is_empty() {
+        return None;
     }
+    let service = store.service(settings.envoys.as_ref()?)?;
+    let port = |there: &ServicePortSpec| TransportPort { number: there.port, transport: there.transport };
+    Some(service.ports.iter().map(port).collect())
+}
 
-    /// A GatewayClass came, went or changed.
-    pub(super) fn touch_class(&self, name: &ObjectName, dirty: &mut Dirty) {
-        let class = name.name.to_string();
-        dirty.parents.extend(self.store.gateways_by_class.of(&class).cloned().map(ParentKey::Gateway));
-        dirty.statuses.insert(ObjectKey::new(Kind::GatewayClass, name.clone()));
-    }
+/// A GatewayClass came, went or changed.
+pub(super) fn touch_class(store: &Store, name: &ObjectName, dirty: &mut Dirty) {
+    let class = name.name.to_string();
+    dirty.parents.extend(store.gateways_by_class.of(&class).cloned().map(ParentKey::Gateway));
+    dirty.statuses.insert(ObjectKey::new(Kind::GatewayClass, name.clone()));
+}
 
-    /// Notes whose a change on frontends is that many Gateways share.
-    pub(super) fn note_gateway(&self, place: &ObjectName, listener: &ListenerId, dirty: &mut Dirty) {
-        if is_shared(place)
-            && let Some(parent) = self.parents.get(&listener.parent)
-        {
-            dirty.delta.gateways.insert(parent.stand.gateway.clone());
-        }
+/// Notes whose a change on frontends is that many Gateways share.
+pub(super) fn note_gateway(parents: &Parents, place: &ObjectName, listener: &ListenerId, dirty: &mut Dirty) {
+    if is_shared(place)
+        && let Some(parent) = parents.get(&listener.parent)
+    {
+        dirty.delta.gateways.insert(parent.stand.gateway.clone());
     }
 }
 
@@ -264,10 +270,10 @@ mod tests {
     use super::*;
     use crate::inputs::Object;
     use crate::model::{Condition, ConditionType, Status};
-    use crate::translate::{Change, StatusBody};
+    use crate::translate::{Change, Engine, StatusBody};
 
     fn put(value: Value) -> Change {
-        Change::Put(Object::parse(value).expect("an object"))
+        Change::put(Object::parse(value).expect("an object"))
     }
 
     fn service(ingress: Value) -> Change {

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use super::engine::{Dirty, Engine};
+use super::dirty::Dirty;
+use super::endpoints::Behind;
 use super::key::{ParentKey, RouteKey};
 use super::parent::Parent;
 use super::quota::{Member, Quota};
 use super::resolve::Resolved;
-use crate::inputs::{EndpointSlice, Extent, Kind, ObjectKey, Route, RouteRule, Unsupported};
+use crate::inputs::{CaBundle, EndpointSlice, Extent, Kind, ObjectKey, Route, RouteRule, Unsupported};
 use crate::limits::Limits;
 use crate::model::{ObjectName, Reason, Retry, clipped};
-use crate::store::targets;
+use crate::store::{Store, targets};
 
 /// Why a rule cannot be matched, as a sentence without the rule's name. `regexes` counts those of the rules before it.
 pub(super) fn unmatched(rule: &RouteRule, regexes: &mut usize, limits: &Limits) -> Option<String> {
@@ -81,6 +82,21 @@ pub(super) fn too_large(route: &Route, limits: &Limits) -> Option<String> {
     })
 }
 
+/// Whether a bundle of CA certificates, together with others, is within what a policy may have.
+pub(super) fn bundle(others: &[Arc<CaBundle>], one: &CaBundle, limits: &Limits) -> Result<(), (Reason, String)> {
+    let all = || others.iter().map(|bundle| &**bundle).chain([one]);
+    let (count, bytes): (usize, usize) = (all().map(|of| of.count).sum(), all().map(|of| of.pem.len()).sum());
+    let kib = bytes.div_ceil(1024);
+    let text = if count > limits.max_ca_certificates {
+        format!("{count} certificates, --max-ca-certificates is {}", limits.max_ca_certificates)
+    } else if kib > limits.max_ca_kib {
+        format!("{kib} KiB of certificates, --max-ca-kib is {}", limits.max_ca_kib)
+    } else {
+        return Ok(());
+    };
+    Err((Reason::InvalidCACertificateRef, text))
+}
+
 /// Which objects of a namespace have what they ask for.
 pub(super) struct Quotas {
     /// Routes, their matches and their bytes.
@@ -93,6 +109,8 @@ pub(super) struct Quotas {
     of_service: Quota<ObjectName, ObjectName, 1>,
     /// Endpoints of each namespace.
     of_namespace: Quota<Arc<str>, ObjectName, 1>,
+    /// BackendTLSPolicies.
+    policies: Quota<Arc<str>, ObjectName, 1>,
 }
 
 impl Quotas {
@@ -105,6 +123,7 @@ impl Quotas {
             parents: Quota::new([limits.max_listeners_per_namespace, limits.max_ports_per_namespace]),
             of_service: Quota::new([limits.max_endpoints_per_service]),
             of_namespace: Quota::new([limits.max_endpoints_per_namespace]),
+            policies: Quota::new([limits.max_backend_tls_policies_per_namespace]),
         }
     }
 
@@ -118,35 +137,41 @@ impl Quotas {
     }
 }
 
-impl Engine {
+impl Quotas {
     /// Takes down how much an object asks for that was put or deleted, and marks whose share that changes.
-    pub(super) fn note_extent(&mut self, key: &ObjectKey, dirty: &mut Dirty) {
+    pub(super) fn note_extent(&mut self, key: &ObjectKey, store: &Store, behind: &Behind, dirty: &mut Dirty) {
         match key.kind {
-            Kind::EndpointSlice => self.note_slice(&key.name, dirty),
+            Kind::EndpointSlice => self.note_slice(&key.name, store, behind, dirty),
+            Kind::BackendTLSPolicy => {
+                let group = key.name.namespace.clone();
+                let there = store.policy(&key.name);
+                let member = there.map(|policy| Member { group, created: policy.meta.created, weight: [1] });
+                dirty.policies.extend(self.policies.set(&key.name, member));
+            }
             _ => {
                 if let Some(route) = RouteKey::of(key) {
-                    self.note_route(route, dirty);
+                    self.note_route(route, store, dirty);
                 }
             }
         }
     }
 
-    fn note_route(&mut self, key: RouteKey, dirty: &mut Dirty) {
+    fn note_route(&mut self, key: RouteKey, store: &Store, dirty: &mut Dirty) {
         let (mut route, mut regexes) = (None, None);
-        if let Some(there) = self.store.route(&key) {
+        if let Some(there) = store.route(&key) {
             let (group, created, extent) = (key.name.namespace.clone(), there.meta.created, there.extent());
             if extent.regexes > 0 {
                 regexes = Some(Member { group: group.clone(), created, weight: [extent.regexes] });
             }
             route = Some(Member { group, created, weight: [1, extent.matches, extent.bytes] });
         }
-        dirty.routes.extend(self.quotas.routes.set(&key, route));
-        dirty.routes.extend(self.quotas.regexes.set(&key, regexes));
+        dirty.routes.extend(self.routes.set(&key, route));
+        dirty.routes.extend(self.regexes.set(&key, regexes));
     }
 
-    fn note_slice(&mut self, name: &ObjectName, dirty: &mut Dirty) {
+    fn note_slice(&mut self, name: &ObjectName, store: &Store, behind: &Behind, dirty: &mut Dirty) {
         let (mut of_service, mut of_namespace) = (None, None);
-        if let Some(slice) = self.store.slice(name)
+        if let Some(slice) = store.slice(name)
             && let Some(service) = &slice.service
         {
             let weight = [slice.addresses.len() as u64 * slice.ports.len() as u64];
@@ -154,35 +179,55 @@ impl Engine {
             of_service = Some(Member { group: service.clone(), created, weight });
             of_namespace = Some(Member { group: name.namespace.clone(), created, weight });
         }
-        let was_served = self.quotas.has_endpoints(name);
-        let before = self.quotas.of_service.group(name).cloned();
-        let mut moved = self.quotas.of_service.set(name, of_service);
-        moved.extend(self.quotas.of_namespace.set(name, of_namespace));
-        let others = moved.iter().filter_map(|slice| self.store.service_of_slice(slice));
+        let was_served = self.has_endpoints(name);
+        let before = self.of_service.group(name).cloned();
+        let mut moved = self.of_service.set(name, of_service);
+        moved.extend(self.of_namespace.set(name, of_namespace));
+        let others = moved.iter().filter_map(|slice| store.service_of_slice(slice));
         let mut services: Vec<ObjectName> = others.collect();
-        if !was_served || !self.quotas.has_endpoints(name) {
-            services.extend(before.into_iter().chain(self.store.service_of_slice(name)));
+        if !was_served || !self.has_endpoints(name) {
+            services.extend(before.into_iter().chain(store.service_of_slice(name)));
         }
         for service in services {
-            self.touch_endpoints(&service, dirty);
-            dirty.routes.extend(self.store.routes_by_service.of(&service).cloned());
+            behind.touch_endpoints(&service, dirty);
+            dirty.routes.extend(store.routes_by_service.of(&service).cloned());
         }
+    }
+
+    /// Why a BackendTLSPolicy is one too many.
+    pub(super) fn policy_beyond(&self, name: &ObjectName, limits: &Limits) -> Option<(Reason, String)> {
+        let most = limits.max_backend_tls_policies_per_namespace;
+        (!self.policies.has(name)).then(|| {
+            let text = format!(
+                "the policies of namespace {} up to this one, the oldest first, exceed \
+                 --max-backend-tls-policies-per-namespace {most}; nothing is sent to its Services",
+                name.namespace
+            );
+            (Reason::LimitReached, text)
+        })
     }
 
     /// Whether all endpoints of a Service are served.
-    fn is_whole(&self, service: &ObjectName) -> bool {
-        self.store.slices(service).all(|slice| self.quotas.serves(slice))
+    fn is_whole(&self, service: &ObjectName, store: &Store) -> bool {
+        store.slices(service).all(|slice| self.serves(slice))
     }
 
     /// A route as far as its namespace's share goes.
-    pub(super) fn of_namespace(&self, key: &RouteKey, route: &Route, mut resolved: Resolved) -> Resolved {
-        let (limits, namespace) = (&self.settings.limits, &key.name.namespace);
-        let beyond = if !self.quotas.routes.has(key) {
+    pub(super) fn of_namespace(
+        &self,
+        key: &RouteKey,
+        route: &Route,
+        mut resolved: Resolved,
+        store: &Store,
+        limits: &Limits,
+    ) -> Resolved {
+        let namespace = &key.name.namespace;
+        let beyond = if !self.routes.has(key) {
             Some(format!(
                 "--max-routes-per-namespace {}, --max-matches-per-namespace {}, --max-routes-kib-per-namespace {}",
                 limits.max_routes_per_namespace, limits.max_matches_per_namespace, limits.max_routes_kib_per_namespace
             ))
-        } else if !self.quotas.regexes.has(key) {
+        } else if !self.regexes.has(key) {
             Some(format!("--max-regexes-per-namespace {}", limits.max_regexes_per_namespace))
         } else {
             None
@@ -192,8 +237,10 @@ impl Engine {
             resolved.invalid = Some((Reason::LimitReached, text));
             return resolved;
         }
-        let mut cut: Vec<String> =
-            targets(route).filter(|service| !self.is_whole(service)).map(|service| service.to_string()).collect();
+        let mut cut: Vec<String> = targets(route)
+            .filter(|service| !self.is_whole(service, store))
+            .map(|service| service.to_string())
+            .collect();
         cut.sort();
         cut.dedup();
         if resolved.invalid.is_none() && !cut.is_empty() {
@@ -213,7 +260,13 @@ impl Engine {
     }
 
     /// A Gateway or ListenerSet as far as its namespace's share goes; marks whose share it changes.
-    pub(super) fn within_limits(&mut self, key: &ParentKey, new: Option<Parent>, dirty: &mut Dirty) -> Option<Parent> {
+    pub(super) fn within_limits(
+        &mut self,
+        key: &ParentKey,
+        new: Option<Parent>,
+        limits: &Limits,
+        dirty: &mut Dirty,
+    ) -> Option<Parent> {
         let member = new.as_ref().map(|parent| {
             let mut ports: Vec<u16> = parent.listeners.iter().map(|listener| listener.port).collect();
             ports.sort_unstable();
@@ -221,10 +274,9 @@ impl Engine {
             let weight = [parent.listeners.len() as u64, ports.len() as u64];
             Member { group: key.name().namespace.clone(), created: parent.created, weight }
         });
-        dirty.parents.extend(self.quotas.parents.set(key, member));
+        dirty.parents.extend(self.parents.set(key, member));
         let mut new = new?;
-        if new.accepted.is_ok() && !self.quotas.parents.has(key) {
-            let limits = &self.settings.limits;
+        if new.accepted.is_ok() && !self.parents.has(key) {
             let text = format!(
                 "the Gateways and ListenerSets of namespace {} up to this one, the oldest first, exceed \
                  --max-listeners-per-namespace {}, --max-ports-per-namespace {}",
@@ -244,7 +296,6 @@ mod tests {
 
     use super::*;
     use crate::inputs::Object;
-    use crate::store::Store;
     use crate::translate::resolve::resolve;
 
     /// What a route with these rules and hostnames is told: why it is invalid, and what of it is left out.

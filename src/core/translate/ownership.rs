@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::claims::Family;
 use super::fleet::shared;
 use super::key::{ListenerId, RouteKey};
-use crate::model::{FrontendId, Hostname, ObjectName};
+use crate::model::{FrontendId, Hostname, ObjectName, Transport, TransportPort};
 use crate::multimap::MultiMap;
 use crate::reservations::Reservations;
 
@@ -25,10 +25,10 @@ use crate::reservations::Reservations;
 pub enum Ownable {
     /// A hostname on the addresses of the shared fleet, whatever the port.
     Hostname(Hostname),
-    /// The protocol of a port of the shared fleet.
-    Port(u16),
+    /// The protocol of a port of the shared fleet; where no hostname divides it, the whole port.
+    Port(TransportPort),
     /// A port of an address, where Gateways have addresses of their own.
-    Socket(IpAddr, u16),
+    Socket(IpAddr, TransportPort),
     /// The name of the secret for a hostname, among frontends of several namespaces at the same Envoys.
     Secret(Hostname),
     /// A hostname among the namespaces that another one admits to its listeners, by routes or ListenerSets, whatever the
@@ -59,6 +59,13 @@ pub struct Ownership {
     pub released: Option<u64>,
 }
 
+impl Ownership {
+    /// Whether it is of a port that no hostname divides.
+    pub(super) fn has_whole_port(&self) -> bool {
+        self.protocol.is_some_and(|protocol| !protocol.has_hostnames())
+    }
+}
+
 /// Who writes the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recording {
@@ -84,6 +91,9 @@ struct Line {
     address: Option<IpAddr>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     port: Option<u16>,
+    /// What carries the port; not written where it is TCP.
+    #[serde(default, skip_serializing_if = "Transport::is_tcp")]
+    transport: Transport,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     protocol: Option<Family>,
     /// None where nobody owns it any more.
@@ -129,7 +139,7 @@ impl Ownable {
         }
     }
 
-    /// What people call it: a hostname, `*` for what nobody has, a port, or an address and a port.
+    /// What people call it: a hostname, `*` for what nobody has, a port (`53/udp` one of UDP), or an address and a port.
     ///
     /// # Errors
     /// When it is none of these.
@@ -137,11 +147,15 @@ impl Ownable {
         if text == "*" {
             return Ok(Ownable::Hostname(Hostname::any()));
         }
-        if let Ok(socket) = text.parse::<SocketAddr>() {
-            return Ok(Ownable::Socket(socket.ip(), socket.port()));
+        let (number, transport) = match text.strip_suffix("/udp") {
+            Some(number) => (number, Transport::Udp),
+            None => (text, Transport::Tcp),
+        };
+        if let Ok(socket) = number.parse::<SocketAddr>() {
+            return Ok(Ownable::Socket(socket.ip(), TransportPort { number: socket.port(), transport }));
         }
-        if let Ok(port) = text.parse::<u16>() {
-            return Ok(Ownable::Port(port));
+        if let Ok(number) = number.parse::<u16>() {
+            return Ok(Ownable::Port(TransportPort { number, transport }));
         }
         let refused = |error| format!("{error}; expected a hostname, *, a port, or an address and a port");
         Hostname::parse(text).map(Ownable::Hostname).map_err(refused)
@@ -152,8 +166,8 @@ impl Ownable {
         let (mut listeners, mut address, mut port) = (None, None, None);
         match self {
             Ownable::Hostname(_) | Ownable::Secret(_) => {}
-            Ownable::Port(number) => port = Some(*number),
-            Ownable::Socket(ip, number) => (address, port) = (Some(*ip), Some(*number)),
+            Ownable::Port(of) => port = Some(*of),
+            Ownable::Socket(ip, of) => (address, port) = (Some(*ip), Some(*of)),
             Ownable::Admitted(at, _) => {
                 listeners = Some(At { namespace: at.namespace.clone(), place: at.place.clone() });
             }
@@ -166,7 +180,8 @@ impl Ownable {
             },
             listeners,
             address,
-            port,
+            port: port.map(|port: TransportPort| port.number),
+            transport: port.map(|port| port.transport).unwrap_or_default(),
             protocol: owner.and_then(|owner| owner.protocol),
             namespace: owner.map(|owner| owner.namespace.clone()),
             since: owner.map_or(0, |owner| owner.since),
@@ -191,7 +206,8 @@ impl Ownable {
             Some(name) => Some(Hostname::parse(name).map_err(|error| error.to_string())?),
             None => None,
         };
-        let what = match (name, line.listeners, line.address, line.port) {
+        let port = line.port.map(|number| TransportPort { number, transport: line.transport });
+        let what = match (name, line.listeners, line.address, port) {
             (Some(name), None, None, None) => Ownable::Hostname(name),
             (Some(name), Some(At { namespace, place }), None, None) => {
                 Ownable::Admitted(Arc::new(ListenersOf { namespace, place }), name)
@@ -279,6 +295,17 @@ impl Register {
             reserved: Reservations::new(hold),
             latest: 0,
         }
+    }
+
+    /// Who writes the record.
+    pub(super) fn recording(&self) -> Recording {
+        self.recording
+    }
+
+    /// What a port of the shared fleet speaks, if that is known.
+    pub(super) fn family(&self, port: TransportPort) -> Option<Family> {
+        let recorded = || self.owner(&Ownable::Port(port)).and_then(|owner| owner.protocol);
+        well_known(port).or_else(recorded)
     }
 
     /// Whose something is, as recorded.
@@ -395,13 +422,15 @@ impl Register {
         if let Some(held) = held {
             let mut own = self.claims.of(what).filter(|claimant| match what {
                 // Who began does not matter while the port is used as it was.
-                Ownable::Port(_) => Some(claimant.protocol) == held.protocol,
+                Ownable::Port(_) if claimant.protocol.has_hostnames() => Some(claimant.protocol) == held.protocol,
+                Ownable::Port(_) => Some(claimant.protocol) == held.protocol && claimant.namespace == held.namespace,
                 _ => claimant.namespace == held.namespace,
             });
             if own.next().is_some() {
                 return Some(Ownership { released: None, ..held.clone() });
             }
-            let released = what.hostname().and_then(|_| self.reserved.since(&held.namespace, held.released, now));
+            let is_reserved = what.hostname().is_some() || held.has_whole_port();
+            let released = is_reserved.then(|| self.reserved.since(&held.namespace, held.released, now)).flatten();
             if released.is_some() {
                 return Some(Ownership { released, ..held.clone() });
             }
@@ -511,15 +540,16 @@ fn same_owner(a: Option<&Ownership>, b: Option<&Ownership>) -> bool {
 }
 
 /// What a port of the shared fleet speaks whoever comes first.
-pub(super) fn well_known(port: u16) -> Option<Family> {
-    match port {
-        80 => Some(Family::Http),
-        443 => Some(Family::Tls),
+pub(super) fn well_known(port: TransportPort) -> Option<Family> {
+    match (port.number, port.transport) {
+        (80, Transport::Tcp) => Some(Family::Http),
+        (443, Transport::Tcp) => Some(Family::Tls),
         _ => None,
     }
 }
 
 /// The frontend of a port of the shared fleet.
-pub(super) fn shared_frontend(port: u16) -> FrontendId {
-    FrontendId { gateway: ObjectName::clone(shared()), port }
+pub(super) fn shared_frontend(port: TransportPort) -> FrontendId {
+    let TransportPort { number, transport } = port;
+    FrontendId { gateway: ObjectName::clone(shared()), port: number, transport }
 }

@@ -5,18 +5,20 @@ use std::time::SystemTime;
 
 use super::allowed_hostnames;
 use super::certificate::{self, Served};
-use super::engine::Settings;
+use super::client_certificate::{self, ClientCertificate};
+use super::client_validation::{ClientPolicy, Clients};
 use super::exposure;
 use super::fleet::{self, Fleet, GatewayExposure, Precedence};
 use super::key::{ListenerId, ParentKey, Verdict};
 use super::ownership::ListenersOf;
+use super::settings::Settings;
 use super::spoken;
 use super::tls_options::{self, TlsSettings};
 use crate::inputs::{
     Address, AllowedRoutes, EscapedSlashes, Gateway, Kind, Listener, ListenerSet, Meta, NamespaceRule, RouteKind,
     RouteKinds, ServiceParameters, TlsMode,
 };
-use crate::model::{FrontendId, Hostname, ObjectName, Reason};
+use crate::model::{Certificate, FrontendId, Hostname, ObjectName, Reason, Transport, TransportPort};
 use crate::store::Store;
 
 /// A Gateway or ListenerSet of ours.
@@ -36,6 +38,8 @@ pub struct Parent {
     pub listeners: Vec<ParentListener>,
     /// Among whose routes a hostname has one owner.
     pub listeners_of: Arc<ListenersOf>,
+    /// What a Gateway shows to backends, where it is to show them something.
+    pub client: Option<Box<ClientCertificate>>,
 }
 
 /// Where a Gateway and the ListenerSets that extend it are served.
@@ -57,6 +61,8 @@ pub struct Placement {
     pub admits: NamespaceRule,
     /// Among whom a hostname has one owner of those whom the Gateway's owner admits.
     pub listeners_of: Arc<ListenersOf>,
+    /// What its ports ask of clients.
+    pub clients: ClientPolicy,
 }
 
 /// A listener by itself.
@@ -82,6 +88,8 @@ pub struct ParentListener {
     pub warning: Option<String>,
     /// How it speaks TLS, by its options.
     pub tls: Arc<TlsSettings>,
+    /// What is asked of its clients.
+    pub clients: Clients,
     /// The route kinds that it takes.
     pub kinds: RouteKinds,
     /// From which namespaces, and of what kinds, as written.
@@ -99,8 +107,10 @@ pub enum Protocol {
     TlsTerminate,
     /// TLS that is passed through.
     TlsPassthrough,
-    /// TCP. Not served yet, but it claims its port.
+    /// TCP: whatever comes to the port.
     Tcp,
+    /// UDP: the same.
+    Udp,
 }
 
 impl Protocol {
@@ -114,21 +124,56 @@ impl Protocol {
         let kinds: &[RouteKind] = match self {
             Protocol::Http | Protocol::Https => &[RouteKind::Http, RouteKind::Grpc],
             Protocol::TlsTerminate | Protocol::TlsPassthrough => &[RouteKind::Tls],
-            Protocol::Tcp => &[],
+            Protocol::Tcp => &[RouteKind::Tcp],
+            Protocol::Udp => &[RouteKind::Udp],
         };
         kinds.iter().copied().collect()
+    }
+
+    /// What carries it.
+    pub fn transport(self) -> Transport {
+        match self {
+            Protocol::Http | Protocol::Https | Protocol::TlsTerminate | Protocol::TlsPassthrough | Protocol::Tcp => {
+                Transport::Tcp
+            }
+            Protocol::Udp => Transport::Udp,
+        }
+    }
+
+    /// Whether hostnames tell its listeners apart. Others have the whole port.
+    pub fn has_hostnames(self) -> bool {
+        self.route_kinds().iter().all(RouteKind::has_hostnames)
+    }
+}
+
+impl ParentListener {
+    /// Its port, of TCP where it is not known what it speaks.
+    pub fn transport_port(&self) -> TransportPort {
+        let transport = self.protocol.map(Protocol::transport).unwrap_or_default();
+        TransportPort { number: self.port, transport }
+    }
+
+    /// Whether hostnames tell it from others on its port.
+    pub(super) fn has_hostnames(&self) -> bool {
+        self.protocol.is_none_or(Protocol::has_hostnames)
     }
 }
 
 impl Parent {
+    /// The certificate that is shown to backends.
+    pub(super) fn shown(&self) -> Option<&Arc<Certificate>> {
+        self.client.as_ref()?.certificate.as_ref()
+    }
+
     /// The id of one of its listeners.
     pub fn id(&self, listener: &ParentListener) -> ListenerId {
         ListenerId { parent: self.key.clone(), name: listener.name.clone() }
     }
 
     /// The frontend of one of its ports.
-    pub fn frontend(&self, port: u16) -> FrontendId {
-        FrontendId { gateway: self.stand.place.clone(), port }
+    pub fn frontend(&self, port: TransportPort) -> FrontendId {
+        let TransportPort { number, transport } = port;
+        FrontendId { gateway: self.stand.place.clone(), port: number, transport }
     }
 
     /// One of its listeners.
@@ -174,8 +219,11 @@ pub(super) fn gateway(gateway: &Gateway, around: &Surroundings<'_>) -> Parent {
     let (name, admits) = (gateway.meta.name.clone(), gateway.allowed_listeners.clone());
     let keeps_off = settings.envoys.is_some() && reach.fleet != Fleet::Dedicated;
     let listeners_of = listeners_of(&name.namespace, &name, reach.fleet);
-    let stand = Placement { gateway: name, place, precedence, reach, unusable, keeps_off, admits, listeners_of };
-    parent(key, &gateway.meta, Arc::new(stand), accepted, &gateway.listeners, around)
+    let clients = ClientPolicy::of(gateway, store, &settings.limits);
+    let stand =
+        Placement { gateway: name, place, precedence, reach, unusable, keeps_off, admits, listeners_of, clients };
+    let parent = parent(key, &gateway.meta, Arc::new(stand), accepted, &gateway.listeners, around);
+    Parent { client: client_certificate::of(gateway, around), ..parent }
 }
 
 /// Evaluates a ListenerSet that extends `gateway`, itself evaluated as `base`.
@@ -212,17 +260,26 @@ fn parent(
             listener.accepted = listener.accepted.clone().and(Err(taken));
         }
     }
+    for listener in &mut listeners {
+        stand.clients.guard(listener);
+    }
     let namespace = &meta.name.namespace;
     for listener in listeners.iter_mut().filter(|listener| !listener.misnamed) {
-        let allowed = allowed_hostnames::check(&stand.reach, &listener.hostname, namespace, around.store);
-        let spoken = spoken::check(&stand.reach, listener.port, listener.protocol);
+        // On the shared fleet the class says who has the ports that no hostname divides.
+        let by_port = stand.reach.fleet == Fleet::Shared && !listener.has_hostnames();
+        let allowed = match by_port {
+            true => Ok(()),
+            false => allowed_hostnames::check(&stand.reach, &listener.hostname, namespace, around.store),
+        };
+        let spoken = spoken::check(&stand.reach, listener, namespace, around.store);
         listener.accepted = listener.accepted.clone().and(allowed).and(spoken);
     }
     let listeners_of = match meta.name.namespace == stand.gateway.namespace {
         true => stand.listeners_of.clone(),
         false => listeners_of(&meta.name.namespace, &stand.gateway, stand.reach.fleet),
     };
-    Parent { key, generation: meta.generation, stand, created: meta.created, accepted, listeners, listeners_of }
+    let (generation, created) = (meta.generation, meta.created);
+    Parent { key, generation, stand, created, accepted, listeners, listeners_of, client: None }
 }
 
 /// The listeners of a namespace where a Gateway has its own.
@@ -254,6 +311,8 @@ fn listener(listener: &Listener, kind: Kind, meta: &Meta, around: &Surroundings<
             tls_options::TlsOptions::default()
         }
     };
+    // A TCP listener with a hostname is refused, and has no part of what hostnames divide.
+    let hostname = if protocol.is_none_or(Protocol::has_hostnames) { hostname } else { Hostname::any() };
     let (kinds, mut resolved) = kinds_taken(listener, protocol);
     let mut served = Served::None;
     if protocol.is_some_and(Protocol::terminates) {
@@ -273,6 +332,7 @@ fn listener(listener: &Listener, kind: Kind, meta: &Meta, around: &Surroundings<
         served,
         warning,
         tls: TlsSettings::shared(options.params, options.alpn, protocol == Some(Protocol::Https)),
+        clients: Clients::Anybody,
         kinds,
         allowed: listener.allowed.clone(),
     }
@@ -292,11 +352,23 @@ fn protocol(listener: &Listener) -> (Option<Protocol>, Verdict) {
         ("TLS", Some(TlsMode::Terminate)) => (Some(Protocol::TlsTerminate), Ok(())),
         ("TLS", Some(TlsMode::Passthrough)) => (Some(Protocol::TlsPassthrough), Ok(())),
         ("TLS", None) => (Some(Protocol::TlsPassthrough), Err(invalid("a TLS listener needs tls.mode"))),
+        ("TCP", mode) => (Some(Protocol::Tcp), bare(listener, mode)),
+        ("UDP", mode) => (Some(Protocol::Udp), bare(listener, mode)),
         (other, _) => {
-            let text = format!("protocol {other} is not supported: use HTTP, HTTPS or TLS");
-            ((other == "TCP").then_some(Protocol::Tcp), Err((Reason::UnsupportedProtocol, text)))
+            let text = format!("protocol {other} is not supported: use HTTP, HTTPS, TLS, TCP or UDP");
+            (None, Err((Reason::UnsupportedProtocol, text)))
         }
     }
+}
+
+/// Whether a listener of TCP or UDP says no more than its port (CEL of the Gateway's definition): what comes there has
+/// neither a hostname nor TLS that ends here.
+fn bare(listener: &Listener, mode: Option<TlsMode>) -> Verdict {
+    let protocol = &listener.protocol;
+    if listener.hostname.as_ref().is_ok_and(|hostname| !hostname.is_any()) {
+        return Err((Reason::UnsupportedValue, format!("a {protocol} listener has no hostname")));
+    }
+    mode.map_or(Ok(()), |_| Err((Reason::UnsupportedValue, format!("a {protocol} listener has no tls"))))
 }
 
 /// The kinds that a listener takes: those that its protocol takes, and `allowedRoutes.kinds` does not leave out.

@@ -1,74 +1,64 @@
 //! Statuses of objects, from what the engine knows.
 
+use super::admission::Admission;
+use super::attachments::Attachments;
+use super::backend_policies::BackendPolicies;
 use super::certificate::Served;
 use super::claims::{Family, claiming};
-use super::emit::fingerprint;
-use super::engine::{Dirty, Engine};
+use super::endpoints::Behind;
+use super::exposures::Exposures;
 use super::fleet::Fleet;
+use super::frontends::Frontends;
+use super::issuance::Issuance;
 use super::key::{ParentKey, RouteKey, Verdict};
+use super::ownership::Register;
 use super::parent::{Parent, ParentListener, Protocol};
+use super::parents::Parents;
+use super::resolve::Resolutions;
+use super::settings::Settings;
 use super::status::{
-    ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, Reported, RouteStatus, StatusBody,
+    ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, RouteStatus, StatusBody,
 };
-use super::{features, fleet};
+use super::statuses::Statuses;
+use super::wanted_index::Grants;
+use super::{bind, exposure, features, fleet};
 use crate::inputs::{Address, Kind, ObjectKey};
-use crate::model::{Condition, ConditionType, GatewayAddress, Reason, Status};
+use crate::model::{Condition, ConditionType, GatewayAddress, Reason, Status, TransportPort};
+use crate::store::Store;
 
-impl Engine {
-    /// Makes the status of an object anew, and hands it out where it is different.
-    pub(super) fn report(&mut self, key: &ObjectKey, dirty: &mut Dirty) {
-        self.counters.statuses += 1;
-        let status = self.status_of(key);
-        if key.kind == Kind::ListenerSet {
-            self.count_listener_set(key, status.as_ref(), dirty);
-        }
-        let new =
-            status.as_ref().map(|status| Reported { fingerprint: fingerprint(status), is_good: status.is_good() });
-        let old = match new {
-            Some(new) => self.reported.insert(key.clone(), new),
-            None => self.reported.remove(key),
-        };
-        if old != new {
-            dirty.delta.statuses.insert(key.clone(), status);
-        }
-    }
+/// What statuses say: all that the stages before came to.
+#[derive(Clone, Copy)]
+pub(super) struct Report<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) store: &'a Store,
+    pub(super) parents: &'a Parents,
+    pub(super) attachments: &'a Attachments,
+    pub(super) register: &'a Register,
+    pub(super) resolutions: &'a Resolutions,
+    pub(super) policies: &'a BackendPolicies,
+    pub(super) frontends: &'a Frontends,
+    pub(super) behind: &'a Behind,
+    pub(super) issuance: &'a Issuance,
+    pub(super) exposures: &'a Exposures,
+    /// How many ListenerSets are accepted.
+    pub(super) statuses: &'a Statuses,
+}
 
-    fn status_of(&self, key: &ObjectKey) -> Option<ObjectStatus> {
+impl Report<'_> {
+    /// The status of an object, if it is one of ours.
+    pub(super) fn status(self, key: &ObjectKey) -> Option<ObjectStatus> {
         match key.kind {
             Kind::GatewayClass => self.class_status(key),
             Kind::Gateway => self.gateway_status(key),
             Kind::ListenerSet => self.listener_set_status(key),
+            Kind::BackendTLSPolicy => self.policy_status(&key.name),
             _ => self.route_status(&RouteKey::of(key)?),
         }
     }
 
-    /// The status of an object, if it is one of ours.
-    pub fn status(&self, key: &ObjectKey) -> Option<ObjectStatus> {
-        self.status_of(key).filter(|_| self.reported.contains_key(key))
-    }
-
-    /// The statuses of all objects of ours, each made when it is asked for.
-    pub fn statuses(&self) -> impl Iterator<Item = (&ObjectKey, ObjectStatus)> {
-        self.reported.keys().filter_map(|key| Some((key, self.status_of(key)?)))
-    }
-
-    /// Routes with references that do not resolve, or rules that cannot be carried out, whoever serves their parents.
-    pub fn unresolved(&self) -> impl Iterator<Item = (&RouteKey, &(Reason, String))> {
-        self.resolved.iter().flat_map(|(key, resolved)| {
-            let wrong = [resolved.references.as_ref().err(), resolved.invalid.as_deref()];
-            wrong.into_iter().flatten().map(move |wrong| (key, wrong))
-        })
-    }
-
-    /// How many objects of ours need nobody's attention, and how many do.
-    pub fn good_and_bad(&self) -> (usize, usize) {
-        let good = self.reported.values().filter(|reported| reported.is_good).count();
-        (good, self.reported.len() - good)
-    }
-
-    fn class_status(&self, key: &ObjectKey) -> Option<ObjectStatus> {
+    fn class_status(self, key: &ObjectKey) -> Option<ObjectStatus> {
         let class = self.store.class(&key.name.name).filter(|c| c.controller == self.settings.controller)?;
-        let fleet = fleet::of_class(class, &self.store, &self.settings);
+        let fleet = fleet::of_class(class, self.store, self.settings);
         let features = fleet.as_ref().map(|fleet| features::supported(*fleet)).unwrap_or_default();
         let conditions = vec![condition(ConditionType::Accepted, fleet.map(|_| ()), Reason::Accepted)];
         Some(ObjectStatus {
@@ -77,7 +67,7 @@ impl Engine {
         })
     }
 
-    fn gateway_status(&self, key: &ObjectKey) -> Option<ObjectStatus> {
+    fn gateway_status(self, key: &ObjectKey) -> Option<ObjectStatus> {
         let parent = self.parents.get(&ParentKey::Gateway(key.name.clone()))?;
         let gateway = self.store.gateway(&key.name)?;
         let listeners = self.listener_statuses(parent);
@@ -88,11 +78,11 @@ impl Engine {
             _ => None,
         });
         let (addresses, reached) = match parent.stand.reach.fleet {
-            Fleet::Dedicated => self.exposed(parent, gateway),
-            Fleet::Shared => self.reached(fleet::addresses(&self.store, &self.settings)),
-            Fleet::Own => {
-                self.reached(self.addresses(&gateway.addresses).into_iter().map(GatewayAddress::Ip).collect())
-            }
+            Fleet::Dedicated => exposure::reached(parent, gateway, self.exposures, self.store),
+            Fleet::Shared => self.reached(fleet::addresses(self.store, self.settings)),
+            Fleet::Own => self.reached(
+                bind::addresses(self.settings, &gateway.addresses).into_iter().map(GatewayAddress::Ip).collect(),
+            ),
         };
         let programmed = if accepted.status != Status::True {
             Err((Reason::Invalid, "the Gateway is not accepted".to_owned()))
@@ -108,10 +98,21 @@ impl Engine {
         // A Gateway that is not accepted is not bound anywhere.
         let bound = accepted.status == Status::True && unusable.is_none();
         let addresses = if bound { addresses } else { Vec::new() };
-        let conditions = vec![accepted, condition(ConditionType::Programmed, programmed, Reason::Programmed)];
+        let mut conditions = vec![accepted, condition(ConditionType::Programmed, programmed, Reason::Programmed)];
+        if let Some(client) = &parent.client {
+            conditions.push(condition(ConditionType::ResolvedRefs, client.resolved.clone(), Reason::ResolvedRefs));
+        }
+        if parent.stand.clients.is_insecure() {
+            conditions.push(Condition {
+                kind: ConditionType::InsecureFrontendValidationMode,
+                status: Status::True,
+                reason: Reason::ConfigurationChanged,
+                message: "AllowInsecureFallback: clients are let in without a valid certificate".to_owned(),
+            });
+        }
         let body = StatusBody::Gateway(GatewayStatus {
             addresses,
-            attached_listener_sets: self.accepted_sets.count(&key.name),
+            attached_listener_sets: self.statuses.accepted_sets(&key.name),
             conditions,
             listeners,
         });
@@ -119,7 +120,7 @@ impl Engine {
     }
 
     /// Where a Gateway is bound that is reached where it is bound.
-    fn reached(&self, all: Vec<GatewayAddress>) -> (Vec<GatewayAddress>, Verdict) {
+    fn reached(self, all: Vec<GatewayAddress>) -> (Vec<GatewayAddress>, Verdict) {
         let verdict = match (&all[..], &self.settings.envoys) {
             ([], Some(service)) => Err((
                 Reason::AddressNotAssigned,
@@ -132,19 +133,23 @@ impl Engine {
     }
 
     /// Says so where clients come to none of the ports that are served.
-    fn nowhere(&self, parent: &Parent) -> Option<(Reason, String)> {
-        let mut ports = claiming(parent).map(|listener| listener.port);
-        let none = ports.clone().all(|port| self.unled(parent, std::iter::once(port)).is_some());
-        none.then(|| self.unled(parent, &mut ports)).flatten().map(|text| (Reason::Pending, text))
+    fn nowhere(self, parent: &Parent) -> Option<(Reason, String)> {
+        let mut ports = claiming(parent).map(ParentListener::transport_port);
+        let none =
+            ports.clone().all(|port| fleet::unled(parent, std::iter::once(port), self.store, self.settings).is_some());
+        none.then(|| fleet::unled(parent, &mut ports, self.store, self.settings))
+            .flatten()
+            .map(|text| (Reason::Pending, text))
     }
 
     /// Says which socket of a Gateway another one holds.
-    fn taken(&self, parent: &Parent) -> Option<String> {
-        let mut ports: Vec<u16> = claiming(parent).map(|l| l.port).collect();
+    fn taken(self, parent: &Parent) -> Option<String> {
+        let mut ports: Vec<TransportPort> = claiming(parent).map(ParentListener::transport_port).collect();
         ports.sort_unstable();
         ports.dedup();
         let ids = ports.into_iter().map(|port| parent.frontend(port));
-        let taken: Vec<String> = ids.filter(|id| self.rival(id).is_some()).map(|id| id.port.to_string()).collect();
+        let taken = ids.filter(|id| self.frontends.rival(id, self.register).is_some());
+        let taken: Vec<String> = taken.map(|id| id.transport_port().to_string()).collect();
         (!taken.is_empty()).then(|| {
             format!(
                 "port {}: another Gateway holds it on the same address; give this one spec.addresses",
@@ -153,7 +158,7 @@ impl Engine {
         })
     }
 
-    fn listener_set_status(&self, key: &ObjectKey) -> Option<ObjectStatus> {
+    fn listener_set_status(self, key: &ObjectKey) -> Option<ObjectStatus> {
         let parent = self.parents.get(&ParentKey::ListenerSet(key.name.clone()))?;
         let listeners = self.listener_statuses(parent);
         let accepted = listeners_verdict(parent, &listeners);
@@ -169,41 +174,15 @@ impl Engine {
         Some(ObjectStatus { generation: parent.generation, body })
     }
 
-    /// Keeps `attachedListenerSets` of the Gateway up to date.
-    fn count_listener_set(&mut self, key: &ObjectKey, status: Option<&ObjectStatus>, dirty: &mut Dirty) {
-        let accepted = status.is_some_and(|status| match &status.body {
-            StatusBody::ListenerSet(set) => {
-                set.conditions.iter().any(|c| c.kind == ConditionType::Accepted && c.status == Status::True)
-            }
-            _ => false,
-        });
-        let gateway = self.parents.get(&ParentKey::ListenerSet(key.name.clone())).map(|p| p.stand.gateway.clone());
-        let now = gateway.filter(|_| accepted);
-        let before = match &now {
-            Some(gateway) => self.set_counted.insert(key.name.clone(), gateway.clone()),
-            None => self.set_counted.remove(&key.name),
-        };
-        if before == now {
-            return;
-        }
-        if let Some(old) = &before {
-            self.accepted_sets.remove(old, &key.name);
-        }
-        if let Some(new) = &now {
-            self.accepted_sets.insert(new.clone(), key.name.clone());
-        }
-        let gateways = [before, now].into_iter().flatten().map(|name| ObjectKey::new(Kind::Gateway, name));
-        dirty.statuses.extend(gateways);
-    }
-
-    fn listener_statuses(&self, parent: &Parent) -> Vec<ListenerStatus> {
+    fn listener_statuses(self, parent: &Parent) -> Vec<ListenerStatus> {
         parent.listeners.iter().map(|listener| self.listener_status(parent, listener)).collect()
     }
 
-    fn listener_status(&self, parent: &Parent, listener: &ParentListener) -> ListenerStatus {
+    fn listener_status(self, parent: &Parent, listener: &ParentListener) -> ListenerStatus {
         let id = parent.id(listener);
-        let frontend = parent.frontend(listener.port);
-        let conflict = self.conflicts.get(&id).map(|conflict| conflict.reason);
+        let port = listener.transport_port();
+        let frontend = parent.frontend(port);
+        let conflict = self.frontends.conflict(&id).map(|conflict| conflict.reason);
         let mut conditions = Vec::new();
         let conflict_text = |reason| self.conflict_text(reason, parent, listener);
         let accepted = match (conflict, &parent.accepted) {
@@ -211,19 +190,21 @@ impl Engine {
             (None, Err((_, text))) => Err((Reason::Pending, text.clone())),
             // A Gateway that is bound nowhere has no rivals.
             (None, Ok(()))
-                if listener.accepted.is_ok() && parent.stand.unusable.is_none() && self.rival(&frontend).is_some() =>
+                if listener.accepted.is_ok()
+                    && parent.stand.unusable.is_none()
+                    && self.frontends.rival(&frontend, self.register).is_some() =>
             {
-                let text = format!("another Gateway holds port {} on the same address", listener.port);
+                let text = format!("another Gateway holds port {port} on the same address");
                 Err((Reason::PortUnavailable, text))
             }
-            (None, Ok(())) => listener.accepted.clone(),
+            (None, Ok(())) => listener.accepted.clone().and(listener.clients.verdict()),
         };
         let programmed = if let Err((reason, text)) = &accepted {
             let as_accepted = conflict.is_some() || *reason == Reason::Pending;
             Err((if as_accepted { *reason } else { Reason::Invalid }, text.clone()))
         } else if let Some(text) = &parent.stand.unusable {
             Err((Reason::Invalid, text.clone()))
-        } else if let Some(text) = self.unled(parent, std::iter::once(listener.port)) {
+        } else if let Some(text) = fleet::unled(parent, std::iter::once(port), self.store, self.settings) {
             Err((Reason::Pending, text))
         } else if self.frontends.get(&frontend).is_none_or(|f| f.addresses.is_empty()) {
             match parent.stand.reach.fleet {
@@ -277,16 +258,16 @@ impl Engine {
         ListenerStatus {
             name: listener.name.clone(),
             supported_kinds: listener.kinds.iter().map(|k| (k.kind().group(), k.kind().as_str())).collect(),
-            attached_routes: self.attached.count(&id),
+            attached_routes: self.attachments.count(&id),
             conditions,
         }
     }
 
-    fn route_status(&self, key: &RouteKey) -> Option<ObjectStatus> {
+    fn route_status(self, key: &RouteKey) -> Option<ObjectStatus> {
         let route = self.store.route(key)?;
-        let resolved = self.resolved.get(key)?;
+        let resolved = self.resolutions.get(key)?;
         let attachments = self.attachments.get(key)?;
-        let references = resolved.references.clone().and_then(|()| self.endpoints_verdict(route));
+        let references = resolved.references.clone().and_then(|()| self.behind.verdict(route));
         let mut parents = Vec::new();
         // A grant may reach several parents by one reference: it is accepted where one of them takes it.
         for reached in attachments.chunk_by(|(a, ..), (b, ..)| a == b) {
@@ -294,7 +275,7 @@ impl Engine {
             let verdict = reached.iter().map(|(.., attachment)| attachment).find(|a| a.accepted.is_ok());
             let accepted = match (&verdict.unwrap_or(first).accepted, &resolved.invalid) {
                 (Ok(()), Some(invalid)) => Err((**invalid).clone()),
-                (Ok(()), None) => self.names_verdict(key, reached),
+                (Ok(()), None) => self.admission().names_verdict(key, reached),
                 (verdict, _) => verdict.clone(),
             };
             let is_accepted = accepted.is_ok();
@@ -318,11 +299,19 @@ impl Engine {
         let body = StatusBody::Route(RouteStatus { parents });
         Some(ObjectStatus { generation: route.meta.generation, body })
     }
+
+    fn admission(&self) -> Admission<'_> {
+        Admission { parents: self.parents, attachments: self.attachments, register: self.register }
+    }
+
+    fn grants(&self) -> Grants<'_> {
+        Grants { store: self.store, parents: self.parents, frontends: self.frontends, register: self.register }
+    }
 }
 
-impl Engine {
+impl Report<'_> {
     /// Whether there is something to serve for a listener that is accepted.
-    fn listener_programmed(&self, parent: &Parent, listener: &ParentListener) -> Verdict {
+    fn listener_programmed(self, parent: &Parent, listener: &ParentListener) -> Verdict {
         if listener.kinds.is_empty() {
             return Err((Reason::Invalid, "no route kind can attach".to_owned()));
         }
@@ -340,19 +329,19 @@ impl Engine {
     }
 
     /// What is told of a listener whose certificate is being issued: by whom, and what is in the way.
-    fn awaits(&self, parent: &Parent, listener: &ParentListener) -> Option<String> {
+    fn awaits(self, parent: &Parent, listener: &ParentListener) -> Option<String> {
         let (secret, what, by) = match &listener.served {
             Served::Issued(want, None) => {
                 (&want.secret, format!("the certificate for {}", want.names[0]), want.issuer.to_string())
             }
             Served::Missing(secret) => {
-                let by = self.awaited.get(secret)?;
+                let by = self.issuance.awaited(secret)?;
                 (secret, format!("Secret {secret} does not exist yet: its certificate"), by.to_string())
             }
             Served::None | Served::Certificate(_) | Served::Issued(_, Some(_)) | Served::NotAllowed(..) => return None,
         };
-        Some(match self.troubles.get(secret) {
-            _ if !self.is_granted(parent, listener) => {
+        Some(match self.issuance.trouble(secret) {
+            _ if !self.grants().is_granted(parent, listener) => {
                 format!("{what} is not issued: nothing is ordered for a listener that is not accepted")
             }
             Some(trouble) => format!("{what} is not issued by {by} yet: {trouble}"),
@@ -361,11 +350,14 @@ impl Engine {
     }
 }
 
-impl Engine {
+impl Report<'_> {
     /// Why a listener does not have its hostname. Says no more than the reader's own hostname and port: who has the name may
     /// be another tenant.
-    fn conflict_text(&self, reason: Reason, parent: &Parent, listener: &ParentListener) -> String {
-        let (port, place) = (listener.port, &parent.stand.place);
+    fn conflict_text(self, reason: Reason, parent: &Parent, listener: &ParentListener) -> String {
+        let (port, place) = (listener.transport_port(), &parent.stand.place);
+        if !listener.has_hostnames() && reason != Reason::ProtocolConflict {
+            return self.port_conflict_text(reason, parent, listener);
+        }
         let name = match listener.hostname.is_any() {
             true => "every name that nobody has".to_owned(),
             false => format!("hostname {}", listener.hostname),
@@ -377,7 +369,8 @@ impl Engine {
             Reason::ProtocolConflict if fleet::is_shared(place) => {
                 let speaks = match self.frontends.get(&parent.frontend(port)).and_then(|f| f.claims.family()) {
                     Some(Family::Tls) => "speaks TLS: use protocol HTTPS or TLS there",
-                    Some(Family::Http | Family::Tcp) => "speaks plain HTTP: use protocol HTTP there",
+                    Some(Family::Http) => "speaks plain HTTP: use protocol HTTP there",
+                    Some(Family::Tcp | Family::Udp) => "is passed on as it comes",
                     None => "is wanted for HTTP and for TLS by one Gateway: leave one of them out",
                 };
                 format!("port {port} of the shared fleet {speaks}, or take another port")
@@ -385,12 +378,12 @@ impl Engine {
             Reason::ProtocolConflict => {
                 format!("port {port} is wanted by another listener too, whose protocol cannot share it with this one's")
             }
-            _ if self.owned_by_another(parent, &listener.hostname) && listener.hostname.is_any() => {
+            _ if self.admission().owned_by_another(parent, &listener.hostname) && listener.hostname.is_any() => {
                 "another namespace has every name that nobody else has on this address: the first one keeps that; give \
                  this listener a hostname"
                     .to_owned()
             }
-            _ if self.owned_by_another(parent, &listener.hostname) => {
+            _ if self.admission().owned_by_another(parent, &listener.hostname) => {
                 format!(
                     "{name} belongs to another namespace on this address, itself or by a wildcard over it: the first one \
                      keeps it; take another name, or ask the operator of the installation to release it"
@@ -404,8 +397,25 @@ impl Engine {
     }
 }
 
+impl Report<'_> {
+    /// The same of a listener that has its port with all that comes there.
+    fn port_conflict_text(self, reason: Reason, parent: &Parent, listener: &ParentListener) -> String {
+        let port = listener.transport_port();
+        match reason {
+            Reason::Pending => {
+                format!("port {port} is being recorded as this namespace's, and is served once that is written")
+            }
+            _ if self.admission().is_port_of_another(parent, port) => format!(
+                "port {port} of the shared fleet belongs to another namespace: the first one keeps it; take another port, or \
+                 ask the operator of the installation to release it"
+            ),
+            _ => format!("port {port} is wanted by another listener too, and can be only one's"),
+        }
+    }
+}
+
 /// A condition from a verdict; `good` is the reason when it holds.
-fn condition(kind: ConditionType, verdict: Verdict, good: Reason) -> Condition {
+pub(super) fn condition(kind: ConditionType, verdict: Verdict, good: Reason) -> Condition {
     match verdict {
         Ok(()) => Condition { kind, status: Status::True, reason: good, message: String::new() },
         // What was not looked at is neither accepted nor refused (`ListenerReasonPending`).

@@ -1,14 +1,19 @@
 //! The rules of a route with everything they refer to looked up.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-use super::emit::fingerprint;
-use super::key::Verdict;
-use super::limits;
+use super::admission::Admission;
+use super::attach::handed_out;
+use super::dirty::Dirty;
+use super::emissions::fingerprint;
+use super::key::{RouteKey, Verdict};
+use super::limits::{self, Quotas};
+use super::settings::Settings;
 use crate::inputs::{BackendRef, Filters, LocalRef, Route, RouteKind, RouteRule, Unsupported};
 use crate::limits::Limits;
 use crate::model::{
-    Action, AppProtocol, BackendId, HeaderEdits, Match, Mirror, Reason, Rewrite, Rule, ServicePort, Target,
+    Action, AppProtocol, BackendId, HeaderEdits, Match, Mirror, Reason, Rewrite, Rule, ServicePort, Target, Transport,
     WeightedTarget, clipped,
 };
 use crate::store::Store;
@@ -46,6 +51,69 @@ impl Resolution {
             partial: resolved.partial.map(Box::from),
             note: resolved.note.map(Box::from),
             invalid: resolved.invalid.map(Box::new),
+        }
+    }
+}
+
+/// What the rules of each route refer to.
+#[derive(Default)]
+pub(super) struct Resolutions {
+    of: BTreeMap<RouteKey, Resolution>,
+}
+
+impl Resolutions {
+    /// Of a route.
+    pub(super) fn get(&self, key: &RouteKey) -> Option<&Resolution> {
+        self.of.get(key)
+    }
+
+    /// All of them, sorted.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&RouteKey, &Resolution)> {
+        self.of.iter()
+    }
+
+    /// Sets or removes that of a route. Whether it is different from before.
+    fn set(&mut self, key: &RouteKey, new: Option<Resolution>) -> bool {
+        match new {
+            None => self.of.remove(key).is_some(),
+            Some(new) => {
+                let is_same = self.of.get(key) == Some(&new);
+                self.of.insert(key.clone(), new);
+                !is_same
+            }
+        }
+    }
+}
+
+/// The stage that resolves routes.
+pub(super) struct Resolving<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) store: &'a Store,
+    pub(super) quotas: &'a Quotas,
+    pub(super) admission: Admission<'a>,
+    pub(super) resolutions: &'a mut Resolutions,
+}
+
+impl Resolving<'_> {
+    /// Looks up what a route's rules refer to.
+    pub(super) fn resolve(&mut self, key: &RouteKey, dirty: &mut Dirty) {
+        let new = self.store.route(key).map(|route| {
+            let limits = &self.settings.limits;
+            let resolved = resolve(route, self.store, limits);
+            Resolution::of(self.quotas.of_namespace(key, route, resolved, self.store, limits))
+        });
+        if !self.resolutions.set(key, new) {
+            return;
+        }
+        dirty.statuses.insert(key.object());
+        let Admission { parents, attachments, .. } = self.admission;
+        for (listener, hostname, _) in handed_out(key, attachments.of(key)) {
+            if let Some(id) = parents.frontend_of(&listener) {
+                attachments.touch_solved(&id, &listener, &hostname, dirty);
+                self.admission.touch_kept(&id, &listener, &hostname, key, dirty);
+                dirty.units.insert((id, hostname));
+            }
+            dirty.counted.insert((listener, key.clone()));
         }
     }
 }
@@ -223,16 +291,20 @@ impl Resolver<'_> {
             return Err((Reason::UnsupportedValue, text));
         }
         let port = port.ok_or_else(|| missing(format!("Service {name} needs a port")))?;
-        let known = service.ports.iter().find(|p| p.port == port).ok_or_else(|| {
-            let ports: Vec<_> = service.ports.iter().map(|p| p.port.to_string()).collect();
-            missing(format!("{:?} port {port}: Service {name} has ports {}", &*name.name, ports.join(", ")))
+        let transport = self.route.kind.transport();
+        let known = service.port(port, transport).ok_or_else(|| {
+            let ports = service.ports.iter().filter(|p| p.transport == transport);
+            let ports: Vec<_> = ports.map(|p| p.port.to_string()).collect();
+            let of = if transport == Transport::Udp { "UDP ports" } else { "ports" };
+            missing(format!("{:?} port {port}: Service {name} has {of} {}", &*name.name, ports.join(", ")))
         })?;
         let protocol = match self.route.kind {
             RouteKind::Http => known.protocol,
             // Whatever the Service says of itself: gRPC is HTTP/2.
             RouteKind::Grpc => AppProtocol::H2c,
-            RouteKind::Tls => AppProtocol::Tcp,
+            RouteKind::Tls | RouteKind::Tcp => AppProtocol::Tcp,
+            RouteKind::Udp => AppProtocol::Udp,
         };
-        Ok(BackendId { port: ServicePort { service: name.clone(), port }, protocol })
+        Ok(BackendId::new(ServicePort { service: name.clone(), port, transport }, protocol))
     }
 }

@@ -5,14 +5,15 @@
 //! and the other has a chain of its own. Between namespaces it is the one that had the name already, which is recorded for as
 //! long as both want it: nobody changes a neighbour's chain.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::delta::{Resource, ResourceKey};
-use super::engine::{Dirty, Engine};
+use super::dirty::Dirty;
 use super::key::ListenerId;
-use super::ownership::{Ownable, Ownership};
+use super::ownership::{Ownable, Ownership, Register};
 use super::parent::ParentListener;
-use crate::model::{Certificate, FrontendId, Hostname, Secret, SecretName, TlsParams};
+use crate::model::{Certificate, Fleets, FrontendId, Hostname, Secret, SecretName, TlsParams};
 
 /// What a frontend would serve under one hostname.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,107 +31,153 @@ impl SniContent {
     }
 }
 
-/// What each frontend would serve under one hostname, sorted by frontend.
-pub(super) type SniClaims = Vec<(FrontendId, SniContent)>;
+impl SniContent {
+    /// What a listener serves.
+    pub(super) fn of(id: &ListenerId, listener: &ParentListener) -> Self {
+        Self {
+            namespace: id.parent.name().namespace.clone(),
+            certificate: listener.served.certificate().cloned(),
+            params: listener.tls.params.clone(),
+        }
+    }
+}
 
-impl Engine {
+/// What frontends would serve under exact hostnames.
+#[derive(Default)]
+pub(super) struct SecretNames {
+    /// Sorted by frontend.
+    claims: BTreeMap<Hostname, Vec<(FrontendId, SniContent)>>,
+}
+
+impl SecretNames {
+    /// Sets what a frontend would serve under an exact hostname. Marks the frontends that may share the name with it, or no
+    /// longer, and the secret where other fleets ask for it than before.
+    pub(super) fn set(
+        &mut self,
+        id: &FrontendId,
+        hostname: &Hostname,
+        content: Option<&SniContent>,
+        register: &Register,
+        dirty: &mut Dirty,
+    ) {
+        let kept = self.kept(hostname, register).map(|content| content.namespace.clone());
+        let fleets = self.fleets(hostname, register);
+        // Nearly always one.
+        let claims = self.claims.entry(hostname.clone()).or_insert_with(|| Vec::with_capacity(1));
+        let place = claims.binary_search_by(|(frontend, _)| frontend.cmp(id));
+        let before = place.ok().map(|place| claims[place].1.clone());
+        match (place, content) {
+            (Ok(place), Some(content)) => claims[place].1 = content.clone(),
+            (Ok(place), None) => drop(claims.remove(place)),
+            (Err(place), Some(content)) => claims.insert(place, (id.clone(), content.clone())),
+            (Err(_), None) => {}
+        }
+        let others: Vec<FrontendId> = claims.iter().map(|(f, _)| f).filter(|other| *other != id).cloned().collect();
+        if claims.is_empty() {
+            self.claims.remove(hostname);
+        }
+        if fleets != self.fleets(hostname, register) {
+            dirty.delta.shown.insert(ResourceKey::Secret(SecretName::Sni(hostname.clone())));
+        }
+        if before.as_ref() != content && !(others.is_empty() && before.is_none()) {
+            dirty.secret_names.entry(hostname.clone()).or_insert(kept);
+            // Others may now share the name, or no longer.
+            dirty.units.extend(others.into_iter().map(|other| (other, hostname.clone())));
+        }
+    }
+
+    /// The frontends that would serve an exact hostname, sorted.
+    pub(super) fn frontends(&self, hostname: &Hostname) -> impl Iterator<Item = &FrontendId> {
+        self.claims.get(hostname).into_iter().flatten().map(|(id, _)| id)
+    }
+
+    /// The secret that is asked for by an SNI alone.
+    pub(super) fn shared_secret(&self, hostname: &Hostname, register: &Register) -> Option<Resource> {
+        let SniContent { certificate, params, .. } = self.kept(hostname, register)?.clone();
+        Some(secret(SecretName::Sni(hostname.clone()), certificate?, params))
+    }
+
+    /// The fleets with a frontend whose clients get what is asked for by an SNI alone: others have filter chains of their own,
+    /// or do not have the name.
+    pub(super) fn fleets(&self, hostname: &Hostname, register: &Register) -> Fleets {
+        let claims = self.claims.get(hostname).map(Vec::as_slice).unwrap_or_default();
+        let Some(kept) = self.kept(hostname, register) else { return Fleets::default() };
+        claims.iter().filter(|(_, content)| content.is_like(kept)).map(|(frontend, _)| frontend.fleet()).collect()
+    }
+
+    /// The hostnames whose secrets some frontend asks for by the SNI alone, each with the frontend.
+    #[cfg(test)]
+    pub(super) fn asked_by_sni<'a>(
+        &'a self,
+        register: &'a Register,
+    ) -> impl Iterator<Item = (&'a FrontendId, &'a Hostname)> {
+        let all = self.claims.iter().flat_map(|(hostname, claims)| claims.iter().map(move |(id, _)| (id, hostname)));
+        all.filter(|(id, hostname)| matches!(self.name(id, hostname, register), SecretName::Sni(_)))
+    }
+
+    /// The secret that one frontend alone asks for, where it serves something else than what is asked for by the SNI.
+    pub(super) fn own_secret(
+        &self,
+        id: &FrontendId,
+        hostname: &Hostname,
+        content: Option<SniContent>,
+        register: &Register,
+    ) -> Option<Resource> {
+        let fixed = fixed_name(id, hostname);
+        let content = content.filter(|_| self.name(id, hostname, register) == fixed)?;
+        Some(secret(fixed, content.certificate?, Arc::default()))
+    }
+
     /// What is served under a bare SNI: of the namespace that keeps the name, else of the first frontend.
-    fn sni_content(&self, hostname: &Hostname) -> Option<&SniContent> {
-        let claims = self.sni.get(hostname)?;
-        let keeps = self.register.decided(&Ownable::Secret(hostname.clone())).map(|owner| &owner.namespace);
+    fn kept(&self, hostname: &Hostname, register: &Register) -> Option<&SniContent> {
+        let claims = self.claims.get(hostname)?;
+        let keeps = register.decided(&Ownable::Secret(hostname.clone())).map(|owner| &owner.namespace);
         let kept = claims.iter().find(|(_, content)| Some(&content.namespace) == keeps);
         kept.or(claims.first()).map(|(_, content)| content)
     }
 
     /// Under which name a listener's certificate is asked for.
-    pub(super) fn secret_name(&self, id: &FrontendId, hostname: &Hostname) -> SecretName {
+    pub(super) fn name(&self, id: &FrontendId, hostname: &Hostname, register: &Register) -> SecretName {
         if !hostname.is_exact() {
             return fixed_name(id, hostname);
         }
-        let claims = self.sni.get(hostname).map(Vec::as_slice).unwrap_or_default();
+        let claims = self.claims.get(hostname).map(Vec::as_slice).unwrap_or_default();
         let own = claims.iter().find(|(frontend, _)| frontend == id);
-        match (self.sni_content(hostname), own) {
+        match (self.kept(hostname, register), own) {
             (Some(kept), Some((_, own))) if !kept.is_like(own) => fixed_name(id, hostname),
             _ => SecretName::Sni(hostname.clone()),
         }
     }
 
-    /// Puts the certificate of a listener where its chain asks for it.
-    pub(super) fn place_secret(
-        &mut self,
-        id: &FrontendId,
-        hostname: &Hostname,
-        own: Option<(&ListenerId, &ParentListener)>,
-        dirty: &mut Dirty,
-    ) {
-        let content = own.map(|(id, listener)| SniContent {
-            namespace: id.parent.name().namespace.clone(),
-            certificate: listener.served.certificate().cloned(),
-            params: listener.tls.params.clone(),
-        });
-        if hostname.is_exact() {
-            let kept = self.sni_content(hostname).map(|content| content.namespace.clone());
-            // Nearly always one.
-            let claims = self.sni.entry(hostname.clone()).or_insert_with(|| Vec::with_capacity(1));
-            let place = claims.binary_search_by(|(frontend, _)| frontend.cmp(id));
-            let before = place.ok().map(|place| claims[place].1.clone());
-            match (place, &content) {
-                (Ok(place), Some(content)) => claims[place].1 = content.clone(),
-                (Ok(place), None) => drop(claims.remove(place)),
-                (Err(place), Some(content)) => claims.insert(place, (id.clone(), content.clone())),
-                (Err(_), None) => {}
-            }
-            let others: Vec<FrontendId> = claims.iter().map(|(f, _)| f).filter(|other| *other != id).cloned().collect();
-            if claims.is_empty() {
-                self.sni.remove(hostname);
-            }
-            self.place_challenge(hostname, &id.gateway, dirty);
-            if before != content && !(others.is_empty() && before.is_none()) {
-                dirty.secret_names.entry(hostname.clone()).or_insert(kept);
-                // Others may now share the name, or no longer.
-                dirty.units.extend(others.into_iter().map(|other| (other, hostname.clone())));
-            }
-            let shared = self.sni_content(hostname).cloned().and_then(|SniContent { certificate, params, .. }| {
-                Some(secret(SecretName::Sni(hostname.clone()), certificate?, params))
-            });
-            self.emit(ResourceKey::Secret(SecretName::Sni(hostname.clone())), shared, dirty);
-        }
-        let fixed = fixed_name(id, hostname);
-        let uses_fixed = content.is_some() && self.secret_name(id, hostname) == fixed;
-        let held = content.filter(|_| uses_fixed).and_then(|content| content.certificate);
-        let resource = held.map(|certificate| secret(fixed.clone(), certificate, Arc::default()));
-        self.emit(ResourceKey::Secret(fixed), resource, dirty);
-    }
-
     /// Decides which namespace keeps the names of secrets that several want, once all of them are known. Marks what changes
     /// by that.
-    pub(super) fn settle_secret_names(&mut self, dirty: &mut Dirty) {
+    pub(super) fn settle(&self, register: &mut Register, dirty: &mut Dirty) {
         while let Some((hostname, kept)) = dirty.secret_names.pop_first() {
             let what = Ownable::Secret(hostname.clone());
-            let claims = self.sni.get(&hostname).map(Vec::as_slice).unwrap_or_default();
+            let claims = self.claims.get(&hostname).map(Vec::as_slice).unwrap_or_default();
             let claims_it = |namespace: &Arc<str>| claims.iter().any(|(_, content)| content.namespace == *namespace);
             let first = claims.first().map(|(_, content)| &content.namespace);
             let is_contended = claims.iter().any(|(_, content)| Some(&content.namespace) != first);
-            let recorded = self.register.decided(&what).map(|owner| owner.namespace.clone());
+            let recorded = register.decided(&what).map(|owner| owner.namespace.clone());
             let namespace = [recorded, kept].into_iter().flatten().find(|namespace| claims_it(namespace));
             let keeps = namespace.or_else(|| first.cloned()).filter(|_| is_contended);
             let owner = keeps.map(|namespace| Ownership { namespace, since: 0, protocol: None, released: None });
-            let Some(told) = self.register.record(&what, owner, dirty.now) else { continue };
+            let Some(told) = register.record(&what, owner, dirty.now) else { continue };
             dirty.delta.records.insert(what, told);
-            self.touch_secret_name(&hostname, dirty);
+            self.touch(&hostname, dirty);
         }
     }
 
     /// Marks whoever wants the name of a secret.
-    pub(super) fn touch_secret_name(&self, hostname: &Hostname, dirty: &mut Dirty) {
-        let claims = self.sni.get(hostname).map(Vec::as_slice).unwrap_or_default();
+    pub(super) fn touch(&self, hostname: &Hostname, dirty: &mut Dirty) {
+        let claims = self.claims.get(hostname).map(Vec::as_slice).unwrap_or_default();
         dirty.units.extend(claims.iter().map(|(id, _)| (id.clone(), hostname.clone())));
     }
 }
 
 /// The name of a secret that one frontend alone asks for.
 pub(super) fn fixed_name(id: &FrontendId, hostname: &Hostname) -> SecretName {
-    SecretName::Fixed(Arc::from(format!("{id}/{hostname}")))
+    SecretName::Fixed(id.clone(), hostname.to_string().into())
 }
 
 fn secret(name: SecretName, certificate: Arc<Certificate>, params: Arc<TlsParams>) -> Resource {

@@ -1,300 +1,109 @@
 //! Who keeps a hostname of a frontend: the record says which namespace, precedence which of its listeners.
 
-use std::collections::BTreeSet;
-use std::net::IpAddr;
-use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
-
-use super::admission::admitted;
-use super::allowed_hostnames::is_within;
-use super::claims::{Claim, Conflict, Family, Rank};
-use super::engine::{Dirty, Engine};
-use super::fleet::is_shared;
+use super::admission::{Admission, admitted};
+use super::claims::{Claim, Conflict};
+use super::dirty::Dirty;
+use super::fleet::{is_shared, note_gateway};
+use super::frontends::Frontends;
 use super::key::ListenerId;
-#[cfg(test)]
-use super::ownership::ListenersOf;
-use super::ownership::{By, Claimant, Ownable, Ownership, Recording, shared_frontend, well_known};
+use super::ownership::{Ownable, Recording};
 use super::parent::Parent;
-use crate::inputs::HOST_LABEL;
-use crate::model::{FrontendId, Hostname, Reason};
+use super::tables::touch_lists;
+use crate::model::{FrontendId, Hostname, Reason, TransportPort};
 
-impl Engine {
-    /// Sets or removes what a listener claims of a frontend.
-    pub(super) fn set_claim(&mut self, id: &FrontendId, rank: Rank, claim: Option<Claim>, dirty: &mut Dirty) {
-        self.register_claim(id, &rank, claim.as_ref(), dirty);
-        let recorded = is_shared(&id.gateway).then(|| self.family(id.port));
-        let frontend = self.frontends.entry(id.clone()).or_default();
-        let was_empty = frontend.claims.is_empty();
-        let mut touched = frontend.claims.set(rank, claim);
-        touched.extend(recorded.into_iter().flat_map(|family| frontend.claims.speak(family)));
-        if !frontend.challenges.is_empty() {
-            dirty.tables.insert((id.clone(), None));
-        }
-        if was_empty != frontend.claims.is_empty() {
-            self.bind(&id.gateway, dirty);
-        }
-        dirty.claims.entry(id.clone()).or_default().extend(touched);
-    }
-
-    /// Decides who keeps the touched hostnames of a frontend.
-    pub(super) fn settle(&mut self, id: &FrontendId, hostnames: &BTreeSet<Hostname>, dirty: &mut Dirty) {
-        for hostname in hostnames {
-            self.counters.claims += 1;
-            let Some(frontend) = self.frontends.get(id) else { return };
-            let (winner, losers) = frontend.claims.outcome(hostname, |claim| self.is_entitled(id, claim));
-            let winner = winner.map(|claim| (claim.listener.clone(), claim.protocol));
-            let losers =
-                losers.into_iter().map(|(loser, reason)| (loser.clone(), self.or_pending(id, hostname, loser, reason)));
-            let losers: Vec<(ListenerId, Reason)> = losers.collect();
-            for (loser, reason) in losers {
-                let is_recorded =
-                    reason == Reason::HostnameConflict && self.is_recorded_elsewhere(id, hostname, &loser);
-                let conflict = Conflict { reason, is_recorded };
-                if self.conflicts.insert(loser.clone(), conflict) != Some(conflict) {
-                    dirty.wanting.insert(loser.parent.clone());
-                    dirty.statuses.insert(loser.parent.object());
-                }
-            }
-            if let Some((listener, _)) = &winner
-                && self.conflicts.remove(listener).is_some()
-            {
-                dirty.wanting.insert(listener.parent.clone());
-                dirty.statuses.insert(listener.parent.object());
-            }
-            let Some(frontend) = self.frontends.get_mut(id) else { return };
-            let before = frontend.winners.get(hostname).cloned();
-            if before == winner {
-                continue;
-            }
-            let overlapping = frontend.set_winner(hostname, winner.clone());
-            dirty.statuses.extend(overlapping.into_iter().map(|listener| listener.parent.object()));
-            for (listener, _) in [before, winner].into_iter().flatten() {
-                self.note_gateway(&id.gateway, &listener, dirty);
-                dirty.wanting.insert(listener.parent.clone());
-                dirty.statuses.insert(listener.parent.object());
-            }
-            dirty.units.insert((id.clone(), hostname.clone()));
-            dirty.frontends.insert(id.clone());
-            if !hostname.is_exact() {
-                self.touch_under(id, hostname, dirty);
-            }
-            self.touch_lists(id, dirty);
+/// The stage that decides who keeps a hostname of a frontend.
+pub(super) fn settle(
+    frontends: &mut Frontends,
+    admission: Admission<'_>,
+    id: &FrontendId,
+    hostname: &Hostname,
+    dirty: &mut Dirty,
+) {
+    let Some(frontend) = frontends.get(id) else { return };
+    let (winner, losers) = frontend.claims.outcome(hostname, |claim| admission.is_entitled(id, claim));
+    let winner = winner.map(|claim| (claim.listener.clone(), claim.protocol));
+    let losers =
+        losers.into_iter().map(|(loser, reason)| (loser.clone(), admission.or_pending(id, hostname, loser, reason)));
+    let losers: Vec<(ListenerId, Reason)> = losers.collect();
+    for (loser, reason) in losers {
+        let is_recorded = reason == Reason::HostnameConflict && admission.is_recorded_elsewhere(id, hostname, &loser);
+        if frontends.set_conflict(&loser, Some(Conflict { reason, is_recorded })) {
+            dirty.wanting.insert(loser.parent.clone());
+            dirty.statuses.insert(loser.parent.object());
         }
     }
-
-    /// Marks every unit under a wildcard or catch-all: for changes that are rare.
-    pub(super) fn touch_under(&self, id: &FrontendId, wide: &Hostname, dirty: &mut Dirty) {
-        let Some(frontend) = self.frontends.get(id) else { return };
-        let served = frontend.claims.listeners().flat_map(|listener| self.names_of(listener));
-        // Among them names that were kept from whoever had it.
-        let there = frontend.placed.keys().chain(frontend.gate.all().keys()).chain(frontend.beneath.values().flatten());
-        let names = frontend.winners.keys().chain(served).chain(there);
-        dirty.units.extend(names.filter(|name| wide.covers(name)).map(|name| (id.clone(), name.clone())));
-        if let Some((listener, _)) = frontend.winners.get(wide) {
-            dirty.units.extend(self.kept_under(listener, wide).into_iter().map(|name| (id.clone(), name)));
-        }
-        if is_shared(&id.gateway) {
-            // Names of others are kept from it.
-            let wide = Ownable::Hostname(wide.clone());
-            dirty.units.extend(self.register.owned_below(&wide).map(|name| (id.clone(), name.clone())));
-        }
+    if let Some((listener, _)) = &winner
+        && frontends.set_conflict(listener, None)
+    {
+        dirty.wanting.insert(listener.parent.clone());
+        dirty.statuses.insert(listener.parent.object());
+    }
+    let Some(frontend) = frontends.get_mut(id) else { return };
+    let before = frontend.winners.get(hostname).cloned();
+    if before == winner {
+        return;
+    }
+    let overlapping = frontend.set_winner(hostname, winner.clone());
+    dirty.statuses.extend(overlapping.into_iter().map(|listener| listener.parent.object()));
+    touch_lists(id, frontend, dirty);
+    for (listener, _) in [before, winner].into_iter().flatten() {
+        note_gateway(admission.parents, &id.gateway, &listener, dirty);
+        dirty.wanting.insert(listener.parent.clone());
+        dirty.statuses.insert(listener.parent.object());
+    }
+    dirty.units.insert((id.clone(), hostname.clone()));
+    dirty.frontends.insert(id.clone());
+    if !hostname.is_exact() {
+        admission.touch_under(frontends, id, hostname, dirty);
     }
 }
 
-impl Engine {
-    /// What is to be recorded, or not any more: for whoever keeps the record.
-    pub fn record_proposals(&self) -> impl Iterator<Item = (&Ownable, Option<&Ownership>)> {
-        self.register.proposed().iter().map(|(what, owner)| (what, owner.as_ref()))
-    }
-
-    /// What is to be recorded of something; nothing where the record is right.
-    pub fn record_proposal(&self, what: &Ownable) -> Option<Option<&Ownership>> {
-        self.register.proposed().get(what).map(Option::as_ref)
-    }
-
-    /// Who is recorded to own something.
-    pub fn owner(&self, what: &Ownable) -> Option<&Ownership> {
-        self.register.owner(what)
-    }
-
-    /// What is recorded under a name that people call it by: a hostname among listeners and among routes, wherever they are.
-    pub fn recorded_as(&self, what: &Ownable) -> Vec<Ownable> {
-        let Ownable::Hostname(name) = what else {
-            return self.register.owner(what).map(|_| what.clone()).into_iter().collect();
-        };
-        self.register.records().keys().filter(|other| other.hostname() == Some(name)).cloned().collect()
-    }
-
-    /// What is recorded.
-    pub fn record(&self) -> impl Iterator<Item = (&Ownable, &Ownership)> {
-        self.register.records().iter()
-    }
-
-    /// Takes in what is recorded.
-    pub(super) fn take_record(&mut self, what: Ownable, owner: Option<Ownership>, dirty: &mut Dirty) {
-        if owner.is_none() && self.settings.recording == Recording::Here {
-            // Whoever takes it out of the record has it taken out of what is written.
-            dirty.delta.records.insert(what.clone(), None);
-        }
-        if self.register.take(what.clone(), owner) {
-            self.touch_owned(&what, dirty);
-        }
-        dirty.owned.insert(what);
-    }
-
-    /// Decides who owns what may have another owner.
-    pub(super) fn settle_ownership(&mut self, now: SystemTime, dirty: &mut Dirty) {
-        let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-        dirty.owned.extend(self.register.expired(now.as_secs()).cloned());
-        // Claims that come together: the oldest first.
-        let mut todo: BTreeSet<((i64, Arc<str>), Ownable)> = BTreeSet::new();
-        loop {
-            todo.extend(std::mem::take(&mut dirty.owned).into_iter().map(|what| (self.register.order(&what), what)));
-            let Some((_, what)) = todo.pop_first() else { return };
-            // Who keeps the name of a secret is decided once all certificates are known.
-            if let Ownable::Secret(name) = &what {
-                dirty.secret_names.entry(name.clone()).or_default();
-                continue;
-            }
-            self.counters.owned += 1;
-            let consents = |claimant: &Claimant, what: &Ownable, wide: &Hostname, owner: &Arc<str>| {
-                let Some(name) = what.hostname() else { return false };
-                let is_admitted = match what {
-                    Ownable::Admitted(at, _) => self.admits_below(at, name, wide),
-                    _ => *owner == claimant.through,
-                };
-                is_admitted || self.is_delegated(&claimant.namespace, name, wide)
-            };
-            let owner = self.register.decide(&what, now.as_secs(), &consents);
-            let before = self.register.owner(&what).map(|owner| (owner.namespace.clone(), owner.protocol));
-            let Some(told) = self.register.record(&what, owner, dirty.now) else { continue };
-            dirty.delta.records.insert(what.clone(), told);
-            let after = self.register.owner(&what).map(|owner| (owner.namespace.clone(), owner.protocol));
-            if before != after {
-                self.touch_owned(&what, dirty);
-            } else if self.settings.recording == Recording::OtherListeners {
-                // Somebody may be told that it is about to have it.
-                self.touch_claims(&what, dirty);
-            }
-        }
-    }
-
-    /// Marks what goes by whose something is.
-    fn touch_owned(&mut self, what: &Ownable, dirty: &mut Dirty) {
-        self.touch_claims(what, dirty);
-        match what {
-            Ownable::Hostname(name) => {
-                for id in self.shared_frontends() {
-                    if self.frontends[&id].is_wide() {
-                        dirty.units.insert((id.clone(), name.clone()));
-                    }
-                    if !name.is_exact() {
-                        self.touch_under(&id, name, dirty);
-                    }
-                }
-                if name.is_wildcard() {
-                    dirty.owned.extend(self.register.below(what).cloned());
-                }
-            }
-            Ownable::Secret(name) => self.touch_secret_name(name, dirty),
-            Ownable::Admitted(at, name) => self.touch_admitted(at, name, dirty),
-            Ownable::Port(port) => {
-                let (id, family) = (shared_frontend(*port), self.family(*port));
-                if let Some(frontend) = self.frontends.get_mut(&id) {
-                    let touched = frontend.claims.speak(family);
-                    dirty.claims.entry(id.clone()).or_default().extend(touched);
-                    dirty.frontends.insert(id);
-                }
-            }
-            Ownable::Socket(ip, port) => self.touch_socket_owners(*ip, *port, dirty),
-        }
-    }
-
-    /// Marks a hostname wherever listeners of the shared fleet claim it.
-    fn touch_claims(&self, what: &Ownable, dirty: &mut Dirty) {
-        self.touch_claimants(what, dirty);
-        let Ownable::Hostname(name) = what else { return };
-        for id in self.shared_frontends() {
-            if self.frontends[&id].claims.claims(name) {
-                dirty.claims.entry(id).or_default().insert(name.clone());
-            }
-        }
-    }
-
-    fn touch_socket_owners(&self, ip: IpAddr, port: u16, dirty: &mut Dirty) {
-        for (_, id) in self.sockets.of(&(ip, port)) {
-            self.touch_frontend(id, dirty);
-        }
-    }
-
-    fn shared_frontends(&self) -> Vec<FrontendId> {
-        let all = self.frontends.range(shared_frontend(0)..).map(|(id, _)| id);
-        all.take_while(|id| is_shared(&id.gateway)).cloned().collect()
-    }
-
-    /// What a port of the shared fleet speaks, if that is known.
-    fn family(&self, port: u16) -> Option<Family> {
-        let recorded = || self.register.owner(&Ownable::Port(port)).and_then(|owner| owner.protocol);
-        well_known(port).or_else(recorded)
-    }
-
-    /// Notes what a listener of the shared fleet claims now, in place of what it claimed.
-    fn register_claim(&mut self, id: &FrontendId, rank: &Rank, claim: Option<&Claim>, dirty: &mut Dirty) {
-        let old = self.frontends.get(id).and_then(|frontend| frontend.claims.get(rank)).cloned();
-        for (claim, there) in [(old.as_ref(), false), (claim, true)] {
-            let Some(claim) = claim else { continue };
-            let namespace = rank.parent.namespace.clone();
-            let through = rank.gateway.as_ref().map_or_else(|| namespace.clone(), |first| first.1.namespace.clone());
-            let claimant = Claimant {
-                created: if self.settings.believes_creation_times { rank.created } else { 0 },
-                namespace,
-                through,
-                by: By::Listener(claim.listener.clone()),
-                protocol: claim.protocol.family(),
-            };
-            let is_shared = is_shared(&id.gateway);
-            let port = (is_shared && well_known(id.port).is_none()).then_some(Ownable::Port(id.port));
-            let own = is_shared.then(|| Ownable::Hostname(claim.hostname.clone()));
-            let admitted = claim.admitted.clone().map(|at| Ownable::Admitted(at, claim.hostname.clone()));
-            for what in port.into_iter().chain(own).chain(admitted) {
-                self.register.claim(&what, &claimant, there);
-                dirty.owned.insert(what);
-            }
-        }
-    }
-
+impl Admission<'_> {
     /// Whether the record leaves a hostname of a frontend to whoever claims it.
-    fn is_entitled(&self, id: &FrontendId, claim: &Claim) -> bool {
+    fn is_entitled(self, id: &FrontendId, claim: &Claim) -> bool {
         let namespace = &claim.listener.parent.name().namespace;
-        let owner = || self.register.owner(&Ownable::Hostname(claim.hostname.clone()));
+        let whole_port = !claim.protocol.has_hostnames();
+        let owner = || match whole_port {
+            true => self.register.owner(&Ownable::Port(id.transport_port())),
+            false => self.register.owner(&Ownable::Hostname(claim.hostname.clone())),
+        };
         let has_own = !is_shared(&id.gateway) || owner().is_some_and(|owner| owner.namespace == *namespace);
         has_own && claim.admitted.as_ref().is_none_or(|at| self.has_admitted(at, &claim.hostname, namespace))
     }
 
     /// Whether another namespace than a listener's is recorded as the owner of its hostname.
-    fn is_recorded_elsewhere(&self, id: &FrontendId, hostname: &Hostname, listener: &ListenerId) -> bool {
-        let own = is_shared(&id.gateway).then(|| Ownable::Hostname(hostname.clone()));
-        let at = self.parents.get(&listener.parent).and_then(admitted);
-        let among = at.map(|at| Ownable::Admitted(at.clone(), hostname.clone()));
-        own.into_iter().chain(among).any(|what| {
-            self.register.owner(&what).is_some_and(|owner| owner.namespace != listener.parent.name().namespace)
+    fn is_recorded_elsewhere(self, id: &FrontendId, hostname: &Hostname, listener: &ListenerId) -> bool {
+        self.needed(id, hostname, listener).iter().any(|what| {
+            self.register.owner(what).is_some_and(|owner| owner.namespace != listener.parent.name().namespace)
         })
     }
 
+    /// What has to be recorded as its namespace's, so that a listener has its hostname, or its whole port.
+    fn needed(self, id: &FrontendId, hostname: &Hostname, listener: &ListenerId) -> Vec<Ownable> {
+        let is_shared = is_shared(&id.gateway);
+        if self.parents.listener(listener).is_some_and(|listener| !listener.has_hostnames()) {
+            return is_shared.then(|| Ownable::Port(id.transport_port())).into_iter().collect();
+        }
+        let own = is_shared.then(|| Ownable::Hostname(hostname.clone()));
+        let at = self.parents.get(&listener.parent).and_then(admitted);
+        let among = at.map(|at| Ownable::Admitted(at.clone(), hostname.clone()));
+        own.into_iter().chain(among).collect()
+    }
+
     /// What a loser is told: that it has to wait, where what it needs is about to be recorded as its own.
-    fn or_pending(&self, id: &FrontendId, hostname: &Hostname, loser: &ListenerId, reason: Reason) -> Reason {
-        if self.settings.recording == Recording::Here {
+    fn or_pending(self, id: &FrontendId, hostname: &Hostname, loser: &ListenerId, reason: Reason) -> Reason {
+        if self.register.recording() == Recording::Here {
             return reason;
         }
         let (namespace, is_shared) = (&loser.parent.name().namespace, is_shared(&id.gateway));
-        let port = Ownable::Port(id.port);
-        let undecided = || is_shared && self.family(id.port).is_none() && self.record_proposal(&port).is_some();
-        let own = is_shared.then(|| Ownable::Hostname(hostname.clone()));
-        let at = self.parents.get(&loser.parent).and_then(admitted);
-        let admitted = at.map(|at| Ownable::Admitted(at.clone(), hostname.clone()));
+        let at = id.transport_port();
+        let port = Ownable::Port(at);
+        let undecided =
+            || is_shared && self.register.family(at).is_none() && self.register.proposed().contains_key(&port);
         // What it needs and does not have.
         let has = |what: &Ownable| self.register.owner(what).is_some_and(|owner| owner.namespace == *namespace);
-        let lacking: Vec<Ownable> = own.into_iter().chain(admitted).filter(|what| !has(what)).collect();
+        let mut lacking = self.needed(id, hostname, loser);
+        lacking.retain(|what| !has(what));
         let is_awaited =
             |what: &Ownable| self.register.owner(what).is_none() && self.register.is_about_to_own(what, namespace);
         let waits = match reason {
@@ -304,16 +113,9 @@ impl Engine {
         if waits { Reason::Pending } else { reason }
     }
 
-    /// Whether the platform gave a namespace a domain of its own below a wildcard, and the name is in it.
-    fn is_delegated(&self, namespace: &str, name: &Hostname, wide: &Hostname) -> bool {
-        let Some(host) = self.store.labels(namespace).get(HOST_LABEL) else { return false };
-        let Ok(domain) = Hostname::parse(&host.to_ascii_lowercase()) else { return false };
-        wide.covers(&domain) && is_within(name, &domain)
-    }
-
     /// Whether a hostname below a wildcard or catch-all listener of the shared fleet is another namespace's: it is kept
     /// from that listener on every port.
-    pub(super) fn is_of_another(&self, id: &FrontendId, hostname: &Hostname, listener: &ListenerId) -> bool {
+    pub(super) fn is_of_another(self, id: &FrontendId, hostname: &Hostname, listener: &ListenerId) -> bool {
         if !is_shared(&id.gateway) {
             return false;
         }
@@ -330,33 +132,65 @@ impl Engine {
     }
 
     /// Whether the record names an owner of a hostname itself, not only of a wildcard above it.
-    pub(super) fn is_owned(&self, hostname: &Hostname, listener: &ListenerId) -> bool {
+    pub(super) fn is_owned(self, hostname: &Hostname, listener: &ListenerId) -> bool {
         let at = self.parents.get(&listener.parent).and_then(admitted);
         let admitted = at.map(|at| Ownable::Admitted(at.clone(), hostname.clone()));
         let mut records = admitted.into_iter().chain([Ownable::Hostname(hostname.clone())]);
         records.any(|what| self.register.owner(&what).is_some())
     }
 
+    /// Whether a port of the shared fleet that no hostname divides is another namespace's than a Gateway's or ListenerSet's.
+    pub(super) fn is_port_of_another(self, parent: &Parent, port: TransportPort) -> bool {
+        let owner = self.register.owner(&Ownable::Port(port)).filter(|_| is_shared(&parent.stand.place));
+        owner.is_some_and(|owner| owner.namespace != parent.key.name().namespace)
+    }
+
     /// Why a listener does not have its hostname although no listener of its namespace goes first; `None` where that is not
     /// what is wrong.
-    pub(super) fn owned_by_another(&self, parent: &Parent, hostname: &Hostname) -> bool {
+    pub(super) fn owned_by_another(self, parent: &Parent, hostname: &Hostname) -> bool {
         let namespace = &parent.key.name().namespace;
         let owner = self.register.owner(&Ownable::Hostname(hostname.clone()));
         let lacks_own = is_shared(&parent.stand.place) && owner.is_none_or(|owner| owner.namespace != *namespace);
         lacks_own || admitted(parent).is_some_and(|at| !self.has_admitted(at, hostname, namespace))
     }
+
+    /// Marks every unit under a wildcard or catch-all: for changes that are rare.
+    pub(super) fn touch_under(self, frontends: &Frontends, id: &FrontendId, wide: &Hostname, dirty: &mut Dirty) {
+        let Some(frontend) = frontends.get(id) else { return };
+        let served = frontend.claims.listeners().flat_map(|listener| self.attachments.names_of(listener));
+        // Among them names that were kept from whoever had it.
+        let there = frontend.placed.keys().chain(frontend.gate.all().keys()).chain(frontend.beneath.values().flatten());
+        let names = frontend.winners.keys().chain(served).chain(there);
+        dirty.units.extend(names.filter(|name| wide.covers(name)).map(|name| (id.clone(), name.clone())));
+        if !frontend.has_hostnames() {
+            return;
+        }
+        if let Some((listener, _)) = frontend.winners.get(wide) {
+            dirty.units.extend(self.kept_under(listener, wide).into_iter().map(|name| (id.clone(), name)));
+        }
+        if is_shared(&id.gateway) {
+            // Names of others are kept from it.
+            let wide = Ownable::Hostname(wide.clone());
+            dirty.units.extend(self.register.owned_below(&wide).map(|name| (id.clone(), name.clone())));
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::collections::BTreeSet;
+    use std::net::IpAddr;
+    use std::sync::Arc;
+    use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::inputs::{Kind, Object, ObjectKey};
-    use crate::model::ObjectName;
-    use crate::translate::{Change, Fleet, Resource, ResourceKey, Settings, StatusBody};
+    use crate::inputs::{HOST_LABEL, Kind, Object, ObjectKey};
+    use crate::model::{ObjectName, Transport};
+    use crate::translate::claims::Family;
+    use crate::translate::ownership::{ListenersOf, Ownership, shared_frontend};
+    use crate::translate::{Change, Engine, Fact, Fleet, Resource, ResourceKey, Settings, StatusBody};
 
     const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 
@@ -389,7 +223,7 @@ mod tests {
         fn keep(&mut self) -> usize {
             let proposals = self.engine.record_proposals();
             let all: Vec<Change> =
-                proposals.map(|(what, owner)| Change::Recorded(what.clone(), owner.cloned())).collect();
+                proposals.map(|(what, owner)| Change::Fact(Fact::Recorded(what.clone(), owner.cloned()))).collect();
             let count = all.len();
             self.apply(all);
             count
@@ -397,7 +231,8 @@ mod tests {
 
         /// Who is served under a hostname on a port, by the namespace of its listener.
         fn served(&self, port: u16, host: &str) -> Option<String> {
-            let winner = self.engine.frontends.get(&shared_frontend(port))?.winners.get(&name(host))?;
+            let winner =
+                self.engine.frontends().get(&shared_frontend(TransportPort::tcp(port)))?.winners.get(&name(host))?;
             Some(winner.0.parent.name().namespace.to_string())
         }
 
@@ -411,7 +246,7 @@ mod tests {
     }
 
     fn put(value: Value) -> Change {
-        Change::Put(Object::parse(value).expect("an object"))
+        Change::put(Object::parse(value).expect("an object"))
     }
 
     fn name(text: &str) -> Hostname {
@@ -436,7 +271,7 @@ mod tests {
     }
 
     fn gone(namespace: &str) -> Change {
-        Change::Delete(ObjectKey::new(Kind::Gateway, ObjectName::new(namespace, "edge")))
+        Change::delete(ObjectKey::new(Kind::Gateway, ObjectName::new(namespace, "edge")))
     }
 
     #[test]
@@ -509,7 +344,7 @@ mod tests {
         site.put(gateway("any", 1, &[("HTTP", 80, ""), ("TLS", 443, "")]));
         site.put(gateway("b", 9, &[("HTTP", 80, "h.org"), ("TLS", 443, "t.org"), ("TLS", 443, "*.w.org")]));
         let emitted = |site: &mut Site| {
-            let mut anew = Engine::new(site.engine.settings.clone());
+            let mut anew = Engine::new(site.engine.settings().clone());
             let class = json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "g"},
                 "spec": {"controllerName": "c"}});
             let any = gateway("any", 1, &[("HTTP", 80, ""), ("TLS", 443, "")]);
@@ -555,8 +390,11 @@ mod tests {
         two.put(gateway("a", 1, &[("TLS", 8443, "x.org")]));
         two.put(gateway("b", 9, &[("TLS", 8443, "x.org")]));
         assert_eq!(two.served(8443, "x.org"), None);
-        let record: Vec<Change> =
-            one.engine.record().map(|(what, owner)| Change::Recorded(what.clone(), Some(owner.clone()))).collect();
+        let record: Vec<Change> = one
+            .engine
+            .record()
+            .map(|(what, owner)| Change::Fact(Fact::Recorded(what.clone(), Some(owner.clone()))))
+            .collect();
         two.apply(record);
         assert_eq!((two.served(8443, "x.org").as_deref(), two.keep()), (Some("b"), 0));
         // What is given up is reserved, which is recorded as well, and then free.
@@ -573,8 +411,10 @@ mod tests {
         for what in [
             Ownable::Hostname(name("x.org")),
             Ownable::Hostname(Hostname::any()),
-            Ownable::Port(80),
-            Ownable::Socket([127, 0, 0, 1].into(), 80),
+            Ownable::Port(TransportPort::tcp(80)),
+            Ownable::Port(TransportPort { number: 53, transport: Transport::Udp }),
+            Ownable::Socket([127, 0, 0, 1].into(), TransportPort::tcp(80)),
+            Ownable::Socket([127, 0, 0, 1].into(), TransportPort { number: 53, transport: Transport::Udp }),
             Ownable::Secret(name("x.org")),
             Ownable::Admitted(Arc::new(ListenersOf { namespace: "a".into(), place: "b/edge".into() }), name("x.org")),
             Ownable::Admitted(Arc::new(ListenersOf { namespace: "a".into(), place: "own".into() }), Hostname::any()),

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use super::engine::{Dirty, Engine};
+use super::attachments::Attachments;
+use super::dirty::Dirty;
 use super::key::ListenerId;
 use super::parent::Parent;
+use super::parents::Parents;
 use super::resolve::respond;
 use crate::inputs::EscapedSlashes;
 use crate::model::{Action, Match, PathMatch, PathRewrite, Redirect, Route, Rule};
@@ -12,40 +14,38 @@ use crate::model::{Action, Match, PathMatch, PathRewrite, Redirect, Route, Rule}
 /// A path with a percent-encoded slash or backslash.
 const ESCAPED: &str = ".*%(?:2[Ff]|5[Cc]).*";
 
-impl Engine {
-    /// The route ahead of all others of a listener's hosts that takes requests with escaped slashes. It stands in the
-    /// routes, since connection managers are shared by Gateways. The port of its redirect is not derived yet.
-    pub(super) fn escaped_slashes(&self, listener: &ListenerId) -> Option<Route> {
-        let rule = match self.parents.get(&listener.parent)?.stand.reach.escaped_slashes {
-            EscapedSlashes::Keep => return None,
-            EscapedSlashes::Reject => respond(400),
-            EscapedSlashes::Redirect => {
-                let redirect = Redirect {
-                    scheme: None,
-                    hostname: None,
-                    port: None,
-                    default_port: 80,
-                    path: Some(PathRewrite::PlainSlashes),
-                    status: 307,
-                };
-                Rule { action: Action::Redirect(redirect), ..respond(400) }
-            }
-        };
-        let path = PathMatch::Regex(ESCAPED.to_owned());
-        let matches = Match { path, call: None, method: None, headers: Vec::new(), query: Vec::new() };
-        Some(Route { name: Arc::from("escaped-slashes"), matches, rule: Arc::new(rule) })
-    }
+/// The route ahead of all others of a listener's hosts that takes requests with escaped slashes. It stands in the
+/// routes, since connection managers are shared by Gateways. The port of its redirect is not derived yet.
+pub(super) fn escaped_slashes(parents: &Parents, listener: &ListenerId) -> Option<Route> {
+    let rule = match parents.get(&listener.parent)?.stand.reach.escaped_slashes {
+        EscapedSlashes::Keep => return None,
+        EscapedSlashes::Reject => respond(400),
+        EscapedSlashes::Redirect => {
+            let redirect = Redirect {
+                scheme: None,
+                hostname: None,
+                port: None,
+                default_port: 80,
+                path: Some(PathRewrite::PlainSlashes),
+                status: 307,
+            };
+            Rule { action: Action::Redirect(redirect), ..respond(400) }
+        }
+    };
+    let path = PathMatch::Regex(ESCAPED.to_owned());
+    let matches = Match { path, call: None, method: None, headers: Vec::new(), query: Vec::new() };
+    Some(Route { name: Arc::from("escaped-slashes"), matches, rule: Arc::new(rule) })
+}
 
-    /// Marks everything that the listeners of a Gateway or ListenerSet serve, where that changes.
-    pub(super) fn touch_slashes(&self, old: Option<&Parent>, new: Option<&Parent>, dirty: &mut Dirty) {
-        let (Some(old), Some(new)) = (old, new) else { return };
-        if old.stand.reach.escaped_slashes == new.stand.reach.escaped_slashes {
-            return;
-        }
-        for listener in &new.listeners {
-            let frontend = new.frontend(listener.port);
-            let id = new.id(listener);
-            dirty.units.extend(self.names_of(&id).map(|name| (frontend.clone(), name.clone())));
-        }
+/// Marks everything that the listeners of a Gateway or ListenerSet serve, where that changes.
+pub(super) fn touch_slashes(attachments: &Attachments, old: Option<&Parent>, new: Option<&Parent>, dirty: &mut Dirty) {
+    let (Some(old), Some(new)) = (old, new) else { return };
+    if old.stand.reach.escaped_slashes == new.stand.reach.escaped_slashes {
+        return;
+    }
+    for listener in &new.listeners {
+        let frontend = new.frontend(listener.transport_port());
+        let id = new.id(listener);
+        dirty.units.extend(attachments.names_of(&id).map(|name| (frontend.clone(), name.clone())));
     }
 }

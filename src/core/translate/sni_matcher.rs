@@ -1,8 +1,10 @@
 //! The gate of a TLS frontend: which SNI goes to which chain, in as few entries as say the same.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 
-use crate::model::{Chain, ChainName, Hostname};
+use super::chain_class::{ChainClass, Purpose};
+use crate::model::{ChainName, Hostname};
 
 /// From how many siblings with one chain on their parent's wildcard stands for all of them.
 ///
@@ -16,7 +18,7 @@ pub(super) struct SniMatcher {
     /// What was set.
     entries: BTreeMap<Hostname, ChainName>,
     /// The chains that entries name, and how many do.
-    chains: BTreeMap<ChainName, (Chain, usize)>,
+    chains: BTreeMap<ChainName, (ChainClass, usize)>,
     /// For each parent wildcard, how many exact names right under it go to each chain.
     siblings: HashMap<Hostname, BTreeMap<ChainName, usize>>,
     /// Wildcards that stand for their siblings.
@@ -27,18 +29,14 @@ pub(super) struct SniMatcher {
 
 impl SniMatcher {
     /// Sets or removes the entry of a hostname. Whether what is shown has changed.
-    pub(super) fn set(&mut self, hostname: &Hostname, entry: Option<(ChainName, Chain)>) -> bool {
-        let mut changed = false;
+    pub(super) fn set(&mut self, hostname: &Hostname, entry: Option<ChainClass>) -> bool {
         let before = self.entries.get(hostname).cloned();
-        if let Some((name, chain)) = &entry {
-            let slot = self.chains.entry(name.clone()).or_insert_with(|| (chain.clone(), 0));
-            slot.1 += 1;
-            if slot.0 != *chain {
-                slot.0 = chain.clone();
-                changed = true;
-            }
-        }
-        let name = entry.map(|(name, _)| name);
+        let mut changed = false;
+        let name = entry.map(|class| {
+            let (name, replaced) = self.hold(class, before.as_ref());
+            changed = replaced;
+            name
+        });
         if let Some(old) = &before {
             self.release(old);
         }
@@ -70,18 +68,39 @@ impl SniMatcher {
     }
 
     /// The chains that are in use.
-    pub(super) fn chains(&self) -> impl Iterator<Item = (&ChainName, &Chain)> {
-        self.chains.iter().map(|(name, (chain, _))| (name, chain))
+    pub(super) fn chains(&self) -> impl Iterator<Item = (&ChainName, &ChainClass)> {
+        self.chains.iter().map(|(name, (class, _))| (name, class))
     }
 
-    /// A chain that is in use.
-    pub(super) fn chain(&self, name: &ChainName) -> Option<&Chain> {
-        self.chains.get(name).map(|(chain, _)| chain)
+    /// Whether the table of a wildcard or catch-all listener is in use.
+    pub(super) fn has_table(&self, listener: &Hostname) -> bool {
+        let start = ChainClass::table_prefix(listener);
+        let from = (Bound::Included(start.as_str()), Bound::Unbounded);
+        let named = self.chains.range::<str, _>(from).take_while(|(name, _)| name.starts_with(&start));
+        let mut classes = named.map(|(_, (class, _))| class);
+        classes.any(|class| class.purpose == Purpose::Table && class.listener.as_ref() == Some(listener))
     }
 
     /// Whether nothing was set.
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    /// Counts one more entry of a class, for a hostname that had the chain of this name `before`. Returns its name, and whether
+    /// another class took the place of the one that had the name: a hostname may change a chain that it alone has, and no
+    /// other.
+    fn hold(&mut self, class: ChainClass, before: Option<&ChainName>) -> (ChainName, bool) {
+        let name = class.to_string();
+        let known = self.chains.get_key_value(name.as_str()).map(|(name, _)| name.clone());
+        let name = known.unwrap_or_else(|| ChainName::from(name));
+        let (held, count) = self.chains.entry(name.clone()).or_insert_with(|| (class.clone(), 0));
+        let is_another = *held != class;
+        if is_another {
+            assert!(*count == 1 && before == Some(&name), "two classes of filter chains have the name {name}");
+            *held = class;
+        }
+        *count += 1;
+        (name, is_another)
     }
 
     fn release(&mut self, name: &ChainName) {
@@ -163,12 +182,28 @@ impl SniMatcher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Handler;
+    use crate::model::{CertificateSource, HeaderEdits, Rewrite, Target, Termination, TlsParams, WeightedTarget};
     use proptest::prelude::*;
-    use std::sync::Arc;
 
-    fn chain(name: &str) -> (ChainName, Chain) {
-        (Arc::from(name), Chain { tls: None, handler: Handler::TcpBySni })
+    /// A class of which this is a name, or a part.
+    fn chain(name: &str) -> ChainClass {
+        let tls = Termination {
+            certificate: CertificateSource::BySni,
+            alpn: vec![name.to_owned()],
+            params: TlsParams::default(),
+            clients: None,
+        };
+        ChainClass { purpose: Purpose::Scopes, listener: None, tls: Some(tls) }
+    }
+
+    fn refused() -> WeightedTarget {
+        WeightedTarget {
+            target: Target::Invalid,
+            weight: 1,
+            request_headers: HeaderEdits::default(),
+            response_headers: HeaderEdits::default(),
+            rewrite: Rewrite::default(),
+        }
     }
 
     fn set(gate: &mut SniMatcher, hostname: &str, name: Option<&str>) -> bool {
@@ -195,6 +230,29 @@ mod tests {
     }
 
     #[test]
+    fn a_hostname_changes_the_backends_of_its_own_chain() {
+        let mut gate = SniMatcher::default();
+        let x = Hostname::parse("x.a.org").expect("a hostname");
+        let tcp = |shares| ChainClass { purpose: Purpose::Tcp(x.clone(), shares), listener: None, tls: None };
+        assert!(gate.set(&x, Some(tcp(Vec::new()))));
+        let shares = vec![refused()];
+        assert!(gate.set(&x, Some(tcp(shares.clone()))));
+        assert!(!gate.set(&x, Some(tcp(shares.clone()))));
+        assert_eq!(gate.chains().map(|(_, class)| class.clone()).collect::<Vec<_>>(), [tcp(shares)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "two classes")]
+    fn hosts_never_share_a_chain_that_is_not_the_same_for_both() {
+        let mut gate = SniMatcher::default();
+        let of = Hostname::parse("x.a.org").expect("a hostname");
+        let other = Hostname::parse("y.a.org").expect("a hostname");
+        let tcp = |shares| ChainClass { purpose: Purpose::Tcp(of.clone(), shares), listener: None, tls: None };
+        gate.set(&of, Some(tcp(Vec::new())));
+        gate.set(&other, Some(tcp(vec![refused()])));
+    }
+
+    #[test]
     fn a_suffix_never_takes_names_from_a_wider_listener() {
         let mut gate = SniMatcher::default();
         set(&mut gate, "*.org", Some("wild"));
@@ -202,7 +260,7 @@ mod tests {
             set(&mut gate, &format!("h{i}.example.org"), Some("https"));
         }
         let unknown = Hostname::parse("unknown.example.org").expect("a hostname");
-        assert_eq!(looked_up(&gate, &unknown).as_deref(), Some("wild"));
+        assert_eq!(looked_up(&gate, &unknown).as_deref(), Some(chain("wild").to_string().as_str()));
     }
 
     proptest! {
@@ -219,7 +277,8 @@ mod tests {
             for (hostname, name) in &last {
                 if let Some(name) = name {
                     let found = looked_up(&gate, hostname);
-                    prop_assert_eq!(found.as_deref(), Some(name.as_str()));
+                    let expected = chain(name).to_string();
+                    prop_assert_eq!(found.as_deref(), Some(expected.as_str()));
                 }
             }
             let mut fresh = SniMatcher::default();

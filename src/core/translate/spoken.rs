@@ -3,20 +3,45 @@
 use super::claims::Family;
 use super::fleet::{Fleet, GatewayExposure};
 use super::key::Verdict;
-use super::parent::Protocol;
-use crate::inputs::SpokenProtocol;
-use crate::model::Reason;
+use super::parent::ParentListener;
+use crate::inputs::{Selector, SpokenProtocol};
+use crate::model::{Reason, TransportPort};
+use crate::store::Store;
 
-/// Whether a listener asks of its port what is spoken there.
-pub(super) fn check(reach: &GatewayExposure, port: u16, protocol: Option<Protocol>) -> Verdict {
-    let (Some(ports), Some(protocol), Fleet::Shared) = (&reach.ports, protocol, reach.fleet) else { return Ok(()) };
-    let Some(said) = ports.iter().find(|said| said.port == port) else { return Ok(()) };
-    let (spoken, family, instead) = match said.protocol {
+/// Whether a listener of a namespace asks of its port what is spoken there.
+///
+/// A port that no hostname divides is opened by the class alone: whoever has it takes all that comes there.
+pub(super) fn check(reach: &GatewayExposure, listener: &ParentListener, namespace: &str, store: &Store) -> Verdict {
+    let (Some(protocol), Fleet::Shared) = (listener.protocol, reach.fleet) else { return Ok(()) };
+    let (port, family) = (listener.transport_port(), protocol.family());
+    let said = reach.ports.iter().flat_map(|ports| ports.iter());
+    let said = said.into_iter().find(|said| said.transport_port() == port);
+    let Some(said) = said else {
+        let text = || {
+            let TransportPort { number, transport } = port;
+            format!(
+                "port {port} of the shared fleet is closed to protocol {transport}: whoever runs the class opens it, in \
+                 spec.ports of its GatewayParameters (port {number}, protocol {transport})"
+            )
+        };
+        return if family.has_hostnames() { Ok(()) } else { Err((Reason::PortUnavailable, text())) };
+    };
+    let (spoken, by_class, instead) = match said.protocol {
         SpokenProtocol::Http => ("HTTP", Family::Http, "HTTP"),
         SpokenProtocol::Tls => ("TLS", Family::Tls, "HTTPS or TLS"),
+        SpokenProtocol::Tcp => ("TCP", Family::Tcp, "TCP"),
+        SpokenProtocol::Udp => ("UDP", Family::Udp, "UDP"),
     };
-    if protocol.family() == family {
-        return Ok(());
+    if family == by_class {
+        let is_admitted = |namespaces: &Selector| namespaces.matches(namespace, store.labels(namespace));
+        if said.namespaces.as_ref().is_none_or(is_admitted) {
+            return Ok(());
+        }
+        let text = format!(
+            "port {port} of the shared fleet is not open to namespace {namespace}, by the GatewayParameters of the class: use \
+             another port, or ask whoever runs the class"
+        );
+        return Err((Reason::PortUnavailable, text));
     }
     let text = format!(
         "port {port} of the shared fleet speaks {spoken}, by the GatewayParameters of the class: use protocol {instead}, or \
@@ -38,7 +63,7 @@ mod tests {
     const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 
     fn put(value: Value) -> Change {
-        Change::Put(Object::parse(value).expect("an object"))
+        Change::put(Object::parse(value).expect("an object"))
     }
 
     fn parameters(name: &str, spec: Value) -> Value {
@@ -54,7 +79,7 @@ mod tests {
         engine.apply(vec![put(gateway)], SystemTime::UNIX_EPOCH);
         let key = ObjectKey::new(Kind::Gateway, ObjectName::new("a", "edge"));
         let StatusBody::Gateway(status) = engine.status(&key).expect("a status").body else { panic!("a Gateway's") };
-        engine.apply(vec![Change::Delete(key)], SystemTime::UNIX_EPOCH);
+        engine.apply(vec![Change::delete(key)], SystemTime::UNIX_EPOCH);
         let condition = &status.listeners[0].conditions[0];
         (condition.reason.as_str(), condition.message.to_string())
     }
@@ -95,7 +120,8 @@ mod tests {
             json!({"ports": [{"port": 80, "protocol": "TLS"}]}),
             json!({"ports": [{"port": 443, "protocol": "HTTP"}]}),
             json!({"ports": [{"port": 0, "protocol": "HTTP"}]}),
-            json!({"ports": [{"port": 8080, "protocol": "UDP"}]}),
+            json!({"ports": [{"port": 443, "protocol": "TCP"}]}),
+            json!({"ports": [{"port": 8080, "protocol": "SCTP"}]}),
         ] {
             assert!(Object::parse(parameters("p", wrong.clone())).is_err(), "{wrong}");
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::inputs::ParentRef;
-use crate::model::{Condition, GatewayAddress};
+use crate::model::{Condition, GatewayAddress, ObjectName};
 
 /// The status of one object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -21,16 +21,17 @@ impl ObjectStatus {
             StatusBody::Class(status) => &status.conditions,
             StatusBody::Gateway(status) => &status.conditions,
             StatusBody::ListenerSet(status) => &status.conditions,
+            StatusBody::Policy(status) => &status.conditions,
             StatusBody::Route(_) => &[],
         };
         let listeners: &[ListenerStatus] = match &self.body {
             StatusBody::Gateway(status) => &status.listeners,
             StatusBody::ListenerSet(status) => &status.listeners,
-            StatusBody::Class(_) | StatusBody::Route(_) => &[],
+            StatusBody::Class(_) | StatusBody::Route(_) | StatusBody::Policy(_) => &[],
         };
         let parents = match &self.body {
             StatusBody::Route(status) => status.parents.as_slice(),
-            StatusBody::Class(_) | StatusBody::Gateway(_) | StatusBody::ListenerSet(_) => &[],
+            StatusBody::Class(_) | StatusBody::Gateway(_) | StatusBody::ListenerSet(_) | StatusBody::Policy(_) => &[],
         };
         let listeners = listeners.iter().flat_map(|listener| &listener.conditions);
         own.iter().chain(listeners).chain(parents.iter().flat_map(|(_, conditions)| conditions))
@@ -72,6 +73,8 @@ pub enum StatusBody {
     ListenerSet(ListenerSetStatus),
     /// Of a route of any kind.
     Route(RouteStatus),
+    /// Of a BackendTLSPolicy.
+    Policy(PolicyStatus),
 }
 
 /// Of a Gateway.
@@ -106,6 +109,15 @@ pub struct ListenerStatus {
     /// Routes that it accepted.
     pub attached_routes: usize,
     /// Its conditions.
+    pub conditions: Vec<Condition>,
+}
+
+/// Of a BackendTLSPolicy.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PolicyStatus {
+    /// The Gateways with routes to its Services: its ancestors, sorted.
+    pub gateways: Vec<ObjectName>,
+    /// What is told by each of them: all say the same.
     pub conditions: Vec<Condition>,
 }
 

@@ -1,10 +1,15 @@
 //! Tables: what plain-HTTP frontends, and wildcard and catch-all listeners serve for names without a scope.
 
-use super::compile::Owner;
+use super::compile::{Owner, wide_chain};
 use super::delta::{Resource, ResourceKey};
-use super::engine::{Dirty, Engine};
+use super::dirty::Dirty;
+use super::emissions::Emissions;
 use super::frontend_state::FrontendState;
+use super::frontends::Frontends;
+use super::ownership::Register;
 use super::parent::Protocol;
+use super::parents::Parents;
+use super::secret_names::SecretNames;
 use crate::model::{FrontendId, Hostname, OtherListeners, Table, TableId, VirtualHost};
 
 /// Up to so many exact hosts under a wildcard or catch-all listener share its table. Beyond, each has a scope of its own,
@@ -33,9 +38,7 @@ impl FrontendState {
         let others = names.map_or(0, |names| names.len() - usize::from(names.contains(hostname)));
         others < TABLE_HOSTS
     }
-}
 
-impl Engine {
     pub(super) fn place_in_table(
         &mut self,
         id: &FrontendId,
@@ -43,23 +46,22 @@ impl Engine {
         entry: Option<(Option<Hostname>, VirtualHost)>,
         dirty: &mut Dirty,
     ) {
-        let Some(frontend) = self.frontends.get_mut(id) else { return };
         let place = entry.as_ref().map(|(place, _)| place.clone());
         let before = match &place {
-            Some(place) => frontend.placed.insert(hostname.clone(), place.clone()),
-            None => frontend.placed.remove(hostname),
+            Some(place) => self.placed.insert(hostname.clone(), place.clone()),
+            None => self.placed.remove(hostname),
         };
         if let Some(old) = before.filter(|old| place.as_ref() != Some(old)) {
-            if let Some(table) = frontend.tables.get_mut(&old) {
+            if let Some(table) = self.tables.get_mut(&old) {
                 table.remove(hostname);
                 if table.is_empty() {
-                    frontend.tables.remove(&old);
+                    self.tables.remove(&old);
                 }
             }
             dirty.tables.insert((id.clone(), old));
         }
         if let Some((place, virtual_host)) = entry {
-            let table = frontend.tables.entry(place.clone()).or_default();
+            let table = self.tables.entry(place.clone()).or_default();
             if table.get(hostname) != Some(&virtual_host) {
                 table.insert(hostname.clone(), virtual_host);
                 dirty.tables.insert((id.clone(), place));
@@ -75,87 +77,95 @@ impl Engine {
         there: bool,
         dirty: &mut Dirty,
     ) {
-        let Some(frontend) = self.frontends.get_mut(id) else { return };
         if !hostname.is_exact() {
             return;
         }
         let wide = owner.filter(|o| there && !o.is_own).map(|o| o.hostname.clone());
         let mut changed = Vec::new();
-        for (name, names) in &mut frontend.beneath {
+        for (name, names) in &mut self.beneath {
             if Some(name) != wide.as_ref() && names.remove(hostname) {
                 changed.push((name.clone(), names.len() + 1));
             }
         }
         if let Some(wide) = wide {
-            let names = frontend.beneath.entry(wide.clone()).or_default();
+            let names = self.beneath.entry(wide.clone()).or_default();
             if names.insert(hostname.clone()) {
                 changed.push((wide, names.len() - 1));
             }
         }
         for (wide, before) in changed {
-            let names = &frontend.beneath[&wide];
+            let names = &self.beneath[&wide];
             if (before <= TABLE_HOSTS) != (names.len() <= TABLE_HOSTS) {
                 dirty.units.extend(names.iter().map(|name| (id.clone(), name.clone())));
             }
             dirty.tables.insert((id.clone(), Some(wide)));
         }
-        frontend.beneath.retain(|_, names| !names.is_empty());
+        self.beneath.retain(|_, names| !names.is_empty());
     }
+}
 
-    /// Marks the tables that list other listeners, after a hostname got another winner.
-    pub(super) fn touch_lists(&self, id: &FrontendId, dirty: &mut Dirty) {
-        let frontend = &self.frontends[id];
-        if frontend.winners.len() <= LISTED + 2 {
-            let wide = frontend.tables.keys().filter(|table| table.is_some());
-            dirty.tables.extend(wide.map(|table| (id.clone(), table.clone())));
-        }
+/// Marks the tables that list other listeners, after a hostname got another winner.
+pub(super) fn touch_lists(id: &FrontendId, frontend: &FrontendState, dirty: &mut Dirty) {
+    if frontend.winners.len() <= LISTED + 2 {
+        let wide = frontend.tables.keys().filter(|table| table.is_some());
+        dirty.tables.extend(wide.map(|table| (id.clone(), table.clone())));
     }
+}
 
+/// The stage that puts tables together.
+pub(super) struct Tables<'a> {
+    pub(super) parents: &'a Parents,
+    pub(super) register: &'a Register,
+    pub(super) names: &'a SecretNames,
+    pub(super) frontends: &'a mut Frontends,
+    pub(super) emissions: &'a mut Emissions,
+}
+
+impl Tables<'_> {
     /// Puts a table together.
-    pub(super) fn compile_table(&mut self, id: &FrontendId, listener: Option<&Hostname>, dirty: &mut Dirty) {
-        self.counters.tables += 1;
+    pub(super) fn compile(&mut self, id: &FrontendId, listener: Option<&Hostname>, dirty: &mut Dirty) {
         let table_id = TableId { frontend: id.clone(), listener: listener.cloned() };
-        let resource = self.table(&table_id);
+        let resource = table(self.frontends, &table_id);
         if let Some(hostname) = listener {
             self.regate(id, hostname, resource.is_some(), dirty);
         }
-        self.emit(ResourceKey::Table(table_id), resource.map(Resource::Table), dirty);
-    }
-
-    fn table(&self, table: &TableId) -> Option<Table> {
-        let frontend = self.frontends.get(&table.frontend)?;
-        let hosts = frontend.tables.get(&table.listener);
-        let Some(wide) = &table.listener else {
-            let is_there = frontend.is_plain() && (hosts.is_some() || !frontend.challenges.is_empty());
-            return is_there.then(|| Table {
-                id: table.clone(),
-                virtual_hosts: hosts.into_iter().flat_map(|hosts| hosts.values().cloned()).collect(),
-                elsewhere: OtherListeners::NOWHERE,
-                plain_http: true,
-                challenges: frontend.challenges.by_account(),
-            });
-        };
-        let mut virtual_hosts: Vec<VirtualHost> = hosts?.values().cloned().collect();
-        if !hosts?.contains_key(wide) {
-            virtual_hosts.insert(0, VirtualHost { hostname: wide.clone(), routes: Vec::new() });
-        }
-        let scoped = frontend.beneath.get(wide).is_some_and(|names| names.len() > TABLE_HOSTS);
-        let elsewhere = match scoped {
-            true => OtherListeners::Many,
-            false => elsewhere(frontend.winners.keys().filter(|name| *name != wide)),
-        };
-        Some(Table { id: table.clone(), virtual_hosts, elsewhere, plain_http: false, challenges: Vec::new() })
+        self.emissions.emit(ResourceKey::Table(table_id), resource.map(Resource::Table), dirty);
     }
 
     /// Sends a wildcard or catch-all listener's connections to its table, or past it.
     fn regate(&mut self, id: &FrontendId, hostname: &Hostname, table: bool, dirty: &mut Dirty) {
         let Some(frontend) = self.frontends.get(id) else { return };
         let Some((listener, Protocol::Https)) = frontend.winners.get(hostname) else { return };
-        let Some(listener) = self.listener(listener) else { return };
-        let chain = self.wide_chain(id, hostname, listener, table);
+        let Some(listener) = self.parents.listener(listener) else { return };
+        let chain = wide_chain(self.names.name(id, hostname, self.register), hostname, listener, table);
         let frontend = self.frontends.get_mut(id).expect("found above");
         if frontend.gate.set(hostname, Some(chain)) {
             dirty.frontends.insert(id.clone());
         }
     }
+}
+
+fn table(frontends: &Frontends, table: &TableId) -> Option<Table> {
+    let frontend = frontends.get(&table.frontend)?;
+    let hosts = frontend.tables.get(&table.listener);
+    let Some(wide) = &table.listener else {
+        let is_there = frontend.is_plain() && (hosts.is_some() || !frontend.challenges.is_empty());
+        return is_there.then(|| Table {
+            id: table.clone(),
+            virtual_hosts: hosts.into_iter().flat_map(|hosts| hosts.values().cloned()).collect(),
+            elsewhere: OtherListeners::NOWHERE,
+            plain_http: true,
+            challenges: frontend.challenges.by_account(),
+        });
+    };
+    let mut virtual_hosts: Vec<VirtualHost> = hosts?.values().cloned().collect();
+    if !hosts?.contains_key(wide) {
+        virtual_hosts.insert(0, VirtualHost { hostname: wide.clone(), routes: Vec::new() });
+    }
+    let scoped = frontend.beneath.get(wide).is_some_and(|names| names.len() > TABLE_HOSTS);
+    let elsewhere = match scoped {
+        true => OtherListeners::Many,
+        false => elsewhere(frontend.winners.keys().filter(|name| *name != wide)),
+    };
+    Some(Table { id: table.clone(), virtual_hosts, elsewhere, plain_http: false, challenges: Vec::new() })
 }

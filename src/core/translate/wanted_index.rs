@@ -4,10 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::certificate::Served;
-use super::engine::{Dirty, Engine};
+use super::dirty::Dirty;
+use super::frontends::Frontends;
 use super::key::ParentKey;
+use super::ownership::Register;
 use super::parent::{Parent, ParentListener};
+use super::parents::Parents;
 use crate::model::{Certificate, Hostname, ObjectName};
+use crate::store::Store;
 use crate::wanted::WantedCertificate;
 
 /// Wanted certificates by Secret and by who has them. Two Gateways with the same hostname and issuer share a Secret.
@@ -29,33 +33,96 @@ struct Refused {
 }
 
 impl WantedIndex {
-    fn get(&self, secret: &ObjectName) -> Option<&WantedCertificate> {
+    /// The certificate that an issuer is to make for a Secret.
+    pub(super) fn get(&self, secret: &ObjectName) -> Option<&WantedCertificate> {
         self.by_secret.get(secret).and_then(|all| all.first()).map(|(_, want)| want)
+    }
+
+    /// Notes what a parent wants now, and hands out what is different by it.
+    pub(super) fn settle(&mut self, key: &ParentKey, grants: Grants<'_>, dirty: &mut Dirty) {
+        self.settle_refused(key, grants, dirty);
+        let now: BTreeMap<ObjectName, WantedCertificate> =
+            grants.wanted_of(key).into_iter().map(|(want, _)| (want.secret.clone(), want)).collect();
+        let before = match now.is_empty() {
+            true => self.by_parent.remove(key),
+            false => self.by_parent.insert(key.clone(), now.keys().cloned().collect()),
+        };
+        for secret in before.unwrap_or_default().into_iter().filter(|secret| !now.contains_key(secret)) {
+            self.set_wanted(key, secret, None, dirty);
+        }
+        for (secret, want) in now {
+            self.set_wanted(key, secret, Some(want), dirty);
+        }
+    }
+
+    /// Notes which Secrets refused listeners of a parent have, and tells those for which that is different.
+    fn settle_refused(&mut self, key: &ParentKey, grants: Grants<'_>, dirty: &mut Dirty) {
+        let mut now: BTreeMap<ObjectName, Refused> = BTreeMap::new();
+        if let Some(parent) = grants.parents.get(key) {
+            for listener in parent.listeners.iter().filter(|listener| !grants.is_granted(parent, listener)) {
+                for secret in grants.secrets_of_listener(key, listener) {
+                    let refused = now.entry(secret.clone()).or_default();
+                    refused.all += 1;
+                    refused.lost += usize::from(grants.has_lost(parent, listener));
+                }
+            }
+            // What is refused elsewhere may be served here.
+            if !self.refused.is_empty() {
+                let all = parent.listeners.iter().flat_map(|listener| grants.secrets_of_listener(key, listener));
+                let shared = all.filter(|secret| grants.parents.of_secret(secret).nth(1).is_some());
+                dirty.delta.standing.extend(shared.cloned());
+            }
+        }
+        let before = match now.is_empty() {
+            true => self.refused.remove(key),
+            false => self.refused.insert(key.clone(), now.clone()),
+        };
+        let before = before.unwrap_or_default();
+        let differs = |(secret, refused): &(&ObjectName, &Refused)| before.get(*secret) != Some(*refused);
+        dirty.delta.standing.extend(now.iter().filter(differs).map(|(secret, _)| secret.clone()));
+        dirty.delta.standing.extend(before.into_keys().filter(|secret| !now.contains_key(secret)));
+    }
+
+    fn set_wanted(&mut self, key: &ParentKey, secret: ObjectName, want: Option<WantedCertificate>, dirty: &mut Dirty) {
+        let before = self.get(&secret).cloned();
+        let all = self.by_secret.entry(secret.clone()).or_insert_with(|| Vec::with_capacity(1));
+        match (all.binary_search_by(|(parent, _)| parent.cmp(key)), want) {
+            (Ok(place), Some(want)) => all[place].1 = want,
+            (Ok(place), None) => drop(all.remove(place)),
+            (Err(place), Some(want)) => all.insert(place, (key.clone(), want)),
+            (Err(_), None) => {}
+        }
+        if all.is_empty() {
+            self.by_secret.remove(&secret);
+        }
+        let after = self.get(&secret).cloned();
+        if before != after {
+            dirty.delta.wants.insert(secret, after);
+        }
     }
 }
 
-impl Engine {
-    /// The certificate that an issuer is to make for a Secret.
-    pub fn want(&self, secret: &ObjectName) -> Option<&WantedCertificate> {
-        self.wanted.get(secret)
-    }
+/// Which listeners have what they ask for.
+#[derive(Clone, Copy)]
+pub(super) struct Grants<'a> {
+    pub(super) store: &'a Store,
+    pub(super) parents: &'a Parents,
+    pub(super) frontends: &'a Frontends,
+    pub(super) register: &'a Register,
+}
 
-    /// The certificates that issuers are to make, each with the certificate that is there now.
-    pub fn wants(&self) -> Vec<(WantedCertificate, Option<Arc<Certificate>>)> {
-        self.parents.keys().flat_map(|parent| self.wanted_of(parent)).collect()
-    }
-
+impl<'a> Grants<'a> {
     /// Whether a listener has its hostname on its port, and the port is its Gateway's. Nothing is ordered for another one: who
     /// does not own a name gets no certificate for it.
-    fn has_won(&self, parent: &Parent, listener: &ParentListener) -> bool {
-        let id = parent.frontend(listener.port);
+    fn has_won(self, parent: &Parent, listener: &ParentListener) -> bool {
+        let id = parent.frontend(listener.transport_port());
         let Some(frontend) = self.frontends.get(&id) else { return false };
         let winner = frontend.winners.get(&listener.hostname).map(|(winner, _)| winner);
-        winner == Some(&parent.id(listener)) && self.rival(&id).is_none()
+        winner == Some(&parent.id(listener)) && self.frontends.rival(&id, self.register).is_none()
     }
 
     /// Whether listeners have a Secret and all of them are refused: nobody is to fill it.
-    pub fn is_refused(&self, secret: &ObjectName) -> bool {
+    pub(super) fn is_refused(self, secret: &ObjectName) -> bool {
         let mut having = self.having(secret).peekable();
         having.peek().is_some() && having.all(|(parent, listener)| !self.is_granted(parent, listener))
     }
@@ -63,7 +130,7 @@ impl Engine {
     /// The hostnames of the listeners that have a Secret, where another namespace owns each of them, as recorded: whoever
     /// put a certificate of ours there is to keep it no longer. None where one listener may still serve it, or where no
     /// listener of the Secret's own namespace has it.
-    pub fn lost_hostnames(&self, secret: &ObjectName) -> BTreeSet<Hostname> {
+    pub(super) fn lost_hostnames(self, secret: &ObjectName) -> BTreeSet<Hostname> {
         let mut hostnames = BTreeSet::new();
         let mut has_own = false;
         for (parent, listener) in self.having(secret) {
@@ -77,13 +144,16 @@ impl Engine {
     }
 
     /// Whether the record gives the hostname of a refused listener to another namespace.
-    fn has_lost(&self, parent: &Parent, listener: &ParentListener) -> bool {
-        self.conflicts.get(&parent.id(listener)).is_some_and(|conflict| conflict.is_recorded)
+    fn has_lost(self, parent: &Parent, listener: &ParentListener) -> bool {
+        self.frontends.conflict(&parent.id(listener)).is_some_and(|conflict| conflict.is_recorded)
     }
 
     /// The listeners that have a Secret: they refer to it, or their issuer puts the certificate there.
-    fn having<'a>(&'a self, secret: &'a ObjectName) -> impl Iterator<Item = (&'a Parent, &'a ParentListener)> {
-        self.parents_by_secret.of(secret).flat_map(move |key| {
+    fn having<'b>(
+        self,
+        secret: &'b ObjectName,
+    ) -> impl Iterator<Item = (&'a Parent, &'a ParentListener)> + use<'a, 'b> {
+        self.parents.of_secret(secret).flat_map(move |key| {
             let parent = self.parents.get(key);
             let all = parent.into_iter().flat_map(|parent| parent.listeners.iter().map(move |l| (parent, l)));
             all.filter(move |(_, listener)| self.secrets_of_listener(key, listener).any(|one| one == secret))
@@ -91,11 +161,11 @@ impl Engine {
     }
 
     /// The Secrets that a listener has.
-    fn secrets_of_listener<'a>(
-        &'a self,
+    fn secrets_of_listener(
+        self,
         key: &ParentKey,
         listener: &'a ParentListener,
-    ) -> impl Iterator<Item = &'a ObjectName> {
+    ) -> impl Iterator<Item = &'a ObjectName> + use<'a> {
         let listeners = match key {
             ParentKey::Gateway(name) => self.store.gateway(name).map(|gateway| &gateway.listeners),
             ParentKey::ListenerSet(name) => self.store.listener_set(name).map(|set| &set.listeners),
@@ -106,40 +176,12 @@ impl Engine {
     }
 
     /// Whether a listener is accepted, with its hostname and port.
-    pub(super) fn is_granted(&self, parent: &Parent, listener: &ParentListener) -> bool {
+    pub(super) fn is_granted(self, parent: &Parent, listener: &ParentListener) -> bool {
         let served = parent.accepted.is_ok() && parent.stand.unusable.is_none();
         served && listener.accepted.is_ok() && self.has_won(parent, listener)
     }
 
-    /// Notes which Secrets refused listeners of a parent have, and tells those for which that is different.
-    fn settle_refused(&mut self, key: &ParentKey, dirty: &mut Dirty) {
-        let mut now: BTreeMap<ObjectName, Refused> = BTreeMap::new();
-        if let Some(parent) = self.parents.get(key) {
-            for listener in parent.listeners.iter().filter(|listener| !self.is_granted(parent, listener)) {
-                for secret in self.secrets_of_listener(key, listener) {
-                    let refused = now.entry(secret.clone()).or_default();
-                    refused.all += 1;
-                    refused.lost += usize::from(self.has_lost(parent, listener));
-                }
-            }
-            // What is refused elsewhere may be served here.
-            if !self.wanted.refused.is_empty() {
-                let all = parent.listeners.iter().flat_map(|listener| self.secrets_of_listener(key, listener));
-                let shared = all.filter(|secret| self.parents_by_secret.of(secret).nth(1).is_some());
-                dirty.delta.standing.extend(shared.cloned());
-            }
-        }
-        let before = match now.is_empty() {
-            true => self.wanted.refused.remove(key),
-            false => self.wanted.refused.insert(key.clone(), now.clone()),
-        };
-        let before = before.unwrap_or_default();
-        let differs = |(secret, refused): &(&ObjectName, &Refused)| before.get(*secret) != Some(*refused);
-        dirty.delta.standing.extend(now.iter().filter(differs).map(|(secret, _)| secret.clone()));
-        dirty.delta.standing.extend(before.into_keys().filter(|secret| !now.contains_key(secret)));
-    }
-
-    fn wanted_of(&self, key: &ParentKey) -> Vec<(WantedCertificate, Option<Arc<Certificate>>)> {
+    pub(super) fn wanted_of(self, key: &ParentKey) -> Vec<(WantedCertificate, Option<Arc<Certificate>>)> {
         let Some(parent) = self.parents.get(key) else { return Vec::new() };
         let own = parent.listeners.iter().filter(|listener| self.is_granted(parent, listener));
         own.filter_map(|listener| match &listener.served {
@@ -147,41 +189,6 @@ impl Engine {
             Served::None | Served::Missing(_) | Served::Certificate(_) | Served::NotAllowed(..) => None,
         })
         .collect()
-    }
-
-    /// Notes what a parent wants now, and hands out what is different by it.
-    pub(super) fn settle_wanted(&mut self, key: &ParentKey, dirty: &mut Dirty) {
-        self.settle_refused(key, dirty);
-        let now: BTreeMap<ObjectName, WantedCertificate> =
-            self.wanted_of(key).into_iter().map(|(want, _)| (want.secret.clone(), want)).collect();
-        let before = match now.is_empty() {
-            true => self.wanted.by_parent.remove(key),
-            false => self.wanted.by_parent.insert(key.clone(), now.keys().cloned().collect()),
-        };
-        for secret in before.unwrap_or_default().into_iter().filter(|secret| !now.contains_key(secret)) {
-            self.set_wanted(key, secret, None, dirty);
-        }
-        for (secret, want) in now {
-            self.set_wanted(key, secret, Some(want), dirty);
-        }
-    }
-
-    fn set_wanted(&mut self, key: &ParentKey, secret: ObjectName, want: Option<WantedCertificate>, dirty: &mut Dirty) {
-        let before = self.wanted.get(&secret).cloned();
-        let all = self.wanted.by_secret.entry(secret.clone()).or_insert_with(|| Vec::with_capacity(1));
-        match (all.binary_search_by(|(parent, _)| parent.cmp(key)), want) {
-            (Ok(place), Some(want)) => all[place].1 = want,
-            (Ok(place), None) => drop(all.remove(place)),
-            (Err(place), Some(want)) => all.insert(place, (key.clone(), want)),
-            (Err(_), None) => {}
-        }
-        if all.is_empty() {
-            self.wanted.by_secret.remove(&secret);
-        }
-        let after = self.wanted.get(&secret).cloned();
-        if before != after {
-            dirty.delta.wants.insert(secret, after);
-        }
     }
 }
 
@@ -195,13 +202,15 @@ mod tests {
     use crate::inputs::{Kind, Object, ObjectKey};
     use crate::model::Hostname;
     use crate::translate::certificate::issued_secret_name;
-    use crate::translate::{Asked, ChallengeAnswer, Change, Fleet, IssuerPolicy, Resource, Settings, Unlisted};
+    use crate::translate::{
+        Asked, ChallengeAnswer, Change, Engine, Fact, Fleet, IssuerPolicy, Resource, Settings, Unlisted,
+    };
 
     fn put(kind: &str, namespace: &str, created: u32, spec: Value) -> Change {
         let object = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": kind, "spec": spec,
             "metadata": {"name": "edge", "namespace": namespace,
                 "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z")}});
-        Change::Put(Object::parse(object).expect("an object"))
+        Change::put(Object::parse(object).expect("an object"))
     }
 
     fn listener(port: u16, hostname: &str) -> Value {
@@ -248,13 +257,13 @@ mod tests {
         engine.apply(vec![set("m.example.org")], now);
         assert_eq!(wanted(&engine), ["a.example.org in alice", "m.example.org in mallory"]);
         let set = ObjectKey::new(Kind::ListenerSet, ObjectName::new("mallory", "edge"));
-        let delta = engine.apply(vec![Change::Delete(set)], now);
+        let delta = engine.apply(vec![Change::delete(set)], now);
         assert!(delta.wants.values().all(Option::is_none) && delta.wants.len() == 1, "{:?}", delta.wants);
         // A younger Gateway does not have the port, until the older one goes.
         engine.apply(vec![gateway("mallory", 9, 443, "m.example.org")], now);
         assert_eq!(wanted(&engine), ["a.example.org in alice"]);
         let alice = ObjectKey::new(Kind::Gateway, ObjectName::new("alice", "edge"));
-        engine.apply(vec![Change::Delete(alice)], now);
+        engine.apply(vec![Change::delete(alice)], now);
         assert_eq!(wanted(&engine), ["m.example.org in mallory"]);
     }
 
@@ -285,14 +294,14 @@ mod tests {
         assert_eq!(told(&mut engine, refers("bob", 2, 444, &two)), (true, false));
         assert_eq!(told(&mut engine, refers("bob", 2, 443, &two)), (true, true));
         let alice = ObjectKey::new(Kind::Gateway, ObjectName::new("alice", "edge"));
-        assert_eq!(told(&mut engine, Change::Delete(alice)), (true, false));
+        assert_eq!(told(&mut engine, Change::delete(alice)), (true, false));
         // Two listeners for one hostname are both conflicted; a third is not.
         let twice = ["b.example.org", "b.example.org", "c.example.org"];
         assert_eq!(told(&mut engine, refers("bob", 2, 443, &twice[..2])), (true, true));
         assert!(!told(&mut engine, refers("bob", 2, 443, &twice)).1);
         let bob = ObjectKey::new(Kind::Gateway, ObjectName::new("bob", "edge"));
-        assert_eq!(told(&mut engine, Change::Delete(bob)), (true, false));
-        assert!(engine.wanted.refused.is_empty());
+        assert_eq!(told(&mut engine, Change::delete(bob)), (true, false));
+        assert!(engine.wanted_index().refused.is_empty());
     }
 
     #[test]
@@ -328,7 +337,7 @@ mod tests {
         assert_eq!(engine.lost_hostnames(&secret), BTreeSet::from([shop]));
         // Alice goes, and bob has it.
         let alice = ObjectKey::new(Kind::Gateway, ObjectName::new("alice", "edge"));
-        assert_eq!(told(&mut engine, Change::Delete(alice), &secret), (true, vec![]));
+        assert_eq!(told(&mut engine, Change::delete(alice), &secret), (true, vec![]));
         assert!(engine.want(&secret).is_some());
         // Two listeners of one namespace: that is no matter of the record.
         let twice = json!([refers("l", "m.example.org"), refers("m", "m.example.org")]);
@@ -345,7 +354,7 @@ mod tests {
             let hostname = Hostname::parse("a.example.org").expect("a hostname");
             let answer = ChallengeAnswer { port: 80, thumbprint: thumbprint.into() };
             let asked = Asked { hostname, namespace: namespace.into() };
-            let delta = engine.apply(vec![Change::Challenge(asked, Some(answer))], now);
+            let delta = engine.apply(vec![Change::Fact(Fact::Challenge(asked, Some(answer)))], now);
             let tables = delta.resources.into_values().filter_map(|resource| match resource {
                 Some(Resource::Table(table)) if !table.challenges.is_empty() => {
                     Some(format!("{} {}", table.id.frontend, table.challenges[0].thumbprint))

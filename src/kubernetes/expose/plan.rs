@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 
 use gatewright_core::inputs::{EndpointSlice, Exposure, MANAGER, SLICES_BY, Service, ServiceType};
-use gatewright_core::model::ObjectName;
+use gatewright_core::model::{ObjectName, Transport, TransportPort};
 use gatewright_core::translate::DesiredService;
 
 /// So many endpoints fit into one slice (`EndpointSlice.endpoints`).
@@ -75,7 +75,8 @@ pub(crate) fn plan<'a>(
             plan.trouble.get_or_insert(text);
             continue;
         };
-        let ports: BTreeMap<String, u16> = there.ports.iter().map(|(name, port)| (name.to_string(), *port)).collect();
+        let ports: BTreeMap<String, TransportPort> =
+            there.ports.iter().map(|(name, port)| (name.to_string(), *port)).collect();
         let mut held = there.addresses.clone();
         held.sort();
         let same = there.service.as_ref() == Some(&desired.name) && ports == port_names(desired) && held == addresses;
@@ -100,8 +101,20 @@ fn is_as_desired(there: &Exposure, desired: &DesiredService) -> bool {
         && has(&there.annotations, &desired.annotations)
 }
 
-fn port_names(desired: &DesiredService) -> BTreeMap<String, u16> {
-    desired.targets.iter().map(|(port, target)| (format!("p{port}"), *target)).collect()
+/// The ports of the Envoys by the names of the Service's.
+fn port_names(desired: &DesiredService) -> BTreeMap<String, TransportPort> {
+    let target = |(port, target): (&TransportPort, &u16)| {
+        (port_name(*port), TransportPort { number: *target, transport: port.transport })
+    };
+    desired.targets.iter().map(target).collect()
+}
+
+/// The name of a port in a Service: one number may be there for each transport.
+fn port_name(port: TransportPort) -> String {
+    match port.transport {
+        Transport::Tcp => format!("p{}", port.number),
+        Transport::Udp => format!("p{}-udp", port.number),
+    }
 }
 
 /// The slices by name, each with whether it is of IPv4 and its sorted addresses: of one family, as the API wants it.
@@ -136,7 +149,7 @@ fn metadata(desired: &DesiredService, name: &ObjectName, gateway_uid: &str) -> V
 }
 
 fn service_document(desired: &DesiredService, gateway_uid: &str, there: Option<&Exposure>) -> Value {
-    let port = |(port, target): (&u16, &u16)| json!({"name": format!("p{port}"), "port": port, "targetPort": target, "protocol": "TCP"});
+    let port = |(port, target): (&TransportPort, &u16)| json!({"name": port_name(*port), "port": port.number, "targetPort": target, "protocol": port.transport.as_str()});
     let mut spec =
         json!({"type": desired.kind.as_str(), "ports": desired.targets.iter().map(port).collect::<Vec<_>>()});
     // Once there is a load balancer, it has the class that it has (`ServiceSpec.loadBalancerClass`): another one would have
@@ -163,7 +176,9 @@ fn slice_document(
     metadata["labels"]["kubernetes.io/service-name"] = json!(&*desired.name.name);
     metadata["labels"][SLICES_BY] = json!(MANAGER);
     let ports = port_names(desired);
-    let ports = ports.iter().map(|(name, port)| json!({"name": name, "port": port, "protocol": "TCP"}));
+    let ports = ports
+        .iter()
+        .map(|(name, port)| json!({"name": name, "port": port.number, "protocol": port.transport.as_str()}));
     let endpoint = |ip: &IpAddr| json!({"addresses": [ip.to_string()], "conditions": {"ready": true}});
     json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata,
@@ -187,7 +202,7 @@ mod tests {
             kind: ServiceType::ClusterIP,
             load_balancer_class: None,
             address: None,
-            targets: BTreeMap::from([(443, 20_001)]),
+            targets: BTreeMap::from([(TransportPort::tcp(443), 20_001)]),
             labels: BTreeMap::from([(MANAGED_BY.to_owned(), MANAGER.to_owned())]),
             annotations: BTreeMap::from([(EXPOSES.to_owned(), "g".to_owned())]),
             envoys: BTreeSet::from([IpAddr::from([10, 0, 0, 1])]),
@@ -233,7 +248,11 @@ mod tests {
         let made = written(&check(&[], &desired(), "u"));
         assert_eq!(made.iter().map(|m| &m["kind"]).collect::<Vec<_>>(), ["Service", "EndpointSlice"]);
         assert_eq!(check(&made, &desired(), "u"), Plan::default());
-        let moved = check(&made, &DesiredService { targets: BTreeMap::from([(443, 20_002)]), ..desired() }, "u");
+        let moved = check(
+            &made,
+            &DesiredService { targets: BTreeMap::from([(TransportPort::tcp(443), 20_002)]), ..desired() },
+            "u",
+        );
         let uids: Vec<&str> =
             moved.steps.iter().map(|step| if let ServiceAction::Apply(_, uid) = step { &**uid } else { "" }).collect();
         assert_eq!(uids, ["uid of the Service", "uid of the EndpointSlice"], "both have the port");
@@ -241,6 +260,29 @@ mod tests {
         assert_eq!(check(&made, &more, "u").steps.len(), 1, "only the slice has the Envoys");
         let none = DesiredService { envoys: BTreeSet::new(), ..desired() };
         assert_eq!(check(&made, &none, "u").steps.len(), 1, "an empty slice is written, not left with who is gone");
+    }
+
+    #[test]
+    fn tcp_and_udp_of_one_number_are_two_ports() {
+        let dns = |transport| TransportPort { number: 53, transport };
+        let targets = BTreeMap::from([(dns(Transport::Tcp), 20_001), (dns(Transport::Udp), 20_002)]);
+        let both = DesiredService { targets, ..desired() };
+        let made = written(&check(&[], &both, "u"));
+        let shown = |ports: &Value| -> Vec<(String, u64, String)> {
+            let port = |port: &Value| {
+                let number = port["targetPort"].as_u64().or(port["port"].as_u64()).expect("a number");
+                (
+                    port["name"].as_str().expect("a name").to_owned(),
+                    number,
+                    port["protocol"].as_str().expect("one").to_owned(),
+                )
+            };
+            ports.as_array().expect("ports").iter().map(port).collect()
+        };
+        let expected = [("p53".to_owned(), 20_001, "TCP".to_owned()), ("p53-udp".to_owned(), 20_002, "UDP".to_owned())];
+        assert_eq!(shown(&made[0]["spec"]["ports"]), expected);
+        assert_eq!(shown(&made[1]["ports"]), expected);
+        assert_eq!(check(&made, &both, "u"), Plan::default());
     }
 
     #[test]
@@ -292,7 +334,7 @@ mod tests {
         let balanced = |class: Option<&str>, target: u16| DesiredService {
             kind: ServiceType::LoadBalancer,
             load_balancer_class: class.map(str::to_owned),
-            targets: BTreeMap::from([(443, target)]),
+            targets: BTreeMap::from([(TransportPort::tcp(443), target)]),
             ..desired()
         };
         let made = written(&check(&[], &balanced(Some("example.org/a"), 20_001), "u"));

@@ -21,7 +21,7 @@ use gatewright_core::inputs::{EndpointSlice, Kind, Object, ObjectKey};
 use gatewright_core::model::ObjectName;
 use gatewright_core::multimap::MultiMap;
 use gatewright_core::store::Store;
-use gatewright_core::translate::{Change, ServiceIntent};
+use gatewright_core::translate::{Change, Fact, ServiceIntent};
 
 /// How many Gateways at the same time.
 const AT_ONCE: usize = 4;
@@ -244,7 +244,7 @@ impl Services {
         if let Some(text) = &trouble {
             warn!("gateway {gateway}: {text}");
         }
-        self.news.push(Change::Unexposed(gateway.clone(), trouble));
+        self.news.push(Change::Fact(Fact::Unexposed(gateway.clone(), trouble)));
     }
 
     /// What the engine is to hear.

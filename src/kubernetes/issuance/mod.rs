@@ -24,7 +24,7 @@ use gatewright_control::certificates::{
 };
 use gatewright_core::model::ObjectName;
 use gatewright_core::pipeline::Pipeline;
-use gatewright_core::translate::Change;
+use gatewright_core::translate::{Change, Fact};
 
 use lost::AllLost;
 pub use published::watch_answers;
@@ -171,7 +171,7 @@ impl Issuance {
         let changes = self.follower.changes().into_iter();
         let told = changes.map(|(asked, answer)| {
             self.answered.set(&asked, answer.as_ref());
-            Change::Challenge(asked, answer)
+            Change::Fact(Fact::Challenge(asked, answer))
         });
         told.collect()
     }
@@ -206,14 +206,17 @@ impl Issuance {
                         Some(_) => self.troubled.insert(secret.clone()),
                         None => self.troubled.remove(&secret),
                     };
-                    Change::Trouble(secret, text)
+                    Change::Fact(Fact::Trouble(secret, text))
                 };
                 troubles.into_iter().map(change).collect()
             }
             Told::Over => {
                 self.manager.send_replace(None);
                 self.lead();
-                std::mem::take(&mut self.troubled).into_iter().map(|secret| Change::Trouble(secret, None)).collect()
+                std::mem::take(&mut self.troubled)
+                    .into_iter()
+                    .map(|secret| Change::Fact(Fact::Trouble(secret, None)))
+                    .collect()
             }
         }
     }

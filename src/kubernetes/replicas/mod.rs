@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use gatewright_core::model::EnvoyFleet;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::watcher::Config;
@@ -94,10 +95,11 @@ impl Replicas {
     /// The Envoys of others. See [`Others::nodes`].
     pub(super) fn nodes(
         &mut self,
+        fleet: EnvoyFleet,
         own: &BTreeSet<Arc<str>>,
         generation: impl Fn(u64) -> Option<Generation>,
     ) -> Vec<NodeProgress> {
-        self.others.nodes(own, generation)
+        self.others.nodes(fleet, own, generation)
     }
 
     /// What Envoys of others refused.

@@ -7,8 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use gatewright_control::fleet_views::{FleetViews, Generations, PerView};
+use gatewright_core::model::EnvoyFleet;
 use serde::{Deserialize, Serialize};
-use xds::{Generation, Kind, NodeProgress, Part, Rejection, View};
+use xds::{Generation, Kind, NodeProgress, Part, Progress, Rejection, View};
 
 /// So many refusals are told of, and so much of each one's text.
 const REFUSALS: usize = 16;
@@ -20,12 +22,42 @@ const TEXT: usize = 512;
 pub(crate) struct Record {
     /// The digest of what it published.
     state: String,
+    /// Of the shared fleet, or of all where they see the same.
+    #[serde(flatten)]
+    shared: Told,
+    /// Of the dedicated fleet, where it sees something of its own.
+    #[serde(skip_serializing_if = "Told::is_empty")]
+    dedicated: Told,
+    /// What Envoys refused.
+    refused: Vec<Refusal>,
+}
+
+/// What is said of the Envoys of one view.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+struct Told {
     /// Who has all of it.
     acknowledged: BTreeSet<String>,
     /// Who has not.
     behind: BTreeSet<String>,
-    /// What Envoys refused.
-    refused: Vec<Refusal>,
+}
+
+impl Told {
+    /// Of a state that the view has since a generation.
+    fn new(since: Generation, nodes: &[NodeProgress]) -> Self {
+        let (done, behind): (Vec<_>, Vec<_>) = nodes.iter().partition(|node| node.acknowledged >= since);
+        let names = |nodes: Vec<&NodeProgress>| nodes.into_iter().map(|node| node.node.to_string()).collect();
+        Self { acknowledged: names(done), behind: names(behind) }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.acknowledged.is_empty() && self.behind.is_empty()
+    }
+
+    fn names(&self) -> impl Iterator<Item = (&String, bool)> {
+        let done = self.acknowledged.iter().map(|name| (name, true));
+        done.chain(self.behind.iter().map(|name| (name, false)))
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,10 +73,13 @@ struct Refusal {
 }
 
 impl Record {
-    /// The record of a state that was published by generation `since`.
-    pub(crate) fn new(state: u64, since: Generation, nodes: &[NodeProgress], refused: &[Rejection]) -> Self {
-        let (done, behind): (Vec<_>, Vec<_>) = nodes.iter().partition(|node| node.acknowledged >= since);
-        let names = |nodes: Vec<&NodeProgress>| nodes.into_iter().map(|node| node.node.to_string()).collect();
+    /// The record of a state, and of the generations in which each view has it.
+    pub(crate) fn new(views: &FleetViews, (state, since): (u64, &Generations), own: &PerView<Progress>) -> Self {
+        let told = |fleet| {
+            let place = views.place(fleet);
+            Told::new(since[place], &own[place].nodes)
+        };
+        let refused = own.values().flat_map(|progress| &progress.rejections);
         let refusal = |r: &Rejection| Refusal {
             node: r.node.to_string(),
             kind: r.kind.type_url().to_owned(),
@@ -55,20 +90,22 @@ impl Record {
         };
         Self {
             state: format!("{state:016x}"),
-            acknowledged: names(done),
-            behind: names(behind),
-            refused: refused.iter().take(REFUSALS).map(refusal).collect(),
+            shared: told(EnvoyFleet::Shared),
+            dedicated: if views.are_apart() { told(EnvoyFleet::Dedicated) } else { Told::default() },
+            refused: refused.take(REFUSALS).map(refusal).collect(),
         }
     }
 
     /// Whether there is anybody it speaks of.
     pub(crate) fn is_empty(&self) -> bool {
-        self.acknowledged.is_empty() && self.behind.is_empty()
+        self.shared.is_empty() && self.dedicated.is_empty()
     }
 
-    fn names(&self) -> impl Iterator<Item = (&String, bool)> {
-        let done = self.acknowledged.iter().map(|name| (name, true));
-        done.chain(self.behind.iter().map(|name| (name, false)))
+    fn told(&self, fleet: EnvoyFleet) -> &Told {
+        match fleet {
+            EnvoyFleet::Shared => &self.shared,
+            EnvoyFleet::Dedicated => &self.dedicated,
+        }
     }
 }
 
@@ -77,8 +114,8 @@ impl Record {
 pub(super) struct Others {
     /// By replica, each with the version in which it was read.
     records: BTreeMap<String, (u64, Record)>,
-    /// What each Envoy of others is known to have of ours.
-    known: BTreeMap<String, Generation>,
+    /// What each Envoy of others, of a fleet, is known to have of ours.
+    known: BTreeMap<(EnvoyFleet, String), Generation>,
 }
 
 impl Others {
@@ -90,34 +127,36 @@ impl Others {
         };
     }
 
-    /// The Envoys of others, with the generation of ours that each has. `generation` tells which one had a state.
+    /// The Envoys of a fleet that others have, with the generation of ours that each has. `generation` tells which one had a
+    /// state. Where all fleets see the same, all are told of as Envoys of the shared one.
     ///
     /// One that is connected to us speaks for itself; of one that two replicas tell of the newer record counts, since it
     /// went from one to the other. One of which no record ever told a state that we had is left out: its replica may be
     /// of another version of this program, which calls the same state by another digest.
     pub(super) fn nodes(
         &mut self,
+        fleet: EnvoyFleet,
         own: &BTreeSet<Arc<str>>,
         generation: impl Fn(u64) -> Option<Generation>,
     ) -> Vec<NodeProgress> {
         let mut newest: BTreeMap<&String, (u64, bool, &Record)> = BTreeMap::new();
         for (version, record) in self.records.values() {
-            for (name, done) in record.names().filter(|(name, _)| !own.contains(name.as_str())) {
+            for (name, done) in record.told(fleet).names().filter(|(name, _)| !own.contains(name.as_str())) {
                 let slot = newest.entry(name).or_insert((*version, done, record));
                 if slot.0 < *version {
                     *slot = (*version, done, record);
                 }
             }
         }
-        self.known.retain(|name, _| newest.contains_key(name));
+        self.known.retain(|(of, name), _| *of != fleet || newest.contains_key(name));
         let mut nodes = Vec::new();
         for (name, (_, done, record)) in newest {
             let state = u64::from_str_radix(&record.state, 16).ok().filter(|_| done);
             if let Some(has) = state.and_then(&generation) {
-                let known = self.known.entry(name.clone()).or_default();
+                let known = self.known.entry((fleet, name.clone())).or_default();
                 *known = has.max(*known);
             }
-            if let Some(has) = self.known.get(name) {
+            if let Some(has) = self.known.get(&(fleet, name.clone())) {
                 nodes.push(NodeProgress {
                     node: Arc::from(name.as_str()),
                     identity: Arc::from("of another replica"),
@@ -158,7 +197,10 @@ mod tests {
     }
 
     fn record(state: u64, since: Generation, nodes: &[NodeProgress]) -> Record {
-        let text = serde_json::to_string(&Record::new(state, since, nodes, &[])).expect("texts");
+        let views = FleetViews::from(View::new("v"));
+        let progress = views.each(|_| Progress { published: since, nodes: nodes.to_vec(), rejections: Vec::new() });
+        let record = Record::new(&views, (state, &views.each(|_| since)), &progress);
+        let text = serde_json::to_string(&record).expect("texts");
         serde_json::from_str(&text).expect("what was written can be read")
     }
 
@@ -166,7 +208,7 @@ mod tests {
     fn check(others: &mut Others, own: &[&str]) -> Vec<(String, Generation)> {
         let own = own.iter().map(|name| Arc::from(*name)).collect();
         let had = |state| [(7, 70), (8, 80)].into_iter().find(|(s, _)| *s == state).map(|(_, generation)| generation);
-        others.nodes(&own, had).into_iter().map(|n| (n.node.to_string(), n.acknowledged)).collect()
+        others.nodes(EnvoyFleet::Shared, &own, had).into_iter().map(|n| (n.node.to_string(), n.acknowledged)).collect()
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use super::KubernetesRuntime;
 use crate::issuance;
 use crate::lease::Term;
-use crate::secrets::refs::SecretAction;
+use crate::secrets::refs::BodyAction;
 use gatewright_control::certificates::ChallengeAccounts;
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::{Hostname, ObjectName};
@@ -31,8 +31,8 @@ impl KubernetesRuntime {
             let is_wanted = is_wanted || !engine.lost_hostnames(&name).is_empty();
             for step in self.secrets.want(&name, is_wanted) {
                 match step {
-                    SecretAction::Fetch(name) => self.fetch(name),
-                    SecretAction::Forget(name) => changes.push(self.forget_body(name)),
+                    BodyAction::Fetch(name) => self.fetch(name),
+                    BodyAction::Forget(name) => changes.push(self.forget_body(name)),
                 }
             }
             self.wanted.insert(name);

@@ -84,7 +84,7 @@ impl KubernetesRuntime {
         let others = [Kind::ListenerSet, Kind::GatewayParameters, Kind::Namespace];
         let others = others.into_iter().all(|kind| view.is_whole(kind) || view.is_missing(kind));
         let addresses = gateways && others;
-        let routes = [Kind::HTTPRoute, Kind::GRPCRoute, Kind::TLSRoute];
+        let routes = [Kind::HTTPRoute, Kind::GRPCRoute, Kind::TLSRoute, Kind::TCPRoute, Kind::UDPRoute];
         let routes = addresses && routes.into_iter().all(|kind| view.is_whole(kind) || view.is_missing(kind));
         claims::Known { tenants: tenants::is_whole(view) && tenants::knows_wants(view), addresses, routes }
     }

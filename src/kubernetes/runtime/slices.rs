@@ -18,9 +18,9 @@ impl KubernetesRuntime {
             Object::Pod(pod) if self.serving && store.pod(&pod.name) == Some(&pod) && !self.waits(&pod.name) => None,
             Object::EndpointSlice(slice) if self.serving && !store.is_home(&slice.meta.name.namespace) => {
                 let slice = self.ahead.take(slice, store, self.view.is_whole(Kind::Pod), Instant::now())?;
-                Some(Change::Put(Object::EndpointSlice(slice)))
+                Some(Change::put(Object::EndpointSlice(slice)))
             }
-            object => Some(Change::Put(object)),
+            object => Some(Change::put(object)),
         }
     }
 
@@ -36,7 +36,7 @@ impl KubernetesRuntime {
         let is_whole = self.view.is_whole(Kind::Pod);
         let ready = self.ahead.release(self.live.engine().store(), is_whole, Instant::now());
         if !ready.is_empty() {
-            self.apply(ready.into_iter().map(|slice| Change::Put(Object::EndpointSlice(slice))).collect(), term);
+            self.apply(ready.into_iter().map(|slice| Change::put(Object::EndpointSlice(slice))).collect(), term);
         }
     }
 

@@ -13,6 +13,7 @@ use crate::write::failure::Failure;
 use crate::write::request::resource;
 use crate::write::status::{self, StatusOwner};
 use crate::write::status_writer::Done;
+use gatewright_control::programmed::Acks;
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::statuses::{claims, refused};
 use gatewright_core::tenancy::ClaimKey;
@@ -110,7 +111,7 @@ impl KubernetesRuntime {
 
     /// Until when the status of a Gateway waits for Envoys; `None` when it has waited enough.
     fn patience(&mut self, key: &ObjectKey, now: Instant) -> Option<Instant> {
-        let (acknowledged, connected) = self.live.acknowledgement(key);
+        let Acks { done: acknowledged, all: connected, .. } = self.live.acknowledgement(key);
         let young = now.duration_since(self.started) < FIRST;
         let until = if connected == 0 {
             self.counted.1.max(self.started) + ABSENT

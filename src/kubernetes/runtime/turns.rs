@@ -8,15 +8,14 @@ use super::KubernetesRuntime;
 use crate::lease::Term;
 use crate::watch::sync::WatchSync;
 use gatewright_core::inputs::{Kind, ObjectKey};
-use gatewright_core::model::ObjectName;
 use gatewright_core::translate::Change;
 
 /// What is done once everything has been applied that was told before.
 pub(super) enum Afterwards {
     /// All of a kind is known.
     Whole(Kind),
-    /// Nobody refers to a Secret any more, or it is gone.
-    Forget(ObjectName),
+    /// Nobody refers to a Secret or ConfigMap any more, or it is gone.
+    Forget(ObjectKey),
 }
 
 impl KubernetesRuntime {
@@ -71,9 +70,7 @@ impl KubernetesRuntime {
                 let line = self.view.complete(kind);
                 self.take_state(kind, line, term);
             }
-            Afterwards::Forget(name) => {
-                self.apply(vec![Change::Delete(ObjectKey::new(Kind::Secret, name))], term);
-            }
+            Afterwards::Forget(key) => self.apply(vec![Change::delete(key)], term),
         }
     }
 
@@ -83,10 +80,10 @@ impl KubernetesRuntime {
         &mut self.view
     }
 
-    /// Whether a Secret is still to be forgotten; it is not any more.
-    pub(super) fn remembers(&mut self, name: &ObjectName) -> bool {
+    /// Whether a Secret or ConfigMap is still to be forgotten; it is not any more.
+    pub(super) fn remembers(&mut self, key: &ObjectKey) -> bool {
         let before = self.afterwards.len();
-        self.afterwards.retain(|(_, waits)| !matches!(waits, Afterwards::Forget(secret) if secret == name));
+        self.afterwards.retain(|(_, waits)| !matches!(waits, Afterwards::Forget(forgotten) if forgotten == key));
         self.afterwards.len() < before
     }
 

@@ -1,4 +1,4 @@
-//! The bodies of Secrets, which are asked for one by one when something refers to them: a few at a time, and again and
+//! The bodies of Secrets and ConfigMaps, which are asked for one by one when something refers to them: a few at a time, and again and
 //! again when the API server refuses.
 
 use std::collections::BTreeSet;
@@ -12,14 +12,13 @@ use tracing::warn;
 use crate::write::failure::Failure;
 use crate::write::request::in_time;
 use crate::write::worker::Worker;
-use gatewright_core::inputs::Object;
+use gatewright_core::inputs::{Kind, Object, ObjectKey};
 use gatewright_core::model::ObjectName;
 
 /// How many are asked for at the same time. Each takes a connection of its own.
 const AT_ONCE: usize = 16;
 /// After so many refusals in a row nobody waits for a body any more.
 const REFUSALS: u32 = 2;
-const NOT_ALLOWED: &str = "gatewright is not allowed to: give its service account the verb get on secrets";
 
 /// What came of asking for a body.
 #[derive(Debug)]
@@ -37,15 +36,21 @@ type Answer = Result<Option<Box<Object>>, Failure>;
 /// Bodies that are asked for.
 pub(crate) struct Bodies {
     client: Client,
+    kind: Kind,
+    resource: ApiResource,
     worker: Worker<ObjectName, (ObjectName, Answer)>,
     /// Those that somebody waits for.
     awaited: BTreeSet<ObjectName>,
 }
 
 impl Bodies {
-    /// None yet.
-    pub(crate) fn new(client: Client) -> Self {
-        Self { client, worker: Worker::new(AT_ONCE), awaited: BTreeSet::new() }
+    /// None yet of this kind, which is Secret or ConfigMap.
+    pub(crate) fn new(client: Client, kind: Kind) -> Self {
+        let resource = match kind {
+            Kind::ConfigMap => ApiResource::erase::<k8s_openapi::api::core::v1::ConfigMap>(&()),
+            _ => ApiResource::erase::<k8s_openapi::api::core::v1::Secret>(&()),
+        };
+        Self { client, kind, resource, worker: Worker::new(AT_ONCE), awaited: BTreeSet::new() }
     }
 
     /// Asks for one, as it is from now on.
@@ -71,9 +76,8 @@ impl Bodies {
     /// Waits until one has come or not; `None` when the next one's turn has come.
     pub(crate) async fn next(&mut self) -> Option<(ObjectName, Body)> {
         while let Some(name) = self.worker.take(Instant::now()) {
-            let secrets = ApiResource::erase::<k8s_openapi::api::core::v1::Secret>(&());
-            let api = Api::namespaced_with(self.client.clone(), &name.namespace, &secrets);
-            self.worker.begin("get", &format!("secret {name}"), async move {
+            let api = Api::namespaced_with(self.client.clone(), &name.namespace, &self.resource);
+            self.worker.begin("get", &ObjectKey::new(self.kind, name.clone()).to_string(), async move {
                 let answer = body(&api, &name).await;
                 (name, answer)
             });
@@ -97,10 +101,13 @@ impl Bodies {
         };
         let before = self.worker.failed(name, &failure, now);
         if before == 0 {
-            warn!("reading secret {name}: {failure}");
+            warn!("reading {}: {failure}", ObjectKey::new(self.kind, name.clone()));
         }
         let text = match failure {
-            Failure::Forbidden(_) => NOT_ALLOWED.to_owned(),
+            Failure::Forbidden(_) => {
+                let plural = &self.resource.plural;
+                format!("gatewright is not allowed to: give its service account the verb get on {plural}")
+            }
             Failure::Refused(text) => text,
             Failure::Gone => {
                 self.awaited.remove(name);
@@ -118,7 +125,7 @@ impl Bodies {
     }
 }
 
-/// Fetches a Secret; `None` when it is gone.
+/// Fetches an object; `None` when it is gone.
 async fn body(api: &Api<DynamicObject>, name: &ObjectName) -> Answer {
     let Some(mut object) = in_time(api.get_opt(&name.name)).await? else { return Ok(None) };
     object.metadata.managed_fields = None;
@@ -177,7 +184,7 @@ mod tests {
                 (StatusCode::OK, secret(&path))
             }
         });
-        let mut bodies = Bodies::new(client);
+        let mut bodies = Bodies::new(client, Kind::Secret);
         for number in 0..300 {
             bodies.ask(ObjectName::new("a", format!("s{number}")));
         }
@@ -194,7 +201,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_refused_is_waited_for_twice_and_asked_for_until_it_comes() {
-        let mut bodies = Bodies::new(client(async |path: String| (StatusCode::OK, secret(&path))));
+        let mut bodies = Bodies::new(client(async |path: String| (StatusCode::OK, secret(&path))), Kind::Secret);
         let name = ObjectName::new("a", "x");
         bodies.ask(name.clone());
         let refused = || Err(Failure::Forbidden(String::new()));
@@ -224,7 +231,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_changed_while_it_was_read_is_still_awaited() {
-        let mut bodies = Bodies::new(client(async |path: String| (StatusCode::OK, secret(&path))));
+        let mut bodies = Bodies::new(client(async |path: String| (StatusCode::OK, secret(&path))), Kind::Secret);
         let name = ObjectName::new("a", "x");
         bodies.ask(name.clone());
         let now = Instant::now();

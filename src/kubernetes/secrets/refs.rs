@@ -1,16 +1,17 @@
-//! Which Secrets' bodies we hold: only those that a listener or a TenantGateway refers to. Pure.
+//! Which bodies of Secrets and ConfigMaps we hold: only those that an object refers to which is ours to carry out. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use gatewright_core::inputs::{Kind, Listener, Object, ObjectKey, ReferenceGrant};
+use gatewright_core::inputs::{Kind, Listener, LocalRef, Object, ObjectKey, ReferenceGrant};
 use gatewright_core::model::ObjectName;
 use gatewright_core::tenancy::secret_of;
 
-/// Who refers to which Secret, which Secrets there are, and of which the body is held.
-#[derive(Debug, Default)]
-pub struct SecretRefs {
-    /// Version of every TLS Secret in the cluster.
+/// Who refers to which object of a kind (Secret or ConfigMap), which of them there are, and of which the body is held.
+#[derive(Debug)]
+pub struct BodyRefs {
+    kind: Kind,
+    /// Version of every one in the cluster; of Secrets, of those of TLS.
     there: BTreeMap<ObjectName, String>,
     /// Those with a key of ours.
     keyed: BTreeSet<ObjectName>,
@@ -26,35 +27,48 @@ pub struct SecretRefs {
     asked: BTreeMap<ObjectName, String>,
 }
 
-/// What is to be done about a Secret.
+/// What is to be done about a Secret or ConfigMap.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SecretAction {
+pub enum BodyAction {
     /// Ask for its body.
     Fetch(ObjectName),
     /// Forget its body.
     Forget(ObjectName),
 }
 
-impl SecretRefs {
-    /// Takes in an object that may refer to Secrets, or lets others refer to them: a Secret of another namespace is asked for
+impl BodyRefs {
+    /// Nobody refers to an object of this kind yet.
+    pub fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            there: BTreeMap::new(),
+            keyed: BTreeSet::new(),
+            rekeyed: BTreeMap::new(),
+            by_referrer: BTreeMap::new(),
+            crossing: BTreeMap::new(),
+            crossed: BTreeSet::new(),
+            grants: BTreeMap::new(),
+            referrers: BTreeSet::new(),
+            asked: BTreeMap::new(),
+        }
+    }
+
+    /// Takes in an object that may refer to others, or lets others refer to them: one of another namespace is asked for
     /// only where a ReferenceGrant permits it.
-    pub fn put(&mut self, object: &Object) -> Vec<SecretAction> {
-        let listeners: &[Arc<Listener>] = match object {
+    pub fn put(&mut self, object: &Object) -> Vec<BodyAction> {
+        match object {
             Object::ReferenceGrant(grant) => {
                 self.grants.insert(grant.meta.name.clone(), ReferenceGrant::clone(grant));
                 return self.regrant(&grant.meta.name.namespace);
             }
-            Object::TenantGateway(tenant) => {
+            Object::TenantGateway(tenant) if self.kind == Kind::Secret => {
                 return self.refer(object.key(), secret_of(tenant).into_iter().collect());
             }
-            Object::Gateway(gateway) => &gateway.listeners,
-            Object::ListenerSet(set) => &set.listeners,
-            _ => return Vec::new(),
-        };
-        let certificates =
-            listeners.iter().filter_map(|listener| listener.tls.as_ref()).flat_map(|tls| &tls.certificates);
-        let names: BTreeSet<_> =
-            certificates.filter(|r| r.group.is_empty() && r.kind == "Secret").map(|r| r.name.clone()).collect();
+            _ => {}
+        }
+        let Some(references) = references(object) else { return Vec::new() };
+        let is_of_kind = |r: &&LocalRef| r.group.is_empty() && r.kind == self.kind.as_str();
+        let names: BTreeSet<_> = references.into_iter().filter(is_of_kind).map(|r| r.name.clone()).collect();
         let referrer = object.key();
         self.cross(&referrer, &names);
         let permitted = names.into_iter().filter(|name| self.permits(&referrer, name)).collect();
@@ -80,11 +94,11 @@ impl SecretRefs {
         let first = ObjectName::new(secret.namespace.clone(), "");
         let grants = self.grants.range(first..).take_while(|(name, _)| name.namespace == secret.namespace);
         *namespace == *secret.namespace
-            || grants.into_iter().any(|(_, grant)| grant.permits(kind, namespace, "Secret", &secret.name))
+            || grants.into_iter().any(|(_, grant)| grant.permits(kind, namespace, self.kind.as_str(), &secret.name))
     }
 
     /// The grants of a namespace are others.
-    fn regrant(&mut self, namespace: &Arc<str>) -> Vec<SecretAction> {
+    fn regrant(&mut self, namespace: &Arc<str>) -> Vec<BodyAction> {
         let first = ObjectKey::new(Kind::Namespace, ObjectName::new("", ""));
         let referrers = self.crossed.range((namespace.clone(), first)..).take_while(|(of, _)| of == namespace);
         let referrers: Vec<ObjectKey> = referrers.map(|(_, referrer)| referrer.clone()).collect();
@@ -101,14 +115,14 @@ impl SecretRefs {
     }
 
     /// Somebody is to put a certificate into a Secret, or nobody is any more: what is in it matters.
-    pub fn want(&mut self, secret: &ObjectName, is_wanted: bool) -> Vec<SecretAction> {
+    pub fn want(&mut self, secret: &ObjectName, is_wanted: bool) -> Vec<BodyAction> {
         // No Secret refers to another one, so that the name is free.
-        let asker = ObjectKey::new(Kind::Secret, secret.clone());
+        let asker = ObjectKey::new(self.kind, secret.clone());
         self.refer(asker, is_wanted.then(|| secret.clone()).into_iter().collect())
     }
 
     /// Takes in that an object is gone.
-    pub fn delete(&mut self, key: &ObjectKey) -> Vec<SecretAction> {
+    pub fn delete(&mut self, key: &ObjectKey) -> Vec<BodyAction> {
         if key.kind == Kind::ReferenceGrant {
             self.grants.remove(&key.name);
             return self.regrant(&key.name.namespace);
@@ -118,14 +132,14 @@ impl SecretRefs {
     }
 
     /// A Secret is there in this version, with a key of ours or without.
-    pub fn there(&mut self, name: ObjectName, version: String, ours: bool) -> Vec<SecretAction> {
+    pub fn there(&mut self, name: ObjectName, version: String, ours: bool) -> Vec<BodyAction> {
         self.key(&name, ours);
         self.there.insert(name.clone(), version);
         self.settle(&name).into_iter().collect()
     }
 
     /// A Secret is gone.
-    pub fn gone(&mut self, name: &ObjectName) -> Vec<SecretAction> {
+    pub fn gone(&mut self, name: &ObjectName) -> Vec<BodyAction> {
         self.key(name, false);
         self.there.remove(name);
         self.settle(name).into_iter().collect()
@@ -160,7 +174,7 @@ impl SecretRefs {
         self.asked.contains_key(name)
     }
 
-    fn refer(&mut self, referrer: ObjectKey, names: BTreeSet<ObjectName>) -> Vec<SecretAction> {
+    fn refer(&mut self, referrer: ObjectKey, names: BTreeSet<ObjectName>) -> Vec<BodyAction> {
         let old = match names.is_empty() {
             true => self.by_referrer.remove(&referrer),
             false => self.by_referrer.insert(referrer.clone(), names.clone()),
@@ -173,19 +187,35 @@ impl SecretRefs {
         old.symmetric_difference(&names).filter_map(|name| self.settle(name)).collect()
     }
 
-    fn settle(&mut self, name: &ObjectName) -> Option<SecretAction> {
+    fn settle(&mut self, name: &ObjectName) -> Option<BodyAction> {
         let wanted = self.there.get(name).filter(|_| self.referrers(name).next().is_some());
         match (wanted, self.asked.get(name)) {
             (Some(version), asked) if asked != Some(version) => {
                 self.asked.insert(name.clone(), version.clone());
-                Some(SecretAction::Fetch(name.clone()))
+                Some(BodyAction::Fetch(name.clone()))
             }
             (None, Some(_)) => {
                 self.asked.remove(name);
-                Some(SecretAction::Forget(name.clone()))
+                Some(BodyAction::Forget(name.clone()))
             }
             _ => None,
         }
+    }
+}
+
+/// What an object refers to whose bodies count; `None` for objects of other kinds.
+fn references(object: &Object) -> Option<Vec<&LocalRef>> {
+    fn certificates(listeners: &[Arc<Listener>]) -> impl Iterator<Item = &LocalRef> {
+        listeners.iter().filter_map(|listener| listener.tls.as_ref()).flat_map(|tls| &tls.certificates)
+    }
+    match object {
+        Object::Gateway(gateway) => {
+            let shown = certificates(&gateway.listeners).chain(&gateway.client_certificate);
+            Some(shown.chain(gateway.frontend_tls.iter().flat_map(|tls| tls.references())).collect())
+        }
+        Object::ListenerSet(set) => Some(certificates(&set.listeners).collect()),
+        Object::BackendTlsPolicy(policy) => Some(policy.references().iter().collect()),
+        _ => None,
     }
 }
 
@@ -217,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_secret_of_another_namespace_is_asked_for_once_its_namespace_permits_it() {
-        let mut secrets = SecretRefs::default();
+        let mut secrets = BodyRefs::new(Kind::Secret);
         let refs = json!([{"name": "own"}, {"name": "x", "namespace": "b"}, {"name": "y", "namespace": "b"}]);
         let gateway = Object::parse(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
             "metadata": {"name": "g", "namespace": "a"}, "spec": {"gatewayClassName": "c", "listeners": [
@@ -227,40 +257,87 @@ mod tests {
         for secret in [name("own"), x.clone(), y.clone()] {
             assert_eq!(secrets.there(secret, "1".into(), false), []);
         }
-        assert_eq!(secrets.put(&gateway), [SecretAction::Fetch(name("own"))]);
-        assert_eq!(secrets.put(&grant("one", Some("x"))), [SecretAction::Fetch(x.clone())]);
-        assert_eq!(secrets.put(&grant("all", None)), [SecretAction::Fetch(y.clone())]);
+        assert_eq!(secrets.put(&gateway), [BodyAction::Fetch(name("own"))]);
+        assert_eq!(secrets.put(&grant("one", Some("x"))), [BodyAction::Fetch(x.clone())]);
+        assert_eq!(secrets.put(&grant("all", None)), [BodyAction::Fetch(y.clone())]);
         assert_eq!(secrets.delete(&grant("one", None).key()), [], "the other grant permits it as well");
-        assert_eq!(
-            secrets.delete(&grant("all", None).key()),
-            [SecretAction::Forget(x.clone()), SecretAction::Forget(y)]
-        );
-        assert_eq!(secrets.put(&grant("one", Some("x"))), [SecretAction::Fetch(x.clone())]);
+        assert_eq!(secrets.delete(&grant("all", None).key()), [BodyAction::Forget(x.clone()), BodyAction::Forget(y)]);
+        assert_eq!(secrets.put(&grant("one", Some("x"))), [BodyAction::Fetch(x.clone())]);
         let gone = secrets.delete(&gateway.key());
-        assert_eq!(gone, [SecretAction::Forget(name("own")), SecretAction::Forget(x)]);
+        assert_eq!(gone, [BodyAction::Forget(name("own")), BodyAction::Forget(x)]);
         assert!(secrets.crossed.is_empty() && secrets.crossing.is_empty());
         assert_eq!(secrets.delete(&grant("one", None).key()), []);
     }
 
     #[test]
+    fn roots_of_clients_are_asked_for_where_a_gateway_refers_to_them_and_may() {
+        let mut maps = BodyRefs::new(Kind::ConfigMap);
+        let roots = |namespace: &str, name: &str| {
+            let reference = json!({"group": "", "kind": "ConfigMap", "namespace": namespace, "name": name});
+            json!({"validation": {"caCertificateRefs": [reference]}})
+        };
+        let gateway = Object::parse(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+            "metadata": {"name": "g", "namespace": "a"}, "spec": {"gatewayClassName": "c",
+                "tls": {"frontend": {"default": roots("a", "own"), "perPort": [{"port": 8443, "tls": roots("b", "x")}]}},
+                "listeners": [{"name": "l", "protocol": "HTTPS", "port": 443}]}}))
+        .expect("a Gateway");
+        let x = ObjectName::new("b", "x");
+        assert_eq!(maps.there(name("other"), "1".into(), false), []);
+        assert_eq!(maps.there(name("own"), "1".into(), false), []);
+        assert_eq!(maps.there(x.clone(), "1".into(), false), []);
+        assert_eq!(maps.put(&gateway), [BodyAction::Fetch(name("own"))]);
+        let grant = Object::parse(json!({"apiVersion": "gateway.networking.k8s.io/v1beta1", "kind": "ReferenceGrant",
+            "metadata": {"name": "ca", "namespace": "b"}, "spec": {
+                "from": [{"group": "gateway.networking.k8s.io", "kind": "Gateway", "namespace": "a"}],
+                "to": [{"group": "", "kind": "ConfigMap", "name": "x"}]}}))
+        .expect("a grant");
+        assert_eq!(maps.put(&grant), [BodyAction::Fetch(x.clone())]);
+        assert_eq!(
+            maps.there(name("own"), "2".into(), false),
+            [BodyAction::Fetch(name("own"))],
+            "others took their place"
+        );
+        assert_eq!(maps.delete(&grant.key()), [BodyAction::Forget(x)]);
+        assert_eq!(maps.delete(&gateway.key()), [BodyAction::Forget(name("own"))]);
+    }
+
+    #[test]
     fn a_body_is_fetched_when_it_is_referred_to_and_there() {
-        let mut secrets = SecretRefs::default();
+        let mut secrets = BodyRefs::new(Kind::Secret);
         assert_eq!(secrets.there(name("x"), "1".into(), true), []);
-        assert_eq!(secrets.put(&gateway(&["x", "y"])), [SecretAction::Fetch(name("x"))]);
+        assert_eq!(secrets.put(&gateway(&["x", "y"])), [BodyAction::Fetch(name("x"))]);
         assert_eq!(secrets.there(name("x"), "1".into(), true), [], "a relist brings the same version");
-        assert_eq!(secrets.there(name("y"), "7".into(), false), [SecretAction::Fetch(name("y"))]);
+        assert_eq!(secrets.there(name("y"), "7".into(), false), [BodyAction::Fetch(name("y"))]);
         assert_eq!(
             secrets.there(name("x"), "2".into(), true),
-            [SecretAction::Fetch(name("x"))],
+            [BodyAction::Fetch(name("x"))],
             "a new version has a new body"
         );
         assert_eq!(secrets.rekeyed().collect::<Vec<_>>(), [(name("x"), true)], "once, and those alone that matter");
-        assert_eq!(secrets.gone(&name("y")), [SecretAction::Forget(name("y"))]);
-        assert_eq!(secrets.put(&gateway(&["y"])), [SecretAction::Forget(name("x"))]);
+        assert_eq!(secrets.gone(&name("y")), [BodyAction::Forget(name("y"))]);
+        assert_eq!(secrets.put(&gateway(&["y"])), [BodyAction::Forget(name("x"))]);
         assert!(!secrets.wanted(&name("x")));
-        assert_eq!(secrets.there(name("y"), "8".into(), false), [SecretAction::Fetch(name("y"))]);
+        assert_eq!(secrets.there(name("y"), "8".into(), false), [BodyAction::Fetch(name("y"))]);
         assert_eq!(secrets.want(&name("y"), true), [], "it is there already");
         assert_eq!(secrets.delete(&gateway(&[]).key()), [], "whoever is to put something there wants to know");
-        assert_eq!(secrets.want(&name("y"), false), [SecretAction::Forget(name("y"))]);
+        assert_eq!(secrets.want(&name("y"), false), [BodyAction::Forget(name("y"))]);
+    }
+
+    /// Of ConfigMaps no more is read than of Secrets.
+    #[test]
+    fn a_config_map_is_asked_for_where_a_policy_refers_to_it() {
+        let policy = Object::parse(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "BackendTLSPolicy",
+            "metadata": {"name": "p", "namespace": "a"}, "spec": {
+                "targetRefs": [{"group": "", "kind": "Service", "name": "web"}],
+                "validation": {"hostname": "a.org", "caCertificateRefs": [
+                    {"group": "", "kind": "ConfigMap", "name": "ca"}, {"group": "", "kind": "Secret", "name": "x"}]}}}))
+        .expect("a policy");
+        let mut maps = BodyRefs::new(Kind::ConfigMap);
+        assert_eq!(maps.there(name("ca"), "1".into(), false), []);
+        assert_eq!(maps.there(name("other"), "1".into(), false), []);
+        assert_eq!(maps.put(&gateway(&["ca"])), []);
+        assert_eq!(maps.put(&policy), [BodyAction::Fetch(name("ca"))]);
+        assert_eq!(maps.there(name("ca"), "2".into(), false), [BodyAction::Fetch(name("ca"))]);
+        assert_eq!(maps.delete(&policy.key()), [BodyAction::Forget(name("ca"))]);
     }
 }

@@ -11,7 +11,7 @@ use crate::write::request::REQUEST_TIMEOUT;
 use gatewright_core::inputs::Kind;
 
 /// Kinds of the Gateway API that some expect to have an effect, and that have none here.
-const NOT_ACTED_ON: [&str; 3] = ["TCPRoute", "UDPRoute", "BackendTLSPolicy"];
+const NOT_ACTED_ON: [&str; 0] = [];
 
 /// Why it is not known what an API server serves.
 #[derive(Debug, thiserror::Error)]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gatewright_core::inputs::Kind;
 
-/// How many of the Secrets that are waited for are named.
+/// How many of the objects whose bodies are waited for are named.
 const NAMED: usize = 3;
 
 /// What is known of a kind.
@@ -106,9 +106,9 @@ impl WatchSync {
         let kinds = self.kinds.iter().filter(|(kind, state)| {
             !self.seen.contains(kind) && **state != State::Missing || matches!(state, State::Stale(_))
         });
-        let fetching = self.fetching.iter().take(NAMED).map(|name| format!("secret {name}: its body is being fetched"));
+        let fetching = self.fetching.iter().take(NAMED).map(|name| format!("{name}: its body is being fetched"));
         let rest = self.fetching.len().saturating_sub(NAMED);
-        let rest = (rest > 0).then(|| format!("{rest} more secrets: their bodies are being fetched"));
+        let rest = (rest > 0).then(|| format!("{rest} more objects: their bodies are being fetched"));
         kinds.map(|(kind, state)| line(*kind, state)).chain(fetching).chain(rest).collect()
     }
 
@@ -171,22 +171,22 @@ mod tests {
     }
 
     #[test]
-    fn a_few_of_many_secrets_are_named() {
+    fn a_few_of_many_bodies_are_named() {
         let mut view = WatchSync::new(&[]);
         for number in 0..1000 {
-            view.fetching(format!("a/s{number}"));
+            view.fetching(format!("secret a/s{number}"));
         }
         let waiting = view.waiting();
-        assert_eq!((waiting.len(), &*waiting[3]), (4, "997 more secrets: their bodies are being fetched"));
+        assert_eq!((waiting.len(), &*waiting[3]), (4, "997 more objects: their bodies are being fetched"));
     }
 
     #[test]
     fn what_is_served_and_not_acted_on_is_told_once() {
         let mut view = WatchSync::new(&[Kind::Gateway]);
-        let told = view.ignored(BTreeSet::from(["TCPRoute"]));
-        assert_eq!(told, ["TCPRoute: served by this API server, not acted on"]);
-        assert!(view.ignored(BTreeSet::from(["TCPRoute"])).is_empty());
-        assert_eq!(view.states().collect::<Vec<_>>(), [("Gateway", "listing"), ("TCPRoute", "not_acted_on")]);
+        let told = view.ignored(BTreeSet::from(["BackendTLSPolicy"]));
+        assert_eq!(told, ["BackendTLSPolicy: served by this API server, not acted on"]);
+        assert!(view.ignored(BTreeSet::from(["BackendTLSPolicy"])).is_empty());
+        assert_eq!(view.states().collect::<Vec<_>>(), [("Gateway", "listing"), ("BackendTLSPolicy", "not_acted_on")]);
     }
 
     /// What was seen once does not become incomplete by a server that is away.

@@ -18,6 +18,9 @@ const OWN: [&str; 6] =
 /// The schema takes no more parents of a route (`maxItems` of RouteStatus.parents).
 const PARENTS: usize = 32;
 
+/// The schema takes no more ancestors of a policy (`maxItems` of PolicyStatus.ancestors).
+const ANCESTORS: usize = 16;
+
 /// As whom we write.
 #[derive(Clone, Debug)]
 pub struct StatusOwner<'a> {
@@ -99,8 +102,11 @@ pub fn patch(
         metadata["namespace"] = json!(&*key.name.namespace);
     }
     let wanted = match (key.kind, status) {
-        (Kind::HTTPRoute | Kind::TLSRoute | Kind::GRPCRoute, status) => {
+        (Kind::HTTPRoute | Kind::GRPCRoute | Kind::TLSRoute | Kind::TCPRoute | Kind::UDPRoute, status) => {
             json!({"parents": parents(status, current, us, now)?})
+        }
+        (Kind::BackendTLSPolicy, status) => {
+            json!({"ancestors": ancestors(status, current, controller, now)?})
         }
         (_, Some(status)) => {
             let mut wanted = status_document(status, controller, &|_, _| now.to_owned());
@@ -166,6 +172,32 @@ fn parents(status: Option<&ObjectStatus>, current: &Value, us: &StatusOwner<'_>,
     Some(all)
 }
 
+/// The ancestors of a policy with our own entries as they should be; `None` when they are. What others wrote stays where it
+/// is. Where there is no room for all of ours the first ones are told: the policy is carried out at all of them, since
+/// without it backends would be spoken to unguarded.
+fn ancestors(status: Option<&ObjectStatus>, current: &Value, controller: &str, now: &str) -> Option<Vec<Value>> {
+    let document = status.map(|status| status_document(status, controller, &|_, _| now.to_owned()));
+    let mut own = match document.map(|mut document| document["ancestors"].take()) {
+        Some(Value::Array(ancestors)) => ancestors,
+        _ => Vec::new(),
+    };
+    let there = current["ancestors"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut all = Vec::new();
+    for entry in there {
+        let of = |one: &Value| parent(&one["ancestorRef"]) == parent(&entry["ancestorRef"]);
+        if entry["controllerName"] != controller {
+            all.push(entry.clone());
+        } else if let Some(at) = own.iter().position(of) {
+            keep_times(&mut own[at]["conditions"], &entry["conditions"]);
+            all.push(own.remove(at));
+        }
+    }
+    all.append(&mut own);
+    all.truncate(ANCESTORS);
+    let is_so = all.len() == there.len() && all.iter().zip(there).all(|(wanted, there)| agrees("", wanted, there));
+    (!is_so).then_some(all)
+}
+
 /// What is told of claims at Gateways of others, as far as there is room: the controller of each such Gateway has an entry of
 /// its own to write, without which the route is not served. Refusals come first.
 fn told<'a>(there: &[Value], us: &'a StatusOwner<'_>, own: usize) -> Vec<&'a Value> {
@@ -223,7 +255,7 @@ fn agrees(field: &str, wanted: &Value, there: &Value) -> bool {
         (_, Value::Array(wanted), Value::Array(there)) => {
             wanted.len() == there.len() && wanted.iter().zip(there).all(|(wanted, there)| agrees("", wanted, there))
         }
-        ("parentRef", wanted, there) => parent(wanted) == parent(there),
+        ("parentRef" | "ancestorRef", wanted, there) => parent(wanted) == parent(there),
         (_, Value::Object(wanted), _) => wanted.iter().all(|(field, wanted)| agrees(field, wanted, &there[field])),
         (_, wanted, there) => wanted == there,
     }
@@ -252,7 +284,7 @@ mod tests {
     use super::*;
     use gatewright_core::inputs::{Object, ParentRef};
     use gatewright_core::model::{Condition, ConditionType, ObjectName, Reason, Status};
-    use gatewright_core::translate::{ClassStatus, GatewayStatus, ListenerStatus, RouteStatus};
+    use gatewright_core::translate::{ClassStatus, GatewayStatus, ListenerStatus, PolicyStatus, RouteStatus};
 
     const US: &str = "gatewright.io/gateway-controller";
     const NOW: &str = "2026-01-02T03:04:05Z";
@@ -399,6 +431,27 @@ mod tests {
         assert_eq!(left["status"]["parents"], json!([theirs]));
         assert_eq!(check(Kind::HTTPRoute, None, &seen(2, left["status"].clone())), None);
         assert_eq!(check(Kind::HTTPRoute, None, &seen(2, Value::Null)), None, "no route of others is touched");
+    }
+
+    #[test]
+    fn ancestors_of_others_are_kept_and_ours_are_as_many_as_fit() {
+        let policy = |gateways: usize| {
+            let gateways = (0..gateways).map(|number| ObjectName::new("a", format!("g{number:02}"))).collect();
+            let body = PolicyStatus { gateways, conditions: vec![accepted(Status::True)] };
+            ObjectStatus { generation: 2, body: StatusBody::Policy(body) }
+        };
+        let theirs = json!({"controllerName": "example.org/x", "ancestorRef": {"name": "g"}, "conditions": []});
+        let held = seen(2, json!({"ancestors": [theirs]}));
+        let written = check(Kind::BackendTLSPolicy, Some(&policy(20)), &held).expect("a difference");
+        let ancestors = written["status"]["ancestors"].as_array().expect("a list");
+        assert_eq!((ancestors.len(), &ancestors[0]), (ANCESTORS, &theirs));
+        assert_eq!(ancestors[1]["ancestorRef"]["name"], "g00");
+        let settled = seen(2, written["status"].clone());
+        assert_eq!(check(Kind::BackendTLSPolicy, Some(&policy(20)), &settled), None, "it is not written again");
+        let left = check(Kind::BackendTLSPolicy, None, &settled).expect("a difference");
+        assert_eq!(left["status"]["ancestors"], json!([theirs]));
+        assert_eq!(check(Kind::BackendTLSPolicy, None, &seen(2, left["status"].clone())), None);
+        assert_eq!(check(Kind::BackendTLSPolicy, None, &seen(2, Value::Null)), None);
     }
 
     /// Cozystack's controller leaves entries behind; where TenantGateways are ours to carry out, they are ours.

@@ -1,5 +1,8 @@
 //! The worker of everything that is asked of the API server: which object is next, how many requests run at the same time, how
 //! long the next try waits after a failure. What a request is about is its user's business.
+//!
+//! It is for what is to be so in the end. Two kinds of requests are not: an Event is told once or not at all
+//! (`tenants/event_recorder.rs`), and each request of the certificate storage has a caller who waits for the answer (`storage/`).
 
 use std::time::Instant;
 

@@ -138,6 +138,8 @@ fn printable(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const ACCOUNT: &str = "https://ca.example/acct/1";
@@ -195,6 +197,43 @@ mod tests {
             (vec![("issue", "ca.example; unknown=1")], false, Allowed),
         ] {
             assert_eq!(verdict(&records, wildcard), wanted, "{records:?} wildcard={wildcard}");
+        }
+    }
+
+    proptest! {
+        /// Whoever holds a zone may write anything into its records. They allow only a CA that they name.
+        #[test]
+        fn whatever_records_say_another_ca_is_not_allowed(
+            records in proptest::collection::vec((
+                proptest::sample::select(vec!["issue", "issuewild", "ISSUE", "iodef", "tbs"]), any::<bool>(),
+                prop_oneof![
+                    proptest::collection::vec(any::<u8>(), 0..60),
+                    "(ca\\.example|other\\.example|;|=| |accounturi|validationmethods|dns-01|,){0,9}"
+                        .prop_map(String::into_bytes),
+                ],
+            ), 0..6),
+            wildcard in any::<bool>(),
+        ) {
+            let issues = |tag: &str| tag.eq_ignore_ascii_case("issue");
+            let records: Vec<CaaRecord> = records.into_iter()
+                .map(|(tag, critical, value)| CaaRecord { critical, tag: tag.to_owned(), value }).collect();
+            let request = CaaRequest { identities: &["ca.example".to_owned()], account_uri: Some(ACCOUNT),
+                method: ChallengeKind::Dns01, wildcard };
+            let named = records.iter().any(|record| {
+                String::from_utf8_lossy(&record.value).to_ascii_lowercase().contains("ca.example")
+            });
+            match caa(&records, &request) {
+                CaaVerdict::Allowed => {
+                    let speaks = |record: &CaaRecord| issues(&record.tag) || wildcard && record.tag == "issuewild";
+                    prop_assert!(named || !records.iter().any(speaks));
+                }
+                CaaVerdict::OtherIssuer(told) => {
+                    prop_assert!(!told.iter().any(|issuer| issuer.chars().any(char::is_control)));
+                }
+                CaaVerdict::Critical(told) | CaaVerdict::OtherAccount(told) | CaaVerdict::OtherMethod(told) => {
+                    prop_assert!(!told.chars().any(char::is_control), "{told:?}");
+                }
+            }
         }
     }
 }

@@ -143,6 +143,8 @@ impl TsigKey {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -171,5 +173,30 @@ mod tests {
             key.verify(&signed, b"our mac", 1_000),
             Err(Unsigned::NotBelieved("the answer's signature is wrong"))
         ));
+    }
+
+    proptest! {
+        /// The network may turn an answer into anything: what is believed is what was signed.
+        #[test]
+        fn an_answer_with_a_byte_changed_is_not_believed(at in any::<usize>(), to in any::<u8>(), cut in 0usize..40) {
+            let key = TsigKey::new("k", TsigHash::Sha256, &Secret::new("c2VjcmV0c2VjcmV0")).expect("a key");
+            let mut answer = Message::response(7, hickory_proto::op::OpCode::Update);
+            key.sign(&mut answer, 1_000).expect("signs");
+            let mut bytes = answer.to_vec().expect("encodes");
+            let at = at % bytes.len();
+            bytes[at] ^= to;
+            bytes.truncate(bytes.len() - cut.min(bytes.len()));
+            prop_assert!(key.verify(&bytes, b"our mac", 1_000).is_err());
+        }
+
+        #[test]
+        fn whatever_a_server_answers_is_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+            let key = TsigKey::new("k", TsigHash::Sha256, &Secret::new("c2VjcmV0c2VjcmV0")).expect("a key");
+            prop_assert!(key.verify(&bytes, b"our mac", 1_000).is_err());
+            if let Ok(message) = Message::from_vec(&bytes) {
+                // What was read can be told.
+                drop(format!("{message:?}"));
+            }
+        }
     }
 }

@@ -10,10 +10,10 @@ use e2e::envoy::Envoy;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use gatewright_core::model::{
-    Action, AppProtocol, BackendId, Certificate, CertificateSource, Chain, Cluster, ClusterId, Endpoints, Frontend,
-    FrontendId, FrontendKind, Handler, HeaderEdits, Hostname, KeyForm, Match, ObjectName, OtherListeners, PathMatch,
-    PrivateKey, Rewrite, Route, Rule, Scope, Secret, SecretName, ServicePort, Table, TableId, Target, Termination,
-    Timeouts, TlsParams, VirtualHost, WeightedTarget,
+    Action, Addresses, AppProtocol, BackendId, Certificate, CertificateSource, Chain, Cluster, ClusterId, Endpoints,
+    Frontend, FrontendId, FrontendKind, Handler, HeaderEdits, Hostname, KeyForm, Match, ObjectName, OtherListeners,
+    PathMatch, PrivateKey, Rewrite, Route, Rule, Scope, Secret, SecretName, ServicePort, Table, TableId, Target,
+    Termination, Timeouts, TlsParams, VirtualHost, WeightedTarget,
 };
 use gatewright_envoy as envoy;
 use gatewright_envoy::{AdsServer, BootstrapOptions, ResourceName};
@@ -93,13 +93,13 @@ impl Site {
     /// A backend with one endpoint, or with none.
     pub(crate) fn backend(&self, name: &str, protocol: AppProtocol, address: Option<SocketAddr>) -> BackendId {
         let id = backend(name, protocol);
-        self.cluster(&Cluster::Backend(id.clone()));
+        self.cluster(&Cluster::Backend(id.clone().into()));
         self.endpoints(ClusterId::Backend(id.clone()), address);
         id
     }
 
     pub(crate) fn endpoints(&self, cluster: ClusterId, address: Option<SocketAddr>) {
-        let endpoints = Endpoints { cluster, addresses: address.into_iter().collect() };
+        let endpoints = Endpoints { cluster, addresses: Addresses::Alike(address.into_iter().collect()) };
         self.ads.set(&endpoints.resource_name(), &envoy::endpoints(&endpoints));
     }
 
@@ -191,12 +191,12 @@ pub(crate) fn frontend(id: FrontendId, kind: FrontendKind) -> Frontend {
 
 /// A frontend on a port that was free a moment ago.
 pub(crate) fn frontend_id() -> Result<FrontendId> {
-    Ok(FrontendId { gateway: ObjectName::new("infra", "edge"), port: e2e::port::free_port()? })
+    Ok(FrontendId::tcp(ObjectName::new("infra", "edge"), e2e::port::free_port()?))
 }
 
 pub(crate) fn terminate(certificate: CertificateSource, handler: Handler) -> Chain {
     let alpn = vec!["h2".to_owned(), "http/1.1".to_owned()];
-    Chain { tls: Some(Termination { certificate, alpn, params: TlsParams::default() }), handler }
+    Chain { tls: Some(Termination { certificate, alpn, params: TlsParams::default(), clients: None }), handler }
 }
 
 /// HTTP by scopes, beside listeners with these wildcards.
@@ -210,7 +210,7 @@ pub(crate) fn host(text: &str) -> Hostname {
 }
 
 pub(crate) fn backend(name: &str, protocol: AppProtocol) -> BackendId {
-    BackendId { port: ServicePort { service: ObjectName::new("default", name), port: 80 }, protocol }
+    BackendId::new(ServicePort::tcp(ObjectName::new("default", name), 80), protocol)
 }
 
 pub(crate) fn share(target: Target, weight: u32) -> WeightedTarget {

@@ -177,7 +177,7 @@ async fn wildcard_and_catch_all_listeners_have_chains_of_their_own() -> Result<(
             plain_http: false,
             challenges: vec![],
         });
-        let secret = SecretName::Fixed(id.resource_name().into());
+        let secret = SecretName::Fixed(id.frontend.clone(), id.resource_name().into());
         let certificate_name = if listener.is_empty() { "any.invalid" } else { listener };
         site.secret(secret.clone(), certificate_name, TlsParams::default())?;
         site.chain(name, listener, terminate(CertificateSource::Fixed(secret), Handler::Table(id)));
@@ -226,7 +226,7 @@ async fn a_wildcard_listener_with_many_hosts() -> Result<()> {
         plain_http: false,
         challenges: vec![],
     });
-    let secret = SecretName::Fixed(id.resource_name().into());
+    let secret = SecretName::Fixed(id.frontend.clone(), id.resource_name().into());
     site.secret(secret.clone(), "*.example.org", TlsParams::default())?;
     let hosts = Handler::Scopes { listener: Some(wild.clone()), elsewhere: OtherListeners::Listed(vec![wild.clone()]) };
     for name in ["one", "two"] {

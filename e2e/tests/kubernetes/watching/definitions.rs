@@ -118,7 +118,7 @@ async fn what_is_removed_and_installed_again_ends_as_it_was() -> Result<()> {
     let (before, uid) = (all(server).await?, service_uid(server).await?);
     let deleted = || anyhow::Ok(cluster.writes()?.iter().filter(|r| r.verb.starts_with("delete")).count());
     assert_eq!((controller.state("TLSRoute").await?, controller.probe("/readyz").await?.0), ("complete".into(), 200));
-    assert_eq!(controller.state("BackendTLSPolicy").await?, "not_acted_on");
+    assert_eq!(controller.state("BackendTLSPolicy").await?, "complete");
 
     // Kinds that others do without.
     let optional = [TLS_ROUTE, LISTENER_SET, PARAMETERS];

@@ -29,7 +29,7 @@ async fn a_secret_that_may_not_be_read_is_read_once_it_may() -> Result<()> {
     let full = roles.get("gatewright-controller").await?.data["rules"].clone();
     let mut narrow = full.clone();
     for rule in narrow.as_array_mut().expect("rules") {
-        if rule["resources"] == json!(["secrets"]) {
+        if rule["resources"] == json!(["secrets", "configmaps"]) {
             rule["verbs"] = json!(["list", "watch"]);
         }
     }

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use super::super::ownership::shared_frontend;
 use super::*;
-use crate::inputs::{HOST_LABEL, Kind, Object, ObjectKey};
+use crate::inputs::{HOST_LABEL, Kind, Object, ObjectChange, ObjectKey};
 use crate::model::{Action, ObjectName, Target};
-use crate::translate::{Change, Fleet, Settings, StatusBody};
+use crate::translate::{Change, Engine, Fact, Fleet, Settings, StatusBody};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 
@@ -19,7 +19,7 @@ struct Site {
 }
 
 fn put(value: Value) -> Change {
-    Change::Put(Object::parse(value).expect("an object"))
+    Change::put(Object::parse(value).expect("an object"))
 }
 
 fn name(text: &str) -> Hostname {
@@ -49,7 +49,7 @@ fn route(namespace: &str, created: u8, section: &str, hosts: &[&str], path: &str
     if !section.is_empty() {
         parent["sectionName"] = json!(section);
     }
-    json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": format!("r{}", path.replace('/', "-")),
+    json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": format!("r{}", path.trim_end_matches('/').replace(['/', '.'], "-")),
             "namespace": namespace, "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z")},
         "spec": {"parentRefs": [parent], "hostnames": hosts, "rules": [
             {"matches": [{"path": {"value": path}}], "backendRefs": [{"name": "web", "port": 80}]}]}})
@@ -86,15 +86,16 @@ impl Site {
     }
 
     fn delete(&mut self, route: &Value) {
-        let Change::Put(object) = put(route.clone()) else { panic!("an object") };
-        self.apply(vec![Change::Delete(object.key())]);
+        let Change::Object(ObjectChange::Put(object)) = put(route.clone()) else { panic!("an object") };
+        self.apply(vec![Change::delete(object.key())]);
     }
 
     /// The namespaces whose backends a port has for a host, as Envoy would look it up, or that nothing does.
     fn served(&self, port: u16, host: &str) -> String {
         let host = name(host);
-        let own = FrontendId { gateway: ObjectName::new("infra", "edge"), port };
-        let frontend = self.engine.frontends.get(&own).or_else(|| self.engine.frontends.get(&shared_frontend(port)));
+        let own = FrontendId::tcp(ObjectName::new("infra", "edge"), port);
+        let common = shared_frontend(crate::model::TransportPort::tcp(port));
+        let frontend = self.engine.frontends().get(&own).or_else(|| self.engine.frontends().get(&common));
         let Some(table) = frontend.and_then(|frontend| frontend.tables.get(&None)) else {
             return "closed".to_owned();
         };
@@ -127,7 +128,8 @@ impl Site {
     /// Records what is proposed, as whoever keeps the record does.
     fn keep(&mut self) -> usize {
         let proposals = self.engine.record_proposals();
-        let all: Vec<Change> = proposals.map(|(what, owner)| Change::Recorded(what.clone(), owner.cloned())).collect();
+        let all: Vec<Change> =
+            proposals.map(|(what, owner)| Change::Fact(Fact::Recorded(what.clone(), owner.cloned()))).collect();
         let count = all.len();
         self.apply(all);
         count

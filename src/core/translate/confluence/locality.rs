@@ -10,9 +10,9 @@ fn host(n: usize) -> Vec<Change> {
     let spec = json!({"parentRefs": [{"kind": "ListenerSet", "name": format!("s{n}")}],
         "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]});
     vec![
-        Change::Put(secret("a", &format!("c{n}"), &n.to_string())),
-        Change::Put(gateway_object("ListenerSet", "a", &format!("s{n}"), 0, set)),
-        Change::Put(gateway_object("HTTPRoute", "a", &format!("r{n}"), 0, spec)),
+        Change::put(secret("a", &format!("c{n}"), &n.to_string())),
+        Change::put(gateway_object("ListenerSet", "a", &format!("s{n}"), 0, set)),
+        Change::put(gateway_object("HTTPRoute", "a", &format!("r{n}"), 0, spec)),
     ]
 }
 
@@ -43,15 +43,58 @@ fn work_under_a_wildcard(count: usize) -> Vec<Work> {
         gateway_object("HTTPRoute", "a", &format!("r{n}"), 0, spec)
     };
     let mut changes = vec![
-        Change::Put(classes()[0].clone()),
-        Change::Put(gateway_object("Gateway", "a", "g", 0, spec)),
-        Change::Put(object(service)),
+        Change::put(classes()[0].clone()),
+        Change::put(gateway_object("Gateway", "a", "g", 0, spec)),
+        Change::put(object(service)),
     ];
-    changes.push(Change::Put(secret("a", "wild", "1")));
-    changes.extend((0..count).map(|n| Change::Put(route(n, "/"))));
+    changes.push(Change::put(secret("a", "wild", "1")));
+    changes.extend((0..count).map(|n| Change::put(route(n, "/"))));
     engine.apply(changes, now());
-    let steps = [Change::Put(route(count, "/")), Change::Put(route(7, "/x")), Change::Delete(route(count, "/").key())];
+    let steps = [Change::put(route(count, "/")), Change::put(route(7, "/x")), Change::delete(route(count, "/").key())];
     measured(&mut engine, steps.map(|step| vec![step]))
+}
+
+/// A Gateway whose clients show certificates, with `count` hosts, and roots that replace those it has.
+fn guarded(count: usize) -> (Engine, Change) {
+    let mut engine = engine();
+    let validation = json!({"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "ca"}]});
+    let listeners = json!([{"name": "http", "port": 80, "protocol": "HTTP"}]);
+    let spec = json!({"gatewayClassName": "ours", "listeners": listeners,
+        "tls": {"frontend": {"default": {"validation": validation}}},
+        "allowedListeners": {"namespaces": {"from": "Same"}}});
+    let roots = |pem: &str| {
+        Change::put(object(
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "a", "name": "ca"},
+            "data": {"ca.crt": pem}}),
+        ))
+    };
+    let mut changes = vec![
+        Change::put(classes()[0].clone()),
+        Change::put(gateway_object("Gateway", "a", "g", 0, spec)),
+        roots(&ROOTS[0]),
+    ];
+    changes.extend((0..count).flat_map(host));
+    let delta = engine.apply(changes, now());
+    let checked = delta.resources.values().any(|resource| match resource {
+        Some(Resource::Frontend(frontend)) => format!("{:?}", frontend.kind).contains("clients=a/g"),
+        _ => false,
+    });
+    assert!(checked, "clients are checked");
+    (engine, roots(&ROOTS[1]))
+}
+
+#[test]
+fn other_roots_are_one_resource_however_many_hosts_there_are() {
+    let [few, many] = [8, 400].map(|count| {
+        let (mut engine, roots) = guarded(count);
+        let before = engine.counters();
+        let delta = engine.apply(vec![roots], now());
+        let keys: Vec<String> = delta.resources.keys().map(|key| format!("{key:?}")).collect();
+        assert_eq!(keys.len(), 1, "{keys:?}");
+        assert!(keys[0].contains("Roots") && delta.statuses.is_empty(), "{keys:?}");
+        engine.counters().since(&before)
+    });
+    assert_eq!(few, many);
 }
 
 /// The work that adding, changing, rotating and removing one host takes when `count` are there.
@@ -62,9 +105,9 @@ fn work(count: usize) -> Vec<Work> {
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "a", "name": "web"},
         "spec": {"ports": [{"port": 80}]}});
     let mut changes = vec![
-        Change::Put(classes()[0].clone()),
-        Change::Put(gateway_object("Gateway", "a", "g", 0, spec)),
-        Change::Put(object(service)),
+        Change::put(classes()[0].clone()),
+        Change::put(gateway_object("Gateway", "a", "g", 0, spec)),
+        Change::put(object(service)),
     ];
     changes.extend((0..count).flat_map(host));
     engine.apply(changes, now());
@@ -74,20 +117,20 @@ fn work(count: usize) -> Vec<Work> {
             host(7)
                 .pop()
                 .map(|change| match change {
-                    Change::Put(Object::Route(mut route)) => {
+                    Change::Object(ObjectChange::Put(Object::Route(mut route))) => {
                         route.rules[0].backends[0].weight = 5;
-                        Change::Put(Object::Route(route))
+                        Change::put(Object::Route(route))
                     }
                     other => other,
                 })
                 .expect("three changes"),
         ],
-        vec![Change::Put(secret("a", "c7", "rotated"))],
-        vec![Change::Put(object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})))],
+        vec![Change::put(secret("a", "c7", "rotated"))],
+        vec![Change::put(object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})))],
         host(count)
             .into_iter()
             .map(|change| match change {
-                Change::Put(object) => Change::Delete(object.key()),
+                Change::Object(ObjectChange::Put(object)) => Change::delete(object.key()),
                 gone => gone,
             })
             .collect(),
@@ -138,13 +181,13 @@ fn work_of_an_admitted_namespace(count: usize) -> Vec<Work> {
     };
     let host = |n: usize, path: &str| route("b", &format!("r{n}"), vec![format!("h{n}.example.org")], "one", path);
     let mut changes = vec![
-        Change::Put(classes()[0].clone()),
-        Change::Put(gateway_object("Gateway", "a", "g", 0, spec)),
-        Change::Put(route("c", "everything", Vec::new(), "", "/")),
+        Change::put(classes()[0].clone()),
+        Change::put(gateway_object("Gateway", "a", "g", 0, spec)),
+        Change::put(route("c", "everything", Vec::new(), "", "/")),
     ];
-    changes.extend((0..count).map(|n| Change::Put(host(n, "/"))));
+    changes.extend((0..count).map(|n| Change::put(host(n, "/"))));
     engine.apply(changes, now());
-    let steps = [Change::Put(host(count, "/")), Change::Put(host(7, "/x")), Change::Delete(host(count, "/").key())];
+    let steps = [Change::put(host(count, "/")), Change::put(host(7, "/x")), Change::delete(host(count, "/").key())];
     measured(&mut engine, steps.map(|step| vec![step]))
 }
 
@@ -154,4 +197,38 @@ fn the_work_for_one_host_of_an_admitted_namespace_does_not_grow_either() {
     assert_eq!(small, work_of_an_admitted_namespace(1_000));
     assert_eq!(small, work_of_an_admitted_namespace(10_000));
     assert!(small.iter().all(|(work, ..)| work.units <= 2 && work.owned <= 1 && work.tables <= 2), "{small:?}");
+}
+
+/// The work that adding a host and changing the policy of its Service takes when `count` hosts are there.
+fn work_of_a_policy(count: usize) -> Vec<Work> {
+    let mut engine = engine();
+    let listeners = json!([{"name": "http", "port": 80, "protocol": "HTTP"}]);
+    let spec = json!({"gatewayClassName": "ours", "listeners": listeners, "allowedListeners": {"namespaces": {"from": "All"}}});
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "a", "name": "web"},
+        "spec": {"ports": [{"port": 80}]}});
+    let policy = |hostname: &str| {
+        let targets = json!([{"group": "", "kind": "Service", "name": "web"}]);
+        let validation = json!({"hostname": hostname, "wellKnownCACertificates": "System"});
+        let spec = json!({"targetRefs": targets, "validation": validation});
+        Change::put(gateway_object("BackendTLSPolicy", "a", "p", 0, spec))
+    };
+    let mut changes = vec![
+        Change::put(classes()[0].clone()),
+        Change::put(gateway_object("Gateway", "a", "g", 0, spec)),
+        Change::put(object(service)),
+        policy("one.internal"),
+    ];
+    changes.extend((0..count).flat_map(host));
+    engine.apply(changes, now());
+    measured(&mut engine, [host(count), vec![policy("two.internal")]])
+}
+
+#[test]
+fn the_work_for_a_policy_does_not_grow_with_the_number_of_hosts() {
+    let small = work_of_a_policy(100);
+    assert_eq!(small, work_of_a_policy(1_000));
+    assert_eq!(small, work_of_a_policy(10_000));
+    let (change, resources, statuses) = small[1];
+    // The cluster is another one; what the policy is told is as before.
+    assert_eq!((change.policies, change.routes, change.units, resources, statuses), (1, 0, 0, 1, 0), "{small:?}");
 }

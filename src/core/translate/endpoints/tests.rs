@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::inputs::{Kind, Located, Object, ObjectKey};
 use crate::model::{AppProtocol, BackendId, ConditionType, Status};
-use crate::translate::{Change, Delta, EndpointPolicy, Fleet, Settings, StatusBody};
+use crate::translate::{Change, Delta, EndpointPolicy, Engine, Fleet, Settings, StatusBody};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 
@@ -45,7 +45,7 @@ impl Told {
     }
 
     fn put(&mut self, object: Value) {
-        self.apply(Change::Put(Object::parse(object).expect("an object")));
+        self.apply(Change::put(Object::parse(object).expect("an object")));
     }
 
     fn apply(&mut self, change: Change) {
@@ -54,7 +54,8 @@ impl Told {
             let ResourceKey::Endpoints(cluster) = key else { continue };
             match resource {
                 Some(Resource::Endpoints(endpoints)) => {
-                    let addresses = endpoints.addresses.iter().map(ToString::to_string).collect();
+                    let Addresses::Alike(addresses) = endpoints.addresses else { panic!("of one Service port") };
+                    let addresses = addresses.iter().map(ToString::to_string).collect();
                     self.endpoints.insert(cluster.to_string(), addresses);
                 }
                 _ => drop(self.endpoints.remove(&cluster.to_string())),
@@ -78,7 +79,7 @@ impl Told {
 
     /// A pod runs at these addresses.
     fn run(&mut self, namespace: &str, name: &str, addresses: &[&str]) {
-        self.apply(Change::Put(Object::Pod(located(namespace, name, addresses))));
+        self.apply(Change::put(Object::Pod(located(namespace, name, addresses))));
     }
 
     fn used(&self) -> Vec<&str> {
@@ -120,7 +121,7 @@ fn slice(namespace: &str, service: &str, addresses: &[&str], port: u16) -> Value
 }
 
 fn deleted(kind: Kind, namespace: &str, name: &str) -> Change {
-    Change::Delete(ObjectKey::new(kind, ObjectName::new(namespace, name)))
+    Change::delete(ObjectKey::new(kind, ObjectName::new(namespace, name)))
 }
 
 #[test]
@@ -239,29 +240,31 @@ fn a_listener_of_envoy_is_no_backend_in_whatever_order_they_come() {
 fn clusters_of_one_service_port_have_an_assignment_each_and_one_list_of_addresses() {
     let mut told = Told::in_cluster();
     told.list(&["10.1.0.1"], 8080);
-    let port = ServicePort { service: ObjectName::new("mallory", "web"), port: 80 };
-    let h2c = ClusterId::Backend(BackendId { port: port.clone(), protocol: AppProtocol::H2c });
+    let port = ServicePort::tcp(ObjectName::new("mallory", "web"), 80);
+    let h2c = ClusterId::Backend(BackendId::new(port.clone(), AppProtocol::H2c));
     let mut dirty = Dirty::default();
-    told.engine.lead(h2c.clone(), Some(port.clone()), &mut dirty);
+    let (behind, emissions, store) = told.engine.behind_mut();
+    behind.lead(h2c.clone(), Some(Lead::One(port.clone())), store, &mut dirty);
     assert!(dirty.endpoints.is_empty(), "the addresses are known");
     assert_eq!(dirty.assignments, [h2c.clone()].into(), "no other assignment is touched");
-    told.engine.compile_assignment(h2c.clone(), &mut dirty);
+    compile_assignment(h2c.clone(), behind, emissions, &mut dirty);
     let made = dirty.delta.resources.remove(&ResourceKey::Endpoints(h2c));
     let Some(Some(Resource::Endpoints(made))) = made else { panic!("an assignment") };
-    assert!(Arc::ptr_eq(&made.addresses, &told.engine.behind.ports[&port].addresses), "kept once");
+    let Addresses::Alike(addresses) = made.addresses else { panic!("of one Service port") };
+    assert!(Arc::ptr_eq(&addresses, &told.engine.behind().ports[&port].addresses), "kept once");
 }
 
 #[test]
 fn an_installation_is_told_from_others_by_its_namespace() {
     let mut told = Told::in_cluster();
-    let before = told.engine.behind.cdn_id();
+    let before = told.engine.behind().cdn_id();
     let namespace = |name: &str, uid: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "uid": uid}});
     told.put(namespace("mallory", "1"));
-    assert_eq!(told.engine.behind.cdn_id(), before);
+    assert_eq!(told.engine.behind().cdn_id(), before);
     told.put(namespace("ours", "1"));
-    let one = told.engine.behind.cdn_id();
+    let one = told.engine.behind().cdn_id();
     told.put(namespace("ours", "2"));
-    assert!(one != before && told.engine.behind.cdn_id() != one);
+    assert!(one != before && told.engine.behind().cdn_id() != one);
 }
 
 /// Who may write EndpointSlices may write every field of one, labels included: nothing but the pods themselves tells.
@@ -309,13 +312,13 @@ fn addresses_of_nodes_are_no_backends_of_tenants() {
     let mut told = Told::in_cluster();
     told.list(&["192.0.2.7"], 10250);
     assert_eq!(told.used().len(), 1);
-    let node = |addresses: &[&str]| Change::Put(Object::Node(located("", "n1", addresses)));
+    let node = |addresses: &[&str]| Change::put(Object::Node(located("", "n1", addresses)));
     told.apply(node(&["192.0.2.7", "203.0.113.7"]));
     assert!(told.refused("192.0.2.7:10250 (the address of a node)") && told.used().is_empty(), "{:?}", told.verdict);
     told.apply(node(&["203.0.113.7"]));
     assert_eq!((told.used().len(), &told.verdict), (1, &None));
     told.apply(node(&["192.0.2.7"]));
-    told.apply(Change::Delete(ObjectKey::new(Kind::Node, ObjectName::new("", "n1"))));
+    told.apply(Change::delete(ObjectKey::new(Kind::Node, ObjectName::new("", "n1"))));
     assert_eq!((told.used().len(), &told.verdict), (1, &None));
 }
 

@@ -1,20 +1,48 @@
-//! Handing out resources, and keeping count of what they refer to.
+//! Resources as they were handed out, each by its fingerprint, and the backends that they refer to.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use super::backends::Backends;
 use super::delta::{Resource, ResourceKey};
-use super::engine::{Dirty, Engine};
-use crate::model::{Action, BackendId, Cluster, ClusterId, FrontendKind, Handler, Target, WeightedTarget};
+use super::dirty::Dirty;
+use super::endpoints::Lead;
+use crate::model::{Action, BackendId, Cluster, ClusterId, FrontendId, FrontendKind, Handler, Target, WeightedTarget};
+
+/// Everything that was handed out.
+#[derive(Default)]
+pub(super) struct Emissions {
+    emitted: HashMap<ResourceKey, Emitted>,
+    /// The sum of all fingerprints.
+    digest: u64,
+    /// The backends that it refers to.
+    backends: Backends,
+}
 
 /// What is kept of a resource that was handed out.
-pub(super) struct Emitted {
+struct Emitted {
     fingerprint: u64,
     uses: Box<[BackendId]>,
 }
 
-impl Engine {
-    /// Hands out a resource, or takes it back, where that changes anything; keeps count of the backends it uses.
+impl Emissions {
+    /// The keys of everything that was handed out.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &ResourceKey> {
+        self.emitted.keys()
+    }
+
+    /// What was handed out, in one number.
+    pub(super) fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    /// The backends that are referred to.
+    pub(super) fn backends(&self) -> &Backends {
+        &self.backends
+    }
+
+    /// Hands out a resource, or takes it back, where that changes anything. Marks the backends that it is the first to use,
+    /// or was the last, and what its own cluster leads to.
     pub(super) fn emit(&mut self, key: ResourceKey, resource: Option<Resource>, dirty: &mut Dirty) {
         let hash = resource.as_ref().map(fingerprint);
         let old = self.emitted.get(&key).map(|emitted| emitted.fingerprint);
@@ -31,36 +59,30 @@ impl Engine {
             None => self.emitted.remove(&key),
         };
         let before: BTreeSet<BackendId> = before.map(|emitted| emitted.uses).into_iter().flatten().collect();
-        for id in used.difference(&before) {
-            let count = self.backends.entry(id.clone()).or_insert(0);
-            *count += 1;
-            if *count == 1 {
-                self.emit(
-                    ResourceKey::Backend(id.clone()),
-                    Some(Resource::Cluster(Cluster::Backend(id.clone()))),
-                    dirty,
-                );
+        // Whatever refers to backends is a frontend's.
+        if let Some(fleet) = key.frontend().map(FrontendId::fleet) {
+            for id in used.difference(&before) {
+                self.backends.acquire(id, fleet, dirty);
             }
-        }
-        for id in before.difference(&used) {
-            let count = self.backends.get_mut(id).expect("counted when it was used");
-            *count -= 1;
-            if *count == 0 {
-                self.backends.remove(id);
-                self.emit(ResourceKey::Backend(id.clone()), None, dirty);
+            for id in before.difference(&used) {
+                self.backends.release(id, fleet, dirty);
             }
         }
         match &key {
             ResourceKey::Backend(id) => {
-                let port = resource.is_some().then(|| id.port.clone());
-                self.lead(ClusterId::Backend(id.clone()), port, dirty);
+                let port = resource.is_some().then(|| Lead::One(id.port.clone()));
+                dirty.leads.insert(ClusterId::Backend(id.clone()), port);
             }
             ResourceKey::SniCluster(frontend, hostname) => {
                 let port = match &resource {
-                    Some(Resource::Cluster(Cluster::Sni { port, .. })) => port.clone(),
+                    Some(Resource::Cluster(Cluster::Sni { port, .. })) => port.clone().map(Lead::One),
                     _ => None,
                 };
-                self.lead(ClusterId::Sni(frontend.clone(), hostname.clone()), port, dirty);
+                dirty.leads.insert(ClusterId::Sni(frontend.clone(), hostname.clone()), port);
+            }
+            // Where it leads its unit says; here it ends.
+            ResourceKey::UdpCluster(frontend) if resource.is_none() => {
+                dirty.leads.insert(ClusterId::Udp(frontend.clone()), None);
             }
             _ => {}
         }
@@ -86,7 +108,7 @@ pub(super) fn fingerprint(value: &impl Hash) -> u64 {
 }
 
 /// The backends that a resource refers to.
-fn backends(resource: &Resource) -> BTreeSet<BackendId> {
+pub(super) fn backends(resource: &Resource) -> BTreeSet<BackendId> {
     let mut all = BTreeSet::new();
     let mut shares = |shares: &[WeightedTarget]| {
         all.extend(shares.iter().filter_map(|share| match &share.target {
@@ -98,16 +120,20 @@ fn backends(resource: &Resource) -> BTreeSet<BackendId> {
         Resource::Scope(scope) => std::slice::from_ref(&scope.virtual_host),
         Resource::Table(table) => &table.virtual_hosts,
         Resource::Frontend(frontend) => {
-            if let FrontendKind::Tls { chains, .. } = &frontend.kind {
-                for chain in chains.values() {
-                    if let Handler::Tcp(targets) = &chain.handler {
-                        shares(targets);
+            match &frontend.kind {
+                FrontendKind::Tls { chains, .. } => {
+                    for chain in chains.values() {
+                        if let Handler::Tcp(targets) = &chain.handler {
+                            shares(targets);
+                        }
                     }
                 }
+                FrontendKind::Tcp { shares: targets } => shares(targets),
+                FrontendKind::Http { .. } | FrontendKind::Udp => {}
             }
             &[]
         }
-        Resource::Cluster(_) | Resource::Endpoints(_) | Resource::Secret(_) => &[],
+        Resource::Cluster(_) | Resource::Endpoints(_) | Resource::Secret(_) | Resource::Roots(_) => &[],
     };
     let rules = || hosts.iter().flat_map(|host| &host.routes).map(|route| &route.rule);
     for rule in rules() {

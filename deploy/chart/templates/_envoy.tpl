@@ -1,0 +1,134 @@
+{{/* The pod template of the Envoys of a fleet: list of the root, the values of those Envoys, and the component's name, which after
+gatewright- is that of their ServiceAccount and of the Secret with their certificate. */}}
+{{- define "gatewright.envoyPod" -}}
+{{- $root := index . 0 -}}
+{{- $envoy := index . 1 -}}
+{{- $component := index . 2 -}}
+{{- $serve := int $envoy.drain.serveSeconds -}}
+{{- $drain := int $envoy.drain.drainSeconds -}}
+metadata:
+  labels:
+    {{- include "gatewright.labels" (list $root $component) | nindent 4 }}
+    {{- with $envoy.podLabels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- with $envoy.podAnnotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+spec:
+  serviceAccountName: gatewright-{{ $component }}
+  automountServiceAccountToken: false
+  {{- with $root.Values.imagePullSecrets }}
+  imagePullSecrets:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with include "gatewright.scheduling" (list $root $envoy) }}
+  {{- . | trim | nindent 2 }}
+  {{- end }}
+  # {{ $serve }} s in which Envoy serves on as before while it is taken out of what leads to it, {{ $drain }} s for connections to end, and
+  # some to spare: see the container drain.
+  terminationGracePeriodSeconds: {{ add $serve $drain 20 }}
+  securityContext:
+    runAsNonRoot: true
+    runAsUser: 65532
+    runAsGroup: 65532
+    fsGroup: 65532
+    seccompProfile: {type: RuntimeDefault}
+    # Ports below 1024 without a capability.
+    sysctls:
+    - {name: net.ipv4.ip_unprivileged_port_start, value: "0"}
+  initContainers:
+  - name: bootstrap
+    {{- include "gatewright.image" (list $root.Values.image $root.Chart.AppVersion) | nindent 4 }}
+    args:
+    - bootstrap
+    - --node=$(POD_NAME)
+    - --xds=gatewright-xds.{{ $root.Release.Namespace }}.svc:18000
+    - --tls-dir=/tls
+    - --envoy-admin=/run/envoy/admin.sock
+    - --memory-limit=$(MEMORY_LIMIT)
+    - --file=/run/envoy/bootstrap.json
+    env:
+    - name: POD_NAME
+      valueFrom: {fieldRef: {fieldPath: metadata.name}}
+    - name: MEMORY_LIMIT
+      valueFrom: {resourceFieldRef: {containerName: envoy, resource: limits.memory}}
+    volumeMounts:
+    - {name: run, mountPath: /run/envoy}
+    resources:
+      {{- toYaml $envoy.initResources | nindent 6 }}
+    {{- include "gatewright.restricted" . | nindent 4 }}
+  containers:
+  - name: envoy
+    {{- include "gatewright.image" (list $envoy.image "") | nindent 4 }}
+    {{- $arguments := list "--config-path" "/run/envoy/bootstrap.json" "--use-dynamic-base-id" "--drain-time-s" (max 1 (sub $drain 5) | toString) }}
+    args: {{ concat $arguments $envoy.extraArgs | toJson }}
+    ports:
+    {{- range $envoy.ports }}
+    - {name: {{ .name }}, containerPort: {{ .port }}{{ with .protocol }}, protocol: {{ . }}{{ end }}{{ if $envoy.hostPorts }}, hostPort: {{ .port }}{{ end }}}
+    {{- end }}
+    # Envoy ends at once when it is told to; the container drain ends it before that.
+    lifecycle:
+      preStop:
+        sleep: {seconds: {{ add $serve $drain 5 }}}
+    volumeMounts:
+    - {name: run, mountPath: /run/envoy}
+    - {name: tls, mountPath: /tls, readOnly: true}
+    resources:
+      {{- toYaml $envoy.resources | nindent 6 }}
+    {{- include "gatewright.restricted" . | nindent 4 }}
+  - name: drain
+    {{- include "gatewright.image" (list $root.Values.image $root.Chart.AppVersion) | nindent 4 }}
+    args: [drain, --envoy-admin=/run/envoy/admin.sock, --serve={{ $serve }}, --drain={{ $drain }}]
+    # The pod is ready once Envoy has its first configuration, and until it drains. Asked over Envoy's admin socket: a
+    # port for probes could be used up by whoever reaches the pod.
+    readinessProbe:
+      exec: {command: [gatewright, ready, --envoy-admin=/run/envoy/admin.sock]}
+      periodSeconds: 3
+      timeoutSeconds: 3
+      failureThreshold: 2
+    volumeMounts:
+    - {name: run, mountPath: /run/envoy}
+    resources:
+      requests: {cpu: 1m, memory: 16Mi}
+      limits: {memory: 64Mi}
+    {{- include "gatewright.restricted" . | nindent 4 }}
+  volumes:
+  - name: run
+    emptyDir: {medium: Memory, sizeLimit: 16Mi}
+  - name: tls
+    secret: {secretName: gatewright-{{ $component }}}
+{{- end -}}
+
+{{/* "true" where fleet Dedicated has Envoys of its own: where that is said, else where a class of the chart is of that fleet. */}}
+{{- define "gatewright.dedicated" -}}
+{{- $enabled := .Values.envoy.dedicated.enabled -}}
+{{- if kindIs "invalid" $enabled -}}
+{{- range .Values.gatewayClasses -}}
+{{- if . -}}
+{{- if eq ((.parameters | default dict).fleet | default "") "Dedicated" -}}
+{{- $enabled = true -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and $enabled .Values.envoy.enabled -}}true{{- end -}}
+{{- end -}}
+
+{{/* Whom Envoys reach: egress of a NetworkPolicy. */}}
+{{- define "gatewright.envoyEgress" -}}
+- to:
+  - podSelector:
+      matchLabels: {{ include "gatewright.selector" "controller" }}
+  ports:
+  - {port: xds}
+- ports:
+  - {port: 53, protocol: UDP}
+  - {port: 53, protocol: TCP}
+- to:
+  - namespaceSelector: {}
+{{- with .Values.networkPolicy.envoys.egress }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}

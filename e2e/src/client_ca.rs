@@ -1,0 +1,39 @@
+//! A CA that gives clients their certificates.
+
+use anyhow::Result;
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use rustls::pki_types::CertificateDer;
+
+/// A CA of its own, made anew.
+pub struct ClientCa {
+    issuer: Issuer<'static, KeyPair>,
+    /// Its certificate, as it goes into `ca.crt`.
+    pub pem: String,
+}
+
+impl ClientCa {
+    /// Makes one.
+    ///
+    /// # Errors
+    /// When there are no keys to be had.
+    pub fn new(name: &str) -> Result<Self> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate()?;
+        let pem = params.self_signed(&key)?.pem();
+        Ok(Self { issuer: Issuer::new(params, key), pem })
+    }
+
+    /// The certificate of a client, and its key in DER (PKCS #8).
+    ///
+    /// # Errors
+    /// As [`ClientCa::new`].
+    pub fn client(&self) -> Result<(CertificateDer<'static>, Vec<u8>)> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "a client");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate()?;
+        Ok((params.signed_by(&key, &self.issuer)?.der().clone(), key.serialize_der()))
+    }
+}

@@ -1,0 +1,75 @@
+//! The real Helm, on the chart of `deploy/`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::apiserver::manifests::documents;
+use crate::deploy::folder;
+
+/// The namespace that the chart is rendered for.
+pub const NAMESPACE: &str = "gatewright-system";
+
+/// The chart.
+pub fn chart() -> PathBuf {
+    folder().join("chart")
+}
+
+/// The examples of values: the path of each file by its name.
+pub fn examples() -> Result<BTreeMap<String, String>> {
+    let entries = std::fs::read_dir(chart().join("examples"))?;
+    let named = entries.map(|entry| {
+        let path = entry?.path();
+        let name = path.file_stem().context("a name")?.to_string_lossy().into_owned();
+        Ok((name, path.display().to_string()))
+    });
+    let all: BTreeMap<String, String> = named.collect::<Result<_>>()?;
+    ensure!(all.len() >= 5, "examples are missing: {all:?}");
+    Ok(all)
+}
+
+/// Helm with a home of its own.
+#[derive(Debug)]
+pub struct Helm {
+    home: TempDir,
+    kubeconfig: Option<PathBuf>,
+}
+
+impl Helm {
+    /// Where a kubeconfig is given, with that cluster.
+    pub fn new(kubeconfig: Option<PathBuf>) -> Result<Self> {
+        Ok(Self { home: tempfile::Builder::new().prefix("helm").tempdir()?, kubeconfig })
+    }
+
+    /// A private directory, which goes with this.
+    pub fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// What Helm prints; an error with what it says where it fails.
+    pub fn run(&self, arguments: &[&str]) -> Result<String> {
+        let helm = folder().join("../.tools/helm");
+        ensure!(helm.exists(), "no Helm at {}; run: e2e/tools install helm", helm.display());
+        let mut program = Command::new(helm);
+        for name in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
+            program.env(name, self.home.path());
+        }
+        if let Some(kubeconfig) = &self.kubeconfig {
+            program.env("KUBECONFIG", kubeconfig);
+        }
+        let out = program.args(arguments).output()?;
+        ensure!(out.status.success(), "helm {}: {}", arguments.join(" "), String::from_utf8_lossy(&out.stderr));
+        Ok(String::from_utf8(out.stdout)?)
+    }
+
+    /// The objects that the chart renders, without those of `helm test`.
+    pub fn template(&self, more: &[&str]) -> Result<Vec<Value>> {
+        let chart = chart().display().to_string();
+        let arguments = [&["template", "gatewright", &chart, "--namespace", NAMESPACE, "--skip-tests"], more].concat();
+        Ok(documents(&self.run(&arguments)?)?.into_iter().filter(|object| !object.is_null()).collect())
+    }
+}

@@ -1,0 +1,72 @@
+//! A real container registry: Distribution, which Docker Hub runs as well, as Debian packages it.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep};
+
+use crate::port::free_port;
+use crate::process::Process;
+
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// A running registry; killed on drop, and its images with it.
+#[derive(Debug)]
+pub struct Registry {
+    process: Process,
+    address: SocketAddr,
+}
+
+impl Registry {
+    /// Starts it without TLS on a free port of 127.0.0.1, and waits until it answers.
+    pub async fn start() -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("registry").tempdir().context("making a directory")?;
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+        let configuration = dir.path().join("config.yml");
+        let storage = dir.path().join("storage");
+        std::fs::write(
+            &configuration,
+            format!(
+                "version: 0.1\nstorage: {{filesystem: {{rootdirectory: '{}'}}}}\nhttp: {{addr: '{address}'}}\n",
+                storage.display()
+            ),
+        )?;
+        let arguments = ["serve".to_owned(), configuration.display().to_string()];
+        let mut process = Process::start(&tool("docker-registry")?, &arguments, dir)?;
+        let deadline = Instant::now() + START_LIMIT;
+        while TcpStream::connect(address).await.is_err() {
+            if let Some(status) = process.ended()? {
+                bail!("the registry ended with {status}:\n{}", process.tail());
+            }
+            ensure!(Instant::now() < deadline, "the registry did not start:\n{}", process.tail());
+            sleep(Duration::from_millis(20)).await;
+        }
+        Ok(Self { process, address })
+    }
+
+    /// HOST:PORT, which names of its images begin with.
+    pub fn host(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Brings an archive with an OCI layout here, whole and under its digest.
+    pub fn push(&self, archive: &Path, name: &str) -> Result<()> {
+        let out = Command::new(tool("skopeo")?)
+            .args(["--insecure-policy", "copy", "--quiet", "--all", "--preserve-digests", "--dest-tls-verify=false"])
+            .arg(format!("oci-archive:{}", archive.display()))
+            .arg(format!("docker://{}/{name}", self.address))
+            .output()?;
+        ensure!(out.status.success(), "skopeo: {}\n{}", String::from_utf8_lossy(&out.stderr), self.process.tail());
+        Ok(())
+    }
+}
+
+fn tool(name: &str) -> Result<std::path::PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools").join(name);
+    ensure!(path.exists(), "no {name} at {}; run: e2e/tools install registry", path.display());
+    Ok(path)
+}

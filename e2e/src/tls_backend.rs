@@ -1,0 +1,150 @@
+//! A backend that speaks TLS, and answers with what it saw of the handshake: SNI, ALPN and the client's certificate.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Result;
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::service::service_fn;
+use hyper::{Request, Response, body::Incoming, header};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType};
+use rustls::RootCertStore;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::server::WebPkiClientVerifier;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
+
+/// A CA of a test.
+pub struct TestRoot(CertifiedIssuer<'static, KeyPair>);
+
+/// A certificate with its key.
+pub struct Pair {
+    /// The certificate.
+    pub certificate: rcgen::Certificate,
+    /// Its key.
+    pub key: KeyPair,
+}
+
+impl TestRoot {
+    /// A new one.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn new(name: &str) -> Result<Self> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Ok(Self(CertifiedIssuer::self_signed(params, KeyPair::generate()?)?))
+    }
+
+    /// Its certificate in PEM.
+    pub fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    /// Issues a certificate for a DNS name and, if there is one, a URI.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn issue(&self, name: &str, uri: Option<&str>) -> Result<Pair> {
+        let mut params = CertificateParams::new(vec![name.to_owned()])?;
+        if let Some(uri) = uri {
+            params.subject_alt_names.push(SanType::URI(uri.try_into()?));
+        }
+        let key = KeyPair::generate()?;
+        Ok(Pair { certificate: params.signed_by(&key, &self.0)?, key })
+    }
+}
+
+/// A running backend; gone on drop.
+pub struct TlsBackend {
+    address: SocketAddr,
+    accepting: JoinHandle<()>,
+}
+
+impl TlsBackend {
+    /// Starts one with a certificate. Where there are roots for clients, a client needs a certificate of theirs.
+    ///
+    /// # Errors
+    /// When it cannot listen.
+    pub async fn start(shown: &Pair, clients: Option<&TestRoot>) -> Result<Self> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder =
+            rustls::ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
+        let builder = match clients {
+            None => builder.with_no_client_auth(),
+            Some(root) => {
+                let mut roots = RootCertStore::empty();
+                roots.add(root.0.der().clone())?;
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let key = PrivateKeyDer::try_from(shown.key.serialize_der()).map_err(anyhow::Error::msg)?;
+        let mut config = builder.with_single_cert(vec![shown.certificate.der().clone()], key)?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let address = listener.local_addr()?;
+        let accepting = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                tokio::select! {
+                    Ok((stream, _)) = listener.accept() => {
+                        let acceptor = acceptor.clone();
+                        connections.spawn(async move {
+                            if let Ok(stream) = acceptor.accept(stream).await {
+                                converse(stream).await;
+                            }
+                        });
+                    }
+                    Some(_ended) = connections.join_next() => {}
+                }
+            }
+        });
+        Ok(Self { address, accepting })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for TlsBackend {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn converse(stream: tokio_rustls::server::TlsStream<tokio::net::TcpStream>) {
+    let (_, tls) = stream.get_ref();
+    let client = tls.peer_certificates().and_then(|chain| chain.first()).map(|leaf| serial(leaf));
+    let alpn = tls.alpn_protocol().map(|name| String::from_utf8_lossy(name).into_owned());
+    let is_http1 = alpn.as_deref() != Some("h2");
+    let seen = json!({"sni": tls.server_name(), "alpn": alpn, "client": client}).to_string();
+    let service = service_fn(move |_: Request<Incoming>| {
+        let seen = seen.clone();
+        async move {
+            let mut answer = Response::new(Full::new(Bytes::from(seen)));
+            if is_http1 {
+                // Each request has a handshake of its own.
+                answer.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("close"));
+            }
+            Ok::<_, std::convert::Infallible>(answer)
+        }
+    });
+    // A client that goes away is the test's business, not the backend's.
+    let _ended = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
+}
+
+/// The serial number of a certificate, in hex.
+pub fn serial(der: &[u8]) -> String {
+    use x509_parser::prelude::{FromDer, X509Certificate};
+    X509Certificate::from_der(der).map(|(_, leaf)| leaf.raw_serial_as_string()).unwrap_or_default()
+}

@@ -1,0 +1,486 @@
+//! Certificates of clients, checked by a real Envoy: who is let in, where, and for how long.
+
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::client_ca::ClientCa;
+use e2e::echo::Echo;
+use e2e::probe::Probe;
+use e2e::world::{World, api, class, free_port, object, secret, service};
+use gatewright_core::inputs::ObjectChange;
+use gatewright_core::model::SecretName;
+use gatewright_core::translate::{Change, ResourceKey};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{
+    ClientSessionMemoryCache, ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls13ClientSessionValue,
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{
+    ClientConfig, DigitallySignedStruct, HandshakeKind, NamedGroup, SignatureScheme, SupportedProtocolVersion,
+};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_rustls::TlsConnector;
+
+const LIMIT: Duration = Duration::from_secs(180);
+const VERSIONS: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS12, &rustls::version::TLS13];
+
+/// What a client shows when it is asked.
+type Identity = Option<(CertificateDer<'static>, Vec<u8>)>;
+
+fn bundle(name: &str, pem: &str) -> Change {
+    object(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "default", "name": name},
+        "data": {"ca.crt": pem}}))
+}
+
+fn validation(config_map: &str, mode: &str) -> Value {
+    json!({"validation": {"mode": mode, "caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": config_map}]}})
+}
+
+fn https(name: &str, port: u16, hostname: &str) -> Value {
+    json!({"name": name, "port": port, "protocol": "HTTPS", "hostname": hostname,
+        "tls": {"certificateRefs": [{"name": "server"}]}})
+}
+
+fn gateway(name: &str, listeners: Value, frontend: Option<Value>) -> Change {
+    let mut spec = json!({"gatewayClassName": "ours", "listeners": listeners});
+    if let Some(frontend) = frontend {
+        spec["tls"] = json!({"frontend": frontend});
+    }
+    api("Gateway", name, spec)
+}
+
+fn route(name: &str, gateways: &[&str], hostnames: &[&str]) -> Change {
+    let parents: Vec<_> = gateways.iter().map(|name| json!({"name": name})).collect();
+    let rules = json!([{"backendRefs": [{"name": "web", "port": 80}]}]);
+    api("HTTPRoute", name, json!({"parentRefs": parents, "hostnames": hostnames, "rules": rules}))
+}
+
+/// Takes any server, since clients are what is looked at.
+#[derive(Debug)]
+struct AnyServer;
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        rustls::crypto::ring::default_provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Sessions that are offered to every server, whoever gave them: what an attacker would do.
+#[derive(Debug)]
+struct Sessions(ClientSessionMemoryCache, Mutex<HashMap<&'static str, usize>>);
+
+impl Sessions {
+    fn everyone() -> ServerName<'static> {
+        ServerName::try_from("everyone.invalid").expect("a name")
+    }
+
+    fn note(&self, what: &'static str) {
+        *self.1.lock().expect("nobody panics meanwhile").entry(what).or_default() += 1;
+    }
+
+    /// How many were kept, and how many were offered.
+    fn counts(&self) -> (usize, usize) {
+        let counts = self.1.lock().expect("nobody panics meanwhile");
+        (counts.get("kept").copied().unwrap_or(0), counts.get("offered").copied().unwrap_or(0))
+    }
+}
+
+impl ClientSessionStore for Sessions {
+    fn set_kx_hint(&self, _: ServerName<'static>, group: NamedGroup) {
+        self.0.set_kx_hint(Self::everyone(), group);
+    }
+
+    fn kx_hint(&self, _: &ServerName<'_>) -> Option<NamedGroup> {
+        self.0.kx_hint(&Self::everyone())
+    }
+
+    fn set_tls12_session(&self, _: ServerName<'static>, value: Tls12ClientSessionValue) {
+        self.note("kept");
+        self.0.set_tls12_session(Self::everyone(), value);
+    }
+
+    fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
+        self.0.tls12_session(&Self::everyone()).inspect(|_| self.note("offered"))
+    }
+
+    fn remove_tls12_session(&self, _: &ServerName<'static>) {
+        self.0.remove_tls12_session(&Self::everyone());
+    }
+
+    fn insert_tls13_ticket(&self, _: ServerName<'static>, value: Tls13ClientSessionValue) {
+        self.note("kept");
+        self.0.insert_tls13_ticket(Self::everyone(), value);
+    }
+
+    fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
+        self.0.take_tls13_ticket(&Self::everyone()).inspect(|_| self.note("offered"))
+    }
+}
+
+/// A client with an identity, or none, that keeps its sessions.
+#[derive(Clone)]
+struct Client {
+    config: Arc<ClientConfig>,
+    sessions: Arc<Sessions>,
+}
+
+impl Client {
+    fn new(identity: Identity, versions: &[&'static SupportedProtocolVersion]) -> Result<Self> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(versions)?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AnyServer));
+        let mut config = match identity {
+            Some((certificate, key)) => {
+                let key = PrivateKeyDer::try_from(key).map_err(|error| anyhow::anyhow!("{error}"))?;
+                builder.with_client_auth_cert(vec![certificate], key)?
+            }
+            None => builder.with_no_client_auth(),
+        };
+        let sessions = Arc::new(Sessions(ClientSessionMemoryCache::new(32), Mutex::default()));
+        config.resumption = Resumption::store(sessions.clone());
+        Ok(Self { config: Arc::new(config), sessions })
+    }
+
+    fn any(identity: Identity) -> Result<Self> {
+        Self::new(identity, &VERSIONS)
+    }
+
+    /// `GET https://authority/` on a connection for a host; whether the session was resumed, and the status.
+    async fn ask_as(&self, port: u16, host: &str, authority: &str) -> Result<(HandshakeKind, u16)> {
+        let exchange = async {
+            let tcp = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+            let name = ServerName::try_from(host.to_owned())?;
+            let mut stream = TlsConnector::from(self.config.clone()).connect(name, tcp).await?;
+            stream
+                .write_all(format!("GET / HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\n\r\n").as_bytes())
+                .await?;
+            let mut answer = Vec::new();
+            // With TLS 1.3 a client learns by reading whether its certificate was taken.
+            let read = stream.read_to_end(&mut answer).await;
+            let text = String::from_utf8_lossy(&answer);
+            let status = text.split(' ').nth(1).and_then(|status| status.parse().ok());
+            let kind = stream.get_ref().1.handshake_kind().context("the handshake is over")?;
+            match (status, read) {
+                (Some(status), _) => Ok((kind, status)),
+                (None, Err(error)) => Err(error.into()),
+                (None, Ok(_)) => Err(anyhow::anyhow!("closed without an answer")),
+            }
+        };
+        timeout(Duration::from_secs(30), exchange).await?
+    }
+
+    async fn ask(&self, port: u16, host: &str) -> Result<u16> {
+        Ok(self.ask_as(port, host, host).await?.1)
+    }
+
+    /// Waits until a host answers with this status, or no more (`None`).
+    async fn until(&self, port: u16, host: &str, status: Option<u16>) -> Result<()> {
+        let until = Instant::now() + LIMIT;
+        loop {
+            let found = self.ask(port, host).await;
+            if found.as_ref().ok().copied() == status {
+                return Ok(());
+            }
+            ensure!(Instant::now() < until, "{host}:{port}: {found:?}, expected {status:?}");
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// A class of the shared fleet, in which Gateways have one port in common.
+fn shared_class() -> Vec<Change> {
+    let parameters =
+        json!({"group": "gatewright.io", "kind": "GatewayParameters", "namespace": "default", "name": "shared"});
+    vec![
+        object(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
+            "metadata": {"namespace": "default", "name": "shared"}, "spec": {"fleet": "Shared"}})),
+        object(
+            json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass", "metadata": {"name": "ours"},
+            "spec": {"controllerName": e2e::world::CONTROLLER, "parametersRef": parameters}}),
+        ),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn who_has_no_valid_certificate_is_let_in_where_the_port_says_so_alone() -> Result<()> {
+    let echo = Echo::start("web").await?;
+    let (one, two) = (ClientCa::new("one")?, ClientCa::new("two")?);
+    let (strict, own, lax, open, closed) = (free_port()?, free_port()?, free_port()?, free_port()?, free_port()?);
+    let hosts = ["app.example.org", "*.wild.example.org"];
+    let ports = [strict, own, lax, open, closed];
+    let listeners: Vec<Value> = ports
+        .iter()
+        .flat_map(|port| hosts.iter().enumerate().map(move |(n, host)| https(&format!("l{port}-{n}"), *port, host)))
+        .collect();
+    let frontend = json!({"default": validation("one", "AllowValidOnly"), "perPort": [
+        {"port": own, "tls": validation("two", "AllowValidOnly")},
+        {"port": lax, "tls": validation("one", "AllowInsecureFallback")},
+        {"port": open, "tls": {}},
+        {"port": closed, "tls": validation("nowhere", "AllowInsecureFallback")},
+    ]});
+    let mut changes = vec![
+        class(),
+        gateway("edge", listeners.into(), Some(frontend)),
+        route("web", &["edge"], &[]),
+        bundle("one", &one.pem),
+        bundle("two", &two.pem),
+        secret("server", "app.example.org")?,
+    ];
+    changes.extend(service("web", echo.address()));
+    let world = World::start(changes).await?;
+    let [by_one, by_two, nobody] =
+        [Client::any(Some(one.client()?))?, Client::any(Some(two.client()?))?, Client::any(None)?];
+    // An exact host has its certificate by SNI, and a wildcard by a name of its own: two kinds of TLS contexts.
+    for host in ["app.example.org", "a.wild.example.org"] {
+        by_one.until(strict, host, Some(200)).await.with_context(|| world.envoy.log())?;
+        by_two.until(own, host, Some(200)).await?;
+        for (port, client, expected) in [
+            (strict, &by_two, None),
+            (strict, &nobody, None),
+            (own, &by_one, None),
+            (own, &nobody, None),
+            (lax, &by_one, Some(200)),
+            (lax, &by_two, Some(200)),
+            (lax, &nobody, Some(200)),
+            (open, &by_one, Some(200)),
+            (open, &nobody, Some(200)),
+            (closed, &by_one, None),
+            (closed, &nobody, None),
+        ] {
+            let found = client.ask(port, host).await;
+            let told = ports.iter().position(|other| *other == port);
+            assert_eq!(found.as_ref().ok().copied(), expected, "{host} on port {told:?}: {found:?}");
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn roots_are_replaced_without_a_listener_and_without_a_connection_lost() -> Result<()> {
+    let echo = Echo::start("web").await?;
+    let (one, two) = (ClientCa::new("one")?, ClientCa::new("two")?);
+    let port = free_port()?;
+    let listeners = json!([https("app", port, "app.example.org"), https("wild", port, "*.wild.example.org")]);
+    let mut changes = vec![
+        class(),
+        gateway("edge", listeners, Some(json!({"default": validation("ca", "AllowValidOnly")}))),
+        route("web", &["edge"], &[]),
+        bundle("ca", &one.pem),
+        secret("server", "app.example.org")?,
+    ];
+    changes.extend(service("web", echo.address()));
+    let world = World::start(changes).await?;
+    let (old, new) = (Some(one.client()?), Some(two.client()?));
+    let hosts = ["app.example.org", "a.wild.example.org"];
+    // A session of the old certificate, for each version.
+    let mut before = Vec::new();
+    for version in VERSIONS {
+        for host in hosts {
+            let client = Client::new(old.clone(), &[version])?;
+            client.until(port, host, Some(200)).await?;
+            before.push((client, host));
+        }
+        Client::new(new.clone(), &[version])?.until(port, hosts[0], None).await?;
+    }
+    let probe = Probe::https((Ipv4Addr::LOCALHOST, port).into(), "app.example.org");
+    let (certificate, key) = old.clone().context("a client has a certificate")?;
+    let probe = probe.client(certificate, key);
+    let mut held = probe.connect().await?;
+    assert_eq!(held.ask(&probe).await?.status, 200);
+    let updates = world.envoy.stat("listener_manager.lds.update_success").await?;
+
+    // Both are trusted for a while, as operators do it; then the new one alone.
+    let (delta, generation) = world.apply(vec![bundle("ca", &(one.pem.clone() + &two.pem))]);
+    let touched: Vec<_> = delta.resources.keys().collect();
+    assert!(matches!(touched[..], [ResourceKey::Secret(SecretName::Roots(_))]), "{touched:?}");
+    world.acknowledged(generation).await?;
+    for host in hosts {
+        Client::any(new.clone())?.until(port, host, Some(200)).await?;
+        Client::any(old.clone())?.until(port, host, Some(200)).await?;
+    }
+    world.settle(vec![bundle("ca", &two.pem)]).await?;
+    for (client, host) in before {
+        // What it kept of the session that was checked against other roots is of no use.
+        client.until(port, host, None).await?;
+    }
+    for host in hosts {
+        Client::any(new.clone())?.until(port, host, Some(200)).await?;
+        Client::any(old.clone())?.until(port, host, None).await?;
+    }
+    assert_eq!(world.envoy.stat("listener_manager.lds.update_success").await?, updates, "no listener was sent");
+    assert_eq!(held.ask(&probe).await?.status, 200, "a connection stays that was checked when it was opened");
+
+    // Without roots nobody is let in; they come back.
+    let Change::Object(ObjectChange::Put(map)) = bundle("ca", &two.pem) else { unreachable!("a put") };
+    world.settle(vec![Change::delete(map.key())]).await?;
+    for host in hosts {
+        Client::any(new.clone())?.until(port, host, None).await?;
+    }
+    world.settle(vec![bundle("ca", &two.pem)]).await?;
+    for host in hosts {
+        Client::any(new.clone())?.until(port, host, Some(200)).await?;
+        Client::any(old.clone())?.until(port, host, None).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn gateways_that_share_a_port_never_share_a_check() -> Result<()> {
+    let echo = Echo::start("web").await?;
+    let (one, two) = (ClientCa::new("one")?, ClientCa::new("two")?);
+    let port = free_port()?;
+    let strict = |map: &str| Some(json!({"default": validation(map, "AllowValidOnly")}));
+    let all = ["one", "two", "closed", "open"];
+    let mut changes = shared_class();
+    changes.extend([
+        gateway(
+            "one",
+            json!([https("a", port, "a.example.org"), https("w", port, "*.one.example.org")]),
+            strict("one"),
+        ),
+        gateway(
+            "two",
+            json!([https("b", port, "b.example.org"), https("w", port, "*.two.example.org")]),
+            strict("two"),
+        ),
+        gateway("closed", json!([https("c", port, "c.example.org")]), strict("nowhere")),
+        gateway("open", json!([https("w", port, "*.example.org"), https("d", port, "d.example.org")]), None),
+        // It reaches everything, so that the checks alone keep clients off.
+        route("web", &all, &[]),
+        route("exact", &all, &["a.example.org", "b.example.org", "c.example.org", "d.example.org", "e.example.org"]),
+        bundle("one", &one.pem),
+        bundle("two", &two.pem),
+        secret("server", "a.example.org")?,
+    ]);
+    changes.extend(service("web", echo.address()));
+    let world = World::start(changes).await?;
+    let [by_one, by_two, nobody] =
+        [Client::any(Some(one.client()?))?, Client::any(Some(two.client()?))?, Client::any(None)?];
+    by_one.until(port, "a.example.org", Some(200)).await.with_context(|| world.envoy.log())?;
+    by_two.until(port, "b.example.org", Some(200)).await?;
+    let cases = [
+        ("a.example.org", [true, false, false]),
+        ("x.one.example.org", [true, false, false]),
+        ("b.example.org", [false, true, false]),
+        ("x.two.example.org", [false, true, false]),
+        // Its listener keeps the name from the wildcard, which asks for no certificate.
+        ("c.example.org", [false, false, false]),
+        ("d.example.org", [true, true, true]),
+        ("e.example.org", [true, true, true]),
+    ];
+    for (host, let_in) in cases {
+        for (client, expected) in [&by_one, &by_two, &nobody].into_iter().zip(let_in) {
+            let found = client.ask(port, host).await;
+            assert_eq!(found.as_ref().ok() == Some(&200), expected, "{host}: {found:?}");
+        }
+    }
+    // A connection that was opened for one host carries requests for no other with another check (GEP-3567).
+    for (connection, let_in) in cases {
+        let client = match let_in {
+            [false, false, false] => continue,
+            [_, _, true] => &nobody,
+            [true, ..] => &by_one,
+            _ => &by_two,
+        };
+        for (authority, wanted) in
+            cases.into_iter().filter(|(authority, wanted)| *authority != connection && *wanted != let_in)
+        {
+            let (_, status) = client.ask_as(port, connection, authority).await?;
+            assert!(matches!(status, 404 | 421), "{authority} ({wanted:?}) over {connection}: {status}");
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn a_session_of_one_host_opens_no_other() -> Result<()> {
+    let echo = Echo::start("web").await?;
+    let (one, two) = (ClientCa::new("one")?, ClientCa::new("two")?);
+    let port = free_port()?;
+    let strict = |map: &str| Some(json!({"default": validation(map, "AllowValidOnly")}));
+    let all = ["one", "two", "open", "lax"];
+    let mut changes = shared_class();
+    changes.extend([
+        gateway(
+            "one",
+            json!([https("w", port, "*.one.example.org"), https("a", port, "a.example.org")]),
+            strict("one"),
+        ),
+        gateway(
+            "two",
+            json!([https("w", port, "*.two.example.org"), https("b", port, "b.example.org")]),
+            strict("two"),
+        ),
+        gateway("open", json!([https("w", port, "*.open.example.org")]), None),
+        gateway(
+            "lax",
+            json!([https("w", port, "*.lax.example.org")]),
+            Some(json!({"default": validation("two", "AllowInsecureFallback")})),
+        ),
+        route("web", &all, &[]),
+        bundle("one", &one.pem),
+        bundle("two", &two.pem),
+        secret("server", "a.example.org")?,
+    ]);
+    changes.extend(service("web", echo.address()));
+    let world = World::start(changes).await?;
+    let mine = Some(one.client()?);
+    for version in VERSIONS {
+        for opened in ["x.one.example.org", "x.open.example.org", "x.lax.example.org"] {
+            let client = Client::new(mine.clone(), &[version])?;
+            client.until(port, opened, Some(200)).await.with_context(|| world.envoy.log())?;
+            // Sessions are resumed here: what follows is about the check, and not for want of a session.
+            let (kind, status) = client.ask_as(port, opened, opened).await?;
+            assert_eq!((kind, status), (HandshakeKind::Resumed, 200), "{opened} with {version:?}");
+            for other in ["x.two.example.org", "b.example.org"] {
+                let offered = client.sessions.counts().1;
+                let found = client.ask_as(port, other, other).await;
+                assert!(client.sessions.counts().1 > offered, "no session was offered to {other}");
+                assert!(found.is_err(), "{other} after {opened} with {version:?}: {found:?}");
+                client.until(port, opened, Some(200)).await?;
+            }
+        }
+    }
+    Ok(())
+}

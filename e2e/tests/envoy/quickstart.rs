@@ -1,0 +1,33 @@
+//! Pages of `docs/` as somebody follows them who has the program and no cluster.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use e2e::walkthrough::{Place, follow};
+
+/// Follows a page in an empty directory and a network of its own, with the program and one of the tools.
+fn followed(page: &str, tool: &str) -> Result<()> {
+    let root: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
+    let path = root.join(".tools").join(tool);
+    ensure!(path.exists(), "no {tool} at {}; run: e2e/tools install {tool}", path.display());
+    let programs = tempfile::Builder::new().prefix("programs").tempdir()?;
+    for (name, program) in [(tool, path), ("gatewright", e2e::gatewright::binary()?)] {
+        std::os::unix::fs::symlink(program.canonicalize()?, programs.path().join(name)).context(name.to_owned())?;
+    }
+    let dir = tempfile::Builder::new().prefix("quickstart").tempdir()?;
+    let path = vec![programs.path().to_owned()];
+    let place = Place { dir: dir.path().to_owned(), path, environment: Vec::new(), alone: true };
+    follow(&root.join("docs").join(page), &place)
+}
+
+#[test]
+#[ignore = "needs Envoy, curl, and root or user namespaces: e2e/tools install envoy"]
+fn standalone_is_as_its_page_says() -> Result<()> {
+    followed("quickstart-standalone.md", "envoy")
+}
+
+#[test]
+#[ignore = "needs ingress2gateway, and root or user namespaces: e2e/tools install ingress2gateway"]
+fn what_ingress2gateway_writes_becomes_what_the_page_says() -> Result<()> {
+    followed("migrate.md", "ingress2gateway")
+}

@@ -1,0 +1,280 @@
+//! Envoys of the shared and of the dedicated fleet: each has an identity of its own, and neither is told anything of what the
+//! other one serves.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::cluster::{BACKEND, Cluster, is_true, service};
+use e2e::echo::Echo;
+use e2e::envoy::Envoy;
+use e2e::simenvoy::DeltaClient;
+use e2e::world::free_port;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+use xds::Kind;
+
+use super::{GATEWAY, answer, class, dedicated, give, parameters, target, tenant};
+use crate::trust::{Keys, LIMIT, keys};
+
+const NAMESPACE: &str = "gatewright-system";
+const SERVICE: &str = "gatewright-envoy-dedicated";
+const APART: [&str; 2] = ["--dedicated-envoys", SERVICE];
+
+/// The keys of a fleet, once the controller has made them.
+async fn keys_of(cluster: &Cluster, secret: &str) -> Result<Keys> {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        if let Some(keys) = keys(cluster, secret).await? {
+            return Ok(keys);
+        }
+        ensure!(Instant::now() < deadline, "the controller made no Secret {secret}");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// An Envoy of the dedicated fleet.
+async fn dedicated_envoy(cluster: &Cluster, node: &str) -> Result<(Envoy, TempDir)> {
+    let Keys { pair, bundle } = keys_of(cluster, SERVICE).await?;
+    cluster.envoy_with(node, cluster.xds(), &pair, &bundle).await
+}
+
+/// Asks as an Envoy with these keys would. Of all kinds what it is told, by name; and of the names of secrets that it asks for,
+/// those that there are.
+async fn told(at: SocketAddr, keys: &Keys, secrets: &[&str]) -> Result<(BTreeSet<String>, BTreeSet<String>)> {
+    let tls = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(&keys.bundle))
+        .domain_name(gatewright::controller::XDS_NAME)
+        .identity(Identity::from_pem(&keys.pair.certificate, &keys.pair.key));
+    let channel = Endpoint::from_shared(format!("https://{at}"))?.tls_config(tls)?.connect().await?;
+    let mut names = BTreeSet::new();
+    let mut client = DeltaClient::open_with(channel, "curious", Kind::Listener).await?;
+    for kind in [Kind::Cluster, Kind::Scope] {
+        client.subscribe(kind, &[]).await?;
+    }
+    // These are asked for by name.
+    client.subscribe(Kind::Endpoints, &["shopping/web:80", "banking/web:80"]).await?;
+    client.subscribe(Kind::Secret, secrets).await?;
+    let mut found = BTreeSet::new();
+    let mut open: BTreeSet<&str> = secrets.iter().copied().collect();
+    // Every name of a secret is answered, with the secret or with its removal.
+    while !open.is_empty() {
+        let response = timeout(LIMIT, client.receive()).await.context("no answer")??;
+        let is_secret = response.type_url == Kind::Secret.type_url();
+        for name in &response.removed_resources {
+            open.remove(name.as_str());
+        }
+        for resource in &response.resources {
+            if is_secret {
+                open.remove(resource.name.as_str());
+                found.insert(resource.name.clone());
+            } else {
+                names.insert(resource.name.clone());
+            }
+        }
+        client.answer(response).await?;
+    }
+    // What else there is was sent before, or comes at once.
+    client.settle(Duration::from_millis(300)).await?;
+    for kind in [Kind::Listener, Kind::Cluster, Kind::Scope, Kind::Endpoints] {
+        names.extend(client.held(kind).versions.keys().map(ToString::to_string));
+    }
+    Ok((names, found))
+}
+
+/// Asks for a host again and again until it is told to stop, and counts answers and failures.
+struct Clients {
+    stop: Arc<AtomicBool>,
+    answered: Arc<AtomicUsize>,
+    task: JoinHandle<Vec<String>>,
+}
+
+impl Clients {
+    fn start(address: SocketAddr, host: &'static str, owner: &'static str) -> Self {
+        let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (until, count) = (stop.clone(), answered.clone());
+        let task = tokio::spawn(async move {
+            let mut failed = Vec::new();
+            while !until.load(Ordering::Relaxed) {
+                match answer(address, host).await {
+                    Ok(told) if told == owner => drop(count.fetch_add(1, Ordering::Relaxed)),
+                    other => failed.push(format!("{other:?}")),
+                }
+                sleep(Duration::from_millis(20)).await;
+            }
+            failed
+        });
+        Self { stop, answered, task }
+    }
+
+    async fn end(self) -> Result<()> {
+        self.stop.store(true, Ordering::Relaxed);
+        let failed = self.task.await?;
+        let answered = self.answered.load(Ordering::Relaxed);
+        ensure!(failed.is_empty() && answered > 0, "{answered} answered, {} not: {:?}", failed.len(), failed.first());
+        Ok(())
+    }
+}
+
+async fn until_answered(address: SocketAddr, host: &str, owner: &str) {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let told = answer(address, host).await;
+        if told.as_ref().is_ok_and(|told| told == owner) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{host} at {address}: {told:?}");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Waits until Envoys with these keys are told of the secrets that there are, and asserts what else they are told.
+async fn until_told(cluster: &Cluster, keys: &Keys, there: &[&str], not: &[&str], foreign: &[&str]) -> Result<()> {
+    let asked = [there, not].concat();
+    let expected: BTreeSet<String> = there.iter().map(ToString::to_string).collect();
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let (names, found) = told(cluster.xds(), keys, &asked).await?;
+        let strange: Vec<_> = names.iter().filter(|name| foreign.iter().any(|part| name.contains(part))).collect();
+        if found == expected && strange.is_empty() {
+            return Ok(());
+        }
+        assert!(Instant::now() < deadline, "secrets {found:?}, and not {expected:?}; of others {strange:?}");
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
+async fn envoys_of_a_fleet_see_that_fleet_alone() -> Result<()> {
+    let cluster = Cluster::start().await?;
+    let server = &cluster.server;
+    dedicated(&cluster).await?;
+    for object in service(NAMESPACE, SERVICE, 80) {
+        server.put(object).await?;
+    }
+    server.put(class("shared", None)).await?;
+    let mut controller = cluster.controller_with("one", &APART)?;
+    controller.line("xDS at").await?;
+    let (shared_envoy, _tls) = cluster.envoy("shared-a").await?;
+    let (own_envoy, _tls) = dedicated_envoy(&cluster, "dedicated-a").await?;
+
+    // A Gateway of each fleet. Clients of both are served from here on, whatever happens to the control plane.
+    let (shop, bank) = ("shop.example.org", "bank.example.org");
+    let ports = [free_port()?, free_port()?];
+    let mut echos = Vec::new();
+    for (name, class, port, host) in [("shopping", "shared", ports[0], shop), ("banking", "own", ports[1], bank)] {
+        let echo = Echo::start_on(name, BACKEND).await?;
+        tenant(&cluster, name, class, port, &[host]).await?;
+        for object in service(name, "web", echo.address().port()) {
+            server.put(object).await?;
+        }
+        echos.push(echo);
+    }
+    let made = cluster.until("v1", "Service", "banking", "edge-own", |o| target(o).is_some()).await?;
+    give(&cluster, "banking", "edge-own", BACKEND).await?;
+    for namespace in ["shopping", "banking"] {
+        let programmed = |o: &Value| is_true(&o["status"], "Programmed");
+        let gateway = cluster.until(GATEWAY, "Gateway", namespace, "edge", programmed).await?;
+        let text = gateway["status"]["conditions"].to_string();
+        assert!(text.contains("acknowledged by 1 of 1 Envoys"), "the other fleet's do not count: {text}");
+    }
+    let at = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+    let own_port = target(&made).context("a port")?;
+    until_answered(at(ports[0]), shop, "shopping").await;
+    until_answered(at(own_port), bank, "banking").await;
+
+    // Asked over ADS for a secret of the other fleet's Gateway by name, the server answers as for a name that is not there.
+    let (of_shared, of_own) = (keys_of(&cluster, "gatewright-envoy").await?, keys_of(&cluster, SERVICE).await?);
+    until_told(&cluster, &of_shared, &[shop], &[bank, "nobody.example.org"], &["bank"]).await?;
+    until_told(&cluster, &of_own, &[bank], &[shop, "nobody.example.org"], &["shop", "shared"]).await?;
+    for (envoy, foreign) in [(&shared_envoy, "bank"), (&own_envoy, "shop")] {
+        let held = envoy.admin("/config_dump?include_eds").await?;
+        assert!(!held.contains(foreign), "an Envoy holds something of {foreign}");
+    }
+
+    // A restart of the controller, and a second replica: the same, and nobody is interrupted.
+    let clients = [Clients::start(at(ports[0]), shop, "shopping"), Clients::start(at(own_port), bank, "banking")];
+    drop(controller);
+    let mut controller = cluster.controller_with("one", &APART)?;
+    controller.line("xDS at").await?;
+    until_told(&cluster, &of_shared, &[shop], &[bank], &["bank"]).await?;
+    until_told(&cluster, &of_own, &[bank], &[shop], &["shop", "shared"]).await?;
+    let [of_shop, of_bank] = clients;
+    of_bank.end().await?;
+
+    // A Gateway that is moved is served by the other fleet, and its certificate goes with it. The shop is served all the time.
+    let slice = |kind: &'static str| ("discovery.k8s.io/v1", "EndpointSlice", kind);
+    server.put(parameters("own", json!({"fleet": "Shared"}))).await?;
+    until_answered(at(ports[1]), bank, "banking").await;
+    until_told(&cluster, &of_shared, &[shop, bank], &[], &[]).await?;
+    until_told(&cluster, &of_own, &[], &[shop, bank], &["shop", "bank", "shared"]).await?;
+    let (version, kind, name) = slice("edge-own-v4");
+    cluster.until(version, kind, "banking", name, Value::is_null).await?;
+    server.put(parameters("own", json!({"fleet": "Dedicated"}))).await?;
+    let made = cluster.until("v1", "Service", "banking", "edge-own", |o| target(o).is_some()).await?;
+    give(&cluster, "banking", "edge-own", BACKEND).await?;
+    until_answered(at(target(&made).context("a port")?), bank, "banking").await;
+    until_told(&cluster, &of_shared, &[shop], &[bank], &["bank"]).await?;
+    until_told(&cluster, &of_own, &[bank], &[shop], &["shop", "shared"]).await?;
+    of_shop.end().await?;
+    assert_eq!(cluster.denied()?, [], "every right that is needed is given");
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
+async fn a_fleet_gets_envoys_of_its_own_without_an_interruption() -> Result<()> {
+    const JOINED: [&str; 4] = ["--dedicated-envoys", SERVICE, "--fleet-views", "joined"];
+    let cluster = Cluster::start().await?;
+    let server = &cluster.server;
+    dedicated(&cluster).await?;
+    // The Envoys of all are at one address here; those of a fleet of their own are told apart by another one in the slice.
+    let mut controller = cluster.controller_with("one", &JOINED)?;
+    controller.line("xDS at").await?;
+    let (_shared_envoy, _tls) = cluster.envoy("shared-a").await?;
+    let echo = Echo::start_on("joining", BACKEND).await?;
+    tenant(&cluster, "joining", "own", 443, &["j.example.org"]).await?;
+    for object in service("joining", "web", echo.address().port()) {
+        server.put(object).await?;
+    }
+    let made = cluster.until("v1", "Service", "joining", "edge-own", |o| target(o).is_some()).await?;
+    give(&cluster, "joining", "edge-own", BACKEND).await?;
+    let at = SocketAddr::from(([127, 0, 0, 1], target(&made).context("a port")?));
+    until_answered(at, "j.example.org", "joining").await;
+    let behind = |ip: &'static str| {
+        move |o: &Value| {
+            o["endpoints"][0]["addresses"] == json!([ip]) && o["endpoints"].as_array().map(Vec::len) == Some(1)
+        }
+    };
+    let slice = ("discovery.k8s.io/v1", "EndpointSlice", "joining");
+    server.until(slice, "edge-own-v4", LIMIT, behind(BACKEND)).await?;
+
+    // Envoys of its own come, and see what is served before anybody is sent to them.
+    let own = keys_of(&cluster, SERVICE).await?;
+    until_told(&cluster, &own, &["j.example.org"], &[], &[]).await?;
+    for mut object in service(NAMESPACE, SERVICE, 80) {
+        if object["kind"] == "EndpointSlice" {
+            object["endpoints"][0]["addresses"] = json!(["198.18.0.2"]);
+        }
+        server.put(object).await?;
+    }
+    server.until(slice, "edge-own-v4", LIMIT, behind("198.18.0.2")).await?;
+    until_answered(at, "j.example.org", "joining").await;
+
+    // Then those of the shared fleet see it no more, and those of its own do.
+    drop(controller);
+    let mut controller = cluster.controller_with("one", &APART)?;
+    controller.line("xDS at").await?;
+    until_told(&cluster, &own, &["j.example.org"], &[], &[]).await?;
+    let shared = keys_of(&cluster, "gatewright-envoy").await?;
+    until_told(&cluster, &shared, &[], &["j.example.org"], &["joining"]).await?;
+    server.until(slice, "edge-own-v4", LIMIT, behind("198.18.0.2")).await?;
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! What `make release` puts together: whole, by checksums that hold, and the same from the same sources. The program in it is a
+//! trial; `make image` builds the real one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use e2e::deploy::folder;
+use e2e::gatewright::binary;
+use serde_json::Value;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// A digest of Envoy's image, as somebody gives it who knows it.
+const ENVOY: &str = "sha256:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+
+fn output(command: &mut Command) -> Result<String> {
+    let out = command.output().with_context(|| format!("{command:?}"))?;
+    let why = String::from_utf8_lossy(&out.stderr);
+    ensure!(out.status.success(), "{command:?}: {why}");
+    Ok(String::from_utf8(out.stdout)?)
+}
+
+/// A release of a program that calls the one of this build, for two platforms.
+fn release(dir: &Path) -> Result<BTreeMap<String, String>> {
+    let program = dir.join("gatewright");
+    std::fs::write(&program, format!("#!/bin/sh\nexec '{}' \"$@\"\n", binary()?.display()))?;
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))?;
+    let image = dir.join("image.tar");
+    output(
+        Command::new(folder().join("image/build"))
+            .args(["--binary", "linux/amd64=/bin/true", "--with-libraries", "--version", VERSION, "--output"])
+            .arg(&image),
+    )?;
+    let into = dir.join("dist");
+    let platforms = ["amd64", "arm64"].map(|platform| format!("linux/{platform}={}", program.display()));
+    output(
+        Command::new(folder().join("release/build"))
+            .env("ENVOY_DIGEST", ENVOY)
+            .args([Path::new(VERSION), &image, &into])
+            .args(platforms),
+    )?;
+    output(Command::new("sha256sum").args(["--check", "--quiet", "SHA256SUMS"]).current_dir(&into))?;
+    let sums = std::fs::read_to_string(into.join("SHA256SUMS"))?;
+    let sums = sums.lines().filter_map(|line| line.split_once("  "));
+    Ok(sums.map(|(sum, name)| (name.to_owned(), sum.to_owned())).collect())
+}
+
+#[test]
+#[ignore = "needs Helm and kubectl: e2e/tools install helm kubernetes"]
+fn a_release_is_whole_and_the_same_twice() -> Result<()> {
+    let dir = tempfile::Builder::new().prefix("release").tempdir()?;
+    let sums = release(dir.path())?;
+    let into = dir.path().join("dist");
+    let named = |name: &str| format!("gatewright-{VERSION}{name}");
+    let wanted: BTreeSet<String> =
+        ["-chart.tgz", "-image.tar", "-linux-amd64.tar.gz", "-linux-arm64.tar.gz", ".cdx.json"]
+            .map(named)
+            .into_iter()
+            .chain(["crds.yaml", "digests.yaml", "images.json", "install.yaml", "notes.md"].map(str::to_owned))
+            .collect();
+    assert_eq!(sums.keys().cloned().collect::<BTreeSet<_>>(), wanted);
+
+    let listed = output(Command::new("tar").arg("-tzf").arg(into.join(named("-linux-arm64.tar.gz"))))?;
+    for file in [
+        "gatewright",
+        "LICENSE",
+        "completion/gatewright.zsh",
+        "man/man1/gatewright.1",
+        "man/man1/gatewright-certs-renew.1",
+    ] {
+        assert!(listed.lines().any(|line| line == format!("./{file}")), "{file}: {listed}");
+    }
+    let bill: Value = serde_json::from_str(&std::fs::read_to_string(into.join(named(".cdx.json")))?)?;
+    assert_eq!(
+        (&bill["bomFormat"], &bill["metadata"]["component"]["name"]),
+        (&"CycloneDX".into(), &"gatewright".into())
+    );
+    let crates: Vec<&str> =
+        bill["components"].as_array().context("components")?.iter().filter_map(|of| of["name"].as_str()).collect();
+    assert!(["tokio", "clap_mangen", "kube"].iter().all(|name| crates.contains(name)) && !crates.contains(&"proptest"));
+    let images: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(into.join("images.json"))?)?;
+    let digests: Vec<&str> = images.iter().filter_map(|image| image["digest"].as_str()).collect();
+    assert_eq!((digests.len(), digests[1]), (2, ENVOY), "{images:?}");
+    let manifests = std::fs::read_to_string(into.join("install.yaml"))?;
+    assert!(manifests.contains(&format!("image: gatewright:{VERSION}\n")), "{manifests}");
+    assert!(std::fs::metadata(into.join("notes.md"))?.len() > 0);
+
+    let again = tempfile::Builder::new().prefix("release").tempdir()?;
+    let second = release(again.path())?;
+    // The trial program names its own folder in no file but itself, which both have from the same build.
+    assert_eq!(second, sums);
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! How far Envoys are, of this replica and of others: what they acknowledged and refused of what each of them sees.
+
+use xds::{Generation, NodeProgress, Progress, Rejection};
+
+use super::ControlPlane;
+use crate::fleet_views::{Generations, PerView, Place};
+use crate::programmed::Acks;
+use gatewright_core::inputs::ObjectKey;
+use gatewright_core::model::ObjectName;
+
+impl ControlPlane {
+    /// How many Envoys have acknowledged what belongs to an object, and how many are connected.
+    pub fn acknowledgement(&self, key: &ObjectKey) -> Acks {
+        self.acks(key, &self.progress())
+    }
+
+    /// How many Envoys are connected.
+    pub fn connected(&self) -> usize {
+        self.progress().values().map(|progress| progress.nodes.len()).sum()
+    }
+
+    /// Whether every connected Envoy, and at least one, has acknowledged everything but what it refuses, of which its
+    /// author is told.
+    pub fn acknowledged(&self) -> bool {
+        let progress = self.progress();
+        let acks: Vec<_> = progress.iter().map(|(at, of)| of.acknowledged(self.generations[at])).collect();
+        acks.iter().any(|(_, connected)| *connected > 0) && acks.iter().all(|(acked, connected)| acked == connected)
+    }
+
+    /// The last publication.
+    pub fn publication(&self) -> Generation {
+        self.generations.values().copied().max().unwrap_or_default()
+    }
+
+    /// The newest publication that every Envoy has which is connected here: any, when there is none.
+    pub fn reached(&self) -> Generation {
+        let of_view = |(place, progress): (Place, &Progress)| {
+            let behind =
+                progress.nodes.iter().map(|node| node.acknowledged).filter(|has| *has < self.generations[place]);
+            behind.min().unwrap_or(Generation::MAX)
+        };
+        self.own_progress().iter().map(of_view).min().unwrap_or(Generation::MAX)
+    }
+
+    /// How far the Envoys are, also those that other replicas told of.
+    pub(super) fn progress(&self) -> PerView<Progress> {
+        let mut all = self.own_progress();
+        for (place, progress) in all.iter_mut() {
+            progress.nodes.extend(self.others.0[place].iter().cloned());
+        }
+        all
+    }
+
+    /// What Envoys refused, also those of other replicas, and what they would refuse.
+    pub(super) fn rejections<'a>(&'a self, progress: &'a PerView<Progress>) -> impl Iterator<Item = &'a Rejection> {
+        let own = progress.values().flat_map(|progress| &progress.rejections);
+        own.chain(&self.others.1).chain(self.withheld.values().flatten())
+    }
+
+    /// Notes what other replicas tell of their Envoys: how far they are in generations of ours, and what they refused.
+    pub fn set_others(&mut self, nodes: PerView<Vec<NodeProgress>>, refused: Vec<Rejection>) {
+        self.others = (nodes, refused);
+    }
+
+    /// How far the Envoys are that are connected here.
+    pub fn own_progress(&self) -> PerView<Progress> {
+        self.views.each(|place| self.cache.progress(&self.views[place]))
+    }
+
+    /// The newest generations of ours that had a state.
+    pub fn generations_of(&self, state: u64) -> Option<&Generations> {
+        self.states.iter().rev().find(|had| had.digest == state).map(|had| &had.newest)
+    }
+
+    /// The present state, and the generations that it came with.
+    pub fn state(&self) -> (u64, Generations) {
+        self.states.back().map_or_else(|| (0, self.views.each(|_| 0)), |last| (last.digest, last.since.clone()))
+    }
+
+    /// How many Envoys have what belongs to an object's Gateway.
+    pub(super) fn acks(&self, key: &ObjectKey, progress: &PerView<Progress>) -> Acks {
+        self.gateway_of(key).map(|gateway| self.acks_of(gateway, progress)).unwrap_or_default()
+    }
+
+    /// The same of a Gateway: only Envoys of its fleet count, wherever it was before.
+    pub(super) fn acks_of(&self, gateway: &ObjectName, progress: &PerView<Progress>) -> Acks {
+        let place = self.views.place(self.engine().fleet_of(gateway));
+        let published = self.published.get(gateway).map_or(0, |published| published[place]);
+        let (done, all) = progress[place].acknowledged(published);
+        Acks { fleet: self.views.fleet(place), done, all }
+    }
+
+    /// How many Envoys have all that is published in a view.
+    pub(super) fn acks_of_view(&self, place: Place, progress: &PerView<Progress>) -> Acks {
+        let (done, all) = progress[place].acknowledged(self.generations[place]);
+        Acks { fleet: self.views.fleet(place), done, all }
+    }
+}

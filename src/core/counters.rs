@@ -1,0 +1,21 @@
+//! Counters of work: what tests compare to the size of a change.
+
+/// Makes a type of counters, all `usize`, with `since`: the work done since an earlier reading.
+macro_rules! counters {
+    ($(#[$of:meta])* pub struct $name:ident { $($(#[$doc:meta])* $field:ident),* $(,)? }) => {
+        $(#[$of])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $name {
+            $($(#[$doc])* pub $field: usize,)*
+        }
+
+        impl $name {
+            /// The work done since an earlier reading.
+            pub fn since(&self, before: &$name) -> $name {
+                $name { $($field: self.$field - before.$field,)* }
+            }
+        }
+    };
+}
+
+pub(crate) use counters;

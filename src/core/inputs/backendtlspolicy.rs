@@ -1,0 +1,242 @@
+//! BackendTLSPolicy: how the connections to Services are encrypted and verified.
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::object::{Kind, text};
+use super::text::quoted;
+use super::{LocalRef, Meta, ParseError};
+use crate::gateway_api::backendtlspolicies::{
+    BackendTlsPolicySpec, BackendTlsPolicyTargetRefs, BackendTlsPolicyValidation,
+    BackendTlsPolicyValidationSubjectAltNamesType as SanType,
+};
+use crate::model::{Hostname, ObjectName, SubjectAltName};
+
+/// The longest URI of a certificate that a policy may name (`AbsoluteURI`).
+const URI: usize = 253;
+
+/// A BackendTLSPolicy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackendTlsPolicy {
+    /// Its metadata.
+    pub meta: Meta,
+    /// The Services of its namespace that it is about.
+    pub targets: Vec<PolicyTarget>,
+    /// What it refers to beside Services, as text; it has no effect there.
+    pub others: Vec<String>,
+    /// How backends are verified, or why that cannot be told: then nothing is sent to them.
+    pub validation: Result<Validation, String>,
+}
+
+/// A Service, or one of its ports.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PolicyTarget {
+    /// The Service.
+    pub service: ObjectName,
+    /// The name of its port; `None` for all of them.
+    pub section: Option<Arc<str>>,
+}
+
+/// How backends are verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Validation {
+    /// What they are asked for by SNI.
+    pub hostname: Hostname,
+    /// What their certificate must be for, one of these; never empty.
+    pub names: Vec<SubjectAltName>,
+    /// Whose signature it needs.
+    pub roots: Roots,
+}
+
+/// Where roots of trust are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Roots {
+    /// Where the system has them (`wellKnownCACertificates: System`).
+    System,
+    /// In objects of the policy's namespace; never empty.
+    References(Vec<LocalRef>),
+}
+
+impl BackendTlsPolicy {
+    pub(super) fn read(meta: Meta, spec: BackendTlsPolicySpec) -> Result<Self, ParseError> {
+        if spec.target_refs.is_empty() || spec.target_refs.len() > 16 {
+            return Err(ParseError::Schema("spec.targetRefs: 1 to 16 are needed".to_owned()));
+        }
+        let (targets, others) = targets(&meta, spec.target_refs);
+        let validation = Validation::read(&meta, spec.validation);
+        Ok(Self { meta, targets, others, validation })
+    }
+
+    /// A policy whose specification cannot be read as a whole, `why` not: what it is about is not to be served unguarded.
+    pub(super) fn salvage(value: &Value, why: &ParseError) -> Option<Self> {
+        let meta = Meta::read(Kind::BackendTLSPolicy, &ObjectMeta::deserialize(&value["metadata"]).ok()?).ok()?;
+        let written = value["spec"]["targetRefs"].as_array()?.iter();
+        let read = written.filter_map(|target| {
+            let text = |field| text(target, field).map(str::to_owned);
+            let group = text("group").unwrap_or_default();
+            Some(BackendTlsPolicyTargetRefs {
+                group,
+                kind: text("kind")?,
+                name: text("name")?,
+                section_name: text("sectionName"),
+            })
+        });
+        let (targets, others) = targets(&meta, read.collect());
+        Some(Self { meta, targets, others, validation: Err(format!("the specification cannot be read ({why})")) })
+    }
+
+    /// The objects in which its roots are.
+    pub fn references(&self) -> &[LocalRef] {
+        match self.validation.as_ref().map(|validation| &validation.roots) {
+            Ok(Roots::References(references)) => references,
+            Ok(Roots::System) | Err(_) => &[],
+        }
+    }
+}
+
+fn targets(meta: &Meta, written: Vec<BackendTlsPolicyTargetRefs>) -> (Vec<PolicyTarget>, Vec<String>) {
+    let (mut targets, mut others) = (Vec::new(), Vec::new());
+    for target in written {
+        if target.group.is_empty() && target.kind == "Service" {
+            let service = ObjectName::new(meta.name.namespace.clone(), target.name);
+            let section = target.section_name.filter(|section| !section.is_empty()).map(Arc::from);
+            targets.push(PolicyTarget { service, section });
+        } else {
+            others.push(format!("{} {} of group {:?}", target.kind, target.name, target.group));
+        }
+    }
+    targets.sort();
+    targets.dedup();
+    (targets, others)
+}
+
+impl Validation {
+    fn read(meta: &Meta, spec: BackendTlsPolicyValidation) -> Result<Self, String> {
+        let hostname = precise(&spec.hostname).map_err(|why| format!("validation.hostname: {why}"))?;
+        let mut names = Vec::new();
+        for (index, name) in spec.subject_alt_names.unwrap_or_default().into_iter().enumerate() {
+            let name = match name.r#type {
+                SanType::Hostname => dns_name(&name.hostname.unwrap_or_default()),
+                SanType::Uri => uri(name.uri.unwrap_or_default()),
+            };
+            names.push(name.map_err(|why| format!("validation.subjectAltNames[{index}]: {why}"))?);
+        }
+        if names.is_empty() {
+            names.push(SubjectAltName::Dns(hostname.clone()));
+        }
+        names.sort();
+        names.dedup();
+        let references: Vec<LocalRef> = spec
+            .ca_certificate_refs
+            .unwrap_or_default()
+            .into_iter()
+            .map(|reference| {
+                let name = ObjectName::new(meta.name.namespace.clone(), reference.name);
+                LocalRef { group: reference.group, kind: reference.kind, name }
+            })
+            .collect();
+        let well_known = spec.well_known_ca_certificates.filter(|name| !name.is_empty());
+        let roots = match (well_known.as_deref(), references.is_empty()) {
+            (Some("System"), true) => Roots::System,
+            (Some(other), true) => {
+                return Err(format!("validation.wellKnownCACertificates: {} is not known, use System", quoted(other)));
+            }
+            (None, false) => Roots::References(references),
+            (Some(_), false) | (None, true) => {
+                return Err("validation: one of caCertificateRefs and wellKnownCACertificates is needed".to_owned());
+            }
+        };
+        Ok(Self { hostname, names, roots })
+    }
+}
+
+/// A name of one host.
+fn precise(text: &str) -> Result<Hostname, String> {
+    match Hostname::parse(text) {
+        Ok(hostname) if hostname.is_exact() => Ok(hostname),
+        Ok(_) => Err(format!("{} must name one host", quoted(text))),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn dns_name(text: &str) -> Result<SubjectAltName, String> {
+    match Hostname::parse(text) {
+        Ok(hostname) if !hostname.is_any() => Ok(SubjectAltName::Dns(hostname)),
+        Ok(_) => Err("a name of type Hostname needs hostname".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// A URI with a scheme and something behind it (RFC 3986, 3).
+fn uri(text: String) -> Result<SubjectAltName, String> {
+    let (scheme, rest) = text.split_once(':').unwrap_or_default();
+    let is_scheme = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+        && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
+    let is_graphic = text.bytes().all(|byte| byte.is_ascii_graphic());
+    if !is_scheme || rest.is_empty() || !is_graphic || text.len() > URI {
+        return Err(format!("{} is no URI of a certificate", quoted(&text)));
+    }
+    Ok(SubjectAltName::Uri(text.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::inputs::Object;
+
+    fn policy(validation: Value) -> BackendTlsPolicy {
+        let value = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "BackendTLSPolicy",
+            "metadata": {"name": "p", "namespace": "a"}, "spec": {"validation": validation, "targetRefs": [
+                {"group": "", "kind": "Service", "name": "web", "sectionName": "https"},
+                {"group": "x", "kind": "Y", "name": "z"}]}});
+        match Object::parse_admitted(value).expect("a policy") {
+            Object::BackendTlsPolicy(policy) => policy,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_hostname_is_what_a_certificate_is_for_unless_names_are_given() {
+        let dns = |name: &str| SubjectAltName::Dns(Hostname::parse(name).expect("a hostname"));
+        let read = policy(json!({"hostname": "web.example.org", "wellKnownCACertificates": "System"}));
+        let web = PolicyTarget { service: ObjectName::new("a", "web"), section: Some("https".into()) };
+        assert_eq!((read.targets, read.others), (vec![web], vec!["Y z of group \"x\"".to_owned()]));
+        let validation = read.validation.expect("it can be carried out");
+        assert_eq!((validation.names, validation.roots), (vec![dns("web.example.org")], Roots::System));
+        let references = json!([{"group": "", "kind": "ConfigMap", "name": "ca"}]);
+        let names = json!([{"type": "URI", "uri": "spiffe://x/y"}, {"type": "Hostname", "hostname": "*.b.org"}]);
+        let read = policy(json!({"hostname": "web.org", "caCertificateRefs": references, "subjectAltNames": names}));
+        assert_eq!(&*read.references()[0].name.to_string(), "a/ca");
+        let validation = read.validation.expect("it can be carried out");
+        assert_eq!(validation.names, [dns("*.b.org"), SubjectAltName::Uri("spiffe://x/y".into())]);
+    }
+
+    /// Its targets are known all the same: they must not be served without it.
+    #[test]
+    fn what_cannot_be_carried_out_keeps_its_targets() {
+        let system = |hostname: &str| json!({"hostname": hostname, "wellKnownCACertificates": "System"});
+        let named =
+            |name: Value| json!({"hostname": "a.org", "wellKnownCACertificates": "System", "subjectAltNames": [name]});
+        for (validation, why) in [
+            (system("*.a.org"), "must name one host"),
+            (system("10.0.0.1"), "IP address"),
+            (json!({"hostname": "a.org"}), "one of caCertificateRefs and wellKnownCACertificates"),
+            (json!({"hostname": "a.org", "wellKnownCACertificates": "x.org/Own"}), "\"x.org/Own\" is not known"),
+            (named(json!({"type": "URI", "uri": "spiffe"})), "is no URI"),
+            (named(json!({"type": "URI", "uri": "spiffe://a\nb"})), "is no URI"),
+            (named(json!({"type": "Hostname"})), "needs hostname"),
+            (named(json!({"type": "Email", "hostname": "x"})), "unknown variant `Email`"),
+            (json!({"hostname": 7}), "cannot be read"),
+        ] {
+            let read = policy(validation.clone());
+            assert_eq!(read.targets.len(), 1, "{validation}");
+            let told = read.validation.expect_err("it cannot be carried out");
+            assert!(told.contains(why), "{told}");
+        }
+    }
+}

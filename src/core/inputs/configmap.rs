@@ -1,0 +1,137 @@
+//! ConfigMaps, of which only a bundle of CA certificates is kept.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ConfigMap as K8sConfigMap;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::Meta;
+use crate::model::ObjectName;
+
+/// The key of a ConfigMap under which certificates of CAs stand (Gateway API, `caCertificateRefs`).
+const KEY: &str = "ca.crt";
+/// The last line of a certificate as we write it.
+const END: &str = "-----END CERTIFICATE-----\n";
+
+/// A ConfigMap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigMap {
+    /// Its name.
+    pub name: ObjectName,
+    /// The certificates under `ca.crt`, or why there are none.
+    pub bundle: Result<Arc<CaBundle>, CaBundleError>,
+}
+
+/// Certificates of CAs, each of them X.509, none of them twice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CaBundle {
+    /// The certificates in PEM, without what stood between them.
+    pub pem: Arc<str>,
+    /// How many they are.
+    pub count: usize,
+}
+
+/// Why an object holds no certificates of CAs.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CaBundleError {
+    /// Nothing stands under the key.
+    #[error("has no key {KEY}")]
+    Missing,
+    /// There is no certificate in it.
+    #[error("{KEY} has no certificate in PEM")]
+    Empty,
+    /// Not PEM.
+    #[error("{KEY} is not PEM: {0}")]
+    Pem(String),
+    /// One of them is no certificate.
+    #[error("certificate {0} of {KEY} is not X.509: {1}")]
+    Certificate(usize, String),
+    /// We could not look into it.
+    #[error("cannot be read: {0}")]
+    Unread(String),
+}
+
+impl ConfigMap {
+    pub(super) fn read(meta: Meta, object: K8sConfigMap) -> Self {
+        let text = object.data.and_then(|mut data| data.remove(KEY)).map(String::into_bytes);
+        let bytes = text.or_else(|| object.binary_data.and_then(|mut data| data.remove(KEY)).map(|bytes| bytes.0));
+        let bundle = bytes.ok_or(CaBundleError::Missing).and_then(|bytes| CaBundle::parse(&bytes)).map(Arc::new);
+        Self { name: meta.name, bundle }
+    }
+
+    /// A ConfigMap in which there is nothing of use, and why.
+    pub fn without(name: ObjectName, why: CaBundleError) -> Self {
+        Self { name, bundle: Err(why) }
+    }
+}
+
+impl CaBundle {
+    /// The certificates of several bundles, none of them twice.
+    pub fn join(bundles: &[Arc<CaBundle>]) -> Self {
+        let blocks = bundles.iter().flat_map(|bundle| bundle.pem.split_inclusive(END));
+        let mut seen = BTreeSet::new();
+        let blocks: Vec<&str> = blocks.filter(|block| seen.insert(*block)).collect();
+        Self { pem: blocks.concat().into(), count: blocks.len() }
+    }
+
+    /// Reads certificates in PEM. Whatever is none is left out, keys above all: the text goes to Envoys.
+    ///
+    /// # Errors
+    /// When there is no certificate, or one that cannot be read: Envoy would refuse them all.
+    pub fn parse(text: &[u8]) -> Result<Self, CaBundleError> {
+        let ders = CertificateDer::pem_slice_iter(text).collect::<Result<Vec<_>, _>>();
+        let ders = ders.map_err(|error| CaBundleError::Pem(error.to_string()))?;
+        let (mut seen, mut pem) = (BTreeSet::new(), String::new());
+        for (index, der) in ders.iter().enumerate() {
+            let wrong = |why: String| CaBundleError::Certificate(index + 1, why);
+            let (rest, _) = X509Certificate::from_der(der).map_err(|error| wrong(error.to_string()))?;
+            if !rest.is_empty() {
+                return Err(wrong("something follows it".to_owned()));
+            }
+            if seen.insert(der.as_ref()) {
+                let lines = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
+                pem.push_str(&pem::encode_config(&pem::Pem::new("CERTIFICATE", der.as_ref()), lines));
+            }
+        }
+        match seen.len() {
+            0 => Err(CaBundleError::Empty),
+            count => Ok(Self { pem: pem.into(), count }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn root(name: &str) -> String {
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let mut params = rcgen::CertificateParams::new(vec![name.to_owned()]).expect("a name");
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        params.self_signed(&key).expect("a certificate").pem()
+    }
+
+    #[test]
+    fn certificates_are_kept_once_each_and_nothing_else_is() {
+        let (one, two) = (root("one"), root("two"));
+        let key = rcgen::KeyPair::generate().expect("a key").serialize_pem();
+        let bundle = CaBundle::parse(format!("a word\n{one}\n{key}{two}{one}").as_bytes()).expect("a bundle");
+        assert_eq!(bundle.count, 2);
+        assert!(!bundle.pem.contains("PRIVATE") && !bundle.pem.contains("word"));
+        assert_eq!(CaBundle::parse(bundle.pem.as_bytes()), Ok(bundle));
+    }
+
+    #[test]
+    fn what_holds_no_certificates_says_why() {
+        let pem = |body: &str| format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n");
+        let why = |text: &str| CaBundle::parse(text.as_bytes()).expect_err("no bundle").to_string();
+        assert_eq!(why(""), "ca.crt has no certificate in PEM");
+        assert_eq!(why("nonsense"), "ca.crt has no certificate in PEM");
+        assert!(why(&pem("%%%")).starts_with("ca.crt is not PEM: "), "{}", why(&pem("%%%")));
+        let second = root("one") + &pem("AAAA");
+        assert!(why(&second).starts_with("certificate 2 of ca.crt is not X.509: "), "{}", why(&second));
+    }
+}

@@ -1,0 +1,85 @@
+//! Reading a TCPRoute, or a UDPRoute, which is of the same shape.
+
+use serde::Serialize;
+
+use super::gateway::same_shape;
+use super::tlsroute::forwards;
+use super::{Meta, ParseError, Route, RouteKind};
+use crate::gateway_api::tlsroutes::TlsRouteRules;
+use crate::gateway_api::{tcproutes::TcpRouteSpec, udproutes::UdpRouteSpec};
+
+impl Route {
+    pub(super) fn read_tcp(meta: Meta, spec: TcpRouteSpec) -> Result<Self, ParseError> {
+        read(meta, RouteKind::Tcp, spec.parent_refs, spec.rules)
+    }
+
+    pub(super) fn read_udp(meta: Meta, spec: UdpRouteSpec) -> Result<Self, ParseError> {
+        read(meta, RouteKind::Udp, spec.parent_refs, spec.rules)
+    }
+}
+
+/// A route without hostnames: it takes whatever comes to a port.
+fn read(meta: Meta, kind: RouteKind, parents: impl Serialize, rules: impl Serialize) -> Result<Route, ParseError> {
+    let rules: Vec<TlsRouteRules> = same_shape(rules)?;
+    if rules.iter().any(|rule| rule.backend_refs.is_empty()) {
+        return Err(ParseError::Schema("spec.rules.backendRefs: at least one is needed".to_owned()));
+    }
+    Ok(Route {
+        kind,
+        hostnames: [].into(),
+        parents: super::httproute::parents(same_shape::<_, Option<_>>(parents)?.unwrap_or_default())?,
+        rules: forwards(&meta.name.namespace, rules)?,
+        meta,
+        challenge: false,
+        gates: Vec::new(),
+        unreadable: Vec::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::inputs::Object;
+
+    fn parse(kind: &str, version: &str, spec: Value) -> Result<Route, String> {
+        let value = json!({"apiVersion": format!("gateway.networking.k8s.io/{version}"), "kind": kind,
+            "metadata": {"namespace": "a", "name": "x"}, "spec": spec});
+        match Object::parse(value).map_err(|why| why.to_string())? {
+            Object::Route(route) => Ok(route),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn both_kinds_have_parents_and_weighted_backends_and_no_hostname() {
+        let backends = json!([{"name": "db", "port": 5432, "weight": 9}, {"name": "other", "port": 5432, "weight": 0}]);
+        let spec = json!({"parentRefs": [{"name": "edge", "sectionName": "db"}], "rules": [{"backendRefs": backends}]});
+        for (kind, expected) in [("TCPRoute", RouteKind::Tcp), ("UDPRoute", RouteKind::Udp)] {
+            for version in ["v1", "v1alpha2"] {
+                let route = parse(kind, version, spec.clone()).expect("it can be read");
+                let weights: Vec<u32> = route.rules[0].backends.iter().map(|backend| backend.weight).collect();
+                assert_eq!((route.kind, route.hostnames.len(), weights), (expected, 0, vec![9, 0]));
+                assert_eq!(route.parents[0].section.as_deref(), Some("db"));
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_schema_refuses_is_an_error() {
+        let rule = json!({"backendRefs": [{"name": "db", "port": 5432}]});
+        for wrong in [
+            json!({"rules": []}),
+            json!({"rules": [rule, rule]}),
+            json!({"rules": [{"backendRefs": []}]}),
+            json!({"rules": [{"backendRefs": vec![json!({"name": "db", "port": 1}); 17]}]}),
+            json!({"rules": [{"backendRefs": [{"name": "db", "port": 0}]}]}),
+            json!({"hostnames": ["x.org"], "rules": [rule]}),
+        ] {
+            for kind in ["TCPRoute", "UDPRoute"] {
+                assert!(parse(kind, "v1", wrong.clone()).is_err(), "{kind} {wrong}");
+            }
+        }
+    }
+}

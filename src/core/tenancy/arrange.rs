@@ -1,0 +1,218 @@
+//! The listener of a hostname and its certificate: whether there is one, whom it takes, and where it goes.
+
+use std::sync::Arc;
+
+use super::beside::{Selection, Takes};
+use super::children::ChildApexes;
+use super::claim::{Rank, within};
+use super::delta::{Derived, DerivedKind};
+use super::derivations::Derivations;
+use super::dirty::Dirty;
+use super::hosts::{Held, Host, HostId};
+use super::placement::Placement;
+use super::places::WaitingFor;
+use super::provided_secret::ProvidedSecrets;
+use super::tenants::Tenants;
+use super::{ClaimKind, Desired, Settings, Source, names};
+use crate::inputs::Listener;
+use crate::model::ObjectName;
+use crate::wanted::WantedCertificate;
+
+/// What the stage reads and writes.
+pub(super) struct Arranging<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) secrets: &'a ProvidedSecrets,
+    pub(super) children: &'a ChildApexes,
+    pub(super) placement: Placement<'a>,
+    pub(super) derivations: &'a mut Derivations,
+}
+
+impl<'a> Arranging<'a> {
+    fn tenants(&self) -> &'a Tenants {
+        self.placement.tenants
+    }
+
+    fn selection(&self) -> Selection<'_> {
+        Selection {
+            tenants: self.placement.tenants,
+            hosts: self.placement.hosts,
+            children: self.children,
+            derivations: self.derivations,
+        }
+    }
+
+    /// Gives the listener of a hostname a place, or takes it away.
+    pub(super) fn arrange(&mut self, id: HostId, dirty: &mut Dirty) {
+        let held = &self.placement.hosts[id];
+        let host = held.host.clone();
+        let owner = held.owner.as_ref().map(|owner| owner.rank.namespace().clone());
+        // Whoever has it elsewhere, or over it, keeps it from those who ask here in vain.
+        let keeper = owner.clone().or_else(|| self.placement.hosts.kept_by_others(&host));
+        let under = owner
+            .as_ref()
+            .is_some_and(|owner| self.placement.hosts.covering(&host).any(|over| over.rank.namespace() != owner));
+        self.tell_over(id, dirty);
+        let beside = self.tenants().is_beside(&host.tenant);
+        let keeper_beside = beside.then(|| self.selection().keeper_beside(id));
+        let needed_beside = self
+            .tenants()
+            .resolved(&host.tenant)
+            .is_some_and(|valid| beside && self.selection().wants_listener_beside(id, valid));
+        let held = &mut self.placement.hosts[id];
+        let stood = (held.place.is_some(), held.keeper.clone());
+        let contested = under
+            || held.ranks().any(|rank| Some(rank.namespace()) != keeper.as_ref())
+            || owner.is_some() && !held.intruders.is_empty();
+        let keeper = keeper_beside.unwrap_or_else(|| keeper.filter(|_| contested));
+        // Who has it may change while it stays contested, and then the selector does.
+        let changed = (held.contested, &held.keeper) != (contested, &keeper);
+        (held.contested, held.keeper) = (contested, keeper.clone());
+        let of_sets = |rank: &&Rank| rank.kind == ClaimKind::ListenerSet;
+        // A listener of a ListenerSet for plain HTTP leaves TLS to ours.
+        let mut secured = held.bids.iter().filter(|bid| bid.secure && of_sets(&&bid.rank));
+        let by_set = secured.any(|bid| Some(bid.rank.namespace()) == owner.as_ref());
+        let with_set = owner.is_some() && held.ranks().any(|rank| of_sets(&rank));
+        let counted = std::mem::replace(&mut held.with_set, with_set) != with_set;
+        let placed = held.place.is_some();
+        // What plain HTTP alone serves has no listener for TLS, unless a wildcard of others would take it.
+        let secure = owner.as_ref().is_some_and(|owner| under || held.is_secure(owner));
+        let names = held.names_given();
+        dirty.verdicts.extend(held.bids.iter().map(|bid| bid.claim));
+        dirty.readiness.insert(host.tenant.clone());
+        let (mut wanted, mut fixed, mut listener) = (false, false, None);
+        if let Some(valid) = self.tenants().resolved(&host.tenant) {
+            let (name, apex) = (host.hostname.as_str(), valid.apex.as_str());
+            let per_host = valid.mode.per_host();
+            let of_apex = name.strip_prefix("*.").unwrap_or(name) == apex;
+            fixed = valid.frame.passes_through(&host.hostname) || !per_host && of_apex;
+            wanted = !fixed
+                && !by_set
+                && within(&host.hostname, apex)
+                && match (per_host, beside) {
+                    (true, _) => secure,
+                    (false, true) => needed_beside || self.children.contains(&host),
+                    (false, false) => contested || self.children.contains(&host),
+                };
+            if wanted {
+                let takes = Takes::of(keeper.as_deref(), !beside);
+                listener = Some(Arc::new(valid.frame.listener(&names, &host.hostname, takes)));
+            }
+        }
+        match (listener, placed) {
+            (Some(listener), false) => self.place(id, listener, dirty),
+            (Some(listener), true) => self.placement.renew(id, listener, dirty),
+            (None, true) if self.tenants().is_as_found(&host.tenant) => {}
+            (None, true) => self.placement.take(id, dirty),
+            (None, false) if fixed && changed => dirty.shards.insert((host.tenant.clone(), 0)),
+            (None, false) => {}
+        }
+        if !wanted && self.placement.places.any_waits() {
+            for what in [WaitingFor::Name(names.listener.clone()), WaitingFor::Room] {
+                self.placement.places.forgo(&host, what);
+            }
+        }
+        if counted {
+            self.placement.places.count_set(&host.tenant, with_set);
+            dirty.shards.insert((host.tenant.clone(), 0));
+        }
+        self.certify(id, names, dirty);
+        let stands = |held: &Held| (held.place.is_some(), held.keeper.clone());
+        if beside && host.hostname.is_wildcard() && stands(&self.placement.hosts[id]) != stood {
+            // What others own below it needs listeners of its own, or none any more.
+            dirty.hosts.extend(self.placement.hosts.below(&host));
+        }
+        if owner.is_none() && !dirty.hosts.holds(&id) {
+            self.placement.hosts.release(id);
+        }
+    }
+
+    /// Tells those who have wildcards over a host whether others ask for it. Then nobody but them may attach to the
+    /// wildcard: what others have below it has a listener of its own.
+    fn tell_over(&mut self, id: HostId, dirty: &mut Dirty) {
+        if !self.placement.hosts.any_wild() {
+            return;
+        }
+        let held = &self.placement.hosts[id];
+        let hostname = held.host.hostname.clone();
+        let intrudes = |over: &Held| {
+            let owner = over.owner.as_ref().map(|owner| owner.rank.namespace());
+            owner.is_some_and(|owner| held.ranks().any(|rank| rank.namespace() != owner))
+        };
+        let over = self.placement.hosts.over(&held.host.tenant, &hostname);
+        let over: Vec<(HostId, bool)> =
+            over.map(|wildcard| (wildcard, intrudes(&self.placement.hosts[wildcard]))).collect();
+        for (wildcard, intrudes) in over {
+            let intruders = &mut self.placement.hosts[wildcard].intruders;
+            let before = intruders.is_empty();
+            if intrudes {
+                intruders.insert(hostname.clone());
+            } else {
+                intruders.remove(&hostname);
+            }
+            if intruders.is_empty() != before {
+                dirty.hosts.insert(wildcard);
+            }
+        }
+    }
+
+    /// The certificate of a host that has a listener of its own.
+    fn certify(&mut self, id: HostId, names: names::OfHost, dirty: &mut Dirty) {
+        let tenants = self.tenants();
+        let held = &self.placement.hosts[id];
+        let Host { tenant, hostname } = held.host.clone();
+        let placed = held.place.is_some();
+        if !placed && self.placement.places.holder(&tenant, names.listener).is_some() {
+            // Of another hostname, whose certificate that is.
+            return;
+        }
+        let (mut certificate, mut want) = (None, None);
+        if let Some(valid) = self.tenants().resolved(&tenant).filter(|valid| placed && valid.mode.per_host()) {
+            let ours = valid.source != Source::CertManager;
+            let name = names.certificate.clone();
+            match &valid.issuer {
+                Some(issuer) if ours => {
+                    let secret = ObjectName::new(tenant.namespace.clone(), name);
+                    want = Some(WantedCertificate { secret, names: vec![hostname], issuer: issuer.clone() });
+                }
+                _ => {
+                    let key = self.secrets.key_in(ObjectName::new(tenant.namespace.clone(), name.clone()));
+                    certificate = Some(Desired::certificate(&valid.frame.owner, name, hostname, key));
+                }
+            }
+        }
+        self.derivations.want(ObjectName::new(tenant.namespace.clone(), names.certificate.clone()), want, dirty);
+        self.derivations.emit(tenants, &tenant, (DerivedKind::Certificate, names.certificate), certificate, dirty);
+    }
+
+    fn place(&mut self, id: HostId, listener: Arc<Listener>, dirty: &mut Dirty) {
+        let host = self.placement.hosts[id].host.clone();
+        let (tenant, name) = (&host.tenant, listener.name.clone());
+        let places = &mut *self.placement.places;
+        if places.holder(tenant, name.clone()).is_some() {
+            return places.wait(host, WaitingFor::Name(name));
+        }
+        places.refresh_room(&(tenant.clone(), 0), self.placement.tenants);
+        let (free, last) = (places.free(tenant), places.last_of(tenant));
+        let mut next = last.map_or(1, |number| number + 1)..;
+        let next = next.find(|number| !self.is_taken(tenant, *number)).expect("names do not end");
+        let shard = match free {
+            Some(shard) => shard,
+            None if self.settings.listener_sets => next,
+            None => return self.placement.places.wait(host, WaitingFor::Room),
+        };
+        self.placement.put(id, name, Some(listener), shard);
+        dirty.shards.insert((tenant.clone(), shard));
+        if shard >= next {
+            // The Gateway has to admit its first ListenerSet.
+            dirty.shards.insert((tenant.clone(), 0));
+        }
+        self.placement.touch_below(&host, dirty);
+    }
+
+    /// Whether somebody else has the name of an overflow ListenerSet.
+    fn is_taken(&self, tenant: &ObjectName, number: usize) -> bool {
+        let name = ObjectName::new(tenant.namespace.clone(), names::overflow(&tenant.name, number));
+        let there = self.derivations.existing(&Derived { kind: DerivedKind::ListenerSet, name });
+        there.is_some_and(|there| !self.tenants().is_uid_of(&there.owner, tenant))
+    }
+}

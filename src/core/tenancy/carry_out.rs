@@ -1,0 +1,149 @@
+//! What a TenantGateway has, whoever claims what: redirect, issuer, the wildcard certificate and the child apexes on it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::children::{CHILDREN, ChildApexes};
+use super::claim::within;
+use super::claims::Claims;
+use super::delta::DerivedKind;
+use super::derivations::Derivations;
+use super::dirty::Dirty;
+use super::evaluate::touch_all;
+use super::hosts::Host;
+use super::namespaces::Namespaces;
+use super::placement::Placement;
+use super::provided_secret::ProvidedSecrets;
+use super::solver::Solvers;
+use super::tenants::Tenants;
+use super::{Desired, Settings, Source, names, render};
+use crate::model::{Hostname, ObjectName};
+use crate::wanted::{Issuer, WantedCertificate};
+
+/// What the stage reads and writes.
+pub(super) struct CarryingOut<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) tenants: &'a Tenants,
+    pub(super) namespaces: &'a Namespaces,
+    pub(super) claims: &'a Claims,
+    pub(super) secrets: &'a ProvidedSecrets,
+    pub(super) children: &'a mut ChildApexes,
+    pub(super) placement: Placement<'a>,
+    pub(super) derivations: &'a mut Derivations,
+}
+
+impl CarryingOut<'_> {
+    /// Does what a TenantGateway leads to, whoever claims what.
+    pub(super) fn carry_out(&mut self, name: &ObjectName, dirty: &mut Dirty) {
+        if self.tenants.given(name).is_some() && self.tenants.is_stopped(name) {
+            return;
+        }
+        dirty.readiness.insert(name.clone());
+        dirty.shards.extend(self.placement.places.shards_of(name).cloned());
+        dirty.shards.insert((name.clone(), 0));
+        self.family(name, dirty);
+        self.house(name, dirty);
+        self.placement.make_room(name, dirty);
+        self.furnish(name, dirty);
+    }
+
+    /// What does not depend on claims.
+    fn furnish(&mut self, name: &ObjectName, dirty: &mut Dirty) {
+        let secret = names::wildcard_certificate(&name.name);
+        let key = self.secrets.key_in(ObjectName::new(name.namespace.clone(), secret.as_str()));
+        let (mut redirect, mut issuer, mut certificate, mut want) = (None, None, None, None);
+        if let Some(valid) = self.tenants.resolved(name) {
+            let (owner, plain) = (&valid.frame.owner, valid.frame.plain());
+            redirect = Some(Desired::redirect(owner, plain));
+            let ours = valid.source != Source::CertManager;
+            let from = valid.issuer.as_ref();
+            if let Some(Issuer::Acme(acme)) = from.filter(|_| !ours) {
+                issuer = Some(Desired::issuer(owner, plain, acme));
+            }
+            if let Some(from) = from.filter(|_| !valid.mode.per_host()) {
+                let children: BTreeSet<&str> =
+                    self.children.of(name).filter_map(|h| h.hostname.as_str().strip_prefix("*.")).collect();
+                let wanted = render::wildcard_names(&valid.object, children.into_iter());
+                if ours {
+                    want = Some(want_for(name, &secret, &wanted, from.clone()));
+                } else {
+                    certificate = Some(Desired::wildcard(owner, &secret, wanted, key));
+                }
+            }
+        }
+        for (kind, own, value) in [
+            (DerivedKind::HttpRoute, names::redirect(&name.name), redirect),
+            (DerivedKind::Issuer, names::issuer(&name.name), issuer),
+            (DerivedKind::Certificate, secret.clone(), certificate),
+        ] {
+            self.derivations.emit(self.tenants, name, (kind, own), value, dirty);
+        }
+        self.derivations.want(ObjectName::new(name.namespace.clone(), secret), want, dirty);
+        let solvers = Solvers { settings: self.settings, tenants: self.tenants, derivations: &mut *self.derivations };
+        solvers.solve(name, dirty);
+    }
+
+    /// Works out the child apexes of a TenantGateway in wildcard mode.
+    fn family(&mut self, name: &ObjectName, dirty: &mut Dirty) {
+        let there: BTreeSet<Host> = self.children.of(name).cloned().collect();
+        let mut wanted = BTreeSet::new();
+        if let Some(valid) = self.tenants.resolved(name).filter(|v| !v.mode.per_host()) {
+            for child in self.namespaces.children(&name.namespace).filter(|ns| **ns != name.namespace) {
+                let host = self.namespaces.host_label(child);
+                let wildcard = host.and_then(|host| Hostname::parse(&format!("*.{host}")).ok());
+                let below = |w: &Hostname| within(w, valid.apex.as_str()) && w.as_str()[2..] != *valid.apex.as_str();
+                wanted.extend(wildcard.filter(below).map(|wildcard| Host::new(name, &wildcard)));
+            }
+        }
+        // Who has a listener stays on the certificate; the objects that are there tell that after a restart as well.
+        let stands =
+            |host: &Host| self.placement.hosts.get(name, &host.hostname).is_some_and(|held| held.place.is_some());
+        let (mut wanted, mut beyond): (BTreeSet<Host>, BTreeSet<Host>) = wanted.into_iter().partition(stands);
+        while wanted.len() > CHILDREN {
+            beyond.extend(wanted.pop_last());
+        }
+        while wanted.len() < CHILDREN
+            && let Some(next) = beyond.pop_first()
+        {
+            wanted.insert(next);
+        }
+        if there != wanted && (self.children.beyond(name).next().is_some() || !beyond.is_empty()) {
+            // Others may have room on the certificate now, or none any more.
+            touch_all(self.claims, self.placement.hosts, name, dirty);
+        }
+        for host in there.symmetric_difference(&wanted) {
+            dirty.hosts.insert(self.placement.hosts.hold(&host.tenant, &host.hostname));
+        }
+        self.children.set(name, wanted, beyond);
+    }
+
+    /// Works out which namespace each child apex of a TenantGateway in wildcard mode belongs to; of several the first.
+    fn house(&mut self, tenant: &ObjectName, dirty: &mut Dirty) {
+        let mut wanted: BTreeMap<Host, Arc<str>> = BTreeMap::new();
+        if self.tenants.is_beside(tenant) {
+            for child in self.namespaces.children(&tenant.namespace) {
+                let apex = self.namespaces.host_label(child);
+                let Some(wildcard) = apex.and_then(|apex| Hostname::parse(&format!("*.{apex}")).ok()) else { continue };
+                let host = Host::new(tenant, &wildcard);
+                if self.children.contains(&host) && wanted.get(&host).is_none_or(|first| child < first) {
+                    wanted.insert(host, child.clone());
+                }
+            }
+        }
+        let there = self.children.homes_of(tenant);
+        let there: BTreeMap<Host, Arc<str>> = there.map(|(host, home)| (host.clone(), home.clone())).collect();
+        for host in there.keys().filter(|host| !wanted.contains_key(*host)) {
+            self.children.set_home(host.clone(), None);
+            dirty.hosts.insert(self.placement.hosts.hold(&host.tenant, &host.hostname));
+        }
+        for (host, home) in wanted.into_iter().filter(|(host, home)| there.get(host) != Some(home)) {
+            dirty.hosts.insert(self.placement.hosts.hold(&host.tenant, &host.hostname));
+            self.children.set_home(host, Some(home));
+        }
+    }
+}
+
+fn want_for(tenant: &ObjectName, secret: &str, names: &[String], issuer: Issuer) -> WantedCertificate {
+    let names = names.iter().filter_map(|name| Hostname::parse(name).ok()).collect();
+    WantedCertificate { secret: ObjectName::new(tenant.namespace.clone(), secret), names, issuer }
+}

@@ -1,0 +1,93 @@
+//! Changes of the inputs as they come in.
+
+use std::sync::Arc;
+
+use super::super::delta::{Change, Derived, DerivedKind, Fact};
+use super::super::dirty::Dirty;
+use super::super::observe::touch_certified;
+use super::super::provided_secret::secret_of;
+use super::super::{ClaimKey, Claimant, Namespace, TenantGateway, names};
+use super::Tenancy;
+use crate::model::ObjectName;
+
+impl Tenancy {
+    /// Takes in one change and marks what it touches.
+    pub(super) fn take_in(&mut self, change: Change, dirty: &mut Dirty) {
+        match change {
+            Change::Secret(name, provided) => {
+                if self.secrets.set(&name, provided) {
+                    dirty.readiness.extend(self.secrets.users(&name).cloned());
+                }
+            }
+            Change::Fact(Fact::Keyed(name, ours)) => self.take_key(name, ours, dirty),
+            Change::Fact(Fact::Recorded(hostname, record)) => self.records.take(hostname, record, dirty),
+            Change::Fact(Fact::Time(now)) => self.records.set_time(now, dirty),
+            Change::Fact(Fact::Owned(hostname, owner)) => self.records.set_owner(hostname, owner, dirty),
+            Change::Fact(Fact::ListenerSets(can)) => {
+                self.settings.listener_sets = can;
+                // Whoever waits for room may have it now.
+                let waiting = self.tenants.names().flat_map(|tenant| self.places.waiting_for_room(tenant));
+                dirty.hosts.extend(waiting.filter_map(|host| self.hosts.find(&host.tenant, &host.hostname)));
+            }
+            Change::Class(class, ours) => {
+                if self.tenants.set_class(&class, ours) {
+                    dirty.tenants.extend(self.tenants.of_class(&class).cloned());
+                }
+            }
+            Change::TenantGateway(name, new) => self.take_tenant(name, new, dirty),
+            Change::Namespace(name, new) => self.take_namespace(name, new, dirty),
+            Change::Claimant(key, new) => self.take_claimant(&key, new, dirty),
+            Change::Existing(key, new) => dirty.existing.push((key, new)),
+        }
+    }
+
+    fn take_tenant(&mut self, name: ObjectName, new: Option<TenantGateway>, dirty: &mut Dirty) {
+        if self.tenants.given(&name) == new.as_ref() {
+            return;
+        }
+        let now = new.as_ref().and_then(secret_of);
+        let old = self.tenants.set(&name, new, &self.settings);
+        self.secrets.refer(&name, old.as_ref().and_then(secret_of), now);
+        dirty.tenants.extend(self.tenants.in_namespace(&name.namespace).cloned());
+        dirty.tenants.insert(name);
+    }
+
+    fn take_namespace(&mut self, name: Arc<str>, new: Option<Namespace>, dirty: &mut Dirty) {
+        if self.namespaces.get(&name) == new.as_ref() {
+            return;
+        }
+        self.namespaces.set(&name, new);
+        dirty.tenants.extend(self.tenants.in_namespace(&name).cloned());
+        dirty.claims.extend(self.claims.within(&name));
+        // Its apex is part of the wildcards of the TenantGateways that it inherits from.
+        if let Some(gateway) = self.namespaces.gateway_of(&name) {
+            let wildcard = |t: &&ObjectName| self.tenants.resolved(t).is_some_and(|v| !v.mode.per_host());
+            dirty.tenants.extend(self.tenants.in_namespace(&gateway).filter(wildcard).cloned());
+        }
+        dirty.namespaces.insert(name);
+    }
+
+    fn take_claimant(&mut self, key: &ClaimKey, new: Option<Claimant>, dirty: &mut Dirty) {
+        let old = self.claims.claimant(key);
+        if old == new.as_ref() {
+            return;
+        }
+        if let Some(old) = old {
+            self.records.touch(&old.hostnames, dirty);
+        }
+        let tenants = new.as_ref().map(Claimant::tenants).unwrap_or_default();
+        let tenants = tenants.into_iter().map(|tenant| self.tenants.shared(tenant)).collect();
+        dirty.claims.extend(self.claims.set(key, new, tenants));
+    }
+
+    /// Takes in whether the key in a Secret is ours: cert-manager's Certificate for it then says so, or it would be issued
+    /// anew.
+    fn take_key(&mut self, name: ObjectName, ours: bool, dirty: &mut Dirty) {
+        if self.secrets.set_key(&name, ours) {
+            let wildcard = |tenant: &&ObjectName| *name.name == *names::wildcard_certificate(&tenant.name);
+            dirty.tenants.extend(self.tenants.in_namespace(&name.namespace).filter(wildcard).cloned());
+            let certificate = Derived { kind: DerivedKind::Certificate, name };
+            touch_certified(&self.tenants, &self.places, &certificate, dirty);
+        }
+    }
+}

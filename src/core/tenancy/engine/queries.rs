@@ -1,0 +1,196 @@
+//! What the engine is asked.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::super::delta::{Derived, DerivedKind};
+use super::super::explain::Explaining;
+use super::super::observe::tenant_of;
+use super::super::status::Statuses;
+use super::super::{ClaimKey, Desired, Ownership, ParentState, Patch, Readiness, Record, TenantStatus, Verdict, names};
+use super::{Counters, Tenancy};
+use crate::inputs::ParentRef;
+use crate::model::{Hostname, ObjectName};
+use crate::wanted::WantedCertificate;
+
+impl Tenancy {
+    /// How much work was done so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// All desired objects.
+    pub fn objects(&self) -> &BTreeMap<Derived, Desired> {
+        self.derivations.all()
+    }
+
+    /// Every certificate that we are to get, by Secret.
+    pub fn wants(&self) -> &BTreeMap<ObjectName, WantedCertificate> {
+        self.derivations.wanted()
+    }
+
+    /// The TenantGateways that were given, whatever is wrong with them.
+    pub fn tenants(&self) -> impl Iterator<Item = &ObjectName> {
+        self.tenants.names()
+    }
+
+    /// How ready a TenantGateway is.
+    pub fn readiness(&self, tenant: &ObjectName) -> Option<&Readiness> {
+        self.tenants.readiness(tenant)
+    }
+
+    /// The status of a TenantGateway. `look` says what the status of one of its objects says, if it has one.
+    pub fn status(
+        &self,
+        tenant: &ObjectName,
+        look: &dyn Fn(&Derived) -> Option<Arc<ParentState>>,
+    ) -> Option<TenantStatus> {
+        let Self { tenants, places, derivations, .. } = self;
+        Statuses { tenants, places, derivations }.status(tenant, look)
+    }
+
+    /// What each TenantGateway whose apex a hostname lies below says of it, the deepest apex first.
+    pub fn explain(&self, host: &Hostname) -> Vec<Ownership> {
+        let Self { settings, tenants, hosts, claims, .. } = self;
+        Explaining { claims: settings.claims, tenants, hosts, claimants: claims }.explain(host)
+    }
+
+    /// Who owns a hostname of a TenantGateway.
+    pub fn owner(&self, tenant: &ObjectName, hostname: &Hostname) -> Option<ClaimKey> {
+        self.hosts.owner(tenant, hostname).map(|standing| standing.rank.key())
+    }
+
+    /// Everything that names a TenantGateway as parent, in no order.
+    pub fn claimants_of(&self, tenant: &ObjectName) -> impl Iterator<Item = &ClaimKey> {
+        self.claims.claimants_of(tenant)
+    }
+
+    /// The parentRefs by which a claim names a TenantGateway.
+    pub fn parents(&self, claim: &ClaimKey, tenant: &ObjectName) -> Vec<&ParentRef> {
+        self.claims.claimant(claim).into_iter().flat_map(|claimant| claimant.naming(tenant)).collect()
+    }
+
+    /// Every verdict on claims, by claim.
+    pub fn verdicts(&self) -> impl Iterator<Item = (&ClaimKey, &ObjectName, &Verdict)> {
+        let told = self.claims.iter().filter_map(|claim| Some((&claim.key, &claim.tenant, claim.verdict.as_ref()?)));
+        let mut told: Vec<_> = told.collect();
+        told.sort_by_key(|(claim, tenant, _)| (*claim, *tenant));
+        told.into_iter()
+    }
+
+    /// The verdicts on one claim, for each TenantGateway that it names, in no order.
+    pub fn verdicts_of(&self, claim: &ClaimKey) -> impl Iterator<Item = (&ObjectName, &Verdict)> {
+        self.claims.verdicts_of(claim)
+    }
+
+    /// The verdict on a claim under a TenantGateway.
+    pub fn verdict(&self, claim: &ClaimKey, tenant: &ObjectName) -> Option<&Verdict> {
+        self.claims.verdict(claim, tenant)
+    }
+
+    /// What is to be done to a namespace's label.
+    pub fn patch(&self, namespace: &Arc<str>) -> Option<&Patch> {
+        self.namespaces.patch(namespace)
+    }
+
+    /// Every namespace whose label or annotation is to be changed.
+    pub fn patches(&self) -> impl Iterator<Item = (&Arc<str>, &Patch)> {
+        self.namespaces.patches()
+    }
+
+    /// The TenantGateways that expect a namespace to be attached, the first of them first.
+    pub fn attaching(&self, namespace: &Arc<str>) -> impl Iterator<Item = &ObjectName> {
+        self.namespaces.expecting(namespace)
+    }
+
+    /// Namespaces whose label names one that has no TenantGateway, with what it names.
+    pub fn dangling(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>)> {
+        self.namespaces.members().filter(|(_, gateway)| self.tenants.in_namespace(gateway).next().is_none())
+    }
+
+    /// Whether a TenantGateway has a Gateway, made by us: now, or by an earlier run when it could be carried out.
+    pub fn governs(&self, tenant: &ObjectName) -> bool {
+        self.is_made(tenant, &Derived { kind: DerivedKind::Gateway, name: tenant.clone() })
+    }
+
+    /// Whether an object is made by us for a TenantGateway, now or by an earlier run.
+    pub fn is_made(&self, tenant: &ObjectName, derived: &Derived) -> bool {
+        let there = || self.derivations.existing(derived);
+        let found = || there().is_some_and(|there| self.tenants.is_uid_of(&there.owner, tenant));
+        self.derivations.desired(derived).is_some() || self.tenants.is_as_found(tenant) && found()
+    }
+
+    /// Whether a TenantGateway's Gateway is of a class that we serve: there `Accepted` is among the conditions of the
+    /// Gateway's own controller.
+    pub fn is_own(&self, tenant: &ObjectName) -> bool {
+        self.tenants.is_own(tenant)
+    }
+
+    /// Whether a TenantGateway is carried out to which an object belongs whose controlling owner has this UID: what is not
+    /// among the desired objects is then not wanted, rather than not decided.
+    pub fn decides(&self, derived: &Derived, uid: &str) -> bool {
+        let decided = |name: &ObjectName| {
+            let frozen = self.tenants.readiness(name).is_none_or(|readiness| readiness.frozen);
+            !frozen && self.tenants.resolved(name).is_some()
+        };
+        if let Some((namespace, _)) = names::challenges_of(&derived.name.name) {
+            let here = self.settings.solver.as_ref().is_some_and(|to| to.namespace == derived.name.namespace);
+            let of = self.namespaces.get(namespace).filter(|_| here);
+            let there = of.is_some_and(|there| !uid.is_empty() && there.uid == uid);
+            // It belongs to the namespace, and is not wanted when the TenantGateway is gone.
+            return there && self.tenant_of(derived).is_none_or(decided);
+        }
+        let named = |name: &&ObjectName| self.tenants.is_uid_of(uid, name);
+        self.tenants.in_namespace(&derived.name.namespace).find(named).is_some_and(decided)
+    }
+
+    /// The TenantGateway that an object under a derived name would belong to, by its name.
+    pub fn tenant_of(&self, derived: &Derived) -> Option<&ObjectName> {
+        tenant_of(&self.tenants, derived)
+    }
+
+    /// Whether what is in a Secret matters.
+    pub fn refers_to(&self, secret: &ObjectName) -> bool {
+        self.secrets.refers_to(secret)
+    }
+
+    /// The TenantGateways at which a host may be claimed and whose challenges come to us through a route.
+    pub fn solved(&self, host: &Hostname) -> Vec<&ObjectName> {
+        let solves =
+            |tenant: &&ObjectName| self.tenants.resolved(tenant).is_some_and(|valid| valid.frame.solving.is_some());
+        self.hosts.named(host).map(|id| &self.hosts[id].host.tenant).filter(solves).collect()
+    }
+
+    /// What is to be recorded, or not any more, so that names have owners: for whoever keeps the record.
+    pub fn proposals(&self) -> impl Iterator<Item = (&Hostname, Option<&Record>)> {
+        self.records.proposals()
+    }
+
+    /// What is to be recorded of a name; nothing where the record is right.
+    pub fn proposal(&self, hostname: &Hostname) -> Option<Option<&Record>> {
+        self.records.proposal(hostname)
+    }
+
+    /// What is recorded.
+    pub fn records(&self) -> &BTreeMap<Hostname, Record> {
+        self.records.all()
+    }
+
+    /// When a name is reserved no longer, in seconds since the epoch: then there may be something to do though nothing has
+    /// changed but the time.
+    pub fn next_expiry(&self) -> Option<u64> {
+        self.records.next_expiry()
+    }
+
+    /// The namespace whose Gateway a namespace may attach to.
+    #[cfg(test)]
+    pub(in super::super) fn gateway_of(&self, namespace: &str) -> Option<Arc<str>> {
+        self.namespaces.gateway_of(namespace)
+    }
+
+    /// What is known of hosts.
+    #[cfg(test)]
+    pub(in super::super) fn hosts(&self) -> &super::super::hosts::Hosts {
+        &self.hosts
+    }
+}

@@ -1,0 +1,158 @@
+//! Verdicts on claims.
+
+use super::children::{ChildApexes, NAMES};
+use super::claim::Rank;
+use super::claims::{Claim, ClaimId, Claims, Finding};
+use super::delta::{Derived, DerivedKind, Verdict};
+use super::derivations::Derivations;
+use super::dirty::Dirty;
+use super::hosts::{Held, Hosts};
+use super::places::{Places, WaitingFor};
+use super::record::Records;
+use super::tenants::Tenants;
+use super::{ClaimKind, Claimant, Settings, names};
+use crate::model::{ObjectName, Reason};
+
+/// What the stage reads and writes.
+pub(super) struct Judging<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) tenants: &'a Tenants,
+    pub(super) hosts: &'a Hosts,
+    pub(super) places: &'a Places,
+    pub(super) children: &'a ChildApexes,
+    pub(super) records: &'a Records,
+    pub(super) derivations: &'a Derivations,
+    pub(super) claims: &'a mut Claims,
+}
+
+impl Judging<'_> {
+    /// The verdict on a claim. It names what the claimant asked for, and nothing of others.
+    pub(super) fn judge(self, id: ClaimId, dirty: &mut Dirty) {
+        let Claim { key, tenant, bids, refused, .. } = &self.claims[id];
+        let claimant = self.claims.claimant(key);
+        let mut findings = refused.clone();
+        let (mut granted, mut lost, mut elsewhere, mut reserved) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut sets = Vec::new();
+        let (mut on_gateway, mut undecided) = (false, 0);
+        // Plain HTTP stands in the Gateway, wherever the listener for TLS is.
+        let plain = claimant.is_some_and(|c| c.naming(tenant).any(|parent| self.settings.ports.is_plain_only(parent)));
+        let is_secure = |held: &Held| held.bids.iter().any(|bid| bid.claim == id && bid.secure);
+        for held in bids.iter().map(|bid| &self.hosts[*bid]) {
+            let name = &held.host.hostname;
+            match &held.owner {
+                Some(owner) if *owner.rank.namespace() == key.name.namespace => {
+                    match self.obstacle(claimant, held, is_secure(held)) {
+                        Some(obstacle) => findings.push(obstacle),
+                        None => {
+                            granted.push(name.clone());
+                            on_gateway |= plain;
+                            if !is_secure(held) {
+                                continue;
+                            }
+                            match held.place.unwrap_or_else(|| self.hosts.shard_of(tenant, name)) {
+                                0 => on_gateway = true,
+                                number => {
+                                    sets.push(ObjectName::new(
+                                        tenant.namespace.clone(),
+                                        names::overflow(&tenant.name, number),
+                                    ));
+                                }
+                            }
+                        }
+                    }
+                }
+                None if self.records.is_undecided(name) => undecided += 1,
+                None if self.records.is_given_up(name) => reserved.push(name.to_string()),
+                None if self.hosts.is_owned(name) => elsewhere.push(name.to_string()),
+                _ => lost.push(name.to_string()),
+            }
+        }
+        sets.sort();
+        sets.dedup();
+        let here = format!("already claimed by another route on TenantGateway {tenant}");
+        let there = "already claimed by a route on another TenantGateway".to_owned();
+        let hold = "given up a short while ago and reserved for whom it belonged to (--hostname-hold)".to_owned();
+        for (mut names, why) in [(lost, here), (elsewhere, there), (reserved, hold)] {
+            if names.is_empty() {
+                continue;
+            }
+            names.sort();
+            let text = format!("{} {why}", names.join(", "));
+            findings.push((Reason::HostnameConflict, text));
+        }
+        // The conflict goes first: it is what the page promises to say.
+        findings.sort_by_key(|finding| (finding.0 != Reason::HostnameConflict, finding.clone()));
+        let message = findings.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("; ");
+        let seen = !bids.is_empty() || !findings.is_empty();
+        if undecided > 0 && granted.is_empty() && findings.is_empty() {
+            // What was said before stays until there is something to say; nothing is served by it.
+            let claim = &mut self.claims[id];
+            if let Some(verdict) = claim.verdict.as_mut().filter(|verdict| !verdict.granted.is_empty()) {
+                verdict.granted.clear();
+                dirty.judged.push(((claim.key.clone(), claim.tenant.clone()), Some(verdict.clone())));
+            }
+            return;
+        }
+        let reason = findings.first().map_or(Reason::Accepted, |(reason, _)| *reason);
+        let generation = claimant.map_or(0, |claimant| claimant.generation);
+        let told = claimant.filter(|_| seen).zip(self.tenants.resolved(tenant));
+        let told = told.map(|(claimant, valid)| self.settings.ports.told(claimant, valid, &granted, self.derivations));
+        let told = told.unwrap_or_default();
+        let verdict = seen.then_some(Verdict { generation, reason, message, granted, sets, on_gateway, told });
+        let claim = &mut self.claims[id];
+        if claim.verdict != verdict {
+            dirty.judged.push(((claim.key.clone(), claim.tenant.clone()), verdict.clone()));
+            claim.verdict = verdict;
+        }
+        self.claims.release(id);
+    }
+
+    /// Why a host that is owned is not served.
+    fn obstacle(&self, claimant: Option<&Claimant>, held: &Held, secure: bool) -> Option<Finding> {
+        let (claimant, host) = (claimant?, &held.host);
+        let key = &claimant.key;
+        let (tenant, name) = (&host.tenant, host.hostname.as_str());
+        if key.kind == ClaimKind::HttpRoute && !secure {
+            return None;
+        }
+        if let Some(names) = held.names.as_ref().filter(|_| self.places.any_waits()) {
+            if self.places.waits(host, WaitingFor::Name(names.listener.clone())) {
+                let text = format!("{name}: another hostname has listener name {} already", names.listener);
+                return Some((Reason::NameCollision, text));
+            }
+            if self.places.waits(host, WaitingFor::Room) {
+                let text = format!("{name}: the Gateway has 64 listeners, and takes no more");
+                return Some((Reason::ListenerLimitReached, text));
+            }
+        }
+        if let Some(names) = held.names.as_ref().filter(|_| self.derivations.any_blocked()) {
+            let secret = ObjectName::new(tenant.namespace.clone(), names.certificate.clone());
+            if self.derivations.is_blocked(tenant, &Derived { kind: DerivedKind::Certificate, name: secret.clone() }) {
+                let text = format!("{name}: Certificate {} is not owned by TenantGateway {tenant}", secret.name);
+                return Some((Reason::ForeignObject, text));
+            }
+        }
+        if let Some(child) = self.children.beyond_the_certificate(self.tenants.resolved(tenant), host) {
+            let text =
+                format!("{name}: a certificate has room for {NAMES} names, and those of {child} are not among them");
+            return Some((Reason::CertificateLimitReached, text));
+        }
+        if key.kind == ClaimKind::ListenerSet {
+            return None;
+        }
+        let same = |rank: &Rank| *rank.namespace() == key.name.namespace && rank.kind == ClaimKind::ListenerSet;
+        if held.ranks().any(same) {
+            let text = format!("{name}: a ListenerSet of this namespace has its listener: name that one as parent");
+            return Some((Reason::NoMatchingListenerHostname, text));
+        }
+        if key.kind == ClaimKind::GrpcRoute && !self.tenants.is_own(tenant) {
+            let text =
+                format!("{name}: the listeners take HTTPRoute and TLSRoute; the name is kept for this namespace");
+            return Some((Reason::NotAllowedByListeners, text));
+        }
+        let set = self.tenants.reaches(claimant, tenant, held.place?).err()?;
+        let text =
+            format!("{name}: add a parentRef with kind ListenerSet, name {} and namespace {}", set.name, set.namespace);
+        Some((Reason::ListenerSetParentRequired, text))
+    }
+}

@@ -1,0 +1,61 @@
+//! Namespaces: whose Gateway each attaches to, and its label that says so.
+
+use std::sync::Arc;
+
+use super::Patch;
+use super::claims::Claims;
+use super::dirty::Dirty;
+use super::namespaces::Namespaces;
+use super::render::{ATTACHED_BY, GATEWAY_LABEL};
+use super::tenants::Tenants;
+use crate::model::ObjectName;
+
+/// What the stage reads and writes.
+pub(super) struct Labelling<'a> {
+    pub(super) tenants: &'a Tenants,
+    pub(super) claims: &'a Claims,
+    pub(super) namespaces: &'a mut Namespaces,
+}
+
+impl Labelling<'_> {
+    /// Decides a namespace's label. A label that others wrote is never touched; of two owners the first keeps it.
+    pub(super) fn label(self, name: &Arc<str>, dirty: &mut Dirty) {
+        let before = self.namespaces.gateway_of(name);
+        let patch = self.patch(name);
+        if self.namespaces.set_patch(name, patch.clone()) {
+            dirty.delta.namespaces.insert(name.clone(), patch);
+        }
+        let after = self.namespaces.gateway_of(name);
+        let member = self.namespaces.member_of(name).cloned();
+        for gateway in before.iter().chain(&member).chain(&after) {
+            let wildcard = |t: &&ObjectName| self.tenants.resolved(t).is_none_or(|v| !v.mode.per_host());
+            dirty.checked.extend(self.tenants.in_namespace(gateway).filter(wildcard).cloned());
+        }
+        if member != after {
+            self.namespaces.join(name, after);
+            dirty.claims.extend(self.claims.within(name));
+        }
+        dirty.readiness.extend(self.namespaces.expecting(name).cloned());
+    }
+
+    fn patch(&self, name: &Arc<str>) -> Patch {
+        let Some(namespace) = self.namespaces.get(name) else { return Patch::Leave };
+        let label = namespace.labels.get(GATEWAY_LABEL);
+        let by = namespace.annotations.get(ATTACHED_BY);
+        let kept = by.filter(|by| self.namespaces.expecting(name).any(|tenant| *tenant.namespace == **by));
+        // Of one that was never carried out nobody knows which namespaces it takes in.
+        let unknown = by.is_some_and(|by| self.tenants.in_namespace(by).any(|tenant| self.tenants.is_as_found(tenant)));
+        match (label, by, kept) {
+            (Some(label), Some(_), Some(kept)) if label == kept => Patch::Leave,
+            (_, Some(_), None) if unknown => Patch::Leave,
+            (_, Some(_), Some(kept)) => Patch::Set(Arc::from(kept.as_str())),
+            (Some(label), Some(by), None) if label != by => Patch::Disown,
+            (None, ..) | (Some(_), Some(_), None) => match self.namespaces.expecting(name).next() {
+                Some(first) => Patch::Set(first.namespace.clone()),
+                None if by.is_some() => Patch::Strip,
+                None => Patch::Leave,
+            },
+            (Some(_), None, _) => Patch::Leave,
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Namespaces: what is known of each, whose Gateway it may attach to, and what is to be done to its label.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::render::{ATTACHED_BY, GATEWAY_LABEL, HOST_LABEL};
+use super::{Namespace, Patch};
+use crate::model::ObjectName;
+use crate::multimap::MultiMap;
+
+/// What is known of namespaces.
+#[derive(Default)]
+pub(super) struct Namespaces {
+    all: BTreeMap<Arc<str>, Namespace>,
+    members: Members,
+    /// TenantGateways by the namespaces that they take in, as far as they are carried out.
+    expecting: MultiMap<Arc<str>, ObjectName>,
+    patches: BTreeMap<Arc<str>, Patch>,
+}
+
+/// The gateway of each namespace, and back: two maps that are each other's inverse.
+#[derive(Default)]
+struct Members {
+    gateways: BTreeMap<Arc<str>, Arc<str>>,
+    children: MultiMap<Arc<str>, Arc<str>>,
+}
+
+impl Members {
+    fn set(&mut self, name: &Arc<str>, gateway: Option<Arc<str>>) {
+        let before = match gateway.clone() {
+            Some(gateway) => self.gateways.insert(name.clone(), gateway),
+            None => self.gateways.remove(name),
+        };
+        if let Some(before) = before {
+            self.children.remove(&before, name);
+        }
+        if let Some(gateway) = gateway {
+            self.children.insert(gateway, name.clone());
+        }
+    }
+}
+
+impl Namespaces {
+    /// What is known of a namespace.
+    pub(super) fn get(&self, name: &str) -> Option<&Namespace> {
+        self.all.get(name)
+    }
+
+    /// Takes in a namespace.
+    pub(super) fn set(&mut self, name: &Arc<str>, new: Option<Namespace>) {
+        match new {
+            Some(new) => drop(self.all.insert(name.clone(), new)),
+            None => drop(self.all.remove(name)),
+        }
+    }
+
+    /// The domain that a namespace may publish, as its label says.
+    pub(super) fn host_label(&self, name: &str) -> Option<&String> {
+        self.all.get(name)?.labels.get(HOST_LABEL)
+    }
+
+    /// The namespaces that say that a TenantGateway of this one took them in.
+    pub(super) fn attached_by<'a>(&'a self, gateway: &'a str) -> impl Iterator<Item = &'a Arc<str>> {
+        let by = move |there: &Namespace| there.annotations.get(ATTACHED_BY).is_some_and(|by| **by == *gateway);
+        self.all.iter().filter(move |(_, there)| by(there)).map(|(name, _)| name)
+    }
+
+    /// Whether two namespaces belong to one owner: their labels allow them the same domain.
+    pub(super) fn are_of_one_owner(&self, one: &str, other: &str) -> bool {
+        let domain = |namespace: &str| Some(self.host_label(namespace)?.to_ascii_lowercase());
+        one == other || domain(one).is_some_and(|own| domain(other) == Some(own))
+    }
+
+    /// The namespace whose Gateway a namespace may attach to: its label, or what we are about to write.
+    pub(super) fn gateway_of(&self, name: &str) -> Option<Arc<str>> {
+        match self.patches.get(name) {
+            Some(Patch::Set(gateway)) => Some(gateway.clone()),
+            Some(Patch::Strip) => None,
+            Some(Patch::Leave | Patch::Disown) | None => {
+                let label = self.all.get(name)?.labels.get(GATEWAY_LABEL)?;
+                Some(Arc::from(label.as_str()))
+            }
+        }
+    }
+
+    /// The namespace whose Gateway a namespace was last decided to attach to.
+    pub(super) fn member_of(&self, name: &str) -> Option<&Arc<str>> {
+        self.members.gateways.get(name)
+    }
+
+    /// Every namespace that attaches to a Gateway, with the namespace of that.
+    pub(super) fn members(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>)> {
+        self.members.gateways.iter()
+    }
+
+    /// The namespaces that attach to the Gateway of one.
+    pub(super) fn children(&self, gateway: &str) -> impl Iterator<Item = &Arc<str>> {
+        self.members.children.of(gateway)
+    }
+
+    /// Sets which Gateway a namespace attaches to.
+    pub(super) fn join(&mut self, name: &Arc<str>, gateway: Option<Arc<str>>) {
+        self.members.set(name, gateway);
+    }
+
+    /// The TenantGateways that take in a namespace, the first of them first.
+    pub(super) fn expecting(&self, name: &str) -> impl Iterator<Item = &ObjectName> {
+        self.expecting.of(name)
+    }
+
+    /// Sets whether a TenantGateway takes in a namespace.
+    pub(super) fn expect(&mut self, name: &Arc<str>, tenant: &ObjectName, there: bool) {
+        self.expecting.set(name, tenant, there);
+    }
+
+    /// What is to be done to a namespace's label.
+    pub(super) fn patch(&self, name: &str) -> Option<&Patch> {
+        self.patches.get(name)
+    }
+
+    /// Every namespace whose label or annotation is to be changed.
+    pub(super) fn patches(&self) -> impl Iterator<Item = (&Arc<str>, &Patch)> {
+        self.patches.iter()
+    }
+
+    /// Sets what is to be done to a namespace's label. Whether that is new.
+    pub(super) fn set_patch(&mut self, name: &Arc<str>, patch: Patch) -> bool {
+        if *self.patches.get(name).unwrap_or(&Patch::Leave) == patch {
+            return false;
+        }
+        match patch {
+            Patch::Leave => drop(self.patches.remove(name)),
+            Patch::Set(_) | Patch::Strip | Patch::Disown => drop(self.patches.insert(name.clone(), patch)),
+        }
+        true
+    }
+}

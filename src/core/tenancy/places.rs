@@ -1,0 +1,178 @@
+//! Which listener stands in which shard, and which hosts wait for a place.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::groups::Map;
+use super::hosts::{Host, HostId};
+use super::tenants::Tenants;
+use crate::inputs::Listener;
+use crate::model::{Hostname, ObjectName};
+use crate::multimap::MultiMap;
+
+/// A shard of a TenantGateway's listeners: the Gateway (0), or a numbered ListenerSet.
+pub(super) type Shard = (ObjectName, usize);
+
+/// Listeners of one Gateway or ListenerSet. Gateway API: `spec.listeners`, at most 64 items.
+const LISTENERS: usize = 64;
+
+/// What a host without a place waits for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum WaitingFor {
+    /// Room in a shard.
+    Room,
+    /// The name of a listener that another hostname has.
+    Name(Arc<str>),
+}
+
+/// The listeners of hostnames, and where they stand.
+#[derive(Default)]
+pub(super) struct Places {
+    /// Who has the name of a listener.
+    listeners: Map<(ObjectName, Arc<str>), HostId>,
+    /// What stands where, never an empty shard; a listener is made when its host is first looked at.
+    shards: BTreeMap<Shard, BTreeMap<Hostname, Option<Arc<Listener>>>>,
+    /// Shards with room, so that finding one costs the same however many there are.
+    room: BTreeSet<Shard>,
+    /// Hosts that have no place.
+    waiting: MultiMap<(ObjectName, WaitingFor), Host>,
+    /// How many hosts of a TenantGateway ListenerSets of others than us have.
+    with_sets: BTreeMap<ObjectName, usize>,
+}
+
+impl Places {
+    /// Who has the name of a listener of a TenantGateway.
+    pub(super) fn holder(&self, tenant: &ObjectName, listener: Arc<str>) -> Option<HostId> {
+        self.listeners.get(&(tenant.clone(), listener)).copied()
+    }
+
+    /// The shards of a TenantGateway in which anything stands, by number.
+    pub(super) fn shards_of(&self, tenant: &ObjectName) -> impl Iterator<Item = &Shard> {
+        self.shards.range((tenant.clone(), 0)..).map(|(shard, _)| shard).take_while(move |shard| shard.0 == *tenant)
+    }
+
+    /// The last of these.
+    pub(super) fn last_of(&self, tenant: &ObjectName) -> Option<usize> {
+        let last = self.shards.range(..=(tenant.clone(), usize::MAX)).next_back();
+        last.filter(|(shard, _)| shard.0 == *tenant).map(|(shard, _)| shard.1)
+    }
+
+    /// What stands in a shard, by hostname.
+    pub(super) fn in_shard(
+        &self,
+        shard: &Shard,
+    ) -> impl DoubleEndedIterator<Item = (&Hostname, Option<&Arc<Listener>>)> {
+        self.shards.get(shard).into_iter().flatten().map(|(hostname, listener)| (hostname, listener.as_ref()))
+    }
+
+    /// How many hosts stand in a shard.
+    pub(super) fn count(&self, shard: &Shard) -> usize {
+        self.shards.get(shard).map_or(0, BTreeMap::len)
+    }
+
+    /// The first shard of a TenantGateway that has room.
+    pub(super) fn free(&self, tenant: &ObjectName) -> Option<usize> {
+        self.room.range((tenant.clone(), 0)..).next().filter(|shard| shard.0 == *tenant).map(|shard| shard.1)
+    }
+
+    /// Puts the listener of a host into a shard.
+    pub(super) fn put(
+        &mut self,
+        (id, host): (HostId, Host),
+        name: Arc<str>,
+        listener: Option<Arc<Listener>>,
+        shard: usize,
+        tenants: &Tenants,
+    ) {
+        let Host { tenant, hostname } = host;
+        self.listeners.insert((tenant.clone(), name), id);
+        let key = (tenant, shard);
+        self.shards.entry(key.clone()).or_default().insert(hostname, listener);
+        self.refresh_room(&key, tenants);
+    }
+
+    /// Takes the listener of a host out of a shard. Whether nothing stands there any more.
+    pub(super) fn take(&mut self, host: &Host, name: Arc<str>, shard: &Shard, tenants: &Tenants) -> bool {
+        self.listeners.remove(&(host.tenant.clone(), name));
+        let mut emptied = false;
+        if let Some(held) = self.shards.get_mut(shard) {
+            held.remove(&host.hostname);
+            emptied = held.is_empty();
+            if emptied {
+                self.shards.remove(shard);
+            }
+        }
+        self.refresh_room(shard, tenants);
+        emptied
+    }
+
+    /// Puts another listener in the place of the one that stands there. Whether they differ.
+    pub(super) fn renew(&mut self, shard: &Shard, hostname: &Hostname, listener: Arc<Listener>) -> bool {
+        let Some(slot) = self.shards.get_mut(shard).and_then(|shard| shard.get_mut(hostname)) else { return false };
+        let differs = slot.as_ref() != Some(&listener);
+        if differs {
+            *slot = Some(listener);
+        }
+        differs
+    }
+
+    /// How many listeners of hostnames a shard can hold.
+    pub(super) fn capacity(tenants: &Tenants, (tenant, number): &Shard) -> usize {
+        let fixed = tenants.resolved(tenant).map_or(LISTENERS, |resolved| resolved.frame.fixed());
+        if *number == 0 { LISTENERS.saturating_sub(fixed) } else { LISTENERS }
+    }
+
+    /// Works out whether a shard has room: after what stands there changed, or the specification of its TenantGateway.
+    pub(super) fn refresh_room(&mut self, shard: &Shard, tenants: &Tenants) {
+        let held = self.count(shard);
+        if held < Self::capacity(tenants, shard) && (held > 0 || shard.1 == 0) {
+            self.room.insert(shard.clone());
+        } else {
+            self.room.remove(shard);
+        }
+    }
+
+    /// Whether any host waits for a place.
+    pub(super) fn any_waits(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Whether a host waits for something.
+    pub(super) fn waits(&self, host: &Host, what: WaitingFor) -> bool {
+        self.waiting.contains(&(host.tenant.clone(), what), host)
+    }
+
+    /// The hosts of a TenantGateway that wait for room.
+    pub(super) fn waiting_for_room(&self, tenant: &ObjectName) -> impl Iterator<Item = &Host> {
+        self.waiting.of(&(tenant.clone(), WaitingFor::Room))
+    }
+
+    /// Lets a host wait.
+    pub(super) fn wait(&mut self, host: Host, what: WaitingFor) {
+        self.waiting.insert((host.tenant.clone(), what), host);
+    }
+
+    /// Lets a host wait no longer.
+    pub(super) fn forgo(&mut self, host: &Host, what: WaitingFor) {
+        self.waiting.remove(&(host.tenant.clone(), what), host);
+    }
+
+    /// Takes the first host out of those of a TenantGateway that wait for something.
+    pub(super) fn next_waiting(&mut self, tenant: &ObjectName, what: WaitingFor) -> Option<Host> {
+        let key = (tenant.clone(), what);
+        let next = self.waiting.first(&key)?.clone();
+        self.waiting.remove(&key, &next);
+        Some(next)
+    }
+
+    /// Counts a host that a ListenerSet of others than us has, or has no longer.
+    pub(super) fn count_set(&mut self, tenant: &ObjectName, with_set: bool) {
+        let count = self.with_sets.entry(tenant.clone()).or_default();
+        *count = if with_set { *count + 1 } else { *count - 1 };
+    }
+
+    /// Whether ListenerSets of others than us have hosts of a TenantGateway.
+    pub(super) fn has_sets(&self, tenant: &ObjectName) -> bool {
+        self.with_sets.get(tenant).is_some_and(|count| *count > 0)
+    }
+}

@@ -1,0 +1,73 @@
+//! Frontends put together from what their units left.
+
+use std::collections::BTreeMap;
+
+use super::challenge::ChallengeAnswers;
+use super::claims::Family;
+use super::delta::{Resource, ResourceKey};
+use super::dirty::Dirty;
+use super::emissions::Emissions;
+use super::endpoints::Behind;
+use super::frontends::Frontends;
+use super::ownership::Register;
+use crate::model::{Chain, ChainName, Frontend, FrontendId, FrontendKind, TableId};
+
+/// What a frontend is put together from.
+#[derive(Clone, Copy)]
+pub(super) struct Assembly<'a> {
+    pub(super) frontends: &'a Frontends,
+    pub(super) register: &'a Register,
+    pub(super) challenges: &'a ChallengeAnswers,
+    pub(super) behind: &'a Behind,
+}
+
+impl Assembly<'_> {
+    /// Hands out a frontend, or takes it back.
+    pub(super) fn compile(self, id: &FrontendId, emissions: &mut Emissions, dirty: &mut Dirty) {
+        emissions.emit(ResourceKey::Frontend(id.clone()), self.frontend(id).map(Resource::Frontend), dirty);
+    }
+
+    /// The TLS frontends, with every name in their gates where `listed`; else as they are handed out. As much work as there
+    /// are hosts: for times in which clients ask for many names that nobody has.
+    pub(super) fn tls_frontends(self, listed: bool) -> Vec<Frontend> {
+        let made = self.frontends.iter().filter_map(|(id, state)| {
+            let mut frontend = self.frontend(id)?;
+            let FrontendKind::Tls { gate, .. } = &mut frontend.kind else { return None };
+            if listed {
+                gate.clone_from(state.gate.all());
+            }
+            Some(frontend)
+        });
+        made.collect()
+    }
+
+    pub(super) fn frontend(self, id: &FrontendId) -> Option<Frontend> {
+        let frontend = self.frontends.get(id)?;
+        let is_used = !frontend.winners.is_empty() || frontend.is_plain() && !frontend.challenges.is_empty();
+        if frontend.addresses.is_empty() || !is_used || self.frontends.rival(id, self.register).is_some() {
+            return None;
+        }
+        let kind = match frontend.claims.family() {
+            _ if frontend.is_plain() => FrontendKind::Http { table: TableId { frontend: id.clone(), listener: None } },
+            None | Some(Family::Http) => return None,
+            Some(Family::Tcp) => FrontendKind::Tcp { shares: frontend.shares.clone() },
+            Some(Family::Udp) => FrontendKind::Udp,
+            Some(Family::Tls) if frontend.gate.is_empty() => return None,
+            Some(Family::Tls) => {
+                let chains = frontend.gate.chains().map(|(name, class)| (name.clone(), frontend.chain(id, class)));
+                let mut chains: BTreeMap<ChainName, Chain> = chains.collect();
+                chains.extend(self.challenges.tls_chain(&chains));
+                FrontendKind::Tls { chains, gate: frontend.gate.shown().clone() }
+            }
+        };
+        let (addresses, cdn_id) = (frontend.addresses.clone(), self.behind.cdn_id());
+        Some(Frontend { id: id.clone(), addresses, port: frontend.port, cdn_id, kind })
+    }
+}
+
+/// Forgets a frontend that nobody claims, and its table with it.
+pub(super) fn forget_idle(id: &FrontendId, frontends: &mut Frontends, emissions: &mut Emissions, dirty: &mut Dirty) {
+    if frontends.forget_idle(id) {
+        emissions.emit(ResourceKey::Table(TableId { frontend: id.clone(), listener: None }), None, dirty);
+    }
+}

@@ -1,0 +1,120 @@
+//! Which routes stand at which listeners, and under which hostnames.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::attach::{Attachment, Contribution, handed_out};
+use super::dirty::Dirty;
+use super::key::{ListenerId, ParentKey, RouteKey};
+use crate::model::{FrontendId, Hostname};
+use crate::multimap::MultiMap;
+
+/// The attachments of a route: the index of the parentRef, the parent that it reaches, and the outcome.
+pub(super) type OfRoute = Vec<(usize, ParentKey, Attachment)>;
+
+/// All attachments, and what follows from them alone.
+#[derive(Default)]
+pub(super) struct Attachments {
+    of_route: BTreeMap<RouteKey, OfRoute>,
+    /// For each listener and hostname, the routes that give it, each with its own hostname that gave it.
+    contributions: MultiMap<(ListenerId, Hostname), (RouteKey, Hostname)>,
+    /// The routes that a listener counts.
+    counted: MultiMap<ListenerId, RouteKey>,
+    /// Hostnames that only routes of cert-manager's solvers give to a listener.
+    solved: MultiMap<ListenerId, Hostname>,
+}
+
+/// What another set of attachments changed for a route.
+pub(super) struct Moved {
+    /// The attachments before.
+    pub(super) old: OfRoute,
+    /// What the route gave to listeners.
+    pub(super) before: BTreeSet<Contribution>,
+    /// What it gives to listeners now.
+    pub(super) after: BTreeSet<Contribution>,
+}
+
+impl Attachments {
+    /// The attachments of a route that reaches any parent.
+    pub(super) fn get(&self, key: &RouteKey) -> Option<&OfRoute> {
+        self.of_route.get(key)
+    }
+
+    /// The attachments of a route, none where it reaches no parent.
+    pub(super) fn of(&self, key: &RouteKey) -> &[(usize, ParentKey, Attachment)] {
+        self.of_route.get(key).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Sets the attachments of a route, and with them what it gives to listeners.
+    pub(super) fn set(&mut self, key: &RouteKey, new: OfRoute) -> Moved {
+        let after = handed_out(key, &new);
+        let old = match new.is_empty() {
+            true => self.of_route.remove(key),
+            false => self.of_route.insert(key.clone(), new),
+        };
+        let old = old.unwrap_or_default();
+        let before = handed_out(key, &old);
+        for (listener, hostname, entry) in before.difference(&after) {
+            self.contributions.remove(&(listener.clone(), hostname.clone()), entry);
+        }
+        for (listener, hostname, entry) in after.difference(&before) {
+            self.contributions.insert((listener.clone(), hostname.clone()), entry.clone());
+        }
+        Moved { old, before, after }
+    }
+
+    /// The hostnames that routes give a listener.
+    pub(super) fn names_of<'a>(&'a self, listener: &'a ListenerId) -> impl Iterator<Item = &'a Hostname> + use<'a> {
+        let all = self.contributions.from((listener.clone(), Hostname::any()));
+        all.map(|((of, name), _)| (of, name)).take_while(move |(of, _)| *of == listener).map(|(_, name)| name)
+    }
+
+    /// The routes that give a hostname to a listener, with their own hostnames.
+    pub(super) fn contributors(
+        &self,
+        hostname: &Hostname,
+        listener: &ListenerId,
+    ) -> impl Iterator<Item = &(RouteKey, Hostname)> {
+        self.contributions.of(&(listener.clone(), hostname.clone()))
+    }
+
+    /// How many routes a listener counts (Gateway API, `ListenerStatus.attachedRoutes`).
+    pub(super) fn count(&self, listener: &ListenerId) -> usize {
+        self.counted.count(listener)
+    }
+
+    /// Has a listener count a route, or no longer. Whether that is different from before.
+    pub(super) fn set_counted(&mut self, listener: &ListenerId, key: &RouteKey, there: bool) -> bool {
+        if self.counted.contains(listener, key) == there {
+            return false;
+        }
+        self.counted.set(listener, key, there);
+        true
+    }
+
+    /// Whether only solvers give a hostname to a listener.
+    pub(super) fn is_solved(&self, listener: &ListenerId, hostname: &Hostname) -> bool {
+        self.solved.contains(listener, hostname)
+    }
+
+    /// Whether there is such a hostname at any listener.
+    pub(super) fn has_solved(&self) -> bool {
+        !self.solved.is_empty()
+    }
+
+    /// Sets whether only solvers give a hostname to a listener. Whether that is different from before.
+    pub(super) fn set_solved(&mut self, listener: &ListenerId, hostname: &Hostname, only: bool) -> bool {
+        if self.solved.contains(listener, hostname) == only {
+            return false;
+        }
+        self.solved.set(listener, hostname, only);
+        true
+    }
+
+    /// Marks the hosts that show what a wider hostname of a listener serves, after that has changed.
+    pub(super) fn touch_solved(&self, id: &FrontendId, listener: &ListenerId, wide: &Hostname, dirty: &mut Dirty) {
+        if !wide.is_exact() {
+            let hosts = self.solved.of(listener).filter(|host| wide.covers(host));
+            dirty.units.extend(hosts.map(|host| (id.clone(), host.clone())));
+        }
+    }
+}

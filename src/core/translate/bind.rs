@@ -1,0 +1,131 @@
+//! Where the frontends of Gateways are bound.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::claims::Family;
+use super::dirty::Dirty;
+use super::endpoints::Behind;
+use super::exposure::{self, exposure, recorded};
+use super::fleet::{Fleet, is_shared, led, reach};
+use super::frontends::{FOR_CHALLENGES, Frontends};
+use super::ownership::{By, Claimant, Ownable, Register};
+use super::settings::Settings;
+use crate::inputs::Address;
+use crate::model::{FrontendId, ObjectName, TransportPort};
+use crate::store::Store;
+
+/// The stage that binds frontends.
+pub(super) struct Binding<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) store: &'a Store,
+    pub(super) behind: &'a Behind,
+    pub(super) frontends: &'a mut Frontends,
+    pub(super) register: &'a mut Register,
+}
+
+impl Binding<'_> {
+    /// Binds the frontends of a Gateway, or what Gateways share, to its addresses: where two want one, the namespace keeps it
+    /// that is recorded to own it, and within it the older Gateway.
+    pub(super) fn bind(&mut self, gateway: &ObjectName, dirty: &mut Dirty) {
+        // Which ports there are may have changed.
+        dirty.services.insert(gateway.clone());
+        let ids: Vec<FrontendId> = self.frontends.of_gateway(gateway).map(|(id, _)| id.clone()).collect();
+        if ids.is_empty() {
+            return;
+        }
+        let (age, socket) = sockets_of(gateway, self.store, self.settings);
+        let sockets: Vec<(Vec<IpAddr>, u16)> = ids.iter().map(|id| socket(id.transport_port())).collect();
+        for (id, (addresses, port)) in ids.into_iter().zip(sockets) {
+            let frontend = self.frontends.get_mut(&id).expect("just listed");
+            let at = TransportPort { number: port, transport: id.transport };
+            let wanted = if frontend.is_idle() { Vec::new() } else { addresses };
+            // A frontend for challenges alone gives way to everybody's listeners.
+            let claims_socket = !frontend.claims.is_empty() && !is_shared(&id.gateway) && !exposure::is_internal(port);
+            let created = if frontend.claims.is_empty() { FOR_CHALLENGES } else { age };
+            let namespace = &id.gateway.namespace;
+            let claimant = Claimant {
+                created: if self.settings.believes_creation_times { created } else { 0 },
+                namespace: namespace.clone(),
+                through: namespace.clone(),
+                by: By::Frontend(id.clone()),
+                protocol: Family::Tcp,
+            };
+            let sockets = wanted.iter().filter(|_| claims_socket).map(|ip| Ownable::Socket(*ip, at));
+            let claimed: BTreeMap<Ownable, Claimant> = sockets.map(|what| (what, claimant.clone())).collect();
+            if let Some(before) = frontend.set_claimed(&claimed) {
+                for (claims, there) in [(before, false), (claimed, true)] {
+                    for (what, claimant) in claims {
+                        self.register.claim(&what, &claimant, there);
+                        dirty.owned.insert(what);
+                    }
+                }
+            }
+            for address in self.frontends.bind(&id, wanted, port, created, dirty) {
+                self.behind.touch_socket(address, self.settings, self.store, dirty);
+            }
+        }
+    }
+}
+
+/// Where Envoys are to bind the frontends of a Gateway, or what Gateways share: the age that decides between rivals,
+/// and addresses and port by the port of the API.
+fn sockets_of(
+    place: &ObjectName,
+    store: &Store,
+    settings: &Settings,
+) -> (i64, impl Fn(TransportPort) -> (Vec<IpAddr>, u16)) {
+    let gateway = store.gateway(place);
+    let created = gateway.map_or(0, |gateway| gateway.meta.created);
+    let dedicated =
+        gateway.filter(|gateway| reach(gateway, store, settings).is_ok_and(|r| r.fleet == Fleet::Dedicated));
+    let targets = dedicated.map(|gateway| exposure(gateway, store).map(recorded).unwrap_or_default());
+    let everywhere = vec![Ipv4Addr::UNSPECIFIED.into()];
+    let reached = match gateway {
+        Some(gateway) => addresses(settings, &gateway.addresses),
+        // Where it is reached may not be known yet, and is no address of theirs.
+        None if is_shared(place) && settings.default_addresses.is_empty() && settings.envoys.is_some() => {
+            everywhere.clone()
+        }
+        None if is_shared(place) => addresses(settings, &[]),
+        None => Vec::new(),
+    };
+    let bind = |reached: Vec<IpAddr>| match settings.bind.is_empty() || reached.is_empty() {
+        true => reached,
+        false => settings.bind.clone(),
+    };
+    let (addresses, everywhere) = (bind(reached), bind(everywhere));
+    let may_be_dedicated = settings.envoys.is_some();
+    let led = led(store, settings).filter(|_| is_shared(place));
+    let socket = move |port: TransportPort| match &targets {
+        // Nobody comes to a port that the Service does not have: Envoys do not open it.
+        None if led.as_ref().is_some_and(|led| !led.contains(&port)) => (Vec::new(), port.number),
+        // Whatever a listener was told: these ports are others'.
+        None if may_be_dedicated && exposure::is_internal(port.number) => (Vec::new(), port.number),
+        None => (addresses.clone(), port.number),
+        Some(targets) => match targets.get(&port) {
+            Some(target) => (everywhere.clone(), *target),
+            None => (Vec::new(), port.number),
+        },
+    };
+    (created, socket)
+}
+
+/// The addresses a Gateway is bound to, sorted.
+pub(super) fn addresses(settings: &Settings, wanted: &[Address]) -> Vec<IpAddr> {
+    let mut all: Vec<IpAddr> = wanted
+        .iter()
+        .flat_map(|address| match address {
+            Address::Ip(ip) => std::slice::from_ref(ip),
+            Address::Any => settings.default_addresses.as_slice(),
+            Address::Unsupported(_) | Address::Malformed(_) => &[],
+        })
+        .copied()
+        .collect();
+    if wanted.is_empty() {
+        all.clone_from(&settings.default_addresses);
+    }
+    all.sort();
+    all.dedup();
+    all
+}

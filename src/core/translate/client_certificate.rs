@@ -1,0 +1,42 @@
+//! The certificate that a Gateway shows to backends (GEP-3155).
+
+use std::sync::Arc;
+
+use super::certificate::{self, Unusable};
+use super::delta::{Resource, ResourceKey};
+use super::dirty::Dirty;
+use super::emissions::Emissions;
+use super::key::{ParentKey, Verdict};
+use super::parent::{Parent, Surroundings};
+use super::parents::Parents;
+use crate::inputs::{Gateway, Kind};
+use crate::model::{Certificate, ObjectName, Reason, Secret, SecretName};
+
+/// What `spec.tls.backend.clientCertificateRef` of a Gateway leads to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClientCertificate {
+    /// The certificate that is shown; `None` where there is none, so that backends are shown nothing.
+    pub certificate: Option<Arc<Certificate>>,
+    /// Whether the reference leads to a certificate.
+    pub resolved: Verdict,
+}
+
+/// Looks up the certificate that a Gateway shows to backends, where it names one.
+pub(super) fn of(gateway: &Gateway, around: &Surroundings<'_>) -> Option<Box<ClientCertificate>> {
+    let reference = gateway.client_certificate.as_ref()?;
+    let what = ("spec.tls.backend.clientCertificateRef", Reason::InvalidClientCertificateRef);
+    let found = certificate::resolve(reference, what, Kind::Gateway, &gateway.meta, around.store, around.now);
+    let (certificate, resolved) = match found {
+        Ok(certificate) => (Some(certificate), Ok(())),
+        Err(Unusable { error, last_good }) => (last_good, Err(error)),
+    };
+    Some(Box::new(ClientCertificate { certificate, resolved }))
+}
+
+/// Hands out what a Gateway shows to backends.
+pub(super) fn show_certificate(gateway: &ObjectName, parents: &Parents, emissions: &mut Emissions, dirty: &mut Dirty) {
+    let shown = parents.get(&ParentKey::Gateway(gateway.clone())).and_then(Parent::shown).cloned();
+    let name = SecretName::Client(gateway.clone());
+    let secret = shown.map(|certificate| Secret { name: name.clone(), certificate, params: Arc::default() });
+    emissions.emit(ResourceKey::Secret(name), secret.map(Resource::Secret), dirty);
+}

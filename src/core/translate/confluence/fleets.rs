@@ -1,0 +1,62 @@
+//! What the Envoys of each fleet come to see by all deltas: together all that is served, and of the other fleet nothing but
+//! backends and certificates that both have frontends for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::super::emissions::backends;
+use super::super::{Delta, Engine, Resource, ResourceKey};
+use super::World;
+use crate::model::{ByFleet, ClusterId, EnvoyFleet, SecretName};
+
+/// What is seen, by fleet.
+#[derive(Default, Debug, PartialEq)]
+pub(super) struct Seen(ByFleet<BTreeMap<ResourceKey, Resource>>);
+
+impl Seen {
+    /// Takes in a delta as the publication does; `before` is what all deltas before it amount to.
+    pub(super) fn take(&mut self, delta: &Delta, before: &World, engine: &Engine) {
+        let keys: BTreeSet<&ResourceKey> = delta.resources.keys().chain(&delta.shown).collect();
+        for key in keys {
+            let now = delta.resources.get(key).map_or_else(|| before.resources.get(key), Option::as_ref);
+            for fleet in EnvoyFleet::ALL {
+                match now.filter(|_| engine.fleets(key)[fleet]) {
+                    Some(resource) => self.0[fleet].insert(key.clone(), resource.clone()),
+                    None => self.0[fleet].remove(key),
+                };
+            }
+        }
+    }
+
+    pub(super) fn check(&self, world: &World, engine: &Engine) -> Result<(), TestCaseError> {
+        let of_all: BTreeSet<&ResourceKey> = EnvoyFleet::ALL.iter().flat_map(|fleet| self.0[*fleet].keys()).collect();
+        prop_assert_eq!(of_all, world.resources.keys().collect(), "together all that is served");
+        for fleet in EnvoyFleet::ALL {
+            let seen = &self.0[fleet];
+            for (key, resource) in seen {
+                prop_assert_eq!(Some(resource), world.resources.get(key), "as it is served");
+                if let Some(frontend) = key.frontend() {
+                    prop_assert_eq!(frontend.fleet(), fleet, "{:?}", key);
+                }
+            }
+            let used: BTreeSet<ResourceKey> = seen.values().flat_map(backends).map(ResourceKey::Backend).collect();
+            let clusters = seen.keys().filter(|key| matches!(key, ResourceKey::Backend(_))).cloned().collect();
+            prop_assert_eq!(&used, &clusters, "the backends that it refers to, and no others");
+            for key in seen.keys() {
+                if let ResourceKey::Endpoints(ClusterId::Backend(id)) = key {
+                    prop_assert!(used.contains(&ResourceKey::Backend(id.clone())), "{:?}", key);
+                }
+            }
+            let asked = engine.asked_by_sni(fleet).into_iter().map(ResourceKey::Secret);
+            let asked: BTreeSet<ResourceKey> = asked.filter(|key| world.resources.contains_key(key)).collect();
+            let by_sni = |key: &&ResourceKey| matches!(key, ResourceKey::Secret(SecretName::Sni(_)));
+            prop_assert_eq!(
+                asked,
+                seen.keys().filter(by_sni).cloned().collect(),
+                "certificates that clients ask it for"
+            );
+        }
+        Ok(())
+    }
+}

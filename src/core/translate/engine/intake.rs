@@ -1,0 +1,116 @@
+//! Changes of the inputs as they come in.
+
+use super::super::delta::{Change, Fact};
+use super::super::dirty::Dirty;
+use super::super::fleet::{touch_class, touch_fleet, touch_parameters};
+use super::super::key::{ParentKey, RouteKey};
+use super::Engine;
+use crate::inputs::{Kind, ObjectChange};
+use crate::model::ObjectName;
+
+impl Engine {
+    /// Takes in one change and marks what it touches.
+    pub(super) fn take_in(&mut self, change: Change, dirty: &mut Dirty) {
+        let (key, replaced) = match change {
+            Change::Object(ObjectChange::Put(mut object)) => {
+                self.store.share(&mut object);
+                (object.key(), self.store.put(object))
+            }
+            Change::Object(ObjectChange::Delete(key)) => {
+                let replaced = self.store.delete(&key);
+                (key, replaced)
+            }
+            Change::Fact(Fact::Challenge(asked, answer)) => return self.answering().set(asked, answer, dirty),
+            Change::Fact(Fact::TlsChallenges(service)) => {
+                return self.certificates.challenges.set_tls(service, &self.frontends, dirty);
+            }
+            Change::Fact(Fact::Trouble(secret, text)) => {
+                self.touch_secret(&secret, dirty);
+                return self.certificates.issuance.set_trouble(secret, text);
+            }
+            Change::Fact(Fact::Awaited(secret, by)) => {
+                self.touch_secret(&secret, dirty);
+                return self.certificates.issuance.set_awaited(secret, by);
+            }
+            Change::Fact(Fact::Unexposed(gateway, text)) => return self.exposures.set_failure(gateway, text, dirty),
+            Change::Fact(Fact::Recorded(what, owner)) => return self.owners().take_record(what, owner, dirty),
+        };
+        let Some(replaced) = replaced else { return };
+        self.quotas.note_extent(&key, &self.store, &self.behind, dirty);
+        self.behind.touch_addresses(&replaced.addresses, dirty);
+        let name = &key.name;
+        match key.kind {
+            Kind::Namespace => {
+                let namespace = &name.name;
+                dirty.parents.extend(self.store.gateways_in(namespace).into_iter().map(ParentKey::Gateway));
+                dirty.parents.extend(self.store.sets_in(namespace).into_iter().map(ParentKey::ListenerSet));
+                dirty.attachments.extend(self.store.routes_in(namespace));
+                // A label may let it have names below somebody else's wildcard.
+                dirty.owned.extend(self.register.denied(namespace).cloned());
+                self.behind.touch_namespace(namespace, &self.store, &self.frontends, dirty);
+            }
+            Kind::GatewayClass => {
+                touch_class(&self.store, name, dirty);
+            }
+            Kind::GatewayParameters => touch_parameters(&self.store, name, dirty),
+            Kind::Gateway => {
+                dirty.parents.insert(ParentKey::Gateway(name.clone()));
+                dirty.statuses.insert(key);
+            }
+            Kind::ListenerSet => {
+                dirty.parents.insert(ParentKey::ListenerSet(name.clone()));
+                dirty.statuses.insert(key);
+            }
+            Kind::HTTPRoute | Kind::GRPCRoute | Kind::TLSRoute | Kind::TCPRoute | Kind::UDPRoute => {
+                let route = RouteKey::of(&key).expect("these are kinds of routes");
+                touch_route(&route, dirty);
+            }
+            Kind::ReferenceGrant => {
+                dirty.parents.extend(self.store.parents_across.of(&name.namespace).cloned());
+                dirty.routes.extend(self.store.routes_across.of(&name.namespace).cloned());
+            }
+            Kind::Service => {
+                dirty.routes.extend(self.store.routes_by_service.of(name).cloned());
+                if self.store.policies_by_service.of(name).next().is_some() {
+                    dirty.policed.insert(name.clone());
+                }
+                self.behind.touch_endpoints(name, dirty);
+                self.exposures.take_service(name, replaced.exposure.as_deref(), &self.store, dirty);
+                touch_fleet(&self.settings, &self.parents, name, dirty);
+            }
+            Kind::EndpointSlice => {
+                for service in replaced.service.into_iter().chain(self.store.service_of_slice(name)) {
+                    self.behind.touch_endpoints(&service, dirty);
+                    if [self.settings.envoys.as_ref(), self.settings.dedicated.service()].contains(&Some(&service)) {
+                        self.exposures.touch_all(dirty);
+                    }
+                }
+            }
+            Kind::Secret => dirty.parents.extend(self.parents.of_secret(name).cloned()),
+            // Whoever lists their addresses is touched above.
+            Kind::Pod | Kind::Node => {}
+            Kind::BackendTLSPolicy => {
+                let targets = self.store.policy(name).into_iter().flat_map(|policy| &policy.targets);
+                dirty.policed.extend(targets.map(|target| target.service.clone()).chain(replaced.targets));
+                dirty.policies.insert(name.clone());
+            }
+            Kind::ConfigMap => {
+                dirty.policies.extend(self.store.policies_by_config_map.of(name).cloned());
+                let gateways = self.store.gateways_by_config_map.of(name).cloned();
+                dirty.parents.extend(gateways.map(ParentKey::Gateway));
+            }
+            Kind::TenantGateway | Kind::Issuer | Kind::Certificate => {}
+        }
+    }
+
+    /// Marks whoever has a Secret.
+    fn touch_secret(&self, secret: &ObjectName, dirty: &mut Dirty) {
+        dirty.statuses.extend(self.parents.of_secret(secret).map(ParentKey::object));
+    }
+}
+
+fn touch_route(key: &RouteKey, dirty: &mut Dirty) {
+    dirty.attachments.insert(key.clone());
+    dirty.routes.insert(key.clone());
+    dirty.statuses.insert(key.object());
+}

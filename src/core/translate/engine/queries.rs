@@ -1,0 +1,284 @@
+//! What an engine is asked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::super::admission::Admission;
+use super::super::assembly::Assembly;
+use super::super::blame::{Blame, Blaming};
+use super::super::counters::Counters;
+use super::super::delta::ResourceKey;
+use super::super::endpoints::AllowedEndpoints;
+use super::super::explain::{Explainer, Explanation, Host, Question};
+use super::super::exposure::ServiceIntent;
+use super::super::fleet::Fleet;
+use super::super::key::{ParentKey, RouteKey};
+use super::super::ownership::{Ownable, Ownership};
+use super::super::routes::Routing;
+use super::super::status::ObjectStatus;
+use super::super::wanted_index::Grants;
+use super::Engine;
+use crate::inputs::ObjectKey;
+use crate::model::{Certificate, ClusterId, EnvoyFleet, Fleets, Frontend, Hostname, ObjectName, Reason, SecretName};
+use crate::store::Store;
+use crate::wanted::WantedCertificate;
+
+impl Engine {
+    /// The objects that were seen.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// What is served, in one number: engines that were told the same have the same.
+    pub fn digest(&self) -> u64 {
+        self.emissions.digest()
+    }
+
+    /// How much work was done so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// When [`Engine::apply`] has something to do though nothing has changed: the next time that a certificate in use
+    /// begins or ceases to be valid, or a hostname is reserved no longer.
+    pub fn next_deadline(&self) -> Option<SystemTime> {
+        let certificate = self.parents.next_deadline();
+        let reserved = self.register.next_expiry().and_then(|at| UNIX_EPOCH.checked_add(Duration::from_secs(at)));
+        certificate.into_iter().chain(reserved).min()
+    }
+}
+
+/// Statuses.
+impl Engine {
+    /// The status of an object, if it is one of ours.
+    pub fn status(&self, key: &ObjectKey) -> Option<ObjectStatus> {
+        self.report().status(key).filter(|_| self.statuses.has(key))
+    }
+
+    /// The statuses of all objects of ours, each made when it is asked for.
+    pub fn statuses(&self) -> impl Iterator<Item = (&ObjectKey, ObjectStatus)> {
+        self.statuses.keys().filter_map(|key| Some((key, self.report().status(key)?)))
+    }
+
+    /// How many objects of ours need nobody's attention, and how many do.
+    pub fn good_and_bad(&self) -> (usize, usize) {
+        self.statuses.good_and_bad()
+    }
+
+    /// Routes with references that do not resolve, or rules that cannot be carried out, whoever serves their parents.
+    pub fn unresolved(&self) -> impl Iterator<Item = (&RouteKey, &(Reason, String))> {
+        self.resolutions.iter().flat_map(|(key, resolved)| {
+            let wrong = [resolved.references.as_ref().err(), resolved.invalid.as_deref()];
+            wrong.into_iter().flatten().map(move |wrong| (key, wrong))
+        })
+    }
+}
+
+/// What is served.
+impl Engine {
+    /// The keys of everything that was handed out.
+    pub fn resources(&self) -> impl Iterator<Item = &ResourceKey> {
+        self.emissions.keys()
+    }
+
+    /// The fleets whose Envoys are to have a resource, and no others: none of one that is not handed out.
+    pub fn fleets(&self, key: &ResourceKey) -> Fleets {
+        if let Some(frontend) = key.frontend() {
+            return frontend.fleet().into();
+        }
+        match key {
+            ResourceKey::Backend(id) | ResourceKey::Endpoints(ClusterId::Backend(id)) => {
+                self.emissions.backends().fleets(id)
+            }
+            ResourceKey::Secret(SecretName::Sni(hostname)) => self.certificates.names.fleets(hostname, &self.register),
+            ResourceKey::Secret(SecretName::Client(gateway)) if self.parents.shows_certificate(gateway) => {
+                self.fleet_of(gateway).into()
+            }
+            ResourceKey::Secret(SecretName::Roots(name)) if self.parents.are_roots_needed(name) => {
+                self.fleet_of(&name.gateway).into()
+            }
+            ResourceKey::SniCluster(..)
+            | ResourceKey::UdpCluster(_)
+            | ResourceKey::Secret(SecretName::Client(_) | SecretName::Roots(_))
+            | ResourceKey::Endpoints(ClusterId::Sni(..) | ClusterId::Udp(_))
+            | ResourceKey::Secret(SecretName::Fixed(..))
+            | ResourceKey::Scope(..)
+            | ResourceKey::Table(_)
+            | ResourceKey::Frontend(_) => Fleets::default(),
+        }
+    }
+
+    /// The fleet that serves a Gateway now.
+    pub fn fleet_of(&self, gateway: &ObjectName) -> EnvoyFleet {
+        let parent = self.parents.get(&ParentKey::Gateway(gateway.clone()));
+        match parent.map(|parent| parent.stand.reach.fleet) {
+            Some(Fleet::Dedicated) => EnvoyFleet::Dedicated,
+            Some(Fleet::Shared | Fleet::Own) | None => EnvoyFleet::Shared,
+        }
+    }
+
+    /// The secrets that frontends of a fleet ask for by the SNI alone.
+    #[cfg(test)]
+    pub(in super::super) fn asked_by_sni(&self, fleet: EnvoyFleet) -> BTreeSet<SecretName> {
+        let all = self.certificates.names.asked_by_sni(&self.register);
+        all.filter(|(id, _)| id.fleet() == fleet).map(|(_, hostname)| SecretName::Sni(hostname.clone())).collect()
+    }
+
+    /// The TLS frontends, with every name in their gates where `listed`; else as they are handed out. As much work as there
+    /// are hosts: for times in which clients ask for many names that nobody has.
+    pub fn tls_frontends(&self, listed: bool) -> Vec<Frontend> {
+        let assembly = Assembly {
+            frontends: &self.frontends,
+            register: &self.register,
+            challenges: &self.certificates.challenges,
+            behind: &self.behind,
+        };
+        assembly.tls_frontends(listed)
+    }
+
+    /// The addresses at which an exact hostname is served; with a thumbprint only those at which HTTP-01 challenges are
+    /// answered for it by the account with that thumbprint.
+    pub fn addresses_of(&self, host: &Hostname, thumbprint: Option<&str>) -> BTreeSet<IpAddr> {
+        self.certificates.challenges.addresses_of(host, thumbprint, &self.certificates.names, &self.frontends)
+    }
+
+    /// Follows a URL from the frontend to the endpoints.
+    pub fn explain(&self, question: &Question) -> Explanation {
+        self.explainer().explain(question)
+    }
+
+    /// The hosts that are served: name, port, whether by TLS, who owns the listener, and its certificate.
+    pub fn hosts(&self) -> Vec<Host> {
+        self.explainer().hosts()
+    }
+
+    /// The namespaces of the routes that serve a hostname on a frontend.
+    pub fn tenants(&self, host: &Host) -> Vec<String> {
+        self.explainer().tenants(host)
+    }
+
+    /// Who has to do with a resource.
+    pub fn blame(&self, key: &ResourceKey) -> Blame {
+        self.blaming().of(key)
+    }
+
+    /// Whose hostnames go to a filter chain of a frontend, by the name of its resource.
+    pub fn blame_chain(&self, frontend: &str, chain: &str) -> Blame {
+        self.blaming().of_chain(frontend, chain)
+    }
+
+    /// The Services that Gateways are to have.
+    pub fn services(&self) -> &BTreeMap<ObjectName, ServiceIntent> {
+        self.exposures.intents()
+    }
+
+    fn admission(&self) -> Admission<'_> {
+        Admission { parents: &self.parents, attachments: &self.attachments, register: &self.register }
+    }
+
+    fn blaming(&self) -> Blaming<'_> {
+        Blaming { store: &self.store, admission: self.admission(), frontends: &self.frontends }
+    }
+
+    fn explainer(&self) -> Explainer<'_> {
+        let (settings, store, frontends) = (&self.settings, &self.store, &self.frontends);
+        Explainer {
+            routing: Routing {
+                settings,
+                store,
+                resolutions: &self.resolutions,
+                policies: &self.policies,
+                admission: self.admission(),
+            },
+            allowed: AllowedEndpoints { settings, store, quotas: &self.quotas, frontends },
+        }
+    }
+}
+
+/// Certificates.
+impl Engine {
+    /// The certificate that an issuer is to make for a Secret.
+    pub fn want(&self, secret: &ObjectName) -> Option<&WantedCertificate> {
+        self.certificates.wanted.get(secret)
+    }
+
+    /// The certificates that issuers are to make, each with the certificate that is there now.
+    pub fn wants(&self) -> Vec<(WantedCertificate, Option<Arc<Certificate>>)> {
+        self.parents.keys().flat_map(|parent| self.grants().wanted_of(parent)).collect()
+    }
+
+    /// Whether listeners have a Secret and all of them are refused: nobody is to fill it.
+    pub fn is_refused(&self, secret: &ObjectName) -> bool {
+        self.grants().is_refused(secret)
+    }
+
+    /// The hostnames of the listeners that have a Secret, where another namespace owns each of them, as recorded: whoever
+    /// put a certificate of ours there is to keep it no longer. None where one listener may still serve it, or where no
+    /// listener of the Secret's own namespace has it.
+    pub fn lost_hostnames(&self, secret: &ObjectName) -> BTreeSet<Hostname> {
+        self.grants().lost_hostnames(secret)
+    }
+
+    fn grants(&self) -> Grants<'_> {
+        Grants { store: &self.store, parents: &self.parents, frontends: &self.frontends, register: &self.register }
+    }
+}
+
+/// The record of ownership.
+impl Engine {
+    /// What is to be recorded, or not any more: for whoever keeps the record.
+    pub fn record_proposals(&self) -> impl Iterator<Item = (&Ownable, Option<&Ownership>)> {
+        self.register.proposed().iter().map(|(what, owner)| (what, owner.as_ref()))
+    }
+
+    /// What is to be recorded of something; nothing where the record is right.
+    pub fn record_proposal(&self, what: &Ownable) -> Option<Option<&Ownership>> {
+        self.register.proposed().get(what).map(Option::as_ref)
+    }
+
+    /// Who is recorded to own something.
+    pub fn owner(&self, what: &Ownable) -> Option<&Ownership> {
+        self.register.owner(what)
+    }
+
+    /// What is recorded under a name that people call it by: a hostname among listeners and among routes, wherever they are.
+    pub fn recorded_as(&self, what: &Ownable) -> Vec<Ownable> {
+        let Ownable::Hostname(name) = what else {
+            return self.register.owner(what).map(|_| what.clone()).into_iter().collect();
+        };
+        self.register.records().keys().filter(|other| other.hostname() == Some(name)).cloned().collect()
+    }
+
+    /// What is recorded.
+    pub fn record(&self) -> impl Iterator<Item = (&Ownable, &Ownership)> {
+        self.register.records().iter()
+    }
+}
+
+/// For tests alone.
+#[cfg(test)]
+impl Engine {
+    pub(in super::super) fn settings(&self) -> &crate::translate::Settings {
+        &self.settings
+    }
+
+    pub(in super::super) fn frontends(&self) -> &super::super::frontends::Frontends {
+        &self.frontends
+    }
+
+    pub(in super::super) fn behind(&self) -> &super::super::endpoints::Behind {
+        &self.behind
+    }
+
+    pub(in super::super) fn behind_mut(
+        &mut self,
+    ) -> (&mut super::super::endpoints::Behind, &mut super::super::emissions::Emissions, &Store) {
+        (&mut self.behind, &mut self.emissions, &self.store)
+    }
+
+    pub(in super::super) fn wanted_index(&self) -> &super::super::wanted_index::WantedIndex {
+        &self.certificates.wanted
+    }
+}

@@ -1,0 +1,186 @@
+//! What each stage of [`Engine::apply`] reads (`&`) and writes (`&mut`).
+
+use std::time::SystemTime;
+
+use super::super::admission::Admission;
+use super::super::assembly::Assembly;
+use super::super::attach::Attaching;
+use super::super::backend_policies::Policing;
+use super::super::bind::Binding;
+use super::super::challenge::Answering;
+use super::super::compile::Units;
+use super::super::emissions::Emissions;
+use super::super::endpoints::{AllowedEndpoints, Behind};
+use super::super::evaluate::Evaluation;
+use super::super::exposure::Exposing;
+use super::super::frontends::Frontends;
+use super::super::owners::Owners;
+use super::super::report::Report;
+use super::super::resolve::Resolving;
+use super::super::routes::Routing;
+use super::super::tables::Tables;
+use super::super::wanted_index::{Grants, WantedIndex};
+use super::Engine;
+
+impl Engine {
+    pub(super) fn evaluation(&mut self, now: SystemTime) -> Evaluation<'_> {
+        Evaluation {
+            now,
+            settings: &self.settings,
+            store: &self.store,
+            attachments: &self.attachments,
+            exposures: &self.exposures,
+            quotas: &mut self.quotas,
+            parents: &mut self.parents,
+            register: &mut self.register,
+            frontends: &mut self.frontends,
+            emissions: &mut self.emissions,
+        }
+    }
+
+    pub(super) fn attaching(&mut self) -> Attaching<'_> {
+        Attaching {
+            settings: &self.settings,
+            store: &self.store,
+            parents: &self.parents,
+            attachments: &mut self.attachments,
+            register: &mut self.register,
+        }
+    }
+
+    pub(super) fn binding(&mut self) -> Binding<'_> {
+        Binding {
+            settings: &self.settings,
+            store: &self.store,
+            behind: &self.behind,
+            frontends: &mut self.frontends,
+            register: &mut self.register,
+        }
+    }
+
+    pub(super) fn owners(&mut self) -> Owners<'_> {
+        Owners {
+            store: &self.store,
+            parents: &self.parents,
+            attachments: &self.attachments,
+            names: &self.certificates.names,
+            register: &mut self.register,
+            frontends: &mut self.frontends,
+        }
+    }
+
+    pub(super) fn contest(&mut self) -> (&mut Frontends, Admission<'_>) {
+        let admission = Admission { parents: &self.parents, attachments: &self.attachments, register: &self.register };
+        (&mut self.frontends, admission)
+    }
+
+    pub(super) fn policing(&mut self) -> Policing<'_> {
+        Policing {
+            settings: &self.settings,
+            store: &self.store,
+            quotas: &self.quotas,
+            admission: Admission { parents: &self.parents, attachments: &self.attachments, register: &self.register },
+            backends: self.emissions.backends(),
+            policies: &mut self.policies,
+        }
+    }
+
+    pub(super) fn resolving(&mut self) -> Resolving<'_> {
+        Resolving {
+            settings: &self.settings,
+            store: &self.store,
+            quotas: &self.quotas,
+            admission: Admission { parents: &self.parents, attachments: &self.attachments, register: &self.register },
+            resolutions: &mut self.resolutions,
+        }
+    }
+
+    pub(super) fn units(&mut self) -> Units<'_> {
+        let admission = Admission { parents: &self.parents, attachments: &self.attachments, register: &self.register };
+        Units {
+            routing: Routing {
+                settings: &self.settings,
+                store: &self.store,
+                resolutions: &self.resolutions,
+                policies: &self.policies,
+                admission,
+            },
+            names: &mut self.certificates.names,
+            challenges: &mut self.certificates.challenges,
+            frontends: &mut self.frontends,
+            emissions: &mut self.emissions,
+        }
+    }
+
+    /// Of the stage that takes in answers to challenges.
+    pub(super) fn answering(&mut self) -> Answering<'_> {
+        Answering {
+            names: &self.certificates.names,
+            challenges: &mut self.certificates.challenges,
+            frontends: &mut self.frontends,
+        }
+    }
+
+    pub(super) fn tables(&mut self) -> Tables<'_> {
+        Tables {
+            parents: &self.parents,
+            register: &self.register,
+            names: &self.certificates.names,
+            frontends: &mut self.frontends,
+            emissions: &mut self.emissions,
+        }
+    }
+
+    pub(super) fn assembling(&mut self) -> (Assembly<'_>, &mut Emissions) {
+        let assembly = Assembly {
+            frontends: &self.frontends,
+            register: &self.register,
+            challenges: &self.certificates.challenges,
+            behind: &self.behind,
+        };
+        (assembly, &mut self.emissions)
+    }
+
+    pub(super) fn reaching(&mut self) -> (&mut Behind, AllowedEndpoints<'_>) {
+        let allowed = AllowedEndpoints {
+            settings: &self.settings,
+            store: &self.store,
+            quotas: &self.quotas,
+            frontends: &self.frontends,
+        };
+        (&mut self.behind, allowed)
+    }
+
+    pub(super) fn exposing(&mut self) -> Exposing<'_> {
+        Exposing {
+            settings: &self.settings,
+            store: &self.store,
+            parents: &self.parents,
+            frontends: &self.frontends,
+            exposures: &mut self.exposures,
+        }
+    }
+
+    pub(super) fn wanting(&mut self) -> (&mut WantedIndex, Grants<'_>) {
+        let grants =
+            Grants { store: &self.store, parents: &self.parents, frontends: &self.frontends, register: &self.register };
+        (&mut self.certificates.wanted, grants)
+    }
+
+    pub(super) fn report(&self) -> Report<'_> {
+        Report {
+            settings: &self.settings,
+            store: &self.store,
+            parents: &self.parents,
+            attachments: &self.attachments,
+            register: &self.register,
+            resolutions: &self.resolutions,
+            policies: &self.policies,
+            frontends: &self.frontends,
+            behind: &self.behind,
+            issuance: &self.certificates.issuance,
+            exposures: &self.exposures,
+            statuses: &self.statuses,
+        }
+    }
+}

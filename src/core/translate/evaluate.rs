@@ -1,0 +1,210 @@
+//! Evaluating a Gateway or ListenerSet, and what its listeners claim by it.
+
+use std::collections::BTreeSet;
+use std::time::SystemTime;
+
+use super::admission::{Admission, note_admitting};
+use super::attachments::Attachments;
+use super::backend_policies::touch_units_of;
+use super::claims::{Claim, Rank, claims_of};
+use super::client_validation::place_roots;
+use super::delta::ResourceKey;
+use super::dirty::Dirty;
+use super::emissions::Emissions;
+use super::exposures::Exposures;
+use super::fleet::is_shared;
+use super::frontends::Frontends;
+use super::key::ParentKey;
+use super::limits::Quotas;
+use super::ownership::{By, Claimant, Ownable, Register, well_known};
+use super::parent::{self, Parent, Surroundings};
+use super::parents::Parents;
+use super::settings::Settings;
+use super::slashes::touch_slashes;
+use crate::model::{FrontendId, Hostname, ObjectName, SecretName};
+use crate::store::Store;
+
+/// The stage that evaluates Gateways and ListenerSets.
+pub(super) struct Evaluation<'a> {
+    pub(super) now: SystemTime,
+    pub(super) settings: &'a Settings,
+    pub(super) store: &'a Store,
+    pub(super) attachments: &'a Attachments,
+    pub(super) exposures: &'a Exposures,
+    pub(super) quotas: &'a mut Quotas,
+    pub(super) parents: &'a mut Parents,
+    /// What listeners claim.
+    pub(super) register: &'a mut Register,
+    pub(super) frontends: &'a mut Frontends,
+    pub(super) emissions: &'a mut Emissions,
+}
+
+impl Evaluation<'_> {
+    /// Evaluates a Gateway or ListenerSet and claims what its listeners want.
+    pub(super) fn evaluate(&mut self, key: &ParentKey, dirty: &mut Dirty) {
+        let around = Surroundings { store: self.store, settings: self.settings, now: self.now };
+        let new = match key {
+            ParentKey::Gateway(name) => self
+                .store
+                .gateway(name)
+                .filter(|gateway| is_ours(&gateway.class, self.store, self.settings))
+                .map(|gateway| parent::gateway(gateway, &around)),
+            ParentKey::ListenerSet(name) => self.store.listener_set(name).and_then(|set| {
+                let gateway = set.parent.as_ref()?;
+                let base = self.parents.get(&ParentKey::Gateway(gateway.clone()))?;
+                Some(parent::listener_set(set, self.store.gateway(gateway)?, base, &around))
+            }),
+        };
+        let new = self.quotas.within_limits(key, new, &self.settings.limits, dirty);
+        if let ParentKey::Gateway(name) = key {
+            // What a Gateway admits and where it stands is seen by the ListenerSets that extend it, and rarely changes.
+            let seen_by_sets = |parent: &Parent| (parent.accepted.clone(), parent.stand.clone());
+            if self.parents.get(key).map(seen_by_sets) != new.as_ref().map(seen_by_sets) {
+                dirty.parents.extend(self.store.sets_by_gateway.of(name).cloned().map(ParentKey::ListenerSet));
+            }
+            dirty.bindings.insert(name.clone());
+            self.exposures.touch_rivals(name, dirty);
+        }
+        self.watch_secrets(key, new.as_ref());
+        self.note_deadline(key);
+        let old = self.parents.get(key).cloned();
+        place_roots(key, (old.as_ref(), new.as_ref()), &around, self.parents, self.emissions, dirty);
+        if old == new {
+            return;
+        }
+        dirty.statuses.insert(key.object());
+        self.claim(old.as_ref(), new.as_ref(), dirty);
+        if old.as_ref().map(|parent| &parent.accepted) != new.as_ref().map(|parent| &parent.accepted) {
+            dirty.attachments.extend(self.store.gated_by_parent.of(key).cloned());
+        }
+        if let ParentKey::Gateway(name) = key {
+            self.touch_client(name, old.as_ref(), new.as_ref(), dirty);
+        }
+        self.attachments.touch_attached(key, old.as_ref(), new.as_ref(), self.store, dirty);
+        touch_slashes(self.attachments, old.as_ref(), new.as_ref(), dirty);
+        note_admitting(self.parents, self.register, old.as_ref(), new.as_ref(), dirty);
+        self.parents.set(key, new);
+        dirty.wanting.insert(key.clone());
+    }
+
+    fn watch_secrets(&mut self, key: &ParentKey, new: Option<&Parent>) {
+        let listeners = match key {
+            ParentKey::Gateway(name) => self.store.gateway(name).map(|g| g.listeners.as_slice()),
+            ParentKey::ListenerSet(name) => self.store.listener_set(name).map(|s| s.listeners.as_slice()),
+        };
+        let written = listeners.unwrap_or_default().iter().filter_map(|l| l.tls.as_ref());
+        let written = written.flat_map(|tls| &tls.certificates).map(|r| r.name.clone());
+        let shown = match key {
+            ParentKey::Gateway(name) => {
+                self.store.gateway(name).and_then(|gateway| gateway.client_certificate.as_ref())
+            }
+            ParentKey::ListenerSet(_) => None,
+        };
+        let written = written.chain(shown.map(|reference| reference.name.clone()));
+        let issued = new.into_iter().flat_map(|parent| &parent.listeners).filter_map(|l| l.served.secret().cloned());
+        let wanted: BTreeSet<ObjectName> = written.chain(issued).filter(|_| new.is_some()).collect();
+        self.parents.set_secrets(key, &wanted);
+    }
+
+    /// Notes when a parent has to be evaluated again.
+    fn note_deadline(&mut self, key: &ParentKey) {
+        let secrets = self.parents.secrets_of(key).filter_map(|name| self.store.secret(name));
+        let certificates =
+            secrets.flat_map(|secret| secret.certificate.as_ref().ok().into_iter().chain(&secret.last_good));
+        let times = certificates.flat_map(|certificate| [certificate.not_before, certificate.not_after]);
+        let next = times.filter(|time| *time > self.now).min();
+        self.parents.set_deadline(key, next);
+    }
+
+    /// Turns the difference between two evaluations of one parent into claims.
+    fn claim(&mut self, old: Option<&Parent>, new: Option<&Parent>, dirty: &mut Dirty) {
+        let before = old.map(claims_of).unwrap_or_default();
+        let after = new.map(claims_of).unwrap_or_default();
+        for (place, (claim, _)) in &before {
+            if after.get(place).is_none_or(|(other, _)| other != claim) {
+                self.frontends.set_conflict(&claim.listener, None);
+                // What the listener served so far, looked at while it is still known.
+                dirty
+                    .units
+                    .extend(self.attachments.names_of(&claim.listener).map(|name| (place.0.clone(), name.clone())));
+                let next = after.get(place).map(|(claim, _)| claim.clone());
+                self.set_claim(&place.0, place.1.clone(), next, dirty);
+            }
+        }
+        for (place, (claim, _)) in after.iter().filter(|(place, _)| !before.contains_key(place)) {
+            self.set_claim(&place.0, place.1.clone(), Some(claim.clone()), dirty);
+        }
+        // A listener whose certificate or options changed serves the same names with other content.
+        for (place, (claim, content)) in &after {
+            let Some((_, old)) = before.get(place).filter(|(_, old)| old != content) else { continue };
+            dirty.units.insert((place.0.clone(), claim.hostname.clone()));
+            if !claim.hostname.is_exact() && !old.makes_the_chain_of(content) {
+                self.touch_under(&place.0, &claim.hostname, dirty);
+            }
+        }
+    }
+
+    /// Marks a Gateway that shows another certificate to backends; where it begins or ceases to show one, its backends are
+    /// others, and everything that it serves is marked.
+    fn touch_client(&self, gateway: &ObjectName, old: Option<&Parent>, new: Option<&Parent>, dirty: &mut Dirty) {
+        let fleet = |parent: Option<&Parent>| parent.map(|parent| parent.stand.reach.fleet);
+        if fleet(old) != fleet(new) {
+            dirty.delta.shown.insert(ResourceKey::Secret(SecretName::Client(gateway.clone())));
+        }
+        let (old, new) = (old.and_then(Parent::shown), new.and_then(Parent::shown));
+        if old != new {
+            dirty.clients.insert(gateway.clone());
+        }
+        if old.is_some() != new.is_some() {
+            let admission = Admission { parents: self.parents, attachments: self.attachments, register: self.register };
+            let sets = self.store.sets_of(gateway).cloned().map(ParentKey::ListenerSet);
+            for parent in std::iter::once(ParentKey::Gateway(gateway.clone())).chain(sets) {
+                for route in self.store.routes_by_parent.of(&parent) {
+                    touch_units_of(admission, route, dirty);
+                }
+            }
+        }
+    }
+
+    /// Sets or removes what a listener claims of a frontend.
+    fn set_claim(&mut self, id: &FrontendId, rank: Rank, claim: Option<Claim>, dirty: &mut Dirty) {
+        self.register_claim(id, &rank, claim.as_ref(), dirty);
+        let recorded = is_shared(&id.gateway).then(|| self.register.family(id.transport_port()));
+        self.frontends.set_claim(id, rank, claim, recorded, dirty);
+    }
+
+    /// Notes what a listener of the shared fleet claims now, in place of what it claimed.
+    fn register_claim(&mut self, id: &FrontendId, rank: &Rank, claim: Option<&Claim>, dirty: &mut Dirty) {
+        let old = self.frontends.get(id).and_then(|frontend| frontend.claims.get(rank)).cloned();
+        for (claim, there) in [(old.as_ref(), false), (claim, true)] {
+            let Some(claim) = claim else { continue };
+            let namespace = rank.parent.namespace.clone();
+            let through = rank.gateway.as_ref().map_or_else(|| namespace.clone(), |first| first.1.namespace.clone());
+            let claimant = Claimant {
+                created: if self.settings.believes_creation_times { rank.created } else { 0 },
+                namespace,
+                through,
+                by: By::Listener(claim.listener.clone()),
+                protocol: claim.protocol.family(),
+            };
+            let (is_shared, at) = (is_shared(&id.gateway), id.transport_port());
+            let port = (is_shared && well_known(at).is_none()).then_some(Ownable::Port(at));
+            let own = (is_shared && claim.protocol.has_hostnames()).then(|| Ownable::Hostname(claim.hostname.clone()));
+            let admitted = claim.admitted.clone().map(|at| Ownable::Admitted(at, claim.hostname.clone()));
+            for what in port.into_iter().chain(own).chain(admitted) {
+                self.register.claim(&what, &claimant, there);
+                dirty.owned.insert(what);
+            }
+        }
+    }
+
+    fn touch_under(&self, id: &FrontendId, wide: &Hostname, dirty: &mut Dirty) {
+        let admission = Admission { parents: self.parents, attachments: self.attachments, register: self.register };
+        admission.touch_under(self.frontends, id, wide, dirty);
+    }
+}
+
+/// Whether a GatewayClass is there and names our controller.
+pub(super) fn is_ours(class: &str, store: &Store, settings: &Settings) -> bool {
+    store.class(class).is_some_and(|c| c.controller == settings.controller)
+}

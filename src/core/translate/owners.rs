@@ -1,0 +1,192 @@
+//! Who owns what may have another owner, among the namespaces that claim it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::admission::Admission;
+use super::allowed_hostnames::is_within;
+use super::attachments::Attachments;
+use super::dirty::Dirty;
+use super::frontends::Frontends;
+use super::key::{ListenerId, RouteKey};
+use super::ownership::{By, Claimant, ListenersOf, Ownable, Ownership, Recording, Register, shared_frontend};
+use super::parents::Parents;
+use super::secret_names::SecretNames;
+use crate::inputs::HOST_LABEL;
+use crate::model::Hostname;
+use crate::store::Store;
+
+/// The stage that decides ownership.
+pub(super) struct Owners<'a> {
+    pub(super) store: &'a Store,
+    pub(super) parents: &'a Parents,
+    pub(super) attachments: &'a Attachments,
+    pub(super) names: &'a SecretNames,
+    pub(super) register: &'a mut Register,
+    /// What is recorded of ports is laid over their claims.
+    pub(super) frontends: &'a mut Frontends,
+}
+
+impl Owners<'_> {
+    fn admission(&self) -> Admission<'_> {
+        Admission { parents: self.parents, attachments: self.attachments, register: self.register }
+    }
+
+    /// Takes in what is recorded.
+    pub(super) fn take_record(&mut self, what: Ownable, owner: Option<Ownership>, dirty: &mut Dirty) {
+        if owner.is_none() && self.register.recording() == Recording::Here {
+            // Whoever takes it out of the record has it taken out of what is written.
+            dirty.delta.records.insert(what.clone(), None);
+        }
+        if self.register.take(what.clone(), owner) {
+            self.touch_owned(&what, dirty);
+        }
+        dirty.owned.insert(what);
+    }
+
+    /// Decides who owns what may have another owner.
+    pub(super) fn settle(&mut self, now: SystemTime, dirty: &mut Dirty) -> usize {
+        let mut decided = 0;
+        let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        dirty.owned.extend(self.register.expired(now.as_secs()).cloned());
+        // Claims that come together: the oldest first.
+        let mut todo: BTreeSet<((i64, Arc<str>), Ownable)> = BTreeSet::new();
+        loop {
+            todo.extend(std::mem::take(&mut dirty.owned).into_iter().map(|what| (self.register.order(&what), what)));
+            let Some((_, what)) = todo.pop_first() else { return decided };
+            // Who keeps the name of a secret is decided once all certificates are known.
+            if let Ownable::Secret(name) = &what {
+                dirty.secret_names.entry(name.clone()).or_default();
+                continue;
+            }
+            decided += 1;
+            let consents = |claimant: &Claimant, what: &Ownable, wide: &Hostname, owner: &Arc<str>| {
+                let Some(name) = what.hostname() else { return false };
+                let is_admitted = match what {
+                    Ownable::Admitted(at, _) => self.admission().admits_below(at, name, wide),
+                    _ => *owner == claimant.through,
+                };
+                is_admitted || is_delegated(self.store, &claimant.namespace, name, wide)
+            };
+            let owner = self.register.decide(&what, now.as_secs(), &consents);
+            let before = self.register.owner(&what).map(|owner| (owner.namespace.clone(), owner.protocol));
+            let Some(told) = self.register.record(&what, owner, dirty.now) else { continue };
+            dirty.delta.records.insert(what.clone(), told);
+            let after = self.register.owner(&what).map(|owner| (owner.namespace.clone(), owner.protocol));
+            if before != after {
+                self.touch_owned(&what, dirty);
+            } else if self.register.recording() == Recording::OtherListeners {
+                // Somebody may be told that it is about to have it.
+                self.touch_claims(&what, dirty);
+            }
+        }
+    }
+
+    /// Marks what goes by whose something is.
+    fn touch_owned(&mut self, what: &Ownable, dirty: &mut Dirty) {
+        self.touch_claims(what, dirty);
+        match what {
+            Ownable::Hostname(name) => {
+                for (id, frontend) in self.frontends.shared() {
+                    if frontend.is_wide() {
+                        dirty.units.insert((id.clone(), name.clone()));
+                    }
+                    if !name.is_exact() {
+                        self.admission().touch_under(self.frontends, id, name, dirty);
+                    }
+                }
+                if name.is_wildcard() {
+                    dirty.owned.extend(self.register.below(what).cloned());
+                }
+            }
+            Ownable::Secret(name) => self.names.touch(name, dirty),
+            Ownable::Admitted(at, name) => self.touch_admitted(at, name, dirty),
+            Ownable::Port(port) => {
+                let (id, family) = (shared_frontend(*port), self.register.family(*port));
+                if let Some(frontend) = self.frontends.get_mut(&id) {
+                    let mut touched = frontend.claims.speak(family);
+                    if family.is_some_and(|family| !family.has_hostnames()) {
+                        // Whose the port is decides who has all that comes there.
+                        touched.insert(Hostname::any());
+                    }
+                    dirty.claims.entry(id.clone()).or_default().extend(touched);
+                    dirty.frontends.insert(id);
+                }
+            }
+            Ownable::Socket(ip, port) => self.frontends.touch_socket(*ip, *port, dirty),
+        }
+    }
+
+    /// Marks a hostname wherever listeners of the shared fleet claim it.
+    fn touch_claims(&self, what: &Ownable, dirty: &mut Dirty) {
+        self.touch_claimants(what, dirty);
+        let Ownable::Hostname(name) = what else { return };
+        for (id, frontend) in self.frontends.shared() {
+            if frontend.claims.claims(name) {
+                dirty.claims.entry(id.clone()).or_default().insert(name.clone());
+            }
+        }
+    }
+
+    /// Marks what goes by which of the namespaces that are admitted has a hostname.
+    fn touch_admitted(&self, at: &Arc<ListenersOf>, name: &Hostname, dirty: &mut Dirty) {
+        let what = Ownable::Admitted(at.clone(), name.clone());
+        for (listener, key) in self.claiming_routes(&what) {
+            dirty.units.extend(self.parents.frontend_of(&listener).map(|id| (id, name.clone())));
+            dirty.statuses.insert(key.object());
+            dirty.solved.insert((listener.clone(), name.clone()));
+            dirty.counted.insert((listener, key));
+        }
+        if name.is_exact() && !self.register.has_wide(at) {
+            // Nobody has a wider one.
+            return;
+        }
+        // What is somebody's is kept from wider hostnames of others, on every port.
+        let names: Vec<Hostname> = match name.is_exact() {
+            true => vec![name.clone()],
+            false => self.register.owned_below(&what).cloned().chain([name.clone()]).collect(),
+        };
+        let own = (!name.is_exact()).then(|| name.clone());
+        for wide in own.into_iter().chain(name.covering()).chain([Hostname::any()]) {
+            let listeners = self.parents.admitting(at, wide);
+            for id in listeners.filter_map(|wide| self.parents.frontend_of(&wide.listener)) {
+                dirty.units.extend(names.iter().map(|name| (id.clone(), name.clone())));
+            }
+        }
+        if name.is_wildcard() {
+            dirty.owned.extend(self.register.below(&what).cloned());
+        }
+    }
+
+    /// Marks whoever claims a hostname where it is admitted.
+    fn touch_claimants(&self, what: &Ownable, dirty: &mut Dirty) {
+        let Ownable::Admitted(_, name) = what else { return };
+        for claimant in self.register.claimants(what) {
+            match &claimant.by {
+                By::Route(_, key) => drop(dirty.statuses.insert(key.object())),
+                By::Listener(listener) => {
+                    if let Some(id) = self.parents.frontend_of(listener) {
+                        dirty.claims.entry(id).or_default().insert(name.clone());
+                    }
+                }
+                By::Frontend(_) => {}
+            }
+        }
+    }
+
+    fn claiming_routes(&self, what: &Ownable) -> Vec<(ListenerId, RouteKey)> {
+        let route = |claimant: &Claimant| match &claimant.by {
+            By::Route(listener, key) => Some((listener.clone(), key.clone())),
+            By::Listener(_) | By::Frontend(_) => None,
+        };
+        self.register.claimants(what).filter_map(route).collect()
+    }
+}
+
+/// Whether the platform gave a namespace a domain of its own below a wildcard, and the name is in it.
+fn is_delegated(store: &Store, namespace: &str, name: &Hostname, wide: &Hostname) -> bool {
+    let Some(host) = store.labels(namespace).get(HOST_LABEL) else { return false };
+    let Ok(domain) = Hostname::parse(&host.to_ascii_lowercase()) else { return false };
+    wide.covers(&domain) && is_within(name, &domain)
+}

@@ -1,0 +1,128 @@
+//! The Gateways and ListenerSets of ours as they were evaluated, and what finds them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::admission::WideListener;
+use super::deadline::Deadlines;
+use super::key::{ListenerId, ParentKey};
+use super::ownership::ListenersOf;
+use super::parent::{Parent, ParentListener};
+use crate::model::{FrontendId, Hostname, ObjectName, RootsName};
+use crate::multimap::MultiMap;
+
+/// All Gateways and ListenerSets of ours.
+#[derive(Default)]
+pub(super) struct Parents {
+    all: BTreeMap<ParentKey, Parent>,
+    /// Who has which Secret, and the same the other way round.
+    by_secret: MultiMap<ObjectName, ParentKey>,
+    secrets_of: MultiMap<ParentKey, ObjectName>,
+    /// When each is to be evaluated again though nothing has changed.
+    deadlines: Deadlines,
+    /// Whose listeners check certificates of clients against which CA certificates.
+    by_roots: MultiMap<RootsName, ParentKey>,
+    /// Wildcard and catch-all listeners where somebody who is admitted may have narrower hostnames.
+    admitting: MultiMap<(Arc<ListenersOf>, Hostname), WideListener>,
+}
+
+impl Parents {
+    /// A Gateway or ListenerSet.
+    pub(super) fn get(&self, key: &ParentKey) -> Option<&Parent> {
+        self.all.get(key)
+    }
+
+    /// All of them, sorted.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &ParentKey> {
+        self.all.keys()
+    }
+
+    /// A listener.
+    pub(super) fn listener(&self, id: &ListenerId) -> Option<&ParentListener> {
+        self.all.get(&id.parent)?.listener(&id.name)
+    }
+
+    /// The Gateway of a listener, if it has a certificate to show to backends.
+    pub(super) fn client_of(&self, listener: &ListenerId) -> Option<&ObjectName> {
+        let gateway = &self.all.get(&listener.parent)?.stand.gateway;
+        self.shows_certificate(gateway).then_some(gateway)
+    }
+
+    /// Whether a Gateway has a certificate to show to backends.
+    pub(super) fn shows_certificate(&self, gateway: &ObjectName) -> bool {
+        self.all.get(&ParentKey::Gateway(gateway.clone())).and_then(Parent::shown).is_some()
+    }
+
+    /// The frontend of a listener, if its parent is there.
+    pub(super) fn frontend_of(&self, listener: &ListenerId) -> Option<FrontendId> {
+        let parent = self.all.get(&listener.parent)?;
+        Some(parent.frontend(parent.listener(&listener.name)?.transport_port()))
+    }
+
+    /// Those that have a Secret: a listener refers to it, or an issuer puts a listener's certificate there.
+    pub(super) fn of_secret(&self, secret: &ObjectName) -> impl Iterator<Item = &ParentKey> {
+        self.by_secret.of(secret)
+    }
+
+    /// The Secrets that a parent has.
+    pub(super) fn secrets_of(&self, key: &ParentKey) -> impl Iterator<Item = &ObjectName> {
+        self.secrets_of.of(key)
+    }
+
+    /// Whether a listener checks certificates of clients against these CA certificates.
+    pub(super) fn are_roots_needed(&self, name: &RootsName) -> bool {
+        self.by_roots.of(name).next().is_some()
+    }
+
+    /// Sets whether a parent has such a listener.
+    pub(super) fn needs_roots(&mut self, name: &RootsName, key: &ParentKey, there: bool) {
+        self.by_roots.set(name, key, there);
+    }
+
+    /// Sets or removes a parent.
+    pub(super) fn set(&mut self, key: &ParentKey, parent: Option<Parent>) {
+        match parent {
+            Some(parent) => self.all.insert(key.clone(), parent),
+            None => self.all.remove(key),
+        };
+    }
+
+    /// Sets which Secrets a parent has, in place of those that it had.
+    pub(super) fn set_secrets(&mut self, key: &ParentKey, wanted: &BTreeSet<ObjectName>) {
+        let held: BTreeSet<ObjectName> = self.secrets_of.of(key).cloned().collect();
+        for secret in held.difference(wanted) {
+            self.by_secret.remove(secret, key);
+            self.secrets_of.remove(key, secret);
+        }
+        for secret in wanted.difference(&held) {
+            self.by_secret.insert(secret.clone(), key.clone());
+            self.secrets_of.insert(key.clone(), secret.clone());
+        }
+    }
+
+    /// When the next one is to be evaluated again though nothing has changed.
+    pub(super) fn next_deadline(&self) -> Option<SystemTime> {
+        self.deadlines.next()
+    }
+
+    /// Takes out a parent whose deadline has passed.
+    pub(super) fn pop_due(&mut self, now: SystemTime) -> Option<ParentKey> {
+        self.deadlines.pop_due(now)
+    }
+
+    /// Sets when a parent is to be evaluated again though nothing has changed.
+    pub(super) fn set_deadline(&mut self, key: &ParentKey, next: Option<SystemTime>) {
+        self.deadlines.set(key, next);
+    }
+
+    /// The wildcard and catch-all listeners with a hostname where somebody who is admitted may have narrower ones.
+    pub(super) fn admitting(&self, at: &Arc<ListenersOf>, hostname: Hostname) -> impl Iterator<Item = &WideListener> {
+        self.admitting.of(&(at.clone(), hostname))
+    }
+
+    /// Adds or removes such a listener.
+    pub(super) fn set_admitting(&mut self, at: &Arc<ListenersOf>, name: &Hostname, wide: &WideListener, there: bool) {
+        self.admitting.set(&(at.clone(), name.clone()), wide, there);
+    }
+}

@@ -1,0 +1,156 @@
+//! The routes that a hostname has at a listener, in their order.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::admission::Admission;
+use super::backend_policies::BackendPolicies;
+use super::key::{ListenerId, RouteKey};
+use super::precedence::{match_rank, route_rank};
+use super::resolve::{Resolutions, Resolved, ResolvedRule, resolve};
+use super::settings::Settings;
+use super::slashes::escaped_slashes;
+use crate::inputs::Route as InputRoute;
+use crate::model::{Action, Hostname, Redirect, Route, Rule, WeightedTarget};
+use crate::store::Store;
+
+/// What routes are made from.
+#[derive(Clone, Copy)]
+pub(super) struct Routing<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) store: &'a Store,
+    pub(super) resolutions: &'a Resolutions,
+    pub(super) policies: &'a BackendPolicies,
+    pub(super) admission: Admission<'a>,
+}
+
+/// The port at which routes are served, which redirects show.
+#[derive(Clone, Copy)]
+pub(super) struct Port {
+    pub(super) number: u16,
+    /// Whether it speaks TLS.
+    pub(super) tls: bool,
+}
+
+impl<'a> Routing<'a> {
+    /// The routes that serve a hostname through a listener, in order of precedence; of these the listener's own and those of
+    /// one namespace, if there is one.
+    pub(super) fn routes(
+        self,
+        at: Port,
+        hostname: &Hostname,
+        listener: &ListenerId,
+        only: Option<&Arc<str>>,
+    ) -> Vec<Route> {
+        let mut ranked = Vec::new();
+        let routes = self.routes_of(hostname, listener, only);
+        let resolved: Vec<Resolved> =
+            routes.iter().map(|(_, route)| resolve(route, self.store, &self.settings.limits)).collect();
+        for ((own, route), resolved) in routes.into_iter().zip(&resolved) {
+            for rule in &resolved.rules {
+                for (place, m) in rule.matches.iter().enumerate() {
+                    ranked.push((match_rank(own, &route.meta, m, (rule.index, place)), rule, m));
+                }
+            }
+        }
+        let client = self.admission.parents.client_of(listener);
+        ranked.sort_by(|(a, ..), (b, ..)| a.cmp(b));
+        let route = |(_, rule, m): (_, &ResolvedRule, &crate::model::Match)| Route {
+            name: rule.name.clone(),
+            matches: m.clone(),
+            rule: self.policies.with_client(derived(&rule.rule, hostname, at), client),
+        };
+        let routes: Vec<Route> = ranked.into_iter().map(route).collect();
+        let guard = escaped_slashes(self.admission.parents, listener).filter(|_| !routes.is_empty());
+        let guard = guard.map(|guard| Route { rule: derived(&guard.rule, hostname, at), ..guard });
+        guard.into_iter().chain(routes).collect()
+    }
+
+    /// What a hostname without routes of its own shows of the next wider one: everything, but where it is kept from others
+    /// what its own namespace and the listener's have there.
+    pub(super) fn wider_routes(self, at: Port, hostname: &Hostname, listener: &ListenerId) -> Vec<Route> {
+        let only = self.admission.kept_for(hostname, listener);
+        let wider = hostname.covering().chain([Hostname::any()]);
+        let mut all = wider.map(|wide| self.routes(at, &wide, listener, only));
+        all.find(|routes| !routes.is_empty()).unwrap_or_default()
+    }
+
+    /// What is to follow the routes of a hostname that only solvers give: the routes of the next wider one.
+    pub(super) fn behind_solvers(self, at: Port, hostname: &Hostname, listener: &ListenerId) -> Vec<Route> {
+        if !self.admission.attachments.is_solved(listener, hostname) {
+            return Vec::new();
+        }
+        self.wider_routes(at, hostname, listener)
+    }
+
+    /// The route that takes a hostname whole.
+    pub(super) fn best_route(
+        self,
+        hostname: &Hostname,
+        listener: &ListenerId,
+        only: Option<&Arc<str>>,
+    ) -> Option<RouteKey> {
+        let all = self.routes_of(hostname, listener, only);
+        let (_, best) = all
+            .into_iter()
+            .min_by(|(a, left), (b, right)| route_rank(a, &left.meta).cmp(&route_rank(b, &right.meta)))?;
+        Some(RouteKey { kind: best.kind, name: best.meta.name.clone() })
+    }
+
+    /// The shares of a route that takes connections whole.
+    pub(super) fn shares(self, route: &RouteKey) -> Vec<WeightedTarget> {
+        let rules = self
+            .store
+            .route(route)
+            .map(|route| resolve(route, self.store, &self.settings.limits).rules)
+            .unwrap_or_default();
+        match rules.first().map(|rule| &rule.rule.action) {
+            Some(Action::Forward(shares)) => shares.iter().filter(|share| share.weight > 0).cloned().collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The routes that a hostname gets from a listener, each with the most specific of its own hostnames.
+    fn routes_of<'b>(
+        self,
+        hostname: &'b Hostname,
+        listener: &'b ListenerId,
+        only: Option<&Arc<str>>,
+    ) -> Vec<(&'a Hostname, &'a InputRoute)> {
+        let mut best: BTreeMap<&RouteKey, &Hostname> = BTreeMap::new();
+        let is_among = |key: &RouteKey| {
+            let namespace = &key.name.namespace;
+            only.is_none_or(|only| namespace == only || *namespace == listener.parent.name().namespace)
+        };
+        for (key, own) in self.admission.served(hostname, listener).filter(|(key, _)| is_among(key)) {
+            let slot = best.entry(key).or_insert(own);
+            if own.precedence(slot).is_lt() {
+                *slot = own;
+            }
+        }
+        let found = |(key, own)| {
+            self.resolutions.get(key).filter(|resolved| resolved.invalid.is_none())?;
+            Some((own, &**self.store.route(key)?))
+        };
+        best.into_iter().filter_map(found).collect()
+    }
+}
+
+/// Derives the port that a redirect shows (`HTTPRequestRedirectFilter.port`): the one given; else the scheme's own if
+/// a scheme is given; else the listener's. The scheme's own port is left out, and where the hostname is known, that of the
+/// request's `Host` with it.
+fn derived(rule: &Arc<Rule>, hostname: &Hostname, at: Port) -> Arc<Rule> {
+    let Action::Redirect(redirect) = &rule.action else { return rule.clone() };
+    let own = match redirect.scheme.as_deref() {
+        Some("http") => 80,
+        Some("https") => 443,
+        _ if at.tls => 443,
+        _ => 80,
+    };
+    let given = redirect.port.or_else(|| redirect.scheme.is_none().then_some(at.number));
+    let port = given.filter(|port| *port != own);
+    let known = || (port.is_none() && hostname.is_exact()).then(|| hostname.to_string());
+    let hostname = redirect.hostname.clone().or_else(known);
+    let redirect = Redirect { hostname, port, default_port: own, ..redirect.clone() };
+    Arc::new(Rule { action: Action::Redirect(redirect), ..(**rule).clone() })
+}

@@ -1,0 +1,93 @@
+//! What an installation decides of translation.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::denied::EndpointPolicy;
+use super::fleet::Fleet;
+use super::ownership::Recording;
+use super::policy::IssuerPolicy;
+use crate::limits::Limits;
+use crate::model::ObjectName;
+
+/// What an installation decides.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The controller name whose GatewayClasses are ours.
+    pub controller: String,
+    /// Addresses of Gateways that ask for none.
+    pub default_addresses: Vec<IpAddr>,
+    /// Where Envoys listen, instead of where Gateways are reached: something stands between, or the addresses are those of
+    /// many machines.
+    pub bind: Vec<IpAddr>,
+    /// How Gateways are reached whose parameters do not say.
+    pub fleet: Fleet,
+    /// The Service that has all Envoys of the shared fleet behind it. Without it no Gateway gets a Service of its own.
+    pub envoys: Option<ObjectName>,
+    /// Whose Envoys serve Gateways of the dedicated fleet.
+    pub dedicated: DedicatedEnvoys,
+    /// How much of everything one namespace may ask for.
+    pub limits: Limits,
+    /// Who writes the record of who owns which hostname.
+    pub recording: Recording,
+    /// For how many seconds a hostname of the shared fleet stays reserved for the namespace that gave it up.
+    pub hold: u64,
+    /// Whether creation times of objects are believed: an API server sets them, in a file anybody may write one.
+    pub believes_creation_times: bool,
+    /// Who may ask which issuer for which hostnames.
+    pub issuers: IssuerPolicy,
+    /// Which addresses endpoints may have.
+    pub endpoints: EndpointPolicy,
+    /// What tells this installation from others; in a cluster its Namespace does.
+    pub installation: Arc<str>,
+    /// The file beside each Envoy with the roots that its system trusts; `None` where there is none.
+    pub system_roots: Option<Arc<str>>,
+}
+
+/// Whose Envoys serve Gateways of the dedicated fleet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum DedicatedEnvoys {
+    /// Those of the shared fleet, which see everything.
+    #[default]
+    OfSharedFleet,
+    /// Those behind a Service of their own, and while there are none those of the shared fleet: on the way from there to
+    /// Envoys of their own. All see everything.
+    Joining(ObjectName),
+    /// Those behind a Service of their own and no others. Each fleet sees what is its own.
+    Apart(ObjectName),
+}
+
+impl DedicatedEnvoys {
+    /// The Service of their own.
+    pub fn service(&self) -> Option<&ObjectName> {
+        match self {
+            DedicatedEnvoys::OfSharedFleet => None,
+            DedicatedEnvoys::Joining(service) | DedicatedEnvoys::Apart(service) => Some(service),
+        }
+    }
+}
+
+/// Where the roots are that a system trusts: on Debian, Ubuntu and Alpine, and in the images of Envoy.
+pub const SYSTEM_ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+impl Settings {
+    /// Every Gateway has addresses of its own; `default_addresses` if it asks for none. Every listener may ask every issuer.
+    pub fn new(controller: &str, default_addresses: Vec<IpAddr>) -> Self {
+        Self {
+            controller: controller.to_owned(),
+            default_addresses,
+            bind: Vec::new(),
+            fleet: Fleet::Own,
+            envoys: None,
+            dedicated: DedicatedEnvoys::default(),
+            limits: Limits::default(),
+            recording: Recording::Here,
+            hold: 0,
+            believes_creation_times: true,
+            issuers: IssuerPolicy::default(),
+            endpoints: EndpointPolicy::default(),
+            installation: Arc::default(),
+            system_roots: Some(SYSTEM_ROOTS.into()),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The images of an installation, by name, tag and digest. The chart's values name them, and nothing else does: the chart renders
+//! them, and `make airgap` and kind ask here.
+
+use serde::Serialize;
+use serde_yaml_ng::Value;
+
+/// What an installation without values of its own has.
+const VALUES: &str = include_str!("../deploy/chart/values.yaml");
+
+/// An image that pods of an installation run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Image {
+    /// What it is: `gatewright` or `envoy`.
+    pub component: &'static str,
+    /// Registry and name.
+    pub repository: String,
+    /// Its tag.
+    pub tag: String,
+    /// Its digest, as `sha256:…`; none where values do not pin it.
+    pub digest: Option<String>,
+    /// All of it as pods name it: `REPOSITORY:TAG[@DIGEST]`.
+    pub reference: String,
+}
+
+/// Why values do not say which images there are.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WrongValues {
+    /// They are no YAML, or no mapping.
+    #[error("values of the chart: {0}")]
+    Unreadable(String),
+    /// A field of an image is not what it has to be: the field, and what was expected.
+    #[error("values of the chart: {0}: expected {1}")]
+    Field(String, &'static str),
+}
+
+/// The images of an installation of this version with values (texts in YAML, of which the last takes precedence, as with
+/// `helm --values`).
+pub fn images(values: &[String]) -> Result<Vec<Image>, WrongValues> {
+    let mut all = parse(VALUES)?;
+    for text in values {
+        merge(&mut all, parse(text)?);
+    }
+    let mut found = vec![image("gatewright", "image", &all["image"], Some(env!("CARGO_PKG_VERSION")))?];
+    if all["envoy"]["enabled"] == Value::Bool(true) {
+        found.push(image("envoy", "envoy.image", &all["envoy"]["image"], None)?);
+    }
+    Ok(found)
+}
+
+fn parse(text: &str) -> Result<Value, WrongValues> {
+    match serde_yaml_ng::from_str(text) {
+        Ok(value @ (Value::Mapping(_) | Value::Null)) => Ok(value),
+        Ok(_) => Err(WrongValues::Unreadable("expected a mapping".to_owned())),
+        Err(error) => Err(WrongValues::Unreadable(error.to_string())),
+    }
+}
+
+/// Lays values over others as Helm does: mappings are merged, null removes, and anything else takes the place of what was there.
+fn merge(under: &mut Value, over: Value) {
+    match (under, over) {
+        (Value::Mapping(under), Value::Mapping(over)) => {
+            for (key, value) in over {
+                match (under.get_mut(&key), value) {
+                    (_, Value::Null) => drop(under.remove(&key)),
+                    (Some(there), value) => merge(there, value),
+                    (None, value) => drop(under.insert(key, value)),
+                }
+            }
+        }
+        (_, Value::Null) => {}
+        (under, over) => *under = over,
+    }
+}
+
+fn image(component: &'static str, path: &str, values: &Value, own_tag: Option<&str>) -> Result<Image, WrongValues> {
+    let text = |field: &str| match &values[field] {
+        Value::Null => Ok(None),
+        Value::String(text) if text.is_empty() => Ok(None),
+        Value::String(text) => Ok(Some(text.clone())),
+        _ => Err(WrongValues::Field(format!("{path}.{field}"), "a text")),
+    };
+    let wrong = |field: &str, expected| WrongValues::Field(format!("{path}.{field}"), expected);
+    let repository = text("repository")?.ok_or_else(|| wrong("repository", "a registry and name"))?;
+    let tag = text("tag")?.or(own_tag.map(str::to_owned)).ok_or_else(|| wrong("tag", "a tag"))?;
+    let digest = text("digest")?;
+    if digest.as_deref().is_some_and(|digest| !is_digest(digest)) {
+        return Err(wrong("digest", "sha256: and 64 hexadecimal digits in lower case"));
+    }
+    let pinned = digest.as_ref().map(|digest| format!("@{digest}")).unwrap_or_default();
+    let reference = format!("{repository}:{tag}{pinned}");
+    Ok(Image { component, repository, tag, digest, reference })
+}
+
+/// OCI image specification, descriptor.md: `sha256:` and the hash in lower case.
+fn is_digest(text: &str) -> bool {
+    let hexadecimal = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    text.strip_prefix("sha256:").is_some_and(|hash| hash.len() == 64 && hash.bytes().all(hexadecimal))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn references(values: &[&str]) -> Result<Vec<String>, WrongValues> {
+        let values: Vec<String> = values.iter().map(ToString::to_string).collect();
+        Ok(images(&values)?.into_iter().map(|image| image.reference).collect())
+    }
+
+    #[test]
+    fn an_installation_without_values_has_our_image_and_upstreams_envoy() {
+        let version = env!("CARGO_PKG_VERSION");
+        let all = images(&[]).expect("the chart's own values");
+        assert_eq!(all.iter().map(|image| image.component).collect::<Vec<_>>(), ["gatewright", "envoy"]);
+        assert_eq!(all[0].reference, format!("gatewright:{version}"));
+        assert!(all[1].reference.starts_with("docker.io/envoyproxy/envoy:distroless-v"), "{}", all[1].reference);
+    }
+
+    #[test]
+    fn the_last_values_take_precedence_and_a_digest_is_part_of_the_reference() {
+        let digest = format!("sha256:{}", "0a".repeat(32));
+        let pinned = format!("image: {{digest: '{digest}'}}");
+        let all =
+            references(&["image: {repository: one/a, tag: t}", "image: {repository: two/b}", &pinned]).expect("values");
+        assert_eq!(all[0], format!("two/b:t@{digest}"));
+        let all = references(&[&pinned, "image: {digest: ''}\nenvoy: {image: {tag: other}}"]).expect("values");
+        assert_eq!(all[0], format!("gatewright:{}", env!("CARGO_PKG_VERSION")));
+        assert_eq!(all[1], "docker.io/envoyproxy/envoy:other");
+    }
+
+    #[test]
+    fn without_envoys_there_is_no_image_of_one() {
+        assert_eq!(references(&["envoy: {enabled: false}"]).map(|all| all.len()), Ok(1));
+        assert_eq!(references(&["controller: {replicas: 3}", ""]).map(|all| all.len()), Ok(2));
+    }
+
+    #[test]
+    fn values_that_name_no_image_are_refused() {
+        let refused = |values: &str| references(&[values]).expect_err("it is no image").to_string();
+        assert!(refused("image: {digest: latest}").contains("image.digest: expected sha256:"));
+        assert!(refused("envoy: {image: {tag: 1.4}}").contains("envoy.image.tag: expected a text"));
+        assert!(refused("envoy: {image: {tag: null}}").contains("envoy.image.tag: expected a tag"));
+        assert!(refused("image: {repository: null}").contains("image.repository"));
+        assert!(refused("[image]").contains("expected a mapping"));
+    }
+}

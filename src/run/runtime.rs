@@ -1,0 +1,148 @@
+//! What the one loop of the standalone program owns, and what each thing that happens to it leads to.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use anyhow::Result;
+use jiff::Timestamp;
+use tracing::{info, warn};
+
+use crate::manifest::{self, Outcome, Stale};
+use crate::standalone::{Addresses, ClaimLog, Tenants};
+use gatewright_control::certificates::{CertificateManager, CertificateUpdate, WantedTracker};
+use gatewright_control::event::{Events, Severity};
+use gatewright_control::{AdminQuery, AdminRequest, ControlPlane, Effects};
+use gatewright_core::inputs::Kind;
+use gatewright_core::model::ObjectName;
+use gatewright_core::pipeline;
+use gatewright_core::tenancy;
+use gatewright_core::translate::Change;
+use gatewright_core::turns::Turns;
+
+/// What the one loop owns.
+pub(super) struct StandaloneRuntime {
+    pub(super) live: ControlPlane,
+    /// What of the manifests has changed and waits.
+    pub(super) turns: Turns,
+    pub(super) manager: Arc<CertificateManager>,
+    pub(super) wanting: WantedTracker,
+    /// Who had which hostname first, where that counts.
+    pub(super) book: Option<ClaimLog<Tenants>>,
+    /// What the book had to say at the start.
+    pub(super) known: Vec<tenancy::Change>,
+    /// Who owns what on addresses that namespaces share.
+    pub(super) owners: ClaimLog<Addresses>,
+    /// What that had to say at the start.
+    pub(super) owned: Vec<Change>,
+    pub(super) bundle: PathBuf,
+    /// What was last written there.
+    pub(super) written: String,
+    pub(super) start: Instant,
+}
+
+impl StandaloneRuntime {
+    pub(super) fn take(&mut self, outcome: Outcome) {
+        for problem in outcome.problems {
+            warn!("{problem}");
+        }
+        for note in outcome.notes {
+            info!("{note}");
+        }
+        self.turns.push(outcome.changes.into_iter().map(Change::from).collect());
+    }
+
+    pub(super) fn apply(&mut self, changes: Vec<Change>) -> Result<()> {
+        let changes = self.turns.overtaking(changes);
+        let keys = changes.iter().filter_map(Change::key).filter(|key| key.kind == Kind::Secret);
+        let secrets: Vec<ObjectName> = keys.map(|key| key.name).collect();
+        let events = self.publish(changes, secrets)?;
+        events.log(Severity::Info);
+        self.settle();
+        Ok(())
+    }
+
+    /// Publishes what changes lead to, once it is recorded what the next run has to know, and says which certificates are
+    /// wanted, where that is different by it or by these Secrets.
+    pub(super) fn publish(&mut self, changes: Vec<Change>, secrets: Vec<ObjectName>) -> Result<Events> {
+        let (book, owners, known) = (&mut self.book, &mut self.owners, std::mem::take(&mut self.known));
+        let mut record = |outcome: &pipeline::Outcome| {
+            owners.append(&outcome.delta.records)?;
+            book.as_mut().map_or(Ok(()), |book| book.append(&outcome.tenancy.records))
+        };
+        let changes = std::mem::take(&mut self.owned).into_iter().chain(changes).collect();
+        // There are no Services here that we could make.
+        let Effects { events, services: _, wanted } =
+            self.live.apply(changes, known, &mut record, SystemTime::now(), self.start.elapsed())?;
+        let changes = self.wanting.changes(self.live.pipeline(), wanted, secrets);
+        if !changes.is_empty() {
+            self.manager.change(changes);
+        }
+        Ok(events)
+    }
+
+    pub(super) fn settle(&mut self) {
+        self.live.settled(self.start.elapsed()).log(Severity::Info);
+    }
+
+    /// Does what time asks for: certificates begin and cease to be valid.
+    pub(super) fn tend(&mut self) -> Result<()> {
+        self.live.tend(self.start.elapsed()).log(Severity::Info);
+        let now = SystemTime::now();
+        if self.live.pipeline().next_deadline().is_some_and(|deadline| deadline <= now) {
+            self.apply(Vec::new())?;
+        }
+        Ok(())
+    }
+
+    /// Takes in what comes of wanted certificates: Secrets, answers to challenges, what is in the way.
+    pub(super) fn hand_in(&mut self, certificate_updates: Vec<CertificateUpdate>) -> Result<()> {
+        if certificate_updates.is_empty() {
+            return Ok(());
+        }
+        // Whoever connects needs it first.
+        let bundle = self.manager.authority().bundle(Timestamp::now());
+        if bundle != self.written {
+            match std::fs::write(&self.bundle, &bundle) {
+                Ok(()) => self.written = bundle,
+                Err(error) => warn!("{}: {error}", self.bundle.display()),
+            }
+        }
+        let mut changes = Vec::with_capacity(certificate_updates.len());
+        for update in certificate_updates {
+            match update.change() {
+                Ok(change) => changes.push(change),
+                Err(problem) => warn!("a certificate cannot be served: {problem}"),
+            }
+        }
+        let changes = self.turns.overtaking(changes);
+        // What goes on waiting for its certificate was told when it was published, and each failure by the keeper.
+        let events = self.publish(changes, Vec::new())?;
+        events.without_pending().log(Severity::Info);
+        self.settle();
+        Ok(())
+    }
+
+    pub(super) fn answer(&mut self, ask: AdminRequest, stale: Vec<Stale>) -> Result<()> {
+        let text = match ask.what {
+            AdminQuery::Owners => self.live.owners().to_string(),
+            AdminQuery::Release(what) => self.release(&what)?,
+            AdminQuery::Status => self.live.statuses(Timestamp::now()).to_string(),
+            AdminQuery::Explain(question) => {
+                serde_json::to_string(&self.live.explain(&question)).expect("strings and booleans")
+            }
+            AdminQuery::Clients => self.live.clients().to_string(),
+            AdminQuery::Metrics => {
+                let manifests = manifest::Figures::new(&stale, SystemTime::now());
+                self.live.metrics(vec![Box::new(self.manager.figures()), Box::new(manifests)])
+            }
+            AdminQuery::Ready if self.live.acknowledged() => {
+                stale.iter().fold("true".to_owned(), |text, stale| format!("{text}\n{stale}"))
+            }
+            AdminQuery::Ready => "false".to_owned(),
+        };
+        // Whoever asked may be gone.
+        let _ = ask.answer.send(text);
+        Ok(())
+    }
+}

@@ -1,0 +1,145 @@
+//! What the chart has for Prometheus and Grafana speaks of metrics that there are: each name, its type and its labels are in
+//! the registry of the program.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use gatewright_control::certificates::Figures;
+use gatewright_control::metrics::{Program, text};
+use serde_json::Value;
+
+/// Labels that Prometheus adds to what it reads in a cluster.
+const ADDED: [&str; 2] = ["namespace", "pod"];
+/// Labels of families that have no series until something is counted.
+const UNTIL_COUNTED: [(&str, &[&str]); 7] = [
+    ("gatewright_kind", &["kind", "state"]),
+    ("gatewright_write_failures", &["class"]),
+    ("gatewright_tenant_writes", &["kind"]),
+    ("gatewright_tenant_write_failures", &["class"]),
+    ("gatewright_service_writes", &["action"]),
+    ("gatewright_service_write_failures", &["class"]),
+    ("gatewright_acme_requests", &["action", "status"]),
+];
+
+/// The names of series that can be asked for, with their labels.
+fn series() -> BTreeMap<String, BTreeSet<String>> {
+    let certificates = Box::new(Figures { next_end: Some(0), ..Figures::default() });
+    let replica = gatewright_kubernetes::metrics::described();
+    let shown = text(Program::default(), &xds::Cache::new(), vec![certificates, replica]);
+    let mut labels: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for line in shown.lines().filter(|line| !line.starts_with('#')) {
+        let (name, selected) = selector(line);
+        labels.entry(name.to_owned()).or_default().extend(selected);
+    }
+    for (family, kind) in shown.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')) {
+        let known = UNTIL_COUNTED.iter().find(|(name, _)| *name == family).map(|(_, labels)| *labels);
+        let suffixes: &[&str] = match kind {
+            "counter" => &["_total"],
+            "histogram" => &["_bucket", "_sum", "_count"],
+            _ => &[""],
+        };
+        for suffix in suffixes {
+            let of = labels.entry(format!("{family}{suffix}")).or_default();
+            of.extend(known.into_iter().flatten().map(ToString::to_string));
+        }
+    }
+    labels
+}
+
+/// The name that a text begins with, and the labels in braces behind it.
+fn selector(text: &str) -> (&str, Vec<String>) {
+    let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(text.len());
+    let (name, rest) = text.split_at(end);
+    let inside = rest.strip_prefix('{').and_then(|rest| rest.split_once('}')).map_or("", |(inside, _)| inside);
+    // Values are in quotes: every other part is a label with its operator.
+    let labels = inside.split('"').step_by(2).map(|part| part.trim_matches([',', ' ', '=', '!', '~']));
+    (name, labels.filter(|label| !label.is_empty()).map(str::to_owned).collect())
+}
+
+/// What is wrong with a PromQL expression.
+fn wrong(expression: &str, series: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut known: BTreeSet<&str> = ADDED.into();
+    for (at, _) in expression.match_indices("gatewright_") {
+        let (name, labels) = selector(&expression[at..]);
+        match series.get(name) {
+            None => found.push(format!("no metric is called {name}")),
+            Some(of) => {
+                let unknown = labels.iter().filter(|label| !of.contains(*label) && !ADDED.contains(&label.as_str()));
+                found.extend(unknown.map(|label| format!("{name} has no label {label}")));
+                known.extend(of.iter().map(String::as_str));
+            }
+        }
+    }
+    for list in expression.split(" by (").skip(1) {
+        let labels = list.split(')').next().unwrap_or_default().split(',').map(str::trim);
+        found.extend(
+            labels.filter(|label| !known.contains(label)).map(|label| format!("nothing has the label {label}")),
+        );
+    }
+    if !expression.contains("gatewright_") {
+        found.push("it asks for no metric of ours".to_owned());
+    }
+    found
+}
+
+fn read(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/chart").join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[test]
+fn every_panel_of_the_dashboard_shows_a_metric_that_there_is() {
+    let board: Value = serde_json::from_str(&read("dashboards/gatewright.json")).expect("JSON");
+    let series = series();
+    let mut broken = Vec::new();
+    let (mut ids, mut drawn) = (BTreeSet::new(), 0);
+    for panel in board["panels"].as_array().expect("panels") {
+        let title = panel["title"].as_str().expect("a title");
+        assert!(ids.insert(panel["id"].as_u64()), "{title}: the id is there twice");
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let expression = target["expr"].as_str().expect("an expression");
+            broken.extend(wrong(expression, &series).into_iter().map(|why| format!("{title}: {why}")));
+            // {{label}} in a legend is a label that the expression leaves.
+            for label in target["legendFormat"].as_str().unwrap_or_default().split("{{").skip(1) {
+                let label = label.split("}}").next().unwrap_or_default();
+                let lists = expression.split(" by (").skip(1).filter_map(|list| list.split(')').next());
+                if !lists.flat_map(|list| list.split(',')).any(|of| of.trim() == label) {
+                    broken.push(format!("{title}: the expression leaves no label {label}"));
+                }
+            }
+            drawn += 1;
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+    assert!(drawn >= 20, "{drawn} expressions");
+}
+
+#[test]
+fn every_alert_speaks_of_a_metric_that_there_is() {
+    let text = read("templates/monitoring.yaml").replace("{{ $.Release.Namespace }}", "gatewright-system");
+    let series = series();
+    let expressions: Vec<&str> = text.lines().filter_map(|line| line.trim().strip_prefix("expr: ")).collect();
+    assert!(expressions.len() >= 7, "{expressions:?}");
+    let broken: Vec<String> = expressions
+        .iter()
+        .flat_map(|of| wrong(of, &series).into_iter().map(move |why| format!("{of}: {why}")))
+        .collect();
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+#[test]
+fn wrong_expressions_are_found() {
+    let series = series();
+    for (expression, why) in [
+        ("sum(gatewright_changes)", "no metric is called gatewright_changes"),
+        ("gatewright_xds_nack_total{kind=\"cds\"}", "gatewright_xds_nack_total has no label kind"),
+        ("sum by (reason) (gatewright_xds_refused_rpc_total)", "nothing has the label reason"),
+        ("up == 0", "it asks for no metric of ours"),
+    ] {
+        assert_eq!(wrong(expression, &series), [why], "{expression}");
+    }
+    let right = "histogram_quantile(0.9, sum by (le, type) (rate(gatewright_xds_ack_latency_seconds_bucket{namespace=\"a\"}[1m])))";
+    assert_eq!(wrong(right, &series), Vec::<String>::new());
+}
