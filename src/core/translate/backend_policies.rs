@@ -10,11 +10,12 @@ use std::sync::Arc;
 use super::admission::Admission;
 use super::attach::handed_out;
 use super::backends::Backends;
+use super::ca_bundles;
 use super::dirty::Dirty;
 use super::key::{RouteKey, Verdict};
 use super::limits::{self, Quotas};
 use super::settings::Settings;
-use crate::inputs::{BackendTlsPolicy, CaBundle, Kind, LocalRef, ObjectKey, Roots};
+use crate::inputs::{BackendTlsPolicy, Kind, LocalRef, ObjectKey, Roots};
 use crate::limits::Limits;
 use crate::model::{
     Action, AppProtocol, BackendId, BackendTls, BackendTransport, ObjectName, Reason, Rule, SecretName, ServicePort,
@@ -165,29 +166,13 @@ fn judge(policy: &BackendTlsPolicy, store: &Store, settings: &Settings) -> Judge
 
 /// The certificates that references lead to, of those that can be used, and the first that cannot.
 fn bundle(references: &[LocalRef], store: &Store, limits: &Limits) -> (Option<TrustedRoots>, Verdict) {
-    let (mut good, mut verdict): (Vec<Arc<CaBundle>>, Verdict) = (Vec::new(), Ok(()));
-    for (index, reference) in references.iter().enumerate() {
-        match look_up(reference, store).and_then(|found| limits::bundle(&good, &found, limits).map(|()| found)) {
-            Ok(found) => good.push(found),
-            Err((reason, text)) => {
-                let error = (reason, format!("validation.caCertificateRefs[{index}]: {text}"));
-                verdict = verdict.and(Err(error));
-            }
-        }
-    }
-    let roots = (!good.is_empty()).then(|| TrustedRoots::Bundle(CaBundle::join(&good).pem));
-    (roots, verdict)
-}
-
-fn look_up(reference: &LocalRef, store: &Store) -> Result<Arc<CaBundle>, (Reason, String)> {
-    let LocalRef { group, kind, name } = reference;
-    if !group.is_empty() || kind != "ConfigMap" {
-        let text = format!("{kind} {name} of group {group:?} is not supported, use a core ConfigMap");
-        return Err((Reason::InvalidKind, text));
-    }
-    let invalid = |text: String| (Reason::InvalidCACertificateRef, text);
-    let found = store.config_map(name).ok_or_else(|| invalid(format!("ConfigMap {name} does not exist")))?;
-    found.bundle.clone().map_err(|why| invalid(format!("ConfigMap {name} {why}")))
+    let (certificates, verdict) = ca_bundles::union(references, |index, reference, before| {
+        let found = ca_bundles::look_up(reference, store, Reason::InvalidKind, |_| Ok(()));
+        found
+            .and_then(|found| limits::bundle(before, found, limits).map(|()| found))
+            .map_err(|(reason, text)| (reason, format!("validation.caCertificateRefs[{index}]: {text}")))
+    });
+    (certificates.map(TrustedRoots::Bundle), verdict)
 }
 
 /// The stage that judges and ranks policies.

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::ca_bundles;
 use super::delta::{Resource, ResourceKey};
 use super::dirty::Dirty;
 use super::emissions::Emissions;
@@ -13,7 +14,7 @@ use super::key::{ParentKey, Verdict};
 use super::limits;
 use super::parent::{Parent, ParentListener, Protocol, Surroundings};
 use super::parents::Parents;
-use crate::inputs::{CaBundle, FrontendTls, FrontendValidation, Gateway, Kind, LocalRef};
+use crate::inputs::{FrontendTls, FrontendValidation, Gateway, Kind};
 use crate::limits::Limits;
 use crate::model::{ClientRoots, ClientValidation, ObjectName, Reason, RootsName, SecretName, ValidationMode};
 use crate::store::Store;
@@ -156,58 +157,24 @@ fn roots(name: &RootsName, around: &Surroundings<'_>) -> Option<ClientRoots> {
     Some(ClientRoots { name: name.clone(), certificates: certificates? })
 }
 
-/// The CA certificates that a validation refers to, none of them twice; `None` where no reference leads to any. The verdict
-/// is about all references: one that is wrong makes it an error, and the others hold all the same.
+/// The CA certificates that a validation refers to, and whether all references resolve.
 fn union(
     gateway: &ObjectName,
     validation: &FrontendValidation,
     store: &Store,
     limits: &Limits,
 ) -> (Option<Arc<str>>, Verdict) {
-    let (mut bundles, mut verdict) = (Vec::new(), Ok(()));
-    for reference in &validation.references {
-        let found = resolve(gateway, reference, store).and_then(|bundle| {
-            let wrong =
-                |(reason, text)| (reason, format!("caCertificateRefs: with ConfigMap {}: {text}", reference.name));
-            limits::bundle(&bundles, bundle, limits).map_err(wrong)?;
-            Ok(bundle.clone())
-        });
-        match found {
-            Ok(bundle) => bundles.push(bundle),
-            Err(wrong) => verdict = verdict.and(Err(wrong)),
+    let permitted = |name: &ObjectName| {
+        if store.permits(Kind::Gateway, &gateway.namespace, "ConfigMap", name) {
+            return Ok(());
         }
-    }
-    let certificates = match &bundles[..] {
-        [] => None,
-        [one] => Some(one.pem.clone()),
-        _ => Some(CaBundle::join(&bundles).pem),
+        let text = format!("ConfigMap {name} is in another namespace and no ReferenceGrant permits it");
+        Err((Reason::RefNotPermitted, text))
     };
-    (certificates, verdict)
-}
-
-fn resolve<'a>(
-    gateway: &ObjectName,
-    reference: &LocalRef,
-    store: &'a Store,
-) -> Result<&'a Arc<CaBundle>, (Reason, String)> {
-    let LocalRef { group, kind, name } = reference;
-    if !group.is_empty() || kind != "ConfigMap" {
-        let text =
-            format!("caCertificateRefs: {kind} {name} of group {group:?} is not supported, use a core ConfigMap");
-        return Err((Reason::InvalidCACertificateKind, text));
-    }
-    // Permission is decided before existence, so that nobody learns what another namespace holds.
-    if !store.permits(Kind::Gateway, &gateway.namespace, "ConfigMap", name) {
-        let text =
-            format!("caCertificateRefs: ConfigMap {name} is in another namespace and no ReferenceGrant permits it");
-        return Err((Reason::RefNotPermitted, text));
-    }
-    let Some(config_map) = store.config_map(name) else {
-        let text = format!("caCertificateRefs: ConfigMap {name} does not exist");
-        return Err((Reason::InvalidCACertificateRef, text));
-    };
-    config_map
-        .bundle
-        .as_ref()
-        .map_err(|error| (Reason::InvalidCACertificateRef, format!("caCertificateRefs: ConfigMap {name} {error}")))
+    ca_bundles::union(&validation.references, |_, reference, before| {
+        let with = |(reason, text)| (reason, format!("with ConfigMap {}: {text}", reference.name));
+        ca_bundles::look_up(reference, store, Reason::InvalidCACertificateKind, permitted)
+            .and_then(|found| limits::bundle(before, found, limits).map(|()| found).map_err(with))
+            .map_err(|(reason, text)| (reason, format!("caCertificateRefs: {text}")))
+    })
 }

@@ -12,6 +12,7 @@ mod backend_policies;
 mod backends;
 mod bind;
 mod blame;
+mod ca_bundles;
 mod certificate;
 mod chain_class;
 mod challenge;

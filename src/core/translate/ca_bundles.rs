@@ -1,0 +1,52 @@
+//! The CA certificates that the references of one object lead to.
+
+use std::sync::Arc;
+
+use super::key::Verdict;
+use crate::inputs::{CaBundle, LocalRef};
+use crate::model::{ObjectName, Reason};
+use crate::store::Store;
+
+/// The bundle that a reference leads to. The texts of errors name the ConfigMap and not the field.
+///
+/// # Errors
+/// With reason `not_supported` for anything but a core ConfigMap, with the error of `permitted`, and where the ConfigMap does not
+/// exist or holds no CA certificates. Permission is decided before existence, so that nobody learns what another namespace holds.
+pub(super) fn look_up<'a>(
+    reference: &LocalRef,
+    store: &'a Store,
+    not_supported: Reason,
+    permitted: impl FnOnce(&ObjectName) -> Verdict,
+) -> Result<&'a Arc<CaBundle>, (Reason, String)> {
+    let LocalRef { group, kind, name } = reference;
+    if !group.is_empty() || kind != "ConfigMap" {
+        let text = format!("{kind} {name} of group {group:?} is not supported, use a core ConfigMap");
+        return Err((not_supported, text));
+    }
+    permitted(name)?;
+    let invalid = |text: String| (Reason::InvalidCACertificateRef, text);
+    let config_map = store.config_map(name).ok_or_else(|| invalid(format!("ConfigMap {name} does not exist")))?;
+    config_map.bundle.as_ref().map_err(|why| invalid(format!("ConfigMap {name} {why}")))
+}
+
+/// The certificates of all bundles that `find` finds, none of them twice; `None` where no reference leads to any. `find` gets the
+/// index of a reference and the bundles before it. The verdict is about all references: one that is wrong makes it an error, and
+/// the others hold all the same.
+pub(super) fn union<'a>(
+    references: &[LocalRef],
+    find: impl Fn(usize, &LocalRef, &[Arc<CaBundle>]) -> Result<&'a Arc<CaBundle>, (Reason, String)>,
+) -> (Option<Arc<str>>, Verdict) {
+    let (mut bundles, mut verdict): (Vec<Arc<CaBundle>>, Verdict) = (Vec::new(), Ok(()));
+    for (index, reference) in references.iter().enumerate() {
+        match find(index, reference, &bundles) {
+            Ok(bundle) => bundles.push(bundle.clone()),
+            Err(wrong) => verdict = verdict.and(Err(wrong)),
+        }
+    }
+    let certificates = match &bundles[..] {
+        [] => None,
+        [one] => Some(one.pem.clone()),
+        _ => Some(CaBundle::join(&bundles).pem),
+    };
+    (certificates, verdict)
+}
