@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::object::{Kind, text};
-use super::text::quoted;
+use super::text::{exact_hostname, quoted};
 use super::{LocalRef, Meta, ParseError};
 use crate::gateway_api::backendtlspolicies::{
     BackendTlsPolicySpec, BackendTlsPolicyTargetRefs, BackendTlsPolicyValidation,
@@ -25,7 +25,7 @@ pub struct BackendTlsPolicy {
     pub meta: Meta,
     /// The Services of its namespace that it is about.
     pub targets: Vec<PolicyTarget>,
-    /// What it refers to beside Services, as text; it has no effect there.
+    /// References to anything but a Service, as text; the policy has no effect there.
     pub others: Vec<String>,
     /// How backends are verified, or why that cannot be told: then nothing is sent to them.
     pub validation: Result<Validation, String>,
@@ -115,7 +115,7 @@ fn targets(meta: &Meta, written: Vec<BackendTlsPolicyTargetRefs>) -> (Vec<Policy
 
 impl Validation {
     fn read(meta: &Meta, spec: BackendTlsPolicyValidation) -> Result<Self, String> {
-        let hostname = precise(&spec.hostname).map_err(|why| format!("validation.hostname: {why}"))?;
+        let hostname = exact_hostname(&spec.hostname).map_err(|why| format!("validation.hostname: {why}"))?;
         let mut names = Vec::new();
         for (index, name) in spec.subject_alt_names.unwrap_or_default().into_iter().enumerate() {
             let name = match name.r#type {
@@ -150,15 +150,6 @@ impl Validation {
             }
         };
         Ok(Self { hostname, names, roots })
-    }
-}
-
-/// A name of one host.
-fn precise(text: &str) -> Result<Hostname, String> {
-    match Hostname::parse(text) {
-        Ok(hostname) if hostname.is_exact() => Ok(hostname),
-        Ok(_) => Err(format!("{} must name one host", quoted(text))),
-        Err(error) => Err(error.to_string()),
     }
 }
 

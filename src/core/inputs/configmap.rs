@@ -9,7 +9,7 @@ use rustls_pki_types::pem::PemObject;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::Meta;
-use crate::model::ObjectName;
+use crate::model::{ObjectName, encode_pem};
 
 /// The key of a ConfigMap under which certificates of CAs stand (Gateway API, `caCertificateRefs`).
 const KEY: &str = "ca.crt";
@@ -92,8 +92,7 @@ impl CaBundle {
                 return Err(wrong("something follows it".to_owned()));
             }
             if seen.insert(der.as_ref()) {
-                let lines = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
-                pem.push_str(&pem::encode_config(&pem::Pem::new("CERTIFICATE", der.as_ref()), lines));
+                pem.push_str(&encode_pem("CERTIFICATE", der));
             }
         }
         match seen.len() {

@@ -31,20 +31,18 @@ pub(super) fn object_name(kind: Kind, meta: &ObjectMeta) -> Result<ObjectName, P
 
 /// A DNS label of lower-case letters, digits and hyphens.
 fn is_label(text: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    text.len() <= LONGEST_LABEL
-        && text.bytes().all(inner)
-        && !text.is_empty()
-        && !text.starts_with('-')
-        && !text.ends_with('-')
+    text.len() <= LONGEST_LABEL && is_part(text)
 }
 
 /// Such labels between dots; each may be as long as the whole.
 fn is_subdomain(text: &str) -> bool {
+    text.len() <= LONGEST_NAME && text.split('.').all(is_part)
+}
+
+/// A label of any length.
+fn is_part(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let part =
-        |part: &str| !part.is_empty() && part.bytes().all(inner) && !part.starts_with('-') && !part.ends_with('-');
-    text.len() <= LONGEST_NAME && text.split('.').all(part)
+    !text.is_empty() && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
 }
 
 #[cfg(test)]

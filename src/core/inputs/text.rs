@@ -134,11 +134,21 @@ fn no_control(field: &str, text: &str) -> Checked {
 
 /// A hostname without a wildcard (`PreciseHostname`). An IPv4 address passes the schema as well.
 pub(super) fn precise_hostname(field: &str, text: &str) -> Checked {
+    if text.parse::<std::net::Ipv4Addr>().is_ok() {
+        return Ok(());
+    }
+    exact_hostname(text).map(drop).or_else(|why| refuse(field, &why))
+}
+
+/// A hostname without a wildcard, and no address.
+///
+/// # Errors
+/// Why it is none, for people.
+pub(super) fn exact_hostname(text: &str) -> Result<Hostname, String> {
     match Hostname::parse(text) {
-        _ if text.parse::<std::net::Ipv4Addr>().is_ok() => Ok(()),
-        Ok(hostname) if hostname.is_exact() => Ok(()),
-        Ok(_) => refuse(field, &format!("{} must name one host", quoted(text))),
-        Err(error) => refuse(field, &error.to_string()),
+        Ok(hostname) if hostname.is_exact() => Ok(hostname),
+        Ok(_) => Err(format!("{} must name one host", quoted(text))),
+        Err(error) => Err(error.to_string()),
     }
 }
 

@@ -39,12 +39,12 @@ impl PrivateKey {
             KeyForm::Sec1 => "EC PRIVATE KEY",
             KeyForm::Pkcs1 => "RSA PRIVATE KEY",
         };
-        text(label, &self.der)
+        encode_pem(label, &self.der)
     }
 }
 
-/// DER as PEM (RFC 7468).
-fn text(label: &str, der: &[u8]) -> String {
+/// DER as PEM (RFC 7468), with a line feed at the end of each line.
+pub(crate) fn encode_pem(label: &str, der: &[u8]) -> String {
     let lines = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
     pem::encode_config(&pem::Pem::new(label, der), lines)
 }
@@ -85,7 +85,7 @@ impl Certificate {
 
     /// The chain in PEM, leaf first.
     pub fn chain(&self) -> String {
-        text("CERTIFICATE", &self.leaf) + &self.issuers
+        encode_pem("CERTIFICATE", &self.leaf) + &self.issuers
     }
 }
 
