@@ -209,12 +209,6 @@ impl KubernetesRuntime {
             WatchEvent::Trouble(kind, text) => (kind, self.view_not_whole(kind).trouble(kind, text)),
             WatchEvent::Missing(kind) => (kind, self.view_not_whole(kind).missing(kind)),
             WatchEvent::Listing(kind) => (kind, self.view_not_whole(kind).listing(kind)),
-            WatchEvent::Ignored(kinds) => {
-                for line in self.view.ignored(kinds) {
-                    info!("{line}");
-                }
-                return;
-            }
         };
         self.take_state(kind, line, term);
     }
@@ -236,19 +230,21 @@ impl KubernetesRuntime {
 
     fn change(&mut self, updates: Vec<ObjectUpdate>, term: Term) {
         let mut changes = Vec::with_capacity(updates.len());
-        let (mut steps, mut of_maps): (Vec<BodyAction>, Vec<BodyAction>) = (Vec::new(), Vec::new());
+        let mut steps: Vec<(Kind, BodyAction)> = Vec::new();
+        let of_secret = |step| (Kind::Secret, step);
+        let of_config_map = |step| (Kind::ConfigMap, step);
         for update in updates {
             match update {
                 ObjectUpdate::Put(object, seen) => {
                     let key = object.key();
                     self.unreadable.remove(&key);
-                    steps.extend(self.secrets.put(&object));
-                    of_maps.extend(self.config_maps.put(&object));
+                    steps.extend(self.secrets.put(&object).into_iter().map(of_secret));
+                    steps.extend(self.config_maps.put(&object).into_iter().map(of_config_map));
                     if let Some(seen) = seen {
                         self.see(key.clone(), seen, term);
                     }
-                    let fetched_soon = |step: &BodyAction| matches!(step, BodyAction::Fetch(_));
-                    if self.waits_for_bodies(&key) || steps.iter().chain(&of_maps).any(fetched_soon) {
+                    let is_fetch = |(_, step): &(Kind, BodyAction)| matches!(step, BodyAction::Fetch(_));
+                    if self.waits_for_bodies(&key) || steps.iter().any(is_fetch) {
                         self.deferred.insert(key, *object);
                     } else {
                         self.deferred.remove(&key);
@@ -259,15 +255,21 @@ impl KubernetesRuntime {
                     self.known.push(tenancy::Change::Existing(derived.clone(), Some(existing)));
                     self.tenants.see(derived, held);
                 }
-                ObjectUpdate::Secret(name, version, ours) => steps.extend(self.secrets.there(name, version, ours)),
-                ObjectUpdate::ConfigMap(name, version) => of_maps.extend(self.config_maps.there(name, version, false)),
-                ObjectUpdate::Delete(key) if key.kind == Kind::Secret => steps.extend(self.secrets.gone(&key.name)),
+                ObjectUpdate::Secret(name, version, ours) => {
+                    steps.extend(self.secrets.there(name, version, ours).into_iter().map(of_secret));
+                }
+                ObjectUpdate::ConfigMap(name, version) => {
+                    steps.extend(self.config_maps.there(name, version, false).into_iter().map(of_config_map));
+                }
+                ObjectUpdate::Delete(key) if key.kind == Kind::Secret => {
+                    steps.extend(self.secrets.gone(&key.name).into_iter().map(of_secret));
+                }
                 ObjectUpdate::Delete(key) if key.kind == Kind::ConfigMap => {
-                    of_maps.extend(self.config_maps.gone(&key.name));
+                    steps.extend(self.config_maps.gone(&key.name).into_iter().map(of_config_map));
                 }
                 ObjectUpdate::Delete(key) => {
-                    steps.extend(self.secrets.delete(&key));
-                    of_maps.extend(self.config_maps.delete(&key));
+                    steps.extend(self.secrets.delete(&key).into_iter().map(of_secret));
+                    steps.extend(self.config_maps.delete(&key).into_iter().map(of_config_map));
                     self.forget(&key);
                     changes.push(Change::delete(key));
                 }
@@ -276,8 +278,8 @@ impl KubernetesRuntime {
                         warn!("{key} is passed over: {why}");
                     }
                     // What it said before does not hold any more.
-                    steps.extend(self.secrets.delete(&key));
-                    of_maps.extend(self.config_maps.delete(&key));
+                    steps.extend(self.secrets.delete(&key).into_iter().map(of_secret));
+                    steps.extend(self.config_maps.delete(&key).into_iter().map(of_config_map));
                     self.forget(&key);
                     changes.push(Change::delete(key.clone()));
                     self.unreadable.insert(key, why);
@@ -285,16 +287,10 @@ impl KubernetesRuntime {
             }
         }
         let mut forgotten = Vec::new();
-        for step in steps {
+        for (kind, step) in steps {
             match step {
-                BodyAction::Fetch(name) => self.fetch(name),
-                BodyAction::Forget(name) => forgotten.push(ObjectKey::new(Kind::Secret, name)),
-            }
-        }
-        for step in of_maps {
-            match step {
-                BodyAction::Fetch(name) => self.fetch_config_map(name),
-                BodyAction::Forget(name) => forgotten.push(ObjectKey::new(Kind::ConfigMap, name)),
+                BodyAction::Fetch(name) => self.fetch(ObjectKey::new(kind, name)),
+                BodyAction::Forget(name) => forgotten.push(ObjectKey::new(kind, name)),
             }
         }
         changes.extend(self.all_ready());

@@ -2,34 +2,37 @@
 
 use super::KubernetesRuntime;
 use crate::lease::Term;
-use crate::secrets::body::Body;
+use crate::secrets::body::{Bodies, Body};
 use gatewright_core::inputs::{CaBundleError, ConfigMap, Kind, Object, ObjectChange, ObjectKey, Secret, SecretError};
 use gatewright_core::model::ObjectName;
 use gatewright_core::translate::Change;
 
 impl KubernetesRuntime {
-    /// Asks for the body of a Secret.
-    pub(super) fn fetch(&mut self, name: ObjectName) {
-        self.bodies.ask(name.clone());
-        if !self.serving && self.bodies.awaited().contains(&name) {
-            self.view.fetching(ObjectKey::new(Kind::Secret, name).to_string());
+    /// The bodies of ConfigMaps, or of Secrets.
+    fn bodies_of(&mut self, kind: Kind) -> &mut Bodies {
+        if kind == Kind::ConfigMap { &mut self.config_map_bodies } else { &mut self.bodies }
+    }
+
+    /// Asks for the body of a Secret or ConfigMap.
+    pub(super) fn fetch(&mut self, key: ObjectKey) {
+        let bodies = self.bodies_of(key.kind);
+        bodies.ask(key.name.clone());
+        let is_awaited = bodies.awaited().contains(&key.name);
+        if !self.serving && is_awaited {
+            self.view.fetching(key.to_string());
         }
     }
 
-    /// Asks for the body of a ConfigMap.
-    pub(super) fn fetch_config_map(&mut self, name: ObjectName) {
-        self.config_map_bodies.ask(name.clone());
-        if !self.serving && self.config_map_bodies.awaited().contains(&name) {
-            self.view.fetching(ObjectKey::new(Kind::ConfigMap, name).to_string());
+    /// Takes down that the body of a Secret or ConfigMap came, unless it was asked for again meanwhile.
+    fn arrived(&mut self, key: &ObjectKey) {
+        if !self.bodies_of(key.kind).awaited().contains(&key.name) {
+            self.view.fetched(&key.to_string());
         }
     }
 
     /// Nobody refers to a Secret or ConfigMap any more, or it is gone.
     pub(super) fn forget_object(&mut self, key: &ObjectKey) {
-        match key.kind {
-            Kind::ConfigMap => self.config_map_bodies.forget(&key.name),
-            _ => self.bodies.forget(&key.name),
-        }
+        self.bodies_of(key.kind).forget(&key.name);
         self.view.fetched(&key.to_string());
     }
 
@@ -44,9 +47,7 @@ impl KubernetesRuntime {
     pub(super) fn take_config_map(&mut self, fetched: Option<(ObjectName, Body)>, term: Term) {
         let Some((name, body)) = fetched else { return };
         let key = ObjectKey::new(Kind::ConfigMap, name.clone());
-        if !self.config_map_bodies.awaited().contains(&name) {
-            self.view.fetched(&key.to_string());
-        }
+        self.arrived(&key);
         let is_wanted = self.config_maps.wanted(&name);
         let change = match body {
             Body::There(object) => Some(Change::put(*object)),
@@ -62,22 +63,19 @@ impl KubernetesRuntime {
             self.remembers(&key);
         }
         let waited: Vec<ObjectKey> = self.config_maps.referrers(&name).cloned().collect();
-        let ready: Vec<Change> = waited.into_iter().filter_map(|key| self.ready(key)).collect();
-        self.apply(change.filter(|_| is_wanted).into_iter().chain(ready).collect(), term);
-        self.begin(term);
+        self.take_change(change.filter(|_| is_wanted).into_iter().collect(), waited, term);
     }
 
-    /// Takes in what came of it.
+    /// Takes in what came of asking for the body of a Secret.
     pub(super) fn take_body(&mut self, fetched: Option<(ObjectName, Body)>, term: Term) {
         let Some((name, body)) = fetched else { return };
-        if !self.bodies.awaited().contains(&name) {
-            self.view.fetched(&ObjectKey::new(Kind::Secret, name.clone()).to_string());
-        }
+        let key = ObjectKey::new(Kind::Secret, name.clone());
+        self.arrived(&key);
         let is_wanted = self.secrets.wanted(&name);
         let change = match body {
             Body::There(object) => Some(Change::put(*object)),
             // Of a certificate the watch tells; nobody else tells of credentials.
-            Body::Gone if !is_wanted => Some(Change::delete(ObjectKey::new(Kind::Secret, name.clone()))),
+            Body::Gone if !is_wanted => Some(Change::delete(key.clone())),
             Body::Gone => None,
             // What was read before still serves.
             Body::Refused(_) if self.live.engine().store().secret(&name).is_some() => None,
@@ -89,13 +87,15 @@ impl KubernetesRuntime {
         let is_used = is_wanted || self.credentials.contains(&name);
         let change = change.filter(|change| is_used || matches!(change, Change::Object(ObjectChange::Delete(_))));
         // It went and came again: who asks whether it was there before is to know.
-        let key = ObjectKey::new(Kind::Secret, name.clone());
         let went = self.remembers(&key) && matches!(change, Some(Change::Object(ObjectChange::Put(_))));
         let went = went.then(|| Change::delete(key));
         let waited: Vec<ObjectKey> = self.secrets.referrers(&name).cloned().collect();
-        let ready = waited.into_iter().filter_map(|key| self.ready(key));
-        let ready: Vec<Change> = ready.collect();
-        let changes = went.into_iter().chain(change).chain(ready).collect();
+        self.take_change(went.into_iter().chain(change).collect(), waited, term);
+    }
+
+    /// Applies what came of a body, and the objects that waited for it and wait for no other one.
+    fn take_change(&mut self, mut changes: Vec<Change>, waited: Vec<ObjectKey>, term: Term) {
+        changes.extend(waited.into_iter().filter_map(|key| self.ready(key)));
         self.apply(changes, term);
         self.begin(term);
     }

@@ -31,7 +31,7 @@ impl KubernetesRuntime {
             let is_wanted = is_wanted || !engine.lost_hostnames(&name).is_empty();
             for step in self.secrets.want(&name, is_wanted) {
                 match step {
-                    BodyAction::Fetch(name) => self.fetch(name),
+                    BodyAction::Fetch(name) => self.fetch(ObjectKey::new(Kind::Secret, name)),
                     BodyAction::Forget(name) => changes.push(self.forget_body(name)),
                 }
             }
@@ -54,7 +54,7 @@ impl KubernetesRuntime {
         let used = self.issuance.credentials();
         let before = std::mem::replace(&mut self.credentials, used);
         for name in self.credentials.difference(&before).cloned().collect::<Vec<_>>() {
-            self.fetch(name);
+            self.fetch(ObjectKey::new(Kind::Secret, name));
         }
         let unused = before.difference(&self.credentials).filter(|name| !self.secrets.wanted(name)).cloned();
         unused.collect::<Vec<_>>().into_iter().map(|name| self.forget_body(name)).collect()
@@ -64,7 +64,7 @@ impl KubernetesRuntime {
     /// business.
     pub(super) fn look_at_credentials(&mut self) {
         for name in self.credentials.clone() {
-            self.fetch(name);
+            self.fetch(ObjectKey::new(Kind::Secret, name));
         }
     }
 
