@@ -62,8 +62,6 @@ pub enum WatchEvent {
     Missing(Kind),
     /// It does now, and the kind is being listed.
     Listing(Kind),
-    /// These kinds are served as well, and not acted on.
-    Ignored(BTreeSet<&'static str>),
 }
 
 /// One object.

@@ -10,9 +10,6 @@ use tokio::time::timeout;
 use crate::write::request::REQUEST_TIMEOUT;
 use gatewright_core::inputs::Kind;
 
-/// Kinds of the Gateway API that some expect to have an effect, and that have none here.
-const NOT_ACTED_ON: [&str; 0] = [];
-
 /// Why it is not known what an API server serves.
 #[derive(Debug, thiserror::Error)]
 pub enum DiscoveryError {
@@ -28,18 +25,12 @@ pub enum DiscoveryError {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Served {
     kinds: BTreeMap<Kind, ApiResource>,
-    ignored: BTreeSet<&'static str>,
 }
 
 impl Served {
     /// How a kind is asked for; `None` while it is not served.
     pub fn resource(&self, kind: Kind) -> Option<&ApiResource> {
         self.kinds.get(&kind)
-    }
-
-    /// Kinds that are served and not acted on.
-    pub fn ignored(&self) -> &BTreeSet<&'static str> {
-        &self.ignored
     }
 }
 
@@ -93,8 +84,6 @@ pub async fn discover(client: &Client, wanted: &[Kind]) -> Result<Served, Discov
             };
             // Else it went between the two questions.
             let Some(resources) = resources else { continue };
-            let others = NOT_ACTED_ON.into_iter().filter(|_| group == Kind::Gateway.group());
-            served.ignored.extend(others.filter(|name| resources.resources.iter().any(|r| r.kind == *name)));
             for kind in kinds {
                 let plain = |name: &str| !name.contains('/');
                 let Some(resource) = resources.resources.iter().find(|r| r.kind == kind.as_str() && plain(&r.name))

@@ -1,6 +1,6 @@
 //! All watches: one for each kind that is served, started when it appears and started anew in another version.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kube::Client;
@@ -30,7 +30,6 @@ pub async fn run(client: Client, kinds: Vec<Kind>, out: mpsc::Sender<WatchEvent>
     let names = Names::default();
     let names: BTreeMap<Kind, Names> = kinds.iter().map(|kind| (*kind, names.of_another())).collect();
     let mut told = BTreeMap::new();
-    let mut ignored = BTreeSet::new();
     let mut absence = MissingKinds::default();
     // What the first answer lacks counts as well.
     let mut unsure = true;
@@ -87,12 +86,6 @@ pub async fn run(client: Client, kinds: Vec<Kind>, out: mpsc::Sender<WatchEvent>
                         return;
                     }
                 }
-            }
-        }
-        if ignored != *found.ignored() {
-            ignored.clone_from(found.ignored());
-            if out.send(WatchEvent::Ignored(ignored.clone())).await.is_err() {
-                return;
             }
         }
         unsure = absence.is_unsure();

@@ -30,15 +30,13 @@ pub struct WatchSync {
     fetching: BTreeSet<String>,
     /// Kinds whose end of the first list has come.
     seen: BTreeSet<Kind>,
-    /// Kinds that are served and not acted on.
-    ignored: BTreeSet<&'static str>,
 }
 
 impl WatchSync {
     /// Nothing seen of these kinds.
     pub fn new(kinds: &[Kind]) -> Self {
         let kinds = kinds.iter().map(|kind| (*kind, State::Listing)).collect();
-        Self { kinds, fetching: BTreeSet::new(), seen: BTreeSet::new(), ignored: BTreeSet::new() }
+        Self { kinds, fetching: BTreeSet::new(), seen: BTreeSet::new() }
     }
 
     /// The view of a kind is complete. Returns a line for people when that is new.
@@ -61,13 +59,6 @@ impl WatchSync {
     /// A kind that was not served is now, and is being listed.
     pub fn listing(&mut self, kind: Kind) -> Option<String> {
         self.set(kind, State::Listing)
-    }
-
-    /// Exactly these kinds are served and not acted on. Returns lines for people about what is new.
-    pub fn ignored(&mut self, kinds: BTreeSet<&'static str>) -> Vec<String> {
-        let before = std::mem::replace(&mut self.ignored, kinds);
-        let new = self.ignored.difference(&before);
-        new.map(|kind| format!("{kind}: served by this API server, not acted on")).collect()
     }
 
     /// Whether everything of a kind was seen once.
@@ -114,8 +105,7 @@ impl WatchSync {
 
     /// Each kind with a word for its state, for metrics.
     pub fn states(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        let ignored = self.ignored.iter().map(|kind| (*kind, "not_acted_on"));
-        let watched = self.kinds.iter().map(|(kind, state)| {
+        self.kinds.iter().map(|(kind, state)| {
             let word = match state {
                 State::Listing => "listing",
                 State::Complete => "complete",
@@ -124,8 +114,7 @@ impl WatchSync {
                 State::Missing => "missing",
             };
             (kind.as_str(), word)
-        });
-        watched.chain(ignored)
+        })
     }
 
     /// The body of an object is being fetched.
@@ -178,15 +167,6 @@ mod tests {
         }
         let waiting = view.waiting();
         assert_eq!((waiting.len(), &*waiting[3]), (4, "997 more objects: their bodies are being fetched"));
-    }
-
-    #[test]
-    fn what_is_served_and_not_acted_on_is_told_once() {
-        let mut view = WatchSync::new(&[Kind::Gateway]);
-        let told = view.ignored(BTreeSet::from(["BackendTLSPolicy"]));
-        assert_eq!(told, ["BackendTLSPolicy: served by this API server, not acted on"]);
-        assert!(view.ignored(BTreeSet::from(["BackendTLSPolicy"])).is_empty());
-        assert_eq!(view.states().collect::<Vec<_>>(), [("Gateway", "listing"), ("BackendTLSPolicy", "not_acted_on")]);
     }
 
     /// What was seen once does not become incomplete by a server that is away.

@@ -55,7 +55,7 @@ async fn told(names: Names, events: Vec<watcher::Result<Event<DynamicObject>>>) 
             })),
             WatchEvent::Complete(_) => told.push("complete".into()),
             WatchEvent::Trouble(_, text) => told.push(text),
-            WatchEvent::Missing(_) | WatchEvent::Listing(_) | WatchEvent::Ignored(_) => told.push("not listed".into()),
+            WatchEvent::Missing(_) | WatchEvent::Listing(_) => told.push("not listed".into()),
         }
     }
     told
