@@ -21,11 +21,9 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use self::peer::Verifier;
-
 mod peer;
 
-pub use self::peer::Peer;
+pub use self::peer::{Peer, Verifier};
 
 const BODY_LIMIT: usize = 16 * 1024 * 1024;
 

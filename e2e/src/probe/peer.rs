@@ -46,16 +46,14 @@ impl Peer {
 
 /// Checks the certificate when there are roots, against a name that need not be the SNI; the handshake's signature always.
 #[derive(Debug)]
-pub(super) struct Verifier {
+pub struct Verifier {
     roots: Option<(Arc<WebPkiServerVerifier>, ServerName<'static>)>,
     provider: Arc<CryptoProvider>,
 }
 
 impl Verifier {
-    pub(super) fn new(
-        roots: Option<(Arc<WebPkiServerVerifier>, ServerName<'static>)>,
-        provider: Arc<CryptoProvider>,
-    ) -> Self {
+    /// Takes any certificate without roots; with them, one for this name that they lead to.
+    pub fn new(roots: Option<(Arc<WebPkiServerVerifier>, ServerName<'static>)>, provider: Arc<CryptoProvider>) -> Self {
         Self { roots, provider }
     }
 }

@@ -8,19 +8,16 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::client_ca::ClientCa;
 use e2e::echo::Echo;
-use e2e::probe::Probe;
+use e2e::probe::{Probe, Verifier};
 use e2e::world::{World, api, class, free_port, object, secret, service};
 use gatewright_core::inputs::ObjectChange;
 use gatewright_core::model::SecretName;
 use gatewright_core::translate::{Change, ResourceKey};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{
     ClientSessionMemoryCache, ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls13ClientSessionValue,
 };
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{
-    ClientConfig, DigitallySignedStruct, HandshakeKind, NamedGroup, SignatureScheme, SupportedProtocolVersion,
-};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, HandshakeKind, NamedGroup, SupportedProtocolVersion};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -59,45 +56,6 @@ fn route(name: &str, gateways: &[&str], hostnames: &[&str]) -> Change {
     let parents: Vec<_> = gateways.iter().map(|name| json!({"name": name})).collect();
     let rules = json!([{"backendRefs": [{"name": "web", "port": 80}]}]);
     api("HTTPRoute", name, json!({"parentRefs": parents, "hostnames": hostnames, "rules": rules}))
-}
-
-/// Takes any server, since clients are what is looked at.
-#[derive(Debug)]
-struct AnyServer;
-
-impl ServerCertVerifier for AnyServer {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        rustls::crypto::ring::default_provider().signature_verification_algorithms.supported_schemes()
-    }
 }
 
 /// Sessions that are offered to every server, whoever gave them: what an attacker would do.
@@ -162,10 +120,10 @@ struct Client {
 impl Client {
     fn new(identity: Identity, versions: &[&'static SupportedProtocolVersion]) -> Result<Self> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider)
+        let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(versions)?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(AnyServer));
+            .with_custom_certificate_verifier(Arc::new(Verifier::new(None, provider)));
         let mut config = match identity {
             Some((certificate, key)) => {
                 let key = PrivateKeyDer::try_from(key).map_err(|error| anyhow::anyhow!("{error}"))?;
@@ -339,7 +297,7 @@ async fn roots_are_replaced_without_a_listener_and_without_a_connection_lost() -
     }
     world.settle(vec![bundle("ca", &two.pem)]).await?;
     for (client, host) in before {
-        // What it kept of the session that was checked against other roots is of no use.
+        // A session that was checked against other roots is not resumed.
         client.until(port, host, None).await?;
     }
     for host in hosts {
