@@ -232,7 +232,7 @@ impl ApiServer {
         self.audit.read(&self.dir.path().join("audit.log"))
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

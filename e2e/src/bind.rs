@@ -107,7 +107,7 @@ impl Bind {
         Ok(bind)
     }
 
-    /// Where it listens, UDP and TCP.
+    /// The address on which it listens, UDP and TCP.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

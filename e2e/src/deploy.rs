@@ -41,7 +41,7 @@ pub fn kustomized(folder: &Path) -> Result<Vec<Value>> {
     Ok(all)
 }
 
-/// What is deployed, with Envoys of fleet Dedicated beside it: the component `dedicated`.
+/// The manifests of `deploy/` with the component `dedicated`: Envoys of fleet Dedicated beside the shared ones.
 pub fn with_dedicated() -> Result<Vec<Value>> {
     let mut all = kustomized(&folder())?;
     let component = folder().join("dedicated");

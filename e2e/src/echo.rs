@@ -85,7 +85,7 @@ impl Echo {
         Self::serve(name, (address, 0), Some(TlsAcceptor::from(Arc::new(config)))).await
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -58,7 +58,7 @@ impl Grpc {
         Ok(Self { address, calls, serving })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

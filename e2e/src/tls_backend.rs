@@ -110,7 +110,7 @@ impl TlsBackend {
         Ok(Self { address, accepting })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 /// How long all commands of a page may take, in seconds.
 const SECONDS: u32 = 300;
-/// What stands in a page for any text.
+/// The character that stands in a page for any text.
 const ANY: char = '…';
 
 /// Commands of a page, and what one sees of them.

@@ -97,7 +97,7 @@ pub struct Effects {
 struct Announcement {
     subject: Subject,
     hosts: usize,
-    /// What came of it.
+    /// The generations that came of it, one for each view that changed.
     published: Vec<(Place, Generation)>,
     /// Time since an origin of the caller's.
     at: Duration,

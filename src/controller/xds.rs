@@ -100,8 +100,8 @@ impl Xds {
                 if let Some(new) = &looked {
                     refused = new.revoked().credentials();
                 }
-                // What is recorded is refused at once, and here, also where the record cannot be read back now: whoever asked
-                // is told that it is so.
+                // A recorded credential is refused at once by this process, also where the record cannot be read back now,
+                // and the answer says so.
                 let answer = revoked.map(|(credential, answer)| {
                     refused.insert(credential);
                     answer

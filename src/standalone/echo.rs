@@ -37,7 +37,7 @@ impl Echo {
         Ok(Self { listener: TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?, name, tls })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     ///
     /// # Errors
     /// When the system does not say.

@@ -277,7 +277,7 @@ fn a_class_of_fleet_dedicated_brings_its_envoys() -> Result<()> {
             assert_eq!(named(kind, "gatewright-envoy-dedicated").is_some(), views.is_some(), "{set}: {kind}");
         }
     }
-    // What is said of them goes before what is said of all; they have no ports of the node, and nothing of the shared fleet.
+    // Values of `envoy.dedicated` go before those of `envoy`; its pods have no ports of the node, and nothing of the shared fleet.
     let set = "envoy.dedicated.enabled=true,envoy.hostPorts=true,envoy.nodeSelector.a=x,envoy.dedicated.nodeSelector.b=y,\
         envoy.dedicated.resources.limits.memory=1Gi";
     let all = helm.template(&["--set", &set.replace(' ', "")])?;

@@ -27,7 +27,7 @@ pub struct FrontendTls {
 pub struct FrontendValidation {
     /// The objects with the certificates of CAs, 1 to 16.
     pub references: Vec<LocalRef>,
-    /// What becomes of clients without a valid certificate.
+    /// Whether clients without a valid certificate are let in.
     pub mode: ValidationMode,
 }
 

@@ -194,7 +194,7 @@ mod tests {
             let key = TsigKey::new("k", TsigHash::Sha256, &Secret::new("c2VjcmV0c2VjcmV0")).expect("a key");
             prop_assert!(key.verify(&bytes, b"our mac", 1_000).is_err());
             if let Ok(message) = Message::from_vec(&bytes) {
-                // What was read can be told.
+                // A message that was read can be printed.
                 drop(format!("{message:?}"));
             }
         }
