@@ -66,7 +66,8 @@ Examples:
   gatewright status                       every object's conditions
   gatewright explain https://shop.example.org:8443/cart
 
-Exit status: 0 all is well, 1 something was found or failed, 2 the command line is wrong.";
+Exit status: 0 all is well, 1 something was found or failed, 2 the command line is wrong,
+3 no running program answers.";
 
 /// The verbs.
 #[derive(Debug, Subcommand)]

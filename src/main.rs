@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::Ipv4Addr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
@@ -165,7 +165,13 @@ fn lint(options: &cli::Lint) -> Result<bool> {
     };
     let tenancy = tenancy::Settings { listener_sets: !options.no_listener_sets, ..tenancy::Settings::default() };
     let found = gatewright::lint::lint(objects, settings, tenancy, SystemTime::now());
-    let place = |path: &Path, line: usize| (path.display().to_string(), line);
+    // Files are named as they were asked for, so that the place can be pasted.
+    let root = options.path.canonicalize().unwrap_or_default();
+    let place = |path: &Path, line: usize| {
+        let rest = path.strip_prefix(&root).ok().filter(|_| path.is_absolute());
+        let shown = rest.map(|rest| options.path.components().chain(rest.components()).collect::<PathBuf>());
+        (shown.as_deref().unwrap_or(path).display().to_string(), line)
+    };
     let mut rows: Vec<(String, usize, String, String, String)> = Vec::new();
     for problem in problems {
         let (file, line) = place(&problem.path, problem.line);
