@@ -1,12 +1,12 @@
 //! Evaluating a Gateway or ListenerSet, and what its listeners claim by it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use super::admission::{Admission, note_admitting};
 use super::attachments::Attachments;
 use super::backend_policies::touch_units_of;
-use super::claims::{Claim, Rank, claims_of};
+use super::claims::{Claim, Content, Rank, claims_of};
 use super::client_validation::place_roots;
 use super::delta::ResourceKey;
 use super::dirty::Dirty;
@@ -14,7 +14,7 @@ use super::emissions::Emissions;
 use super::exposures::Exposures;
 use super::fleet::is_shared;
 use super::frontends::Frontends;
-use super::key::ParentKey;
+use super::key::{ListenerId, ParentKey};
 use super::limits::Quotas;
 use super::ownership::{By, Claimant, Ownable, Register, well_known};
 use super::parent::{self, Parent, Surroundings};
@@ -134,9 +134,14 @@ impl Evaluation<'_> {
         for (place, (claim, _)) in after.iter().filter(|(place, _)| !before.contains_key(place)) {
             self.set_claim(&place.0, place.1.clone(), Some(claim.clone()), dirty);
         }
-        // A listener whose certificate or options changed serves the same names with other content.
+        // A listener whose certificate or options changed serves the same names with other content, also where its Gateway was
+        // made anew meanwhile, by which it has another place.
+        let contents = before.iter().map(|((id, _), (claim, content))| ((id, &claim.listener), content));
+        let contents: BTreeMap<(&FrontendId, &ListenerId), &Content> = contents.collect();
         for (place, (claim, content)) in &after {
-            let Some((_, old)) = before.get(place).filter(|(_, old)| old != content) else { continue };
+            let old = before.get(place).map(|(_, old)| old);
+            let old = old.or_else(|| contents.get(&(&place.0, &claim.listener)).copied());
+            let Some(old) = old.filter(|old| *old != content) else { continue };
             dirty.units.insert((place.0.clone(), claim.hostname.clone()));
             if !claim.hostname.is_exact() && !old.makes_the_chain_of(content) {
                 self.touch_under(&place.0, &claim.hostname, dirty);
