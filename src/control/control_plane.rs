@@ -498,6 +498,7 @@ fn subject(changes: &[Change]) -> Subject {
         Change::Fact(Fact::Trouble(secret, _) | Fact::Awaited(secret, _)) => format!("certificate {secret}"),
         Change::Fact(Fact::Unexposed(gateway, _)) => format!("the Service of gateway {gateway}"),
         Change::Fact(Fact::Recorded(what, _)) => format!("the owner of {what}"),
+        Change::Fact(Fact::Granted(route, _)) => format!("hostnames of {}", route.object()),
     };
     let text = match changes {
         [] => "validity of certificates".to_owned(),

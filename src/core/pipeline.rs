@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! objects ==> tenancy ==> desired objects ==> (written, and watched; or taken in at once) ==> translate ==> resources
-//!                   +===> grants of hostnames, laid over routes ==============================^
+//!                   +===> grants of hostnames, as facts ======================================^
 //! ```
 //!
 //! In: [`Change`]s of objects. Out: an [`Outcome`]. Nothing here reads, writes or knows the time.
@@ -11,13 +11,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::inputs::{HostnameGrant, Kind, ListenerSet, Namespace, Object, ObjectChange, ObjectKey, Route, Secret};
-use crate::model::ObjectName;
+use crate::inputs::{Kind, ListenerSet, Namespace, Object, ObjectChange, ObjectKey, ParentRef, Route, Secret};
+use crate::model::{HostnameGrant, ObjectName};
+use crate::store::parent_key;
 use crate::tenancy::{
     self, ClaimKey, Claimant, Derived, DerivedKind, Existing, GATEWAY_LABEL, Patch, ProvidedSecret, Tenancy, names,
     tenant_of,
 };
-use crate::translate::{Change, Delta, Engine, Fact, Ownable, RouteKey, Settings};
+use crate::translate::{Change, Delta, Engine, Fact, Grants, Ownable, RouteKey, Settings};
 
 /// Where desired objects go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -285,7 +286,7 @@ impl Pipeline {
         namespace
     }
 
-    /// Lays what tenancy grants over the routes and ListenerSets that it concerns.
+    /// Tells what tenancy grants to the routes that it concerns, and leaves listeners out of ListenerSets.
     fn lay_grants(&mut self, decided: &tenancy::Delta, batch: &mut Batch) {
         for name in std::mem::take(&mut batch.namespaces) {
             batch.put(match self.namespaces.get(&name) {
@@ -307,52 +308,54 @@ impl Pipeline {
             }
         }
         for key in claims {
-            let now = match batch.changes.remove(&key) {
-                Some(Change::Object(ObjectChange::Put(object))) => Some(object),
-                Some(other) => {
-                    batch.put(other);
-                    continue;
-                }
-                None => self.held(&key),
-            };
-            match now {
-                Some(Object::Route(route)) => {
-                    let gates = self.gates(&route);
-                    batch.put(Change::put(Object::Route(Route { gates, ..route })));
-                }
-                Some(Object::ListenerSet(set)) => {
-                    let set = self.withhold(set);
-                    batch.put(Change::put(Object::ListenerSet(set)));
-                }
-                Some(other) => batch.put(Change::put(other)),
-                None => {}
+            match RouteKey::of(&key) {
+                Some(route) => self.grant(route, batch),
+                None => self.restrict(&key, batch),
             }
         }
     }
 
-    /// An object as the second stage has it, before anything was left out of it.
-    fn held(&self, key: &ObjectKey) -> Option<Object> {
+    /// Tells what tenancy grants a route, where that is something else than before.
+    fn grant(&self, key: RouteKey, batch: &mut Batch) {
         let store = self.engine.store();
-        match key.kind {
-            Kind::ListenerSet => {
-                let set = self.withheld.get(&key.name).or_else(|| store.listener_set(&key.name).map(Arc::as_ref))?;
-                Some(Object::ListenerSet(set.clone()))
-            }
-            _ => store.route(&RouteKey::of(key)?).map(|route| Object::Route(Route::clone(route))),
+        let grants = match batch.changes.get(&key.object()) {
+            Some(Change::Object(ObjectChange::Put(Object::Route(route)))) => self.grants(route),
+            Some(_) => Grants::default(),
+            None => store.route(&key).map(|route| self.grants(route)).unwrap_or_default(),
+        };
+        if grants != store.grants(&key).cloned().unwrap_or_default() {
+            batch.facts.push(Change::Fact(Fact::Granted(key, grants)));
         }
     }
 
-    /// What is granted at each parentRef.
-    fn gates(&self, route: &Route) -> Vec<Option<HostnameGrant>> {
-        let claim = Claimant::from(route).key;
-        let gate = |parent: &crate::inputs::ParentRef| {
-            let tenant =
-                tenant_of(parent, &route.meta.name.namespace).filter(|tenant| self.governed.contains(tenant))?;
-            let nothing = HostnameGrant { granted: Vec::new(), sets: Vec::new(), on_gateway: true, refusal: None };
-            Some(self.tenancy.verdict(&claim, &tenant).map_or(nothing, tenancy::Verdict::gate))
+    /// Leaves listeners out of a ListenerSet that is there, or comes.
+    fn restrict(&mut self, key: &ObjectKey, batch: &mut Batch) {
+        let set = match batch.changes.remove(key) {
+            Some(Change::Object(ObjectChange::Put(Object::ListenerSet(set)))) => set,
+            Some(other) => return batch.put(other),
+            // As it was, before anything was left out of it.
+            None => {
+                let held = self.withheld.get(&key.name);
+                let held = held.or_else(|| self.engine.store().listener_set(&key.name).map(Arc::as_ref));
+                let Some(held) = held else { return };
+                held.clone()
+            }
         };
-        let gates: Vec<Option<HostnameGrant>> = route.parents.iter().map(gate).collect();
-        if gates.iter().all(Option::is_none) { Vec::new() } else { gates }
+        let set = self.withhold(set);
+        batch.put(Change::put(Object::ListenerSet(set)));
+    }
+
+    /// What is granted at each parent that a route names.
+    fn grants(&self, route: &Route) -> Grants {
+        let claim = Claimant::from(route).key;
+        let namespace = &route.meta.name.namespace;
+        let granted = |parent: &ParentRef| {
+            let tenant = tenant_of(parent, namespace).filter(|tenant| self.governed.contains(tenant))?;
+            let nothing = HostnameGrant { granted: Vec::new(), sets: Vec::new(), on_gateway: true, refusal: None };
+            let grant = self.tenancy.verdict(&claim, &tenant).map_or(nothing, tenancy::Verdict::grant);
+            Some((parent_key(parent, namespace)?, grant))
+        };
+        route.parents.iter().filter_map(granted).collect()
     }
 
     /// Leaves out the listeners whose hostnames somebody else has.

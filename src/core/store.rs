@@ -1,5 +1,6 @@
 //! What we have seen: every object, and indexes from what objects refer to back to who refers to it.
 
+mod granted;
 mod reserved;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,9 +12,9 @@ use crate::inputs::{
     LocalRef, Located, Namespace, Object, ObjectKey, ReferenceGrant, Route, RouteKind, Secret, Service,
 };
 use crate::interner::Interner;
-use crate::model::{ObjectName, ServicePort};
+use crate::model::{HostnameGrant, ObjectName, ServicePort};
 use crate::multimap::MultiMap;
-use crate::translate::{ParentKey, RouteKey};
+use crate::translate::{Grants, ParentKey, RouteKey};
 
 pub(crate) use self::reserved::{Holder, Reserved};
 
@@ -26,6 +27,8 @@ pub struct Store {
     gateways: BTreeMap<ObjectName, Arc<Gateway>>,
     listener_sets: BTreeMap<ObjectName, Arc<ListenerSet>>,
     routes: BTreeMap<RouteKey, Arc<Route>>,
+    /// What tenancy grants to routes, which may not be there yet.
+    granted: BTreeMap<RouteKey, Grants>,
     grants: BTreeMap<ObjectName, Arc<ReferenceGrant>>,
     services: BTreeMap<ObjectName, Arc<Service>>,
     slices: BTreeMap<ObjectName, Arc<EndpointSlice>>,
@@ -310,18 +313,8 @@ impl Store {
     fn index_route(&mut self, key: &RouteKey, old: Option<&Route>, new: Option<&Route>) {
         for (route, there) in [(old, false), (new, true)] {
             let Some(route) = route else { continue };
+            self.index_parents(key, route, there);
             let namespace = &route.meta.name.namespace;
-            for (index, parent) in route.parents.iter().enumerate() {
-                let Some(mut parent) = parent_key(parent, namespace) else { continue };
-                self.interner.name(parent.name_mut());
-                let gate = route.gate(index);
-                if gate.is_some() {
-                    self.gated_by_parent.set(&parent, key, there);
-                }
-                for reached in reached(&parent, gate) {
-                    self.routes_by_parent.set(&reached, key, there);
-                }
-            }
             for target in targets(route) {
                 let across = target.namespace != *namespace;
                 if there {
@@ -331,6 +324,22 @@ impl Store {
                     self.routes_by_service.remove(target, key);
                     across.then(|| self.routes_across.remove(&target.namespace, key));
                 }
+            }
+        }
+    }
+
+    /// The parents whose listeners a route may reach.
+    fn index_parents(&mut self, key: &RouteKey, route: &Route, there: bool) {
+        let grants = self.granted.get(key);
+        for parent in route.parents.iter() {
+            let Some(mut parent) = parent_key(parent, &route.meta.name.namespace) else { continue };
+            self.interner.name(parent.name_mut());
+            let grant = grants.and_then(|grants| grants.at(&parent));
+            if grant.is_some() {
+                self.gated_by_parent.set(&parent, key, there);
+            }
+            for reached in reached(&parent, grant) {
+                self.routes_by_parent.set(&reached, key, there);
             }
         }
     }
@@ -501,11 +510,11 @@ pub(crate) fn parent_key(parent: &crate::inputs::ParentRef, namespace: &Arc<str>
 }
 
 /// The parents whose listeners a reference to `parent` may reach.
-pub(crate) fn reached(parent: &ParentKey, gate: Option<&crate::inputs::HostnameGrant>) -> Vec<ParentKey> {
-    match (parent, gate) {
-        (ParentKey::Gateway(_), Some(gate)) => {
-            let own = gate.on_gateway.then(|| parent.clone());
-            own.into_iter().chain(gate.sets.iter().cloned().map(ParentKey::ListenerSet)).collect()
+pub(crate) fn reached(parent: &ParentKey, grant: Option<&HostnameGrant>) -> Vec<ParentKey> {
+    match (parent, grant) {
+        (ParentKey::Gateway(_), Some(grant)) => {
+            let own = grant.on_gateway.then(|| parent.clone());
+            own.into_iter().chain(grant.sets.iter().cloned().map(ParentKey::ListenerSet)).collect()
         }
         _ => vec![parent.clone()],
     }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::inputs::{Kind, Object, ObjectChange, ObjectKey};
 use crate::model::ObjectName;
-use crate::translate::{Asked, Change, Fact, Ownable};
+use crate::translate::{Asked, Change, Fact, Ownable, RouteKey};
 
 /// The weight of a batch: as many changes of small objects.
 const BATCH: u64 = 64;
@@ -58,6 +58,7 @@ enum Subject {
     Awaited(ObjectName),
     Unexposed(ObjectName),
     Recorded(Ownable),
+    Granted(RouteKey),
 }
 
 impl Subject {
@@ -71,6 +72,7 @@ impl Subject {
             Change::Fact(Fact::Awaited(secret, _)) => Subject::Awaited(secret.clone()),
             Change::Fact(Fact::Unexposed(gateway, _)) => Subject::Unexposed(gateway.clone()),
             Change::Fact(Fact::Recorded(what, _)) => Subject::Recorded(what.clone()),
+            Change::Fact(Fact::Granted(route, _)) => Subject::Granted(route.clone()),
         }
     }
 
@@ -80,6 +82,7 @@ impl Subject {
             (Subject::Object(key), _) if key.kind == Kind::Namespace => key.name.name.clone(),
             (Subject::Object(key), _) => key.name.namespace.clone(),
             (Subject::Challenge(asked), _) => asked.namespace.clone(),
+            (Subject::Granted(route), _) => route.name.namespace.clone(),
             (Subject::Trouble(name) | Subject::Awaited(name) | Subject::Unexposed(name), _) => name.namespace.clone(),
             (_, Change::Fact(Fact::Recorded(_, Some(owner)))) => owner.namespace.clone(),
             (Subject::TlsChallenges | Subject::Recorded(_), _) => "".into(),

@@ -122,7 +122,6 @@ fn route(value: &Value, kind: RouteKind, why: &ParseError) -> Option<Route> {
         parents: super::httproute::parents(parents.collect::<Option<_>>()?).ok()?,
         rules: Vec::new(),
         challenge: kind == RouteKind::Http && labels.is_some_and(|labels| labels.contains_key(SOLVER)),
-        gates: Vec::new(),
         unreadable: vec![format!("the specification cannot be read ({why})")],
     })
 }

@@ -37,7 +37,6 @@ impl Route {
             }))?,
             kind: RouteKind::Grpc,
             challenge: false,
-            gates: Vec::new(),
             unreadable: Vec::new(),
             meta,
         })

@@ -30,7 +30,6 @@ impl Route {
             rules: exact(rules.into_iter().map(|r| rule(&namespace, r)))?,
             kind: RouteKind::Http,
             challenge: false,
-            gates: Vec::new(),
             unreadable: Vec::new(),
             meta,
         })

@@ -48,8 +48,7 @@ pub use parameters::{
     ParametersRef, PortProtocol, RouteHostnames, ServiceParameters, ServiceType, SpokenProtocol,
 };
 pub use route::{
-    BackendRef, Extent, Filters, HostnameGrant, ParentRef, Regexes, Route, RouteKind, RouteKinds, RouteRule,
-    Unsupported,
+    BackendRef, Extent, Filters, ParentRef, Regexes, Route, RouteKind, RouteKinds, RouteRule, Unsupported,
 };
 pub use secret::{
     CERT_MANAGER, CERTIFICATE_NAME, ISSUED_BY, ISSUED_SERIAL, Secret, SecretError, issued_by, parse_certificate,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::{Kind, LocalRef, Meta, re2};
 use crate::model::{
-    Cors, Fraction, HeaderEdits, Hostname, HostnameError, Match, ObjectName, Reason, Redirect, Retry, Rewrite,
-    Timeouts, Transport,
+    Cors, Fraction, HeaderEdits, Hostname, HostnameError, Match, ObjectName, Redirect, Retry, Rewrite, Timeouts,
+    Transport,
 };
 
 /// A route kind.
@@ -102,9 +102,6 @@ pub struct Route {
     pub rules: Vec<RouteRule>,
     /// Whether it answers an ACME challenge for an issuer that works by routes.
     pub challenge: bool,
-    /// For each parentRef what tenancy grants there; none, or not there, where it has no say. Never written in a
-    /// manifest.
-    pub gates: Vec<Option<HostnameGrant>>,
     /// What of it is left out, and why: a newer or laxer schema admitted what we cannot read.
     pub unreadable: Vec<String>,
 }
@@ -133,24 +130,6 @@ impl Route {
         }
         Extent { matches: hostnames * one.matches, regexes: hostnames * one.regexes, bytes: hostnames * one.bytes }
     }
-
-    /// What tenancy grants at one of its parentRefs; `None` where it has no say.
-    pub fn gate(&self, parent: usize) -> Option<&HostnameGrant> {
-        self.gates.get(parent)?.as_ref()
-    }
-}
-
-/// What tenancy grants a route at a parent: no other hostname reaches a listener there.
-#[derive(Clone, Debug, PartialEq)]
-pub struct HostnameGrant {
-    /// The hostnames that it has.
-    pub granted: Vec<Hostname>,
-    /// ListenerSets of the Gateway where some of them have their listeners; the grant attaches the route there.
-    pub sets: Vec<ObjectName>,
-    /// Whether the Gateway itself has listeners for some of them.
-    pub on_gateway: bool,
-    /// Why not everything was granted.
-    pub refusal: Option<(Reason, String)>,
 }
 
 /// A reference to a parent.

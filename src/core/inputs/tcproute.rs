@@ -31,7 +31,6 @@ fn read(meta: Meta, kind: RouteKind, parents: impl Serialize, rules: impl Serial
         rules: forwards(&meta.name.namespace, rules)?,
         meta,
         challenge: false,
-        gates: Vec::new(),
         unreadable: Vec::new(),
     })
 }

@@ -21,7 +21,6 @@ impl Route {
             parents: super::httproute::parents(same_shape(spec.parent_refs)?)?,
             rules,
             challenge: false,
-            gates: Vec::new(),
             unreadable: Vec::new(),
         })
     }

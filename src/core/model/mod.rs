@@ -12,6 +12,7 @@ mod fleet;
 mod frontend;
 mod gateway_address;
 mod hostname;
+mod hostname_grant;
 mod name;
 mod route;
 mod tls;
@@ -29,6 +30,7 @@ pub use frontend::{
 };
 pub use gateway_address::GatewayAddress;
 pub use hostname::{Hostname, HostnameError};
+pub use hostname_grant::HostnameGrant;
 pub use name::ObjectName;
 pub use route::{
     Action, Call, Challenges, Cors, Fraction, HeaderEdits, HeaderMatch, Match, Mirror, OtherListeners, PathMatch,

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{ClaimKey, Claimant, Desired, ProvidedSecret, TenantGateway};
-use crate::inputs::{HostnameGrant, ParentRef, Source};
-use crate::model::{Hostname, ObjectName, Reason};
+use crate::inputs::{ParentRef, Source};
+use crate::model::{Hostname, HostnameGrant, ObjectName, Reason};
 use crate::wanted::WantedCertificate;
 
 /// What an installation decides.
@@ -252,7 +252,7 @@ impl Verdict {
     }
 
     /// What a data plane of ours goes by.
-    pub fn gate(&self) -> HostnameGrant {
+    pub fn grant(&self) -> HostnameGrant {
         HostnameGrant {
             granted: self.granted.clone(),
             sets: self.sets.clone(),

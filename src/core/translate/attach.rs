@@ -14,7 +14,7 @@ use super::parent::{Parent, ParentListener, Protocol};
 use super::parents::Parents;
 use super::settings::Settings;
 use crate::inputs::Route;
-use crate::model::{Hostname, Reason};
+use crate::model::{Hostname, HostnameGrant, Reason};
 use crate::store::Store;
 
 /// The outcome for one parentRef.
@@ -42,9 +42,9 @@ pub(super) struct Attached {
 /// Order of checks: section and port, kind, namespace, hostname (Gateway API, `ParentReference` and `AllowedRoutes`).
 /// Where tenancy grants hostnames no other reaches a TLS listener, and plain HTTP, which sends everybody to HTTPS, is
 /// reached by naming it only.
-pub(super) fn attach(route: &Route, index: usize, parent: &Parent, store: &Store) -> Attachment {
-    let mut attachment = decide(route, index, parent, store);
-    if let Some(refusal) = route.gate(index).and_then(|gate| gate.refusal.as_ref()) {
+fn attach(route: &Route, index: usize, grant: Option<&HostnameGrant>, parent: &Parent, store: &Store) -> Attachment {
+    let mut attachment = decide(route, index, grant, parent, store);
+    if let Some(refusal) = grant.and_then(|grant| grant.refusal.as_ref()) {
         attachment.accepted = Err(refusal.clone());
     }
     attachment
@@ -105,11 +105,12 @@ impl Attaching<'_> {
             let parent = crate::store::parent_key(reference, &key.name.namespace);
             let Some(parent) = parent.and_then(|parent| self.parents.get(&parent)) else { continue };
             // What a grant attaches to beside the parent that is named.
-            let mut reached = crate::store::reached(&parent.key, route.gate(index));
+            let grant = self.store.grant(key, &parent.key);
+            let mut reached = crate::store::reached(&parent.key, grant);
             reached.retain(|other| *other != parent.key);
             let reached = reached.iter().filter_map(|other| self.parents.get(other));
             for parent in std::iter::once(parent).chain(reached) {
-                let attachment = attach(route, index, parent, self.store);
+                let attachment = attach(route, index, grant, parent, self.store);
                 all.push((index, parent.key.clone(), attachment));
             }
         }
@@ -149,8 +150,9 @@ impl Attachments {
         let Some((route, attachments)) = store.route(key).zip(self.get(key)) else { return false };
         let stays = |(index, _, attachment): &&(usize, ParentKey, Attachment)| {
             let Some(reference) = route.parents.get(*index) else { return false };
-            let own = match route.gate(*index) {
-                Some(gate) => gate.granted.iter().map(Some).collect(),
+            let named = crate::store::parent_key(reference, &key.name.namespace);
+            let own = match named.and_then(|named| store.grant(key, &named)) {
+                Some(grant) => grant.granted.iter().map(Some).collect(),
                 None => route.hostnames.iter().map(|name| name.as_ref().ok()).collect::<Vec<_>>(),
             };
             let shares = |name: &Option<&Hostname>| {
@@ -196,8 +198,8 @@ fn changed<'a>(old: &'a Parent, new: &'a Parent) -> Option<BTreeMap<&'a str, Vec
     Some(changed)
 }
 
-fn decide(route: &Route, index: usize, parent: &Parent, store: &Store) -> Attachment {
-    let (reference, gate) = (&route.parents[index], route.gate(index));
+fn decide(route: &Route, index: usize, grant: Option<&HostnameGrant>, parent: &Parent, store: &Store) -> Attachment {
+    let reference = &route.parents[index];
     let chosen = reference.section.is_some() || reference.port.is_some();
     let refuse = |reason, text: String| Attachment { listeners: Vec::new(), accepted: Err((reason, text)) };
     if let Err((_, text)) = &parent.accepted {
@@ -208,7 +210,7 @@ fn decide(route: &Route, index: usize, parent: &Parent, store: &Store) -> Attach
         .iter()
         .filter(|listener| reference.section.as_deref().is_none_or(|section| section == &*listener.name))
         .filter(|listener| reference.port.is_none_or(|port| port == listener.port))
-        .filter(|listener| gate.is_none() || chosen || listener.protocol != Some(Protocol::Http))
+        .filter(|listener| grant.is_none() || chosen || listener.protocol != Some(Protocol::Http))
         .collect();
     if named.is_empty() {
         let section = reference.section.as_ref().map(|s| format!(" named {s:?}")).unwrap_or_default();
@@ -237,12 +239,12 @@ fn decide(route: &Route, index: usize, parent: &Parent, store: &Store) -> Attach
     let any = Hostname::any();
     let own_names = if route.hostnames.is_empty() { vec![&any] } else { valid };
     let (mut listeners, mut accepted) = (Vec::new(), Ok(()));
-    let granted: Option<Vec<&Hostname>> = gate.map(|gate| gate.granted.iter().collect());
+    let granted: Option<Vec<&Hostname>> = grant.map(|grant| grant.granted.iter().collect());
     for listener in allowed.into_iter().filter(|listener| !listener.misnamed) {
         let own_names = granted.as_ref().filter(|_| listener.protocol != Some(Protocol::Http)).unwrap_or(&own_names);
         let mut names: Vec<_> =
             own_names.iter().filter_map(|own| Some((listener.hostname.intersection(own)?, (*own).clone()))).collect();
-        if gate.is_none() && namespace != own {
+        if grant.is_none() && namespace != own {
             names.retain(|(name, _)| {
                 let allowed = allowed_hostnames::check(&parent.stand.reach, name, namespace, store);
                 let is_allowed = allowed.is_ok();
@@ -254,7 +256,7 @@ fn decide(route: &Route, index: usize, parent: &Parent, store: &Store) -> Attach
         }
         names.shrink_to_fit();
         if !names.is_empty() {
-            let is_admitted = gate.is_none() && namespace != own;
+            let is_admitted = grant.is_none() && namespace != own;
             let by_record = is_admitted.then(|| ByRecord::of(parent, listener, route.meta.created)).flatten();
             listeners.push(Attached { listener: listener.name.clone(), names, by_record });
         }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{Asked, ChallengeAnswer, ObjectStatus, Ownable, Ownership, ServiceIntent};
+use super::{Asked, ChallengeAnswer, Grants, ObjectStatus, Ownable, Ownership, RouteKey, ServiceIntent};
 use crate::inputs::{Object, ObjectChange, ObjectKey};
 use crate::model::{
     BackendId, ClientRoots, Cluster, ClusterId, Endpoints, Frontend, FrontendId, Hostname, ObjectName, Scope, Secret,
@@ -42,6 +42,9 @@ pub enum Fact {
     /// Who is recorded to own something on addresses that namespaces share. Told by whoever keeps the record: read at the
     /// start, and again with each change, its own too; leads to whose claims count.
     Recorded(Ownable, Option<Ownership>),
+    /// What tenancy grants a route. Told by the pipeline, as tenancy decides it; leads to the hostnames with which the route is
+    /// attached.
+    Granted(RouteKey, Grants),
 }
 
 impl Change {

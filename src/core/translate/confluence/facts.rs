@@ -1,6 +1,12 @@
 //! Facts among the events: what is told beside objects.
 
-use crate::translate::{Change, Fact};
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+
+use super::{HOSTS, NAMESPACES, pick};
+use crate::inputs::RouteKind;
+use crate::model::{Hostname, HostnameGrant, ObjectName, Reason};
+use crate::translate::{Change, Fact, ParentKey, RouteKey};
 
 /// What a fact is about: a later one of the same replaces it.
 pub(super) fn subject(fact: &Change) -> String {
@@ -10,6 +16,29 @@ pub(super) fn subject(fact: &Change) -> String {
         Change::Fact(Fact::Unexposed(gateway, _)) => format!("Service of {gateway}"),
         Change::Fact(Fact::TlsChallenges(_)) => "TLS-ALPN-01".to_owned(),
         Change::Fact(Fact::Trouble(secret, _)) => secret.to_string(),
+        Change::Fact(Fact::Granted(route, _)) => format!("granted {}", route.object()),
         Change::Fact(Fact::Recorded(..)) | Change::Object(_) => unreachable!("no event of these tests"),
     }
+}
+
+/// What tenancy grants a route at a Gateway, or that it has no say there.
+pub(super) fn granted() -> impl Strategy<Value = Change> {
+    let route = (select(&RouteKind::ALL[..]), pick(NAMESPACES), pick(&["r", "q", "p"]));
+    let parent = (pick(NAMESPACES), pick(&["g", "f"]));
+    let hostnames = subsequence(&HOSTS[1..], 0..3);
+    let sets = subsequence(&["s", "t"][..], 0..2);
+    (route, parent, hostnames, sets, 0..4).prop_map(
+        |((kind, own, name), (namespace, gateway), hostnames, sets, how)| {
+            let grant = HostnameGrant {
+                granted: hostnames.into_iter().map(|name| Hostname::parse(name).expect("a hostname")).collect(),
+                sets: sets.into_iter().map(|set| ObjectName::new(namespace, set)).collect(),
+                // A route whose listeners are all elsewhere is not told of changes of the Gateway's own.
+                on_gateway: true,
+                refusal: (how == 1).then(|| (Reason::HostnameConflict, "somebody else's".to_owned())),
+            };
+            let parent = ParentKey::Gateway(ObjectName::new(namespace, gateway));
+            let key = RouteKey { kind, name: ObjectName::new(own, name) };
+            Change::Fact(Fact::Granted(key, (how > 0).then_some((parent, grant)).into_iter().collect()))
+        },
+    )
 }

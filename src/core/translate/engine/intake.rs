@@ -34,6 +34,12 @@ impl Engine {
             }
             Change::Fact(Fact::Unexposed(gateway, text)) => return self.exposures.set_failure(gateway, text, dirty),
             Change::Fact(Fact::Recorded(what, owner)) => return self.owners().take_record(what, owner, dirty),
+            Change::Fact(Fact::Granted(route, grants)) => {
+                if self.store.set_grants(&route, grants) {
+                    touch_route(&route, dirty);
+                }
+                return;
+            }
         };
         let Some(replaced) = replaced else { return };
         self.quotas.note_extent(&key, &self.store, &self.behind, dirty);
