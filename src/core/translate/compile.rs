@@ -51,7 +51,8 @@ impl<'a> Units<'a> {
             frontend.place_sans(hostname, own, dirty);
         }
         let mut unit = Unit::default();
-        let wide = owner.as_ref().filter(|owner| !owner.is_own);
+        // A port of TCP or UDP has no hostnames that could be another's.
+        let wide = owner.as_ref().filter(|owner| !owner.is_own && owner.protocol.has_hostnames());
         let is_of_another = wide.is_some_and(|wide| {
             let admission = self.routing.admission;
             admission.is_of_another(id, hostname, &wide.listener)
