@@ -29,7 +29,7 @@ pub struct ServicePort {
     pub service: ObjectName,
     /// The Service's port number, as routes name it.
     pub port: u16,
-    /// Whether it is a port of TCP or of UDP: a Service may have both under one number.
+    /// The transport of the port: a Service may have TCP and UDP under one number.
     pub transport: Transport,
 }
 
@@ -39,7 +39,7 @@ impl ServicePort {
         Self { service, port, transport: Transport::Tcp }
     }
 
-    /// What comes before all ports of a Service.
+    /// A value that sorts before all ports of a Service.
     pub(crate) fn first(service: ObjectName) -> Self {
         Self::tcp(service, 0)
     }

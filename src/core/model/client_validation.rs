@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use super::ObjectName;
 
-/// What is asked of clients where TLS ends (Gateway API, `FrontendTLSValidation`).
+/// Validation of clients' certificates where TLS is terminated (Gateway API, `FrontendTLSValidation`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClientValidation {
-    /// What becomes of clients whose certificate is not valid.
+    /// Whether clients whose certificate is not valid are let in.
     pub mode: ValidationMode,
     /// What a client's certificate is checked against. The certificates may change without the chain.
     pub roots: RootsName,
 }
 
-/// What becomes of clients that have no valid certificate (Gateway API, `FrontendValidationModeType`).
+/// Mode of validation: whether clients without a valid certificate are let in (Gateway API, `FrontendValidationModeType`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ValidationMode {
     /// The handshake fails.

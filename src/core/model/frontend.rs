@@ -18,7 +18,7 @@ pub struct FrontendId {
     pub gateway: ObjectName,
     /// The port, as the API names it.
     pub port: u16,
-    /// Whether it is a port of TCP or of UDP.
+    /// The transport of the port.
     pub transport: Transport,
 }
 
@@ -33,7 +33,7 @@ impl FrontendId {
         TransportPort { number: self.port, transport: self.transport }
     }
 
-    /// What comes before all ports of a Gateway.
+    /// A value that sorts before all ports of a Gateway.
     pub(crate) fn first(gateway: ObjectName) -> Self {
         Self::tcp(gateway, 0)
     }

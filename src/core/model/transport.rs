@@ -41,7 +41,7 @@ impl Transport {
         }
     }
 
-    /// Whether it is TCP, which is not written.
+    /// Whether the transport is TCP, which is left out of names.
     pub(crate) fn is_tcp(&self) -> bool {
         *self == Transport::Tcp
     }

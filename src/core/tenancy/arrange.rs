@@ -46,7 +46,7 @@ impl<'a> Arranging<'a> {
         let held = &self.placement.hosts[id];
         let host = held.host.clone();
         let owner = held.owner.as_ref().map(|owner| owner.rank.namespace().clone());
-        // Whoever has it elsewhere, or over it, keeps it from those who ask here in vain.
+        // The owner of a hostname, or of a wildcard over it, keeps it from claimants here that lose.
         let keeper = owner.clone().or_else(|| self.placement.hosts.kept_by_others(&host));
         let under = owner
             .as_ref()
@@ -64,7 +64,7 @@ impl<'a> Arranging<'a> {
             || held.ranks().any(|rank| Some(rank.namespace()) != keeper.as_ref())
             || owner.is_some() && !held.intruders.is_empty();
         let keeper = keeper_beside.unwrap_or_else(|| keeper.filter(|_| contested));
-        // Who has it may change while it stays contested, and then the selector does.
+        // The owner may change while the hostname stays contested, and with it the selector.
         let changed = (held.contested, &held.keeper) != (contested, &keeper);
         (held.contested, held.keeper) = (contested, keeper.clone());
         let of_sets = |rank: &&Rank| rank.kind == ClaimKind::ListenerSet;
@@ -118,7 +118,7 @@ impl<'a> Arranging<'a> {
         self.certify(id, names, dirty);
         let stands = |held: &Held| (held.place.is_some(), held.keeper.clone());
         if beside && host.hostname.is_wildcard() && stands(&self.placement.hosts[id]) != stood {
-            // What others own below it needs listeners of its own, or none any more.
+            // Hostnames below the wildcard that others own need listeners of their own, or none any more.
             dirty.hosts.extend(self.placement.hosts.below(&host));
         }
         if owner.is_none() && !dirty.hosts.holds(&id) {
