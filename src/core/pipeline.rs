@@ -134,7 +134,7 @@ impl Pipeline {
             self.take_back(&decided, &mut batch);
         }
         self.tell_who_issues(&decided, &mut batch);
-        self.lay_grants(&decided, &mut batch);
+        self.tell_grants(&decided, &mut batch);
         let facts = batch.facts.into_iter();
         let recorded: Vec<Ownable> = facts.as_slice().iter().filter_map(recorded).cloned().collect();
         let delta = self.engine.apply(facts.chain(batch.changes.into_values()).collect(), now);
@@ -287,7 +287,7 @@ impl Pipeline {
     }
 
     /// Tells what tenancy grants to the routes that it concerns, and leaves listeners out of ListenerSets.
-    fn lay_grants(&mut self, decided: &tenancy::Delta, batch: &mut Batch) {
+    fn tell_grants(&mut self, decided: &tenancy::Delta, batch: &mut Batch) {
         for name in std::mem::take(&mut batch.namespaces) {
             batch.put(match self.namespaces.get(&name) {
                 Some(namespace) => Change::put(Object::Namespace(namespace.clone())),
@@ -315,17 +315,14 @@ impl Pipeline {
         }
     }
 
-    /// Tells what tenancy grants a route, where that is something else than before.
+    /// Tells what tenancy grants a route.
     fn grant(&self, key: RouteKey, batch: &mut Batch) {
-        let store = self.engine.store();
         let grants = match batch.changes.get(&key.object()) {
             Some(Change::Object(ObjectChange::Put(Object::Route(route)))) => self.grants(route),
             Some(_) => Grants::default(),
-            None => store.route(&key).map(|route| self.grants(route)).unwrap_or_default(),
+            None => self.engine.store().route(&key).map(|route| self.grants(route)).unwrap_or_default(),
         };
-        if grants != store.grants(&key).cloned().unwrap_or_default() {
-            batch.facts.push(Change::Fact(Fact::Granted(key, grants)));
-        }
+        batch.facts.push(Change::Fact(Fact::Granted(key, grants)));
     }
 
     /// Leaves listeners out of a ListenerSet that is there, or comes.
@@ -345,7 +342,7 @@ impl Pipeline {
         batch.put(Change::put(Object::ListenerSet(set)));
     }
 
-    /// What is granted at each parent that a route names.
+    /// The grants of a route, one for each parent that it names and where tenancy has a say.
     fn grants(&self, route: &Route) -> Grants {
         let claim = Claimant::from(route).key;
         let namespace = &route.meta.name.namespace;

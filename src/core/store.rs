@@ -46,7 +46,7 @@ pub struct Store {
     pub(crate) sets_by_gateway: MultiMap<ObjectName, ObjectName>,
     pub(crate) routes_by_parent: MultiMap<ParentKey, RouteKey>,
     /// Routes whose hostnames tenancy decides, by the parent they name; the other index has what they reach.
-    pub(crate) gated_by_parent: MultiMap<ParentKey, RouteKey>,
+    pub(crate) granted_by_parent: MultiMap<ParentKey, RouteKey>,
     pub(crate) routes_by_service: MultiMap<ObjectName, RouteKey>,
     pub(crate) slices_by_service: MultiMap<ObjectName, ObjectName>,
     /// BackendTLSPolicies by the Services that they are about, and by the ConfigMaps that they refer to.
@@ -336,7 +336,7 @@ impl Store {
             self.interner.name(parent.name_mut());
             let grant = grants.and_then(|grants| grants.at(&parent));
             if grant.is_some() {
-                self.gated_by_parent.set(&parent, key, there);
+                self.granted_by_parent.set(&parent, key, there);
             }
             for reached in reached(&parent, grant) {
                 self.routes_by_parent.set(&reached, key, there);

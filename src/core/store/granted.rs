@@ -7,7 +7,7 @@ use crate::translate::{Grants, ParentKey, RouteKey};
 impl Store {
     /// Takes in what tenancy grants a route. Returns whether that is something else for a route that is there.
     pub(crate) fn set_grants(&mut self, key: &RouteKey, grants: Grants) -> bool {
-        if self.grants(key) == Some(&grants) || (grants.is_empty() && !self.granted.contains_key(key)) {
+        if self.granted.get(key).map_or(grants.is_empty(), |held| *held == grants) {
             return false;
         }
         let route = self.routes.get(key).cloned();
@@ -23,11 +23,6 @@ impl Store {
             self.index_parents(key, route, true);
         }
         route.is_some()
-    }
-
-    /// What tenancy grants a route; `None` where it has no say.
-    pub(crate) fn grants(&self, route: &RouteKey) -> Option<&Grants> {
-        self.granted.get(route)
     }
 
     /// What tenancy grants a route at a parent that the route names; `None` where it has no say.
