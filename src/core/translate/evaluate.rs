@@ -1,12 +1,12 @@
 //! Evaluating a Gateway or ListenerSet, and what its listeners claim by it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 use super::admission::{Admission, note_admitting};
 use super::attachments::Attachments;
 use super::backend_policies::touch_units_of;
-use super::claims::{Claim, Content, Rank, claims_of};
+use super::claims::{Claim, Content, Place, Rank, claims_of};
 use super::client_validation::place_roots;
 use super::delta::ResourceKey;
 use super::dirty::Dirty;
@@ -14,7 +14,7 @@ use super::emissions::Emissions;
 use super::exposures::Exposures;
 use super::fleet::is_shared;
 use super::frontends::Frontends;
-use super::key::{ListenerId, ParentKey};
+use super::key::ParentKey;
 use super::limits::Quotas;
 use super::ownership::{By, Claimant, Ownable, Register, well_known};
 use super::parent::{self, Parent, Surroundings};
@@ -75,7 +75,7 @@ impl Evaluation<'_> {
         dirty.statuses.insert(key.object());
         self.claim(old.as_ref(), new.as_ref(), dirty);
         if old.as_ref().map(|parent| &parent.accepted) != new.as_ref().map(|parent| &parent.accepted) {
-            dirty.attachments.extend(self.store.gated_by_parent.of(key).cloned());
+            dirty.attachments.extend(self.store.granted_by_parent.of(key).cloned());
         }
         if let ParentKey::Gateway(name) = key {
             self.touch_client(name, old.as_ref(), new.as_ref(), dirty);
@@ -136,12 +136,16 @@ impl Evaluation<'_> {
         }
         // A listener whose certificate or options changed serves the same names with other content, also where its Gateway was
         // made anew meanwhile, by which it has another place.
-        let contents = before.iter().map(|((id, _), (claim, content))| ((id, &claim.listener), content));
-        let contents: BTreeMap<(&FrontendId, &ListenerId), &Content> = contents.collect();
         for (place, (claim, content)) in &after {
-            let old = before.get(place).map(|(_, old)| old);
-            let old = old.or_else(|| contents.get(&(&place.0, &claim.listener)).copied());
-            let Some(old) = old.filter(|old| *old != content) else { continue };
+            let made_anew = || {
+                let same = |((id, _), (old, _)): &(&Place, &(Claim, Content))| {
+                    *id == place.0 && old.listener == claim.listener
+                };
+                before.iter().find(same).map(|(_, old)| old)
+            };
+            let Some((_, old)) = before.get(place).or_else(made_anew).filter(|(_, old)| old != content) else {
+                continue;
+            };
             dirty.units.insert((place.0.clone(), claim.hostname.clone()));
             if !claim.hostname.is_exact() && !old.makes_the_chain_of(content) {
                 self.touch_under(&place.0, &claim.hostname, dirty);
