@@ -9,10 +9,10 @@
 #[path = "../e2e/tests/isolation/site.rs"]
 mod site;
 
-use std::fs;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
+use e2e::usage::main_thread_time;
 use site::{FORWARD, LIMIT, Site, named, route};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -53,28 +53,6 @@ async fn alices(site: &Site, prefix: &str) -> Result<Vec<Duration>> {
     Ok(took)
 }
 
-/// Time that the main thread of a process has had of a processor.
-fn main_thread(pid: u32) -> Result<Duration> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/task/{pid}/stat"))?;
-    let fields: Vec<&str> = stat.rsplit_once(')').context("a name")?.1.split_whitespace().collect();
-    let ticks = fields[11].parse::<u64>()? + fields[12].parse::<u64>()?;
-    Ok(Duration::from_millis(ticks * 10))
-}
-
-/// The Envoy of a site.
-fn envoy(site: &Site) -> Result<u32> {
-    let state = site.state.path().display().to_string();
-    for entry in fs::read_dir("/proc")? {
-        let path = entry?.path();
-        let pid = path.file_name().and_then(|name| name.to_str()?.parse::<u32>().ok());
-        let Some(pid) = pid.filter(|pid| *pid != site.program.pid()) else { continue };
-        if fs::read_to_string(path.join("cmdline")).is_ok_and(|command| command.contains(&state)) {
-            return Ok(pid);
-        }
-    }
-    anyhow::bail!("there is no Envoy")
-}
-
 /// How many responses Envoy has answered, and how long that took in all, in seconds.
 async fn answered(site: &Site) -> Result<(f64, f64)> {
     let mut admin = UnixStream::connect(site.state.path().join("admin.sock")).await?;
@@ -94,7 +72,7 @@ async fn main() -> Result<()> {
     println!(
         "alice adds a host              median      p95      max   Envoy's main thread   a response is answered after"
     );
-    let envoy = envoy(&site)?;
+    let envoy = site.envoy()?;
     for (what, count) in [("alone", 0), ("beside 50 routes", 50), ("beside 500 routes", 500)] {
         let mallorys = async {
             let (mut tick, mut version) = (interval(PACE), 0);
@@ -109,13 +87,13 @@ async fn main() -> Result<()> {
             Ok::<(), anyhow::Error>(())
         };
         let prefix = format!("d{count}");
-        let (began, before, (responses, seconds)) = (Instant::now(), main_thread(envoy)?, answered(&site).await?);
+        let (began, before, (responses, seconds)) = (Instant::now(), main_thread_time(envoy)?, answered(&site).await?);
         let took = tokio::select! {
             took = alices(&site, &prefix) => took?,
             failed = mallorys => return failed,
         };
         let at = |part: usize| took[(took.len() * part / 100).min(took.len() - 1)].as_secs_f64() * 1000.0;
-        let busy = (main_thread(envoy)? - before).as_secs_f64() / began.elapsed().as_secs_f64() * 100.0;
+        let busy = (main_thread_time(envoy)? - before).as_secs_f64() / began.elapsed().as_secs_f64() * 100.0;
         let now = answered(&site).await?;
         let mean = (now.1 - seconds) / (now.0 - responses) * 1000.0;
         let (half, most, all) = (at(50), at(95), at(100));

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, ensure};
 use e2e::resources::{free_port, on_demand_listener, prefix, scope, scoped, secret};
 use e2e::simenvoy::{DeltaClient, unix_channel};
+use e2e::usage;
 use envoy_types::pb::envoy::config::route::v3::ScopedRouteConfiguration;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -64,18 +65,11 @@ fn memcpy() -> f64 {
 
 /// CPU time of all threads of this process.
 fn cpu() -> Result<Duration> {
-    let mut nanos = 0u64;
-    for task in std::fs::read_dir("/proc/self/task")? {
-        let stat = std::fs::read_to_string(task?.path().join("schedstat"))?;
-        nanos += stat.split(' ').next().context("a figure")?.parse::<u64>()?;
-    }
-    Ok(Duration::from_nanos(nanos))
+    usage::threads_time(std::process::id())
 }
 
 fn resident_kb() -> Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).context("VmRSS")?;
-    Ok(line.trim().trim_end_matches(" kB").parse()?)
+    Ok(usage::memory(std::process::id(), "VmRSS")? / 1024)
 }
 
 /// From a message to a resource: encoded, hashed, wrapped for both protocols.

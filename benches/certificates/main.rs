@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use acme::storage::dir::Directory;
 use anyhow::{Context, Result, bail, ensure};
+use e2e::usage;
 use gatewright_control::certificates::{
     Authority, CertificateManager, CertificateManagerConfig, CertificateRequest, CertificateUpdate, IssuerRef,
 };
@@ -52,9 +53,7 @@ fn number(text: Option<String>) -> Result<Option<usize>> {
 
 /// Time on processors of this process.
 fn processor_time() -> Result<Duration> {
-    let text = std::fs::read_to_string("/proc/self/stat")?;
-    let fields: Vec<&str> = text.rsplit(')').next().context("a name")?.split_whitespace().collect();
-    Ok(Duration::from_millis((fields[11].parse::<u64>()? + fields[12].parse::<u64>()?) * 10))
+    usage::processor_time(std::process::id())
 }
 
 /// Ten thousand wanted certificates, each with a domain of its own among fifty.

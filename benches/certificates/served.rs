@@ -15,6 +15,7 @@ use e2e::echo::Echo;
 use e2e::gatewright::Gatewright;
 use e2e::pebble::{Options, Pebble};
 use e2e::probe::{Probe, roots_of};
+use e2e::usage::processor_time;
 use e2e::world::free_port;
 use futures::StreamExt;
 use tempfile::TempDir;
@@ -238,13 +239,6 @@ async fn until_served(pebble: &Pebble, address: SocketAddr, hosts: usize, start:
     // Few at a time: a question that comes before the certificate is work for Envoy.
     let done: Vec<Duration> = futures::stream::iter(asked).buffer_unordered(8).collect().await;
     done.into_iter().max().context("there is a host")
-}
-
-/// Time on processors of a process.
-fn processor_time(pid: u32) -> Result<Duration> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let fields: Vec<&str> = text.rsplit(')').next().context("a name")?.split_whitespace().collect();
-    Ok(Duration::from_millis((fields[11].parse::<u64>()? + fields[12].parse::<u64>()?) * 10))
 }
 
 /// What one would pick instead for a few hosts: caddy gets and serves them by itself.

@@ -18,6 +18,7 @@ use anyhow::{Context, Result, bail};
 use e2e::apiserver::Request;
 use e2e::cluster::Cluster;
 use e2e::gatewright::Gatewright;
+use e2e::usage;
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::Value;
 
@@ -88,13 +89,7 @@ fn millis(time: Duration) -> f64 {
 
 /// Processor time of all threads of the controller so far.
 fn processor(controller: &Gatewright) -> Result<Duration> {
-    let mut nanos = 0;
-    for task in std::fs::read_dir(format!("/proc/{}/task", controller.pid()))? {
-        // A thread may end meanwhile.
-        let text = std::fs::read_to_string(task?.path().join("schedstat")).unwrap_or_default();
-        nanos += text.split_whitespace().next().and_then(|text| text.parse::<u64>().ok()).unwrap_or_default();
-    }
-    Ok(Duration::from_nanos(nanos))
+    usage::threads_time(controller.pid())
 }
 
 /// Memory of the controller, in megabytes.
@@ -109,12 +104,8 @@ struct Memory {
 
 impl Memory {
     fn of(controller: &Gatewright) -> Result<Self> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", controller.pid()))?;
-        let field = |name: &str| -> Result<f64> {
-            let line = status.lines().find_map(|line| line.strip_prefix(name)).context("a field of the status")?;
-            Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? / 1024.0)
-        };
-        Ok(Self { now: field("VmRSS:")?, own: field("RssAnon:")?, most: field("VmHWM:")? })
+        let field = |name| Ok::<f64, anyhow::Error>(usage::memory(controller.pid(), name)? as f64 / 1024.0 / 1024.0);
+        Ok(Self { now: field("VmRSS")?, own: field("RssAnon")?, most: field("VmHWM")? })
     }
 }
 

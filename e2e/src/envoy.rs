@@ -14,6 +14,7 @@ use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::process::Process;
+use crate::usage;
 
 const START_LIMIT: Duration = Duration::from_secs(120);
 const ADMIN_LIMIT: usize = 256 * 1024 * 1024;
@@ -99,20 +100,12 @@ impl Envoy {
 
     /// CPU time that the main thread has used, which is where configuration is applied.
     pub fn main_thread_cpu(&self) -> Result<Duration> {
-        let pid = self.pid();
-        let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/schedstat")).context("reading schedstat")?;
-        let nanos = text.split_whitespace().next().context("schedstat is empty")?;
-        Ok(Duration::from_nanos(nanos.parse()?))
+        usage::main_thread_time(self.pid())
     }
 
     /// Resident memory in bytes.
     pub fn resident(&self) -> Result<u64> {
-        let text =
-            std::fs::read_to_string(format!("/proc/{}/status", self.pid())).context("reading the process status")?;
-        let line =
-            text.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("the process status has no VmRSS")?;
-        let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse()?;
-        Ok(kilobytes * 1024)
+        usage::memory(self.pid(), "VmRSS")
     }
 
     /// Its process id.

@@ -30,5 +30,6 @@ pub mod tenants;
 /// A CA of ours for what Pebble cannot do.
 pub mod testca;
 pub mod tls_backend;
+pub mod usage;
 pub mod walkthrough;
 pub mod world;

@@ -7,6 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
+use crate::usage;
+
 /// How much of a log a failure shows.
 const SHOWN: usize = 16 * 1024;
 
@@ -39,10 +41,7 @@ impl Process {
 
     /// How much processor time it used.
     pub(crate) fn processor_time(&self) -> Result<Duration> {
-        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        let mut fields = text.rsplit(')').next().context("a name")?.split_whitespace().skip(11);
-        let mut ticks = || -> Result<u64> { Ok(fields.next().context("times")?.parse()?) };
-        Ok(Duration::from_millis((ticks()? + ticks()?) * 10))
+        usage::processor_time(self.child.id())
     }
 
     /// Kills it and waits for its end.

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use e2e::echo::Echo;
 use e2e::gatewright::Gatewright;
 use e2e::probe::Probe;
+use e2e::usage;
 use e2e::world::free_port;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -179,6 +180,11 @@ impl Site {
         self.served_by(&host, "alice").await?;
         ensure!(began.elapsed() < SOON, "{host} took {:?}\n{}", began.elapsed(), self.program.output());
         self.served_by("alice.example.org", "alice").await
+    }
+
+    /// Process id of the Envoy.
+    pub(crate) fn envoy(&self) -> Result<u32> {
+        usage::child(self.program.pid(), "envoy")
     }
 
     /// Runs a subcommand of the program on the running one: its exit code, and its output of both kinds.

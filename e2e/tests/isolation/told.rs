@@ -1,6 +1,7 @@
 //! What the running program tells of its objects, and what it and its Envoy cost.
 
 use anyhow::{Context, Result, bail};
+use e2e::usage;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -77,15 +78,6 @@ impl Site {
 
     /// Memory of the Envoy, in bytes.
     pub(crate) fn envoy_resident(&self) -> Result<u64> {
-        for entry in std::fs::read_dir("/proc")? {
-            let path = entry?.path();
-            let Ok(status) = std::fs::read_to_string(path.join("status")) else { continue };
-            let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-            if field("PPid:") == Some(self.program.pid().to_string().as_str()) {
-                let resident = field("VmRSS:").and_then(|text| text.strip_suffix(" kB")).context("VmRSS")?;
-                return Ok(resident.trim().parse::<u64>()? * 1024);
-            }
-        }
-        bail!("the program has no Envoy")
+        usage::memory(self.envoy()?, "VmRSS")
     }
 }

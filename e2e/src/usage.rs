@@ -1,0 +1,74 @@
+//! Processor time and memory of a process, as Linux accounts them in `/proc`.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+/// Processor time of a process since its start, of threads that ended as well, in steps of 10 ms.
+///
+/// # Errors
+/// When there is no such process.
+pub fn processor_time(pid: u32) -> Result<Duration> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).context("reading the process's times")?;
+    let mut fields = text.rsplit(')').next().context("a name")?.split_whitespace().skip(11);
+    let mut ticks = || -> Result<u64> { Ok(fields.next().context("the process's times")?.parse()?) };
+    Ok(Duration::from_millis((ticks()? + ticks()?) * 10))
+}
+
+/// Processor time of the threads that a process has now, in nanoseconds.
+///
+/// # Errors
+/// When there is no such process.
+pub fn threads_time(pid: u32) -> Result<Duration> {
+    let mut sum = Duration::ZERO;
+    for task in fs::read_dir(format!("/proc/{pid}/task")).context("listing threads")? {
+        // A thread may end meanwhile.
+        if let Ok(text) = fs::read_to_string(task?.path().join("schedstat")) {
+            sum += on_processor(&text)?;
+        }
+    }
+    Ok(sum)
+}
+
+/// Processor time of the main thread of a process: in Envoy the one that applies configuration.
+///
+/// # Errors
+/// When there is no such process.
+pub fn main_thread_time(pid: u32) -> Result<Duration> {
+    on_processor(&fs::read_to_string(format!("/proc/{pid}/task/{pid}/schedstat")).context("reading schedstat")?)
+}
+
+/// A field of a process's status that counts kilobytes (`VmRSS`, `VmHWM`, `RssAnon`), in bytes.
+///
+/// # Errors
+/// When there is no such process, or no such field.
+pub fn memory(pid: u32, field: &str) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).context("reading the process status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    let kilobytes = line.with_context(|| format!("the process status has no {field}"))?.trim().trim_end_matches(" kB");
+    Ok(kilobytes.parse::<u64>()? * 1024)
+}
+
+/// The process that a process started with this file name of its program.
+///
+/// # Errors
+/// When there is none.
+pub fn child(parent: u32, program: &str) -> Result<u32> {
+    for entry in fs::read_dir("/proc").context("listing processes")? {
+        let entry = entry?;
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let Ok(status) = fs::read_to_string(entry.path().join("status")) else { continue };
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        if field("PPid:") == Some(parent.to_string().as_str()) && field("Name:") == Some(program) {
+            return Ok(pid);
+        }
+    }
+    anyhow::bail!("process {parent} has started no {program}")
+}
+
+/// The first figure of a schedstat: nanoseconds on a processor.
+fn on_processor(schedstat: &str) -> Result<Duration> {
+    let nanoseconds = schedstat.split_whitespace().next().context("schedstat is empty")?;
+    Ok(Duration::from_nanos(nanoseconds.parse()?))
+}
