@@ -25,7 +25,7 @@ program = $(or $(BINARY),$(TARGET)/$(RUST_TARGET_$(notdir $(1)))/image/gatewrigh
 # The one that runs here.
 PROGRAM = $(call program,$(firstword $(PLATFORMS)))
 
-.PHONY: help demo test check golden e2e conformance fuzz bench generate reference manifests image release airgap kind kind-down kind-e2e
+.PHONY: help demo test check golden e2e conformance chaos fuzz bench generate reference manifests image release airgap kind kind-down kind-e2e
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -58,6 +58,11 @@ conformance: ## the Gateway API's own suite against deploy/, reports in docs/con
 	e2e/tools install envoy kubernetes gateway-api conformance
 	CONFORMANCE_TEST=$(TEST) CONFORMANCE_REPORTS=$(if $(TEST),,$(CURDIR)/docs/conformance) \
 	    $(CARGO) test -p e2e --test kubernetes -- --ignored --nocapture conformance::
+
+chaos: ## faults drawn from a seed while hosts come and go; STEPS=200 faults, SEED=n repeats a run
+	e2e/tools install envoy kubernetes gateway-api cert-manager-crds pebble
+	GATEWRIGHT_CHAOS_STEPS=$(or $(STEPS),200) $(if $(SEED),GATEWRIGHT_CHAOS_SEED=$(SEED)) \
+	    $(CARGO) test --workspace --test kubernetes -- --ignored --nocapture chaos::
 
 fuzz: ## objects, manifests and answers of strangers as nobody means to write them; SECONDS=60 for each
 	GATEWRIGHT_FUZZ_SECONDS=$(or $(SECONDS),60) $(CARGO) test --workspace --test mutations -- --nocapture

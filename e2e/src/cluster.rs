@@ -114,6 +114,17 @@ impl Cluster {
         self.start_controller(identity, anywhere, more, proxy.kubeconfig().to_owned())
     }
 
+    /// The same, at an address where Envoys find it.
+    pub fn replica_through_at(
+        &self,
+        identity: &str,
+        proxy: &Proxy,
+        xds: SocketAddr,
+        more: &[&str],
+    ) -> Result<Gatewright> {
+        self.start_controller(identity, xds, more, proxy.kubeconfig().to_owned())
+    }
+
     /// Starts a further replica with another kubeconfig.
     pub fn replica_as(&self, identity: &str, kubeconfig: &Path) -> Result<Gatewright> {
         self.start_controller(identity, SocketAddr::from(([127, 0, 0, 1], 0)), &[], kubeconfig.to_owned())

@@ -87,6 +87,11 @@ impl Gatewright {
         Ok(line.split('"').next().unwrap_or_default().to_owned())
     }
 
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> Result<bool> {
+        Ok(self.process.ended()?.is_some())
+    }
+
     /// Sends it a signal: `TERM`, `USR2` ...
     pub fn signal(&self, name: &str) -> Result<()> {
         self.process.signal(name)

@@ -14,14 +14,14 @@ use rustls_pki_types::ServerName;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use crate::site::{FORWARD, LIMIT, Site, envoy_stat, route};
 
-/// How long the flood lasts.
-const FLOOD: Duration = Duration::from_secs(8);
-/// Most connections of a flood, so that a fast machine does not run for more.
-const MOST: usize = 400_000;
+/// How long the flood lasts where `$GATEWRIGHT_FLOOD_SECONDS` says nothing else.
+const FLOOD: u64 = 8;
+/// Unknown names a second, of all senders.
+const RATE: u64 = 5_000;
 /// Connections that one sender keeps open, each until its name is answered or others have taken its place.
 const OPEN: usize = 400;
 const SENDERS: usize = 4;
@@ -47,11 +47,15 @@ fn client_hello() -> Result<(Vec<u8>, usize)> {
     Ok((hello, at))
 }
 
-/// Sends ClientHellos for ever new names and waits for no answer.
+/// Sends ClientHellos for ever new names at its part of [`RATE`], and waits for no answer.
 async fn send(address: SocketAddr, seed: u64, sent: Arc<AtomicUsize>, stop: Arc<AtomicBool>) -> Result<()> {
     let (mut hello, at) = client_hello()?;
     let (mut open, mut state) = (VecDeque::with_capacity(OPEN), seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    while !stop.load(Ordering::Relaxed) && sent.load(Ordering::Relaxed) < MOST {
+    // A sender that is late catches up, so that the rate is met on a busy machine as well.
+    let mut pace = interval(Duration::from_secs(1) * SENDERS as u32 / RATE as u32);
+    pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    while !stop.load(Ordering::Relaxed) {
+        pace.tick().await;
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
@@ -117,9 +121,10 @@ async fn a_flood_of_unknown_names_leaves_the_stream_up_and_new_hosts_quick() -> 
         senders.spawn(send(address, seed as u64 + 1, sent.clone(), stop.clone()));
     }
     let began = Instant::now();
+    let seconds = std::env::var("GATEWRIGHT_FLOOD_SECONDS").ok().map_or(Ok(FLOOD), |text| text.parse())?;
     let mut times = Vec::new();
     for host in 0..HOSTS - 1 {
-        sleep(FLOOD / HOSTS as u32).await;
+        sleep(Duration::from_secs(seconds) / HOSTS as u32).await;
         let asked = Instant::now();
         let answer = first(host).send().await;
         let so_far = sent.load(Ordering::Relaxed);
@@ -129,9 +134,9 @@ async fn a_flood_of_unknown_names_leaves_the_stream_up_and_new_hosts_quick() -> 
         times.push(asked.elapsed());
     }
     times.sort();
-    // A busy machine makes one of them slow, a flood that holds up Envoy all of them.
-    let (half, slowest) = (times[times.len() / 2], times[times.len() - 1]);
-    ensure!(half < FIRST_HANDSHAKE, "first handshakes took {times:?}\n{}", site.program.output());
+    // Two of them may be slow because of what else the machine does.
+    let (most, slowest) = (times[times.len() - 3], times[times.len() - 1]);
+    ensure!(most < FIRST_HANDSHAKE, "first handshakes took {times:?}\n{}", site.program.output());
     // A change of alice's during the flood.
     site.alice_is_unharmed(1).await?;
     let rate = sent.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64();
@@ -140,7 +145,7 @@ async fn a_flood_of_unknown_names_leaves_the_stream_up_and_new_hosts_quick() -> 
         sender??;
     }
     eprintln!("{rate:.0} unknown names a second, slowest first handshake {slowest:?}");
-    ensure!(sent.load(Ordering::Relaxed) > 1_000, "that was no flood");
+    ensure!(rate > RATE as f64 / 4.0, "{rate:.0} names a second are no flood");
     let after = connections(&site).await?;
     ensure!(after == 1, "the stream of discovery was opened {after} times\n{}", site.program.output());
     site.alice_is_unharmed(2).await

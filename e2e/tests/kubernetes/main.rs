@@ -3,6 +3,7 @@
 mod bad_input;
 mod cert_manager;
 mod certificates;
+mod chaos;
 mod chart;
 mod cilium;
 mod cilium_beside;

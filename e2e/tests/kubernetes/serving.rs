@@ -21,20 +21,21 @@ const HOST: &str = "web.example.org";
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Asks all the time, on connections of their own and on one that is kept.
-struct Traffic {
+pub(crate) struct Traffic {
     stop: Arc<AtomicBool>,
     answered: Arc<AtomicUsize>,
     asking: JoinSet<Vec<String>>,
 }
 
 impl Traffic {
-    fn start(address: SocketAddr) -> Self {
+    /// Clients of a host over TLS.
+    pub(crate) fn start(address: SocketAddr, host: &'static str) -> Self {
         let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let mut asking = JoinSet::new();
         for kept in [false, true] {
             let (stop, answered) = (stop.clone(), answered.clone());
             asking.spawn(async move {
-                let probe = Probe::https(address, HOST);
+                let probe = Probe::https(address, host);
                 let (mut failed, mut connection) = (Vec::new(), None);
                 while !stop.load(Ordering::Relaxed) {
                     let answer = if kept {
@@ -67,7 +68,7 @@ impl Traffic {
     }
 
     /// Waits until some more were answered, so that it is known that they were while something lasted.
-    async fn some_more(&self) -> Result<()> {
+    pub(crate) async fn some_more(&self) -> Result<()> {
         let (before, deadline) = (self.answered.load(Ordering::Relaxed), Instant::now() + LIMIT);
         while self.answered.load(Ordering::Relaxed) < before + 50 {
             ensure!(Instant::now() < deadline, "no answers any more");
@@ -77,7 +78,7 @@ impl Traffic {
     }
 
     /// What failed.
-    async fn end(mut self) -> Result<Vec<String>> {
+    pub(crate) async fn end(mut self) -> Result<Vec<String>> {
         self.stop.store(true, Ordering::Relaxed);
         let mut failed = Vec::new();
         while let Some(ended) = self.asking.join_next().await {
@@ -102,7 +103,7 @@ async fn no_request_fails_while_servers_and_leaders_die() -> Result<()> {
     let mut two = cluster.replica("two")?;
     two.line("the view is complete").await?;
     until_answers(address, HOST, 200).await?;
-    let traffic = Traffic::start(address);
+    let traffic = Traffic::start(address, HOST);
 
     // The API server is away, and comes back; what changed meanwhile is served then.
     cluster.server.kill();

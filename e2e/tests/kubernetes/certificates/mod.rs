@@ -8,7 +8,7 @@ mod handover;
 mod losers;
 mod lost;
 mod path;
-mod place;
+pub(crate) mod place;
 mod replicas;
 mod rights;
 mod storage;

@@ -8,5 +8,5 @@ mod modes;
 mod others;
 mod own_class;
 mod steady;
-mod troubles;
+pub(crate) mod troubles;
 mod weather;

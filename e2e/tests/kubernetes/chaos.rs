@@ -1,0 +1,385 @@
+//! Faults drawn from a seed, while hosts come, change and go and clients ask: it ends in the objects, statuses, answers and number
+//! of orders of a run without any fault.
+//!
+//! `GATEWRIGHT_CHAOS_STEPS` says how many faults there are, `GATEWRIGHT_CHAOS_SEED` which ones (`make chaos`).
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::apiserver::proxy::Proxy;
+use e2e::cluster::ACCOUNT;
+use e2e::envoy::Envoy;
+use e2e::gatewright::Gatewright;
+use e2e::probe::{Probe, roots_of};
+use e2e::tenants::{GATEWAY, TENANT, route, until, until_ready};
+use e2e::world::free_port;
+use kube::api::{ListParams, Patch, PatchParams};
+use proptest::prelude::Rng;
+use proptest::test_runner::{RngAlgorithm, TestRng};
+use rustls::RootCertStore;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::time::sleep;
+
+use crate::certificates::place::{APEX, Place, SPACE};
+use crate::serving::Traffic;
+use crate::tenancy::troubles::compared;
+
+/// Faults where nothing else is said, in a run of about a minute.
+const STEPS: u64 = 12;
+/// A host that nothing changes, and that clients ask for all the time.
+const STEADY: &str = "steady.cert.example.org";
+
+/// What is broken during a step; numbers are those of replicas.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    /// The API server is killed, and started at the end of the step.
+    ApiServer,
+    /// A replica is killed, and started again.
+    Kill(usize),
+    /// A replica has no processor for longer than a Lease lasts, and goes on with what it believed.
+    Freeze(usize),
+    /// Of a replica's requests one in four is answered 429.
+    Throttle(usize),
+    /// A replica's watches are cut in the middle of an object.
+    Cut(usize),
+    /// A replica renews its Lease too late.
+    LateLease(usize),
+    /// A replica's writes are held back.
+    SlowWrites(usize),
+    /// The API server says nothing to a replica.
+    Silence(usize),
+    /// Envoy is killed, and started with nothing.
+    Envoy,
+    /// Somebody deletes the Gateway, which is written again.
+    GatewayDeleted,
+    /// Somebody edits the Gateway.
+    GatewayEdited,
+}
+
+impl Fault {
+    fn drawn(rng: &mut TestRng) -> Self {
+        let replica = below(rng, 2);
+        match below(rng, 11) {
+            0 => Self::ApiServer,
+            1 => Self::Kill(replica),
+            2 => Self::Freeze(replica),
+            3 => Self::Throttle(replica),
+            4 => Self::Cut(replica),
+            5 => Self::LateLease(replica),
+            6 => Self::SlowWrites(replica),
+            7 => Self::Silence(replica),
+            8 => Self::Envoy,
+            9 => Self::GatewayDeleted,
+            _ => Self::GatewayEdited,
+        }
+    }
+}
+
+fn below(rng: &mut TestRng, limit: u32) -> usize {
+    (rng.next_u32() % limit) as usize
+}
+
+fn setting(name: &str, otherwise: u64) -> Result<u64> {
+    std::env::var(name).ok().map_or(Ok(otherwise), |text| text.parse().with_context(|| format!("{name}={text}")))
+}
+
+/// A replica, and the way by which it reaches the API server.
+struct Replica {
+    identity: &'static str,
+    xds: SocketAddr,
+    proxy: Proxy,
+    program: Option<Gatewright>,
+}
+
+/// An installation under faults.
+struct Site {
+    place: Place,
+    replicas: [Replica; 2],
+    envoy: Option<(Envoy, TempDir)>,
+    traffic: Option<Traffic>,
+    roots: RootCertStore,
+    /// Versions of the hosts that are there, by number.
+    hosts: BTreeMap<usize, usize>,
+    /// Hosts that there ever were.
+    made: usize,
+}
+
+fn host(number: usize) -> String {
+    format!("h{number}.{APEX}")
+}
+
+/// A route whose answers tell its version.
+fn versioned(number: usize, version: usize) -> Value {
+    let mut object = route(SPACE, &format!("r{number}"), SPACE, &[&host(number)]);
+    object["spec"]["rules"][0]["filters"] = json!([{"type": "ResponseHeaderModifier",
+        "responseHeaderModifier": {"set": [{"name": "x-version", "value": version.to_string()}]}}]);
+    object
+}
+
+impl Site {
+    async fn start() -> Result<Self> {
+        let place = Place::start(8).await?;
+        let replica = async |identity| {
+            let proxy = Proxy::start(&place.cluster.server, ACCOUNT).await?;
+            let xds = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+            anyhow::Ok(Replica { identity, xds, proxy, program: None })
+        };
+        let replicas = [replica("one").await?, replica("two").await?];
+        let roots = roots_of(&place.pebble.issuing_root(0).await?)?;
+        let mut site = Self { place, replicas, envoy: None, traffic: None, roots, hosts: BTreeMap::new(), made: 0 };
+        for number in 0..2 {
+            site.start_replica(number).await?;
+        }
+        site.place.by_acme().await?;
+        site.place.route("steady", STEADY).await?;
+        site.start_envoy().await?;
+        Ok(site)
+    }
+
+    fn https(&self) -> SocketAddr {
+        SocketAddr::new(self.place.address, 443)
+    }
+
+    async fn start_replica(&mut self, number: usize) -> Result<()> {
+        let arguments = self.place.arguments();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let Replica { identity, xds, proxy, program } = &mut self.replicas[number];
+        let started = program.insert(self.place.cluster.replica_through_at(identity, proxy, *xds, &arguments)?);
+        started.line("xDS at").await.map(drop)
+    }
+
+    /// Starts an Envoy and, once it serves, clients that ask it for the steady host.
+    async fn start_envoy(&mut self) -> Result<()> {
+        let (mut envoy, tls) = self.place.cluster.envoy_of("envoy-a", self.replicas[0].xds).await?;
+        envoy.ready().await?;
+        self.envoy = Some((envoy, tls));
+        self.until_served(STEADY, None).await?;
+        self.traffic = Some(Traffic::start(self.https(), STEADY));
+        Ok(())
+    }
+
+    /// Kills Envoy, of which clients take notice: so they are stopped before, and no request of theirs may have failed.
+    async fn stop_envoy(&mut self) -> Result<()> {
+        if let Some(traffic) = self.traffic.take() {
+            traffic.some_more().await?;
+            let failed = traffic.end().await?;
+            ensure!(failed.is_empty(), "{} requests for {STEADY} failed: {failed:#?}", failed.len());
+        }
+        self.envoy = None;
+        Ok(())
+    }
+
+    /// Waits until a host is served with its certificate, by the version of its route that is named.
+    async fn until_served(&self, host: &str, version: Option<usize>) -> Result<()> {
+        until(&format!("{host} is served by version {version:?}"), async || {
+            let answer = Probe::https(self.https(), host).roots(self.roots.clone()).send().await;
+            let told = |answer: &e2e::probe::Answer| {
+                let told = answer.headers.get("x-version").and_then(|value| value.to_str().ok()?.parse().ok());
+                answer.status == 200 && (version.is_none() || told == version)
+            };
+            Ok(answer.is_ok_and(|answer| told(&answer)))
+        })
+        .await
+    }
+
+    async fn until_all_served(&self) -> Result<()> {
+        for (number, version) in &self.hosts {
+            self.until_served(&host(*number), Some(*version)).await?;
+        }
+        Ok(())
+    }
+
+    /// A host comes, changes or goes.
+    async fn change(&mut self, rng: &mut TestRng) -> Result<()> {
+        let any = self.hosts.keys().nth(below(rng, self.hosts.len().max(1) as u32)).copied();
+        match (below(rng, 4), any) {
+            (0, Some(number)) => {
+                let version = self.hosts[&number] + 1;
+                self.place.cluster.server.put(versioned(number, version)).await?;
+                self.hosts.insert(number, version);
+            }
+            // One that never had its certificate would not tell how often it was ordered.
+            (1, Some(number)) if self.is_served(number).await => {
+                let routes = self.place.cluster.server.api(GATEWAY, "HTTPRoute", SPACE).await?;
+                routes.delete(&format!("r{number}"), &Default::default()).await?;
+                self.hosts.remove(&number);
+            }
+            _ => {
+                self.place.cluster.server.put(versioned(self.made, 0)).await?;
+                self.hosts.insert(self.made, 0);
+                self.made += 1;
+            }
+        }
+        Ok(())
+    }
+
+    async fn is_served(&self, number: usize) -> bool {
+        let answer = Probe::https(self.https(), &host(number)).roots(self.roots.clone()).send().await;
+        answer.is_ok_and(|answer| answer.status == 200)
+    }
+
+    /// Breaks something.
+    async fn begin(&mut self, fault: Fault) -> Result<()> {
+        let weather = |number: usize| self.replicas[number].proxy.weather.clone();
+        match fault {
+            Fault::ApiServer => self.place.cluster.server.kill(),
+            Fault::Kill(number) => self.replicas[number].program = None,
+            Fault::Freeze(number) => self.replicas[number].program.as_ref().context("it runs")?.freeze()?,
+            Fault::Throttle(number) => weather(number).throttled.store(4, Ordering::Relaxed),
+            Fault::Cut(number) => weather(number).cut.store(613, Ordering::Relaxed),
+            Fault::LateLease(number) => weather(number).late.store(2_500, Ordering::Relaxed),
+            Fault::SlowWrites(number) => weather(number).slow.store(700, Ordering::Relaxed),
+            Fault::Silence(number) => weather(number).silent.store(true, Ordering::Relaxed),
+            Fault::Envoy => {
+                // A CA that finds nobody has the name wait for a minute, which is not what this is about.
+                self.until_all_served().await?;
+                self.stop_envoy().await?;
+            }
+            Fault::GatewayDeleted => {
+                let gateways = self.place.cluster.server.api(GATEWAY, "Gateway", SPACE).await?;
+                gateways.delete("cozystack", &Default::default()).await?;
+            }
+            Fault::GatewayEdited => {
+                let gateways = self.place.cluster.server.api(GATEWAY, "Gateway", SPACE).await?;
+                let theirs = PatchParams { field_manager: Some("kubectl-edit".to_owned()), ..PatchParams::default() };
+                let edit = json!({"spec": {"gatewayClassName": "theirs"}});
+                gateways.patch("cozystack", &theirs, &Patch::Merge(&edit)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Mends it.
+    async fn end(&mut self, fault: Fault) -> Result<()> {
+        let weather = |number: usize| self.replicas[number].proxy.weather.clone();
+        match fault {
+            Fault::ApiServer => self.place.cluster.server.resume().await?,
+            Fault::Kill(number) => self.start_replica(number).await?,
+            Fault::Freeze(number) => self.replicas[number].program.as_ref().context("it runs")?.thaw()?,
+            Fault::Throttle(number) => weather(number).throttled.store(0, Ordering::Relaxed),
+            Fault::Cut(number) => weather(number).cut.store(0, Ordering::Relaxed),
+            Fault::LateLease(number) => weather(number).late.store(0, Ordering::Relaxed),
+            Fault::SlowWrites(number) => weather(number).slow.store(0, Ordering::Relaxed),
+            Fault::Silence(number) => weather(number).silent.store(false, Ordering::Relaxed),
+            Fault::Envoy => self.start_envoy().await?,
+            Fault::GatewayDeleted | Fault::GatewayEdited => {}
+        }
+        Ok(())
+    }
+
+    /// Starts again what ended by itself, as the kubelet does: a program that can write no more says so and ends.
+    async fn restart_ended(&mut self) -> Result<()> {
+        for number in 0..2 {
+            if self.replicas[number].program.as_mut().context("it was started")?.has_ended()? {
+                self.start_replica(number).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Objects of the tenant, and every status without what differs between two runs.
+async fn outcome(place: &Place) -> Result<BTreeMap<String, String>> {
+    let server = &place.cluster.server;
+    let mut all = compared(e2e::tenants::objects(server, SPACE).await?, APEX, SPACE);
+    for (version, kind) in [(GATEWAY, "Gateway"), (GATEWAY, "HTTPRoute"), (TENANT, "TenantGateway")] {
+        for object in server.api(version, kind, SPACE).await?.list(&ListParams::default()).await? {
+            let name = object.metadata.name.clone().context("a name")?;
+            let generation = object.metadata.generation;
+            let mut status = object.data["status"].clone();
+            strip(&mut status, generation);
+            all.insert(format!("status of {kind} {name}"), status.to_string());
+        }
+    }
+    Ok(all)
+}
+
+/// Takes times out of a status, and has generations say whether they are the present one.
+fn strip(value: &mut Value, generation: Option<i64>) {
+    match value {
+        Value::Object(fields) => {
+            fields.remove("lastTransitionTime");
+            if let Some(observed) = fields.get_mut("observedGeneration") {
+                *observed = json!(observed.as_i64() == generation);
+            }
+            for field in fields.values_mut() {
+                strip(field, generation);
+            }
+        }
+        Value::Array(items) => {
+            for item in items.iter_mut() {
+                strip(item, generation);
+            }
+            items.sort_by_key(ToString::to_string);
+        }
+        _ => {}
+    }
+}
+
+/// The same hosts in a cluster of their own, where nothing fails.
+async fn undisturbed(hosts: &BTreeMap<usize, usize>) -> Result<BTreeMap<String, String>> {
+    let place = Place::start(9).await?;
+    let _controller = place.controller("one").await?;
+    place.by_acme().await?;
+    place.route("steady", STEADY).await?;
+    let _envoy = place.envoy().await?;
+    for (number, version) in hosts {
+        place.cluster.server.put(versioned(*number, *version)).await?;
+    }
+    let roots = place.pebble.issuing_root(0).await?;
+    for number in hosts.keys() {
+        place.until_served(&host(*number), &roots).await?;
+    }
+    place.until_served(STEADY, &roots).await?;
+    until_ready(&place.cluster, SPACE, "Reconciled").await?;
+    place.cluster.quiet().await?;
+    outcome(&place).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Kubernetes, Envoy and Pebble: e2e/tools install"]
+#[allow(clippy::print_stderr, reason = "the seed is what a failure is repeated by")]
+async fn faults_while_hosts_come_and_go_leave_what_a_run_without_leaves() -> Result<()> {
+    let steps = setting("GATEWRIGHT_CHAOS_STEPS", STEPS)?;
+    let seed = setting("GATEWRIGHT_CHAOS_SEED", u64::from(std::process::id()))?;
+    eprintln!("GATEWRIGHT_CHAOS_SEED={seed} GATEWRIGHT_CHAOS_STEPS={steps}");
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let mut rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let mut site = Site::start().await?;
+    for step in 0..steps {
+        let fault = Fault::drawn(&mut rng);
+        eprintln!("step {step}: {fault:?}, {} hosts", site.hosts.len());
+        site.begin(fault).await?;
+        for _ in 0..below(&mut rng, 4) {
+            if !matches!(fault, Fault::ApiServer) {
+                site.change(&mut rng).await?;
+            }
+        }
+        // How long a fault lasts: shorter and longer than a Lease.
+        sleep(Duration::from_millis(u64::from(rng.next_u32() % 4_500))).await;
+        site.end(fault).await?;
+        site.restart_ended().await?;
+        site.change(&mut rng).await?;
+    }
+
+    site.until_all_served().await?;
+    until_ready(&site.place.cluster, SPACE, "Reconciled").await?;
+    site.place.until_programmed().await?;
+    for number in (0..site.made).filter(|number| !site.hosts.contains_key(number)) {
+        until("what is gone is not served", async || Ok(!site.is_served(number).await)).await?;
+    }
+    site.place.cluster.quiet().await?;
+    let found = outcome(&site.place).await?;
+    site.stop_envoy().await?;
+    assert_eq!(site.place.pebble.issued(), site.made + 1, "each host has had one certificate");
+    assert_eq!(site.place.cluster.denied()?, [], "every right that is needed is given");
+    let hosts = site.hosts.clone();
+    drop(site);
+    assert_eq!(found, undisturbed(&hosts).await?);
+    Ok(())
+}
