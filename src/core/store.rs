@@ -2,6 +2,7 @@
 
 mod granted;
 mod reserved;
+mod withheld;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -26,6 +27,8 @@ pub struct Store {
     classes: BTreeMap<ObjectName, Arc<GatewayClass>>,
     gateways: BTreeMap<ObjectName, Arc<Gateway>>,
     listener_sets: BTreeMap<ObjectName, Arc<ListenerSet>>,
+    /// The listeners that tenancy withholds of ListenerSets, which may not be there yet.
+    withheld: BTreeMap<ObjectName, BTreeSet<Arc<str>>>,
     routes: BTreeMap<RouteKey, Arc<Route>>,
     /// What tenancy grants to routes, which may not be there yet.
     granted: BTreeMap<RouteKey, Grants>,

@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use serde_json::{Value, json};
 
-use facts::{granted, subject};
+use facts::{granted, subject, withheld};
 use fleets::Seen;
 
 use super::certificate::issued_secret_name;
@@ -405,7 +405,7 @@ fn event() -> impl Strategy<Value = Change> {
     let object = prop_oneof![3 => gateway(), 2 => listener_set(), 4 => route(), 4 => other(), 2 => policy()];
     let objects = (object, proptest::bool::weighted(0.2))
         .prop_map(|(object, delete)| if delete { Change::delete(object.key()) } else { Change::put(object) });
-    prop_oneof![12 => objects, 2 => challenge(), 1 => granted()]
+    prop_oneof![12 => objects, 2 => challenge(), 1 => granted(), 1 => withheld()]
 }
 
 fn challenge() -> impl Strategy<Value = Change> {

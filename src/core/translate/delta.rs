@@ -45,6 +45,9 @@ pub enum Fact {
     /// What tenancy grants a route. Told by the pipeline, as tenancy decides it; leads to the hostnames with which the route is
     /// attached.
     Granted(RouteKey, Grants),
+    /// Which listeners of a ListenerSet tenancy withholds, by name: somebody else owns their hostnames. Told by the pipeline, as
+    /// tenancy decides it; leads to a ListenerSet that is evaluated without them.
+    Withheld(ObjectName, BTreeSet<Arc<str>>),
 }
 
 impl Change {

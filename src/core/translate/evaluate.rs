@@ -88,11 +88,7 @@ impl Evaluation<'_> {
     }
 
     fn watch_secrets(&mut self, key: &ParentKey, new: Option<&Parent>) {
-        let listeners = match key {
-            ParentKey::Gateway(name) => self.store.gateway(name).map(|g| g.listeners.as_slice()),
-            ParentKey::ListenerSet(name) => self.store.listener_set(name).map(|s| s.listeners.as_slice()),
-        };
-        let written = listeners.unwrap_or_default().iter().filter_map(|l| l.tls.as_ref());
+        let written = self.store.listeners(key).filter_map(|l| l.tls.as_ref());
         let written = written.flat_map(|tls| &tls.certificates).map(|r| r.name.clone());
         let shown = match key {
             ParentKey::Gateway(name) => {

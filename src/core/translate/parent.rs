@@ -222,11 +222,11 @@ pub(super) fn gateway(gateway: &Gateway, around: &Surroundings<'_>) -> Parent {
     let clients = ClientPolicy::of(gateway, store, &settings.limits);
     let stand =
         Placement { gateway: name, place, precedence, reach, unusable, keeps_off, admits, listeners_of, clients };
-    let parent = parent(key, &gateway.meta, Arc::new(stand), accepted, &gateway.listeners, around);
+    let parent = parent(key, &gateway.meta, Arc::new(stand), accepted, around);
     Parent { client: client_certificate::of(gateway, around), ..parent }
 }
 
-/// Evaluates a ListenerSet that extends `gateway`, itself evaluated as `base`.
+/// Evaluates a ListenerSet that extends `gateway`, itself evaluated as `base`: all its listeners but those that tenancy withholds.
 pub(super) fn listener_set(set: &ListenerSet, gateway: &Gateway, base: &Parent, around: &Surroundings<'_>) -> Parent {
     let key = ParentKey::ListenerSet(set.meta.name.clone());
     let namespace = &set.meta.name.namespace;
@@ -242,19 +242,13 @@ pub(super) fn listener_set(set: &ListenerSet, gateway: &Gateway, base: &Parent, 
     } else {
         Ok(())
     };
-    parent(key, &set.meta, base.stand.clone(), accepted, &set.listeners, around)
+    parent(key, &set.meta, base.stand.clone(), accepted, around)
 }
 
-fn parent(
-    key: ParentKey,
-    meta: &Meta,
-    stand: Arc<Placement>,
-    accepted: Verdict,
-    listeners: &[Arc<Listener>],
-    around: &Surroundings<'_>,
-) -> Parent {
+fn parent(key: ParentKey, meta: &Meta, stand: Arc<Placement>, accepted: Verdict, around: &Surroundings<'_>) -> Parent {
     let kind = key.object().kind;
-    let mut listeners: Vec<ParentListener> = listeners.iter().map(|l| listener(l, kind, meta, around)).collect();
+    let mut listeners: Vec<ParentListener> =
+        around.store.listeners(&key).map(|l| listener(l, kind, meta, around)).collect();
     for listener in listeners.iter_mut().filter(|_| stand.keeps_off) {
         if let Some(taken) = exposure::reserved(listener.port) {
             listener.accepted = listener.accepted.clone().and(Err(taken));

@@ -166,11 +166,7 @@ impl<'a> Grants<'a> {
         key: &ParentKey,
         listener: &'a ParentListener,
     ) -> impl Iterator<Item = &'a ObjectName> + use<'a> {
-        let listeners = match key {
-            ParentKey::Gateway(name) => self.store.gateway(name).map(|gateway| &gateway.listeners),
-            ParentKey::ListenerSet(name) => self.store.listener_set(name).map(|set| &set.listeners),
-        };
-        let written = listeners.into_iter().flatten().find(|written| written.name == listener.name);
+        let written = self.store.listeners(key).find(|written| written.name == listener.name);
         let references = written.and_then(|written| written.tls.as_ref()).into_iter().flat_map(|tls| &tls.certificates);
         references.map(|reference| &reference.name).chain(listener.served.secret())
     }

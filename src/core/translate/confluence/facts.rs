@@ -1,5 +1,7 @@
 //! Facts among the events: what is told beside objects.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
@@ -17,8 +19,19 @@ pub(super) fn subject(fact: &Change) -> String {
         Change::Fact(Fact::TlsChallenges(_)) => "TLS-ALPN-01".to_owned(),
         Change::Fact(Fact::Trouble(secret, _)) => secret.to_string(),
         Change::Fact(Fact::Granted(route, _)) => format!("granted {}", route.object()),
+        Change::Fact(Fact::Withheld(set, _)) => format!("withheld of {set}"),
         Change::Fact(Fact::Recorded(..)) | Change::Object(_) => unreachable!("no event of these tests"),
     }
+}
+
+/// Which listeners of a ListenerSet tenancy withholds: all of them, some, or none.
+pub(super) fn withheld() -> impl Strategy<Value = Change> {
+    (pick(NAMESPACES), pick(&["s", "t"]), subsequence(&["l0", "l1", "l2"][..], 0..4)).prop_map(
+        |(namespace, name, listeners)| {
+            let listeners = listeners.into_iter().map(Arc::from).collect();
+            Change::Fact(Fact::Withheld(ObjectName::new(namespace, name), listeners))
+        },
+    )
 }
 
 /// What tenancy grants a route at a Gateway, or that it has no say there.
