@@ -10,13 +10,14 @@ use std::sync::Arc;
 
 use crate::inputs::{
     BackendTlsPolicy, ConfigMap, EndpointSlice, Exposure, Gateway, GatewayClass, GatewayParameters, Kind, ListenerSet,
-    LocalRef, Located, Namespace, Object, ObjectKey, ReferenceGrant, Route, RouteKind, Secret, Service,
+    LocalRef, Located, Namespace, Object, ObjectKey, ParentKey, ReferenceGrant, Route, RouteKey, RouteKind, Secret,
+    Service,
 };
 use crate::interner::Interner;
 use crate::model::{HostnameGrant, ObjectName, ServicePort};
 use crate::multimap::MultiMap;
-use crate::translate::{Grants, ParentKey, RouteKey};
 
+pub use self::granted::Grants;
 pub(crate) use self::reserved::{Holder, Reserved};
 
 /// The objects, by kind and name.

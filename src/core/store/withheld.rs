@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Store;
-use crate::inputs::Listener;
+use crate::inputs::{Listener, ParentKey};
 use crate::model::ObjectName;
-use crate::translate::ParentKey;
 
 impl Store {
     /// Takes in which listeners of a ListenerSet tenancy withholds, by name. Returns whether a ListenerSet that is there has

@@ -1,22 +1,23 @@
 //! Which hostnames a claimant may ask for at all.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::claim::{Rank, within};
-use super::claims::{Claim, ClaimId, Claims, Finding};
+use super::claim::{ClaimId, Rank, within};
+use super::claims::{Claim, Claims, Finding};
 use super::delta::{Derived, DerivedKind};
 use super::derivations::Derivations;
 use super::dirty::Dirty;
-use super::hosts::{Bid, HostId, Hosts, from_the_end};
+use super::host::{HostId, from_the_end};
+use super::hosts::{Bid, Hosts};
+use super::names::{self, lower_case};
 use super::namespaces::Namespaces;
 use super::record::Records;
 use super::render::HOST_LABEL;
 use super::solver::Solvers;
 use super::tenants::{ResolvedTenant, Tenants};
-use super::{ClaimKey, ClaimKind, Claimant, Mode, Settings, Source, names};
+use super::{ClaimKey, ClaimKind, Claimant, Mode, Settings, Source};
 use crate::model::{Hostname, ObjectName, Reason};
 
 /// What the stage reads and writes.
@@ -203,12 +204,5 @@ fn nameless(kind: ClaimKind) -> Option<Finding> {
                         Gateway of its own";
             Some((Reason::NotAllowedByListeners, text.to_owned()))
         }
-    }
-}
-
-pub(super) fn lower_case(text: &str) -> Cow<'_, str> {
-    match text.bytes().any(|byte| byte.is_ascii_uppercase()) {
-        true => Cow::Owned(text.to_ascii_lowercase()),
-        false => Cow::Borrowed(text),
     }
 }

@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
-use super::beside::{Selection, Takes};
+use super::beside::Selection;
 use super::children::ChildApexes;
 use super::claim::{Rank, within};
 use super::delta::{Derived, DerivedKind};
 use super::derivations::Derivations;
 use super::dirty::Dirty;
-use super::hosts::{Held, Host, HostId};
+use super::host::{Host, HostId};
+use super::hosts::Held;
 use super::placement::Placement;
 use super::places::WaitingFor;
-use super::provided_secret::ProvidedSecrets;
+use super::provided_secrets::ProvidedSecrets;
+use super::selection::Takes;
 use super::tenants::Tenants;
 use super::{ClaimKind, Desired, Settings, Source, names};
 use crate::inputs::Listener;

@@ -176,3 +176,7 @@ pub(super) fn within(hostname: &Hostname, apex: &str) -> bool {
     let name = name.strip_prefix("*.").unwrap_or(name);
     name == apex || name.strip_suffix(apex).is_some_and(|rest| rest.ends_with('.'))
 }
+
+/// A [`Claim`] that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ClaimId(pub(super) usize);

@@ -6,14 +6,11 @@ use std::sync::Arc;
 use slab::Slab;
 use smallvec::SmallVec;
 
+use super::claim::ClaimId;
 use super::groups::{Groups, Map};
-use super::hosts::HostId;
+use super::host::HostId;
 use super::{ClaimKey, Claimant, Verdict};
 use crate::model::{Hostname, ObjectName, Reason};
-
-/// A [`Claim`] that is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct ClaimId(usize);
 
 /// Something that is wrong with a claim.
 pub(super) type Finding = (Reason, String);

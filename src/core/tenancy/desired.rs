@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::delta::Ports;
-use super::render::GATEWAY_GROUP;
-use super::solver::SolverRoute;
-use super::{issuer, names};
+use super::names::{self, GATEWAY_GROUP};
+use super::solving::SolverRoute;
+use super::{Ports, issuer};
 use crate::inputs::{
     AllowedRoutes, Gateway, Listener, ListenerSet, NamespaceRule, Object, Selector, TenantGateway, TlsMode,
 };

@@ -1,13 +1,13 @@
 //! The work list of one change: what has to be redone, stage by stage.
 
-use super::claims::ClaimId;
+use std::sync::Arc;
+
+use super::claim::ClaimId;
 use super::delta::{Delta, Derived, Existing};
-use super::hosts::{HostId, Name};
-use super::places::Shard;
+use super::host::{HostId, Name, Shard};
 use super::work_list::{Todo, WorkList};
 use super::{ClaimKey, Desired, Verdict};
 use crate::model::ObjectName;
-use std::sync::Arc;
 
 /// What has to be redone. Any stage marks what it touches, by adding to these lists, which is why they are open; only
 /// [`Tenancy::apply`](super::Tenancy::apply) takes out of them.

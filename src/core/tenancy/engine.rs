@@ -21,7 +21,7 @@ use super::dirty::Dirty;
 use super::hosts::Hosts;
 use super::namespaces::Namespaces;
 use super::places::Places;
-use super::provided_secret::ProvidedSecrets;
+use super::provided_secrets::ProvidedSecrets;
 use super::record::Records;
 use super::tenants::Tenants;
 use crate::counters::counters;

@@ -3,18 +3,18 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::admit::lower_case;
 use super::claim::within;
 use super::claims::Claims;
 use super::derivations::Derivations;
 use super::dirty::Dirty;
 use super::hosts::Hosts;
-use super::issuer::{PRODUCTION, STAGING};
+use super::issuer::{self, PRODUCTION, STAGING};
+use super::names::{GATEWAY_LABEL, lower_case};
 use super::namespaces::Namespaces;
-use super::render::{self, GATEWAY_LABEL, GatewayTemplate, HOST_LABEL};
-use super::solver::Solving;
+use super::render::{self, GatewayTemplate, HOST_LABEL};
+use super::solving::Solving;
 use super::tenants::{ResolvedTenant, Tenants};
-use super::{Mode, Readiness, Settings, Source, TenantGateway, issuer};
+use super::{Mode, Readiness, Settings, Source, TenantGateway};
 use crate::inputs::{DIRECTORY, ISSUER};
 use crate::model::ObjectName;
 

@@ -2,8 +2,8 @@
 
 use super::claim::within;
 use super::claims::Claims;
-use super::delta::Precedence;
 use super::hosts::Hosts;
+use super::settings::Precedence;
 use super::tenants::Tenants;
 use super::{ClaimKey, Verdict, names};
 use crate::model::{Hostname, ObjectName};

@@ -1,8 +1,8 @@
 //! Verdicts on claims.
 
 use super::children::{ChildApexes, NAMES};
-use super::claim::Rank;
-use super::claims::{Claim, ClaimId, Claims, Finding};
+use super::claim::{ClaimId, Rank};
+use super::claims::{Claim, Claims, Finding};
 use super::delta::{Derived, DerivedKind, Verdict};
 use super::derivations::Derivations;
 use super::dirty::Dirty;

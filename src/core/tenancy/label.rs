@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::Patch;
 use super::claims::Claims;
 use super::dirty::Dirty;
+use super::names::GATEWAY_LABEL;
 use super::namespaces::Namespaces;
-use super::render::{ATTACHED_BY, GATEWAY_LABEL};
 use super::tenants::Tenants;
+use super::{ATTACHED_BY, Patch};
 use crate::model::ObjectName;
 
 /// What the stage reads and writes.

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::render::{ATTACHED_BY, GATEWAY_LABEL, HOST_LABEL};
-use super::{Namespace, Patch};
+use super::names::GATEWAY_LABEL;
+use super::render::HOST_LABEL;
+use super::{ATTACHED_BY, Namespace, Patch};
 use crate::model::ObjectName;
 use crate::multimap::MultiMap;
 

@@ -6,7 +6,8 @@ use smallvec::SmallVec;
 
 use super::claims::Claims;
 use super::dirty::Dirty;
-use super::hosts::{HostId, Hosts, Name, Priority};
+use super::host::{HostId, Name};
+use super::hosts::{Hosts, Priority};
 use super::namespaces::Namespaces;
 use super::record::Records;
 use super::tenants::Tenants;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::dirty::Dirty;
-use super::hosts::{Host, HostId, Hosts};
+use super::host::{Host, HostId};
+use super::hosts::Hosts;
 use super::places::{Places, WaitingFor};
 use super::tenants::Tenants;
 use crate::inputs::Listener;

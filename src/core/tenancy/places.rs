@@ -4,14 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::groups::Map;
-use super::hosts::{Host, HostId};
+use super::host::{Host, HostId, Shard};
 use super::tenants::Tenants;
 use crate::inputs::Listener;
 use crate::model::{Hostname, ObjectName};
 use crate::multimap::MultiMap;
-
-/// A shard of a TenantGateway's listeners: the Gateway (0), or a numbered ListenerSet.
-pub(super) type Shard = (ObjectName, usize);
 
 /// Listeners of one Gateway or ListenerSet. Gateway API: `spec.listeners`, at most 64 items.
 const LISTENERS: usize = 64;

@@ -7,9 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::claim::Rank;
-use super::delta::{Precedence, Record, Settings};
+use super::delta::Record;
 use super::dirty::Dirty;
-use super::hosts::{Name, Priority};
+use super::host::Name;
+use super::hosts::Priority;
+use super::settings::{Precedence, Settings};
 use crate::model::{Hostname, HostnameError, ObjectName};
 use crate::reservations::Reservations;
 

@@ -3,28 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::beside::Takes;
-use super::delta::{Ports, Settings};
+use super::Ports;
 use super::desired::{Desired, Owner, Plain};
-use super::names;
-use super::parent_refs::PLAIN;
-use super::solver::Solving;
+use super::names::{self, GATEWAY_GROUP, GATEWAY_LABEL, NAMESPACE_NAME, NO_LABEL, PLAIN};
+use super::selection::Takes;
+use super::settings::Settings;
+use super::solving::Solving;
 use crate::inputs::{
     Address, AllowedRoutes, Gateway, Listener, ListenerSet, ListenerTls, LocalRef, Meta, Mode, NamespaceRule, Selector,
     TenantGateway, TlsMode,
 };
 use crate::model::{Hostname, ObjectName};
 
-/// The label that tells which namespaces may attach.
-pub const GATEWAY_LABEL: &str = "namespace.cozystack.io/gateway";
 pub use crate::inputs::HOST_LABEL;
-/// The annotation that tells who wrote the gateway label.
-pub const ATTACHED_BY: &str = "cozystack.io/gateway-attached-by";
-/// The label that every namespace has its name in.
-pub(super) const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
-/// The operator of a selector that asks for a label not to be there.
-pub(super) const NO_LABEL: &str = "DoesNotExist";
-pub(super) const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
 
 /// What the objects of one TenantGateway have in common.
 #[derive(PartialEq)]

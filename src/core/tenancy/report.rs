@@ -4,7 +4,7 @@ use super::children::{CHILDREN, ChildApexes, NAMES};
 use super::derivations::Derivations;
 use super::dirty::Dirty;
 use super::namespaces::Namespaces;
-use super::provided_secret::ProvidedSecrets;
+use super::provided_secrets::ProvidedSecrets;
 use super::tenants::Tenants;
 use super::{Mode, Readiness, Settings};
 use crate::model::ObjectName;

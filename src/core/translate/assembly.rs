@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::challenge::ChallengeAnswers;
-use super::claims::Family;
 use super::delta::{Resource, ResourceKey};
 use super::dirty::Dirty;
 use super::emissions::Emissions;
 use super::endpoints::Behind;
 use super::frontends::Frontends;
-use super::ownership::Register;
+use super::protocol::Family;
+use super::register::Register;
 use crate::model::{Chain, ChainName, Frontend, FrontendId, FrontendKind, TableId};
 
 /// What a frontend is put together from.

@@ -1,10 +1,11 @@
 //! Which routes stand at which listeners, and under which hostnames.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use super::attach::{Attachment, Contribution, handed_out};
+use super::by_record::ByRecord;
 use super::dirty::Dirty;
-use super::key::{ListenerId, ParentKey, RouteKey};
+use super::key::{ListenerId, ParentKey, RouteKey, Verdict};
 use crate::model::{FrontendId, Hostname};
 use crate::multimap::MultiMap;
 
@@ -117,4 +118,40 @@ impl Attachments {
             dirty.units.extend(hosts.map(|host| (id.clone(), host.clone())));
         }
     }
+}
+
+/// The outcome for one parentRef.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Attachment {
+    /// Listeners that take the route.
+    pub(super) listeners: Vec<Attached>,
+    /// Whether at least one does.
+    pub(super) accepted: Verdict,
+}
+
+/// A listener that takes a route.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Attached {
+    /// Its name.
+    pub(super) listener: Arc<str>,
+    /// Names that both match, each with the route's own hostname that gave it.
+    pub(super) names: Vec<(Hostname, Hostname)>,
+    /// By what it claims them, where the record decides whose routes have them.
+    pub(super) by_record: Option<ByRecord>,
+}
+
+/// What a route hands to a listener: the hostname, and the route with its own hostname that gave it.
+pub(super) type Contribution = (ListenerId, Hostname, (RouteKey, Hostname));
+
+pub(super) fn handed_out(key: &RouteKey, attachments: &[(usize, ParentKey, Attachment)]) -> BTreeSet<Contribution> {
+    let mut all = BTreeSet::new();
+    for (_, parent, attachment) in attachments {
+        for attached in &attachment.listeners {
+            let listener = ListenerId { parent: parent.clone(), name: attached.listener.clone() };
+            for (hostname, own) in &attached.names {
+                all.insert((listener.clone(), hostname.clone(), (key.clone(), own.clone())));
+            }
+        }
+    }
+    all
 }

@@ -8,18 +8,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::admission::Admission;
-use super::attach::handed_out;
+use super::attachments::handed_out;
 use super::backends::Backends;
 use super::ca_bundles;
+use super::delta::{Resource, ResourceKey};
 use super::dirty::Dirty;
+use super::emissions::Emissions;
 use super::key::{RouteKey, Verdict};
-use super::limits::{self, Quotas};
+use super::limits::Quotas;
 use super::settings::Settings;
 use crate::inputs::{BackendTlsPolicy, Kind, LocalRef, ObjectKey, Roots};
 use crate::limits::Limits;
 use crate::model::{
-    Action, AppProtocol, BackendId, BackendTls, BackendTransport, ObjectName, Reason, Rule, SecretName, ServicePort,
-    Target, TrustedRoots,
+    Action, AppProtocol, Backend, BackendId, BackendTls, BackendTransport, Cluster, ObjectName, Reason, Rule,
+    SecretName, ServicePort, Target, TrustedRoots,
 };
 use crate::store::{Store, targets};
 
@@ -169,7 +171,7 @@ fn bundle(references: &[LocalRef], store: &Store, limits: &Limits) -> (Option<Tr
     let (certificates, verdict) = ca_bundles::union(references, |index, reference, before| {
         let found = ca_bundles::look_up(reference, store, Reason::InvalidKind, |_| Ok(()));
         found
-            .and_then(|found| limits::bundle(before, found, limits).map(|()| found))
+            .and_then(|found| ca_bundles::bundle(before, found, limits).map(|()| found))
             .map_err(|(reason, text)| (reason, format!("validation.caCertificateRefs[{index}]: {text}")))
     });
     (certificates.map(TrustedRoots::Bundle), verdict)
@@ -314,4 +316,12 @@ impl BackendPolicies {
             other => other,
         }
     }
+}
+
+/// Makes a backend anew, or takes it back where nothing refers to it any more.
+pub(super) fn compile_backend(id: BackendId, policies: &BackendPolicies, emissions: &mut Emissions, dirty: &mut Dirty) {
+    let is_used = emissions.backends().is_used(&id);
+    let backend = is_used.then(|| Backend { transport: policies.transport(&id), id: id.clone() });
+    let resource = backend.map(|backend| Resource::Cluster(Cluster::Backend(backend)));
+    emissions.emit(ResourceKey::Backend(id), resource, dirty);
 }

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use sha2::{Digest, Sha256};
 
 use super::key::Verdict;
-use super::parent::Surroundings;
+use super::surroundings::Surroundings;
 use super::tls_options::{ISSUER, SELF_SIGNED, TlsOptions};
 use crate::inputs::{Kind, Listener, LocalRef, Meta};
 use crate::model::{Certificate, Hostname, ObjectName, Reason};

@@ -6,12 +6,14 @@ use super::client_validation::Clients;
 use super::delta::{Resource, ResourceKey};
 use super::dirty::Dirty;
 use super::emissions::Emissions;
-use super::endpoints::Lead;
 use super::fleet::note_gateway;
+use super::frontend_state::Owner;
 use super::frontends::Frontends;
 use super::key::ListenerId;
-use super::parent::{ParentListener, Protocol};
+use super::lead::Lead;
+use super::parent::ParentListener;
 use super::parents::Parents;
+use super::protocol::Protocol;
 use super::routes::{Port, Routing};
 use super::secret_names::{SecretNames, SniContent, fixed_name};
 use crate::model::{
@@ -301,16 +303,6 @@ fn termination(name: SecretName, hostname: &Hostname, listener: &ParentListener)
         Clients::Nobody => unreachable!("such a listener has no chain that ends TLS"),
     };
     Termination { certificate, alpn: listener.tls.alpn.clone(), params, clients }
-}
-
-/// Who serves a hostname.
-pub(super) struct Owner {
-    /// The listener's own hostname.
-    pub(super) hostname: Hostname,
-    listener: ListenerId,
-    protocol: Protocol,
-    /// Whether the hostname is the listener's own.
-    pub(super) is_own: bool,
 }
 
 /// What one hostname has on one frontend.

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::delta::Delta;
-use super::endpoints::Lead;
 use super::key::{ListenerId, ParentKey, RouteKey};
+use super::lead::Lead;
 use super::ownership::Ownable;
 use crate::inputs::ObjectKey;
 use crate::model::{BackendId, ClusterId, FrontendId, Hostname, ObjectName, ServicePort};

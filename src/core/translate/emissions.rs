@@ -1,12 +1,12 @@
 //! Resources as they were handed out, each by its fingerprint, and the backends that they refer to.
 
 use std::collections::{BTreeSet, HashMap};
-use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::backends::Backends;
 use super::delta::{Resource, ResourceKey};
 use super::dirty::Dirty;
-use super::endpoints::Lead;
+use super::fingerprint::fingerprint;
+use super::lead::Lead;
 use crate::model::{Action, BackendId, Cluster, ClusterId, FrontendId, FrontendKind, Handler, Target, WeightedTarget};
 
 /// Everything that was handed out.
@@ -98,13 +98,6 @@ impl Emissions {
         let of = |value: Option<u64>| value.map_or(0, |value| fingerprint(&(key, value)));
         self.digest = self.digest.wrapping_sub(of(old)).wrapping_add(of(new));
     }
-}
-
-/// What is kept of a value to see whether the next one differs.
-pub(super) fn fingerprint(value: &impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
 }
 
 /// The backends that a resource refers to.

@@ -16,6 +16,7 @@ use super::dirty::Dirty;
 use super::emissions::Emissions;
 use super::frontends::Frontends;
 use super::key::{RouteKey, Verdict};
+use super::lead::Lead;
 use super::limits::Quotas;
 use super::settings::Settings;
 use crate::inputs::Route;
@@ -58,24 +59,6 @@ impl Behind {
 fn cdn_id(installation: &str) -> Arc<str> {
     let hash: String = Sha256::digest(installation).iter().take(6).map(|byte| format!("{byte:02x}")).collect();
     format!("gatewright-{hash}").into()
-}
-
-/// Where a cluster leads.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Lead {
-    /// To one Service port.
-    One(ServicePort),
-    /// To several with their weights, and with what is invalid among them.
-    Shares(Vec<(Option<ServicePort>, u32)>),
-}
-
-impl Lead {
-    fn ports(&self) -> BTreeSet<&ServicePort> {
-        match self {
-            Lead::One(port) => BTreeSet::from([port]),
-            Lead::Shares(shares) => shares.iter().filter_map(|(port, _)| port.as_ref()).collect(),
-        }
-    }
 }
 
 /// What is kept of a Service port that some cluster leads to.

@@ -7,20 +7,23 @@ use super::admission::{Admission, note_admitting};
 use super::attachments::Attachments;
 use super::backend_policies::touch_units_of;
 use super::claims::{Claim, Content, Place, Rank, claims_of};
-use super::client_validation::place_roots;
 use super::delta::ResourceKey;
 use super::dirty::Dirty;
 use super::emissions::Emissions;
 use super::exposures::Exposures;
-use super::fleet::is_shared;
 use super::frontends::Frontends;
+use super::gateway_exposure::is_shared;
 use super::key::ParentKey;
 use super::limits::Quotas;
-use super::ownership::{By, Claimant, Ownable, Register, well_known};
-use super::parent::{self, Parent, Surroundings};
+use super::offer;
+use super::ownership::{By, Claimant, Ownable, well_known};
+use super::parent::Parent;
 use super::parents::Parents;
+use super::register::Register;
 use super::settings::Settings;
 use super::slashes::touch_slashes;
+use super::surroundings::Surroundings;
+use super::tls_secrets::place_roots;
 use crate::model::{FrontendId, Hostname, ObjectName, SecretName};
 use crate::store::Store;
 
@@ -48,11 +51,11 @@ impl Evaluation<'_> {
                 .store
                 .gateway(name)
                 .filter(|gateway| is_ours(&gateway.class, self.store, self.settings))
-                .map(|gateway| parent::gateway(gateway, &around)),
+                .map(|gateway| offer::gateway(gateway, &around)),
             ParentKey::ListenerSet(name) => self.store.listener_set(name).and_then(|set| {
                 let gateway = set.parent.as_ref()?;
                 let base = self.parents.get(&ParentKey::Gateway(gateway.clone()))?;
-                Some(parent::listener_set(set, self.store.gateway(gateway)?, base, &around))
+                Some(offer::listener_set(set, self.store.gateway(gateway)?, base, &around))
             }),
         };
         let new = self.quotas.within_limits(key, new, &self.settings.limits, dirty);

@@ -4,10 +4,9 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use super::admission::Admission;
-use super::claims::Family;
 use super::endpoints::AllowedEndpoints;
 use super::frontends::Frontends;
-use super::parent::Protocol;
+use super::protocol::{Family, Protocol};
 use super::routes::{Port, Routing};
 use crate::model::{
     Action, FrontendId, Hostname, Match, ObjectName, PathMatch, Rule, Target, TransportPort, WeightedTarget,

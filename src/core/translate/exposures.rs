@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::dirty::Dirty;
-use super::exposure::{ServiceIntent, recorded};
+use super::internal_ports::recorded;
 use super::key::ParentKey;
+use super::service_intent::ServiceIntent;
 use crate::inputs::Exposure;
 use crate::model::ObjectName;
 use crate::multimap::MultiMap;

@@ -2,7 +2,7 @@
 //!
 //! Listed is what cases and tests prove, and nothing else: the conformance suite and people take it at its word.
 
-use super::fleet::Fleet;
+use super::gateway_exposure::Fleet;
 
 /// Of every class, sorted.
 const ALWAYS: [&str; 48] = [

@@ -1,75 +1,19 @@
 //! How a Gateway is reached: at addresses of its own, at those that a fleet of Envoys has for all, or by a Service.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, LazyLock};
 
 use super::dirty::Dirty;
+use super::gateway_exposure::{Fleet, GatewayExposure, SHARED, is_shared};
 use super::key::{ListenerId, ParentKey};
 use super::parent::Parent;
 use super::parents::Parents;
 use super::settings::Settings;
 use crate::inputs::{
-    Address, AllowedHostnames, EscapedSlashes, FleetKind, Gateway, GatewayClass, Kind, ObjectKey, Parameters,
-    ParametersRef, PortProtocol, RouteHostnames, ServiceParameters, ServicePortSpec, ServiceType,
+    Address, FleetKind, Gateway, GatewayClass, Kind, ObjectKey, Parameters, ParametersRef, ServiceParameters,
+    ServicePortSpec, ServiceType,
 };
 use crate::model::{GatewayAddress, ObjectName, Reason, TransportPort};
 use crate::store::Store;
-
-/// How the Gateways of a class are reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fleet {
-    /// At addresses of their own: where two want one port of one address, the older keeps it.
-    Own,
-    /// All at the same addresses, and on the same ports: hostnames decide.
-    Shared,
-    /// Each by a Service that leads to ports of its own.
-    Dedicated,
-}
-
-/// Whose the frontends are that all Gateways of the shared fleet have in common. A name without a namespace is no
-/// Gateway's.
-static SHARED: LazyLock<ObjectName> = LazyLock::new(|| ObjectName::new("", "shared"));
-
-/// Precedence of a Gateway among those that share frontends: the older, then the first by name.
-pub type Precedence = Arc<(i64, ObjectName)>;
-
-/// How one Gateway is reached.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GatewayExposure {
-    /// By which kind of fleet.
-    pub fleet: Fleet,
-    /// By what Service, where by one.
-    pub service: ServiceParameters,
-    /// What becomes of requests with escaped slashes.
-    pub escaped_slashes: EscapedSlashes,
-    /// Whether routes of several namespaces may share a hostname; where nothing says so, at listeners for one hostname.
-    pub route_hostnames: Option<RouteHostnames>,
-    /// Which namespaces may have which hostnames there; all may have all without.
-    pub allowed_hostnames: Option<Arc<[AllowedHostnames]>>,
-    /// What ports of the shared fleet speak.
-    pub ports: Option<Arc<[PortProtocol]>>,
-}
-
-impl GatewayExposure {
-    /// Whose the frontends of a Gateway are, and its precedence there.
-    pub(super) fn place(&self, gateway: &Gateway) -> (ObjectName, Option<Precedence>) {
-        let name = gateway.meta.name.clone();
-        match self.fleet {
-            Fleet::Own | Fleet::Dedicated => (name, None),
-            Fleet::Shared => (SHARED.clone(), Some(Arc::new((gateway.meta.created, name)))),
-        }
-    }
-}
-
-/// Whose the frontends are that Gateways of the shared fleet have in common.
-pub(super) fn shared() -> &'static ObjectName {
-    &SHARED
-}
-
-/// Whether frontends are those that Gateways share.
-pub(super) fn is_shared(place: &ObjectName) -> bool {
-    *place == *SHARED
-}
 
 /// How a Gateway is reached by its own parameters, its class's and the installation's; the first that says it counts
 /// (Gateway API, `GatewayInfrastructure.parametersRef`).

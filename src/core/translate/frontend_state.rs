@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use super::chain_class::{ChainClass, Purpose};
-use super::challenge::KnownHosts;
-use super::claims::{Claims, Family};
+use super::claims::Claims;
 use super::dirty::Dirty;
 use super::key::ListenerId;
+use super::known_hosts::KnownHosts;
 use super::ownership::{Claimant, Ownable};
-use super::parent::{ParentListener, Protocol};
+use super::parent::ParentListener;
+use super::protocol::{Family, Protocol};
 use super::sans::Sans;
 use super::sni_matcher::SniMatcher;
-use super::tables::elsewhere;
 use crate::model::{Chain, FrontendId, Hostname, OtherListeners, VirtualHost, WeightedTarget};
 
 /// One port of one Gateway, or of the Gateways that share it.
@@ -146,4 +146,122 @@ impl FrontendState {
         let listeners = touched.iter().filter_map(|hostname| self.winners.get(hostname));
         dirty.statuses.extend(listeners.map(|(listener, _)| listener.parent.object()));
     }
+}
+
+impl FrontendState {
+    /// Whether neither a listener nor a challenge needs it.
+    pub(super) fn is_idle(&self) -> bool {
+        self.claims.is_empty() && self.challenges.is_empty()
+    }
+
+    /// Whether it speaks plain HTTP: its listeners do, or it is there for challenges alone.
+    pub(super) fn is_plain(&self) -> bool {
+        match self.claims.is_empty() {
+            true => !self.challenges.is_empty(),
+            false => self.claims.family() == Some(Family::Http),
+        }
+    }
+}
+
+/// Up to so many exact hosts under a wildcard or catch-all listener share its table. Beyond, each has a scope of its own,
+/// so that a change of one host costs the same however many there are; a host that only a wildcard route serves then
+/// wants a connection of its own (421).
+pub(super) const TABLE_HOSTS: usize = if cfg!(test) { 1 } else { 64 }; // small where random tests are to cross it
+
+/// Up to so many other listeners are listed, so that a host of theirs (421) is told from one that nobody serves (404).
+/// Beyond, whatever may be theirs is taken for it, and no list grows with the number of hosts.
+pub(super) const LISTED: usize = if cfg!(test) { 2 } else { 64 };
+
+/// Nor are more listed than have so many bytes together: wildcards become one regular expression, of which Envoy takes 10,000
+/// instructions, about one for each byte, and refuses the whole listener for a larger one.
+const LISTED_BYTES: usize = 4096;
+
+/// What is said of other listeners.
+pub(super) fn elsewhere<'a>(names: impl Iterator<Item = &'a Hostname>) -> OtherListeners {
+    let names: Vec<Hostname> = names.take(LISTED + 1).cloned().collect();
+    let bytes: usize = names.iter().map(|name| name.as_str().len()).sum();
+    if names.len() > LISTED || bytes > LISTED_BYTES { OtherListeners::Many } else { OtherListeners::Listed(names) }
+}
+
+impl FrontendState {
+    /// Whether an exact host under a wildcard or catch-all listener belongs into its table.
+    pub(super) fn is_tabled(&self, wide: &Hostname, hostname: &Hostname) -> bool {
+        let names = self.beneath.get(wide);
+        let others = names.map_or(0, |names| names.len() - usize::from(names.contains(hostname)));
+        others < TABLE_HOSTS
+    }
+
+    pub(super) fn place_in_table(
+        &mut self,
+        id: &FrontendId,
+        hostname: &Hostname,
+        entry: Option<(Option<Hostname>, VirtualHost)>,
+        dirty: &mut Dirty,
+    ) {
+        let place = entry.as_ref().map(|(place, _)| place.clone());
+        let before = match &place {
+            Some(place) => self.placed.insert(hostname.clone(), place.clone()),
+            None => self.placed.remove(hostname),
+        };
+        if let Some(old) = before.filter(|old| place.as_ref() != Some(old)) {
+            if let Some(table) = self.tables.get_mut(&old) {
+                table.remove(hostname);
+                if table.is_empty() {
+                    self.tables.remove(&old);
+                }
+            }
+            dirty.tables.insert((id.clone(), old));
+        }
+        if let Some((place, virtual_host)) = entry {
+            let table = self.tables.entry(place.clone()).or_default();
+            if table.get(hostname) != Some(&virtual_host) {
+                table.insert(hostname.clone(), virtual_host);
+                dirty.tables.insert((id.clone(), place));
+            }
+        }
+    }
+
+    pub(super) fn place_beneath(
+        &mut self,
+        id: &FrontendId,
+        hostname: &Hostname,
+        owner: Option<&Owner>,
+        there: bool,
+        dirty: &mut Dirty,
+    ) {
+        if !hostname.is_exact() {
+            return;
+        }
+        let wide = owner.filter(|o| there && !o.is_own).map(|o| o.hostname.clone());
+        let mut changed = Vec::new();
+        for (name, names) in &mut self.beneath {
+            if Some(name) != wide.as_ref() && names.remove(hostname) {
+                changed.push((name.clone(), names.len() + 1));
+            }
+        }
+        if let Some(wide) = wide {
+            let names = self.beneath.entry(wide.clone()).or_default();
+            if names.insert(hostname.clone()) {
+                changed.push((wide, names.len() - 1));
+            }
+        }
+        for (wide, before) in changed {
+            let names = &self.beneath[&wide];
+            if (before <= TABLE_HOSTS) != (names.len() <= TABLE_HOSTS) {
+                dirty.units.extend(names.iter().map(|name| (id.clone(), name.clone())));
+            }
+            dirty.tables.insert((id.clone(), Some(wide)));
+        }
+        self.beneath.retain(|_, names| !names.is_empty());
+    }
+}
+
+/// Who serves a hostname.
+pub(super) struct Owner {
+    /// The listener's own hostname.
+    pub(super) hostname: Hostname,
+    pub(super) listener: ListenerId,
+    pub(super) protocol: Protocol,
+    /// Whether the hostname is the listener's own.
+    pub(super) is_own: bool,
 }

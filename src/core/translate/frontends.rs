@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::claims::{Claim, Conflict, Family, Rank};
+use super::claims::{Claim, Conflict, Rank};
 use super::dirty::Dirty;
-use super::fleet::is_shared;
 use super::frontend_state::FrontendState;
+use super::gateway_exposure::is_shared;
 use super::key::{ListenerId, ParentKey};
-use super::ownership::{Ownable, Register, shared_frontend};
+use super::ownership::{Ownable, shared_frontend};
+use super::protocol::Family;
+use super::register::Register;
 use crate::model::{FrontendId, ObjectName, TransportPort};
 use crate::multimap::MultiMap;
 

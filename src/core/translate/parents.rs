@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::admission::WideListener;
+use super::by_record::WideListener;
 use super::deadline::Deadlines;
 use super::key::{ListenerId, ParentKey};
 use super::ownership::ListenersOf;

@@ -4,17 +4,18 @@ use super::admission::Admission;
 use super::attachments::Attachments;
 use super::backend_policies::BackendPolicies;
 use super::certificate::Served;
-use super::claims::{Family, claiming};
+use super::claims::claiming;
 use super::endpoints::Behind;
 use super::exposures::Exposures;
-use super::fleet::Fleet;
 use super::frontends::Frontends;
+use super::gateway_exposure::{self, Fleet};
 use super::issuance::Issuance;
 use super::key::{ParentKey, RouteKey, Verdict};
-use super::ownership::Register;
-use super::parent::{Parent, ParentListener, Protocol};
+use super::parent::{Parent, ParentListener};
 use super::parents::Parents;
-use super::resolve::Resolutions;
+use super::protocol::{Family, Protocol};
+use super::register::Register;
+use super::resolutions::Resolutions;
 use super::settings::Settings;
 use super::status::{
     ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, RouteStatus, StatusBody,
@@ -366,7 +367,7 @@ impl Report<'_> {
             Reason::Pending => {
                 format!("{name} is being recorded as this namespace's, and is served once that is written")
             }
-            Reason::ProtocolConflict if fleet::is_shared(place) => {
+            Reason::ProtocolConflict if gateway_exposure::is_shared(place) => {
                 let speaks = match self.frontends.get(&parent.frontend(port)).and_then(|f| f.claims.family()) {
                     Some(Family::Tls) => "speaks TLS: use protocol HTTPS or TLS there",
                     Some(Family::Http) => "speaks plain HTTP: use protocol HTTP there",

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use super::delta::{Resource, ResourceKey};
 use super::dirty::Dirty;
 use super::key::ListenerId;
-use super::ownership::{Ownable, Ownership, Register};
+use super::ownership::{Ownable, Ownership};
 use super::parent::ParentListener;
+use super::register::Register;
 use crate::model::{Certificate, Fleets, FrontendId, Hostname, Secret, SecretName, TlsParams};
 
 /// What a frontend would serve under one hostname.

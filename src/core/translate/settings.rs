@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::denied::EndpointPolicy;
-use super::fleet::Fleet;
+use super::gateway_exposure::Fleet;
 use super::ownership::Recording;
 use super::policy::IssuerPolicy;
 use crate::limits::Limits;

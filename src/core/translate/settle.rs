@@ -1,10 +1,12 @@
 //! Who keeps a hostname of a frontend: the record says which namespace, precedence which of its listeners.
 
-use super::admission::{Admission, admitted};
+use super::admission::Admission;
+use super::by_record::admitted;
 use super::claims::{Claim, Conflict};
 use super::dirty::Dirty;
-use super::fleet::{is_shared, note_gateway};
+use super::fleet::note_gateway;
 use super::frontends::Frontends;
+use super::gateway_exposure::is_shared;
 use super::key::ListenerId;
 use super::ownership::{Ownable, Recording};
 use super::parent::Parent;
@@ -188,8 +190,8 @@ mod tests {
     use super::*;
     use crate::inputs::{HOST_LABEL, Kind, Object, ObjectKey};
     use crate::model::{ObjectName, Transport};
-    use crate::translate::claims::Family;
     use crate::translate::ownership::{ListenersOf, Ownership, shared_frontend};
+    use crate::translate::protocol::Family;
     use crate::translate::{Change, Engine, Fact, Fleet, Resource, ResourceKey, Settings, StatusBody};
 
     const GATEWAY: &str = "gateway.networking.k8s.io/v1";

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::dirty::Dirty;
-use super::emissions::fingerprint;
+use super::fingerprint::fingerprint;
 use super::key::ParentKey;
 use super::parents::Parents;
 use super::status::{ObjectStatus, Reported, StatusBody};
