@@ -66,5 +66,5 @@ fn fleets(users: &ByFleet<usize>) -> Fleets {
 /// Other fleets than before see a backend, and where it leads.
 fn show(id: &BackendId, dirty: &mut Dirty) {
     let endpoints = ResourceKey::Endpoints(ClusterId::Backend(id.clone()));
-    dirty.delta.shown.extend([ResourceKey::Backend(id.clone()), endpoints]);
+    dirty.show([ResourceKey::Backend(id.clone()), endpoints]);
 }

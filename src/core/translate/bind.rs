@@ -45,8 +45,8 @@ impl Binding<'_> {
             let wanted = if frontend.is_idle() { Vec::new() } else { addresses };
             // A frontend for challenges alone gives way to everybody's listeners.
             let claims_socket =
-                !frontend.claims.is_empty() && !is_shared(&id.gateway) && !internal_ports::is_internal(port);
-            let created = if frontend.claims.is_empty() { FOR_CHALLENGES } else { age };
+                !frontend.claims().is_empty() && !is_shared(&id.gateway) && !internal_ports::is_internal(port);
+            let created = if frontend.claims().is_empty() { FOR_CHALLENGES } else { age };
             let namespace = &id.gateway.namespace;
             let claimant = Claimant {
                 created: if self.settings.believes_creation_times { created } else { 0 },

@@ -3,6 +3,7 @@
 use super::admission::Admission;
 use super::client_validation::Clients;
 use super::delta::ResourceKey;
+use super::frontend_state::FrontendState;
 use super::frontends::Frontends;
 use super::key::{ListenerId, ParentKey, RouteKey};
 use crate::model::{ClusterId, FrontendId, Hostname, SecretName};
@@ -45,21 +46,21 @@ impl Blaming<'_> {
                 self.blame_host(id, hostname, &mut blame);
             }
             ResourceKey::Table(table) => {
-                let hosts = self.frontends.get(&table.frontend).and_then(|f| f.tables.get(&table.listener));
+                let hosts = self.frontends.get(&table.frontend).and_then(|f| f.table(table.listener.as_ref()));
                 for hostname in hosts.into_iter().flat_map(|hosts| hosts.keys()) {
                     self.blame_host(&table.frontend, hostname, &mut blame);
                 }
             }
             ResourceKey::Frontend(id) | ResourceKey::UdpCluster(id) | ResourceKey::Endpoints(ClusterId::Udp(id)) => {
-                let winners = self.frontends.get(id).into_iter().flat_map(|frontend| frontend.winners.values());
-                blame.listeners.extend(winners.map(|(listener, _)| listener.clone()));
+                let winners = self.frontends.get(id).into_iter().flat_map(FrontendState::winners);
+                blame.listeners.extend(winners.map(|(_, (listener, _))| listener.clone()));
             }
             ResourceKey::Secret(SecretName::Sni(hostname)) => {
-                let winners = self.frontends.iter().filter_map(|(_, frontend)| frontend.winners.get(hostname));
+                let winners = self.frontends.iter().filter_map(|(_, frontend)| frontend.winner(hostname));
                 blame.listeners.extend(winners.map(|(listener, _)| listener.clone()));
             }
             ResourceKey::Secret(SecretName::Fixed(id, name)) => {
-                let winners = self.frontends.get(id).into_iter().flat_map(|frontend| &frontend.winners);
+                let winners = self.frontends.get(id).into_iter().flat_map(FrontendState::winners);
                 let own = winners.filter(|(hostname, _)| **name == *hostname.to_string());
                 blame.listeners.extend(own.map(|(_, (listener, _))| listener.clone()));
             }
@@ -91,7 +92,7 @@ impl Blaming<'_> {
     pub(super) fn of_chain(self, frontend: &str, chain: &str) -> Blame {
         let mut blame = Blame::default();
         for (_, state) in self.frontends.iter().filter(|(id, _)| id.to_string() == frontend) {
-            let led = state.gate.all().iter().filter(|(_, name)| &***name == chain).map(|(hostname, _)| hostname);
+            let led = state.matcher().all().iter().filter(|(_, name)| &***name == chain).map(|(hostname, _)| hostname);
             let owners = led.filter_map(|hostname| state.owner(hostname));
             blame.listeners.extend(owners.map(|(_, listener, _)| listener.clone()));
         }

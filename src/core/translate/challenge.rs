@@ -50,7 +50,7 @@ impl ChallengeAnswers {
             })
         };
         let ids = names.frontends(host).filter(|id| is_meant(&id.gateway));
-        ids.filter_map(|id| frontends.get(id)).flat_map(|frontend| frontend.addresses.iter().copied()).collect()
+        ids.filter_map(|id| frontends.get(id)).flat_map(|frontend| frontend.addresses().iter().copied()).collect()
     }
 
     /// Sets who answers TLS-ALPN-01.
@@ -131,7 +131,7 @@ impl Answering<'_> {
     fn namespace_with(&self, host: &Hostname, gateway: &ObjectName) -> Option<Arc<str>> {
         let ids = self.names.frontends(host).filter(|id| id.gateway == *gateway);
         let id = ids.min_by_key(|id| (id.port != 443, id.port))?;
-        let (listener, _) = self.frontends.get(id)?.winners.get(host)?;
+        let (listener, _) = self.frontends.get(id)?.winner(host)?;
         Some(listener.parent.name().namespace.clone())
     }
 
@@ -140,59 +140,18 @@ impl Answering<'_> {
             return;
         }
         let frontend = self.frontends.get_or_insert(id);
-        let (was_idle, had_none) = (frontend.is_idle(), frontend.challenges.is_empty());
-        if !frontend.challenges.set(host, thumbprint) {
+        let (was_idle, had_some) = (frontend.is_idle(), frontend.has_challenges());
+        if !frontend.answer_challenges(host, thumbprint) {
             return;
         }
-        let (is_idle, has_none) = (frontend.is_idle(), frontend.challenges.is_empty());
+        let (is_idle, has_some) = (frontend.is_idle(), frontend.has_challenges());
         dirty.tables.insert((id.clone(), None));
         // Where all listeners lost, the first challenge opens the port.
-        if had_none != has_none {
+        if had_some != has_some {
             dirty.frontends.insert(id.clone());
         }
         if was_idle != is_idle {
             dirty.bindings.insert(id.gateway.clone());
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn host(text: &str) -> Hostname {
-        Hostname::parse(text).expect("a hostname")
-    }
-
-    fn shown(known: &KnownHosts) -> Vec<String> {
-        known.by_account().iter().flat_map(|c| c.hosts.iter().map(move |h| format!("{} {h}", c.thumbprint))).collect()
-    }
-
-    #[test]
-    fn many_hosts_of_one_account_are_one_name_and_come_apart_again() {
-        let mut known = KnownHosts::default();
-        let name = |i: usize| host(&format!("h{i}.a.example.org"));
-        for i in 0..COLLAPSE {
-            assert!(known.set(&name(i), Some("one".into())));
-        }
-        assert_eq!(shown(&known), ["one *.a.example.org"]);
-        assert!(!known.set(&name(99), Some("one".into())), "nothing is sent for one host more");
-        assert!(known.set(&name(98), Some("two".into())), "another account's host takes the name apart");
-        assert_eq!(shown(&known).len(), COLLAPSE + 2);
-        assert!(known.set(&name(98), None));
-        assert_eq!(shown(&known), ["one *.a.example.org"]);
-        for i in (0..COLLAPSE).chain([99]) {
-            known.set(&name(i), None);
-        }
-        assert!(known.is_empty() && known.domains.is_empty());
-    }
-
-    #[test]
-    fn hosts_under_a_top_level_domain_stay_apart() {
-        let mut known = KnownHosts::default();
-        for i in 0..2 * COLLAPSE {
-            known.set(&host(&format!("h{i}.org")), Some("one".into()));
-        }
-        assert_eq!(shown(&known).len(), 2 * COLLAPSE);
     }
 }

@@ -90,10 +90,8 @@ impl<'a> Units<'a> {
         if hostname.is_any() {
             self.pass_on(id, unit.shares, unit.datagrams, dirty);
         }
-        if let Some(frontend) = self.frontends.get_mut(id)
-            && frontend.gate.set(hostname, unit.gate)
-        {
-            dirty.frontends.insert(id.clone());
+        if let Some(frontend) = self.frontends.get_mut(id) {
+            frontend.lead(id, hostname, unit.gate, dirty);
         }
     }
 
@@ -175,8 +173,8 @@ impl<'a> Units<'a> {
             unit.table = Some((Some(owner.hostname.clone()), virtual_host));
         }
         if owner.is_own {
-            let tables = frontend.tables.get(&Some(hostname.clone()));
-            let others = tables.is_some_and(|table| table.keys().any(|name| name != hostname));
+            let table = frontend.table(Some(hostname));
+            let others = table.is_some_and(|table| table.keys().any(|name| name != hostname));
             unit.gate = Some(wide_chain(self.name(id, hostname), hostname, listener, has_routes || others));
         } else {
             // Whether the listener needs a table at all may have changed.
@@ -260,7 +258,7 @@ impl<'a> Units<'a> {
                 Target::Invalid => (None, share.weight),
             };
             let lead = Lead::Shares(shares.into_iter().map(port).collect());
-            dirty.leads.insert(ClusterId::Udp(id.clone()), Some(lead));
+            dirty.lead(ClusterId::Udp(id.clone()), Some(lead));
         }
     }
 

@@ -71,22 +71,22 @@ impl Emissions {
         match &key {
             ResourceKey::Backend(id) => {
                 let port = resource.is_some().then(|| Lead::One(id.port.clone()));
-                dirty.leads.insert(ClusterId::Backend(id.clone()), port);
+                dirty.lead(ClusterId::Backend(id.clone()), port);
             }
             ResourceKey::SniCluster(frontend, hostname) => {
                 let port = match &resource {
                     Some(Resource::Cluster(Cluster::Sni { port, .. })) => port.clone().map(Lead::One),
                     _ => None,
                 };
-                dirty.leads.insert(ClusterId::Sni(frontend.clone(), hostname.clone()), port);
+                dirty.lead(ClusterId::Sni(frontend.clone(), hostname.clone()), port);
             }
             // Where it leads its unit says; here it ends.
             ResourceKey::UdpCluster(frontend) if resource.is_none() => {
-                dirty.leads.insert(ClusterId::Udp(frontend.clone()), None);
+                dirty.lead(ClusterId::Udp(frontend.clone()), None);
             }
             _ => {}
         }
-        dirty.delta.resources.insert(key, resource);
+        dirty.hand_out(key, resource);
     }
 
     /// Keeps the digest of what was handed out: the sum of all fingerprints, in whatever order they came. Endpoints and

@@ -107,7 +107,7 @@ impl Engine {
     /// This is the list of stages. What each reads and writes is in `engine/stages.rs`.
     pub fn apply(&mut self, changes: Vec<Change>, now: SystemTime) -> Delta {
         let millis = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-        let mut dirty = Dirty { now: u64::try_from(millis).unwrap_or(u64::MAX), ..Dirty::default() };
+        let mut dirty = Dirty::at(u64::try_from(millis).unwrap_or(u64::MAX));
         for change in changes {
             self.take_in(change, &mut dirty);
         }
@@ -125,7 +125,7 @@ impl Engine {
         }
         self.bind(&mut dirty);
         self.counters.owned += self.owners().settle(now, &mut dirty);
-        while let Some((frontend, hostnames)) = dirty.claims.pop_first() {
+        while let Some((frontend, hostnames)) = dirty.pop_claims() {
             for hostname in &hostnames {
                 self.counters.claims += 1;
                 let (frontends, admission) = self.contest();
@@ -157,7 +157,7 @@ impl Engine {
             let Self { attachments, store, parents, register, .. } = self;
             settle_solved(attachments, store, parents, register, (&listener, &hostname), &mut dirty);
         }
-        while !dirty.units.is_empty() || !dirty.secret_names.is_empty() {
+        while dirty.has_units() {
             while let Some((frontend, hostname)) = dirty.units.pop_first() {
                 self.counters.units += 1;
                 self.units().compile(&frontend, &hostname, &mut dirty);
@@ -179,7 +179,7 @@ impl Engine {
         while let Some(id) = dirty.backends.pop_first() {
             compile_backend(id, &self.policies, &mut self.emissions, &mut dirty);
         }
-        while let Some((cluster, port)) = dirty.leads.pop_first() {
+        while let Some((cluster, port)) = dirty.pop_lead() {
             self.behind.lead(cluster, port, &self.store, &mut dirty);
         }
         while let Some(port) = dirty.endpoints.pop_first() {
@@ -201,7 +201,7 @@ impl Engine {
             let status = self.report().status(&key);
             self.statuses.set(&key, status, &self.parents, &mut dirty);
         }
-        dirty.delta
+        dirty.done()
     }
 
     fn bind(&mut self, dirty: &mut Dirty) {

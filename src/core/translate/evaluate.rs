@@ -157,7 +157,7 @@ impl Evaluation<'_> {
     fn touch_client(&self, gateway: &ObjectName, old: Option<&Parent>, new: Option<&Parent>, dirty: &mut Dirty) {
         let fleet = |parent: Option<&Parent>| parent.map(|parent| parent.stand.reach.fleet);
         if fleet(old) != fleet(new) {
-            dirty.delta.shown.insert(ResourceKey::Secret(SecretName::Client(gateway.clone())));
+            dirty.show([ResourceKey::Secret(SecretName::Client(gateway.clone()))]);
         }
         let (old, new) = (old.and_then(Parent::shown), new.and_then(Parent::shown));
         if old != new {
@@ -183,7 +183,7 @@ impl Evaluation<'_> {
 
     /// Notes what a listener of the shared fleet claims now, in place of what it claimed.
     fn register_claim(&mut self, id: &FrontendId, rank: &Rank, claim: Option<&Claim>, dirty: &mut Dirty) {
-        let old = self.frontends.get(id).and_then(|frontend| frontend.claims.get(rank)).cloned();
+        let old = self.frontends.get(id).and_then(|frontend| frontend.claims().get(rank)).cloned();
         for (claim, there) in [(old.as_ref(), false), (claim, true)] {
             let Some(claim) = claim else { continue };
             let namespace = rank.parent.namespace.clone();

@@ -97,7 +97,7 @@ impl<'a> Explainer<'a> {
         let Some((id, hostname)) = self.find_frontend(question, &host, &mut told) else { return told };
         told.frontend = Some(id.to_string());
         let frontend = self.frontends().get(&id).expect("found above");
-        let (listener, protocol) = &frontend.winners[&hostname];
+        let (listener, protocol) = frontend.winner(&hostname).expect("found with the frontend");
         let namespace = &listener.parent.name().namespace;
         told.hold(
             "namespace",
@@ -142,13 +142,13 @@ impl<'a> Explainer<'a> {
         let on_port: Vec<_> = self.frontends().iter().filter(|(id, _)| id.transport_port() == port).collect();
         let here = |addresses: &[IpAddr]| question.address.is_none_or(|ip| addresses.contains(&ip));
         let mut refusal = format!("no Gateway of ours listens on port {}", question.port);
-        for (id, frontend) in on_port.into_iter().filter(|(_, f)| here(&f.addresses)) {
+        for (id, frontend) in on_port.into_iter().filter(|(_, f)| here(f.addresses())) {
             if self.frontends().rival(id, self.admission().register).is_some() {
                 refusal = format!("another Gateway holds port {} on the address of gateway {}", id.port, id.gateway);
                 continue;
             }
             let Some((hostname, listener, protocol)) = frontend.owner(host) else {
-                let names: Vec<_> = frontend.winners.keys().take(5).map(ToString::to_string).collect();
+                let names: Vec<_> = frontend.winners().take(5).map(|(name, _)| name.to_string()).collect();
                 refusal = format!(
                     "no listener of gateway {} on port {} matches {host} (it has {})",
                     id.gateway,
@@ -174,7 +174,7 @@ impl<'a> Explainer<'a> {
             }
             told.hold(
                 "frontend",
-                format!("gateway {} port {} on {}", id.gateway, id.port, addresses(&frontend.addresses)),
+                format!("gateway {} port {} on {}", id.gateway, id.port, addresses(frontend.addresses())),
             );
             return Some((id.clone(), hostname.clone()));
         }
@@ -274,7 +274,7 @@ impl<'a> Explainer<'a> {
     pub(super) fn hosts(&self) -> Vec<Host> {
         let mut hosts = Vec::new();
         for (id, frontend) in self.frontends().iter().filter(|(_, frontend)| frontend.has_hostnames()) {
-            for (hostname, (listener, protocol)) in &frontend.winners {
+            for (hostname, (listener, protocol)) in frontend.winners() {
                 let Some(parent) = self.admission().parents.get(&listener.parent) else { continue };
                 let (own, gateway) = (parent.listener(&listener.name), &parent.stand.gateway);
                 let certificate = own.and_then(|own| own.served.certificate().cloned());
@@ -294,7 +294,7 @@ impl<'a> Explainer<'a> {
                     hosts.push(Host {
                         hostname: name,
                         frontend: id.clone(),
-                        addresses: frontend.addresses.clone(),
+                        addresses: frontend.addresses().to_vec(),
                         protocol: *protocol,
                         gateway: gateway.clone(),
                         owner: ObjectName::new(

@@ -74,7 +74,7 @@ impl Exposing<'_> {
     pub(super) fn desire(&mut self, gateway: &ObjectName, dirty: &mut Dirty) {
         let intent = self.intent(gateway);
         if self.exposures.set_intent(gateway, intent.clone()) {
-            dirty.delta.services.insert(gateway.clone(), intent);
+            dirty.want_service(gateway.clone(), intent);
         }
     }
 

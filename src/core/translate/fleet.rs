@@ -201,7 +201,7 @@ pub(super) fn note_gateway(parents: &Parents, place: &ObjectName, listener: &Lis
     if is_shared(place)
         && let Some(parent) = parents.get(&listener.parent)
     {
-        dirty.delta.gateways.insert(parent.stand.gateway.clone());
+        dirty.note_gateway(parent.stand.gateway.clone());
     }
 }
 

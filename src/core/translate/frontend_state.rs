@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::chain_class::{ChainClass, Purpose};
-use super::claims::Claims;
+use super::claims::{Claim, Claims, Rank};
 use super::dirty::Dirty;
 use super::key::ListenerId;
 use super::known_hosts::KnownHosts;
@@ -13,42 +14,119 @@ use super::parent::ParentListener;
 use super::protocol::{Family, Protocol};
 use super::sans::Sans;
 use super::sni_matcher::SniMatcher;
-use crate::model::{Chain, FrontendId, Hostname, OtherListeners, VirtualHost, WeightedTarget};
+use crate::model::{Chain, Challenges, FrontendId, Hostname, OtherListeners, VirtualHost, WeightedTarget};
 
 /// One port of one Gateway, or of the Gateways that share it.
 #[derive(Default)]
 pub(super) struct FrontendState {
     /// Who wants which hostname.
-    pub(super) claims: Claims,
+    claims: Claims,
     /// Who has it.
-    pub(super) winners: BTreeMap<Hostname, (ListenerId, Protocol)>,
+    winners: BTreeMap<Hostname, (ListenerId, Protocol)>,
     /// Wildcards and the catch-all among the winners.
     wide: BTreeSet<Hostname>,
     /// For each wildcard, and the catch-all, how many winners lie under it.
     under: HashMap<Hostname, usize>,
     /// Which SNI goes where.
-    pub(super) gate: SniMatcher,
+    matcher: SniMatcher,
     /// Virtual hosts by table: the plain-HTTP one, or one for each wildcard or catch-all listener.
-    pub(super) tables: BTreeMap<Option<Hostname>, BTreeMap<Hostname, VirtualHost>>,
+    tables: BTreeMap<Option<Hostname>, BTreeMap<Hostname, VirtualHost>>,
     /// In which table a hostname stands.
-    pub(super) placed: BTreeMap<Hostname, Option<Hostname>>,
+    placed: BTreeMap<Hostname, Option<Hostname>>,
     /// Exact hostnames with routes under a wildcard or catch-all listener, by that listener's hostname.
-    pub(super) beneath: BTreeMap<Hostname, BTreeSet<Hostname>>,
+    beneath: BTreeMap<Hostname, BTreeSet<Hostname>>,
     /// The names in the certificates of winners.
-    pub(super) sans: Sans,
+    sans: Sans,
     /// Hosts whose HTTP-01 challenges are answered here.
-    pub(super) challenges: KnownHosts,
+    challenges: KnownHosts,
     /// Where connections go of a port that is passed on as it comes.
-    pub(super) shares: Vec<WeightedTarget>,
+    shares: Vec<WeightedTarget>,
     /// Addresses it is to be bound to.
-    pub(super) addresses: Vec<IpAddr>,
+    addresses: Vec<IpAddr>,
     /// The port there.
-    pub(super) port: u16,
+    port: u16,
     /// What it claims of those addresses, where Gateways have addresses of their own.
     claimed: BTreeMap<Ownable, Claimant>,
 }
 
 impl FrontendState {
+    /// What listeners claim of it.
+    pub(super) fn claims(&self) -> &Claims {
+        &self.claims
+    }
+
+    /// Sets or removes what a listener claims. The hostnames whose outcome may have changed.
+    pub(super) fn claim(&mut self, rank: Rank, claim: Option<Claim>) -> BTreeSet<Hostname> {
+        self.claims.set(rank, claim)
+    }
+
+    /// Goes by what is recorded of its port. The hostnames whose outcome may have changed.
+    pub(super) fn speak(&mut self, family: Option<Family>) -> BTreeSet<Hostname> {
+        self.claims.speak(family)
+    }
+
+    /// The listener that has a hostname as its own, and what it speaks.
+    pub(super) fn winner(&self, hostname: &Hostname) -> Option<&(ListenerId, Protocol)> {
+        self.winners.get(hostname)
+    }
+
+    /// All listeners that have their hostnames, sorted by these.
+    pub(super) fn winners(&self) -> impl ExactSizeIterator<Item = (&Hostname, &(ListenerId, Protocol))> {
+        self.winners.iter()
+    }
+
+    /// Which SNI goes where.
+    pub(super) fn matcher(&self) -> &SniMatcher {
+        &self.matcher
+    }
+
+    /// Sets the chain to which a hostname leads; marks it where that is new.
+    pub(super) fn lead(&mut self, id: &FrontendId, hostname: &Hostname, chain: Option<ChainClass>, dirty: &mut Dirty) {
+        if self.matcher.set(hostname, chain) {
+            dirty.frontends.insert(id.clone());
+        }
+    }
+
+    /// Where the connections of the whole port go.
+    pub(super) fn shares(&self) -> &[WeightedTarget] {
+        &self.shares
+    }
+
+    /// The addresses that it is to be bound to.
+    pub(super) fn addresses(&self) -> &[IpAddr] {
+        &self.addresses
+    }
+
+    /// The port there.
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Sets where it is to be bound, and returns where it was.
+    pub(super) fn rebind(&mut self, addresses: Vec<IpAddr>, port: u16) -> (Vec<IpAddr>, u16) {
+        (std::mem::replace(&mut self.addresses, addresses), std::mem::replace(&mut self.port, port))
+    }
+
+    /// Whether the certificate of a listener is for names that another one's is for as well.
+    pub(super) fn overlaps_by_certificate(&self, hostname: &Hostname) -> bool {
+        self.sans.overlap(hostname)
+    }
+
+    /// Whether it answers challenges.
+    pub(super) fn has_challenges(&self) -> bool {
+        !self.challenges.is_empty()
+    }
+
+    /// Sets or removes a host whose challenges it answers. Whether its table changes by it.
+    pub(super) fn answer_challenges(&mut self, host: &Hostname, thumbprint: Option<Arc<str>>) -> bool {
+        self.challenges.set(host, thumbprint)
+    }
+
+    /// The hosts whose challenges it answers, by account.
+    pub(super) fn challenges(&self) -> Vec<Challenges> {
+        self.challenges.by_account()
+    }
+
     /// The listener that serves a hostname: the most specific one that covers it.
     pub(super) fn owner(&self, hostname: &Hostname) -> Option<(&Hostname, &ListenerId, Protocol)> {
         let own = self.winners.get_key_value(hostname);
@@ -124,7 +202,7 @@ impl FrontendState {
             return class.chain(id, OtherListeners::NOWHERE);
         }
         // Its own hosts without a scope are nobody's, unless a table serves some of them.
-        let theirs = |name: &&Hostname| class.listener.as_ref() != Some(name) || self.gate.has_table(name);
+        let theirs = |name: &&Hostname| class.listener.as_ref() != Some(name) || self.matcher.has_table(name);
         class.chain(id, elsewhere(self.wide.iter().filter(theirs)))
     }
 
@@ -166,7 +244,7 @@ impl FrontendState {
 /// Up to so many exact hosts under a wildcard or catch-all listener share its table. Beyond, each has a scope of its own,
 /// so that a change of one host costs the same however many there are; a host that only a wildcard route serves then
 /// wants a connection of its own (421).
-pub(super) const TABLE_HOSTS: usize = if cfg!(test) { 1 } else { 64 }; // small where random tests are to cross it
+const TABLE_HOSTS: usize = if cfg!(test) { 1 } else { 64 }; // small where random tests are to cross it
 
 /// Up to so many other listeners are listed, so that a host of theirs (421) is told from one that nobody serves (404).
 /// Beyond, whatever may be theirs is taken for it, and no list grows with the number of hosts.
@@ -184,6 +262,26 @@ pub(super) fn elsewhere<'a>(names: impl Iterator<Item = &'a Hostname>) -> OtherL
 }
 
 impl FrontendState {
+    /// The virtual hosts of a table, by hostname.
+    pub(super) fn table(&self, listener: Option<&Hostname>) -> Option<&BTreeMap<Hostname, VirtualHost>> {
+        self.tables.get(&listener.cloned())
+    }
+
+    /// The wildcard and catch-all listeners with a table.
+    pub(super) fn wide_tables(&self) -> impl Iterator<Item = &Hostname> {
+        self.tables.keys().flatten()
+    }
+
+    /// The hostnames for which it has anything to serve, some of them more than once.
+    pub(super) fn served_names(&self) -> impl Iterator<Item = &Hostname> {
+        self.placed.keys().chain(self.matcher.all().keys()).chain(self.beneath.values().flatten())
+    }
+
+    /// Whether so many exact hosts lie under a wildcard or catch-all listener that each has a scope of its own.
+    pub(super) fn is_scoped(&self, wide: &Hostname) -> bool {
+        self.beneath.get(wide).is_some_and(|names| names.len() > TABLE_HOSTS)
+    }
+
     /// Whether an exact host under a wildcard or catch-all listener belongs into its table.
     pub(super) fn is_tabled(&self, wide: &Hostname, hostname: &Hostname) -> bool {
         let names = self.beneath.get(wide);
@@ -191,6 +289,7 @@ impl FrontendState {
         others < TABLE_HOSTS
     }
 
+    /// Sets or removes the virtual host of a hostname, and the table that it stands in; marks the tables that change.
     pub(super) fn place_in_table(
         &mut self,
         id: &FrontendId,
@@ -221,6 +320,8 @@ impl FrontendState {
         }
     }
 
+    /// Notes whether an exact hostname has routes under a wildcard or catch-all listener; marks those that move between table and
+    /// scopes by it.
     pub(super) fn place_beneath(
         &mut self,
         id: &FrontendId,
@@ -256,7 +357,7 @@ impl FrontendState {
     }
 }
 
-/// Who serves a hostname.
+/// Who serves a hostname: a record, made once.
 pub(super) struct Owner {
     /// The listener's own hostname.
     pub(super) hostname: Hostname,

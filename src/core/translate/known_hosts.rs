@@ -100,3 +100,44 @@ impl KnownHosts {
         accounts.into_iter().map(|(thumbprint, hosts)| Challenges { thumbprint: thumbprint.clone(), hosts }).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(text: &str) -> Hostname {
+        Hostname::parse(text).expect("a hostname")
+    }
+
+    fn shown(known: &KnownHosts) -> Vec<String> {
+        known.by_account().iter().flat_map(|c| c.hosts.iter().map(move |h| format!("{} {h}", c.thumbprint))).collect()
+    }
+
+    #[test]
+    fn many_hosts_of_one_account_are_one_name_and_come_apart_again() {
+        let mut known = KnownHosts::default();
+        let name = |i: usize| host(&format!("h{i}.a.example.org"));
+        for i in 0..COLLAPSE {
+            assert!(known.set(&name(i), Some("one".into())));
+        }
+        assert_eq!(shown(&known), ["one *.a.example.org"]);
+        assert!(!known.set(&name(99), Some("one".into())), "nothing is sent for one host more");
+        assert!(known.set(&name(98), Some("two".into())), "another account's host takes the name apart");
+        assert_eq!(shown(&known).len(), COLLAPSE + 2);
+        assert!(known.set(&name(98), None));
+        assert_eq!(shown(&known), ["one *.a.example.org"]);
+        for i in (0..COLLAPSE).chain([99]) {
+            known.set(&name(i), None);
+        }
+        assert!(known.is_empty() && known.domains.is_empty());
+    }
+
+    #[test]
+    fn hosts_under_a_top_level_domain_stay_apart() {
+        let mut known = KnownHosts::default();
+        for i in 0..2 * COLLAPSE {
+            known.set(&host(&format!("h{i}.org")), Some("one".into()));
+        }
+        assert_eq!(shown(&known).len(), 2 * COLLAPSE);
+    }
+}

@@ -207,7 +207,7 @@ impl Report<'_> {
             Err((Reason::Invalid, text.clone()))
         } else if let Some(text) = fleet::unled(parent, std::iter::once(port), self.store, self.settings) {
             Err((Reason::Pending, text))
-        } else if self.frontends.get(&frontend).is_none_or(|f| f.addresses.is_empty()) {
+        } else if self.frontends.get(&frontend).is_none_or(|f| f.addresses().is_empty()) {
             match parent.stand.reach.fleet {
                 Fleet::Dedicated => Err((Reason::Pending, "the Gateway's Service does not lead here yet".to_owned())),
                 Fleet::Own | Fleet::Shared => {
@@ -240,7 +240,7 @@ impl Report<'_> {
         let terminates = listener.protocol.is_some_and(Protocol::terminates);
         let overlap = self.frontends.get(&frontend).filter(|_| is_accepted && terminates).and_then(|frontend| {
             // Overlapping certificates are the graver of the two: clients reuse connections by them.
-            if frontend.sans.overlap(&listener.hostname) {
+            if frontend.overlaps_by_certificate(&listener.hostname) {
                 Some((Reason::OverlappingCertificates, "a certificate for names that overlap with this one's"))
             } else if frontend.overlaps(&listener.hostname) {
                 Some((Reason::OverlappingHostnames, "a hostname that overlaps"))
@@ -368,7 +368,7 @@ impl Report<'_> {
                 format!("{name} is being recorded as this namespace's, and is served once that is written")
             }
             Reason::ProtocolConflict if gateway_exposure::is_shared(place) => {
-                let speaks = match self.frontends.get(&parent.frontend(port)).and_then(|f| f.claims.family()) {
+                let speaks = match self.frontends.get(&parent.frontend(port)).and_then(|f| f.claims().family()) {
                     Some(Family::Tls) => "speaks TLS: use protocol HTTPS or TLS there",
                     Some(Family::Http) => "speaks plain HTTP: use protocol HTTP there",
                     Some(Family::Tcp | Family::Udp) => "is passed on as it comes",

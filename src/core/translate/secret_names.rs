@@ -78,10 +78,10 @@ impl SecretNames {
             self.claims.remove(hostname);
         }
         if fleets != self.fleets(hostname, register) {
-            dirty.delta.shown.insert(ResourceKey::Secret(SecretName::Sni(hostname.clone())));
+            dirty.show([ResourceKey::Secret(SecretName::Sni(hostname.clone()))]);
         }
         if before.as_ref() != content && !(others.is_empty() && before.is_none()) {
-            dirty.secret_names.entry(hostname.clone()).or_insert(kept);
+            dirty.keep_secret_name(hostname, kept);
             // Others may now share the name, or no longer.
             dirty.units.extend(others.into_iter().map(|other| (other, hostname.clone())));
         }
@@ -153,7 +153,7 @@ impl SecretNames {
     /// Decides which namespace keeps the names of secrets that several want, once all of them are known. Marks what changes
     /// by that.
     pub(super) fn settle(&self, register: &mut Register, dirty: &mut Dirty) {
-        while let Some((hostname, kept)) = dirty.secret_names.pop_first() {
+        while let Some((hostname, kept)) = dirty.pop_secret_name() {
             let what = Ownable::Secret(hostname.clone());
             let claims = self.claims.get(&hostname).map(Vec::as_slice).unwrap_or_default();
             let claims_it = |namespace: &Arc<str>| claims.iter().any(|(_, content)| content.namespace == *namespace);
@@ -163,8 +163,8 @@ impl SecretNames {
             let namespace = [recorded, kept].into_iter().flatten().find(|namespace| claims_it(namespace));
             let keeps = namespace.or_else(|| first.cloned()).filter(|_| is_contended);
             let owner = keeps.map(|namespace| Ownership { namespace, since: 0, protocol: None, released: None });
-            let Some(told) = register.record(&what, owner, dirty.now) else { continue };
-            dirty.delta.records.insert(what, told);
+            let Some(told) = register.record(&what, owner, dirty.now()) else { continue };
+            dirty.record(what, told);
             self.touch(&hostname, dirty);
         }
     }

@@ -22,7 +22,7 @@ pub(super) fn settle(
     dirty: &mut Dirty,
 ) {
     let Some(frontend) = frontends.get(id) else { return };
-    let (winner, losers) = frontend.claims.outcome(hostname, |claim| admission.is_entitled(id, claim));
+    let (winner, losers) = frontend.claims().outcome(hostname, |claim| admission.is_entitled(id, claim));
     let winner = winner.map(|claim| (claim.listener.clone(), claim.protocol));
     let losers =
         losers.into_iter().map(|(loser, reason)| (loser.clone(), admission.or_pending(id, hostname, loser, reason)));
@@ -41,7 +41,7 @@ pub(super) fn settle(
         dirty.statuses.insert(listener.parent.object());
     }
     let Some(frontend) = frontends.get_mut(id) else { return };
-    let before = frontend.winners.get(hostname).cloned();
+    let before = frontend.winner(hostname).cloned();
     if before == winner {
         return;
     }
@@ -159,15 +159,15 @@ impl Admission<'_> {
     /// Marks every unit under a wildcard or catch-all: for changes that are rare.
     pub(super) fn touch_under(self, frontends: &Frontends, id: &FrontendId, wide: &Hostname, dirty: &mut Dirty) {
         let Some(frontend) = frontends.get(id) else { return };
-        let served = frontend.claims.listeners().flat_map(|listener| self.attachments.names_of(listener));
+        let served = frontend.claims().listeners().flat_map(|listener| self.attachments.names_of(listener));
         // Among them names that were kept from whoever had it.
-        let there = frontend.placed.keys().chain(frontend.gate.all().keys()).chain(frontend.beneath.values().flatten());
-        let names = frontend.winners.keys().chain(served).chain(there);
+        let there = frontend.served_names();
+        let names = frontend.winners().map(|(name, _)| name).chain(served).chain(there);
         dirty.units.extend(names.filter(|name| wide.covers(name)).map(|name| (id.clone(), name.clone())));
         if !frontend.has_hostnames() {
             return;
         }
-        if let Some((listener, _)) = frontend.winners.get(wide) {
+        if let Some((listener, _)) = frontend.winner(wide) {
             dirty.units.extend(self.kept_under(listener, wide).into_iter().map(|name| (id.clone(), name)));
         }
         if is_shared(&id.gateway) {
@@ -234,7 +234,7 @@ mod tests {
         /// Who is served under a hostname on a port, by the namespace of its listener.
         fn served(&self, port: u16, host: &str) -> Option<String> {
             let winner =
-                self.engine.frontends().get(&shared_frontend(TransportPort::tcp(port)))?.winners.get(&name(host))?;
+                self.engine.frontends().get(&shared_frontend(TransportPort::tcp(port)))?.winner(&name(host))?;
             Some(winner.0.parent.name().namespace.to_string())
         }
 

@@ -54,7 +54,7 @@ impl Statuses {
             None => self.reported.remove(key),
         };
         if old != new {
-            dirty.delta.statuses.insert(key.clone(), status);
+            dirty.tell(key.clone(), status);
         }
     }
 

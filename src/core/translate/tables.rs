@@ -4,7 +4,7 @@ use super::compile::wide_chain;
 use super::delta::{Resource, ResourceKey};
 use super::dirty::Dirty;
 use super::emissions::Emissions;
-use super::frontend_state::{FrontendState, LISTED, TABLE_HOSTS, elsewhere};
+use super::frontend_state::{FrontendState, LISTED, elsewhere};
 use super::frontends::Frontends;
 use super::parents::Parents;
 use super::protocol::Protocol;
@@ -14,9 +14,8 @@ use crate::model::{FrontendId, Hostname, OtherListeners, Table, TableId, Virtual
 
 /// Marks the tables that list other listeners, after a hostname got another winner.
 pub(super) fn touch_lists(id: &FrontendId, frontend: &FrontendState, dirty: &mut Dirty) {
-    if frontend.winners.len() <= LISTED + 2 {
-        let wide = frontend.tables.keys().filter(|table| table.is_some());
-        dirty.tables.extend(wide.map(|table| (id.clone(), table.clone())));
+    if frontend.winners().len() <= LISTED + 2 {
+        dirty.tables.extend(frontend.wide_tables().map(|table| (id.clone(), Some(table.clone()))));
     }
 }
 
@@ -43,37 +42,34 @@ impl Tables<'_> {
     /// Sends a wildcard or catch-all listener's connections to its table, or past it.
     fn regate(&mut self, id: &FrontendId, hostname: &Hostname, table: bool, dirty: &mut Dirty) {
         let Some(frontend) = self.frontends.get(id) else { return };
-        let Some((listener, Protocol::Https)) = frontend.winners.get(hostname) else { return };
+        let Some((listener, Protocol::Https)) = frontend.winner(hostname) else { return };
         let Some(listener) = self.parents.listener(listener) else { return };
         let chain = wide_chain(self.names.name(id, hostname, self.register), hostname, listener, table);
         let frontend = self.frontends.get_mut(id).expect("found above");
-        if frontend.gate.set(hostname, Some(chain)) {
-            dirty.frontends.insert(id.clone());
-        }
+        frontend.lead(id, hostname, Some(chain), dirty);
     }
 }
 
 fn table(frontends: &Frontends, table: &TableId) -> Option<Table> {
     let frontend = frontends.get(&table.frontend)?;
-    let hosts = frontend.tables.get(&table.listener);
+    let hosts = frontend.table(table.listener.as_ref());
     let Some(wide) = &table.listener else {
-        let is_there = frontend.is_plain() && (hosts.is_some() || !frontend.challenges.is_empty());
+        let is_there = frontend.is_plain() && (hosts.is_some() || frontend.has_challenges());
         return is_there.then(|| Table {
             id: table.clone(),
             virtual_hosts: hosts.into_iter().flat_map(|hosts| hosts.values().cloned()).collect(),
             elsewhere: OtherListeners::NOWHERE,
             plain_http: true,
-            challenges: frontend.challenges.by_account(),
+            challenges: frontend.challenges(),
         });
     };
     let mut virtual_hosts: Vec<VirtualHost> = hosts?.values().cloned().collect();
     if !hosts?.contains_key(wide) {
         virtual_hosts.insert(0, VirtualHost { hostname: wide.clone(), routes: Vec::new() });
     }
-    let scoped = frontend.beneath.get(wide).is_some_and(|names| names.len() > TABLE_HOSTS);
-    let elsewhere = match scoped {
+    let elsewhere = match frontend.is_scoped(wide) {
         true => OtherListeners::Many,
-        false => elsewhere(frontend.winners.keys().filter(|name| *name != wide)),
+        false => elsewhere(frontend.winners().map(|(name, _)| name).filter(|name| *name != wide)),
     };
     Some(Table { id: table.clone(), virtual_hosts, elsewhere, plain_http: false, challenges: Vec::new() })
 }

@@ -34,7 +34,7 @@ pub(super) fn place_roots(
     let is_moved = fleet(old) != fleet(new);
     for name in touched {
         if is_moved {
-            dirty.delta.shown.insert(ResourceKey::Secret(SecretName::Roots(name.clone())));
+            dirty.show([ResourceKey::Secret(SecretName::Roots(name.clone()))]);
         }
         let roots = if parents.are_roots_needed(&name) { roots(&name, around) } else { None };
         emissions.emit(ResourceKey::Secret(SecretName::Roots(name)), roots.map(Resource::Roots), dirty);

@@ -246,9 +246,9 @@ fn clusters_of_one_service_port_have_an_assignment_each_and_one_list_of_addresse
     let (behind, emissions, store) = told.engine.behind_mut();
     behind.lead(h2c.clone(), Some(Lead::One(port.clone())), store, &mut dirty);
     assert!(dirty.endpoints.is_empty(), "the addresses are known");
-    assert_eq!(dirty.assignments, [h2c.clone()].into(), "no other assignment is touched");
+    assert_eq!(dirty.assignments.take(), [h2c.clone()].into(), "no other assignment is touched");
     compile_assignment(h2c.clone(), behind, emissions, &mut dirty);
-    let made = dirty.delta.resources.remove(&ResourceKey::Endpoints(h2c));
+    let made = dirty.done().resources.remove(&ResourceKey::Endpoints(h2c));
     let Some(Some(Resource::Endpoints(made))) = made else { panic!("an assignment") };
     let Addresses::Alike(addresses) = made.addresses else { panic!("of one Service port") };
     assert!(Arc::ptr_eq(&addresses, &told.engine.behind().ports[&port].addresses), "kept once");
