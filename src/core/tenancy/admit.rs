@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::claim::{ClaimId, Rank, within};
-use super::claims::{Claim, Claims, Finding};
+use super::claims::{Claims, Finding};
 use super::delta::{Derived, DerivedKind};
 use super::derivations::Derivations;
 use super::dirty::Dirty;
@@ -34,7 +34,7 @@ pub(super) struct Admitting<'a> {
 impl Admitting<'_> {
     /// Sorts a claimant's hostnames into bids and refusals.
     pub(super) fn admit(self, id: ClaimId, dirty: &mut Dirty) {
-        let Claim { key, tenant, .. } = &self.claims[id];
+        let (key, tenant) = self.claims[id].names();
         let (key, tenant) = (key.clone(), tenant.clone());
         let (mut admitted, mut refused) = (SmallVec::<[&Hostname; 2]>::new(), Vec::new());
         let may_claim = |claimant: &&Claimant| !claimant.challenge && self.may_attach(&key, &tenant);
@@ -69,19 +69,17 @@ impl Admitting<'_> {
             _ => admitted.iter().map(|_| true).collect(),
         };
         let bids: SmallVec<[HostId; 2]> = admitted.into_iter().map(|name| self.hosts.hold(&tenant, name)).collect();
-        let claim = &mut self.claims[id];
-        claim.refused = refused;
-        let before = std::mem::replace(&mut claim.bids, bids.clone());
+        let before = self.claims[id].ask(bids.clone(), refused);
         let rank = Rank::of(&key);
         for (some, others, there) in [(&before, &bids, false), (&bids, &before, true)] {
             for host in some {
-                let found = others.binary_search_by(|other| self.hosts[*other].host.cmp(&self.hosts[*host].host));
+                let found = others.binary_search_by(|other| self.hosts[*other].host().cmp(self.hosts[*host].host()));
                 if found.is_ok() {
                     continue;
                 }
                 let held = &mut self.hosts[*host];
                 held.bid(Bid { rank: rank.clone(), claim: id, secure: false }, there);
-                dirty.names.insert(held.host.name());
+                dirty.names.insert(held.host().name());
             }
         }
         for (host, secure) in bids.iter().zip(secure) {
@@ -113,7 +111,7 @@ impl Admitting<'_> {
     fn stands(&self, tenant: &ObjectName, hostname: &Hostname) -> bool {
         let gateway = Derived { kind: DerivedKind::Gateway, name: tenant.clone() };
         let there = || self.derivations.existing(&gateway).filter(|there| self.tenants.is_uid_of(&there.owner, tenant));
-        self.hosts.get(tenant, hostname).is_some_and(|held| held.place.is_some())
+        self.hosts.get(tenant, hostname).is_some_and(|held| held.place().is_some())
             || there().is_some_and(|there| there.hosts.values().any(|own| own == hostname || own.covers(hostname)))
     }
 

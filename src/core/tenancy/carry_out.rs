@@ -97,7 +97,7 @@ impl CarryingOut<'_> {
         }
         // Who has a listener stays on the certificate; the objects that are there tell that after a restart as well.
         let stands =
-            |host: &Host| self.placement.hosts.get(name, &host.hostname).is_some_and(|held| held.place.is_some());
+            |host: &Host| self.placement.hosts.get(name, &host.hostname).is_some_and(|held| held.place().is_some());
         let (mut wanted, mut beyond): (BTreeSet<Host>, BTreeSet<Host>) = wanted.into_iter().partition(stands);
         while wanted.len() > CHILDREN {
             beyond.extend(wanted.pop_last());

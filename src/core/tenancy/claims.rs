@@ -7,6 +7,7 @@ use slab::Slab;
 use smallvec::SmallVec;
 
 use super::claim::ClaimId;
+use super::dirty::Dirty;
 use super::groups::{Groups, Map};
 use super::host::HostId;
 use super::{ClaimKey, Claimant, Verdict};
@@ -17,16 +18,52 @@ pub(super) type Finding = (Reason, String);
 
 /// What a claimant asks of one TenantGateway.
 pub(super) struct Claim {
-    pub(super) key: ClaimKey,
-    pub(super) tenant: ObjectName,
+    key: ClaimKey,
+    tenant: ObjectName,
     /// Whether the claimant names the TenantGateway, and not only did so before.
-    pub(super) named: bool,
+    named: bool,
     /// The hostnames that it may ask for.
-    pub(super) bids: SmallVec<[HostId; 2]>,
+    bids: SmallVec<[HostId; 2]>,
     /// What is wrong with the others.
-    pub(super) refused: Vec<Finding>,
+    refused: Vec<Finding>,
     /// What it was told.
-    pub(super) verdict: Option<Verdict>,
+    verdict: Option<Verdict>,
+}
+
+impl Claim {
+    /// The claimant, and the TenantGateway.
+    pub(super) fn names(&self) -> (&ClaimKey, &ObjectName) {
+        (&self.key, &self.tenant)
+    }
+
+    /// The hostnames that it may ask for.
+    pub(super) fn bids(&self) -> &[HostId] {
+        &self.bids
+    }
+
+    /// The findings about hostnames that it may not ask for.
+    pub(super) fn refused(&self) -> &[Finding] {
+        &self.refused
+    }
+
+    /// Asks for hostnames, and returns those that it asked for before; `refused` are findings about others.
+    pub(super) fn ask(&mut self, bids: SmallVec<[HostId; 2]>, refused: Vec<Finding>) -> SmallVec<[HostId; 2]> {
+        self.refused = refused;
+        std::mem::replace(&mut self.bids, bids)
+    }
+
+    /// The verdict that was told.
+    pub(super) fn verdict(&self) -> Option<&Verdict> {
+        self.verdict.as_ref()
+    }
+
+    /// Sets the verdict, and tells it where it is new.
+    pub(super) fn judge(&mut self, verdict: Option<Verdict>, dirty: &mut Dirty) {
+        if self.verdict != verdict {
+            dirty.judged.push(((self.key.clone(), self.tenant.clone()), verdict.clone()));
+            self.verdict = verdict;
+        }
+    }
 }
 
 /// A claimant while it is there, and its claims until they are withdrawn.

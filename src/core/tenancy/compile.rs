@@ -44,7 +44,7 @@ impl Rendering<'_> {
                 derivations: self.derivations,
             };
             let keeper = |hostname: &Hostname| match valid.frame.own {
-                true => self.hosts.get(tenant, hostname)?.keeper.clone(),
+                true => self.hosts.get(tenant, hostname)?.keeper().cloned(),
                 false => selection.keeper_of_fixed(tenant, hostname),
             };
             Some(valid.frame.gateway(items, overflows || theirs, &keeper))

@@ -337,7 +337,7 @@ pub(super) type View = (BTreeMap<Derived, Desired>, BTreeMap<(ClaimKey, ObjectNa
 
 /// In which shard the listener of each host stands.
 pub(super) fn places(engine: &Tenancy) -> BTreeMap<Hostname, usize> {
-    engine.hosts().iter().filter_map(|held| Some((held.host.hostname.clone(), held.place?))).collect()
+    engine.hosts().iter().filter_map(|held| Some((held.host().hostname.clone(), held.place()?))).collect()
 }
 
 /// What a later run reads back of where hosts stand.

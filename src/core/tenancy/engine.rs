@@ -118,7 +118,7 @@ impl Tenancy {
             self.settling().settle(&name, &mut dirty);
         }
         // In the order of their names: it is what decides which of several new ones gets the last place.
-        while let Some(host) = dirty.hosts.pop(|a, b| self.hosts[*a].host.cmp(&self.hosts[*b].host)) {
+        while let Some(host) = dirty.hosts.pop(|a, b| self.hosts[*a].host().cmp(self.hosts[*b].host())) {
             self.counters.places += 1;
             self.arranging().arrange(host, &mut dirty);
         }

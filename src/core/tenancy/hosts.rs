@@ -24,24 +24,24 @@ pub(super) struct Priority {
 /// What is known of a hostname.
 pub(super) struct Held {
     /// Which it is.
-    pub(super) host: Host,
+    host: Host,
     /// Who asks for it, the first in rank first.
-    pub(super) bids: SmallVec<[Bid; 1]>,
+    bids: SmallVec<[Bid; 1]>,
     /// Who has it.
-    pub(super) owner: Option<Priority>,
+    owner: Option<Priority>,
     /// Whether somebody of another namespace contends for it.
-    pub(super) contested: bool,
+    contested: bool,
     /// The namespace that alone may attach: while it is contested, and always where somebody else serves; none where nobody
     /// has it.
-    pub(super) keeper: Option<Arc<str>>,
+    keeper: Option<Arc<str>>,
     /// Hostnames below it, a wildcard that somebody has, which other namespaces ask for.
-    pub(super) intruders: BTreeSet<Hostname>,
+    intruders: BTreeSet<Hostname>,
     /// Whether a ListenerSet of others than us has it.
-    pub(super) with_set: bool,
+    with_set: bool,
     /// The shard in which its listener stands.
-    pub(super) place: Option<usize>,
+    place: Option<usize>,
     /// What it gives a name to, once that was needed.
-    pub(super) names: Option<names::OfHost>,
+    names: Option<names::OfHost>,
 }
 
 /// Somebody who asks for a hostname.
@@ -66,6 +66,80 @@ impl Held {
             place: None,
             names: None,
         }
+    }
+
+    /// Which hostname it is.
+    pub(super) fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// The bids for it, the first in rank first.
+    pub(super) fn bids(&self) -> &[Bid] {
+        &self.bids
+    }
+
+    /// Its owner.
+    pub(super) fn owner(&self) -> Option<&Priority> {
+        self.owner.as_ref()
+    }
+
+    /// Gives it to an owner, or to nobody. Whether that is new.
+    pub(super) fn own(&mut self, owner: Option<Priority>) -> bool {
+        let changed = self.owner != owner;
+        self.owner = owner;
+        changed
+    }
+
+    /// The namespace that alone may attach.
+    pub(super) fn keeper(&self) -> Option<&Arc<str>> {
+        self.keeper.as_ref()
+    }
+
+    /// Says whether it is contested, and which namespace alone may attach. Whether that is new.
+    pub(super) fn contest(&mut self, contested: bool, keeper: Option<Arc<str>>) -> bool {
+        let changed = (self.contested, &self.keeper) != (contested, &keeper);
+        (self.contested, self.keeper) = (contested, keeper);
+        changed
+    }
+
+    /// Whether other namespaces ask for hostnames below it.
+    pub(super) fn has_intruders(&self) -> bool {
+        !self.intruders.is_empty()
+    }
+
+    /// Says whether another namespace asks for a hostname below it. Whether it has intruders now that had none, or none any more.
+    pub(super) fn intrude(&mut self, hostname: &Hostname, there: bool) -> bool {
+        let had_some = self.has_intruders();
+        match there {
+            true => self.intruders.insert(hostname.clone()),
+            false => self.intruders.remove(hostname),
+        };
+        self.has_intruders() != had_some
+    }
+
+    /// Says whether a ListenerSet of others than us has it. Whether that is new.
+    pub(super) fn leave_to_set(&mut self, with_set: bool) -> bool {
+        std::mem::replace(&mut self.with_set, with_set) != with_set
+    }
+
+    /// The shard in which its listener stands.
+    pub(super) fn place(&self) -> Option<usize> {
+        self.place
+    }
+
+    /// Puts its listener into a shard.
+    pub(super) fn stand(&mut self, shard: usize) {
+        self.place = Some(shard);
+    }
+
+    /// Takes its listener out of its shard, and returns that.
+    pub(super) fn leave(&mut self) -> Option<usize> {
+        self.place.take()
+    }
+
+    /// The names that it gives, once they were needed.
+    pub(super) fn names(&self) -> Option<&names::OfHost> {
+        self.names.as_ref()
     }
 
     /// Adds or removes a bid.
@@ -276,33 +350,5 @@ impl Hosts {
     #[cfg(test)]
     pub(super) fn iter(&self) -> impl Iterator<Item = &Held> {
         self.all.iter().map(|(_, held)| held)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn a_comparison_from_the_end_is_one_of_the_texts_in_reverse(a in "[a-b.]{0,20}", b in "[a-b.]{0,20}") {
-            let reversed = |text: &str| text.bytes().rev().collect::<Vec<_>>();
-            prop_assert_eq!(backwards(a.as_bytes(), b.as_bytes()), reversed(&a).cmp(&reversed(&b)));
-        }
-
-        #[test]
-        fn what_lies_below_a_wildcard_follows_it_without_a_gap(
-            mut names in proptest::collection::vec("(\\*\\.)?([a-c-]{0,2}[ab0]\\.){0,3}(x|ax|x-x)", 2..30),
-        ) {
-            names.sort_by(|a, b| backwards(a.as_bytes(), b.as_bytes()));
-            let names: Vec<Hostname> = names.iter().filter_map(|name| Hostname::parse(name).ok()).collect();
-            for (at, wildcard) in names.iter().enumerate().filter(|(_, name)| name.is_wildcard()) {
-                prop_assert!(names[..at].iter().all(|name| name == wildcard || !wildcard.covers(name)));
-                let run = names[at..].iter().take_while(|name| wildcard.covers(name)).count();
-                prop_assert!(names[at + run..].iter().all(|name| !wildcard.covers(name)));
-            }
-        }
     }
 }

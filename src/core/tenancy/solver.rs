@@ -8,7 +8,7 @@
 //! They stand in our namespace, where the Service is that they lead to, and belong to the Namespace of the TenantGateway.
 
 use super::claim::ClaimId;
-use super::claims::{Claim, Claims};
+use super::claims::Claims;
 use super::delta::{Derived, DerivedKind};
 use super::derivations::Derivations;
 use super::desired::Desired;
@@ -34,7 +34,7 @@ impl Solvers<'_> {
 
     /// The route beside one with hostnames on port 80.
     pub(super) fn solve_beside(self, claims: &Claims, id: ClaimId, dirty: &mut Dirty) {
-        let Claim { key, tenant, .. } = &claims[id];
+        let (key, tenant) = claims[id].names();
         let may = key.name.namespace == tenant.namespace && key.kind != ClaimKind::ListenerSet;
         if self.settings.solver.is_none() || !may {
             return;
@@ -78,6 +78,7 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use serde_json::{Value, json};
 
     use super::super::confluence::{gone, http, tenant};
     use super::super::*;

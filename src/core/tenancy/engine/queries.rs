@@ -72,7 +72,10 @@ impl Tenancy {
 
     /// Every verdict on claims, by claim.
     pub fn verdicts(&self) -> impl Iterator<Item = (&ClaimKey, &ObjectName, &Verdict)> {
-        let told = self.claims.iter().filter_map(|claim| Some((&claim.key, &claim.tenant, claim.verdict.as_ref()?)));
+        let told = self.claims.iter().filter_map(|claim| {
+            let (key, tenant) = claim.names();
+            Some((key, tenant, claim.verdict()?))
+        });
         let mut told: Vec<_> = told.collect();
         told.sort_by_key(|(claim, tenant, _)| (*claim, *tenant));
         told.into_iter()
@@ -158,7 +161,7 @@ impl Tenancy {
     pub fn solved(&self, host: &Hostname) -> Vec<&ObjectName> {
         let solves =
             |tenant: &&ObjectName| self.tenants.resolved(tenant).is_some_and(|valid| valid.frame.solving.is_some());
-        self.hosts.named(host).map(|id| &self.hosts[id].host.tenant).filter(solves).collect()
+        self.hosts.named(host).map(|id| &self.hosts[id].host().tenant).filter(solves).collect()
     }
 
     /// What is to be recorded, or not any more, so that names have owners: for whoever keeps the record.
