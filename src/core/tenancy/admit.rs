@@ -20,7 +20,7 @@ use super::tenants::{ResolvedTenant, Tenants};
 use super::{ClaimKey, ClaimKind, Claimant, Mode, Settings, Source};
 use crate::model::{Hostname, ObjectName, Reason};
 
-/// What the stage reads and writes.
+/// States that the stage reads and writes.
 pub(super) struct Admitting<'a> {
     pub(super) settings: &'a Settings,
     pub(super) tenants: &'a Tenants,
@@ -133,7 +133,7 @@ impl Admitting<'_> {
         self.settings.unlabelled || *namespace == tenant.namespace || attached()
     }
 
-    /// Whom a hostname is reserved for, if it is: somebody else than this namespace.
+    /// The namespace that a hostname is reserved for, if it is: another than this one.
     fn is_reserved(&self, namespace: &str, hostname: &Hostname) -> bool {
         let mut names = std::iter::once(hostname.clone()).chain(hostname.covering());
         let reserved = names.find_map(|name| self.settings.reserved.get(&name));

@@ -20,7 +20,7 @@ use crate::inputs::Listener;
 use crate::model::ObjectName;
 use crate::wanted::WantedCertificate;
 
-/// What the stage reads and writes.
+/// States that the stage reads and writes.
 pub(super) struct Arranging<'a> {
     pub(super) settings: &'a Settings,
     pub(super) secrets: &'a ProvidedSecrets,

@@ -22,7 +22,7 @@ use super::tenants::{ResolvedTenant, Tenants};
 use super::{Source, names};
 use crate::model::{Hostname, ObjectName};
 
-/// What the selectors of listeners are worked out from.
+/// The states from which the selectors of listeners are worked out.
 #[derive(Clone, Copy)]
 pub(super) struct Selection<'a> {
     pub(super) tenants: &'a Tenants,

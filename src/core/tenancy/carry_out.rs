@@ -1,4 +1,4 @@
-//! What a TenantGateway has, whoever claims what: redirect, issuer, the wildcard certificate and the child apexes on it.
+//! Objects that a TenantGateway has without any claim: redirect, issuer, the wildcard certificate and the child apexes on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::{Desired, Settings, Source, names, render};
 use crate::model::{Hostname, ObjectName};
 use crate::wanted::{Issuer, WantedCertificate};
 
-/// What the stage reads and writes.
+/// States that the stage reads and writes.
 pub(super) struct CarryingOut<'a> {
     pub(super) settings: &'a Settings,
     pub(super) tenants: &'a Tenants,
@@ -47,7 +47,7 @@ impl CarryingOut<'_> {
         self.furnish(name, dirty);
     }
 
-    /// What does not depend on claims.
+    /// Makes the objects that do not depend on claims.
     fn furnish(&mut self, name: &ObjectName, dirty: &mut Dirty) {
         let secret = names::wildcard_certificate(&name.name);
         let key = self.secrets.key_in(ObjectName::new(name.namespace.clone(), secret.as_str()));

@@ -16,7 +16,7 @@ use crate::model::{Hostname, ObjectName, Reason};
 /// Something that is wrong with a claim.
 pub(super) type Finding = (Reason, String);
 
-/// What a claimant asks of one TenantGateway.
+/// A claim: the hostnames that a claimant asks of one TenantGateway.
 pub(super) struct Claim {
     key: ClaimKey,
     tenant: ObjectName,
@@ -24,9 +24,9 @@ pub(super) struct Claim {
     named: bool,
     /// The hostnames that it may ask for.
     bids: SmallVec<[HostId; 2]>,
-    /// What is wrong with the others.
+    /// Findings about the others.
     refused: Vec<Finding>,
-    /// What it was told.
+    /// The verdict that was told.
     verdict: Option<Verdict>,
 }
 

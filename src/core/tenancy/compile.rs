@@ -15,7 +15,7 @@ use super::tenants::Tenants;
 use crate::inputs::Listener;
 use crate::model::{Hostname, ObjectName};
 
-/// What the stage reads and writes.
+/// States that the stage reads and writes.
 pub(super) struct Rendering<'a> {
     pub(super) tenants: &'a Tenants,
     pub(super) hosts: &'a Hosts,

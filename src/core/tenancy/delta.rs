@@ -1,4 +1,4 @@
-//! What goes into tenancy and what comes out.
+//! Inputs and outputs of tenancy.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::inputs::ParentRef;
 use crate::model::{Hostname, HostnameGrant, ObjectName, Reason};
 use crate::wanted::WantedCertificate;
 
-/// Whose a hostname is, for as long as that namespace claims it, and for a while after.
+/// The namespace that owns a hostname, for as long as it claims it, and for a while after.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The namespace.
@@ -83,13 +83,13 @@ pub enum Change {
     Existing(Derived, Option<Existing>),
     /// Whether a GatewayClass is ours: there a granted claim itself attaches the route to an overflow listener.
     Class(Arc<str>, bool),
-    /// What is in a Secret of type `kubernetes.io/tls`; `None` where there is none.
+    /// The content of a Secret of type `kubernetes.io/tls`; `None` where there is none.
     Secret(ObjectName, Option<ProvidedSecret>),
-    /// What is no object.
+    /// A fact: no object.
     Fact(Fact),
 }
 
-/// What the program knows beside the objects, and tells tenancy. A fact stays until it is told otherwise.
+/// A fact that the program knows beside the objects, and tells tenancy. It stays until it is told otherwise.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fact {
     /// Whether we put the key there that is in a Secret. Told by whoever writes Secrets; leads to a Certificate that says so.
@@ -99,7 +99,7 @@ pub enum Fact {
     /// Which namespace owns a hostname on the addresses that Gateways share. Told by the pipeline, as the translation's record
     /// of ownership has it; leads to which of several TenantGateways has the hostname.
     Owned(Hostname, Option<Arc<str>>),
-    /// What is recorded. With [`Precedence::FirstCome`] it is read once, with everything else, at the start, and changed by an
+    /// A record. With [`Precedence::FirstCome`] it is read once, with everything else, at the start, and changed by an
     /// operator alone. Told by whoever keeps the record; leads to owners of hostnames.
     Recorded(Hostname, Option<Record>),
     /// The time, in seconds since the epoch. Told by the pipeline with each call; leads to the end of reservations.
@@ -112,7 +112,7 @@ impl From<Fact> for Change {
     }
 }
 
-/// What changes lead to. `None` says that something is not wanted any more.
+/// The outcome of changes. `None` says that something is not wanted any more.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Delta {
     /// Desired objects.
@@ -125,11 +125,11 @@ pub struct Delta {
     pub verdicts: BTreeMap<(ClaimKey, ObjectName), Option<Verdict>>,
     /// `Ready` of TenantGateways.
     pub tenants: BTreeMap<ObjectName, Option<Readiness>>,
-    /// What is to be recorded: before anything else is done, with [`Precedence::FirstCome`].
+    /// Records to be written: before anything else is done, with [`Precedence::FirstCome`].
     pub records: BTreeMap<Hostname, Option<Record>>,
 }
 
-/// What is to be done to a namespace's label and annotation.
+/// A change of a namespace's label and annotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Patch {
     /// Set both to this namespace.
@@ -157,7 +157,7 @@ pub struct Verdict {
     pub sets: Vec<ObjectName>,
     /// Whether the Gateway has listeners for some of them.
     pub on_gateway: bool,
-    /// What single parentRefs are told instead, where all is well on the whole.
+    /// Findings that single parentRefs are told instead, where all is well on the whole.
     pub told: Vec<(ParentRef, (Reason, String))>,
 }
 
@@ -167,7 +167,7 @@ impl Verdict {
         self.reason == Reason::Accepted
     }
 
-    /// What a data plane of ours goes by.
+    /// The grant that a data plane of ours goes by.
     pub fn grant(&self) -> HostnameGrant {
         HostnameGrant {
             granted: self.granted.clone(),

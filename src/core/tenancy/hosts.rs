@@ -1,4 +1,4 @@
-//! What is known of one hostname under one TenantGateway.
+//! All hostnames under all TenantGateways: bids, owners, places.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Index, IndexMut};
@@ -21,13 +21,13 @@ pub(super) struct Priority {
     pub(super) rank: Rank,
 }
 
-/// What is known of a hostname.
+/// The state of a hostname.
 pub(super) struct Held {
     /// Which it is.
     host: Host,
-    /// Who asks for it, the first in rank first.
+    /// Bids for it, the first in rank first.
     bids: SmallVec<[Bid; 1]>,
-    /// Who has it.
+    /// Its owner.
     owner: Option<Priority>,
     /// Whether somebody of another namespace contends for it.
     contested: bool,
@@ -40,7 +40,7 @@ pub(super) struct Held {
     with_set: bool,
     /// The shard in which its listener stands.
     place: Option<usize>,
-    /// What it gives a name to, once that was needed.
+    /// The names of its objects, once they were needed.
     names: Option<names::OfHost>,
 }
 
@@ -162,7 +162,7 @@ impl Held {
         self.bids.iter().any(|bid| bid.secure && **bid.rank.namespace() == *namespace)
     }
 
-    /// Who asks for it, the first in rank first.
+    /// Ranks of the claimants that ask for it, the first first.
     pub(super) fn ranks(&self) -> impl Iterator<Item = &Rank> {
         self.bids.iter().map(|bid| &bid.rank)
     }
@@ -179,7 +179,7 @@ impl Held {
     }
 }
 
-/// What is known of hosts. Everything of one hostname is reached by one look, everything else by number.
+/// All hosts. Everything of one hostname is reached by one look, everything else by number.
 #[derive(Default)]
 pub(super) struct Hosts {
     all: Slab<Held>,
@@ -210,7 +210,7 @@ impl Hosts {
         self.named(hostname).find(|id| self[*id].host.tenant == *tenant)
     }
 
-    /// What is known of a host.
+    /// The state of a host.
     pub(super) fn get(&self, tenant: &ObjectName, hostname: &Hostname) -> Option<&Held> {
         self.find(tenant, hostname).map(|id| &self[id])
     }
@@ -220,7 +220,7 @@ impl Hosts {
         self.by_name.get(hostname).into_iter().flatten().copied()
     }
 
-    /// What is known of a host, to be added to.
+    /// The state of a host, made where there is none.
     pub(super) fn hold(&mut self, tenant: &ObjectName, hostname: &Hostname) -> HostId {
         let ids = self.by_name.entry(hostname.clone()).or_default();
         let all = &mut self.all;
@@ -296,12 +296,12 @@ impl Hosts {
         found.collect::<SmallVec<[HostId; 4]>>().into_iter()
     }
 
-    /// Who has the wildcards over a host, most specific first.
+    /// The owners of the wildcards over a host, most specific first.
     pub(super) fn covering<'a>(&'a self, host: &Host) -> impl Iterator<Item = &'a Priority> + use<'a> {
         self.over(&host.tenant, &host.hostname).filter_map(|id| self[id].owner.as_ref())
     }
 
-    /// Who has a hostname of a TenantGateway.
+    /// The owner of a hostname of a TenantGateway.
     pub(super) fn owner(&self, tenant: &ObjectName, hostname: &Hostname) -> Option<&Priority> {
         self.get(tenant, hostname)?.owner.as_ref()
     }
@@ -320,7 +320,7 @@ impl Hosts {
         held.flat_map(|held| held.ranks().map(|rank| (rank, &held.host.tenant)))
     }
 
-    /// Who has a host through another TenantGateway, or a wildcard over it.
+    /// The namespace that has a host through another TenantGateway, or a wildcard over it.
     pub(super) fn kept_by_others(&self, host: &Host) -> Option<Arc<str>> {
         let mut others = self.named(&host.hostname).filter_map(|id| self[id].owner.as_ref());
         let keeper = others.next().or_else(|| self.covering(host).next());

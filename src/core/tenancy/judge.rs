@@ -13,7 +13,7 @@ use super::tenants::Tenants;
 use super::{ClaimKind, Claimant, Settings, names};
 use crate::model::{ObjectName, Reason};
 
-/// What the stage reads and writes.
+/// States that the stage reads and writes.
 pub(super) struct Judging<'a> {
     pub(super) settings: &'a Settings,
     pub(super) tenants: &'a Tenants,

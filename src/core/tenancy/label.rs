@@ -10,7 +10,7 @@ use super::tenants::Tenants;
 use super::{ATTACHED_BY, Patch};
 use crate::model::ObjectName;
 
-/// What the stage reads and writes.
+/// States that the stage reads and writes.
 pub(super) struct Labelling<'a> {
     pub(super) tenants: &'a Tenants,
     pub(super) claims: &'a Claims,

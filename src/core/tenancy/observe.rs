@@ -13,7 +13,7 @@ use super::tenants::Tenants;
 use super::{names, solving};
 use crate::model::ObjectName;
 
-/// What the stage reads and writes.
+/// States that the stage reads and writes.
 pub(super) struct Observing<'a> {
     pub(super) claims: &'a Claims,
     pub(super) placement: Placement<'a>,

@@ -1,4 +1,4 @@
-//! Who owns a hostname.
+//! Decides the owner of a hostname.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::namespaces::Namespaces;
 use super::record::Records;
 use super::tenants::Tenants;
 
-/// What the stage reads and writes.
+/// States that the stage reads and writes.
 pub(super) struct Settling<'a> {
     pub(super) tenants: &'a Tenants,
     pub(super) namespaces: &'a Namespaces,

@@ -71,7 +71,7 @@ impl Ports {
         (route && only).then(|| refused_on_plain(claimant, valid)).flatten()
     }
 
-    /// What single parentRefs of a claimant are told where all is well on the whole: that they name no listener, or one that
+    /// Findings on single parentRefs of a claimant where all is well on the whole: that they name no listener, or one that
     /// does not take the route; or that it is served without TLS as well.
     pub(super) fn told(
         self,

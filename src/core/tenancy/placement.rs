@@ -1,4 +1,4 @@
-//! Where the listener of a hostname stands: in the Gateway, or in which ListenerSet. Nothing that stands is moved.
+//! Placement of the listener of a hostname: in the Gateway, or in one of its ListenerSets. Nothing that stands is moved.
 
 use std::sync::Arc;
 

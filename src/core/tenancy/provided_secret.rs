@@ -6,19 +6,19 @@ use super::TenantGateway;
 use crate::inputs::{Mode, Secret, SecretError};
 use crate::model::{Hostname, ObjectName};
 
-/// What is in a Secret of type `kubernetes.io/tls`.
+/// The content of a Secret of type `kubernetes.io/tls`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProvidedSecret {
     /// A certificate for these names.
     Names(Vec<Hostname>),
     /// No certificate, or none that belongs to the key; never with key material.
     Broken(String),
-    /// What we cannot judge: somebody else may be able to serve it.
+    /// A key that we cannot judge: somebody else may be able to serve it.
     Unknown,
 }
 
 impl ProvidedSecret {
-    /// What a Secret brings; `None` if it is of another type.
+    /// Reads the content of a Secret; `None` if it is of another type.
     pub fn of(secret: &Secret) -> Option<Self> {
         Some(match &secret.certificate {
             Ok(certificate) => Self::Names(certificate.names.clone()),

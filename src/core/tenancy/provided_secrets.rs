@@ -11,7 +11,7 @@ use super::tenants::ResolvedTenant;
 use crate::model::{Hostname, ObjectName};
 use crate::multimap::MultiMap;
 
-/// What is known of Secrets.
+/// Secrets with certificates that somebody brings, and Secrets with keys of ours.
 #[derive(Default)]
 pub(super) struct ProvidedSecrets {
     /// TenantGateways by the Secret that they are to be served with, and what is in it.
@@ -67,7 +67,7 @@ impl ProvidedSecrets {
         }
     }
 
-    /// What is wrong with the Secret of a TenantGateway; `children` are the wildcards of its child apexes.
+    /// A finding about the Secret of a TenantGateway; `children` are the wildcards of its child apexes.
     pub(super) fn lacks<'a>(
         &self,
         valid: &ResolvedTenant,

@@ -1,4 +1,4 @@
-//! What the objects of a TenantGateway are made of: shared where it is the same for every host.
+//! Parts of which the objects of a TenantGateway are made: shared where they are the same for every host.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::model::{Hostname, ObjectName};
 
 pub use crate::inputs::HOST_LABEL;
 
-/// What the objects of one TenantGateway have in common.
+/// The parts that the objects of one TenantGateway have in common.
 #[derive(PartialEq)]
 pub(super) struct GatewayTemplate {
     pub(super) owner: Arc<Owner>,
@@ -212,7 +212,7 @@ impl GatewayTemplate {
 const ENDS: [&str; 2] = ["HTTPRoute", "GRPCRoute"];
 const PASSES: [&str; 1] = ["TLSRoute"];
 
-/// Who may be on plain HTTP: the owner, and who answers challenges.
+/// The namespaces that may be on plain HTTP: the owner's, and those that answer challenges.
 fn open(namespace: &str, settings: &Settings, solver: Option<&str>) -> Vec<String> {
     let mut open = vec![namespace.to_owned()];
     for answers in [Some(settings.cert_manager_namespace.as_str()), solver].into_iter().flatten() {

@@ -9,7 +9,7 @@ use super::tenants::Tenants;
 use super::{Mode, Readiness, Settings};
 use crate::model::ObjectName;
 
-/// What the stage reads and writes.
+/// States that the stage reads and writes.
 pub(super) struct Reporting<'a> {
     pub(super) settings: &'a Settings,
     pub(super) namespaces: &'a Namespaces,

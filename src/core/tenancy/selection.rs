@@ -15,7 +15,7 @@ pub(super) enum Takes<'a> {
 }
 
 impl<'a> Takes<'a> {
-    /// What a listener takes whose keeper is this, at a Gateway that is ours to serve or not.
+    /// The namespaces of a listener with this keeper, at a Gateway that is ours to serve or not.
     pub(super) fn of(keeper: Option<&'a str>, own: bool) -> Self {
         match keeper {
             Some(keeper) => Self::Only(keeper),

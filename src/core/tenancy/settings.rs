@@ -6,23 +6,23 @@ use std::sync::Arc;
 use crate::inputs::Source;
 use crate::model::Hostname;
 
-/// What an installation decides.
+/// Decisions of an installation.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Whether ListenerSets can be written.
     pub listener_sets: bool,
-    /// Who issues where a TenantGateway does not say. cert-manager's Issuers and Certificates are among the desired objects;
+    /// The issuer where a TenantGateway names none. cert-manager's Issuers and Certificates are among the desired objects;
     /// what we issue is wanted.
     pub certificates: Source,
     /// Whether somebody takes what is written for cert-manager.
     pub cert_manager: bool,
     /// The ACME directories that TenantGateways may name, beside those of `spec.issuerName`; `None`: any.
     pub directories: Option<BTreeSet<String>>,
-    /// Who of several claimants goes first.
+    /// The precedence of several claimants.
     pub claims: Precedence,
     /// For how many seconds a recorded hostname stays reserved for whom it was given up by.
     pub hold: u64,
-    /// Where Gateways listen: 80 and 443, but where an unprivileged program serves them itself.
+    /// The ports of Gateways: 80 and 443, but where an unprivileged program serves them itself.
     pub ports: Ports,
     /// Whether namespaces without the label that tells their hostnames publish any, beside the TenantGateway's own and those
     /// that it attaches.
@@ -33,7 +33,7 @@ pub struct Settings {
     pub class: String,
     /// The namespace whose challenge routes may attach to port 80.
     pub cert_manager_namespace: String,
-    /// Where challenges are answered for Gateways that somebody else serves; none where no routes can lead there.
+    /// The Service that answers challenges for Gateways that somebody else serves; none where no routes can lead there.
     pub solver: Option<SolverService>,
 }
 
@@ -79,7 +79,7 @@ pub struct Ports {
     pub https: u16,
 }
 
-/// Who of several claimants goes first.
+/// The precedence of several claimants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precedence {
     /// `cozy-*` namespaces, then the smallest `namespace/name`.

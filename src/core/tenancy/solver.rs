@@ -19,7 +19,7 @@ use super::tenants::Tenants;
 use super::{ClaimKey, ClaimKind, names};
 use crate::model::{Hostname, ObjectName};
 
-/// What is read and written to want such routes.
+/// States that are read and written to want such routes.
 pub(super) struct Solvers<'a> {
     pub(super) settings: &'a Settings,
     pub(super) tenants: &'a Tenants,
