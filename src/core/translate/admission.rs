@@ -1,4 +1,4 @@
-//! Who has a hostname among the namespaces that another one admits to its listeners: by `allowedRoutes` their routes, by
+//! Ownership of hostnames among the namespaces that another one admits to its listeners: by `allowedRoutes` their routes, by
 //! `allowedListeners` their ListenerSets.
 //!
 //! The namespace that admits them is served in any case. Among those that it admits the record of ownership gives each
@@ -20,7 +20,7 @@ use super::register::Register;
 use super::resolutions::Resolutions;
 use crate::model::{FrontendId, Hostname, Reason, clipped};
 
-/// Where a wildcard or catch-all listener stands: among whom, its hostname, itself, and its frontend.
+/// The standing of a wildcard or catch-all listener: among whom, its hostname, itself, and its frontend.
 type Standing = (Arc<ListenersOf>, Hostname, WideListener, FrontendId);
 
 /// The wildcard and catch-all listeners of a parent below which the record decides.
@@ -39,7 +39,7 @@ fn wide_listeners(parent: Option<&Parent>) -> Vec<Standing> {
     .collect()
 }
 
-/// What a route claims by its attachments: the listener, the hostname, and by what.
+/// The claims of a route by its attachments: the listener, the hostname, and by what.
 fn claimed(attachments: &[(usize, ParentKey, Attachment)]) -> Vec<(ListenerId, Hostname, ByRecord)> {
     let mut all = Vec::new();
     for (_, parent, attachment) in attachments {
@@ -54,7 +54,7 @@ fn claimed(attachments: &[(usize, ParentKey, Attachment)]) -> Vec<(ListenerId, H
     all
 }
 
-/// Who is admitted to what: what the parents, the attachments and the record say together.
+/// Admission: what the parents, the attachments and the record say together.
 #[derive(Clone, Copy)]
 pub(super) struct Admission<'a> {
     pub(super) parents: &'a Parents,
@@ -106,8 +106,8 @@ impl<'a> Admission<'a> {
             .filter(move |(key, _)| self.is_served(listener, hostname, key))
     }
 
-    /// Whose routes have a hostname that is kept from a wildcard or catch-all listener, since routes of another namespace
-    /// have a wider one there.
+    /// The namespace whose routes have a hostname that is kept from a wildcard or catch-all listener, since routes of another
+    /// namespace have a wider one there.
     pub(super) fn kept_for(self, hostname: &Hostname, listener: &ListenerId) -> Option<&'a Arc<str>> {
         let parent = self.parents.get(&listener.parent)?;
         let of = parent.listener(&listener.name)?;

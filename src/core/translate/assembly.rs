@@ -12,7 +12,7 @@ use super::protocol::Family;
 use super::register::Register;
 use crate::model::{Chain, ChainName, Frontend, FrontendId, FrontendKind, TableId};
 
-/// What a frontend is put together from.
+/// The states from which a frontend is put together.
 #[derive(Clone, Copy)]
 pub(super) struct Assembly<'a> {
     pub(super) frontends: &'a Frontends,

@@ -21,8 +21,8 @@ use crate::store::Store;
 /// Decides for one parentRef of `route`, and `parent` that it reaches.
 ///
 /// Order of checks: section and port, kind, namespace, hostname (Gateway API, `ParentReference` and `AllowedRoutes`).
-/// Where tenancy grants hostnames no other reaches a TLS listener, and plain HTTP, which sends everybody to HTTPS, is
-/// reached by naming it only.
+/// Only hostnames that tenancy grants, where it has a say, reach a TLS listener. Plain HTTP, which sends everybody to HTTPS, is
+/// reached there by naming it only.
 fn attach(route: &Route, index: usize, grant: Option<&HostnameGrant>, parent: &Parent, store: &Store) -> Attachment {
     let mut attachment = decide(route, index, grant, parent, store);
     if let Some(refusal) = grant.and_then(|grant| grant.refusal.as_ref()) {
@@ -37,7 +37,7 @@ pub(super) struct Attaching<'a> {
     pub(super) store: &'a Store,
     pub(super) parents: &'a Parents,
     pub(super) attachments: &'a mut Attachments,
-    /// What routes claim.
+    /// Claims of routes.
     pub(super) register: &'a mut Register,
 }
 

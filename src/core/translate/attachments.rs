@@ -24,13 +24,13 @@ pub(super) struct Attachments {
     solved: MultiMap<ListenerId, Hostname>,
 }
 
-/// What another set of attachments changed for a route.
+/// The difference that another set of attachments makes for a route.
 pub(super) struct Moved {
     /// The attachments before.
     pub(super) old: OfRoute,
-    /// What the route gave to listeners.
+    /// Contributions of the route to listeners before.
     pub(super) before: BTreeSet<Contribution>,
-    /// What it gives to listeners now.
+    /// Contributions of the route to listeners now.
     pub(super) after: BTreeSet<Contribution>,
 }
 
@@ -140,7 +140,7 @@ pub(super) struct Attached {
     pub(super) by_record: Option<ByRecord>,
 }
 
-/// What a route hands to a listener: the hostname, and the route with its own hostname that gave it.
+/// A contribution of a route to a listener: the hostname, and the route with its own hostname that gave it.
 pub(super) type Contribution = (ListenerId, Hostname, (RouteKey, Hostname));
 
 pub(super) fn handed_out(key: &RouteKey, attachments: &[(usize, ParentKey, Attachment)]) -> BTreeSet<Contribution> {

@@ -25,12 +25,12 @@ use crate::model::{
 };
 use crate::store::{Store, targets};
 
-/// What is known of policies and of the Services that they are about.
+/// Policies, and the Services that they are about.
 #[derive(Default)]
 pub(super) struct BackendPolicies {
     judged: BTreeMap<ObjectName, Judged>,
     services: BTreeMap<ObjectName, Targeted>,
-    /// Where routes to these Services are attached.
+    /// The Gateways at which routes to these Services are attached.
     routes: BTreeMap<RouteKey, Uses>,
 }
 
@@ -41,14 +41,14 @@ pub(super) struct Judged {
     pub(super) accepted: Verdict,
     /// Whether everything that it refers to is there.
     pub(super) resolved: Verdict,
-    /// What it asks for, without a certificate of a client; `None` where nothing can be verified.
+    /// The verification that it asks for, without a certificate of a client; `None` where nothing can be verified.
     tls: Option<Arc<BackendTls>>,
 }
 
 /// A Service that policies are about.
 #[derive(Default)]
 struct Targeted {
-    /// Who comes first, for each port name and for all of them (`None`).
+    /// The policy that comes first, for each port name and for all of them (`None`).
     first: BTreeMap<Option<Arc<str>>, ObjectName>,
     /// By which policy each of its ports goes.
     ports: BTreeMap<u16, ObjectName>,
@@ -73,7 +73,7 @@ impl BackendPolicies {
         self.services.get(&port.service)?.ports.get(&port.port)
     }
 
-    /// What connections to a backend go through.
+    /// The transport of connections to a backend.
     pub(super) fn transport(&self, id: &BackendId) -> BackendTransport {
         let policy = match id.protocol {
             // Bytes that are passed on as they are may be TLS already, and datagrams are none of it.
@@ -307,7 +307,7 @@ impl BackendPolicies {
         Arc::new(rule)
     }
 
-    /// Where bytes go out of TLS that ended here, for a Gateway that may have a certificate to show.
+    /// The backend of bytes out of TLS that ended here, for a Gateway that may have a certificate to show.
     pub(super) fn terminated(&self, target: Target, client: Option<&ObjectName>) -> Target {
         match target {
             Target::Backend(id) if self.applies(&id.port) => {

@@ -1,4 +1,4 @@
-//! Where the frontends of Gateways are bound.
+//! Binding of the frontends of Gateways.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -72,7 +72,7 @@ impl Binding<'_> {
     }
 }
 
-/// Where Envoys are to bind the frontends of a Gateway, or what Gateways share: the age that decides between rivals,
+/// The sockets of the frontends of a Gateway, or of what Gateways share: the age that decides between rivals,
 /// and addresses and port by the port of the API.
 fn sockets_of(
     place: &ObjectName,

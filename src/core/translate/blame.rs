@@ -1,4 +1,4 @@
-//! Whose a resource is: for telling the right one when an Envoy refuses it.
+//! The owners of a resource: for telling the right ones when an Envoy refuses it.
 
 use super::admission::Admission;
 use super::client_validation::Clients;
@@ -9,7 +9,7 @@ use super::key::{ListenerId, ParentKey, RouteKey};
 use crate::model::{ClusterId, FrontendId, Hostname, SecretName};
 use crate::store::Store;
 
-/// Who has to do with a resource.
+/// The listeners and routes behind a resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Blame {
     /// Listeners that are not served as they should be.
@@ -27,7 +27,7 @@ impl Blame {
     }
 }
 
-/// What blame goes by.
+/// The states by which owners of a resource are found.
 #[derive(Clone, Copy)]
 pub(super) struct Blaming<'a> {
     pub(super) store: &'a Store,
@@ -36,7 +36,7 @@ pub(super) struct Blaming<'a> {
 }
 
 impl Blaming<'_> {
-    /// Who has to do with a resource.
+    /// The listeners and routes behind a resource.
     pub(super) fn of(self, key: &ResourceKey) -> Blame {
         let mut blame = Blame::default();
         match key {
@@ -88,7 +88,7 @@ impl Blaming<'_> {
         blame
     }
 
-    /// Whose hostnames go to a filter chain of a frontend, by the name of its resource.
+    /// The owners of the hostnames that go to a filter chain of a frontend, by the name of its resource.
     pub(super) fn of_chain(self, frontend: &str, chain: &str) -> Blame {
         let mut blame = Blame::default();
         for (_, state) in self.frontends.iter().filter(|(id, _)| id.to_string() == frontend) {

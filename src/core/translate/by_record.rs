@@ -7,7 +7,7 @@ use super::ownership::ListenersOf;
 use super::parent::{Parent, ParentListener};
 use crate::inputs::{NamespaceRule, RouteHostnames};
 
-/// What a route claims its hostnames by, at a listener where the record decides.
+/// The ground on which a route claims its hostnames, at a listener where the record decides.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ByRecord {
     /// The listeners among whose routes each hostname has one owner.
@@ -19,7 +19,7 @@ pub(super) struct ByRecord {
 }
 
 impl ByRecord {
-    /// What a route of another namespace claims its hostnames by at a listener.
+    /// The ground on which a route of another namespace claims its hostnames at a listener.
     pub(super) fn of(parent: &Parent, listener: &ParentListener, created: i64) -> Option<Self> {
         let is_shared = parent.stand.reach.route_hostnames == Some(RouteHostnames::Shared);
         let decides = is_contended(parent, listener);

@@ -1,10 +1,10 @@
-//! Who answers HTTP-01 challenges (RFC 8555, 8.3): the plain-HTTP frontend of every Gateway that has the host.
+//! Answers to HTTP-01 challenges (RFC 8555, 8.3) at the plain-HTTP frontend of every Gateway that has the host.
 //!
-//! What is known of a host is the port where its challenges come in and the thumbprint of the account that asks for
+//! An answer is the port where the challenges of a host come in and the thumbprint of the account that asks for
 //! its certificate. A Gateway without a listener on that port gets a frontend there that answers challenges and
 //! nothing else.
 //!
-//! Who asks is a namespace, and its challenges are answered only where a listener of that namespace has the host: the
+//! A namespace asks, and its challenges are answered only where a listener of that namespace has the host: the
 //! Gateway of another one proves nothing for it.
 //!
 //! TLS-ALPN-01 (RFC 8737) has one answerer for all names: every frontend that ends TLS leads connections to it that offer
@@ -29,7 +29,7 @@ pub(super) struct ChallengeAnswers {
     answers: BTreeMap<Asked, ChallengeAnswer>,
     /// The answer that stands for a host at a Gateway, or at what Gateways share.
     placed: BTreeMap<(Hostname, ObjectName), ChallengeAnswer>,
-    /// Who answers TLS-ALPN-01.
+    /// The Service that answers TLS-ALPN-01.
     tls: Option<ServicePort>,
 }
 
@@ -76,7 +76,7 @@ impl ChallengeAnswers {
     }
 }
 
-/// What brings answers to where the hosts are.
+/// The stage that brings answers to where the hosts are.
 pub(super) struct Answering<'a> {
     pub(super) names: &'a SecretNames,
     pub(super) challenges: &'a mut ChallengeAnswers,

@@ -8,13 +8,13 @@ use crate::model::Hostname;
 /// How the challenges of one host are answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChallengeAnswer {
-    /// Where they come in: port 80, unless something in front of Envoy maps it.
+    /// The port where they come in: 80, unless something in front of Envoy maps it.
     pub port: u16,
     /// Thumbprint of the account's key.
     pub thumbprint: Arc<str>,
 }
 
-/// What challenges are answered for: a host, asked for by a namespace.
+/// The subject of challenges: a host, asked for by a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Asked {
     /// The host, an exact one.

@@ -1,4 +1,4 @@
-//! Who of several listeners keeps a hostname on a port.
+//! Claims on a port, and which of several listeners keeps a hostname there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -153,7 +153,7 @@ impl Claims {
         verdict
     }
 
-    /// Who keeps a hostname, and why the others do not; `is_entitled` says to whom the record leaves it.
+    /// The claim that keeps a hostname, and why the others do not; `is_entitled` says to whom the record leaves it.
     pub(super) fn outcome(
         &self,
         hostname: &Hostname,

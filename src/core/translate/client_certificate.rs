@@ -8,7 +8,7 @@ use super::surroundings::Surroundings;
 use crate::inputs::{Gateway, Kind};
 use crate::model::{Certificate, Reason};
 
-/// What `spec.tls.backend.clientCertificateRef` of a Gateway leads to.
+/// The target of `spec.tls.backend.clientCertificateRef` of a Gateway.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientCertificate {
     /// The certificate that is shown; `None` where there is none, so that backends are shown nothing.

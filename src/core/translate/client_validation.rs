@@ -13,7 +13,7 @@ use crate::limits::Limits;
 use crate::model::{ClientValidation, ObjectName, Reason, RootsName, ValidationMode};
 use crate::store::Store;
 
-/// What is asked of the clients of a listener.
+/// The demand on clients of a listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Clients {
     /// No certificate.
@@ -39,18 +39,18 @@ impl Clients {
     }
 }
 
-/// What the ports of a Gateway ask of clients.
+/// The demands on clients of a Gateway, by port.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClientPolicy {
     default: Option<Arc<PortPolicy>>,
     ports: BTreeMap<u16, Option<Arc<PortPolicy>>>,
 }
 
-/// What one port asks of clients.
+/// The demand on clients of one port.
 #[derive(Clone, Debug, PartialEq)]
 struct PortPolicy {
     mode: ValidationMode,
-    /// Where the CA certificates are, if there are any.
+    /// The name of the CA certificates, if there are any.
     roots: Option<RootsName>,
     /// Whether every reference resolves.
     resolved: Verdict,
@@ -89,7 +89,7 @@ impl ClientPolicy {
         self.all().filter_map(|policy| policy.roots.as_ref())
     }
 
-    /// What a port asks of clients, and whether every reference resolves; `None` where it asks for nothing.
+    /// The demand on clients of a port, and whether every reference resolves; `None` where it asks for nothing.
     pub(super) fn of_port(&self, port: u16) -> Option<(Clients, &Verdict)> {
         let policy = self.ports.get(&port).unwrap_or(&self.default).as_deref()?;
         let clients = match &policy.roots {

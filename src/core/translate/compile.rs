@@ -233,7 +233,7 @@ impl<'a> Units<'a> {
         Unit { scope, gate, ..Unit::default() }
     }
 
-    /// Where all that comes to a port goes: of several routes the oldest is served.
+    /// The targets of all that comes to a port: of several routes the oldest is served.
     fn oldest_shares(&self, hostname: &Hostname, owner: &Owner) -> Option<Vec<WeightedTarget>> {
         let route = self.routing.best_route(hostname, &owner.listener, None);
         owner.is_own.then(|| route.map(|route| self.routing.shares(&route)).unwrap_or_default())
@@ -303,20 +303,20 @@ fn termination(name: SecretName, hostname: &Hostname, listener: &ParentListener)
     Termination { certificate, alpn: listener.tls.alpn.clone(), params, clients }
 }
 
-/// What one hostname has on one frontend.
+/// The unit of one hostname on one frontend.
 #[derive(Default)]
 struct Unit {
     scope: Option<Scope>,
     table: Option<(Option<Hostname>, VirtualHost)>,
     cluster: Option<Cluster>,
     gate: Option<ChainClass>,
-    /// Where the connections of the whole port go.
+    /// The targets of all connections to the port.
     shares: Option<Vec<WeightedTarget>>,
-    /// Where its datagrams go.
+    /// The targets of its datagrams.
     datagrams: Option<Vec<WeightedTarget>>,
 }
 
-/// What keeps a hostname from the wildcard or catch-all listener that would have it.
+/// The unit that keeps a hostname from the wildcard or catch-all listener that would have it.
 fn kept_off(id: &FrontendId, hostname: &Hostname, protocol: Protocol) -> Unit {
     let virtual_host = VirtualHost { hostname: hostname.clone(), routes: Vec::new() };
     match protocol {

@@ -19,7 +19,7 @@ pub(super) struct Emissions {
     backends: Backends,
 }
 
-/// What is kept of a resource that was handed out.
+/// The trace of a resource that was handed out.
 struct Emitted {
     fingerprint: u64,
     uses: Box<[BackendId]>,
@@ -31,7 +31,7 @@ impl Emissions {
         self.emitted.keys()
     }
 
-    /// What was handed out, in one number.
+    /// The digest of all that was handed out.
     pub(super) fn digest(&self) -> u64 {
         self.digest
     }

@@ -8,7 +8,7 @@
 //!                                                                                          └──────→ statuses
 //! ```
 //!
-//! What a stage reads and writes is in its signature, or in the fields of the type that it is a method of. Each state has
+//! A stage shows what it reads and writes in its signature, or in the fields of the type that it is a method of. Each state has
 //! private fields, and methods that keep what belongs together in line.
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -50,7 +50,7 @@ pub struct Engine {
     store: Store,
     /// Which objects of a namespace have what they ask for.
     quotas: Quotas,
-    /// Who owns what on addresses that namespaces share.
+    /// The record of ownership on addresses that namespaces share.
     register: Register,
     parents: Parents,
     attachments: Attachments,
@@ -67,7 +67,7 @@ pub struct Engine {
     counters: Counters,
 }
 
-/// What is known of certificates.
+/// States of certificates.
 #[derive(Default)]
 struct Certificates {
     /// Under which names Envoys ask for them.

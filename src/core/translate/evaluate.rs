@@ -36,7 +36,7 @@ pub(super) struct Evaluation<'a> {
     pub(super) exposures: &'a Exposures,
     pub(super) quotas: &'a mut Quotas,
     pub(super) parents: &'a mut Parents,
-    /// What listeners claim.
+    /// Claims of listeners.
     pub(super) register: &'a mut Register,
     pub(super) frontends: &'a mut Frontends,
     pub(super) emissions: &'a mut Emissions,

@@ -12,7 +12,7 @@ use crate::model::{
     Action, FrontendId, Hostname, Match, ObjectName, PathMatch, Rule, Target, TransportPort, WeightedTarget,
 };
 
-/// What is asked: a URL taken apart.
+/// A question: a URL taken apart.
 #[derive(Clone, Debug)]
 pub struct Question {
     /// Whether it is `https`.
@@ -32,11 +32,11 @@ pub struct Question {
 /// One link of the chain.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Link {
-    /// What it is: `frontend`, `listener`, `certificate`, `route`, `backend`, `endpoints`.
+    /// The name of the step: `frontend`, `listener`, `certificate`, `route`, `backend`, `endpoints`.
     pub what: &'static str,
     /// Whether it holds.
     pub ok: bool,
-    /// What was found, or the reason why it fails.
+    /// The finding, or the reason why it fails.
     pub text: String,
 }
 
@@ -64,7 +64,7 @@ impl Explanation {
     }
 }
 
-/// What explanations are made from.
+/// The states from which explanations are made.
 #[derive(Clone, Copy)]
 pub(super) struct Explainer<'a> {
     pub(super) routing: Routing<'a>,
@@ -337,7 +337,7 @@ pub struct Host {
     pub gateway: ObjectName,
     /// The Gateway or ListenerSet whose listener it is.
     pub owner: ObjectName,
-    /// What is served for TLS that ends here.
+    /// The certificate that is served for TLS that ends here.
     pub certificate: Option<std::sync::Arc<crate::model::Certificate>>,
 }
 

@@ -54,7 +54,7 @@ pub(super) fn service_name(gateway: &Gateway) -> ObjectName {
     ObjectName::new(name.namespace.clone(), label(&format!("{}-{}", name.name, gateway.class)))
 }
 
-/// What is recorded of a Gateway of the dedicated fleet.
+/// The Service record of a Gateway of the dedicated fleet.
 pub(super) fn exposure<'a>(gateway: &Gateway, store: &'a Store) -> Option<&'a Exposure> {
     let service = store.service(&service_name(gateway))?;
     service.exposure.as_deref().filter(|exposure| exposure.gateway == gateway.meta.name)
@@ -78,7 +78,7 @@ impl Exposing<'_> {
         }
     }
 
-    /// What is to become of a Gateway's Service; `None` when it is to have none.
+    /// The intent for a Gateway's Service; `None` when it is to have none.
     fn intent(&self, name: &ObjectName) -> Option<ServiceIntent> {
         let gateway = self.store.gateway(name)?;
         // An installation without Envoys behind a Service never made one.
@@ -165,7 +165,7 @@ impl Exposing<'_> {
     }
 }
 
-/// Where a Gateway of the dedicated fleet is reached, and why nowhere or not as it is to be.
+/// The addresses of a Gateway of the dedicated fleet, and why there are none, or others than there are to be.
 pub(super) fn reached(
     parent: &Parent,
     gateway: &Gateway,

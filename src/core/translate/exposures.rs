@@ -12,7 +12,7 @@ use crate::model::ObjectName;
 use crate::multimap::MultiMap;
 use crate::store::Store;
 
-/// What is known of the Services of Gateways.
+/// The Services of Gateways.
 #[derive(Default)]
 pub(super) struct Exposures {
     intents: BTreeMap<ObjectName, ServiceIntent>,

@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// What is kept of a value to see whether the next one differs.
+/// A fingerprint of a value, to see whether the next one differs.
 pub(super) fn fingerprint(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);

@@ -58,7 +58,7 @@ pub(super) fn of_class(class: &GatewayClass, store: &Store, settings: &Settings)
     fleet.map_err(|text| (Reason::InvalidParameters, text))
 }
 
-/// What an installation makes of a choice.
+/// The fleet that an installation makes of a choice.
 fn offered(fleet: Option<FleetKind>, settings: &Settings) -> Result<Fleet, String> {
     match fleet {
         None => Ok(settings.fleet),
@@ -70,7 +70,7 @@ fn offered(fleet: Option<FleetKind>, settings: &Settings) -> Result<Fleet, Strin
     }
 }
 
-/// Where the shared fleet is reached: as the installation says, else where the Service is that leads to its Envoys.
+/// The addresses of the shared fleet: those that the installation names, else those of the Service that leads to its Envoys.
 pub(super) fn addresses(store: &Store, settings: &Settings) -> Vec<GatewayAddress> {
     if !settings.default_addresses.is_empty() {
         return settings.default_addresses.iter().copied().map(GatewayAddress::Ip).collect();
@@ -79,7 +79,7 @@ pub(super) fn addresses(store: &Store, settings: &Settings) -> Vec<GatewayAddres
     service.map(|service| service.reached.clone()).unwrap_or_default()
 }
 
-/// What is wrong with the addresses that a Gateway asks for: a Gateway is never served on one that it does not name.
+/// A finding about the addresses that a Gateway asks for: a Gateway is never served on one that it does not name.
 /// `shared` is where the shared fleet is reached.
 pub(super) fn unusable(gateway: &Gateway, reach: &GatewayExposure, shared: &[GatewayAddress]) -> Option<String> {
     let GatewayExposure { fleet, service, escaped_slashes: _, route_hostnames: _, allowed_hostnames: _, ports: _ } =

@@ -1,4 +1,4 @@
-//! What is kept of a frontend.
+//! The state of a frontend.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -19,9 +19,9 @@ use crate::model::{Chain, Challenges, FrontendId, Hostname, OtherListeners, Virt
 /// One port of one Gateway, or of the Gateways that share it.
 #[derive(Default)]
 pub(super) struct FrontendState {
-    /// Who wants which hostname.
+    /// Claims on hostnames.
     claims: Claims,
-    /// Who has it.
+    /// The listeners that have hostnames.
     winners: BTreeMap<Hostname, (ListenerId, Protocol)>,
     /// Wildcards and the catch-all among the winners.
     wide: BTreeSet<Hostname>,
@@ -39,18 +39,18 @@ pub(super) struct FrontendState {
     sans: Sans,
     /// Hosts whose HTTP-01 challenges are answered here.
     challenges: KnownHosts,
-    /// Where connections go of a port that is passed on as it comes.
+    /// The targets of connections to a port that is passed on as it comes.
     shares: Vec<WeightedTarget>,
     /// Addresses it is to be bound to.
     addresses: Vec<IpAddr>,
     /// The port there.
     port: u16,
-    /// What it claims of those addresses, where Gateways have addresses of their own.
+    /// Its claims on those addresses, where Gateways have addresses of their own.
     claimed: BTreeMap<Ownable, Claimant>,
 }
 
 impl FrontendState {
-    /// What listeners claim of it.
+    /// The claims of listeners on it.
     pub(super) fn claims(&self) -> &Claims {
         &self.claims
     }
@@ -87,7 +87,7 @@ impl FrontendState {
         }
     }
 
-    /// Where the connections of the whole port go.
+    /// The targets of all connections to the port.
     pub(super) fn shares(&self) -> &[WeightedTarget] {
         &self.shares
     }
@@ -254,7 +254,7 @@ pub(super) const LISTED: usize = if cfg!(test) { 2 } else { 64 };
 /// instructions, about one for each byte, and refuses the whole listener for a larger one.
 const LISTED_BYTES: usize = 4096;
 
-/// What is said of other listeners.
+/// The list of other listeners, or that there are too many for one.
 pub(super) fn elsewhere<'a>(names: impl Iterator<Item = &'a Hostname>) -> OtherListeners {
     let names: Vec<Hostname> = names.take(LISTED + 1).cloned().collect();
     let bytes: usize = names.iter().map(|name| name.as_str().len()).sum();
@@ -357,7 +357,7 @@ impl FrontendState {
     }
 }
 
-/// Who serves a hostname: a record, made once.
+/// The listener that serves a hostname: a record, made once.
 pub(super) struct Owner {
     /// The listener's own hostname.
     pub(super) hostname: Hostname,

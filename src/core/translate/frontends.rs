@@ -14,7 +14,7 @@ use super::register::Register;
 use crate::model::{FrontendId, ObjectName, TransportPort};
 use crate::multimap::MultiMap;
 
-/// Who wants a socket: the creation time of the Gateway, [`FOR_CHALLENGES`] without a listener, and the frontend.
+/// A contender for a socket: the creation time of the Gateway, [`FOR_CHALLENGES`] without a listener, and the frontend.
 type Bound = (i64, FrontendId);
 
 /// In place of a creation time: a frontend for challenges alone gives way to everybody's listeners.
@@ -24,7 +24,7 @@ pub(super) const FOR_CHALLENGES: i64 = i64::MAX;
 #[derive(Default)]
 pub(super) struct Frontends {
     all: BTreeMap<FrontendId, FrontendState>,
-    /// Who wants to be bound to each socket, the older first.
+    /// Contenders for each socket, the older first.
     sockets: MultiMap<(IpAddr, TransportPort), Bound>,
     /// Why listeners do not have their hostnames.
     conflicts: BTreeMap<ListenerId, Conflict>,

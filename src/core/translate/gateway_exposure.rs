@@ -16,7 +16,7 @@ pub enum Fleet {
     Dedicated,
 }
 
-/// Whose the frontends are that all Gateways of the shared fleet have in common. A name without a namespace is no
+/// The owner of the frontends that all Gateways of the shared fleet have in common. A name without a namespace is no
 /// Gateway's.
 pub(super) static SHARED: LazyLock<ObjectName> = LazyLock::new(|| ObjectName::new("", "shared"));
 
@@ -30,18 +30,18 @@ pub struct GatewayExposure {
     pub fleet: Fleet,
     /// By what Service, where by one.
     pub service: ServiceParameters,
-    /// What becomes of requests with escaped slashes.
+    /// The treatment of requests with escaped slashes.
     pub escaped_slashes: EscapedSlashes,
     /// Whether routes of several namespaces may share a hostname; where nothing says so, at listeners for one hostname.
     pub route_hostnames: Option<RouteHostnames>,
     /// Which namespaces may have which hostnames there; all may have all without.
     pub allowed_hostnames: Option<Arc<[AllowedHostnames]>>,
-    /// What ports of the shared fleet speak.
+    /// The protocols of ports of the shared fleet.
     pub ports: Option<Arc<[PortProtocol]>>,
 }
 
 impl GatewayExposure {
-    /// Whose the frontends of a Gateway are, and its precedence there.
+    /// The owner of a Gateway's frontends, and its precedence there.
     pub(super) fn place(&self, gateway: &Gateway) -> (ObjectName, Option<Precedence>) {
         let name = gateway.meta.name.clone();
         match self.fleet {
@@ -51,7 +51,7 @@ impl GatewayExposure {
     }
 }
 
-/// Whose the frontends are that Gateways of the shared fleet have in common.
+/// The owner of the frontends that Gateways of the shared fleet have in common.
 pub(super) fn shared() -> &'static ObjectName {
     &SHARED
 }

@@ -15,7 +15,7 @@ pub(super) const COLLAPSE: usize = if cfg!(test) { 2 } else { 16 }; // small whe
 pub(super) struct KnownHosts {
     /// By the wildcard that covers them.
     domains: BTreeMap<Hostname, Domain>,
-    /// What stands in the table, with the account's thumbprint.
+    /// The hosts in the table, with the account's thumbprint.
     shown: BTreeMap<Hostname, Arc<str>>,
 }
 
@@ -91,7 +91,7 @@ impl KnownHosts {
         true
     }
 
-    /// What stands in the table, by account.
+    /// The hosts in the table, by account.
     pub(super) fn by_account(&self) -> Vec<Challenges> {
         let mut accounts: BTreeMap<&Arc<str>, Vec<Hostname>> = BTreeMap::new();
         for (host, thumbprint) in &self.shown {

@@ -1,10 +1,10 @@
-//! Where a cluster leads.
+//! The Service ports to which a cluster leads.
 
 use std::collections::BTreeSet;
 
 use crate::model::ServicePort;
 
-/// Where a cluster leads.
+/// The Service ports to which a cluster leads.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Lead {
     /// To one Service port.

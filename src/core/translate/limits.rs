@@ -283,7 +283,7 @@ mod tests {
     use crate::inputs::Object;
     use crate::translate::resolve::resolve;
 
-    /// What a route with these rules and hostnames is told: why it is invalid, and what of it is left out.
+    /// Findings about a route with these rules and hostnames: why it is invalid, and what of it is left out.
     fn told(rules: &Value, hostnames: usize, limits: &Limits) -> (Option<Reason>, String) {
         let names: Vec<String> = (0..hostnames).map(|index| format!("h{index}.example.org")).collect();
         let route = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",

@@ -1,4 +1,4 @@
-//! Who owns what may have another owner, among the namespaces that claim it.
+//! Decides owners anew, among the namespaces that claim something.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(super) struct Owners<'a> {
     pub(super) attachments: &'a Attachments,
     pub(super) names: &'a SecretNames,
     pub(super) register: &'a mut Register,
-    /// What is recorded of ports is laid over their claims.
+    /// Records of ports are laid over their claims.
     pub(super) frontends: &'a mut Frontends,
 }
 

@@ -4,7 +4,7 @@
 //! decides: whoever claimed something first keeps it for as long as it claims it, and for a while after. Claims that come
 //! together are decided by creation time, then by name.
 //!
-//! What decides is in the record and in the claims, never in the order of events, so that whoever is given both comes to
+//! The record and the claims decide, never the order of events, so that whoever is given both comes to
 //! the same.
 
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +17,7 @@ use super::key::{ListenerId, RouteKey};
 use super::protocol::Family;
 use crate::model::{FrontendId, Hostname, ObjectName, Transport, TransportPort};
 
-/// What a namespace can own.
+/// A hostname, port, socket or name of a secret that a namespace can own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Ownable {
     /// A hostname on the addresses of the shared fleet, whatever the port.
@@ -38,19 +38,19 @@ pub enum Ownable {
 pub struct ListenersOf {
     /// The namespace of the Gateway or ListenerSet.
     pub namespace: Arc<str>,
-    /// Where they are: `shared` for the shared fleet, `own` for all Gateways with addresses of their own in standalone, else
+    /// The place: `shared` for the shared fleet, `own` for all Gateways with addresses of their own in standalone, else
     /// the Gateway of the dedicated fleet.
     pub place: Arc<str>,
 }
 
-/// Who owns something.
+/// The owner of something.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ownership {
     /// The namespace.
     pub namespace: Arc<str>,
     /// Since when: milliseconds since the epoch, or one more than whatever was recorded before.
     pub since: u64,
-    /// What is spoken there, of a port.
+    /// The protocol, of a port.
     pub protocol: Option<Family>,
     /// When the namespace gave it up, in seconds since the epoch: it is still reserved for it.
     pub released: Option<u64>,
@@ -63,10 +63,10 @@ impl Ownership {
     }
 }
 
-/// Who writes the record.
+/// The writer of the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recording {
-    /// Whoever asks: decisions hold at once, and are told to be written before they are published.
+    /// The caller: decisions hold at once, and are told to be written before they are published.
     Here,
     /// Somebody whom many follow: decisions are proposals, and hold once they come back recorded.
     OtherListeners,
@@ -78,7 +78,7 @@ pub enum Recording {
 struct Line {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     hostname: Option<String>,
-    /// Whose secret's name it is.
+    /// The hostname whose secret's name it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     secret: Option<String>,
     /// To whose listeners the owner is admitted.
@@ -88,7 +88,7 @@ struct Line {
     address: Option<IpAddr>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     port: Option<u16>,
-    /// What carries the port; not written where it is TCP.
+    /// The transport of the port; not written where it is TCP.
     #[serde(default, skip_serializing_if = "Transport::is_tcp")]
     transport: Transport,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -136,7 +136,8 @@ impl Ownable {
         }
     }
 
-    /// What people call it: a hostname, `*` for what nobody has, a port (`53/udp` one of UDP), or an address and a port.
+    /// Reads the name that people use: a hostname, `*` for what nobody has, a port (`53/udp` one of UDP), or an address and a
+    /// port.
     ///
     /// # Errors
     /// When it is none of these.
@@ -187,7 +188,7 @@ impl Ownable {
         serde_json::to_string(&line).expect("strings and numbers")
     }
 
-    /// What a line of the record says.
+    /// Reads a line of the record.
     ///
     /// # Errors
     /// When it is none; the text says why.
@@ -240,7 +241,7 @@ impl std::fmt::Display for ListenersOf {
     }
 }
 
-/// Who claims something, in the order in which claims that come together are decided.
+/// A claimant, in the order in which claims that come together are decided.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Claimant {
     /// When the object was made that claims it.
@@ -249,13 +250,13 @@ pub(super) struct Claimant {
     pub(super) namespace: Arc<str>,
     /// The namespace of the Gateway that is to serve it: it admitted the claimant.
     pub(super) through: Arc<str>,
-    /// What claims it.
+    /// The object that claims it.
     pub(super) by: By,
-    /// What is spoken there.
+    /// The protocol there.
     pub(super) protocol: Family,
 }
 
-/// What claims something.
+/// The object that claims something.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum By {
     Listener(ListenerId),
@@ -263,7 +264,7 @@ pub(super) enum By {
     Route(ListenerId, RouteKey),
 }
 
-/// What a port of the shared fleet speaks whoever comes first.
+/// The protocol family of a port of the shared fleet, whoever comes first.
 pub(super) fn well_known(port: TransportPort) -> Option<Family> {
     match (port.number, port.transport) {
         (80, Transport::Tcp) => Some(Family::Http),

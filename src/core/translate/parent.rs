@@ -1,4 +1,4 @@
-//! What a Gateway or ListenerSet offers by itself, before its listeners meet those of others.
+//! A Gateway or ListenerSet by itself, before its listeners meet those of others.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub struct Parent {
     pub key: ParentKey,
     /// Its generation.
     pub generation: i64,
-    /// Where it is served; one for a Gateway and all that extends it.
+    /// Its placement; one for a Gateway and all that extends it.
     pub stand: Arc<Placement>,
     /// When it was made, in seconds since the epoch.
     pub created: i64,
@@ -30,16 +30,16 @@ pub struct Parent {
     pub listeners: Vec<ParentListener>,
     /// Among whose routes a hostname has one owner.
     pub listeners_of: Arc<ListenersOf>,
-    /// What a Gateway shows to backends, where it is to show them something.
+    /// The certificate that a Gateway shows to backends, where it is to show them one.
     pub client: Option<Box<ClientCertificate>>,
 }
 
-/// Where a Gateway and the ListenerSets that extend it are served.
+/// The placement of a Gateway and the ListenerSets that extend it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Placement {
     /// The Gateway.
     pub gateway: ObjectName,
-    /// Whose the frontends are that it is served on: its own, or what many Gateways share.
+    /// The owner of the frontends on which it is served: itself, or what many Gateways share.
     pub place: ObjectName,
     /// Its precedence there; none where it is alone.
     pub precedence: Option<Precedence>,
@@ -53,7 +53,7 @@ pub struct Placement {
     pub admits: NamespaceRule,
     /// Among whom a hostname has one owner of those whom the Gateway's owner admits.
     pub listeners_of: Arc<ListenersOf>,
-    /// What its ports ask of clients.
+    /// The demands of its ports on clients.
     pub clients: ClientPolicy,
 }
 
@@ -68,7 +68,7 @@ pub struct ParentListener {
     pub hostname: Hostname,
     /// Whether its hostname is none, so that no route's hostname matches it.
     pub misnamed: bool,
-    /// What it speaks; `None` when that is not supported.
+    /// Its protocol; `None` when that is not supported.
     pub protocol: Option<Protocol>,
     /// Whether it is valid by itself.
     pub accepted: Verdict,
@@ -76,11 +76,11 @@ pub struct ParentListener {
     pub resolved: Verdict,
     /// The certificate it serves, for protocols that end TLS.
     pub served: Served,
-    /// What browsers will find wrong with that certificate, though it is served.
+    /// A warning: what browsers will find wrong with that certificate, though it is served.
     pub warning: Option<String>,
     /// How it speaks TLS, by its options.
     pub tls: Arc<TlsSettings>,
-    /// What is asked of its clients.
+    /// The demand on its clients.
     pub clients: Clients,
     /// The route kinds that it takes.
     pub kinds: RouteKinds,

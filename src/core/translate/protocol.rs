@@ -1,11 +1,11 @@
-//! What listeners speak, and which protocols can share a port.
+//! The protocols of listeners, and which of them can share a port.
 
 use serde::{Deserialize, Serialize};
 
 use crate::inputs::{RouteKind, RouteKinds};
 use crate::model::Transport;
 
-/// What a listener speaks.
+/// The protocol of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Protocol {
     /// Plain HTTP.
@@ -39,7 +39,7 @@ impl Protocol {
         kinds.iter().copied().collect()
     }
 
-    /// What carries it.
+    /// The transport that carries it.
     pub fn transport(self) -> Transport {
         match self {
             Protocol::Http | Protocol::Https | Protocol::TlsTerminate | Protocol::TlsPassthrough | Protocol::Tcp => {

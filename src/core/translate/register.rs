@@ -18,11 +18,11 @@ pub(super) struct Register {
     recording: Recording,
     claims: MultiMap<Ownable, Claimant>,
     records: BTreeMap<Ownable, Ownership>,
-    /// What is to be recorded, where somebody else does it.
+    /// Proposals, where somebody else writes the record.
     proposed: BTreeMap<Ownable, Option<Ownership>>,
-    /// What namespaces claim that others own.
+    /// Claims of namespaces on things that others own.
     denied: MultiMap<Arc<str>, Ownable>,
-    /// What stays reserved for the namespace that gave it up.
+    /// Reservations for namespaces that gave something up.
     reserved: Reservations<Ownable>,
     latest: u64,
 }
@@ -40,23 +40,23 @@ impl Register {
         }
     }
 
-    /// Who writes the record.
+    /// The writer of the record.
     pub(super) fn recording(&self) -> Recording {
         self.recording
     }
 
-    /// What a port of the shared fleet speaks, if that is known.
+    /// The protocol family of a port of the shared fleet, if that is known.
     pub(super) fn family(&self, port: TransportPort) -> Option<Family> {
         let recorded = || self.owner(&Ownable::Port(port)).and_then(|owner| owner.protocol);
         well_known(port).or_else(recorded)
     }
 
-    /// Whose something is, as recorded.
+    /// The owner of something, as recorded.
     pub(super) fn owner(&self, what: &Ownable) -> Option<&Ownership> {
         self.records.get(what)
     }
 
-    /// Whose something is, as recorded or about to be.
+    /// The owner of something, as recorded or about to be.
     pub(super) fn decided(&self, what: &Ownable) -> Option<&Ownership> {
         match self.proposed.get(what) {
             Some(proposed) => proposed.as_ref(),
@@ -69,12 +69,12 @@ impl Register {
         &self.records
     }
 
-    /// What is to be recorded by whoever keeps the record.
+    /// Proposals for whoever keeps the record.
     pub(super) fn proposed(&self) -> &BTreeMap<Ownable, Option<Ownership>> {
         &self.proposed
     }
 
-    /// What a namespace claims that others own.
+    /// Things that a namespace claims and others own.
     pub(super) fn denied<'a>(&'a self, namespace: &Arc<str>) -> impl Iterator<Item = &'a Ownable> + use<'a> {
         self.denied.of(namespace)
     }
@@ -115,7 +115,7 @@ impl Register {
         }
     }
 
-    /// What need not be reserved any longer.
+    /// Things whose reservation has ended.
     pub(super) fn expired(&self, now: u64) -> impl Iterator<Item = &Ownable> {
         self.reserved.expired(now)
     }
@@ -133,7 +133,7 @@ impl Register {
         }
     }
 
-    /// What is claimed below a wildcard, or below the catch-all.
+    /// Hostnames that are claimed below a wildcard, or below the catch-all.
     pub(super) fn below<'a>(&'a self, wide: &'a Ownable) -> impl Iterator<Item = &'a Ownable> {
         let all = wide.with(Hostname::any()).into_iter().flat_map(|first| self.claims.from(first));
         all.map(|(what, _)| what).take_while(|what| what.is_beside(wide)).filter(|what| is_below(wide, what))
@@ -154,12 +154,12 @@ impl Register {
         first.is_some_and(|what| matches!(what, Ownable::Admitted(other, name) if other == at && !name.is_exact()))
     }
 
-    /// Who claims something.
+    /// The claimants of something.
     pub(super) fn claimants<'a>(&'a self, what: &Ownable) -> impl Iterator<Item = &'a Claimant> + use<'a> {
         self.claims.of(what)
     }
 
-    /// Who is to own something from now on.
+    /// Decides the owner of something.
     pub(super) fn decide(&self, what: &Ownable, now: u64, consents: &Consents<'_>) -> Option<Ownership> {
         let held = self.records.get(what);
         if let Some(held) = held {

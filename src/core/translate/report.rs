@@ -27,7 +27,7 @@ use crate::inputs::{Address, Kind, ObjectKey};
 use crate::model::{Condition, ConditionType, GatewayAddress, Reason, Status, TransportPort};
 use crate::store::Store;
 
-/// What statuses say: all that the stages before came to.
+/// The states from which statuses are made: all that the stages before came to.
 #[derive(Clone, Copy)]
 pub(super) struct Report<'a> {
     pub(super) settings: &'a Settings,
@@ -120,7 +120,7 @@ impl Report<'_> {
         Some(ObjectStatus { generation: parent.generation, body })
     }
 
-    /// Where a Gateway is bound that is reached where it is bound.
+    /// The addresses of a Gateway that is reached where it is bound.
     fn reached(self, all: Vec<GatewayAddress>) -> (Vec<GatewayAddress>, Verdict) {
         let verdict = match (&all[..], &self.settings.envoys) {
             ([], Some(service)) => Err((
@@ -329,7 +329,7 @@ impl Report<'_> {
         }
     }
 
-    /// What is told of a listener whose certificate is being issued: by whom, and what is in the way.
+    /// The text about a listener whose certificate is being issued: by whom, and what is in the way.
     fn awaits(self, parent: &Parent, listener: &ParentListener) -> Option<String> {
         let (secret, what, by) = match &listener.served {
             Served::Issued(want, None) => {

@@ -1,4 +1,4 @@
-//! What the rules of routes refer to, as it was resolved.
+//! Resolved references of the rules of routes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ pub(super) struct Resolved {
     pub(super) references: Verdict,
     /// Why some rules or hostnames are not served as written, while others are.
     pub(super) partial: Option<String>,
-    /// What of it is done otherwise than it is written, within what the specification leaves open.
+    /// A note on what is done otherwise than it is written, within what the specification leaves open.
     pub(super) note: Option<String>,
     /// Why nothing of it can be served.
     pub(super) invalid: Option<(Reason, String)>,
 }
 
-/// What is kept of a [`Resolved`]: its rules are resolved again where they are served.
+/// The part of a [`Resolved`] that is kept: its rules are resolved again where they are served.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Resolution {
     rules: u64,
@@ -44,7 +44,7 @@ impl Resolution {
     }
 }
 
-/// What the rules of each route refer to.
+/// The resolved references of each route.
 #[derive(Default)]
 pub(super) struct Resolutions {
     of: BTreeMap<RouteKey, Resolution>,
@@ -83,6 +83,6 @@ pub(super) struct ResolvedRule {
     pub(super) name: Arc<str>,
     /// Its matches.
     pub(super) matches: Box<[Match]>,
-    /// What is done. A redirect's port is as written.
+    /// The action. A redirect's port is as written.
     pub(super) rule: Arc<Rule>,
 }

@@ -16,7 +16,7 @@ use super::parent::ParentListener;
 use super::register::Register;
 use crate::model::{Certificate, Fleets, FrontendId, Hostname, Secret, SecretName, TlsParams};
 
-/// What a frontend would serve under one hostname.
+/// The content that a frontend would serve under one hostname.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SniContent {
     /// The namespace of its listener.
@@ -33,7 +33,7 @@ impl SniContent {
 }
 
 impl SniContent {
-    /// What a listener serves.
+    /// The certificate that a listener serves.
     pub(super) fn of(id: &ListenerId, listener: &ParentListener) -> Self {
         Self {
             namespace: id.parent.name().namespace.clone(),
@@ -43,7 +43,7 @@ impl SniContent {
     }
 }
 
-/// What frontends would serve under exact hostnames.
+/// The contents that frontends would serve under exact hostnames.
 #[derive(Default)]
 pub(super) struct SecretNames {
     /// Sorted by frontend.
@@ -129,7 +129,7 @@ impl SecretNames {
         Some(secret(fixed, content.certificate?, Arc::default()))
     }
 
-    /// What is served under a bare SNI: of the namespace that keeps the name, else of the first frontend.
+    /// The content under a bare SNI: that of the namespace that keeps the name, else that of the first frontend.
     fn kept(&self, hostname: &Hostname, register: &Register) -> Option<&SniContent> {
         let claims = self.claims.get(hostname)?;
         let keeps = register.decided(&Ownable::Secret(hostname.clone())).map(|owner| &owner.namespace);

@@ -29,7 +29,7 @@ pub struct DesiredService {
     pub envoys: BTreeSet<IpAddr>,
 }
 
-/// What is to become of a Gateway's Service.
+/// The intent for a Gateway's Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServiceIntent {
     /// It is to be like this.

@@ -1,4 +1,4 @@
-//! Who keeps a hostname of a frontend: the record says which namespace, precedence which of its listeners.
+//! Decides which listener keeps a hostname of a frontend: the record says which namespace, precedence which of its listeners.
 
 use super::admission::Admission;
 use super::by_record::admitted;
@@ -80,7 +80,7 @@ impl Admission<'_> {
         })
     }
 
-    /// What has to be recorded as its namespace's, so that a listener has its hostname, or its whole port.
+    /// The things that have to be recorded as its namespace's, so that a listener has its hostname, or its whole port.
     fn needed(self, id: &FrontendId, hostname: &Hostname, listener: &ListenerId) -> Vec<Ownable> {
         let is_shared = is_shared(&id.gateway);
         if self.parents.listener(listener).is_some_and(|listener| !listener.has_hostnames()) {
@@ -92,7 +92,7 @@ impl Admission<'_> {
         own.into_iter().chain(among).collect()
     }
 
-    /// What a loser is told: that it has to wait, where what it needs is about to be recorded as its own.
+    /// The reason that a loser is told: that it has to wait, where what it needs is about to be recorded as its own.
     fn or_pending(self, id: &FrontendId, hostname: &Hostname, loser: &ListenerId, reason: Reason) -> Reason {
         if self.register.recording() == Recording::Here {
             return reason;
@@ -231,7 +231,7 @@ mod tests {
             count
         }
 
-        /// Who is served under a hostname on a port, by the namespace of its listener.
+        /// The namespace that is served under a hostname on a port, by its listener.
         fn served(&self, port: u16, host: &str) -> Option<String> {
             let winner =
                 self.engine.frontends().get(&shared_frontend(TransportPort::tcp(port)))?.winner(&name(host))?;

@@ -1,4 +1,4 @@
-//! What ports of the shared fleet speak, by the GatewayParameters of a class.
+//! The protocols of ports of the shared fleet, by the GatewayParameters of a class.
 
 use super::gateway_exposure::{Fleet, GatewayExposure};
 use super::key::Verdict;

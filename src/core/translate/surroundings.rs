@@ -1,11 +1,11 @@
-//! What Gateways and ListenerSets are evaluated against.
+//! The surroundings in which Gateways and ListenerSets are evaluated.
 
 use std::time::SystemTime;
 
 use super::settings::Settings;
 use crate::store::Store;
 
-/// What parents are evaluated against.
+/// The surroundings in which parents are evaluated.
 pub(super) struct Surroundings<'a> {
     pub(super) store: &'a Store,
     pub(super) settings: &'a Settings,

@@ -10,7 +10,7 @@ use crate::inputs::RouteKind;
 use crate::model::{Hostname, HostnameGrant, ObjectName, Reason};
 use crate::translate::{Change, Fact, ParentKey, RouteKey};
 
-/// What a fact is about: a later one of the same replaces it.
+/// The subject of a fact: a later one of the same replaces it.
 pub(super) fn subject(fact: &Change) -> String {
     match fact {
         Change::Fact(Fact::Challenge(hostname, _)) => hostname.to_string(),
@@ -24,7 +24,7 @@ pub(super) fn subject(fact: &Change) -> String {
     }
 }
 
-/// Which listeners of a ListenerSet tenancy withholds: all of them, some, or none.
+/// Listeners that tenancy withholds of a ListenerSet: all of them, some, or none.
 pub(super) fn withheld() -> impl Strategy<Value = Change> {
     (pick(NAMESPACES), pick(&["s", "t"]), subsequence(&["l0", "l1", "l2"][..], 0..4)).prop_map(
         |(namespace, name, listeners)| {
@@ -34,7 +34,7 @@ pub(super) fn withheld() -> impl Strategy<Value = Change> {
     )
 }
 
-/// What tenancy grants a route at a Gateway, or that it has no say there.
+/// A grant of tenancy to a route at a Gateway, or that it has no say there.
 pub(super) fn granted() -> impl Strategy<Value = Change> {
     let route = (select(&RouteKind::ALL[..]), pick(NAMESPACES), pick(&["r", "q", "p"]));
     let parent = (pick(NAMESPACES), pick(&["g", "f"]));

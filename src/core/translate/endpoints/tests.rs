@@ -86,7 +86,7 @@ impl Told {
         self.endpoints["mallory/web:80"].iter().map(String::as_str).collect()
     }
 
-    /// What is said of the references; the part of it that says why.
+    /// The text about the references; the part of it that says why.
     fn refused(&self, why: &str) -> bool {
         self.verdict.as_ref().is_some_and(|text| text.starts_with("EndpointNotPermitted") && text.contains(why))
     }
@@ -267,7 +267,7 @@ fn an_installation_is_told_from_others_by_its_namespace() {
     assert!(one != before && told.engine.behind().cdn_id() != one);
 }
 
-/// Who may write EndpointSlices may write every field of one, labels included: nothing but the pods themselves tells.
+/// A tenant who may write EndpointSlices may write every field of one, labels included: nothing but the pods themselves tells.
 #[test]
 fn an_endpoint_counts_while_it_is_the_pod_that_it_names() {
     let mut told = Told::in_cluster();
