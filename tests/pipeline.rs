@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use gatewright_core::inputs::{Object, ObjectKey, RouteKind};
-use gatewright_core::model::{Hostname, ObjectName};
+use gatewright_core::model::{ConditionType, Hostname, ObjectName, Reason};
 use gatewright_core::pipeline::{Pipeline, Written};
-use gatewright_core::tenancy;
-use gatewright_core::translate::{Change, Protocol, Settings};
+use gatewright_core::translate::{Change, Protocol, Settings, StatusBody};
+use gatewright_core::{statuses, tenancy};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -68,6 +68,18 @@ fn owner(pipeline: &Pipeline, hostname: &str) -> Option<String> {
     let mut names = std::iter::once(hostname.clone()).chain(hostname.covering());
     let owner = names.find_map(|name| pipeline.tenancy().owner(&tenant, &name))?;
     Some(owner.name.namespace.to_string())
+}
+
+/// A ListenerSet with a listener for each hostname, named by its first label.
+fn listener_set(name: &str, hostnames: &[&str]) -> Object {
+    let listener = |hostname: &&str| {
+        let tls = json!({"certificateRefs": [{"name": "own"}]});
+        json!({"name": hostname.split('.').next(), "port": 443, "protocol": "HTTPS", "hostname": hostname, "tls": tls})
+    };
+    let spec =
+        json!({"parentRef": {"name": "cozystack"}, "listeners": hostnames.iter().map(listener).collect::<Vec<_>>()});
+    object(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "ListenerSet",
+        "metadata": {"namespace": "tenant-a", "name": name}, "spec": spec}))
 }
 
 fn change() -> impl Strategy<Value = (Object, bool)> {
@@ -201,5 +213,39 @@ fn one_route_among_ten_thousand_hosts_and_a_thousand_tenants_redoes_itself_alone
         let most = work.attachments.max(work.units).max(work.claims).max(work.statuses).max(work.routes);
         assert!(most <= 4 && work.parents <= 1, "{work:?}");
         assert!(resources <= 8 && objects <= 3, "{resources} resources, {objects} objects");
+    }
+}
+
+#[test]
+fn a_listener_set_stays_as_written_and_is_evaluated_without_what_another_owns() {
+    let mut pipeline = pipeline(tenancy::Precedence::Smallest);
+    let mine = listener_set("mine", &["x.a.org", "y.a.org"]);
+    let others = (0..50).map(|n| listener_set(&format!("other-{n}"), &[&format!("o{n}.a.org")]));
+    pipeline.apply(others.chain([mine.clone()]).map(Change::put).collect(), SystemTime::UNIX_EPOCH);
+    let Object::ListenerSet(written) = &mine else { panic!("a ListenerSet") };
+    let status = |pipeline: &Pipeline| {
+        let (_, mut status) =
+            pipeline.engine().statuses().find(|(key, _)| **key == mine.key()).expect("the ListenerSet has a status");
+        statuses::refused(pipeline.tenancy(), &mine.key(), &mut status);
+        let StatusBody::ListenerSet(set) = status.body else { panic!("a status of a ListenerSet") };
+        let names: Vec<String> = set.listeners.iter().map(|listener| listener.name.to_string()).collect();
+        let accepted = set.conditions.iter().find(|condition| condition.kind == ConditionType::Accepted);
+        (names, accepted.expect("it has Accepted").reason)
+    };
+    assert_eq!(status(&pipeline), (vec!["x".to_owned(), "y".to_owned()], Reason::ListenersNotValid));
+
+    let rival = route("HTTPRoute", "cozy-x", "r", "cozystack", &["x.a.org"]);
+    for (change, names, reason) in [
+        (Change::put(rival.clone()), vec!["y"], Reason::HostnameConflict),
+        (Change::delete(rival.key()), vec!["x", "y"], Reason::ListenersNotValid),
+    ] {
+        let before = pipeline.engine().counters();
+        pipeline.apply(vec![change], SystemTime::UNIX_EPOCH);
+        let work = pipeline.engine().counters().since(&before);
+        assert_eq!(status(&pipeline), (names.into_iter().map(str::to_owned).collect(), reason));
+        let held = pipeline.engine().store().listener_set(&written.meta.name).expect("the ListenerSet is there");
+        assert_eq!(**held, *written, "as its author wrote it");
+        // The Gateway, which has the listener for x instead, and this ListenerSet.
+        assert_eq!(work.parents, 2, "{work:?}");
     }
 }

@@ -499,6 +499,7 @@ fn subject(changes: &[Change]) -> Subject {
         Change::Fact(Fact::Unexposed(gateway, _)) => format!("the Service of gateway {gateway}"),
         Change::Fact(Fact::Recorded(what, _)) => format!("the owner of {what}"),
         Change::Fact(Fact::Granted(route, _)) => format!("hostnames of {}", route.object()),
+        Change::Fact(Fact::Withheld(set, _)) => format!("listeners of listenerset {set}"),
     };
     let text = match changes {
         [] => "validity of certificates".to_owned(),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! objects ==> tenancy ==> desired objects ==> (written, and watched; or taken in at once) ==> translate ==> resources
-//!                   +===> grants of hostnames, as facts ======================================^
+//!                   +===> grants of hostnames, withheld listeners, as facts ==================^
 //! ```
 //!
 //! In: [`Change`]s of objects. Out: an [`Outcome`]. Nothing here reads, writes or knows the time.
@@ -11,12 +11,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::inputs::{Kind, ListenerSet, Namespace, Object, ObjectChange, ObjectKey, ParentRef, Route, Secret};
+use crate::inputs::{
+    Kind, Listener, ListenerSet, Namespace, Object, ObjectChange, ObjectKey, ParentRef, Route, Secret,
+};
 use crate::model::{HostnameGrant, ObjectName};
 use crate::store::parent_key;
 use crate::tenancy::{
-    self, ClaimKey, Claimant, Derived, DerivedKind, Existing, GATEWAY_LABEL, Patch, ProvidedSecret, Tenancy, names,
-    tenant_of,
+    self, ClaimKey, ClaimKind, Claimant, Derived, DerivedKind, Existing, GATEWAY_LABEL, Patch, ProvidedSecret, Tenancy,
+    names, tenant_of,
 };
 use crate::translate::{Change, Delta, Engine, Fact, Grants, Ownable, RouteKey, Settings};
 
@@ -39,8 +41,6 @@ pub struct Pipeline {
     namespaces: BTreeMap<Arc<str>, Namespace>,
     /// Objects that somebody else put under names that we derive.
     theirs: BTreeSet<ObjectKey>,
-    /// ListenerSets as they were read, where listeners were left out.
-    withheld: BTreeMap<ObjectName, ListenerSet>,
     /// TenantGateways whose Gateway is ours: there hostnames have to be granted.
     governed: BTreeSet<ObjectName>,
     /// What tenancy is to be told of the record of ownership.
@@ -66,7 +66,6 @@ impl Pipeline {
             written,
             namespaces: BTreeMap::new(),
             theirs: BTreeSet::new(),
-            withheld: BTreeMap::new(),
             governed: BTreeSet::new(),
             owned: Vec::new(),
         }
@@ -116,10 +115,6 @@ impl Pipeline {
                 Change::Object(ObjectChange::Put(Object::Secret(secret))) => {
                     let secret = self.keep_last_good(secret.clone(), &batch, now);
                     batch.put(Change::put(Object::Secret(secret)));
-                }
-                Change::Object(ObjectChange::Put(Object::ListenerSet(set))) => {
-                    self.withheld.remove(&set.meta.name);
-                    batch.put(change);
                 }
                 _ => batch.put(change),
             }
@@ -286,7 +281,7 @@ impl Pipeline {
         namespace
     }
 
-    /// Tells what tenancy grants to the routes that it concerns, and leaves listeners out of ListenerSets.
+    /// Tells what tenancy grants to the routes that it concerns, and what it withholds of ListenerSets.
     fn tell_grants(&mut self, decided: &tenancy::Delta, batch: &mut Batch) {
         for name in std::mem::take(&mut batch.namespaces) {
             batch.put(match self.namespaces.get(&name) {
@@ -310,7 +305,7 @@ impl Pipeline {
         for key in claims {
             match RouteKey::of(&key) {
                 Some(route) => self.grant(route, batch),
-                None => self.restrict(&key, batch),
+                None => self.withhold(&key, batch),
             }
         }
     }
@@ -325,21 +320,14 @@ impl Pipeline {
         batch.facts.push(Change::Fact(Fact::Granted(key, grants)));
     }
 
-    /// Leaves listeners out of a ListenerSet that is there, or comes.
-    fn restrict(&mut self, key: &ObjectKey, batch: &mut Batch) {
-        let set = match batch.changes.remove(key) {
-            Some(Change::Object(ObjectChange::Put(Object::ListenerSet(set)))) => set,
-            Some(other) => return batch.put(other),
-            // As it was, before anything was left out of it.
-            None => {
-                let held = self.withheld.get(&key.name);
-                let held = held.or_else(|| self.engine.store().listener_set(&key.name).map(Arc::as_ref));
-                let Some(held) = held else { return };
-                held.clone()
-            }
+    /// Tells which listeners of a ListenerSet tenancy withholds.
+    fn withhold(&self, key: &ObjectKey, batch: &mut Batch) {
+        let withheld = match batch.changes.get(key) {
+            Some(Change::Object(ObjectChange::Put(Object::ListenerSet(set)))) => self.withheld(set),
+            Some(_) => BTreeSet::new(),
+            None => self.engine.store().listener_set(&key.name).map(|set| self.withheld(set)).unwrap_or_default(),
         };
-        let set = self.withhold(set);
-        batch.put(Change::put(Object::ListenerSet(set)));
+        batch.facts.push(Change::Fact(Fact::Withheld(key.name.clone(), withheld)));
     }
 
     /// The grants of a route, one for each parent that it names and where tenancy has a say.
@@ -355,25 +343,22 @@ impl Pipeline {
         route.parents.iter().filter_map(granted).collect()
     }
 
-    /// Leaves out the listeners whose hostnames somebody else has.
-    fn withhold(&mut self, set: ListenerSet) -> ListenerSet {
-        let name = set.meta.name.clone();
-        let Some(tenant) = set.parent.clone().filter(|parent| self.governed.contains(parent)) else { return set };
-        if names::overflow_of(&name.name).is_some_and(|(of, _)| *of == *tenant.name) && !self.is_theirs(&name) {
-            return set;
+    /// The listeners of a ListenerSet whose hostnames tenancy does not grant it; none where tenancy has no say.
+    fn withheld(&self, set: &ListenerSet) -> BTreeSet<Arc<str>> {
+        let Some(tenant) = set.parent.as_ref().filter(|parent| self.governed.contains(*parent)) else {
+            return BTreeSet::new();
+        };
+        let name = &set.meta.name;
+        if names::overflow_of(&name.name).is_some_and(|(of, _)| *of == *tenant.name) && !self.is_theirs(name) {
+            return BTreeSet::new();
         }
-        let verdict = self.tenancy.verdict(&Claimant::from(&set).key, &tenant);
-        let granted = |listener: &crate::inputs::Listener| {
+        let verdict = self.tenancy.verdict(&ClaimKey { kind: ClaimKind::ListenerSet, name: name.clone() }, tenant);
+        let is_granted = |listener: &Listener| {
             let hostname = listener.hostname.as_ref();
             hostname.is_ok_and(|hostname| verdict.is_some_and(|verdict| verdict.granted.contains(hostname)))
         };
-        let listeners: Vec<_> = set.listeners.iter().filter(|listener| granted(listener)).cloned().collect();
-        if listeners.len() == set.listeners.len() {
-            self.withheld.remove(&name);
-            return set;
-        }
-        self.withheld.insert(name, set.clone());
-        ListenerSet { listeners, ..set }
+        let withheld = set.listeners.iter().filter(|listener| !is_granted(listener));
+        withheld.map(|listener| listener.name.clone()).collect()
     }
 
     fn is_theirs(&self, set: &ObjectName) -> bool {

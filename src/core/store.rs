@@ -2,6 +2,7 @@
 
 mod granted;
 mod reserved;
+mod withheld;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -9,13 +10,14 @@ use std::sync::Arc;
 
 use crate::inputs::{
     BackendTlsPolicy, ConfigMap, EndpointSlice, Exposure, Gateway, GatewayClass, GatewayParameters, Kind, ListenerSet,
-    LocalRef, Located, Namespace, Object, ObjectKey, ReferenceGrant, Route, RouteKind, Secret, Service,
+    LocalRef, Located, Namespace, Object, ObjectKey, ParentKey, ReferenceGrant, Route, RouteKey, RouteKind, Secret,
+    Service,
 };
 use crate::interner::Interner;
 use crate::model::{HostnameGrant, ObjectName, ServicePort};
 use crate::multimap::MultiMap;
-use crate::translate::{Grants, ParentKey, RouteKey};
 
+pub use self::granted::Grants;
 pub(crate) use self::reserved::{Holder, Reserved};
 
 /// The objects, by kind and name.
@@ -26,6 +28,8 @@ pub struct Store {
     classes: BTreeMap<ObjectName, Arc<GatewayClass>>,
     gateways: BTreeMap<ObjectName, Arc<Gateway>>,
     listener_sets: BTreeMap<ObjectName, Arc<ListenerSet>>,
+    /// The listeners that tenancy withholds of ListenerSets, which may not be there yet.
+    withheld: BTreeMap<ObjectName, BTreeSet<Arc<str>>>,
     routes: BTreeMap<RouteKey, Arc<Route>>,
     /// What tenancy grants to routes, which may not be there yet.
     granted: BTreeMap<RouteKey, Grants>,

@@ -59,6 +59,7 @@ enum Subject {
     Unexposed(ObjectName),
     Recorded(Ownable),
     Granted(RouteKey),
+    Withheld(ObjectName),
 }
 
 impl Subject {
@@ -73,6 +74,7 @@ impl Subject {
             Change::Fact(Fact::Unexposed(gateway, _)) => Subject::Unexposed(gateway.clone()),
             Change::Fact(Fact::Recorded(what, _)) => Subject::Recorded(what.clone()),
             Change::Fact(Fact::Granted(route, _)) => Subject::Granted(route.clone()),
+            Change::Fact(Fact::Withheld(set, _)) => Subject::Withheld(set.clone()),
         }
     }
 
@@ -83,7 +85,10 @@ impl Subject {
             (Subject::Object(key), _) => key.name.namespace.clone(),
             (Subject::Challenge(asked), _) => asked.namespace.clone(),
             (Subject::Granted(route), _) => route.name.namespace.clone(),
-            (Subject::Trouble(name) | Subject::Awaited(name) | Subject::Unexposed(name), _) => name.namespace.clone(),
+            (
+                Subject::Trouble(name) | Subject::Awaited(name) | Subject::Unexposed(name) | Subject::Withheld(name),
+                _,
+            ) => name.namespace.clone(),
             (_, Change::Fact(Fact::Recorded(_, Some(owner)))) => owner.namespace.clone(),
             (Subject::TlsChallenges | Subject::Recorded(_), _) => "".into(),
         }

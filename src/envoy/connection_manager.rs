@@ -28,22 +28,12 @@ use envoy_types::pb::envoy::extensions::http::early_header_mutation::header_muta
 use prost::{Message, Name};
 
 use super::chain::network_filter;
+use super::internal_headers::{HOST_HEADER, LISTENER_HEADER, SCOPE_HEADER};
 use super::name::keyed;
 use super::proto::{ads, any, boolean, extension, seconds, uint};
 use super::virtual_host::HEADER_TO_METADATA;
 use super::{Edge, ResourceName, cors, limits, misdirected};
 use gatewright_core::model::{FrontendId, Hostname, OtherListeners, TableId};
-
-/// The header that carries frontend and host to the choice of the scope. Like [`LISTENER_HEADER`] it is overwritten
-/// before anything reads it, so no client can forge it, and removed before a request leaves.
-pub(super) const SCOPE_HEADER: &str = "x-gw-scope";
-
-/// The header that says whose connection it is: the hostname of the listener, which for exact ones is the SNI.
-pub(super) const LISTENER_HEADER: &str = "x-gw-sni";
-
-/// The header that says whether the request is for the host that the connection was opened for, where not every other
-/// host is known.
-pub(super) const HOST_HEADER: &str = "x-gw-host";
 
 /// The host that a scope is looked up by. One that is spelled in upper case or with a port is looked up as the SNI,
 /// whose virtual host knows it under either spelling if it is the same (RFC 9110, 4.2.3).

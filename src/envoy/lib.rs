@@ -21,6 +21,7 @@ mod domain;
 mod edge;
 mod gate;
 mod headers;
+mod internal_headers;
 mod limits;
 mod listener;
 mod misdirected;

@@ -8,7 +8,7 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
     LocalReplyConfig, ResponseMapper,
 };
 
-use super::connection_manager::{HOST_HEADER, LISTENER_HEADER};
+use super::internal_headers::{HOST_HEADER, LISTENER_HEADER};
 use super::proto::uint;
 use super::request_match::{exact, header, matching};
 use super::virtual_host::answer;

@@ -14,7 +14,7 @@ use envoy_types::pb::envoy::extensions::filters::http::header_to_metadata::v3::{
 };
 use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
 
-use super::connection_manager::{HOST_HEADER, LISTENER_HEADER, SCOPE_HEADER};
+use super::internal_headers::{HOST_HEADER, LISTENER_HEADER, SCOPE_HEADER};
 use super::proto::{any, boolean};
 use super::request_match::{header, matching, regex_matcher};
 use super::route::{respond, routes};

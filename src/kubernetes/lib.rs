@@ -9,14 +9,19 @@
 //! API server ==watch, secrets==> runtime ==> write, tenants, expose, issuance, claims, replicas ==> API server
 //! ```
 
+use std::time::Duration;
+
 mod access;
 mod ahead;
 pub mod claims;
 mod client;
+mod compact_json;
 mod expose;
 pub mod issuance;
 pub mod keys;
 pub mod lease;
+mod live_object;
+mod managed_fields;
 pub mod metrics;
 pub mod replicas;
 mod runtime;
@@ -28,6 +33,7 @@ mod write;
 
 pub use access::MetricsReaders;
 pub use client::{ClientError, connect};
+pub use live_object::{ApplyAction, LiveObject, derived};
 pub use runtime::{KINDS, KubernetesRuntime, kinds_without_tenants};
 pub use secrets::refs::{BodyAction, BodyRefs};
 pub use storage::ObjectStorage;
@@ -45,3 +51,6 @@ pub use write::work_queue::WorkQueue;
 
 /// The name that our fields carry in `metadata.managedFields`.
 pub const FIELD_MANAGER: &str = "gatewright";
+
+/// How long one request may take. A write has less towards the end of a term, see [`Fence`].
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);

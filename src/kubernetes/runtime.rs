@@ -305,7 +305,7 @@ impl KubernetesRuntime {
     }
 
     fn forget(&mut self, key: &ObjectKey) {
-        if let Some(derived) = tenants::derived(key) {
+        if let Some(derived) = crate::live_object::derived(key) {
             self.known.push(tenancy::Change::Existing(derived, None));
         }
         self.tenants.forget(key);

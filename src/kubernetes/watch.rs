@@ -1,7 +1,6 @@
 //! The watch of one kind: objects from the API server, parsed into slim forms; the rest is dropped at once.
 
 mod backoff;
-pub(crate) mod compact_json;
 pub(crate) mod discovery;
 pub(crate) mod kinds;
 mod located;
@@ -29,7 +28,7 @@ use tokio::time::sleep;
 use tower::service_fn;
 use tracing::debug;
 
-use super::tenants::{LiveObject, derived};
+use crate::live_object::{LiveObject, derived};
 use crate::watch::observed::ObservedObject;
 use backoff::{Came, WatchBackoff};
 use gatewright_core::inputs::{ISSUED_BY, Kind, Object, ObjectKey};

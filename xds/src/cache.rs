@@ -10,7 +10,8 @@ use crate::ack_tracker::{AckTracker, Event, Progress};
 use crate::counters::{Counters, Counts};
 use crate::debug::ViewState;
 use crate::suspects::Suspects;
-use crate::view::{Generation, TypeStore, View};
+use crate::type_store::TypeStore;
+use crate::view::{Generation, View};
 use crate::{Kind, Resource};
 
 /// A group of changes that take effect together.

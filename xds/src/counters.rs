@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use serde::Serialize;
 
 use crate::Kind;
-use crate::view::Applied;
+use crate::tables::Applied;
 
 /// Upper bounds of the buckets of answer times, in seconds; one more bucket takes the rest.
 pub(crate) const ACK_SECONDS: [f64; 11] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::ack_tracker::Rejection;
+use crate::rejection::Rejection;
 use crate::{Fingerprint, Generation, Kind};
 
 /// One view.

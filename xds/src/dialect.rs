@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::session::{Outgoing, Protocol, Refusal, Session};
 use crate::subscription::Item;
-use crate::view::Tables;
+use crate::tables::Tables;
 use crate::wire::{DeltaRequest, DeltaResponse, Node, SotwRequest, SotwResponse, encode_absent};
 use crate::{Kind, Resource};
 

@@ -28,7 +28,7 @@ pub(crate) use content::{Content, Digest, answered, author, digest};
 pub(crate) use search::{Search, Step};
 
 use crate::Resource;
-use crate::ack_tracker::Part;
+use crate::rejection::Part;
 use crate::suspects::ByHost;
 
 /// A resource without the parts that are refused, and why each of them is.

@@ -16,7 +16,7 @@ use prost::Message;
 
 use crate::dialect::{Delta, Dialect, Sotw};
 use crate::session::{Effect, Session};
-use crate::view::Tables;
+use crate::tables::Tables;
 use crate::wire::{DeltaRequest, ErrorDetail, SotwRequest};
 use crate::{Kind, Limits, Resource};
 

@@ -18,6 +18,7 @@ mod limits;
 mod metrics;
 #[cfg(test)]
 mod model;
+mod rejection;
 mod resource;
 mod sample;
 mod server;
@@ -27,11 +28,13 @@ mod stream;
 mod stream_progress;
 mod subscription;
 mod suspects;
+mod tables;
 mod tls;
+mod type_store;
 mod view;
 mod wire;
 
-pub use ack_tracker::{Event, NodeProgress, Part, Progress, Rejection};
+pub use ack_tracker::{Event, NodeProgress, Progress};
 pub use cache::{Cache, Update};
 pub use counters::{Closed, Counts, KindCounts};
 pub use debug::{Refused, StreamState, SubscriptionState, ViewState};
@@ -44,6 +47,7 @@ pub use identity::{
 pub use kind::Kind;
 pub use limits::Limits;
 pub use metrics::Metrics;
+pub use rejection::{Part, Rejection};
 pub use resource::{Resource, ResourceError};
 pub use server::{Server, bind_unix};
 pub use session::Refusal;

@@ -17,7 +17,7 @@ use prost::Message;
 use crate::ack_tracker::AckTracker;
 use crate::dialect::{Delta, Dialect, Sotw};
 use crate::session::{Effect, Session};
-use crate::view::TypeStore;
+use crate::type_store::TypeStore;
 use crate::wire::{DeltaRequest, ErrorDetail, SotwRequest};
 use crate::{Kind, Limits, Resource, View};
 

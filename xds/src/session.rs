@@ -36,11 +36,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::ack_tracker::Part;
 use crate::division::HeldPart;
 use crate::kind::Rank;
+use crate::rejection::Part;
 use crate::subscription::{Held, InFlight, Item, Quarantined, Subscription, canonical_secret_name, on_demand};
-use crate::view::{Generation, Tables};
+use crate::tables::Tables;
+use crate::view::Generation;
 use crate::wire::DeltaRequest;
 use crate::{Kind, Limits, Resource};
 

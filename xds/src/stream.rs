@@ -12,14 +12,16 @@ use tokio::time::{Sleep, sleep_until};
 use tonic::{Status, Streaming};
 use tracing::Instrument;
 
-use crate::ack_tracker::{Member, Rejection, StreamId};
+use crate::ack_tracker::{Member, StreamId};
 use crate::bucket::Bucket;
 use crate::cache::Cache;
 use crate::dialect::Dialect;
 use crate::identity::{Authenticate, Grant};
+use crate::rejection::Rejection;
 use crate::session::{Effect, Outgoing, Refusal, Session};
 use crate::stream_progress::StreamProgress;
-use crate::view::{Generation, TypeStore};
+use crate::type_store::TypeStore;
+use crate::view::Generation;
 use crate::wire::Node;
 use crate::{Kind, Limits};
 

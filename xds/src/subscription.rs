@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use crate::division::{self, Division};
 use crate::suspects::Suspects;
-use crate::view::{Entry, Generation, Tables};
+use crate::tables::{Entry, Tables};
+use crate::view::Generation;
 use crate::{Kind, Limits, Resource};
 
 /// One thing to tell a client.

@@ -3,8 +3,7 @@
 use std::pin::pin;
 use std::task::Poll;
 
-use futures::stream::{Buffered, Collect, Iter};
-use futures::{StreamExt, poll};
+use futures::poll;
 use instant_acme::{AuthorizationStatus, ChallengeStatus, ChallengeType, Error, Order, Problem};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
@@ -13,6 +12,7 @@ use tokio::time::Instant;
 use super::attempt::{OrderAttempt, renonce};
 use super::persist;
 use super::problem::{is_bad_nonce, is_kind, of_dns};
+use super::side_by_side::{all, side_by_side};
 use crate::challenge::dns::{Seen, TxtRecord};
 use crate::challenge::{ChallengeKind, DnsSolver, Solvers, alpn, dns_label};
 use crate::failure::{Class, Failure};
@@ -20,8 +20,6 @@ use crate::names::DnsName;
 
 /// Of what a CA takes for a name so much is told.
 const LONGEST_NAME: usize = 253;
-/// So many names of an order are seen to at a time.
-const SIDE_BY_SIDE: usize = 32;
 const PROPAGATION_POLL: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// A challenge to be met.
@@ -50,28 +48,6 @@ impl Task {
             _ => Ok(()),
         }
     }
-}
-
-/// Does something for each name of an order, for a bounded number of them at a time; what came of it, in their order.
-pub(super) fn side_by_side<F: Future>(each: impl Iterator<Item = F>) -> SideBySide<F> {
-    futures::stream::iter(each.collect::<Vec<_>>()).buffered(SIDE_BY_SIDE).collect()
-}
-
-/// Its type is named, since the compiler cannot tell that a future which holds the iterator may be sent.
-type SideBySide<F> = Collect<Buffered<Iter<std::vec::IntoIter<F>>>, Vec<<F as Future>::Output>>;
-
-/// The results, or the first failure. Names that failed in the same way are at fault together.
-pub(super) fn all<T>(results: Vec<Result<T, Failure>>) -> Result<Vec<T>, Failure> {
-    let (mut done, mut failed) = (Vec::with_capacity(results.len()), None::<Failure>);
-    for result in results {
-        match (result, &mut failed) {
-            (Ok(value), _) => done.push(value),
-            (Err(failure), None) => failed = Some(failure),
-            (Err(failure), Some(first)) if failure.class == first.class => first.culprits.extend(failure.culprits),
-            (Err(_), Some(_)) => {}
-        }
-    }
-    failed.map_or(Ok(done), Err)
 }
 
 /// Meets every open challenge of an order and tells the CA. The records are written down before they are made.

@@ -5,12 +5,14 @@
 
 mod attempt;
 mod authorize;
+mod drive;
 mod persist;
 mod place;
 mod poll_interval;
 mod problem;
 mod record;
 mod refusal;
+mod side_by_side;
 mod zones;
 
 use std::collections::BTreeMap;
@@ -279,8 +281,8 @@ impl AcmeIssuer {
         let Some(gate) = self.config.gate.as_ref().filter(|g| g.strictness != Strictness::Skip) else { return Ok(()) };
         let mut sentences = Vec::new();
         let mut culprits = Vec::new();
-        let found = authorize::side_by_side(names.iter().map(|name| self.findings(name))).await;
-        for (name, found) in names.iter().zip(authorize::all(found)?) {
+        let found = side_by_side::side_by_side(names.iter().map(|name| self.findings(name))).await;
+        for (name, found) in names.iter().zip(side_by_side::all(found)?) {
             if !found.is_empty() {
                 culprits.push(name.to_string());
             }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::authorize::side_by_side;
+use super::side_by_side::side_by_side;
 use super::{AcmeIssuer, of_storage};
 use crate::certificate::IssuedCertificate;
 use crate::challenge::dns::TxtRecord;

@@ -6,9 +6,10 @@ use std::sync::Mutex;
 use jiff::Timestamp;
 
 use super::attempt::OrderAttempt;
-use super::authorize::{all, side_by_side, target};
+use super::authorize::target;
 use super::problem::of_dns;
 use super::record::remove_traces;
+use super::side_by_side::{all, side_by_side};
 use crate::challenge::dns::TxtRecord;
 use crate::challenge::{ChallengeKind, DnsSolver};
 use crate::failure::Failure;

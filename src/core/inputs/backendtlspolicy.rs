@@ -6,9 +6,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::object::{Kind, text};
+use super::document::text;
 use super::text::{exact_hostname, quoted};
-use super::{LocalRef, Meta, ParseError};
+use super::{Kind, LocalRef, Meta, ParseError};
 use crate::gateway_api::backendtlspolicies::{
     BackendTlsPolicySpec, BackendTlsPolicyTargetRefs, BackendTlsPolicyValidation,
     BackendTlsPolicyValidationSubjectAltNamesType as SanType,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::gateway::{port, same_shape};
+use super::schema::{port, same_shape};
 use super::{LocalRef, Meta, ParseError};
 use crate::gateway_api::gateways as gw;
 use crate::model::{ObjectName, ValidationMode};

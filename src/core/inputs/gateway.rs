@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
-use super::object::GATEWAY_GROUP;
-use super::{FrontendTls, Meta, NamespaceRule, ParametersRef, ParseError, Selector};
+use super::kind::GATEWAY_GROUP;
+use super::schema::{port, same_shape};
+use super::{FrontendTls, LocalRef, Meta, NamespaceRule, ParametersRef, ParseError, Selector};
 use crate::gateway_api::gatewayclasses::GatewayClassSpec;
 use crate::gateway_api::gateways::{self as gw, GatewaySpec};
 use crate::gateway_api::listenersets::ListenerSetSpec;
@@ -134,17 +134,6 @@ pub enum TlsMode {
     Passthrough,
 }
 
-/// A reference to an object that may be in another namespace.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LocalRef {
-    /// Its group; empty for the core group.
-    pub group: String,
-    /// Its kind.
-    pub kind: String,
-    /// Its name, the namespace filled in.
-    pub name: ObjectName,
-}
-
 /// Which routes a listener takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllowedRoutes {
@@ -245,7 +234,7 @@ fn read_listeners(meta: &Meta, listeners: Vec<gw::GatewayListeners>) -> Result<V
         }
         Ok::<_, ParseError>(Arc::new(listener))
     };
-    let listeners = super::route::exact(listeners.into_iter().map(&mut read))?;
+    let listeners = super::schema::exact(listeners.into_iter().map(&mut read))?;
     let mut names: Vec<&str> = listeners.iter().map(|listener| &*listener.name).collect();
     names.sort_unstable();
     match names.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -306,19 +295,6 @@ impl Listener {
             unreadable: None,
         })
     }
-}
-
-/// Checks a port number.
-pub(super) fn port(number: i32, field: &str) -> Result<u16, ParseError> {
-    u16::try_from(number)
-        .ok()
-        .filter(|port| *port != 0)
-        .ok_or_else(|| ParseError::Schema(format!("{field}: {number} is not a port (1 to 65535)")))
-}
-
-/// Turns one generated type into another one of the same shape.
-pub(super) fn same_shape<T: Serialize, U: DeserializeOwned>(value: T) -> Result<U, ParseError> {
-    serde_json::to_value(value).and_then(serde_json::from_value).map_err(|e| ParseError::Schema(e.to_string()))
 }
 
 fn selector<T: Serialize>(selector: Option<T>) -> Result<Selector, ParseError> {

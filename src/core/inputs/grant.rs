@@ -27,7 +27,7 @@ impl ReferenceGrant {
     /// object `to_kind` named `name` in this grant's namespace.
     pub fn permits(&self, from_kind: &str, from_namespace: &str, to_kind: &str, name: &str) -> bool {
         let from = self.from.iter().any(|(group, kind, namespace)| {
-            group == super::object::GATEWAY_GROUP && kind == from_kind && namespace == from_namespace
+            group == super::kind::GATEWAY_GROUP && kind == from_kind && namespace == from_namespace
         });
         from && self.to.iter().any(|(group, kind, only)| {
             group.is_empty() && kind == to_kind && only.as_deref().is_none_or(|only| only == name)

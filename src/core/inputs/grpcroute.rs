@@ -1,11 +1,9 @@
 //! Reading a GRPCRoute.
 
-use super::gateway::same_shape;
 use super::httproute::{empty_rule, header_matches, match_count, parents, rule_names, rule_of};
-use super::route::exact;
-use super::{Meta, ParseError, Route, RouteKind, schema};
-use crate::gateway_api::grpcroutes as gw;
-use crate::gateway_api::httproutes as http;
+use super::schema::{self, exact, same_shape};
+use super::{Meta, ParseError, Route, RouteKind};
+use crate::gateway_api::{grpcroutes as gw, httproutes as http};
 use crate::model::{Call, Hostname, Match, PathMatch};
 
 impl Route {

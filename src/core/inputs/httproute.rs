@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::gateway::{port, same_shape};
-use super::route::exact;
-use super::schema;
+use super::route::any_request;
+use super::schema::{self, exact, port, same_shape};
 use super::text::{self, Refused};
-use super::tlsroute::any_request;
 use super::{
     BackendRef, Filters, LocalRef, Meta, ParentRef, ParseError, Regexes, Route, RouteKind, RouteRule, Unsupported,
 };

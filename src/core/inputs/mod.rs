@@ -8,19 +8,24 @@ mod admitted;
 mod backendtlspolicy;
 mod change;
 mod configmap;
+mod document;
 mod exposure;
 mod frontend_tls;
 mod gateway;
 mod grant;
 mod grpcroute;
 mod httproute;
+mod kind;
 mod located;
+mod meta;
 mod names;
 mod namespace;
 mod object;
 mod parameters;
 mod re2;
+mod reference;
 mod route;
+mod route_key;
 mod schema;
 mod secret;
 mod selector;
@@ -33,23 +38,25 @@ mod tlsroute;
 pub use backendtlspolicy::{BackendTlsPolicy, PolicyTarget, Roots, Validation};
 pub use change::ObjectChange;
 pub use configmap::{CaBundle, CaBundleError, ConfigMap};
+pub use document::ParseError;
 pub use exposure::{EXPOSES, Exposure, MANAGED_BY, MANAGER, MadeSlice, SLICES_BY};
 pub use frontend_tls::{FrontendTls, FrontendValidation};
 pub use gateway::{
-    Address, AllowedRoutes, Gateway, GatewayClass, Infrastructure, Listener, ListenerSet, ListenerTls, LocalRef,
-    TlsMode,
+    Address, AllowedRoutes, Gateway, GatewayClass, Infrastructure, Listener, ListenerSet, ListenerTls, TlsMode,
 };
 pub use grant::ReferenceGrant;
+pub use kind::{Kind, OWN_GROUP, ObjectKey};
 pub use located::Located;
+pub use meta::Meta;
 pub use namespace::{HOST_LABEL, Namespace};
-pub use object::{Kind, Meta, Object, ObjectKey, ParseError};
+pub use object::Object;
 pub use parameters::{
-    AllowedHostnames, EscapedSlashes, FleetKind, GatewayParameters, OWN_GROUP, PARAMETERS_CRD, Parameters,
-    ParametersRef, PortProtocol, RouteHostnames, ServiceParameters, ServiceType, SpokenProtocol,
+    AllowedHostnames, EscapedSlashes, FleetKind, GatewayParameters, PARAMETERS_CRD, Parameters, ParametersRef,
+    PortProtocol, RouteHostnames, ServiceParameters, ServiceType, SpokenProtocol,
 };
-pub use route::{
-    BackendRef, Extent, Filters, ParentRef, Regexes, Route, RouteKind, RouteKinds, RouteRule, Unsupported,
-};
+pub use reference::{LocalRef, ParentRef};
+pub use route::{BackendRef, Extent, Filters, Regexes, Route, RouteKind, RouteKinds, RouteRule};
+pub use route_key::{ParentKey, RouteKey};
 pub use secret::{
     CERT_MANAGER, CERTIFICATE_NAME, ISSUED_BY, ISSUED_SERIAL, Secret, SecretError, issued_by, parse_certificate,
 };
@@ -59,3 +66,4 @@ pub use tenantgateway::{
     ADDRESSES, CRD, Cloudflare, DIRECTORY, DigitalOcean, Dns01, ISSUER, Invalid, LocalObject, Mode, Rfc2136, Route53,
     SecretKey, Source, Spec, TenantGateway,
 };
+pub use text::Unsupported;

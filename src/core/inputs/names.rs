@@ -2,8 +2,8 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::object::{Kind, ParseError};
 use super::text::quoted;
+use super::{Kind, ParseError};
 use crate::model::ObjectName;
 
 /// The longest name of an object: that of a DNS subdomain (RFC 1123).

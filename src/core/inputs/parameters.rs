@@ -6,14 +6,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::object::{Fields, text};
+use super::document::{Fields, text};
+use super::kind::OWN_GROUP;
 use super::{Meta, ParseError, Selector};
 use crate::model::{Hostname, ObjectName, Transport, TransportPort};
 
 /// The custom resource definition.
 pub const PARAMETERS_CRD: &str = include_str!("../../../deploy/crds/gatewright.io_gatewayparameters.yaml");
-/// The group of our own kinds.
-pub const OWN_GROUP: &str = "gatewright.io";
 
 /// GatewayParameters.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Kind, LocalRef, Meta, re2};
+use super::reference::ParentRef;
+use super::{Kind, LocalRef, Meta, Unsupported, re2};
 use crate::model::{
-    Cors, Fraction, HeaderEdits, Hostname, HostnameError, Match, ObjectName, Redirect, Retry, Rewrite, Timeouts,
+    Cors, Fraction, HeaderEdits, Hostname, HostnameError, Match, PathMatch, Redirect, Retry, Rewrite, Timeouts,
     Transport,
 };
 
@@ -132,46 +133,6 @@ impl Route {
     }
 }
 
-/// A reference to a parent.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ParentRef {
-    /// As written; the status repeats it.
-    pub group: Option<String>,
-    /// As written.
-    pub kind: Option<String>,
-    /// As written.
-    pub namespace: Option<String>,
-    /// The parent's name.
-    pub name: String,
-    /// Only this listener.
-    pub section: Option<String>,
-    /// Only listeners of this port.
-    pub port: Option<u16>,
-}
-
-impl ParentRef {
-    /// Kind and name of the parent for a route in `namespace`; `None` when it is no Gateway or ListenerSet.
-    pub fn target(&self, namespace: &Arc<str>) -> Option<(Kind, ObjectName)> {
-        if self.group.as_deref().is_some_and(|group| group != super::object::GATEWAY_GROUP) {
-            return None;
-        }
-        let kind = match self.kind.as_deref().unwrap_or("Gateway") {
-            "Gateway" => Kind::Gateway,
-            "ListenerSet" => Kind::ListenerSet,
-            _ => return None,
-        };
-        let namespace = self.namespace.as_deref().map_or_else(|| namespace.clone(), Arc::from);
-        Some((kind, ObjectName::new(namespace, self.name.as_str())))
-    }
-}
-
-/// A list without room to grow: objects are kept for long and never grow.
-pub(super) fn exact<T, E>(items: impl Iterator<Item = Result<T, E>>) -> Result<Vec<T>, E> {
-    let mut all = items.collect::<Result<Vec<T>, E>>()?;
-    all.shrink_to_fit();
-    Ok(all)
-}
-
 /// A rule of a route.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RouteRule {
@@ -259,15 +220,6 @@ pub struct Filters {
     pub cors: Option<Cors>,
 }
 
-/// Why a rule cannot be carried out, as a sentence without the rule's name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unsupported {
-    /// `UnsupportedValue`.
-    Value(String),
-    /// `IncompatibleFilters`.
-    Incompatible(String),
-}
-
 /// A reference to a backend.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BackendRef {
@@ -279,4 +231,9 @@ pub struct BackendRef {
     pub weight: u32,
     /// What its filters ask for; `None` where it has none, which is nearly always.
     pub filters: Result<Option<Box<Filters>>, Unsupported>,
+}
+
+/// The match of a rule without matches.
+pub(super) fn any_request() -> Match {
+    Match { path: PathMatch::Prefix("/".to_owned()), call: None, method: None, headers: Vec::new(), query: Vec::new() }
 }

@@ -2,6 +2,9 @@
 //!
 //! A manifest may come from a file that no API server has seen.
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
 use super::ParseError;
 
 /// Says what is wrong with `field`.
@@ -15,4 +18,24 @@ pub(super) fn at_most<T>(field: &str, most: usize, list: Vec<T>) -> Result<Vec<T
         return refuse(field, &format!("{} items, at most {most} are allowed", list.len()));
     }
     Ok(list)
+}
+
+/// Checks a port number.
+pub(super) fn port(number: i32, field: &str) -> Result<u16, ParseError> {
+    u16::try_from(number)
+        .ok()
+        .filter(|port| *port != 0)
+        .ok_or_else(|| ParseError::Schema(format!("{field}: {number} is not a port (1 to 65535)")))
+}
+
+/// Turns one generated type into another one of the same shape.
+pub(super) fn same_shape<T: Serialize, U: DeserializeOwned>(value: T) -> Result<U, ParseError> {
+    serde_json::to_value(value).and_then(serde_json::from_value).map_err(|e| ParseError::Schema(e.to_string()))
+}
+
+/// A list without room to grow: objects are kept for long and never grow.
+pub(super) fn exact<T, E>(items: impl Iterator<Item = Result<T, E>>) -> Result<Vec<T>, E> {
+    let mut all = items.collect::<Result<Vec<T>, E>>()?;
+    all.shrink_to_fit();
+    Ok(all)
 }

@@ -53,7 +53,7 @@ impl Service {
                 Some("kubernetes.io/h2c") => AppProtocol::H2c,
                 _ => AppProtocol::Http1,
             };
-            let number = super::gateway::port(port.port, "spec.ports.port")?;
+            let number = super::schema::port(port.port, "spec.ports.port")?;
             let name = Arc::from(port.name.unwrap_or_default());
             ports.push(ServicePortSpec { name, port: number, transport, protocol });
         }
@@ -112,7 +112,7 @@ impl EndpointSlice {
         let mut ports = Vec::new();
         for port in object.ports.unwrap_or_default() {
             if let (Some(number), Some(transport)) = (port.port, Transport::of(port.protocol.as_deref())) {
-                let number = super::gateway::port(number, "ports.port")?;
+                let number = super::schema::port(number, "ports.port")?;
                 ports.push((Arc::from(port.name.unwrap_or_default()), TransportPort { number, transport }));
             }
         }

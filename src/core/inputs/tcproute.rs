@@ -2,11 +2,12 @@
 
 use serde::Serialize;
 
-use super::gateway::same_shape;
+use super::schema::same_shape;
 use super::tlsroute::forwards;
 use super::{Meta, ParseError, Route, RouteKind};
+use crate::gateway_api::tcproutes::TcpRouteSpec;
 use crate::gateway_api::tlsroutes::TlsRouteRules;
-use crate::gateway_api::{tcproutes::TcpRouteSpec, udproutes::UdpRouteSpec};
+use crate::gateway_api::udproutes::UdpRouteSpec;
 
 impl Route {
     pub(super) fn read_tcp(meta: Meta, spec: TcpRouteSpec) -> Result<Self, ParseError> {

@@ -8,9 +8,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::ParseError;
+use super::document::{Fields, read};
 use super::names::object_name;
-use super::object::{Fields, Kind, read};
+use super::{Kind, ParseError};
 use crate::model::{Hostname, ObjectName};
 
 /// Says who issues, whatever the installation has others do; `spec` stays as upstream's schema wants it.

@@ -4,7 +4,7 @@
 //! messages), and a resource may be everybody's. So every text of a user passes one of these functions first. They are
 //! as strict as the grammar of what the text becomes: a header (RFC 9110), a path (RFC 3986), a host name, an origin.
 
-use super::{ParseError, Unsupported};
+use super::ParseError;
 use crate::model::Hostname;
 
 /// The longest new path of a rewrite or redirect (`HTTPPathModifier`).
@@ -236,6 +236,15 @@ pub(super) fn edited_header(field: &str, name: &str) -> Checked {
         Some(why) => refuse(field, &format!("a header modifier cannot change {name}: {why}")),
         None => Ok(()),
     }
+}
+
+/// Why a rule cannot be carried out, as a sentence without the rule's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unsupported {
+    /// `UnsupportedValue`.
+    Value(String),
+    /// `IncompatibleFilters`.
+    Incompatible(String),
 }
 
 #[cfg(test)]

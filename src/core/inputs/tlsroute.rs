@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::gateway::same_shape;
-use super::route::exact;
-use super::{LocalRef, Meta, ParseError, Regexes, Route, RouteKind, RouteRule, schema};
+use super::route::any_request;
+use super::schema::{self, exact, same_shape};
+use super::{LocalRef, Meta, ParseError, Regexes, Route, RouteKind, RouteRule};
 use crate::gateway_api::tlsroutes::{TlsRouteRules, TlsRouteSpec};
-use crate::model::{Hostname, Match, PathMatch, Timeouts};
+use crate::model::{Hostname, Timeouts};
 
 impl Route {
     pub(super) fn read_tls(meta: Meta, spec: TlsRouteSpec) -> Result<Self, ParseError> {
@@ -42,11 +42,6 @@ pub(super) fn forwards(namespace: &Arc<str>, rules: Vec<TlsRouteRules>) -> Resul
         timeouts: Timeouts::default(),
         retry: None,
     }])
-}
-
-/// The match of a rule without matches.
-pub(super) fn any_request() -> Match {
-    Match { path: PathMatch::Prefix("/".to_owned()), call: None, method: None, headers: Vec::new(), query: Vec::new() }
 }
 
 impl LocalRef {

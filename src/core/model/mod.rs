@@ -10,6 +10,7 @@ mod client_validation;
 mod condition;
 mod fleet;
 mod frontend;
+mod frontend_id;
 mod gateway_address;
 mod hostname;
 mod hostname_grant;
@@ -25,9 +26,8 @@ pub use certificate::{Certificate, KeyForm, PrivateKey, Secret, SecretName};
 pub use client_validation::{ClientRoots, ClientValidation, RootsName, ValidationMode};
 pub use condition::{Condition, ConditionType, Reason, Status, clipped};
 pub use fleet::{ByFleet, EnvoyFleet, Fleets};
-pub use frontend::{
-    CertificateSource, Chain, ChainName, Frontend, FrontendId, FrontendKind, Handler, TLS_CHALLENGES, Termination,
-};
+pub use frontend::{CertificateSource, Chain, ChainName, Frontend, FrontendKind, Handler, TLS_CHALLENGES, Termination};
+pub use frontend_id::FrontendId;
 pub use gateway_address::GatewayAddress;
 pub use hostname::{Hostname, HostnameError};
 pub use hostname_grant::HostnameGrant;

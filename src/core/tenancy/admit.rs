@@ -1,25 +1,26 @@
 //! Which hostnames a claimant may ask for at all.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::claim::{Rank, within};
-use super::claims::{Claim, ClaimId, Claims, Finding};
+use super::claim::{ClaimId, Rank, within};
+use super::claims::{Claims, Finding};
 use super::delta::{Derived, DerivedKind};
 use super::derivations::Derivations;
 use super::dirty::Dirty;
-use super::hosts::{Bid, HostId, Hosts, from_the_end};
+use super::host::{HostId, from_the_end};
+use super::hosts::{Bid, Hosts};
+use super::names::{self, lower_case};
 use super::namespaces::Namespaces;
 use super::record::Records;
 use super::render::HOST_LABEL;
 use super::solver::Solvers;
 use super::tenants::{ResolvedTenant, Tenants};
-use super::{ClaimKey, ClaimKind, Claimant, Mode, Settings, Source, names};
+use super::{ClaimKey, ClaimKind, Claimant, Mode, Settings, Source};
 use crate::model::{Hostname, ObjectName, Reason};
 
-/// What the stage reads and writes.
+/// States that the stage reads and writes.
 pub(super) struct Admitting<'a> {
     pub(super) settings: &'a Settings,
     pub(super) tenants: &'a Tenants,
@@ -33,7 +34,7 @@ pub(super) struct Admitting<'a> {
 impl Admitting<'_> {
     /// Sorts a claimant's hostnames into bids and refusals.
     pub(super) fn admit(self, id: ClaimId, dirty: &mut Dirty) {
-        let Claim { key, tenant, .. } = &self.claims[id];
+        let (key, tenant) = self.claims[id].names();
         let (key, tenant) = (key.clone(), tenant.clone());
         let (mut admitted, mut refused) = (SmallVec::<[&Hostname; 2]>::new(), Vec::new());
         let may_claim = |claimant: &&Claimant| !claimant.challenge && self.may_attach(&key, &tenant);
@@ -68,19 +69,17 @@ impl Admitting<'_> {
             _ => admitted.iter().map(|_| true).collect(),
         };
         let bids: SmallVec<[HostId; 2]> = admitted.into_iter().map(|name| self.hosts.hold(&tenant, name)).collect();
-        let claim = &mut self.claims[id];
-        claim.refused = refused;
-        let before = std::mem::replace(&mut claim.bids, bids.clone());
+        let before = self.claims[id].ask(bids.clone(), refused);
         let rank = Rank::of(&key);
         for (some, others, there) in [(&before, &bids, false), (&bids, &before, true)] {
             for host in some {
-                let found = others.binary_search_by(|other| self.hosts[*other].host.cmp(&self.hosts[*host].host));
+                let found = others.binary_search_by(|other| self.hosts[*other].host().cmp(self.hosts[*host].host()));
                 if found.is_ok() {
                     continue;
                 }
                 let held = &mut self.hosts[*host];
                 held.bid(Bid { rank: rank.clone(), claim: id, secure: false }, there);
-                dirty.names.insert(held.host.name());
+                dirty.names.insert(held.host().name());
             }
         }
         for (host, secure) in bids.iter().zip(secure) {
@@ -112,7 +111,7 @@ impl Admitting<'_> {
     fn stands(&self, tenant: &ObjectName, hostname: &Hostname) -> bool {
         let gateway = Derived { kind: DerivedKind::Gateway, name: tenant.clone() };
         let there = || self.derivations.existing(&gateway).filter(|there| self.tenants.is_uid_of(&there.owner, tenant));
-        self.hosts.get(tenant, hostname).is_some_and(|held| held.place.is_some())
+        self.hosts.get(tenant, hostname).is_some_and(|held| held.place().is_some())
             || there().is_some_and(|there| there.hosts.values().any(|own| own == hostname || own.covers(hostname)))
     }
 
@@ -134,7 +133,7 @@ impl Admitting<'_> {
         self.settings.unlabelled || *namespace == tenant.namespace || attached()
     }
 
-    /// Whom a hostname is reserved for, if it is: somebody else than this namespace.
+    /// The namespace that a hostname is reserved for, if it is: another than this one.
     fn is_reserved(&self, namespace: &str, hostname: &Hostname) -> bool {
         let mut names = std::iter::once(hostname.clone()).chain(hostname.covering());
         let reserved = names.find_map(|name| self.settings.reserved.get(&name));
@@ -203,12 +202,5 @@ fn nameless(kind: ClaimKind) -> Option<Finding> {
                         Gateway of its own";
             Some((Reason::NotAllowedByListeners, text.to_owned()))
         }
-    }
-}
-
-pub(super) fn lower_case(text: &str) -> Cow<'_, str> {
-    match text.bytes().any(|byte| byte.is_ascii_uppercase()) {
-        true => Cow::Owned(text.to_ascii_lowercase()),
-        false => Cow::Borrowed(text),
     }
 }

@@ -2,23 +2,25 @@
 
 use std::sync::Arc;
 
-use super::beside::{Selection, Takes};
+use super::beside::Selection;
 use super::children::ChildApexes;
 use super::claim::{Rank, within};
 use super::delta::{Derived, DerivedKind};
 use super::derivations::Derivations;
 use super::dirty::Dirty;
-use super::hosts::{Held, Host, HostId};
+use super::host::{Host, HostId};
+use super::hosts::Held;
 use super::placement::Placement;
 use super::places::WaitingFor;
-use super::provided_secret::ProvidedSecrets;
+use super::provided_secrets::ProvidedSecrets;
+use super::selection::Takes;
 use super::tenants::Tenants;
 use super::{ClaimKind, Desired, Settings, Source, names};
 use crate::inputs::Listener;
 use crate::model::ObjectName;
 use crate::wanted::WantedCertificate;
 
-/// What the stage reads and writes.
+/// States that the stage reads and writes.
 pub(super) struct Arranging<'a> {
     pub(super) settings: &'a Settings,
     pub(super) secrets: &'a ProvidedSecrets,
@@ -44,8 +46,8 @@ impl<'a> Arranging<'a> {
     /// Gives the listener of a hostname a place, or takes it away.
     pub(super) fn arrange(&mut self, id: HostId, dirty: &mut Dirty) {
         let held = &self.placement.hosts[id];
-        let host = held.host.clone();
-        let owner = held.owner.as_ref().map(|owner| owner.rank.namespace().clone());
+        let host = held.host().clone();
+        let owner = held.owner().map(|owner| owner.rank.namespace().clone());
         // The owner of a hostname, or of a wildcard over it, keeps it from claimants here that lose.
         let keeper = owner.clone().or_else(|| self.placement.hosts.kept_by_others(&host));
         let under = owner
@@ -59,25 +61,24 @@ impl<'a> Arranging<'a> {
             .resolved(&host.tenant)
             .is_some_and(|valid| beside && self.selection().wants_listener_beside(id, valid));
         let held = &mut self.placement.hosts[id];
-        let stood = (held.place.is_some(), held.keeper.clone());
+        let stood = (held.place().is_some(), held.keeper().cloned());
         let contested = under
             || held.ranks().any(|rank| Some(rank.namespace()) != keeper.as_ref())
-            || owner.is_some() && !held.intruders.is_empty();
+            || owner.is_some() && held.has_intruders();
         let keeper = keeper_beside.unwrap_or_else(|| keeper.filter(|_| contested));
         // The owner may change while the hostname stays contested, and with it the selector.
-        let changed = (held.contested, &held.keeper) != (contested, &keeper);
-        (held.contested, held.keeper) = (contested, keeper.clone());
+        let changed = held.contest(contested, keeper.clone());
         let of_sets = |rank: &&Rank| rank.kind == ClaimKind::ListenerSet;
         // A listener of a ListenerSet for plain HTTP leaves TLS to ours.
-        let mut secured = held.bids.iter().filter(|bid| bid.secure && of_sets(&&bid.rank));
+        let mut secured = held.bids().iter().filter(|bid| bid.secure && of_sets(&&bid.rank));
         let by_set = secured.any(|bid| Some(bid.rank.namespace()) == owner.as_ref());
         let with_set = owner.is_some() && held.ranks().any(|rank| of_sets(&rank));
-        let counted = std::mem::replace(&mut held.with_set, with_set) != with_set;
-        let placed = held.place.is_some();
+        let counted = held.leave_to_set(with_set);
+        let placed = held.place().is_some();
         // What plain HTTP alone serves has no listener for TLS, unless a wildcard of others would take it.
         let secure = owner.as_ref().is_some_and(|owner| under || held.is_secure(owner));
         let names = held.names_given();
-        dirty.verdicts.extend(held.bids.iter().map(|bid| bid.claim));
+        dirty.verdicts.extend(held.bids().iter().map(|bid| bid.claim));
         dirty.readiness.insert(host.tenant.clone());
         let (mut wanted, mut fixed, mut listener) = (false, false, None);
         if let Some(valid) = self.tenants().resolved(&host.tenant) {
@@ -116,7 +117,7 @@ impl<'a> Arranging<'a> {
             dirty.shards.insert((host.tenant.clone(), 0));
         }
         self.certify(id, names, dirty);
-        let stands = |held: &Held| (held.place.is_some(), held.keeper.clone());
+        let stands = |held: &Held| (held.place().is_some(), held.keeper().cloned());
         if beside && host.hostname.is_wildcard() && stands(&self.placement.hosts[id]) != stood {
             // Hostnames below the wildcard that others own need listeners of their own, or none any more.
             dirty.hosts.extend(self.placement.hosts.below(&host));
@@ -133,23 +134,16 @@ impl<'a> Arranging<'a> {
             return;
         }
         let held = &self.placement.hosts[id];
-        let hostname = held.host.hostname.clone();
+        let hostname = held.host().hostname.clone();
         let intrudes = |over: &Held| {
-            let owner = over.owner.as_ref().map(|owner| owner.rank.namespace());
+            let owner = over.owner().map(|owner| owner.rank.namespace());
             owner.is_some_and(|owner| held.ranks().any(|rank| rank.namespace() != owner))
         };
-        let over = self.placement.hosts.over(&held.host.tenant, &hostname);
+        let over = self.placement.hosts.over(&held.host().tenant, &hostname);
         let over: Vec<(HostId, bool)> =
             over.map(|wildcard| (wildcard, intrudes(&self.placement.hosts[wildcard]))).collect();
         for (wildcard, intrudes) in over {
-            let intruders = &mut self.placement.hosts[wildcard].intruders;
-            let before = intruders.is_empty();
-            if intrudes {
-                intruders.insert(hostname.clone());
-            } else {
-                intruders.remove(&hostname);
-            }
-            if intruders.is_empty() != before {
+            if self.placement.hosts[wildcard].intrude(&hostname, intrudes) {
                 dirty.hosts.insert(wildcard);
             }
         }
@@ -159,8 +153,8 @@ impl<'a> Arranging<'a> {
     fn certify(&mut self, id: HostId, names: names::OfHost, dirty: &mut Dirty) {
         let tenants = self.tenants();
         let held = &self.placement.hosts[id];
-        let Host { tenant, hostname } = held.host.clone();
-        let placed = held.place.is_some();
+        let Host { tenant, hostname } = held.host().clone();
+        let placed = held.place().is_some();
         if !placed && self.placement.places.holder(&tenant, names.listener).is_some() {
             // Of another hostname, whose certificate that is.
             return;
@@ -185,7 +179,7 @@ impl<'a> Arranging<'a> {
     }
 
     fn place(&mut self, id: HostId, listener: Arc<Listener>, dirty: &mut Dirty) {
-        let host = self.placement.hosts[id].host.clone();
+        let host = self.placement.hosts[id].host().clone();
         let (tenant, name) = (&host.tenant, listener.name.clone());
         let places = &mut *self.placement.places;
         if places.holder(tenant, name.clone()).is_some() {

@@ -16,44 +16,13 @@ use std::sync::Arc;
 use super::children::ChildApexes;
 use super::delta::{Derived, DerivedKind};
 use super::derivations::Derivations;
-use super::hosts::{Host, HostId, Hosts};
-use super::render::{NAMESPACE_NAME, NO_LABEL};
+use super::host::{Host, HostId};
+use super::hosts::Hosts;
 use super::tenants::{ResolvedTenant, Tenants};
 use super::{Source, names};
-use crate::inputs::{Listener, NamespaceRule};
 use crate::model::{Hostname, ObjectName};
 
-/// Which of the namespaces that are attached to a Gateway a listener takes routes of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Takes<'a> {
-    /// All of them: the verdict on each route decides.
-    Attached,
-    /// One of them.
-    Only(&'a str),
-    /// None of them.
-    Nobody,
-}
-
-impl<'a> Takes<'a> {
-    /// What a listener takes whose keeper is this, at a Gateway that is ours to serve or not.
-    pub(super) fn of(keeper: Option<&'a str>, own: bool) -> Self {
-        match keeper {
-            Some(keeper) => Self::Only(keeper),
-            None if own => Self::Attached,
-            None => Self::Nobody,
-        }
-    }
-}
-
-/// Whether a listener for TLS that we made selects a namespace that is attached to its Gateway.
-pub(super) fn selects(listener: &Listener, namespace: &str) -> bool {
-    let NamespaceRule::Selector(selector) = &listener.allowed.namespaces else { return true };
-    let name = selector.labels.get(NAMESPACE_NAME);
-    let nobody = selector.expressions.iter().any(|(key, operator, _)| key == NAMESPACE_NAME && operator == NO_LABEL);
-    listener.tls.is_none() || !nobody && name.is_none_or(|name| name == namespace)
-}
-
-/// What the selectors of listeners are worked out from.
+/// The states from which the selectors of listeners are worked out.
 #[derive(Clone, Copy)]
 pub(super) struct Selection<'a> {
     pub(super) tenants: &'a Tenants,
@@ -66,18 +35,18 @@ impl Selection<'_> {
     /// The namespace that the listener of a host selects.
     pub(super) fn keeper_beside(self, id: HostId) -> Option<Arc<str>> {
         let held = &self.hosts[id];
-        match &held.owner {
-            Some(_) if self.lacks_its_certificate(&held.host) => None,
+        match held.owner() {
+            Some(_) if self.lacks_its_certificate(held.host()) => None,
             Some(owner) => Some(owner.rank.namespace().clone()),
-            None if !held.bids.is_empty() => self.hosts.kept_by_others(&held.host),
-            None => self.home(&held.host),
+            None if !held.bids().is_empty() => self.hosts.kept_by_others(held.host()),
+            None => self.home(held.host()),
         }
     }
 
     /// The same for a listener that is there whether or not anything is known of its hostname.
     pub(super) fn keeper_of_fixed(self, tenant: &ObjectName, hostname: &Hostname) -> Option<Arc<str>> {
         match self.hosts.get(tenant, hostname) {
-            Some(held) => held.keeper.clone(),
+            Some(held) => held.keeper().cloned(),
             None => self.home(&Host::new(tenant, hostname)),
         }
     }
@@ -85,22 +54,22 @@ impl Selection<'_> {
     /// Whether a host that is owned needs a listener of its own, so that its owner is served and nobody else is.
     pub(super) fn wants_listener_beside(self, id: HostId, valid: &ResolvedTenant) -> bool {
         let held = &self.hosts[id];
-        let Some(owner) = held.owner.as_ref().map(|owner| owner.rank.namespace()) else { return false };
-        let served = match self.sheltered(&held.host, valid) {
+        let Some(owner) = held.owner().map(|owner| owner.rank.namespace()) else { return false };
+        let served = match self.sheltered(held.host(), valid) {
             Some(namespace) => namespace != *owner,
             None => held.is_secure(owner),
         };
-        served && self.children.beyond_the_certificate(Some(valid), &held.host).is_none()
+        served && self.children.beyond_the_certificate(Some(valid), held.host()).is_none()
     }
 
     /// The namespace that the closest wildcard listener over a host selects.
     fn sheltered(self, host: &Host, valid: &ResolvedTenant) -> Option<Arc<str>> {
         let stands = |id: &HostId| {
             let held = &self.hosts[*id];
-            held.place.is_some() || valid.frame.wildcard() == Some(&held.host.hostname)
+            held.place().is_some() || valid.frame.wildcard() == Some(&held.host().hostname)
         };
         if let Some(over) = self.hosts.over(&host.tenant, &host.hostname).find(stands) {
-            return self.hosts[over].keeper.clone();
+            return self.hosts[over].keeper().cloned();
         }
         let wildcard = valid.frame.wildcard().filter(|wildcard| wildcard.covers(&host.hostname))?;
         self.keeper_of_fixed(&host.tenant, wildcard)
@@ -135,8 +104,10 @@ mod tests {
     use serde_json::json;
 
     use super::super::confluence::{engine, event, family, gone, http, key, name, namespace, reason, tenant};
+    use super::super::selection::selects;
     use super::super::*;
     use super::*;
+    use crate::inputs::Listener;
 
     /// All listeners for TLS of the TenantGateway.
     fn listeners(engine: &Tenancy) -> Vec<Arc<Listener>> {
@@ -299,8 +270,8 @@ mod tests {
                 let all = listeners(&engine);
                 let spaces = ["tenant-a", "tenant-a-b", "tenant-a-c", "cozy-x", "default"];
                 for held in engine.hosts().iter() {
-                    let Some(owner) = &held.owner else { continue };
-                    let (hostname, owner) = (&held.host.hostname, &**owner.rank.namespace());
+                    let Some(owner) = held.owner() else { continue };
+                    let (hostname, owner) = (&held.host().hostname, &**owner.rank.namespace());
                     let listener = closest(&all, hostname);
                     for other in spaces.into_iter().filter(|other| *other != owner) {
                         prop_assert!(listener.is_none_or(|l| !selects(l, other)), "{hostname} of {owner}: {other}");

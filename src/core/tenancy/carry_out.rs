@@ -1,4 +1,4 @@
-//! What a TenantGateway has, whoever claims what: redirect, issuer, the wildcard certificate and the child apexes on it.
+//! Objects that a TenantGateway has without any claim: redirect, issuer, the wildcard certificate and the child apexes on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use super::delta::DerivedKind;
 use super::derivations::Derivations;
 use super::dirty::Dirty;
 use super::evaluate::touch_all;
-use super::hosts::Host;
+use super::host::Host;
 use super::namespaces::Namespaces;
 use super::placement::Placement;
-use super::provided_secret::ProvidedSecrets;
+use super::provided_secrets::ProvidedSecrets;
 use super::solver::Solvers;
 use super::tenants::Tenants;
 use super::{Desired, Settings, Source, names, render};
 use crate::model::{Hostname, ObjectName};
 use crate::wanted::{Issuer, WantedCertificate};
 
-/// What the stage reads and writes.
+/// States that the stage reads and writes.
 pub(super) struct CarryingOut<'a> {
     pub(super) settings: &'a Settings,
     pub(super) tenants: &'a Tenants,
@@ -47,7 +47,7 @@ impl CarryingOut<'_> {
         self.furnish(name, dirty);
     }
 
-    /// What does not depend on claims.
+    /// Makes the objects that do not depend on claims.
     fn furnish(&mut self, name: &ObjectName, dirty: &mut Dirty) {
         let secret = names::wildcard_certificate(&name.name);
         let key = self.secrets.key_in(ObjectName::new(name.namespace.clone(), secret.as_str()));
@@ -97,7 +97,7 @@ impl CarryingOut<'_> {
         }
         // Who has a listener stays on the certificate; the objects that are there tell that after a restart as well.
         let stands =
-            |host: &Host| self.placement.hosts.get(name, &host.hostname).is_some_and(|held| held.place.is_some());
+            |host: &Host| self.placement.hosts.get(name, &host.hostname).is_some_and(|held| held.place().is_some());
         let (mut wanted, mut beyond): (BTreeSet<Host>, BTreeSet<Host>) = wanted.into_iter().partition(stands);
         while wanted.len() > CHILDREN {
             beyond.extend(wanted.pop_last());

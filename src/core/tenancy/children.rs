@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Mode;
-use super::hosts::Host;
+use super::host::Host;
 use super::tenants::ResolvedTenant;
 use crate::model::{Hostname, ObjectName};
 

@@ -1,4 +1,4 @@
-//! Who wants which hostnames of which TenantGateway.
+//! Claims: which claimant wants which hostnames of which TenantGateway.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub struct ClaimKey {
     pub name: ObjectName,
 }
 
-/// What a route or ListenerSet asks for.
+/// A route or ListenerSet that asks for hostnames.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claimant {
     /// Kind and name.
@@ -148,7 +148,7 @@ impl From<&ListenerSet> for Claimant {
     }
 }
 
-/// Where a claimant stands among others: `cozy-*` namespaces first, then by `namespace/name`.
+/// The rank of a claimant among others: `cozy-*` namespaces first, then by `namespace/name`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
     tenant: bool,
@@ -176,3 +176,7 @@ pub(super) fn within(hostname: &Hostname, apex: &str) -> bool {
     let name = name.strip_prefix("*.").unwrap_or(name);
     name == apex || name.strip_suffix(apex).is_some_and(|rest| rest.ends_with('.'))
 }
+
+/// A [`Claim`] that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ClaimId(pub(super) usize);

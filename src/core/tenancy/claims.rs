@@ -6,30 +6,64 @@ use std::sync::Arc;
 use slab::Slab;
 use smallvec::SmallVec;
 
+use super::claim::ClaimId;
+use super::dirty::Dirty;
 use super::groups::{Groups, Map};
-use super::hosts::HostId;
+use super::host::HostId;
 use super::{ClaimKey, Claimant, Verdict};
 use crate::model::{Hostname, ObjectName, Reason};
-
-/// A [`Claim`] that is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct ClaimId(usize);
 
 /// Something that is wrong with a claim.
 pub(super) type Finding = (Reason, String);
 
-/// What a claimant asks of one TenantGateway.
+/// A claim: the hostnames that a claimant asks of one TenantGateway.
 pub(super) struct Claim {
-    pub(super) key: ClaimKey,
-    pub(super) tenant: ObjectName,
+    key: ClaimKey,
+    tenant: ObjectName,
     /// Whether the claimant names the TenantGateway, and not only did so before.
-    pub(super) named: bool,
+    named: bool,
     /// The hostnames that it may ask for.
-    pub(super) bids: SmallVec<[HostId; 2]>,
-    /// What is wrong with the others.
-    pub(super) refused: Vec<Finding>,
-    /// What it was told.
-    pub(super) verdict: Option<Verdict>,
+    bids: SmallVec<[HostId; 2]>,
+    /// Findings about the others.
+    refused: Vec<Finding>,
+    /// The verdict that was told.
+    verdict: Option<Verdict>,
+}
+
+impl Claim {
+    /// The claimant, and the TenantGateway.
+    pub(super) fn names(&self) -> (&ClaimKey, &ObjectName) {
+        (&self.key, &self.tenant)
+    }
+
+    /// The hostnames that it may ask for.
+    pub(super) fn bids(&self) -> &[HostId] {
+        &self.bids
+    }
+
+    /// The findings about hostnames that it may not ask for.
+    pub(super) fn refused(&self) -> &[Finding] {
+        &self.refused
+    }
+
+    /// Asks for hostnames, and returns those that it asked for before; `refused` are findings about others.
+    pub(super) fn ask(&mut self, bids: SmallVec<[HostId; 2]>, refused: Vec<Finding>) -> SmallVec<[HostId; 2]> {
+        self.refused = refused;
+        std::mem::replace(&mut self.bids, bids)
+    }
+
+    /// The verdict that was told.
+    pub(super) fn verdict(&self) -> Option<&Verdict> {
+        self.verdict.as_ref()
+    }
+
+    /// Sets the verdict, and tells it where it is new.
+    pub(super) fn judge(&mut self, verdict: Option<Verdict>, dirty: &mut Dirty) {
+        if self.verdict != verdict {
+            dirty.judged.push(((self.key.clone(), self.tenant.clone()), verdict.clone()));
+            self.verdict = verdict;
+        }
+    }
 }
 
 /// A claimant while it is there, and its claims until they are withdrawn.

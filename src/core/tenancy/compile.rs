@@ -7,14 +7,15 @@ use super::children::ChildApexes;
 use super::delta::DerivedKind;
 use super::derivations::Derivations;
 use super::dirty::Dirty;
+use super::host::Shard;
 use super::hosts::Hosts;
 use super::names;
-use super::places::{Places, Shard};
+use super::places::Places;
 use super::tenants::Tenants;
 use crate::inputs::Listener;
 use crate::model::{Hostname, ObjectName};
 
-/// What the stage reads and writes.
+/// States that the stage reads and writes.
 pub(super) struct Rendering<'a> {
     pub(super) tenants: &'a Tenants,
     pub(super) hosts: &'a Hosts,
@@ -43,7 +44,7 @@ impl Rendering<'_> {
                 derivations: self.derivations,
             };
             let keeper = |hostname: &Hostname| match valid.frame.own {
-                true => self.hosts.get(tenant, hostname)?.keeper.clone(),
+                true => self.hosts.get(tenant, hostname)?.keeper().cloned(),
                 false => selection.keeper_of_fixed(tenant, hostname),
             };
             Some(valid.frame.gateway(items, overflows || theirs, &keeper))

@@ -213,7 +213,7 @@ fn a_broken_edit_leaves_what_was_live_and_a_foreign_object_is_left_alone() {
     assert_eq!(engine.readiness(&name()).map(|r| r.reason), Some("ForeignObject"));
 }
 
-/// What stands in a cluster is read back, but not what somebody else put there.
+/// Objects of ours in a cluster are read back, but not those that somebody else put there.
 #[test]
 fn a_listener_that_somebody_added_goes_and_a_certificate_that_somebody_removed_comes_back() {
     let mut engine = engine();
@@ -337,10 +337,10 @@ pub(super) type View = (BTreeMap<Derived, Desired>, BTreeMap<(ClaimKey, ObjectNa
 
 /// In which shard the listener of each host stands.
 pub(super) fn places(engine: &Tenancy) -> BTreeMap<Hostname, usize> {
-    engine.hosts().iter().filter_map(|held| Some((held.host.hostname.clone(), held.place?))).collect()
+    engine.hosts().iter().filter_map(|held| Some((held.host().hostname.clone(), held.place()?))).collect()
 }
 
-/// What a later run reads back of where hosts stand.
+/// The places of hosts that a later run reads back.
 pub(super) fn standing(engine: &Tenancy) -> Vec<Change> {
     let kinds = [DerivedKind::Gateway, DerivedKind::ListenerSet];
     let objects = engine.objects().iter().filter(|(derived, _)| kinds.contains(&derived.kind));

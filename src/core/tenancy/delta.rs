@@ -1,98 +1,14 @@
-//! What goes into tenancy and what comes out.
+//! Inputs and outputs of tenancy.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{ClaimKey, Claimant, Desired, ProvidedSecret, TenantGateway};
-use crate::inputs::{ParentRef, Source};
+use crate::inputs::ParentRef;
 use crate::model::{Hostname, HostnameGrant, ObjectName, Reason};
 use crate::wanted::WantedCertificate;
 
-/// What an installation decides.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Whether ListenerSets can be written.
-    pub listener_sets: bool,
-    /// Who issues where a TenantGateway does not say. cert-manager's Issuers and Certificates are among the desired objects;
-    /// what we issue is wanted.
-    pub certificates: Source,
-    /// Whether somebody takes what is written for cert-manager.
-    pub cert_manager: bool,
-    /// The ACME directories that TenantGateways may name, beside those of `spec.issuerName`; `None`: any.
-    pub directories: Option<BTreeSet<String>>,
-    /// Who of several claimants goes first.
-    pub claims: Precedence,
-    /// For how many seconds a recorded hostname stays reserved for whom it was given up by.
-    pub hold: u64,
-    /// Where Gateways listen: 80 and 443, but where an unprivileged program serves them itself.
-    pub ports: Ports,
-    /// Whether namespaces without the label that tells their hostnames publish any, beside the TenantGateway's own and those
-    /// that it attaches.
-    pub unlabelled: bool,
-    /// Hostnames that one namespace alone may have, or nobody.
-    pub reserved: BTreeMap<Hostname, Option<Arc<str>>>,
-    /// The class of Gateways whose TenantGateway names none.
-    pub class: String,
-    /// The namespace whose challenge routes may attach to port 80.
-    pub cert_manager_namespace: String,
-    /// Where challenges are answered for Gateways that somebody else serves; none where no routes can lead there.
-    pub solver: Option<SolverService>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        let ports = Ports { http: 80, https: 443 };
-        Self {
-            listener_sets: true,
-            certificates: Source::CertManager,
-            cert_manager: true,
-            directories: None,
-            claims: Precedence::Smallest,
-            hold: 0,
-            ports,
-            unlabelled: false,
-            reserved: BTreeMap::new(),
-            class: "cilium".to_owned(),
-            cert_manager_namespace: "cozy-cert-manager".to_owned(),
-            solver: None,
-        }
-    }
-}
-
-/// The Service behind which challenges are answered.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SolverService {
-    /// Its namespace, where the routes to it stand as well.
-    pub namespace: Arc<str>,
-    /// Its name.
-    pub name: String,
-    /// Its port.
-    pub port: u16,
-    /// Whether anybody answers there; where not, routes of an earlier run are not wanted any more.
-    pub answers: bool,
-}
-
-/// Ports of a Gateway.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ports {
-    /// Of plain HTTP.
-    pub http: u16,
-    /// Of TLS.
-    pub https: u16,
-}
-
-/// Who of several claimants goes first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Precedence {
-    /// `cozy-*` namespaces, then the smallest `namespace/name`.
-    Smallest,
-    /// The namespace that had the hostname first, as recorded; among new ones as above.
-    FirstCome,
-    /// The same, where several go by one record: a hostname is nobody's before it is recorded whose it is.
-    Recorded,
-}
-
-/// Whose a hostname is, for as long as that namespace claims it, and for a while after.
+/// The namespace that owns a hostname, for as long as it claims it, and for a while after.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The namespace.
@@ -167,13 +83,13 @@ pub enum Change {
     Existing(Derived, Option<Existing>),
     /// Whether a GatewayClass is ours: there a granted claim itself attaches the route to an overflow listener.
     Class(Arc<str>, bool),
-    /// What is in a Secret of type `kubernetes.io/tls`; `None` where there is none.
+    /// The content of a Secret of type `kubernetes.io/tls`; `None` where there is none.
     Secret(ObjectName, Option<ProvidedSecret>),
-    /// What is no object.
+    /// A fact: no object.
     Fact(Fact),
 }
 
-/// What the program knows beside the objects, and tells tenancy. A fact stays until it is told otherwise.
+/// A fact that the program knows beside the objects, and tells tenancy. It stays until it is told otherwise.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fact {
     /// Whether we put the key there that is in a Secret. Told by whoever writes Secrets; leads to a Certificate that says so.
@@ -183,7 +99,7 @@ pub enum Fact {
     /// Which namespace owns a hostname on the addresses that Gateways share. Told by the pipeline, as the translation's record
     /// of ownership has it; leads to which of several TenantGateways has the hostname.
     Owned(Hostname, Option<Arc<str>>),
-    /// What is recorded. With [`Precedence::FirstCome`] it is read once, with everything else, at the start, and changed by an
+    /// A record. With [`Precedence::FirstCome`] it is read once, with everything else, at the start, and changed by an
     /// operator alone. Told by whoever keeps the record; leads to owners of hostnames.
     Recorded(Hostname, Option<Record>),
     /// The time, in seconds since the epoch. Told by the pipeline with each call; leads to the end of reservations.
@@ -196,7 +112,7 @@ impl From<Fact> for Change {
     }
 }
 
-/// What changes lead to. `None` says that something is not wanted any more.
+/// The outcome of changes. `None` says that something is not wanted any more.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Delta {
     /// Desired objects.
@@ -209,11 +125,11 @@ pub struct Delta {
     pub verdicts: BTreeMap<(ClaimKey, ObjectName), Option<Verdict>>,
     /// `Ready` of TenantGateways.
     pub tenants: BTreeMap<ObjectName, Option<Readiness>>,
-    /// What is to be recorded: before anything else is done, with [`Precedence::FirstCome`].
+    /// Records to be written: before anything else is done, with [`Precedence::FirstCome`].
     pub records: BTreeMap<Hostname, Option<Record>>,
 }
 
-/// What is to be done to a namespace's label and annotation.
+/// A change of a namespace's label and annotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Patch {
     /// Set both to this namespace.
@@ -241,7 +157,7 @@ pub struct Verdict {
     pub sets: Vec<ObjectName>,
     /// Whether the Gateway has listeners for some of them.
     pub on_gateway: bool,
-    /// What single parentRefs are told instead, where all is well on the whole.
+    /// Findings that single parentRefs are told instead, where all is well on the whole.
     pub told: Vec<(ParentRef, (Reason, String))>,
 }
 
@@ -251,7 +167,7 @@ impl Verdict {
         self.reason == Reason::Accepted
     }
 
-    /// What a data plane of ours goes by.
+    /// The grant that a data plane of ours goes by.
     pub fn grant(&self) -> HostnameGrant {
         HostnameGrant {
             granted: self.granted.clone(),

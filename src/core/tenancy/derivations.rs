@@ -11,18 +11,18 @@ use crate::model::ObjectName;
 use crate::multimap::MultiMap;
 use crate::wanted::WantedCertificate;
 
-/// What is desired, and what is there.
+/// Desired objects, and existing ones.
 #[derive(Default)]
 pub(super) struct Derivations {
     existing: BTreeMap<Derived, Existing>,
     desired: BTreeMap<Derived, Desired>,
-    /// What would be desired, but for an object of somebody else under its name, by TenantGateway.
+    /// Objects that would be desired, but for one of somebody else under the same name, by TenantGateway.
     foreign: MultiMap<ObjectName, Derived>,
     wanted: BTreeMap<ObjectName, WantedCertificate>,
 }
 
 impl Derivations {
-    /// What is there under a derived name.
+    /// The object under a derived name.
     pub(super) fn existing(&self, key: &Derived) -> Option<&Existing> {
         self.existing.get(key)
     }

@@ -4,17 +4,16 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::delta::Ports;
-use super::render::GATEWAY_GROUP;
-use super::solver::SolverRoute;
-use super::{issuer, names};
+use super::names::{self, GATEWAY_GROUP};
+use super::solving::SolverRoute;
+use super::{Ports, issuer};
 use crate::inputs::{
     AllowedRoutes, Gateway, Listener, ListenerSet, NamespaceRule, Object, Selector, TenantGateway, TlsMode,
 };
 use crate::model::{Hostname, ObjectName};
 use crate::wanted::AcmeIssuer;
 
-/// Whose objects they are.
+/// The owner of objects.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Owner {
     pub(super) name: ObjectName,
@@ -44,7 +43,7 @@ enum Content {
     Challenges(Plain, Arc<SolverRoute>),
 }
 
-/// Whose key a Certificate's Secret has.
+/// The origin of the key in a Certificate's Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyKind {
     /// One that cert-manager made, or will: as its defaults have it.
@@ -162,7 +161,7 @@ impl Desired {
 }
 
 impl Plain {
-    /// What attaches to plain HTTP refers to.
+    /// The parentRef of routes on plain HTTP.
     fn parent(self, tenant: &str) -> Value {
         let mut parent = json!({"group": GATEWAY_GROUP, "kind": "Gateway", "name": tenant});
         if self.own {

@@ -1,15 +1,15 @@
 //! The work list of one change: what has to be redone, stage by stage.
 
-use super::claims::ClaimId;
+use std::sync::Arc;
+
+use super::claim::ClaimId;
 use super::delta::{Delta, Derived, Existing};
-use super::hosts::{HostId, Name};
-use super::places::Shard;
+use super::host::{HostId, Name, Shard};
 use super::work_list::{Todo, WorkList};
 use super::{ClaimKey, Desired, Verdict};
 use crate::model::ObjectName;
-use std::sync::Arc;
 
-/// What has to be redone. Any stage marks what it touches, by adding to these lists, which is why they are open; only
+/// The work lists. Any stage marks what it touches, by adding to these lists, which is why they are open; only
 /// [`Tenancy::apply`](super::Tenancy::apply) takes out of them.
 #[derive(Default)]
 pub(super) struct Dirty {
@@ -25,7 +25,7 @@ pub(super) struct Dirty {
     pub(super) verdicts: WorkList<ClaimId>,
     pub(super) readiness: Todo<ObjectName>,
     pub(super) delta: Delta,
-    /// What `delta` gets at the end, the latest last: there may be as many as hosts.
+    /// Objects for `delta` at the end, the latest last: there may be as many as hosts.
     pub(super) emitted: Vec<(Derived, Option<Desired>)>,
     pub(super) judged: Vec<((ClaimKey, ObjectName), Option<Verdict>)>,
 }

@@ -4,10 +4,10 @@
 //! TenantGateway, namespace, claimant → bids → owner of each name → place in a shard → shard, certificate, verdict
 //! ```
 //!
-//! Where a host stands (Gateway or which ListenerSet) is remembered, and after a restart read back from the objects
+//! The place of a host (Gateway, or one of its ListenerSets) is remembered, and after a restart read back from the objects
 //! that are there: a host that carries traffic is not moved.
 //!
-//! What a stage reads and writes is in its signature, or in the fields of the type that it is a method of. Each state has
+//! A stage shows what it reads and writes in its signature, or in the fields of the type that it is a method of. Each state has
 //! private fields, and methods that keep what belongs together in line.
 
 use std::cmp::Ordering;
@@ -21,7 +21,7 @@ use super::dirty::Dirty;
 use super::hosts::Hosts;
 use super::namespaces::Namespaces;
 use super::places::Places;
-use super::provided_secret::ProvidedSecrets;
+use super::provided_secrets::ProvidedSecrets;
 use super::record::Records;
 use super::tenants::Tenants;
 use crate::counters::counters;
@@ -57,13 +57,13 @@ pub struct Tenancy {
     /// Secrets that TenantGateways are to be served with, and whose keys are ours.
     secrets: ProvidedSecrets,
     claims: Claims,
-    /// What is known of every hostname that is asked for, or has a listener.
+    /// Every hostname that is asked for, or has a listener.
     hosts: Hosts,
-    /// Who had each hostname first.
+    /// Claimants of each hostname, in the order in which they came.
     records: Records,
     /// Which child apexes are on wildcard certificates.
     children: ChildApexes,
-    /// Where the listeners of hostnames stand.
+    /// Shards, and the listeners of hostnames in them.
     places: Places,
     /// Derived objects.
     derivations: Derivations,
@@ -118,7 +118,7 @@ impl Tenancy {
             self.settling().settle(&name, &mut dirty);
         }
         // In the order of their names: it is what decides which of several new ones gets the last place.
-        while let Some(host) = dirty.hosts.pop(|a, b| self.hosts[*a].host.cmp(&self.hosts[*b].host)) {
+        while let Some(host) = dirty.hosts.pop(|a, b| self.hosts[*a].host().cmp(self.hosts[*b].host())) {
             self.counters.places += 1;
             self.arranging().arrange(host, &mut dirty);
         }

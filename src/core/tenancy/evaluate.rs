@@ -3,25 +3,25 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::admit::lower_case;
 use super::claim::within;
 use super::claims::Claims;
 use super::derivations::Derivations;
 use super::dirty::Dirty;
 use super::hosts::Hosts;
-use super::issuer::{PRODUCTION, STAGING};
+use super::issuer::{self, PRODUCTION, STAGING};
+use super::names::{GATEWAY_LABEL, lower_case};
 use super::namespaces::Namespaces;
-use super::render::{self, GATEWAY_LABEL, GatewayTemplate, HOST_LABEL};
-use super::solver::Solving;
+use super::render::{self, GatewayTemplate, HOST_LABEL};
+use super::solving::Solving;
 use super::tenants::{ResolvedTenant, Tenants};
-use super::{Mode, Readiness, Settings, Source, TenantGateway, issuer};
+use super::{Mode, Readiness, Settings, Source, TenantGateway};
 use crate::inputs::{DIRECTORY, ISSUER};
 use crate::model::ObjectName;
 
-/// What is in the way: the reason, and the fix.
+/// An obstacle: the reason, and the fix.
 type Obstacle = (&'static str, String);
 
-/// What the stage reads and writes.
+/// States that the stage reads and writes.
 pub(super) struct Evaluation<'a> {
     pub(super) settings: &'a Settings,
     pub(super) claims: &'a Claims,
@@ -199,7 +199,7 @@ mod tests {
         Change::TenantGateway(tenant.name.clone(), Some(tenant))
     }
 
-    /// Who issues, by what there is: an Issuer and Certificates, or wanted certificates; and what is told.
+    /// The issuer, by what there is: an Issuer and Certificates, or wanted certificates; and what is told.
     fn told(engine: &Tenancy) -> (usize, Vec<String>, &'static str) {
         let of_cert_manager =
             |derived: &&Derived| matches!(derived.kind, DerivedKind::Issuer | DerivedKind::Certificate);

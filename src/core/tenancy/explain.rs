@@ -2,13 +2,13 @@
 
 use super::claim::within;
 use super::claims::Claims;
-use super::delta::Precedence;
 use super::hosts::Hosts;
+use super::settings::Precedence;
 use super::tenants::Tenants;
 use super::{ClaimKey, Verdict, names};
 use crate::model::{Hostname, ObjectName};
 
-/// What is to be said of a hostname under one TenantGateway.
+/// The explanation of a hostname under one TenantGateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ownership {
     /// The TenantGateway.
@@ -19,7 +19,7 @@ pub struct Ownership {
     pub text: String,
 }
 
-/// What is read to say it.
+/// The states that explanations read.
 pub(super) struct Explaining<'a> {
     pub(super) claims: Precedence,
     pub(super) tenants: &'a Tenants,
@@ -28,7 +28,7 @@ pub(super) struct Explaining<'a> {
 }
 
 impl Explaining<'_> {
-    /// What each TenantGateway whose apex a hostname lies below says of it, the deepest apex first.
+    /// Explanations of a hostname, one of each TenantGateway whose apex it lies below, the deepest apex first.
     pub(super) fn explain(&self, host: &Hostname) -> Vec<Ownership> {
         let mut over: Vec<_> = self.tenants.all_resolved().filter(|valid| within(host, valid.apex.as_str())).collect();
         over.sort_by_key(|valid| (std::cmp::Reverse(valid.apex.as_str().len()), valid.object.name.clone()));
@@ -78,7 +78,7 @@ impl Explaining<'_> {
         (ok, text)
     }
 
-    /// Who asked for a hostname under a TenantGateway in vain.
+    /// Claimants that asked for a hostname under a TenantGateway in vain.
     fn losers(&self, tenant: &ObjectName, host: &Hostname) -> Vec<String> {
         let refused = |key: &ClaimKey, verdict: &Verdict| {
             (!verdict.granted.contains(host))

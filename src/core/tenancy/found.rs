@@ -1,4 +1,4 @@
-//! What stays as it was found: TenantGateways that cannot be carried out, and never could since the start.
+//! TenantGateways that stay as they were found: they cannot be carried out, and never could since the start.
 
 use std::collections::BTreeMap;
 

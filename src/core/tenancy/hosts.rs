@@ -1,6 +1,5 @@
-//! What is known of one hostname under one TenantGateway.
+//! All hostnames under all TenantGateways: bids, owners, places.
 
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
@@ -8,10 +7,10 @@ use std::sync::Arc;
 use slab::Slab;
 use smallvec::SmallVec;
 
-use super::claim::Rank;
-use super::claims::ClaimId;
+use super::claim::{ClaimId, Rank};
 use super::dirty::Dirty;
 use super::groups::{Groups, Map};
+use super::host::{Host, HostId};
 use super::names;
 use crate::model::{Hostname, ObjectName};
 
@@ -22,42 +21,27 @@ pub(super) struct Priority {
     pub(super) rank: Rank,
 }
 
-/// A hostname, ordered from its end: what covers a name goes before it, and what lies below a name stands together.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Name(pub(super) Hostname);
-
-/// A hostname of a TenantGateway, in the same order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Host {
-    pub(super) tenant: ObjectName,
-    pub(super) hostname: Hostname,
-}
-
-/// A [`Host`] that something is known of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct HostId(usize);
-
-/// What is known of a hostname.
+/// The state of a hostname.
 pub(super) struct Held {
     /// Which it is.
-    pub(super) host: Host,
-    /// Who asks for it, the first in rank first.
-    pub(super) bids: SmallVec<[Bid; 1]>,
-    /// Who has it.
-    pub(super) owner: Option<Priority>,
+    host: Host,
+    /// Bids for it, the first in rank first.
+    bids: SmallVec<[Bid; 1]>,
+    /// Its owner.
+    owner: Option<Priority>,
     /// Whether somebody of another namespace contends for it.
-    pub(super) contested: bool,
+    contested: bool,
     /// The namespace that alone may attach: while it is contested, and always where somebody else serves; none where nobody
     /// has it.
-    pub(super) keeper: Option<Arc<str>>,
+    keeper: Option<Arc<str>>,
     /// Hostnames below it, a wildcard that somebody has, which other namespaces ask for.
-    pub(super) intruders: BTreeSet<Hostname>,
+    intruders: BTreeSet<Hostname>,
     /// Whether a ListenerSet of others than us has it.
-    pub(super) with_set: bool,
+    with_set: bool,
     /// The shard in which its listener stands.
-    pub(super) place: Option<usize>,
-    /// What it gives a name to, once that was needed.
-    pub(super) names: Option<names::OfHost>,
+    place: Option<usize>,
+    /// The names of its objects, once they were needed.
+    names: Option<names::OfHost>,
 }
 
 /// Somebody who asks for a hostname.
@@ -67,21 +51,6 @@ pub(super) struct Bid {
     pub(super) claim: ClaimId,
     /// Whether it needs a listener for TLS to serve it.
     pub(super) secure: bool,
-}
-
-impl Host {
-    pub(super) fn new(tenant: &ObjectName, hostname: &Hostname) -> Self {
-        Self { tenant: tenant.clone(), hostname: hostname.clone() }
-    }
-
-    /// Before every hostname of a TenantGateway.
-    pub(super) fn first(tenant: &ObjectName) -> Self {
-        Self { tenant: tenant.clone(), hostname: Hostname::any() }
-    }
-
-    pub(super) fn name(&self) -> Name {
-        Name(self.hostname.clone())
-    }
 }
 
 impl Held {
@@ -97,6 +66,80 @@ impl Held {
             place: None,
             names: None,
         }
+    }
+
+    /// Which hostname it is.
+    pub(super) fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// The bids for it, the first in rank first.
+    pub(super) fn bids(&self) -> &[Bid] {
+        &self.bids
+    }
+
+    /// Its owner.
+    pub(super) fn owner(&self) -> Option<&Priority> {
+        self.owner.as_ref()
+    }
+
+    /// Gives it to an owner, or to nobody. Whether that is new.
+    pub(super) fn own(&mut self, owner: Option<Priority>) -> bool {
+        let changed = self.owner != owner;
+        self.owner = owner;
+        changed
+    }
+
+    /// The namespace that alone may attach.
+    pub(super) fn keeper(&self) -> Option<&Arc<str>> {
+        self.keeper.as_ref()
+    }
+
+    /// Says whether it is contested, and which namespace alone may attach. Whether that is new.
+    pub(super) fn contest(&mut self, contested: bool, keeper: Option<Arc<str>>) -> bool {
+        let changed = (self.contested, &self.keeper) != (contested, &keeper);
+        (self.contested, self.keeper) = (contested, keeper);
+        changed
+    }
+
+    /// Whether other namespaces ask for hostnames below it.
+    pub(super) fn has_intruders(&self) -> bool {
+        !self.intruders.is_empty()
+    }
+
+    /// Says whether another namespace asks for a hostname below it. Whether it has intruders now that had none, or none any more.
+    pub(super) fn intrude(&mut self, hostname: &Hostname, there: bool) -> bool {
+        let had_some = self.has_intruders();
+        match there {
+            true => self.intruders.insert(hostname.clone()),
+            false => self.intruders.remove(hostname),
+        };
+        self.has_intruders() != had_some
+    }
+
+    /// Says whether a ListenerSet of others than us has it. Whether that is new.
+    pub(super) fn leave_to_set(&mut self, with_set: bool) -> bool {
+        std::mem::replace(&mut self.with_set, with_set) != with_set
+    }
+
+    /// The shard in which its listener stands.
+    pub(super) fn place(&self) -> Option<usize> {
+        self.place
+    }
+
+    /// Puts its listener into a shard.
+    pub(super) fn stand(&mut self, shard: usize) {
+        self.place = Some(shard);
+    }
+
+    /// Takes its listener out of its shard, and returns that.
+    pub(super) fn leave(&mut self) -> Option<usize> {
+        self.place.take()
+    }
+
+    /// The names that it gives, once they were needed.
+    pub(super) fn names(&self) -> Option<&names::OfHost> {
+        self.names.as_ref()
     }
 
     /// Adds or removes a bid.
@@ -119,7 +162,7 @@ impl Held {
         self.bids.iter().any(|bid| bid.secure && **bid.rank.namespace() == *namespace)
     }
 
-    /// Who asks for it, the first in rank first.
+    /// Ranks of the claimants that ask for it, the first first.
     pub(super) fn ranks(&self) -> impl Iterator<Item = &Rank> {
         self.bids.iter().map(|bid| &bid.rank)
     }
@@ -136,7 +179,7 @@ impl Held {
     }
 }
 
-/// What is known of hosts. Everything of one hostname is reached by one look, everything else by number.
+/// All hosts. Everything of one hostname is reached by one look, everything else by number.
 #[derive(Default)]
 pub(super) struct Hosts {
     all: Slab<Held>,
@@ -167,7 +210,7 @@ impl Hosts {
         self.named(hostname).find(|id| self[*id].host.tenant == *tenant)
     }
 
-    /// What is known of a host.
+    /// The state of a host.
     pub(super) fn get(&self, tenant: &ObjectName, hostname: &Hostname) -> Option<&Held> {
         self.find(tenant, hostname).map(|id| &self[id])
     }
@@ -177,7 +220,7 @@ impl Hosts {
         self.by_name.get(hostname).into_iter().flatten().copied()
     }
 
-    /// What is known of a host, to be added to.
+    /// The state of a host, made where there is none.
     pub(super) fn hold(&mut self, tenant: &ObjectName, hostname: &Hostname) -> HostId {
         let ids = self.by_name.entry(hostname.clone()).or_default();
         let all = &mut self.all;
@@ -253,12 +296,12 @@ impl Hosts {
         found.collect::<SmallVec<[HostId; 4]>>().into_iter()
     }
 
-    /// Who has the wildcards over a host, most specific first.
+    /// The owners of the wildcards over a host, most specific first.
     pub(super) fn covering<'a>(&'a self, host: &Host) -> impl Iterator<Item = &'a Priority> + use<'a> {
         self.over(&host.tenant, &host.hostname).filter_map(|id| self[id].owner.as_ref())
     }
 
-    /// Who has a hostname of a TenantGateway.
+    /// The owner of a hostname of a TenantGateway.
     pub(super) fn owner(&self, tenant: &ObjectName, hostname: &Hostname) -> Option<&Priority> {
         self.get(tenant, hostname)?.owner.as_ref()
     }
@@ -277,7 +320,7 @@ impl Hosts {
         held.flat_map(|held| held.ranks().map(|rank| (rank, &held.host.tenant)))
     }
 
-    /// Who has a host through another TenantGateway, or a wildcard over it.
+    /// The namespace that has a host through another TenantGateway, or a wildcard over it.
     pub(super) fn kept_by_others(&self, host: &Host) -> Option<Arc<str>> {
         let mut others = self.named(&host.hostname).filter_map(|id| self[id].owner.as_ref());
         let keeper = others.next().or_else(|| self.covering(host).next());
@@ -307,73 +350,5 @@ impl Hosts {
     #[cfg(test)]
     pub(super) fn iter(&self) -> impl Iterator<Item = &Held> {
         self.all.iter().map(|(_, held)| held)
-    }
-}
-
-/// Compares from the end, eight bytes at a time: what hostnames of one apex have in common is long.
-pub(super) fn from_the_end(a: &Hostname, b: &Hostname) -> Ordering {
-    backwards(a.as_str().as_bytes(), b.as_str().as_bytes())
-}
-
-fn backwards(mut a: &[u8], mut b: &[u8]) -> Ordering {
-    while let (Some((a_rest, a_last)), Some((b_rest, b_last))) = (a.split_last_chunk::<8>(), b.split_last_chunk::<8>())
-    {
-        match u64::from_le_bytes(*a_last).cmp(&u64::from_le_bytes(*b_last)) {
-            Ordering::Equal => (a, b) = (a_rest, b_rest),
-            other => return other,
-        }
-    }
-    a.iter().rev().cmp(b.iter().rev())
-}
-
-impl Ord for Name {
-    fn cmp(&self, other: &Self) -> Ordering {
-        from_the_end(&self.0, &other.0)
-    }
-}
-
-impl PartialOrd for Name {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Host {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.tenant.cmp(&other.tenant).then_with(|| from_the_end(&self.hostname, &other.hostname))
-    }
-}
-
-impl PartialOrd for Host {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn a_comparison_from_the_end_is_one_of_the_texts_in_reverse(a in "[a-b.]{0,20}", b in "[a-b.]{0,20}") {
-            let reversed = |text: &str| text.bytes().rev().collect::<Vec<_>>();
-            prop_assert_eq!(backwards(a.as_bytes(), b.as_bytes()), reversed(&a).cmp(&reversed(&b)));
-        }
-
-        #[test]
-        fn what_lies_below_a_wildcard_follows_it_without_a_gap(
-            mut names in proptest::collection::vec("(\\*\\.)?([a-c-]{0,2}[ab0]\\.){0,3}(x|ax|x-x)", 2..30),
-        ) {
-            names.sort_by(|a, b| backwards(a.as_bytes(), b.as_bytes()));
-            let names: Vec<Hostname> = names.iter().filter_map(|name| Hostname::parse(name).ok()).collect();
-            for (at, wildcard) in names.iter().enumerate().filter(|(_, name)| name.is_wildcard()) {
-                prop_assert!(names[..at].iter().all(|name| name == wildcard || !wildcard.covers(name)));
-                let run = names[at..].iter().take_while(|name| wildcard.covers(name)).count();
-                prop_assert!(names[at + run..].iter().all(|name| !wildcard.covers(name)));
-            }
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! Who issues the certificates of a TenantGateway: as a value, and as cert-manager's Issuer.
+//! The issuer of a TenantGateway's certificates: as a value, and as cert-manager's Issuer.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::wanted::{AcmeIssuer, INTERNAL_CA, Issuer, Provider, Solver};
 pub(super) const PRODUCTION: &str = "https://acme-v02.api.letsencrypt.org/directory";
 pub(super) const STAGING: &str = "https://acme-staging-v02.api.letsencrypt.org/directory";
 
-/// Who issues; `None` where somebody brings the certificate. What cert-manager issues comes from the same CA as ours.
+/// The issuer; `None` where somebody brings the certificate. Certificates of cert-manager come from the same CA as ours.
 pub(super) fn issuer(tenant: &TenantGateway, mode: Mode, source: Source) -> Option<Issuer> {
     let solver = match (mode, source) {
         (Mode::ExistingSecret, _) => return None,

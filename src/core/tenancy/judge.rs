@@ -1,8 +1,8 @@
 //! Verdicts on claims.
 
 use super::children::{ChildApexes, NAMES};
-use super::claim::Rank;
-use super::claims::{Claim, ClaimId, Claims, Finding};
+use super::claim::{ClaimId, Rank};
+use super::claims::{Claims, Finding};
 use super::delta::{Derived, DerivedKind, Verdict};
 use super::derivations::Derivations;
 use super::dirty::Dirty;
@@ -13,7 +13,7 @@ use super::tenants::Tenants;
 use super::{ClaimKind, Claimant, Settings, names};
 use crate::model::{ObjectName, Reason};
 
-/// What the stage reads and writes.
+/// States that the stage reads and writes.
 pub(super) struct Judging<'a> {
     pub(super) settings: &'a Settings,
     pub(super) tenants: &'a Tenants,
@@ -28,18 +28,19 @@ pub(super) struct Judging<'a> {
 impl Judging<'_> {
     /// The verdict on a claim. It names what the claimant asked for, and nothing of others.
     pub(super) fn judge(self, id: ClaimId, dirty: &mut Dirty) {
-        let Claim { key, tenant, bids, refused, .. } = &self.claims[id];
+        let claim = &self.claims[id];
+        let ((key, tenant), bids) = (claim.names(), claim.bids());
         let claimant = self.claims.claimant(key);
-        let mut findings = refused.clone();
+        let mut findings = claim.refused().to_vec();
         let (mut granted, mut lost, mut elsewhere, mut reserved) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut sets = Vec::new();
         let (mut on_gateway, mut undecided) = (false, 0);
         // Plain HTTP stands in the Gateway, wherever the listener for TLS is.
         let plain = claimant.is_some_and(|c| c.naming(tenant).any(|parent| self.settings.ports.is_plain_only(parent)));
-        let is_secure = |held: &Held| held.bids.iter().any(|bid| bid.claim == id && bid.secure);
+        let is_secure = |held: &Held| held.bids().iter().any(|bid| bid.claim == id && bid.secure);
         for held in bids.iter().map(|bid| &self.hosts[*bid]) {
-            let name = &held.host.hostname;
-            match &held.owner {
+            let name = &held.host().hostname;
+            match held.owner() {
                 Some(owner) if *owner.rank.namespace() == key.name.namespace => {
                     match self.obstacle(claimant, held, is_secure(held)) {
                         Some(obstacle) => findings.push(obstacle),
@@ -49,7 +50,7 @@ impl Judging<'_> {
                             if !is_secure(held) {
                                 continue;
                             }
-                            match held.place.unwrap_or_else(|| self.hosts.shard_of(tenant, name)) {
+                            match held.place().unwrap_or_else(|| self.hosts.shard_of(tenant, name)) {
                                 0 => on_gateway = true,
                                 number => {
                                     sets.push(ObjectName::new(
@@ -86,10 +87,8 @@ impl Judging<'_> {
         let seen = !bids.is_empty() || !findings.is_empty();
         if undecided > 0 && granted.is_empty() && findings.is_empty() {
             // What was said before stays until there is something to say; nothing is served by it.
-            let claim = &mut self.claims[id];
-            if let Some(verdict) = claim.verdict.as_mut().filter(|verdict| !verdict.granted.is_empty()) {
-                verdict.granted.clear();
-                dirty.judged.push(((claim.key.clone(), claim.tenant.clone()), Some(verdict.clone())));
+            if let Some(kept) = self.claims[id].verdict().filter(|verdict| !verdict.granted.is_empty()).cloned() {
+                self.claims[id].judge(Some(Verdict { granted: Vec::new(), ..kept }), dirty);
             }
             return;
         }
@@ -99,23 +98,19 @@ impl Judging<'_> {
         let told = told.map(|(claimant, valid)| self.settings.ports.told(claimant, valid, &granted, self.derivations));
         let told = told.unwrap_or_default();
         let verdict = seen.then_some(Verdict { generation, reason, message, granted, sets, on_gateway, told });
-        let claim = &mut self.claims[id];
-        if claim.verdict != verdict {
-            dirty.judged.push(((claim.key.clone(), claim.tenant.clone()), verdict.clone()));
-            claim.verdict = verdict;
-        }
+        self.claims[id].judge(verdict, dirty);
         self.claims.release(id);
     }
 
     /// Why a host that is owned is not served.
     fn obstacle(&self, claimant: Option<&Claimant>, held: &Held, secure: bool) -> Option<Finding> {
-        let (claimant, host) = (claimant?, &held.host);
+        let (claimant, host) = (claimant?, held.host());
         let key = &claimant.key;
         let (tenant, name) = (&host.tenant, host.hostname.as_str());
         if key.kind == ClaimKind::HttpRoute && !secure {
             return None;
         }
-        if let Some(names) = held.names.as_ref().filter(|_| self.places.any_waits()) {
+        if let Some(names) = held.names().filter(|_| self.places.any_waits()) {
             if self.places.waits(host, WaitingFor::Name(names.listener.clone())) {
                 let text = format!("{name}: another hostname has listener name {} already", names.listener);
                 return Some((Reason::NameCollision, text));
@@ -125,7 +120,7 @@ impl Judging<'_> {
                 return Some((Reason::ListenerLimitReached, text));
             }
         }
-        if let Some(names) = held.names.as_ref().filter(|_| self.derivations.any_blocked()) {
+        if let Some(names) = held.names().filter(|_| self.derivations.any_blocked()) {
             let secret = ObjectName::new(tenant.namespace.clone(), names.certificate.clone());
             if self.derivations.is_blocked(tenant, &Derived { kind: DerivedKind::Certificate, name: secret.clone() }) {
                 let text = format!("{name}: Certificate {} is not owned by TenantGateway {tenant}", secret.name);
@@ -150,7 +145,7 @@ impl Judging<'_> {
                 format!("{name}: the listeners take HTTPRoute and TLSRoute; the name is kept for this namespace");
             return Some((Reason::NotAllowedByListeners, text));
         }
-        let set = self.tenants.reaches(claimant, tenant, held.place?).err()?;
+        let set = self.tenants.reaches(claimant, tenant, held.place()?).err()?;
         let text =
             format!("{name}: add a parentRef with kind ListenerSet, name {} and namespace {}", set.name, set.namespace);
         Some((Reason::ListenerSetParentRequired, text))

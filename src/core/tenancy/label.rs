@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use super::Patch;
 use super::claims::Claims;
 use super::dirty::Dirty;
+use super::names::GATEWAY_LABEL;
 use super::namespaces::Namespaces;
-use super::render::{ATTACHED_BY, GATEWAY_LABEL};
 use super::tenants::Tenants;
+use super::{ATTACHED_BY, Patch};
 use crate::model::ObjectName;
 
-/// What the stage reads and writes.
+/// States that the stage reads and writes.
 pub(super) struct Labelling<'a> {
     pub(super) tenants: &'a Tenants,
     pub(super) claims: &'a Claims,

@@ -1,4 +1,4 @@
-//! What was broken for a while, and what stood in the way, leaves nothing behind.
+//! Mended TenantGateways, and objects that no longer stand in the way, leave nothing behind.
 
 use std::collections::BTreeMap;
 

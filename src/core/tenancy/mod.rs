@@ -23,6 +23,7 @@ mod explain;
 #[cfg(test)]
 mod found;
 mod groups;
+mod host;
 mod hosts;
 mod issuer;
 mod judge;
@@ -37,10 +38,14 @@ mod parent_refs;
 mod placement;
 mod places;
 mod provided_secret;
+mod provided_secrets;
 mod record;
 mod render;
 mod report;
+mod selection;
+mod settings;
 mod solver;
+mod solving;
 mod status;
 mod tenants;
 mod work_list;
@@ -48,14 +53,12 @@ mod work_list;
 pub use crate::inputs::{Mode, Source, TenantGateway};
 pub(crate) use claim::tenant_of;
 pub use claim::{ClaimKey, ClaimKind, Claimant};
-pub use delta::{
-    Change, Delta, Derived, DerivedKind, Existing, Fact, Namespace, Patch, Ports, Precedence, Readiness, Record,
-    Settings, SolverService, Verdict,
-};
+pub use delta::{Change, Delta, Derived, DerivedKind, Existing, Fact, Namespace, Patch, Readiness, Record, Verdict};
 pub use desired::Desired;
 pub use engine::{Counters, Tenancy};
 pub use explain::Ownership;
-pub use provided_secret::ProvidedSecret;
-pub use provided_secret::secret_of;
-pub use render::{ATTACHED_BY, GATEWAY_LABEL, HOST_LABEL};
+pub use names::{ATTACHED_BY, GATEWAY_LABEL};
+pub use provided_secret::{ProvidedSecret, secret_of};
+pub use render::HOST_LABEL;
+pub use settings::{Ports, Precedence, Settings, SolverService};
 pub use status::{CONTROLLER, ListenerState, Listening, ParentState, TenantStatus};

@@ -1,11 +1,11 @@
 //! Names of derived objects and listeners, exactly as on the Cozystack gateway page, so that taking over an
 //! installation renames nothing.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use super::admit::lower_case;
 use crate::model::ObjectName;
 
 /// First label, and the first four bytes of the SHA-256 of the whole lower-case hostname in hexadecimal.
@@ -112,6 +112,30 @@ pub fn overflow_of(set: &str) -> Option<(&str, usize)> {
     let number = number.parse().ok().filter(|number| *number > 0)?;
     (overflow(tenant, number) == set).then_some((tenant, number))
 }
+
+pub(super) fn lower_case(text: &str) -> Cow<'_, str> {
+    match text.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        true => Cow::Owned(text.to_ascii_lowercase()),
+        false => Cow::Borrowed(text),
+    }
+}
+
+/// The listeners for plain HTTP; where the class is not ours there is the first only.
+pub(super) const PLAIN: [&str; 2] = ["http", "http-apex"];
+
+/// The label that tells which namespaces may attach.
+pub const GATEWAY_LABEL: &str = "namespace.cozystack.io/gateway";
+
+/// The annotation that tells who wrote the gateway label.
+pub const ATTACHED_BY: &str = "cozystack.io/gateway-attached-by";
+
+/// The label that every namespace has its name in.
+pub(super) const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+
+/// The operator of a selector that asks for a label not to be there.
+pub(super) const NO_LABEL: &str = "DoesNotExist";
+
+pub(super) const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
 
 #[cfg(test)]
 mod tests {

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::render::{ATTACHED_BY, GATEWAY_LABEL, HOST_LABEL};
-use super::{Namespace, Patch};
+use super::names::GATEWAY_LABEL;
+use super::render::HOST_LABEL;
+use super::{ATTACHED_BY, Namespace, Patch};
 use crate::model::ObjectName;
 use crate::multimap::MultiMap;
 
-/// What is known of namespaces.
+/// All namespaces.
 #[derive(Default)]
 pub(super) struct Namespaces {
     all: BTreeMap<Arc<str>, Namespace>,
@@ -41,7 +42,7 @@ impl Members {
 }
 
 impl Namespaces {
-    /// What is known of a namespace.
+    /// A namespace.
     pub(super) fn get(&self, name: &str) -> Option<&Namespace> {
         self.all.get(name)
     }
@@ -113,7 +114,7 @@ impl Namespaces {
         self.expecting.set(name, tenant, there);
     }
 
-    /// What is to be done to a namespace's label.
+    /// The patch of a namespace's label.
     pub(super) fn patch(&self, name: &str) -> Option<&Patch> {
         self.patches.get(name)
     }

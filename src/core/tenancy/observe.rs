@@ -6,14 +6,14 @@ use super::claims::Claims;
 use super::delta::{Derived, DerivedKind, Existing};
 use super::derivations::Derivations;
 use super::dirty::Dirty;
-use super::hosts::HostId;
+use super::host::HostId;
 use super::placement::Placement;
 use super::places::Places;
 use super::tenants::Tenants;
-use super::{names, solver};
+use super::{names, solving};
 use crate::model::ObjectName;
 
-/// What the stage reads and writes.
+/// States that the stage reads and writes.
 pub(super) struct Observing<'a> {
     pub(super) claims: &'a Claims,
     pub(super) placement: Placement<'a>,
@@ -112,7 +112,7 @@ pub(super) fn touch_certified(tenants: &Tenants, places: &Places, key: &Derived,
 /// The TenantGateway that an object under a derived name would belong to, by its name.
 pub(super) fn tenant_of<'a>(tenants: &'a Tenants, derived: &Derived) -> Option<&'a ObjectName> {
     if let Some((namespace, _)) = names::challenges_of(&derived.name.name) {
-        return tenants.in_namespace(namespace).find(|tenant| solver::is_of(&derived.name.name, tenant));
+        return tenants.in_namespace(namespace).find(|tenant| solving::is_of(&derived.name.name, tenant));
     }
     tenants.in_namespace(&derived.name.namespace).find(|tenant| match derived.kind {
         DerivedKind::Gateway => derived.name.name == tenant.name,

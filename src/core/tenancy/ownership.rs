@@ -1,4 +1,4 @@
-//! Who owns a hostname.
+//! Decides the owner of a hostname.
 
 use std::sync::Arc;
 
@@ -6,12 +6,13 @@ use smallvec::SmallVec;
 
 use super::claims::Claims;
 use super::dirty::Dirty;
-use super::hosts::{HostId, Hosts, Name, Priority};
+use super::host::{HostId, Name};
+use super::hosts::{Hosts, Priority};
 use super::namespaces::Namespaces;
 use super::record::Records;
 use super::tenants::Tenants;
 
-/// What the stage reads and writes.
+/// States that the stage reads and writes.
 pub(super) struct Settling<'a> {
     pub(super) tenants: &'a Tenants,
     pub(super) namespaces: &'a Namespaces,
@@ -32,7 +33,7 @@ impl Settling<'_> {
         let mut bids: SmallVec<[(Priority, HostId); 2]> = SmallVec::new();
         for id in &hosts {
             let held = &self.hosts[*id];
-            let over: SmallVec<[&Priority; 4]> = self.hosts.covering(&held.host).collect();
+            let over: SmallVec<[&Priority; 4]> = self.hosts.covering(held.host()).collect();
             let holds = |standing: &Priority| {
                 over.iter().all(|over| over.rank.namespace() == standing.rank.namespace() || standing < over)
             };
@@ -41,7 +42,7 @@ impl Settling<'_> {
         }
         // Through which TenantGateway makes no difference to who is first, unless one of them has the name already where
         // several share addresses.
-        let elsewhere = |id: HostId| !self.records.owns(&self.hosts[id].host.tenant, &name.0);
+        let elsewhere = |id: HostId| !self.records.owns(&self.hosts[id].host().tenant, &name.0);
         bids.sort_by(|a, b| (elsewhere(a.1), &a.0).cmp(&(elsewhere(b.1), &b.0)));
         let asks =
             |namespace: &Arc<str>| hosts.iter().any(|id| self.hosts[*id].ranks().any(|r| r.namespace() == namespace));
@@ -63,9 +64,7 @@ impl Settling<'_> {
                 .iter()
                 .find(|(standing, through)| *through == id && Some(standing.rank.namespace()) == winner.as_ref());
             let owner = first.map(|(standing, _)| standing.clone());
-            let held = &mut self.hosts[id];
-            let changed = held.owner != owner;
-            held.owner = owner;
+            let changed = self.hosts[id].own(owner);
             if changed && name.0.is_wildcard() {
                 // Whatever lies below it may have to yield, or be free again.
                 self.hosts.touch_below(id, dirty);

@@ -1,17 +1,15 @@
 //! Which listeners of a TenantGateway the parentRefs of a claimant name (Gateway API, `ParentReference.sectionName` and
 //! `port`): plain HTTP, or what ends or passes TLS for a hostname.
 
-use super::beside::selects;
 use super::claim::tenant_of;
-use super::delta::{Derived, DerivedKind, Ports};
+use super::delta::{Derived, DerivedKind};
 use super::derivations::Derivations;
+use super::names::{self, PLAIN};
+use super::selection::selects;
 use super::tenants::ResolvedTenant;
-use super::{ClaimKind, Claimant, names};
+use super::{ClaimKind, Claimant, Ports};
 use crate::inputs::{Kind, ParentRef};
 use crate::model::{Hostname, ObjectName, Reason};
-
-/// The listeners for plain HTTP; where the class is not ours there is the first only.
-pub(super) const PLAIN: [&str; 2] = ["http", "http-apex"];
 
 impl Claimant {
     /// The parentRefs by which it names a TenantGateway.
@@ -73,7 +71,7 @@ impl Ports {
         (route && only).then(|| refused_on_plain(claimant, valid)).flatten()
     }
 
-    /// What single parentRefs of a claimant are told where all is well on the whole: that they name no listener, or one that
+    /// Findings on single parentRefs of a claimant where all is well on the whole: that they name no listener, or one that
     /// does not take the route; or that it is served without TLS as well.
     pub(super) fn told(
         self,

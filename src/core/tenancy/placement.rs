@@ -1,9 +1,10 @@
-//! Where the listener of a hostname stands: in the Gateway, or in which ListenerSet. Nothing that stands is moved.
+//! Placement of the listener of a hostname: in the Gateway, or in one of its ListenerSets. Nothing that stands is moved.
 
 use std::sync::Arc;
 
 use super::dirty::Dirty;
-use super::hosts::{Host, HostId, Hosts};
+use super::host::{Host, HostId};
+use super::hosts::Hosts;
 use super::places::{Places, WaitingFor};
 use super::tenants::Tenants;
 use crate::inputs::Listener;
@@ -20,15 +21,15 @@ impl Placement<'_> {
     /// Puts a host into a shard.
     pub(super) fn put(&mut self, id: HostId, name: Arc<str>, listener: Option<Arc<Listener>>, shard: usize) {
         let held = &mut self.hosts[id];
-        held.place = Some(shard);
-        self.places.put((id, held.host.clone()), name, listener, shard, self.tenants);
+        held.stand(shard);
+        self.places.put((id, held.host().clone()), name, listener, shard, self.tenants);
     }
 
     /// Takes a host out of its shard, and marks whoever waits for what is free now.
     pub(super) fn take(&mut self, id: HostId, dirty: &mut Dirty) {
         let held = &mut self.hosts[id];
-        let Some(place) = held.place.take() else { return };
-        let (host, name) = (held.host.clone(), held.names_given().listener);
+        let Some(place) = held.leave() else { return };
+        let (host, name) = (held.host().clone(), held.names_given().listener);
         let tenant = &host.tenant;
         let shard = (tenant.clone(), place);
         if self.places.take(&host, name.clone(), &shard, self.tenants) {
@@ -46,9 +47,9 @@ impl Placement<'_> {
     /// Puts another listener in the place of the one of a host, if it differs.
     pub(super) fn renew(&mut self, id: HostId, listener: Arc<Listener>, dirty: &mut Dirty) {
         let held = &self.hosts[id];
-        let Some(place) = held.place else { return };
-        let shard = (held.host.tenant.clone(), place);
-        if self.places.renew(&shard, &held.host.hostname, listener) {
+        let Some(place) = held.place() else { return };
+        let shard = (held.host().tenant.clone(), place);
+        if self.places.renew(&shard, &held.host().hostname, listener) {
             dirty.shards.insert(shard);
         }
     }
@@ -56,7 +57,7 @@ impl Placement<'_> {
     /// Hosts under a wildcard without listeners of their own are served where it stands.
     pub(super) fn touch_below(&self, host: &Host, dirty: &mut Dirty) {
         if host.hostname.is_wildcard() {
-            let bids = self.hosts.below(host).flat_map(|id| &self.hosts[id].bids);
+            let bids = self.hosts.below(host).flat_map(|id| self.hosts[id].bids());
             dirty.verdicts.extend(bids.map(|bid| bid.claim));
         }
     }

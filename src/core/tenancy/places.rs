@@ -4,19 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::groups::Map;
-use super::hosts::{Host, HostId};
+use super::host::{Host, HostId, Shard};
 use super::tenants::Tenants;
 use crate::inputs::Listener;
 use crate::model::{Hostname, ObjectName};
 use crate::multimap::MultiMap;
 
-/// A shard of a TenantGateway's listeners: the Gateway (0), or a numbered ListenerSet.
-pub(super) type Shard = (ObjectName, usize);
-
 /// Listeners of one Gateway or ListenerSet. Gateway API: `spec.listeners`, at most 64 items.
 const LISTENERS: usize = 64;
 
-/// What a host without a place waits for.
+/// The reason why a host without a place waits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum WaitingFor {
     /// Room in a shard.
@@ -28,9 +25,9 @@ pub(super) enum WaitingFor {
 /// The listeners of hostnames, and where they stand.
 #[derive(Default)]
 pub(super) struct Places {
-    /// Who has the name of a listener.
+    /// Hosts by the names of their listeners.
     listeners: Map<(ObjectName, Arc<str>), HostId>,
-    /// What stands where, never an empty shard; a listener is made when its host is first looked at.
+    /// Listeners by shard, never an empty shard; a listener is made when its host is first looked at.
     shards: BTreeMap<Shard, BTreeMap<Hostname, Option<Arc<Listener>>>>,
     /// Shards with room, so that finding one costs the same however many there are.
     room: BTreeSet<Shard>,
@@ -41,7 +38,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Who has the name of a listener of a TenantGateway.
+    /// The host that has the name of a listener of a TenantGateway.
     pub(super) fn holder(&self, tenant: &ObjectName, listener: Arc<str>) -> Option<HostId> {
         self.listeners.get(&(tenant.clone(), listener)).copied()
     }
@@ -57,7 +54,7 @@ impl Places {
         last.filter(|(shard, _)| shard.0 == *tenant).map(|(shard, _)| shard.1)
     }
 
-    /// What stands in a shard, by hostname.
+    /// The listeners in a shard, by hostname.
     pub(super) fn in_shard(
         &self,
         shard: &Shard,

@@ -3,27 +3,22 @@
 //! Nothing depends on it but what a TenantGateway says: its Gateway is written all the same, and serves what it can.
 
 use super::TenantGateway;
-use super::desired::KeyKind;
-use super::hosts::Host;
-use super::tenants::ResolvedTenant;
 use crate::inputs::{Mode, Secret, SecretError};
 use crate::model::{Hostname, ObjectName};
-use crate::multimap::MultiMap;
-use std::collections::{BTreeMap, BTreeSet};
 
-/// What is in a Secret of type `kubernetes.io/tls`.
+/// The content of a Secret of type `kubernetes.io/tls`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProvidedSecret {
     /// A certificate for these names.
     Names(Vec<Hostname>),
     /// No certificate, or none that belongs to the key; never with key material.
     Broken(String),
-    /// What we cannot judge: somebody else may be able to serve it.
+    /// A key that we cannot judge: somebody else may be able to serve it.
     Unknown,
 }
 
 impl ProvidedSecret {
-    /// What a Secret brings; `None` if it is of another type.
+    /// Reads the content of a Secret; `None` if it is of another type.
     pub fn of(secret: &Secret) -> Option<Self> {
         Some(match &secret.certificate {
             Ok(certificate) => Self::Names(certificate.names.clone()),
@@ -36,7 +31,7 @@ impl ProvidedSecret {
     }
 
     /// Whether the certificate is good for a name (RFC 9525, 6.3: a wildcard stands for one label).
-    fn is_for(names: &[Hostname], name: &Hostname) -> bool {
+    pub(super) fn is_for(names: &[Hostname], name: &Hostname) -> bool {
         names.contains(name) || name.is_exact() && name.parent().is_some_and(|wildcard| names.contains(&wildcard))
     }
 }
@@ -46,106 +41,4 @@ pub fn secret_of(tenant: &TenantGateway) -> Option<ObjectName> {
     let named = tenant.spec.wildcard_secret_ref.as_ref().filter(|secret| !secret.name.is_empty())?;
     let brings = tenant.mode() == Ok(Mode::ExistingSecret);
     brings.then(|| ObjectName::new(tenant.name.namespace.clone(), named.name.as_str()))
-}
-
-/// What is known of Secrets.
-#[derive(Default)]
-pub(super) struct ProvidedSecrets {
-    /// TenantGateways by the Secret that they are to be served with, and what is in it.
-    users: MultiMap<ObjectName, ObjectName>,
-    provided: BTreeMap<ObjectName, ProvidedSecret>,
-    /// Secrets with a key of ours.
-    keyed: BTreeSet<ObjectName>,
-}
-
-impl ProvidedSecrets {
-    /// Whether what is in a Secret matters.
-    pub(super) fn refers_to(&self, secret: &ObjectName) -> bool {
-        self.users.count(secret) > 0
-    }
-
-    /// The TenantGateways that are to be served with a Secret.
-    pub(super) fn users(&self, secret: &ObjectName) -> impl Iterator<Item = &ObjectName> {
-        self.users.of(secret)
-    }
-
-    /// Takes in what is in a Secret that a TenantGateway names; nothing of others is kept. Whether it is new.
-    pub(super) fn set(&mut self, name: &ObjectName, new: Option<ProvidedSecret>) -> bool {
-        let new = new.filter(|_| self.refers_to(name));
-        if self.provided.get(name) == new.as_ref() {
-            return false;
-        }
-        match new {
-            Some(new) => drop(self.provided.insert(name.clone(), new)),
-            None => drop(self.provided.remove(name)),
-        }
-        true
-    }
-
-    /// Takes in whether the key in a Secret is ours. Whether that is new.
-    pub(super) fn set_key(&mut self, name: &ObjectName, ours: bool) -> bool {
-        if ours { self.keyed.insert(name.clone()) } else { self.keyed.remove(name) }
-    }
-
-    /// The key that stands in a Secret.
-    pub(super) fn key_in(&self, secret: ObjectName) -> KeyKind {
-        if self.keyed.contains(&secret) { KeyKind::Ours } else { KeyKind::Theirs }
-    }
-
-    /// Takes note of which Secret a TenantGateway names, and which it named before.
-    pub(super) fn refer(&mut self, tenant: &ObjectName, old: Option<ObjectName>, now: Option<ObjectName>) {
-        if let Some(now) = &now {
-            self.users.insert(now.clone(), tenant.clone());
-        }
-        let Some(old) = old.filter(|old| Some(old) != now.as_ref()) else { return };
-        self.users.remove(&old, tenant);
-        if !self.refers_to(&old) {
-            self.provided.remove(&old);
-        }
-    }
-
-    /// What is wrong with the Secret of a TenantGateway; `children` are the wildcards of its child apexes.
-    pub(super) fn lacks<'a>(
-        &self,
-        valid: &ResolvedTenant,
-        children: impl Iterator<Item = &'a Host>,
-    ) -> Option<(&'static str, String)> {
-        let secret = secret_of(&valid.object)?;
-        let text = match self.provided.get(&secret) {
-            Some(ProvidedSecret::Unknown) => return None,
-            None => {
-                let text = format!(
-                    "spec.wildcardSecretRef: there is no Secret {secret} of type kubernetes.io/tls: create it, or name another"
-                );
-                return Some(("WildcardSecretNotFound", text));
-            }
-            Some(ProvidedSecret::Broken(why)) => {
-                let text =
-                    format!("spec.wildcardSecretRef: Secret {secret}: {why}: put a certificate and its key there");
-                return Some(("WildcardSecretInvalid", text));
-            }
-            Some(ProvidedSecret::Names(names)) => {
-                let apex = std::iter::once(&valid.apex).cloned();
-                let children = children.filter_map(|host| {
-                    let apex = Hostname::parse(host.hostname.as_str().strip_prefix("*.")?).ok()?;
-                    Some(apex)
-                });
-                let wanted = apex.chain(children).flat_map(|apex| {
-                    let wildcard = Hostname::parse(&format!("*.{apex}")).ok();
-                    std::iter::once(apex).chain(wildcard)
-                });
-                let missing: Vec<String> =
-                    wanted.filter(|name| !ProvidedSecret::is_for(names, name)).map(|name| name.to_string()).collect();
-                if missing.is_empty() {
-                    return None;
-                }
-                let more = if missing.len() > 8 { ", ..." } else { "" };
-                let missing = missing.iter().take(8).map(String::as_str).collect::<Vec<_>>().join(", ");
-                format!(
-                    "spec.wildcardSecretRef: the certificate in Secret {secret} is not valid for {missing}{more}: put one there that is"
-                )
-            }
-        };
-        Some(("WildcardSecretIncomplete", text))
-    }
 }

@@ -1,4 +1,4 @@
-//! Who had a hostname first, where that counts.
+//! The record of claimants who had a hostname first, where that counts.
 //!
 //! One program alone records what it decides. Several replicas see changes in different orders: for them a name is nobody's
 //! until the one who writes has recorded whose it is, and all of them go by the record.
@@ -7,13 +7,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::claim::Rank;
-use super::delta::{Precedence, Record, Settings};
+use super::delta::Record;
 use super::dirty::Dirty;
-use super::hosts::{Name, Priority};
+use super::host::Name;
+use super::hosts::Priority;
+use super::settings::{Precedence, Settings};
 use crate::model::{Hostname, HostnameError, ObjectName};
 use crate::reservations::Reservations;
 
-/// What is recorded, and what is to be.
+/// Records as they are, and as they are to be.
 pub(super) struct Records {
     claims: Precedence,
     records: BTreeMap<Hostname, Record>,
@@ -23,7 +25,7 @@ pub(super) struct Records {
     clock: u64,
     /// Which namespace owns a hostname on the addresses that Gateways share.
     owned: BTreeMap<Hostname, Arc<str>>,
-    /// What is to be recorded, where somebody else keeps the record.
+    /// Proposals, where somebody else keeps the record.
     proposed: BTreeMap<Hostname, Option<Record>>,
     /// Counts calls, for the order of records.
     now: u64,
@@ -48,17 +50,17 @@ impl Records {
         self.now += 1;
     }
 
-    /// What is to be recorded, or not any more, so that names have owners: for whoever keeps the record.
+    /// Records to be written, or removed, so that names have owners: for whoever keeps the record.
     pub(super) fn proposals(&self) -> impl Iterator<Item = (&Hostname, Option<&Record>)> {
         self.proposed.iter().map(|(hostname, record)| (hostname, record.as_ref()))
     }
 
-    /// What is to be recorded of a name; nothing where the record is right.
+    /// The record to be written of a name; nothing where the record is right.
     pub(super) fn proposal(&self, hostname: &Hostname) -> Option<Option<&Record>> {
         self.proposed.get(hostname).map(Option::as_ref)
     }
 
-    /// What is recorded.
+    /// All records.
     pub(super) fn all(&self) -> &BTreeMap<Hostname, Record> {
         &self.records
     }
@@ -135,7 +137,7 @@ impl Records {
         names.find_map(|name| self.owned.get(&name)).is_some_and(|owner| *owner == tenant.namespace)
     }
 
-    /// Where a claimant stands. What nobody had before is claimed now.
+    /// The priority of a claimant. A name that nobody had before is claimed now.
     pub(super) fn stand(&self, name: &Name, rank: &Rank) -> Priority {
         let since = match self.claims {
             Precedence::Smallest => 0,
@@ -147,7 +149,7 @@ impl Records {
         Priority { since, rank: rank.clone() }
     }
 
-    /// What is recorded of a name that its namespace claims no more, as long as it is reserved. `asks` says whether a
+    /// The reservation of a name that its namespace claims no more, as long as it holds. `asks` says whether a
     /// namespace claims it.
     pub(super) fn reservation(&self, name: &Name, asks: impl Fn(&Arc<str>) -> bool) -> Option<Record> {
         let held = self.records.get(&name.0).filter(|_| self.claims != Precedence::Smallest)?;

@@ -1,32 +1,23 @@
-//! What the objects of a TenantGateway are made of: shared where it is the same for every host.
+//! Parts of which the objects of a TenantGateway are made: shared where they are the same for every host.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::beside::Takes;
-use super::delta::{Ports, Settings};
+use super::Ports;
 use super::desired::{Desired, Owner, Plain};
-use super::names;
-use super::parent_refs::PLAIN;
-use super::solver::Solving;
+use super::names::{self, GATEWAY_GROUP, GATEWAY_LABEL, NAMESPACE_NAME, NO_LABEL, PLAIN};
+use super::selection::Takes;
+use super::settings::Settings;
+use super::solving::Solving;
 use crate::inputs::{
     Address, AllowedRoutes, Gateway, Listener, ListenerSet, ListenerTls, LocalRef, Meta, Mode, NamespaceRule, Selector,
     TenantGateway, TlsMode,
 };
 use crate::model::{Hostname, ObjectName};
 
-/// The label that tells which namespaces may attach.
-pub const GATEWAY_LABEL: &str = "namespace.cozystack.io/gateway";
 pub use crate::inputs::HOST_LABEL;
-/// The annotation that tells who wrote the gateway label.
-pub const ATTACHED_BY: &str = "cozystack.io/gateway-attached-by";
-/// The label that every namespace has its name in.
-pub(super) const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
-/// The operator of a selector that asks for a label not to be there.
-pub(super) const NO_LABEL: &str = "DoesNotExist";
-pub(super) const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
 
-/// What the objects of one TenantGateway have in common.
+/// The parts that the objects of one TenantGateway have in common.
 #[derive(PartialEq)]
 pub(super) struct GatewayTemplate {
     pub(super) owner: Arc<Owner>,
@@ -221,7 +212,7 @@ impl GatewayTemplate {
 const ENDS: [&str; 2] = ["HTTPRoute", "GRPCRoute"];
 const PASSES: [&str; 1] = ["TLSRoute"];
 
-/// Who may be on plain HTTP: the owner, and who answers challenges.
+/// The namespaces that may be on plain HTTP: the owner's, and those that answer challenges.
 fn open(namespace: &str, settings: &Settings, solver: Option<&str>) -> Vec<String> {
     let mut open = vec![namespace.to_owned()];
     for answers in [Some(settings.cert_manager_namespace.as_str()), solver].into_iter().flatten() {

@@ -4,12 +4,12 @@ use super::children::{CHILDREN, ChildApexes, NAMES};
 use super::derivations::Derivations;
 use super::dirty::Dirty;
 use super::namespaces::Namespaces;
-use super::provided_secret::ProvidedSecrets;
+use super::provided_secrets::ProvidedSecrets;
 use super::tenants::Tenants;
 use super::{Mode, Readiness, Settings};
 use crate::model::ObjectName;
 
-/// What the stage reads and writes.
+/// States that the stage reads and writes.
 pub(super) struct Reporting<'a> {
     pub(super) settings: &'a Settings,
     pub(super) namespaces: &'a Namespaces,

@@ -7,80 +7,19 @@
 //!
 //! They stand in our namespace, where the Service is that they lead to, and belong to the Namespace of the TenantGateway.
 
-use std::sync::Arc;
-
-use serde_json::{Value, json};
-
-use super::claims::{Claim, ClaimId, Claims};
-use super::delta::{Derived, DerivedKind, Settings, SolverService};
+use super::claim::ClaimId;
+use super::claims::Claims;
+use super::delta::{Derived, DerivedKind};
 use super::derivations::Derivations;
 use super::desired::Desired;
 use super::dirty::Dirty;
+use super::settings::Settings;
+use super::solving::{SolverRoute, is_of};
 use super::tenants::Tenants;
-use super::{ClaimKey, ClaimKind, Mode, Source, names};
+use super::{ClaimKey, ClaimKind, names};
 use crate::model::{Hostname, ObjectName};
 
-/// RFC 8555, 8.3.
-const PATH: &str = "/.well-known/acme-challenge/";
-
-/// How the challenges of one Gateway reach us.
-#[derive(Debug, PartialEq)]
-pub(super) struct Solving {
-    service: SolverService,
-    /// The UID of the TenantGateway's Namespace.
-    pub(super) namespace_uid: String,
-}
-
-impl Solving {
-    /// `None` where nobody asks on port 80, or we serve the Gateway, or somebody else issues.
-    pub(super) fn new(
-        (mode, source): (Mode, Source),
-        own: bool,
-        namespace_uid: &str,
-        settings: &Settings,
-    ) -> Option<Self> {
-        let ours = source == Source::Acme && mode == Mode::Http01 && !own;
-        let service = settings.solver.clone().filter(|to| to.answers && ours && !namespace_uid.is_empty())?;
-        Some(Self { service, namespace_uid: namespace_uid.to_owned() })
-    }
-
-    /// The namespace whose routes have to be let in.
-    pub(super) fn namespace(&self) -> &str {
-        &self.service.namespace
-    }
-}
-
-/// A route of a Gateway.
-#[derive(Debug, PartialEq)]
-pub(super) struct SolverRoute {
-    solving: Arc<Solving>,
-    name: String,
-    /// None of them: it is for all.
-    hostnames: Vec<Hostname>,
-}
-
-impl SolverRoute {
-    pub(super) fn meta(&self, tenant: &ObjectName) -> Value {
-        json!({"namespace": self.solving.namespace(), "name": self.name,
-            "labels": {"app.kubernetes.io/managed-by": "gatewright"},
-            "ownerReferences": [{"apiVersion": "v1", "kind": "Namespace", "name": *tenant.namespace,
-                "uid": self.solving.namespace_uid, "controller": true, "blockOwnerDeletion": false}]})
-    }
-
-    pub(super) fn spec(&self, tenant: &ObjectName, mut parent: Value) -> Value {
-        let service = &self.solving.service;
-        parent["namespace"] = json!(*tenant.namespace);
-        let backend = json!({"name": service.name, "port": service.port});
-        let rule = json!({"matches": [{"path": {"type": "PathPrefix", "value": PATH}}], "backendRefs": [backend]});
-        let mut spec = json!({"parentRefs": [parent], "rules": [rule]});
-        if !self.hostnames.is_empty() {
-            spec["hostnames"] = self.hostnames.iter().map(|hostname| json!(hostname.as_str())).collect();
-        }
-        spec
-    }
-}
-
-/// What is read and written to want such routes.
+/// States that are read and written to want such routes.
 pub(super) struct Solvers<'a> {
     pub(super) settings: &'a Settings,
     pub(super) tenants: &'a Tenants,
@@ -95,7 +34,7 @@ impl Solvers<'_> {
 
     /// The route beside one with hostnames on port 80.
     pub(super) fn solve_beside(self, claims: &Claims, id: ClaimId, dirty: &mut Dirty) {
-        let Claim { key, tenant, .. } = &claims[id];
+        let (key, tenant) = claims[id].names();
         let may = key.name.namespace == tenant.namespace && key.kind != ClaimKind::ListenerSet;
         if self.settings.solver.is_none() || !may {
             return;
@@ -122,7 +61,7 @@ impl Solvers<'_> {
         let uid = solving.as_ref().map(|(_, solving)| solving.namespace_uid.as_str());
         let foreign = uid.is_some_and(|uid| self.derivations.existing(&key).is_some_and(|there| there.owner != *uid));
         let value = solving.map(|(frame, solving)| {
-            Desired::challenges(&frame.owner, frame.plain(), SolverRoute { solving, name, hostnames: hosts })
+            Desired::challenges(&frame.owner, frame.plain(), SolverRoute::new(solving, name, hosts))
         });
         self.derivations.emit_as(tenant, key, value, foreign, dirty);
     }
@@ -136,16 +75,10 @@ impl Settings {
     }
 }
 
-/// Whether the name of a route is one of those that a TenantGateway has.
-pub(super) fn is_of(name: &str, tenant: &ObjectName) -> bool {
-    let Some((namespace, rest)) = names::challenges_of(name) else { return false };
-    let rest = rest.strip_prefix(&*tenant.name).filter(|_| namespace == &*tenant.namespace);
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use serde_json::{Value, json};
 
     use super::super::confluence::{gone, http, tenant};
     use super::super::*;

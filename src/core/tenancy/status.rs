@@ -20,20 +20,20 @@ pub const CONTROLLER: &str = "gateway.cozystack.io/tenantgateway-controller";
 /// Listeners that are not ready are told of by name, up to so many.
 const WAITING: usize = 64;
 
-/// What the status of a Gateway or ListenerSet says, whoever serves it.
+/// The status of a Gateway or ListenerSet, whoever serves it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParentState {
     /// `Accepted`.
     pub accepted: bool,
     /// `Programmed`.
     pub programmed: bool,
-    /// What it says of its listeners.
+    /// The statuses of its listeners.
     pub listeners: BTreeMap<Arc<str>, Listening>,
-    /// What its listeners wait for, where their `Programmed` says so with reason `Pending`.
+    /// The reasons why its listeners wait, where their `Programmed` has reason `Pending`.
     pub pending: BTreeMap<Arc<str>, String>,
 }
 
-/// What a status says of a listener.
+/// The status of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listening {
     /// `Accepted`.
@@ -161,7 +161,7 @@ impl TenantStatus {
     }
 }
 
-/// What statuses are made from.
+/// The states from which statuses are made.
 #[derive(Clone, Copy)]
 pub(super) struct Statuses<'a> {
     pub(super) tenants: &'a Tenants,

@@ -19,12 +19,12 @@ pub(super) struct ResolvedTenant {
     pub(super) apex: Hostname,
     pub(super) mode: Mode,
     pub(super) source: Source,
-    /// Who issues its certificates, if not somebody brings them.
+    /// The issuer of its certificates, if not somebody brings them.
     pub(super) issuer: Option<Issuer>,
     pub(super) frame: GatewayTemplate,
 }
 
-/// What is known of TenantGateways.
+/// All TenantGateways.
 #[derive(Default)]
 pub(super) struct Tenants {
     given: BTreeMap<ObjectName, TenantGateway>,

@@ -1,4 +1,4 @@
-//! What is to be done, each once and in order: in rounds, unlike the sorted sets of the translation (`translate/dirty.rs`).
+//! Work lists, each item once and in order: in rounds, unlike the sorted sets of the translation (`translate/dirty.rs`).
 
 use std::cmp::Ordering;
 use std::hash::Hash;
@@ -7,9 +7,9 @@ use super::groups::Set;
 
 /// A queue of what a change touches. It is sorted when it is begun, not with each item: most items come together.
 pub(super) struct Todo<T> {
-    /// What is worked off, the last first.
+    /// The items of this round, the last first.
     now: Vec<T>,
-    /// What came since, with repetitions.
+    /// The items that came since, with repetitions.
     next: Vec<T>,
 }
 

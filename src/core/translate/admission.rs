@@ -1,4 +1,4 @@
-//! Who has a hostname among the namespaces that another one admits to its listeners: by `allowedRoutes` their routes, by
+//! Ownership of hostnames among the namespaces that another one admits to its listeners: by `allowedRoutes` their routes, by
 //! `allowedListeners` their ListenerSets.
 //!
 //! The namespace that admits them is served in any case. Among those that it admits the record of ownership gives each
@@ -9,72 +9,18 @@
 
 use std::sync::Arc;
 
-use super::attach::Attachment;
-use super::attachments::Attachments;
+use super::attachments::{Attachment, Attachments};
+use super::by_record::{ByRecord, WideListener, admitted, is_contended};
 use super::dirty::Dirty;
 use super::key::{ListenerId, ParentKey, RouteKey, Verdict};
-use super::ownership::{By, Claimant, ListenersOf, Ownable, Recording, Register};
-use super::parent::{Parent, ParentListener};
+use super::ownership::{By, Claimant, ListenersOf, Ownable, Recording};
+use super::parent::Parent;
 use super::parents::Parents;
-use super::resolve::Resolutions;
-use crate::inputs::{NamespaceRule, RouteHostnames};
+use super::register::Register;
+use super::resolutions::Resolutions;
 use crate::model::{FrontendId, Hostname, Reason, clipped};
 
-/// What a route claims its hostnames by, at a listener where the record decides.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct ByRecord {
-    /// The listeners among whose routes each hostname has one owner.
-    pub(super) at: Arc<ListenersOf>,
-    /// When the route was made.
-    pub(super) created: i64,
-    /// Whether the listener serves it only under hostnames that its namespace has.
-    decides: bool,
-}
-
-impl ByRecord {
-    /// What a route of another namespace claims its hostnames by at a listener.
-    pub(super) fn of(parent: &Parent, listener: &ParentListener, created: i64) -> Option<Self> {
-        let is_shared = parent.stand.reach.route_hostnames == Some(RouteHostnames::Shared);
-        let decides = is_contended(parent, listener);
-        let by = || ByRecord { at: parent.listeners_of.clone(), created, decides };
-        // Of several routes without hostnames the oldest is served, whosever it is.
-        (admits_others(listener) && !is_shared && listener.has_hostnames()).then(by)
-    }
-}
-
-/// Whether a listener admits routes of several namespaces.
-fn admits_others(listener: &ParentListener) -> bool {
-    match &listener.allowed.namespaces {
-        NamespaceRule::All | NamespaceRule::Selector(_) => true,
-        NamespaceRule::Same | NamespaceRule::None => false,
-    }
-}
-
-/// Whether the record decides whose routes a listener serves under a hostname.
-fn is_contended(parent: &Parent, listener: &ParentListener) -> bool {
-    admits_others(listener)
-        && match parent.stand.reach.route_hostnames {
-            Some(RouteHostnames::Owned) => true,
-            Some(RouteHostnames::Shared) => false,
-            None => !listener.hostname.is_exact(),
-        }
-}
-
-/// Among whom a Gateway's owner admits a ListenerSet of another namespace: there the record decides who has its hostnames.
-pub(super) fn admitted(parent: &Parent) -> Option<&Arc<ListenersOf>> {
-    let own = &parent.stand.listeners_of;
-    (own.namespace != parent.key.name().namespace).then_some(own)
-}
-
-/// A wildcard or catch-all listener below which namespaces that are admitted may have hostnames.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct WideListener {
-    /// Whether it is of a namespace that is admitted itself.
-    is_admitted: bool,
-    pub(super) listener: ListenerId,
-}
-
-/// Where a wildcard or catch-all listener stands: among whom, its hostname, itself, and its frontend.
+/// The standing of a wildcard or catch-all listener: among whom, its hostname, itself, and its frontend.
 type Standing = (Arc<ListenersOf>, Hostname, WideListener, FrontendId);
 
 /// The wildcard and catch-all listeners of a parent below which the record decides.
@@ -93,7 +39,7 @@ fn wide_listeners(parent: Option<&Parent>) -> Vec<Standing> {
     .collect()
 }
 
-/// What a route claims by its attachments: the listener, the hostname, and by what.
+/// The claims of a route by its attachments: the listener, the hostname, and by what.
 fn claimed(attachments: &[(usize, ParentKey, Attachment)]) -> Vec<(ListenerId, Hostname, ByRecord)> {
     let mut all = Vec::new();
     for (_, parent, attachment) in attachments {
@@ -108,7 +54,7 @@ fn claimed(attachments: &[(usize, ParentKey, Attachment)]) -> Vec<(ListenerId, H
     all
 }
 
-/// Who is admitted to what: what the parents, the attachments and the record say together.
+/// Admission: what the parents, the attachments and the record say together.
 #[derive(Clone, Copy)]
 pub(super) struct Admission<'a> {
     pub(super) parents: &'a Parents,
@@ -160,8 +106,8 @@ impl<'a> Admission<'a> {
             .filter(move |(key, _)| self.is_served(listener, hostname, key))
     }
 
-    /// Whose routes have a hostname that is kept from a wildcard or catch-all listener, since routes of another namespace
-    /// have a wider one there.
+    /// The namespace whose routes have a hostname that is kept from a wildcard or catch-all listener, since routes of another
+    /// namespace have a wider one there.
     pub(super) fn kept_for(self, hostname: &Hostname, listener: &ListenerId) -> Option<&'a Arc<str>> {
         let parent = self.parents.get(&listener.parent)?;
         let of = parent.listener(&listener.name)?;
@@ -283,7 +229,7 @@ pub(super) fn claim_for_route(
             namespace: key.name.namespace.clone(),
             through: by.at.namespace.clone(),
             by: By::Route(listener.clone(), key.clone()),
-            protocol: super::claims::Family::Http,
+            protocol: super::protocol::Family::Http,
         };
         let what = Ownable::Admitted(by.at.clone(), hostname.clone());
         register.claim(&what, &claimant, there);

@@ -1,6 +1,6 @@
 //! Which namespaces may have which hostnames at the Gateways of a class, by its GatewayParameters.
 
-use super::fleet::GatewayExposure;
+use super::gateway_exposure::GatewayExposure;
 use super::key::Verdict;
 use crate::inputs::HOST_LABEL;
 use crate::model::{Hostname, Reason, clipped};

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 use super::challenge::ChallengeAnswers;
-use super::claims::Family;
 use super::delta::{Resource, ResourceKey};
 use super::dirty::Dirty;
 use super::emissions::Emissions;
 use super::endpoints::Behind;
 use super::frontends::Frontends;
-use super::ownership::Register;
+use super::protocol::Family;
+use super::register::Register;
 use crate::model::{Chain, ChainName, Frontend, FrontendId, FrontendKind, TableId};
 
-/// What a frontend is put together from.
+/// The states from which a frontend is put together.
 #[derive(Clone, Copy)]
 pub(super) struct Assembly<'a> {
     pub(super) frontends: &'a Frontends,
@@ -34,7 +34,7 @@ impl Assembly<'_> {
             let mut frontend = self.frontend(id)?;
             let FrontendKind::Tls { gate, .. } = &mut frontend.kind else { return None };
             if listed {
-                gate.clone_from(state.gate.all());
+                gate.clone_from(state.matcher().all());
             }
             Some(frontend)
         });
@@ -43,25 +43,25 @@ impl Assembly<'_> {
 
     pub(super) fn frontend(self, id: &FrontendId) -> Option<Frontend> {
         let frontend = self.frontends.get(id)?;
-        let is_used = !frontend.winners.is_empty() || frontend.is_plain() && !frontend.challenges.is_empty();
-        if frontend.addresses.is_empty() || !is_used || self.frontends.rival(id, self.register).is_some() {
+        let is_used = frontend.winners().len() > 0 || frontend.is_plain() && frontend.has_challenges();
+        if frontend.addresses().is_empty() || !is_used || self.frontends.rival(id, self.register).is_some() {
             return None;
         }
-        let kind = match frontend.claims.family() {
+        let kind = match frontend.claims().family() {
             _ if frontend.is_plain() => FrontendKind::Http { table: TableId { frontend: id.clone(), listener: None } },
             None | Some(Family::Http) => return None,
-            Some(Family::Tcp) => FrontendKind::Tcp { shares: frontend.shares.clone() },
+            Some(Family::Tcp) => FrontendKind::Tcp { shares: frontend.shares().to_vec() },
             Some(Family::Udp) => FrontendKind::Udp,
-            Some(Family::Tls) if frontend.gate.is_empty() => return None,
+            Some(Family::Tls) if frontend.matcher().is_empty() => return None,
             Some(Family::Tls) => {
-                let chains = frontend.gate.chains().map(|(name, class)| (name.clone(), frontend.chain(id, class)));
+                let chains = frontend.matcher().chains().map(|(name, class)| (name.clone(), frontend.chain(id, class)));
                 let mut chains: BTreeMap<ChainName, Chain> = chains.collect();
                 chains.extend(self.challenges.tls_chain(&chains));
-                FrontendKind::Tls { chains, gate: frontend.gate.shown().clone() }
+                FrontendKind::Tls { chains, gate: frontend.matcher().shown().clone() }
             }
         };
-        let (addresses, cdn_id) = (frontend.addresses.clone(), self.behind.cdn_id());
-        Some(Frontend { id: id.clone(), addresses, port: frontend.port, cdn_id, kind })
+        let (addresses, cdn_id) = (frontend.addresses().to_vec(), self.behind.cdn_id());
+        Some(Frontend { id: id.clone(), addresses, port: frontend.port(), cdn_id, kind })
     }
 }
 

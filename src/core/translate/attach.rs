@@ -1,47 +1,28 @@
 //! Which listeners of a parent take a route, and for which names.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-use super::admission::{Admission, ByRecord, claim_for_route};
+use super::admission::{Admission, claim_for_route};
 use super::allowed_hostnames;
-use super::attachments::{Attachments, Moved, OfRoute};
+use super::attachments::{Attached, Attachment, Attachments, Contribution, Moved, OfRoute, handed_out};
+use super::by_record::ByRecord;
 use super::dirty::Dirty;
-use super::fleet::GatewayExposure;
-use super::key::{ListenerId, ParentKey, RouteKey, Verdict};
-use super::ownership::Register;
-use super::parent::{Parent, ParentListener, Protocol};
+use super::gateway_exposure::GatewayExposure;
+use super::key::{ListenerId, ParentKey, RouteKey};
+use super::parent::{Parent, ParentListener};
 use super::parents::Parents;
+use super::protocol::Protocol;
+use super::register::Register;
 use super::settings::Settings;
 use crate::inputs::Route;
 use crate::model::{Hostname, HostnameGrant, Reason};
 use crate::store::Store;
 
-/// The outcome for one parentRef.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Attachment {
-    /// Listeners that take the route.
-    pub(super) listeners: Vec<Attached>,
-    /// Whether at least one does.
-    pub(super) accepted: Verdict,
-}
-
-/// A listener that takes a route.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Attached {
-    /// Its name.
-    pub(super) listener: Arc<str>,
-    /// Names that both match, each with the route's own hostname that gave it.
-    pub(super) names: Vec<(Hostname, Hostname)>,
-    /// By what it claims them, where the record decides whose routes have them.
-    pub(super) by_record: Option<ByRecord>,
-}
-
 /// Decides for one parentRef of `route`, and `parent` that it reaches.
 ///
 /// Order of checks: section and port, kind, namespace, hostname (Gateway API, `ParentReference` and `AllowedRoutes`).
-/// Where tenancy grants hostnames no other reaches a TLS listener, and plain HTTP, which sends everybody to HTTPS, is
-/// reached by naming it only.
+/// Only hostnames that tenancy grants, where it has a say, reach a TLS listener. Plain HTTP, which sends everybody to HTTPS, is
+/// reached there by naming it only.
 fn attach(route: &Route, index: usize, grant: Option<&HostnameGrant>, parent: &Parent, store: &Store) -> Attachment {
     let mut attachment = decide(route, index, grant, parent, store);
     if let Some(refusal) = grant.and_then(|grant| grant.refusal.as_ref()) {
@@ -56,7 +37,7 @@ pub(super) struct Attaching<'a> {
     pub(super) store: &'a Store,
     pub(super) parents: &'a Parents,
     pub(super) attachments: &'a mut Attachments,
-    /// What routes claim.
+    /// Claims of routes.
     pub(super) register: &'a mut Register,
 }
 
@@ -269,20 +250,4 @@ fn decide(route: &Route, index: usize, grant: Option<&HostnameGrant>, parent: &P
     }
     listeners.shrink_to_fit();
     Attachment { listeners, accepted }
-}
-
-/// What a route hands to a listener: the hostname, and the route with its own hostname that gave it.
-pub(super) type Contribution = (ListenerId, Hostname, (RouteKey, Hostname));
-
-pub(super) fn handed_out(key: &RouteKey, attachments: &[(usize, ParentKey, Attachment)]) -> BTreeSet<Contribution> {
-    let mut all = BTreeSet::new();
-    for (_, parent, attachment) in attachments {
-        for attached in &attachment.listeners {
-            let listener = ListenerId { parent: parent.clone(), name: attached.listener.clone() };
-            for (hostname, own) in &attached.names {
-                all.insert((listener.clone(), hostname.clone(), (key.clone(), own.clone())));
-            }
-        }
-    }
-    all
 }

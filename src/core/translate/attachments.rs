@@ -1,10 +1,11 @@
 //! Which routes stand at which listeners, and under which hostnames.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use super::attach::{Attachment, Contribution, handed_out};
+use super::by_record::ByRecord;
 use super::dirty::Dirty;
-use super::key::{ListenerId, ParentKey, RouteKey};
+use super::key::{ListenerId, ParentKey, RouteKey, Verdict};
 use crate::model::{FrontendId, Hostname};
 use crate::multimap::MultiMap;
 
@@ -23,13 +24,13 @@ pub(super) struct Attachments {
     solved: MultiMap<ListenerId, Hostname>,
 }
 
-/// What another set of attachments changed for a route.
+/// The difference that another set of attachments makes for a route.
 pub(super) struct Moved {
     /// The attachments before.
     pub(super) old: OfRoute,
-    /// What the route gave to listeners.
+    /// Contributions of the route to listeners before.
     pub(super) before: BTreeSet<Contribution>,
-    /// What it gives to listeners now.
+    /// Contributions of the route to listeners now.
     pub(super) after: BTreeSet<Contribution>,
 }
 
@@ -117,4 +118,40 @@ impl Attachments {
             dirty.units.extend(hosts.map(|host| (id.clone(), host.clone())));
         }
     }
+}
+
+/// The outcome for one parentRef.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Attachment {
+    /// Listeners that take the route.
+    pub(super) listeners: Vec<Attached>,
+    /// Whether at least one does.
+    pub(super) accepted: Verdict,
+}
+
+/// A listener that takes a route.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Attached {
+    /// Its name.
+    pub(super) listener: Arc<str>,
+    /// Names that both match, each with the route's own hostname that gave it.
+    pub(super) names: Vec<(Hostname, Hostname)>,
+    /// By what it claims them, where the record decides whose routes have them.
+    pub(super) by_record: Option<ByRecord>,
+}
+
+/// A contribution of a route to a listener: the hostname, and the route with its own hostname that gave it.
+pub(super) type Contribution = (ListenerId, Hostname, (RouteKey, Hostname));
+
+pub(super) fn handed_out(key: &RouteKey, attachments: &[(usize, ParentKey, Attachment)]) -> BTreeSet<Contribution> {
+    let mut all = BTreeSet::new();
+    for (_, parent, attachment) in attachments {
+        for attached in &attachment.listeners {
+            let listener = ListenerId { parent: parent.clone(), name: attached.listener.clone() };
+            for (hostname, own) in &attached.names {
+                all.insert((listener.clone(), hostname.clone(), (key.clone(), own.clone())));
+            }
+        }
+    }
+    all
 }

@@ -8,27 +8,29 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::admission::Admission;
-use super::attach::handed_out;
+use super::attachments::handed_out;
 use super::backends::Backends;
 use super::ca_bundles;
+use super::delta::{Resource, ResourceKey};
 use super::dirty::Dirty;
+use super::emissions::Emissions;
 use super::key::{RouteKey, Verdict};
-use super::limits::{self, Quotas};
+use super::limits::Quotas;
 use super::settings::Settings;
 use crate::inputs::{BackendTlsPolicy, Kind, LocalRef, ObjectKey, Roots};
 use crate::limits::Limits;
 use crate::model::{
-    Action, AppProtocol, BackendId, BackendTls, BackendTransport, ObjectName, Reason, Rule, SecretName, ServicePort,
-    Target, TrustedRoots,
+    Action, AppProtocol, Backend, BackendId, BackendTls, BackendTransport, Cluster, ObjectName, Reason, Rule,
+    SecretName, ServicePort, Target, TrustedRoots,
 };
 use crate::store::{Store, targets};
 
-/// What is known of policies and of the Services that they are about.
+/// Policies, and the Services that they are about.
 #[derive(Default)]
 pub(super) struct BackendPolicies {
     judged: BTreeMap<ObjectName, Judged>,
     services: BTreeMap<ObjectName, Targeted>,
-    /// Where routes to these Services are attached.
+    /// The Gateways at which routes to these Services are attached.
     routes: BTreeMap<RouteKey, Uses>,
 }
 
@@ -39,14 +41,14 @@ pub(super) struct Judged {
     pub(super) accepted: Verdict,
     /// Whether everything that it refers to is there.
     pub(super) resolved: Verdict,
-    /// What it asks for, without a certificate of a client; `None` where nothing can be verified.
+    /// The verification that it asks for, without a certificate of a client; `None` where nothing can be verified.
     tls: Option<Arc<BackendTls>>,
 }
 
 /// A Service that policies are about.
 #[derive(Default)]
 struct Targeted {
-    /// Who comes first, for each port name and for all of them (`None`).
+    /// The policy that comes first, for each port name and for all of them (`None`).
     first: BTreeMap<Option<Arc<str>>, ObjectName>,
     /// By which policy each of its ports goes.
     ports: BTreeMap<u16, ObjectName>,
@@ -71,7 +73,7 @@ impl BackendPolicies {
         self.services.get(&port.service)?.ports.get(&port.port)
     }
 
-    /// What connections to a backend go through.
+    /// The transport of connections to a backend.
     pub(super) fn transport(&self, id: &BackendId) -> BackendTransport {
         let policy = match id.protocol {
             // Bytes that are passed on as they are may be TLS already, and datagrams are none of it.
@@ -169,7 +171,7 @@ fn bundle(references: &[LocalRef], store: &Store, limits: &Limits) -> (Option<Tr
     let (certificates, verdict) = ca_bundles::union(references, |index, reference, before| {
         let found = ca_bundles::look_up(reference, store, Reason::InvalidKind, |_| Ok(()));
         found
-            .and_then(|found| limits::bundle(before, found, limits).map(|()| found))
+            .and_then(|found| ca_bundles::bundle(before, found, limits).map(|()| found))
             .map_err(|(reason, text)| (reason, format!("validation.caCertificateRefs[{index}]: {text}")))
     });
     (certificates.map(TrustedRoots::Bundle), verdict)
@@ -305,7 +307,7 @@ impl BackendPolicies {
         Arc::new(rule)
     }
 
-    /// Where bytes go out of TLS that ended here, for a Gateway that may have a certificate to show.
+    /// The backend of bytes out of TLS that ended here, for a Gateway that may have a certificate to show.
     pub(super) fn terminated(&self, target: Target, client: Option<&ObjectName>) -> Target {
         match target {
             Target::Backend(id) if self.applies(&id.port) => {
@@ -314,4 +316,12 @@ impl BackendPolicies {
             other => other,
         }
     }
+}
+
+/// Makes a backend anew, or takes it back where nothing refers to it any more.
+pub(super) fn compile_backend(id: BackendId, policies: &BackendPolicies, emissions: &mut Emissions, dirty: &mut Dirty) {
+    let is_used = emissions.backends().is_used(&id);
+    let backend = is_used.then(|| Backend { transport: policies.transport(&id), id: id.clone() });
+    let resource = backend.map(|backend| Resource::Cluster(Cluster::Backend(backend)));
+    emissions.emit(ResourceKey::Backend(id), resource, dirty);
 }

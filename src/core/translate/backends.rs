@@ -5,13 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use super::backend_policies::BackendPolicies;
-use super::delta::{Resource, ResourceKey};
+use super::delta::ResourceKey;
 use super::dirty::Dirty;
-use super::emissions::Emissions;
-use crate::model::{
-    AppProtocol, Backend, BackendId, ByFleet, Cluster, ClusterId, EnvoyFleet, Fleets, ObjectName, ServicePort,
-};
+use crate::model::{AppProtocol, BackendId, ByFleet, ClusterId, EnvoyFleet, Fleets, ObjectName, ServicePort};
 
 /// The backends that are in use, each with the number of resources of each fleet that refer to it.
 #[derive(Default)]
@@ -70,13 +66,5 @@ fn fleets(users: &ByFleet<usize>) -> Fleets {
 /// Other fleets than before see a backend, and where it leads.
 fn show(id: &BackendId, dirty: &mut Dirty) {
     let endpoints = ResourceKey::Endpoints(ClusterId::Backend(id.clone()));
-    dirty.delta.shown.extend([ResourceKey::Backend(id.clone()), endpoints]);
-}
-
-/// Makes a backend anew, or takes it back where nothing refers to it any more.
-pub(super) fn compile_backend(id: BackendId, policies: &BackendPolicies, emissions: &mut Emissions, dirty: &mut Dirty) {
-    let is_used = emissions.backends().is_used(&id);
-    let backend = is_used.then(|| Backend { transport: policies.transport(&id), id: id.clone() });
-    let resource = backend.map(|backend| Resource::Cluster(Cluster::Backend(backend)));
-    emissions.emit(ResourceKey::Backend(id), resource, dirty);
+    dirty.show([ResourceKey::Backend(id.clone()), endpoints]);
 }

@@ -1,15 +1,18 @@
-//! Where the frontends of Gateways are bound.
+//! Binding of the frontends of Gateways.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::claims::Family;
 use super::dirty::Dirty;
 use super::endpoints::Behind;
-use super::exposure::{self, exposure, recorded};
-use super::fleet::{Fleet, is_shared, led, reach};
+use super::exposure::exposure;
+use super::fleet::{led, reach};
 use super::frontends::{FOR_CHALLENGES, Frontends};
-use super::ownership::{By, Claimant, Ownable, Register};
+use super::gateway_exposure::{Fleet, is_shared};
+use super::internal_ports::{self, recorded};
+use super::ownership::{By, Claimant, Ownable};
+use super::protocol::Family;
+use super::register::Register;
 use super::settings::Settings;
 use crate::inputs::Address;
 use crate::model::{FrontendId, ObjectName, TransportPort};
@@ -41,8 +44,9 @@ impl Binding<'_> {
             let at = TransportPort { number: port, transport: id.transport };
             let wanted = if frontend.is_idle() { Vec::new() } else { addresses };
             // A frontend for challenges alone gives way to everybody's listeners.
-            let claims_socket = !frontend.claims.is_empty() && !is_shared(&id.gateway) && !exposure::is_internal(port);
-            let created = if frontend.claims.is_empty() { FOR_CHALLENGES } else { age };
+            let claims_socket =
+                !frontend.claims().is_empty() && !is_shared(&id.gateway) && !internal_ports::is_internal(port);
+            let created = if frontend.claims().is_empty() { FOR_CHALLENGES } else { age };
             let namespace = &id.gateway.namespace;
             let claimant = Claimant {
                 created: if self.settings.believes_creation_times { created } else { 0 },
@@ -68,7 +72,7 @@ impl Binding<'_> {
     }
 }
 
-/// Where Envoys are to bind the frontends of a Gateway, or what Gateways share: the age that decides between rivals,
+/// The sockets of the frontends of a Gateway, or of what Gateways share: the age that decides between rivals,
 /// and addresses and port by the port of the API.
 fn sockets_of(
     place: &ObjectName,
@@ -101,7 +105,7 @@ fn sockets_of(
         // Nobody comes to a port that the Service does not have: Envoys do not open it.
         None if led.as_ref().is_some_and(|led| !led.contains(&port)) => (Vec::new(), port.number),
         // Whatever a listener was told: these ports are others'.
-        None if may_be_dedicated && exposure::is_internal(port.number) => (Vec::new(), port.number),
+        None if may_be_dedicated && internal_ports::is_internal(port.number) => (Vec::new(), port.number),
         None => (addresses.clone(), port.number),
         Some(targets) => match targets.get(&port) {
             Some(target) => (everywhere.clone(), *target),

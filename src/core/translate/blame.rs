@@ -1,14 +1,15 @@
-//! Whose a resource is: for telling the right one when an Envoy refuses it.
+//! The owners of a resource: for telling the right ones when an Envoy refuses it.
 
 use super::admission::Admission;
 use super::client_validation::Clients;
 use super::delta::ResourceKey;
+use super::frontend_state::FrontendState;
 use super::frontends::Frontends;
 use super::key::{ListenerId, ParentKey, RouteKey};
 use crate::model::{ClusterId, FrontendId, Hostname, SecretName};
 use crate::store::Store;
 
-/// Who has to do with a resource.
+/// The listeners and routes behind a resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Blame {
     /// Listeners that are not served as they should be.
@@ -26,7 +27,7 @@ impl Blame {
     }
 }
 
-/// What blame goes by.
+/// The states by which owners of a resource are found.
 #[derive(Clone, Copy)]
 pub(super) struct Blaming<'a> {
     pub(super) store: &'a Store,
@@ -35,7 +36,7 @@ pub(super) struct Blaming<'a> {
 }
 
 impl Blaming<'_> {
-    /// Who has to do with a resource.
+    /// The listeners and routes behind a resource.
     pub(super) fn of(self, key: &ResourceKey) -> Blame {
         let mut blame = Blame::default();
         match key {
@@ -45,21 +46,21 @@ impl Blaming<'_> {
                 self.blame_host(id, hostname, &mut blame);
             }
             ResourceKey::Table(table) => {
-                let hosts = self.frontends.get(&table.frontend).and_then(|f| f.tables.get(&table.listener));
+                let hosts = self.frontends.get(&table.frontend).and_then(|f| f.table(table.listener.as_ref()));
                 for hostname in hosts.into_iter().flat_map(|hosts| hosts.keys()) {
                     self.blame_host(&table.frontend, hostname, &mut blame);
                 }
             }
             ResourceKey::Frontend(id) | ResourceKey::UdpCluster(id) | ResourceKey::Endpoints(ClusterId::Udp(id)) => {
-                let winners = self.frontends.get(id).into_iter().flat_map(|frontend| frontend.winners.values());
-                blame.listeners.extend(winners.map(|(listener, _)| listener.clone()));
+                let winners = self.frontends.get(id).into_iter().flat_map(FrontendState::winners);
+                blame.listeners.extend(winners.map(|(_, (listener, _))| listener.clone()));
             }
             ResourceKey::Secret(SecretName::Sni(hostname)) => {
-                let winners = self.frontends.iter().filter_map(|(_, frontend)| frontend.winners.get(hostname));
+                let winners = self.frontends.iter().filter_map(|(_, frontend)| frontend.winner(hostname));
                 blame.listeners.extend(winners.map(|(listener, _)| listener.clone()));
             }
             ResourceKey::Secret(SecretName::Fixed(id, name)) => {
-                let winners = self.frontends.get(id).into_iter().flat_map(|frontend| &frontend.winners);
+                let winners = self.frontends.get(id).into_iter().flat_map(FrontendState::winners);
                 let own = winners.filter(|(hostname, _)| **name == *hostname.to_string());
                 blame.listeners.extend(own.map(|(_, (listener, _))| listener.clone()));
             }
@@ -87,11 +88,11 @@ impl Blaming<'_> {
         blame
     }
 
-    /// Whose hostnames go to a filter chain of a frontend, by the name of its resource.
+    /// The owners of the hostnames that go to a filter chain of a frontend, by the name of its resource.
     pub(super) fn of_chain(self, frontend: &str, chain: &str) -> Blame {
         let mut blame = Blame::default();
         for (_, state) in self.frontends.iter().filter(|(id, _)| id.to_string() == frontend) {
-            let led = state.gate.all().iter().filter(|(_, name)| &***name == chain).map(|(hostname, _)| hostname);
+            let led = state.matcher().all().iter().filter(|(_, name)| &***name == chain).map(|(hostname, _)| hostname);
             let owners = led.filter_map(|hostname| state.owner(hostname));
             blame.listeners.extend(owners.map(|(_, listener, _)| listener.clone()));
         }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::key::Verdict;
 use crate::inputs::{CaBundle, LocalRef};
+use crate::limits::Limits;
 use crate::model::{ObjectName, Reason};
 use crate::store::Store;
 
@@ -49,4 +50,19 @@ pub(super) fn union<'a>(
         _ => Some(CaBundle::join(&bundles).pem),
     };
     (certificates, verdict)
+}
+
+/// Whether a bundle of CA certificates, together with others, is within what a policy may have.
+pub(super) fn bundle(others: &[Arc<CaBundle>], one: &CaBundle, limits: &Limits) -> Result<(), (Reason, String)> {
+    let all = || others.iter().map(|bundle| &**bundle).chain([one]);
+    let (count, bytes): (usize, usize) = (all().map(|of| of.count).sum(), all().map(|of| of.pem.len()).sum());
+    let kib = bytes.div_ceil(1024);
+    let text = if count > limits.max_ca_certificates {
+        format!("{count} certificates, --max-ca-certificates is {}", limits.max_ca_certificates)
+    } else if kib > limits.max_ca_kib {
+        format!("{kib} KiB of certificates, --max-ca-kib is {}", limits.max_ca_kib)
+    } else {
+        return Ok(());
+    };
+    Err((Reason::InvalidCACertificateRef, text))
 }

@@ -6,14 +6,14 @@ use std::time::SystemTime;
 use sha2::{Digest, Sha256};
 
 use super::key::Verdict;
-use super::parent::Surroundings;
+use super::surroundings::Surroundings;
 use super::tls_options::{ISSUER, SELF_SIGNED, TlsOptions};
 use crate::inputs::{Kind, Listener, LocalRef, Meta};
 use crate::model::{Certificate, Hostname, ObjectName, Reason};
 use crate::store::Store;
 use crate::wanted::{Issuer, WantedCertificate};
 
-/// What a listener serves.
+/// The certificate that a listener serves.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Served {
     /// Nothing: it does not end TLS, or nothing usable is there.
@@ -117,7 +117,7 @@ pub(super) fn served(
 /// Why what a reference leads to is not served.
 pub(super) struct Unusable {
     pub(super) error: (Reason, String),
-    /// What was there before, and is served on.
+    /// The certificate that was there before, and is served on.
     pub(super) last_good: Option<Arc<Certificate>>,
 }
 
@@ -168,7 +168,7 @@ pub(super) fn resolve(
     Err(Unusable { error: (invalid, text), last_good })
 }
 
-/// What browsers will find wrong with a certificate that is served for `hostname` (RFC 9525, 6.3).
+/// A warning about a certificate that is served for `hostname`: what browsers will find wrong with it (RFC 9525, 6.3).
 pub(super) fn warning(certificate: &Certificate, hostname: &Hostname, now: SystemTime) -> Option<String> {
     if certificate.not_before > now {
         return Some(format!("the certificate is not valid before {}", rfc3339(certificate.not_before)));

@@ -11,10 +11,10 @@ use crate::model::{
     TlsParams, TlsVersion, ValidationMode, WeightedTarget,
 };
 
-/// What a filter chain is, within its frontend. Printed it is the chain's name.
+/// The class of a filter chain, within its frontend. Printed it is the chain's name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct ChainClass {
-    /// What is done with connections.
+    /// The purpose of its connections.
     pub(super) purpose: Purpose,
     /// The hostname of the wildcard or catch-all listener whose chain this is; none where each connection is of the listener
     /// that has the SNI as its hostname.
@@ -23,7 +23,7 @@ pub(super) struct ChainClass {
     pub(super) tls: Option<Termination>,
 }
 
-/// What a filter chain does with its connections.
+/// The purpose of a filter chain.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Purpose {
     /// HTTP, routed by the scope of the request's host.
@@ -111,7 +111,7 @@ impl fmt::Display for ChainClass {
     }
 }
 
-/// What is asked for, and nothing by default.
+/// Fields that are asked for, and nothing by default.
 fn write_params(f: &mut fmt::Formatter<'_>, params: &TlsParams) -> fmt::Result {
     let TlsParams { min, max, ciphers, curves, signature_algorithms } = params;
     for (name, version) in [("min", min), ("max", max)] {

@@ -1,53 +1,27 @@
-//! Who answers HTTP-01 challenges (RFC 8555, 8.3): the plain-HTTP frontend of every Gateway that has the host.
+//! Answers to HTTP-01 challenges (RFC 8555, 8.3) at the plain-HTTP frontend of every Gateway that has the host.
 //!
-//! What is known of a host is the port where its challenges come in and the thumbprint of the account that asks for
+//! An answer is the port where the challenges of a host come in and the thumbprint of the account that asks for
 //! its certificate. A Gateway without a listener on that port gets a frontend there that answers challenges and
 //! nothing else.
 //!
-//! Who asks is a namespace, and its challenges are answered only where a listener of that namespace has the host: the
+//! A namespace asks, and its challenges are answered only where a listener of that namespace has the host: the
 //! Gateway of another one proves nothing for it.
 //!
 //! TLS-ALPN-01 (RFC 8737) has one answerer for all names: every frontend that ends TLS leads connections to it that offer
 //! `acme-tls/1` alone, so that nothing is sent to Envoy for a challenge. What is passed through stays the backend's.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::claims::Family;
+use super::challenge_answer::{Asked, ChallengeAnswer};
 use super::dirty::Dirty;
-use super::frontend_state::FrontendState;
 use super::frontends::Frontends;
 use super::secret_names::SecretNames;
 use crate::model::{
-    AppProtocol, BackendId, Chain, ChainName, Challenges, FrontendId, Handler, HeaderEdits, Hostname, ObjectName,
-    Rewrite, ServicePort, TLS_CHALLENGES, Target, WeightedTarget,
+    AppProtocol, BackendId, Chain, ChainName, FrontendId, Handler, HeaderEdits, Hostname, ObjectName, Rewrite,
+    ServicePort, TLS_CHALLENGES, Target, WeightedTarget,
 };
-
-/// How the challenges of one host are answered.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChallengeAnswer {
-    /// Where they come in: port 80, unless something in front of Envoy maps it.
-    pub port: u16,
-    /// Thumbprint of the account's key.
-    pub thumbprint: Arc<str>,
-}
-
-/// What challenges are answered for: a host, asked for by a namespace.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Asked {
-    /// The host, an exact one.
-    pub hostname: Hostname,
-    /// The namespace that asks for its certificate.
-    pub namespace: Arc<str>,
-}
-
-impl fmt::Display for Asked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} in {}", self.hostname, self.namespace)
-    }
-}
 
 /// How challenges are answered, and where answers stand.
 #[derive(Default)]
@@ -55,119 +29,8 @@ pub(super) struct ChallengeAnswers {
     answers: BTreeMap<Asked, ChallengeAnswer>,
     /// The answer that stands for a host at a Gateway, or at what Gateways share.
     placed: BTreeMap<(Hostname, ObjectName), ChallengeAnswer>,
-    /// Who answers TLS-ALPN-01.
+    /// The Service that answers TLS-ALPN-01.
     tls: Option<ServicePort>,
-}
-
-impl FrontendState {
-    /// Whether neither a listener nor a challenge needs it.
-    pub(super) fn is_idle(&self) -> bool {
-        self.claims.is_empty() && self.challenges.is_empty()
-    }
-
-    /// Whether it speaks plain HTTP: its listeners do, or it is there for challenges alone.
-    pub(super) fn is_plain(&self) -> bool {
-        match self.claims.is_empty() {
-            true => !self.challenges.is_empty(),
-            false => self.claims.family() == Some(Family::Http),
-        }
-    }
-}
-
-/// From so many hosts of one account under one domain on, the domain's wildcard stands for them: a table that names
-/// each would grow with every host, and be sent again for each. An answer for a name that nobody asks a certificate
-/// for is of no use to anybody but the account.
-const COLLAPSE: usize = if cfg!(test) { 2 } else { 16 }; // small where random tests are to cross it
-
-/// The hosts whose challenges a frontend answers.
-#[derive(Default)]
-pub(super) struct KnownHosts {
-    /// By the wildcard that covers them.
-    domains: BTreeMap<Hostname, Domain>,
-    /// What stands in the table, with the account's thumbprint.
-    shown: BTreeMap<Hostname, Arc<str>>,
-}
-
-/// The hosts under one domain.
-#[derive(Default)]
-struct Domain {
-    hosts: BTreeMap<Hostname, Arc<str>>,
-    accounts: BTreeMap<Arc<str>, usize>,
-    is_collapsed: bool,
-}
-
-impl Domain {
-    fn count(&mut self, thumbprint: &Arc<str>, there: bool) {
-        let count = self.accounts.entry(thumbprint.clone()).or_insert(0);
-        *count = if there { *count + 1 } else { *count - 1 };
-        if *count == 0 {
-            self.accounts.remove(thumbprint);
-        }
-    }
-}
-
-impl KnownHosts {
-    pub(super) fn is_empty(&self) -> bool {
-        self.shown.is_empty()
-    }
-
-    /// Sets or removes a host. Whether the table changes by it.
-    fn set(&mut self, host: &Hostname, thumbprint: Option<Arc<str>>) -> bool {
-        // A wildcard of a top-level domain would stand for strangers.
-        let wide = host.covering().next().filter(|wide| wide.as_str().matches('.').count() > 1);
-        let Some(wide) = wide else {
-            let before = match &thumbprint {
-                Some(thumbprint) => self.shown.insert(host.clone(), thumbprint.clone()),
-                None => self.shown.remove(host),
-            };
-            return before != thumbprint;
-        };
-        let domain = self.domains.entry(wide.clone()).or_default();
-        let before = match &thumbprint {
-            Some(thumbprint) => domain.hosts.insert(host.clone(), thumbprint.clone()),
-            None => domain.hosts.remove(host),
-        };
-        if before == thumbprint {
-            return false;
-        }
-        if let Some(before) = &before {
-            domain.count(before, false);
-        }
-        if let Some(thumbprint) = &thumbprint {
-            domain.count(thumbprint, true);
-        }
-        let collapse = domain.hosts.len() >= COLLAPSE && domain.accounts.len() == 1;
-        let was_collapsed = std::mem::replace(&mut domain.is_collapsed, collapse);
-        match (was_collapsed, collapse) {
-            (true, true) => return false,
-            (false, false) => match thumbprint {
-                Some(thumbprint) => drop(self.shown.insert(host.clone(), thumbprint)),
-                None => drop(self.shown.remove(host)),
-            },
-            (false, true) => {
-                self.shown.retain(|name, _| name != host && !domain.hosts.contains_key(name));
-                let (thumbprint, _) = domain.accounts.first_key_value().expect("counted above");
-                self.shown.insert(wide.clone(), thumbprint.clone());
-            }
-            (true, false) => {
-                self.shown.remove(&wide);
-                self.shown.extend(domain.hosts.iter().map(|(name, of)| (name.clone(), of.clone())));
-            }
-        }
-        if domain.hosts.is_empty() {
-            self.domains.remove(&wide);
-        }
-        true
-    }
-
-    /// What stands in the table, by account.
-    pub(super) fn by_account(&self) -> Vec<Challenges> {
-        let mut accounts: BTreeMap<&Arc<str>, Vec<Hostname>> = BTreeMap::new();
-        for (host, thumbprint) in &self.shown {
-            accounts.entry(thumbprint).or_default().push(host.clone());
-        }
-        accounts.into_iter().map(|(thumbprint, hosts)| Challenges { thumbprint: thumbprint.clone(), hosts }).collect()
-    }
 }
 
 impl ChallengeAnswers {
@@ -187,7 +50,7 @@ impl ChallengeAnswers {
             })
         };
         let ids = names.frontends(host).filter(|id| is_meant(&id.gateway));
-        ids.filter_map(|id| frontends.get(id)).flat_map(|frontend| frontend.addresses.iter().copied()).collect()
+        ids.filter_map(|id| frontends.get(id)).flat_map(|frontend| frontend.addresses().iter().copied()).collect()
     }
 
     /// Sets who answers TLS-ALPN-01.
@@ -213,7 +76,7 @@ impl ChallengeAnswers {
     }
 }
 
-/// What brings answers to where the hosts are.
+/// The stage that brings answers to where the hosts are.
 pub(super) struct Answering<'a> {
     pub(super) names: &'a SecretNames,
     pub(super) challenges: &'a mut ChallengeAnswers,
@@ -268,7 +131,7 @@ impl Answering<'_> {
     fn namespace_with(&self, host: &Hostname, gateway: &ObjectName) -> Option<Arc<str>> {
         let ids = self.names.frontends(host).filter(|id| id.gateway == *gateway);
         let id = ids.min_by_key(|id| (id.port != 443, id.port))?;
-        let (listener, _) = self.frontends.get(id)?.winners.get(host)?;
+        let (listener, _) = self.frontends.get(id)?.winner(host)?;
         Some(listener.parent.name().namespace.clone())
     }
 
@@ -277,59 +140,18 @@ impl Answering<'_> {
             return;
         }
         let frontend = self.frontends.get_or_insert(id);
-        let (was_idle, had_none) = (frontend.is_idle(), frontend.challenges.is_empty());
-        if !frontend.challenges.set(host, thumbprint) {
+        let (was_idle, had_some) = (frontend.is_idle(), frontend.has_challenges());
+        if !frontend.answer_challenges(host, thumbprint) {
             return;
         }
-        let (is_idle, has_none) = (frontend.is_idle(), frontend.challenges.is_empty());
+        let (is_idle, has_some) = (frontend.is_idle(), frontend.has_challenges());
         dirty.tables.insert((id.clone(), None));
         // Where all listeners lost, the first challenge opens the port.
-        if had_none != has_none {
+        if had_some != has_some {
             dirty.frontends.insert(id.clone());
         }
         if was_idle != is_idle {
             dirty.bindings.insert(id.gateway.clone());
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn host(text: &str) -> Hostname {
-        Hostname::parse(text).expect("a hostname")
-    }
-
-    fn shown(known: &KnownHosts) -> Vec<String> {
-        known.by_account().iter().flat_map(|c| c.hosts.iter().map(move |h| format!("{} {h}", c.thumbprint))).collect()
-    }
-
-    #[test]
-    fn many_hosts_of_one_account_are_one_name_and_come_apart_again() {
-        let mut known = KnownHosts::default();
-        let name = |i: usize| host(&format!("h{i}.a.example.org"));
-        for i in 0..COLLAPSE {
-            assert!(known.set(&name(i), Some("one".into())));
-        }
-        assert_eq!(shown(&known), ["one *.a.example.org"]);
-        assert!(!known.set(&name(99), Some("one".into())), "nothing is sent for one host more");
-        assert!(known.set(&name(98), Some("two".into())), "another account's host takes the name apart");
-        assert_eq!(shown(&known).len(), COLLAPSE + 2);
-        assert!(known.set(&name(98), None));
-        assert_eq!(shown(&known), ["one *.a.example.org"]);
-        for i in (0..COLLAPSE).chain([99]) {
-            known.set(&name(i), None);
-        }
-        assert!(known.is_empty() && known.domains.is_empty());
-    }
-
-    #[test]
-    fn hosts_under_a_top_level_domain_stay_apart() {
-        let mut known = KnownHosts::default();
-        for i in 0..2 * COLLAPSE {
-            known.set(&host(&format!("h{i}.org")), Some("one".into()));
-        }
-        assert_eq!(shown(&known).len(), 2 * COLLAPSE);
     }
 }

@@ -1,16 +1,15 @@
-//! Who of several listeners keeps a hostname on a port.
+//! Claims on a port, and which of several listeners keeps a hostname there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
-use super::admission::admitted;
+use super::by_record::admitted;
 use super::client_validation::Clients;
-use super::fleet::Precedence;
+use super::gateway_exposure::Precedence;
 use super::key::{ListenerId, ParentKey};
 use super::ownership::ListenersOf;
-use super::parent::{Parent, ParentListener, Protocol};
+use super::parent::{Parent, ParentListener};
+use super::protocol::{Family, Protocol};
 use super::tls_options::TlsSettings;
 use crate::model::{Certificate, FrontendId, Hostname, ObjectName, Reason};
 use crate::multimap::MultiMap;
@@ -50,41 +49,6 @@ pub(super) struct Conflict {
     pub(super) reason: Reason,
     /// Whether the record says that another namespace owns it.
     pub(super) is_recorded: bool,
-}
-
-/// Protocols that can share a port. HTTPS and TLS are told apart by hostname (Gateway API, `Listener` distinctness).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub enum Family {
-    /// Plain HTTP.
-    Http,
-    /// TLS, whether it ends here or is passed through.
-    Tls,
-    /// TCP.
-    Tcp,
-    /// UDP.
-    Udp,
-}
-
-impl Family {
-    /// Whether hostnames divide a port. Another one is had whole, by one listener of one namespace.
-    pub(super) fn has_hostnames(self) -> bool {
-        match self {
-            Family::Http | Family::Tls => true,
-            Family::Tcp | Family::Udp => false,
-        }
-    }
-}
-
-impl Protocol {
-    pub(super) fn family(self) -> Family {
-        match self {
-            Protocol::Http => Family::Http,
-            Protocol::Https | Protocol::TlsTerminate | Protocol::TlsPassthrough => Family::Tls,
-            Protocol::Tcp => Family::Tcp,
-            Protocol::Udp => Family::Udp,
-        }
-    }
 }
 
 /// All claims on one port of one Gateway, or of the Gateways that share it.
@@ -189,7 +153,7 @@ impl Claims {
         verdict
     }
 
-    /// Who keeps a hostname, and why the others do not; `is_entitled` says to whom the record leaves it.
+    /// The claim that keeps a hostname, and why the others do not; `is_entitled` says to whom the record leaves it.
     pub(super) fn outcome(
         &self,
         hostname: &Hostname,

@@ -3,16 +3,12 @@
 use std::sync::Arc;
 
 use super::certificate::{self, Unusable};
-use super::delta::{Resource, ResourceKey};
-use super::dirty::Dirty;
-use super::emissions::Emissions;
-use super::key::{ParentKey, Verdict};
-use super::parent::{Parent, Surroundings};
-use super::parents::Parents;
+use super::key::Verdict;
+use super::surroundings::Surroundings;
 use crate::inputs::{Gateway, Kind};
-use crate::model::{Certificate, ObjectName, Reason, Secret, SecretName};
+use crate::model::{Certificate, Reason};
 
-/// What `spec.tls.backend.clientCertificateRef` of a Gateway leads to.
+/// The target of `spec.tls.backend.clientCertificateRef` of a Gateway.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientCertificate {
     /// The certificate that is shown; `None` where there is none, so that backends are shown nothing.
@@ -31,12 +27,4 @@ pub(super) fn of(gateway: &Gateway, around: &Surroundings<'_>) -> Option<Box<Cli
         Err(Unusable { error, last_good }) => (last_good, Err(error)),
     };
     Some(Box::new(ClientCertificate { certificate, resolved }))
-}
-
-/// Hands out what a Gateway shows to backends.
-pub(super) fn show_certificate(gateway: &ObjectName, parents: &Parents, emissions: &mut Emissions, dirty: &mut Dirty) {
-    let shown = parents.get(&ParentKey::Gateway(gateway.clone())).and_then(Parent::shown).cloned();
-    let name = SecretName::Client(gateway.clone());
-    let secret = shown.map(|certificate| Secret { name: name.clone(), certificate, params: Arc::default() });
-    emissions.emit(ResourceKey::Secret(name), secret.map(Resource::Secret), dirty);
 }

@@ -6,12 +6,14 @@ use super::client_validation::Clients;
 use super::delta::{Resource, ResourceKey};
 use super::dirty::Dirty;
 use super::emissions::Emissions;
-use super::endpoints::Lead;
 use super::fleet::note_gateway;
+use super::frontend_state::Owner;
 use super::frontends::Frontends;
 use super::key::ListenerId;
-use super::parent::{ParentListener, Protocol};
+use super::lead::Lead;
+use super::parent::ParentListener;
 use super::parents::Parents;
+use super::protocol::Protocol;
 use super::routes::{Port, Routing};
 use super::secret_names::{SecretNames, SniContent, fixed_name};
 use crate::model::{
@@ -88,10 +90,8 @@ impl<'a> Units<'a> {
         if hostname.is_any() {
             self.pass_on(id, unit.shares, unit.datagrams, dirty);
         }
-        if let Some(frontend) = self.frontends.get_mut(id)
-            && frontend.gate.set(hostname, unit.gate)
-        {
-            dirty.frontends.insert(id.clone());
+        if let Some(frontend) = self.frontends.get_mut(id) {
+            frontend.lead(id, hostname, unit.gate, dirty);
         }
     }
 
@@ -173,8 +173,8 @@ impl<'a> Units<'a> {
             unit.table = Some((Some(owner.hostname.clone()), virtual_host));
         }
         if owner.is_own {
-            let tables = frontend.tables.get(&Some(hostname.clone()));
-            let others = tables.is_some_and(|table| table.keys().any(|name| name != hostname));
+            let table = frontend.table(Some(hostname));
+            let others = table.is_some_and(|table| table.keys().any(|name| name != hostname));
             unit.gate = Some(wide_chain(self.name(id, hostname), hostname, listener, has_routes || others));
         } else {
             // Whether the listener needs a table at all may have changed.
@@ -233,7 +233,7 @@ impl<'a> Units<'a> {
         Unit { scope, gate, ..Unit::default() }
     }
 
-    /// Where all that comes to a port goes: of several routes the oldest is served.
+    /// The targets of all that comes to a port: of several routes the oldest is served.
     fn oldest_shares(&self, hostname: &Hostname, owner: &Owner) -> Option<Vec<WeightedTarget>> {
         let route = self.routing.best_route(hostname, &owner.listener, None);
         owner.is_own.then(|| route.map(|route| self.routing.shares(&route)).unwrap_or_default())
@@ -258,7 +258,7 @@ impl<'a> Units<'a> {
                 Target::Invalid => (None, share.weight),
             };
             let lead = Lead::Shares(shares.into_iter().map(port).collect());
-            dirty.leads.insert(ClusterId::Udp(id.clone()), Some(lead));
+            dirty.lead(ClusterId::Udp(id.clone()), Some(lead));
         }
     }
 
@@ -303,30 +303,20 @@ fn termination(name: SecretName, hostname: &Hostname, listener: &ParentListener)
     Termination { certificate, alpn: listener.tls.alpn.clone(), params, clients }
 }
 
-/// Who serves a hostname.
-pub(super) struct Owner {
-    /// The listener's own hostname.
-    pub(super) hostname: Hostname,
-    listener: ListenerId,
-    protocol: Protocol,
-    /// Whether the hostname is the listener's own.
-    pub(super) is_own: bool,
-}
-
-/// What one hostname has on one frontend.
+/// The unit of one hostname on one frontend.
 #[derive(Default)]
 struct Unit {
     scope: Option<Scope>,
     table: Option<(Option<Hostname>, VirtualHost)>,
     cluster: Option<Cluster>,
     gate: Option<ChainClass>,
-    /// Where the connections of the whole port go.
+    /// The targets of all connections to the port.
     shares: Option<Vec<WeightedTarget>>,
-    /// Where its datagrams go.
+    /// The targets of its datagrams.
     datagrams: Option<Vec<WeightedTarget>>,
 }
 
-/// What keeps a hostname from the wildcard or catch-all listener that would have it.
+/// The unit that keeps a hostname from the wildcard or catch-all listener that would have it.
 fn kept_off(id: &FrontendId, hostname: &Hostname, protocol: Protocol) -> Unit {
     let virtual_host = VirtualHost { hostname: hostname.clone(), routes: Vec::new() };
     match protocol {

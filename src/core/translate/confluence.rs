@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use serde_json::{Value, json};
 
-use facts::{granted, subject};
+use facts::{granted, subject, withheld};
 use fleets::Seen;
 
 use super::certificate::issued_secret_name;
@@ -31,7 +31,7 @@ use crate::wanted::WantedCertificate;
 
 const CONTROLLER: &str = "gatewright.io/gateway-controller";
 
-/// What all deltas together amount to.
+/// The world that all deltas together amount to.
 #[derive(Default, Debug, PartialEq)]
 struct World {
     resources: BTreeMap<ResourceKey, Resource>,
@@ -75,7 +75,7 @@ impl World {
         }
     }
 
-    /// What two frontends are bound to: Envoy would hand connections to either. `0.0.0.0` is every address, but in the
+    /// Sockets to which two frontends are bound: Envoy would hand connections to either. `0.0.0.0` is every address, but in the
     /// ports of the dedicated fleet, which no other frontend may have at all.
     fn contested(&self) -> String {
         let mut taken: BTreeMap<(IpAddr, TransportPort), &FrontendId> = BTreeMap::new();
@@ -102,7 +102,7 @@ fn engine() -> Engine {
     Engine::new(settings("reached"))
 }
 
-/// What installations decide: where Gateways are reached, and whether Envoys listen there or somewhere else.
+/// Decisions of installations: where Gateways are reached, and whether Envoys listen there or somewhere else.
 fn settings(how: &str) -> Settings {
     let addresses = if how == "by a Service" { vec![] } else { vec![IpAddr::from([127, 0, 0, 1])] };
     let bind = if how == "bound elsewhere" { vec![IpAddr::from([0, 0, 0, 0])] } else { vec![] };
@@ -405,7 +405,7 @@ fn event() -> impl Strategy<Value = Change> {
     let object = prop_oneof![3 => gateway(), 2 => listener_set(), 4 => route(), 4 => other(), 2 => policy()];
     let objects = (object, proptest::bool::weighted(0.2))
         .prop_map(|(object, delete)| if delete { Change::delete(object.key()) } else { Change::put(object) });
-    prop_oneof![12 => objects, 2 => challenge(), 1 => granted()]
+    prop_oneof![12 => objects, 2 => challenge(), 1 => granted(), 1 => withheld()]
 }
 
 fn challenge() -> impl Strategy<Value = Change> {
@@ -457,7 +457,7 @@ fn exposure(namespace: &str, gateway: &str, ip: &str, target: i32) -> Object {
         "status": {"loadBalancer": {"ingress": ingress}}}))
 }
 
-/// What is there before anything else: a class whose Gateways have addresses of their own, and one where they share.
+/// The objects before any other: a class whose Gateways have addresses of their own, and one where they share.
 fn classes() -> [Object; 3] {
     let class = |name: &str, spec: Value| {
         object(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
@@ -577,7 +577,7 @@ fn beneath() -> impl Strategy<Value = Change> {
         .prop_map(|(object, delete)| if delete { Change::delete(object.key()) } else { Change::put(object) })
 }
 
-/// What two maps do not share, for people.
+/// The differences of two maps, for people.
 fn differences<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug>(
     a: &BTreeMap<K, V>,
     b: &BTreeMap<K, V>,

@@ -1,4 +1,4 @@
-//! What goes into a translation and what comes out of it.
+//! Inputs and outputs of a translation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub enum Change {
     Fact(Fact),
 }
 
-/// What the program knows beside the objects, and tells the engine. A fact stays until it is told otherwise; facts may come
+/// A fact that the program knows beside the objects, and tells the engine. It stays until it is told otherwise; facts may come
 /// before the objects that they are about, or after these are gone.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fact {
@@ -33,18 +33,21 @@ pub enum Fact {
     /// Why there is no certificate yet for the Secret of a [`WantedCertificate`]. Told by issuers; leads to a message in the
     /// statuses of those who refer to it.
     Trouble(ObjectName, Option<String>),
-    /// Who is about to put a certificate into a Secret that listeners refer to. Told by the pipeline, as tenancy decides it;
-    /// leads to a pending listener in place of a broken one.
+    /// The issuer that is about to put a certificate into a Secret that listeners refer to. Told by the pipeline, as tenancy
+    /// decides it; leads to a pending listener in place of a broken one.
     Awaited(ObjectName, Option<Arc<str>>),
     /// Why the Service of a Gateway of the dedicated fleet cannot be made or changed as it is to be. Told by whoever writes
     /// Services; leads to the status of the Gateway.
     Unexposed(ObjectName, Option<String>),
-    /// Who is recorded to own something on addresses that namespaces share. Told by whoever keeps the record: read at the
+    /// The recorded owner of something on addresses that namespaces share. Told by whoever keeps the record: read at the
     /// start, and again with each change, its own too; leads to whose claims count.
     Recorded(Ownable, Option<Ownership>),
-    /// What tenancy grants a route. Told by the pipeline, as tenancy decides it; leads to the hostnames with which the route is
-    /// attached.
+    /// The grants of tenancy to a route. Told by the pipeline, as tenancy decides it; leads to the hostnames with which the route
+    /// is attached.
     Granted(RouteKey, Grants),
+    /// The listeners of a ListenerSet that tenancy withholds, by name: somebody else owns their hostnames. Told by the pipeline,
+    /// as tenancy decides it; leads to a ListenerSet that is evaluated without them.
+    Withheld(ObjectName, BTreeSet<Arc<str>>),
 }
 
 impl Change {
@@ -79,7 +82,7 @@ impl From<Fact> for Change {
     }
 }
 
-/// What a set of changes leads to.
+/// The outcome of a set of changes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Delta {
     /// Resources that are new or different (`Some`) or gone (`None`).
@@ -98,7 +101,7 @@ pub struct Delta {
     pub wants: BTreeMap<ObjectName, Option<WantedCertificate>>,
     /// Secrets to which listeners refer that were refused, or came to be: see [`Engine::is_refused`](super::Engine::is_refused).
     pub standing: BTreeSet<ObjectName>,
-    /// What is to be recorded, or not any more: before anything else is done, with
+    /// Records to be written, or removed: before anything else is done, with
     /// [`Recording::Here`](super::Recording::Here).
     pub records: BTreeMap<Ownable, Option<Ownership>>,
 }

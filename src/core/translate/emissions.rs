@@ -1,12 +1,12 @@
 //! Resources as they were handed out, each by its fingerprint, and the backends that they refer to.
 
 use std::collections::{BTreeSet, HashMap};
-use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::backends::Backends;
 use super::delta::{Resource, ResourceKey};
 use super::dirty::Dirty;
-use super::endpoints::Lead;
+use super::fingerprint::fingerprint;
+use super::lead::Lead;
 use crate::model::{Action, BackendId, Cluster, ClusterId, FrontendId, FrontendKind, Handler, Target, WeightedTarget};
 
 /// Everything that was handed out.
@@ -19,7 +19,7 @@ pub(super) struct Emissions {
     backends: Backends,
 }
 
-/// What is kept of a resource that was handed out.
+/// The trace of a resource that was handed out.
 struct Emitted {
     fingerprint: u64,
     uses: Box<[BackendId]>,
@@ -31,7 +31,7 @@ impl Emissions {
         self.emitted.keys()
     }
 
-    /// What was handed out, in one number.
+    /// The digest of all that was handed out.
     pub(super) fn digest(&self) -> u64 {
         self.digest
     }
@@ -71,22 +71,22 @@ impl Emissions {
         match &key {
             ResourceKey::Backend(id) => {
                 let port = resource.is_some().then(|| Lead::One(id.port.clone()));
-                dirty.leads.insert(ClusterId::Backend(id.clone()), port);
+                dirty.lead(ClusterId::Backend(id.clone()), port);
             }
             ResourceKey::SniCluster(frontend, hostname) => {
                 let port = match &resource {
                     Some(Resource::Cluster(Cluster::Sni { port, .. })) => port.clone().map(Lead::One),
                     _ => None,
                 };
-                dirty.leads.insert(ClusterId::Sni(frontend.clone(), hostname.clone()), port);
+                dirty.lead(ClusterId::Sni(frontend.clone(), hostname.clone()), port);
             }
             // Where it leads its unit says; here it ends.
             ResourceKey::UdpCluster(frontend) if resource.is_none() => {
-                dirty.leads.insert(ClusterId::Udp(frontend.clone()), None);
+                dirty.lead(ClusterId::Udp(frontend.clone()), None);
             }
             _ => {}
         }
-        dirty.delta.resources.insert(key, resource);
+        dirty.hand_out(key, resource);
     }
 
     /// Keeps the digest of what was handed out: the sum of all fingerprints, in whatever order they came. Endpoints and
@@ -98,13 +98,6 @@ impl Emissions {
         let of = |value: Option<u64>| value.map_or(0, |value| fingerprint(&(key, value)));
         self.digest = self.digest.wrapping_sub(of(old)).wrapping_add(of(new));
     }
-}
-
-/// What is kept of a value to see whether the next one differs.
-pub(super) fn fingerprint(value: &impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
 }
 
 /// The backends that a resource refers to.

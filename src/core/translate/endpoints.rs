@@ -1,6 +1,6 @@
 //! The addresses behind Service ports, which of them may be used, and which clusters lead there.
 //!
-//! Who may write EndpointSlices may write any address. In a cluster one is used if it is that of a pod of the same
+//! A tenant who may write EndpointSlices may write any address. In a cluster one is used if it is that of a pod of the same
 //! namespace, which the endpoint names: tenants cannot write where a pod is. Others are left out, and the routes that lead
 //! to their Service say so.
 
@@ -16,6 +16,7 @@ use super::dirty::Dirty;
 use super::emissions::Emissions;
 use super::frontends::Frontends;
 use super::key::{RouteKey, Verdict};
+use super::lead::Lead;
 use super::limits::Quotas;
 use super::settings::Settings;
 use crate::inputs::Route;
@@ -32,7 +33,7 @@ const NAMED: usize = 3;
 /// Service ports that clusters lead to.
 #[derive(Default)]
 pub(super) struct Behind {
-    /// Where each cluster leads.
+    /// The Service ports of each cluster.
     leads: HashMap<ClusterId, Lead>,
     ports: BTreeMap<ServicePort, PortState>,
     /// The ports by the addresses of their endpoints, those that are left out as well, in all [`forms`].
@@ -60,25 +61,7 @@ fn cdn_id(installation: &str) -> Arc<str> {
     format!("gatewright-{hash}").into()
 }
 
-/// Where a cluster leads.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Lead {
-    /// To one Service port.
-    One(ServicePort),
-    /// To several with their weights, and with what is invalid among them.
-    Shares(Vec<(Option<ServicePort>, u32)>),
-}
-
-impl Lead {
-    fn ports(&self) -> BTreeSet<&ServicePort> {
-        match self {
-            Lead::One(port) => BTreeSet::from([port]),
-            Lead::Shares(shares) => shares.iter().filter_map(|(port, _)| port.as_ref()).collect(),
-        }
-    }
-}
-
-/// What is kept of a Service port that some cluster leads to.
+/// The state of a Service port that some cluster leads to.
 #[derive(Default)]
 struct PortState {
     clusters: BTreeSet<ClusterId>,
@@ -241,7 +224,7 @@ pub(super) struct AllowedEndpoints<'a> {
     pub(super) settings: &'a Settings,
     pub(super) store: &'a Store,
     pub(super) quotas: &'a Quotas,
-    /// Where Envoys listen no endpoint may be.
+    /// No endpoint may be where Envoys listen.
     pub(super) frontends: &'a Frontends,
 }
 
@@ -334,7 +317,7 @@ fn shares(all: &[(Option<ServicePort>, u32)], of: impl Fn(&ServicePort) -> Optio
     shares.into_values().collect()
 }
 
-/// What is said of endpoints that are left out.
+/// The text about endpoints that are left out.
 fn refusal(port: &ServicePort, refused: &[(SocketAddr, String)]) -> String {
     let named: Vec<String> = refused.iter().take(NAMED).map(|(address, why)| format!("{address} ({why})")).collect();
     let more = match refused.len() - named.len() {

@@ -8,7 +8,7 @@
 //!                                                                                          └──────→ statuses
 //! ```
 //!
-//! What a stage reads and writes is in its signature, or in the fields of the type that it is a method of. Each state has
+//! A stage shows what it reads and writes in its signature, or in the fields of the type that it is a method of. Each state has
 //! private fields, and methods that keep what belongs together in line.
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -16,10 +16,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::admission::count_route;
 use super::assembly::forget_idle;
 use super::attachments::Attachments;
-use super::backend_policies::BackendPolicies;
-use super::backends::compile_backend;
+use super::backend_policies::{BackendPolicies, compile_backend};
 use super::challenge::ChallengeAnswers;
-use super::client_certificate::show_certificate;
 use super::counters::Counters;
 use super::delta::{Change, Delta};
 use super::dirty::Dirty;
@@ -29,14 +27,15 @@ use super::exposures::Exposures;
 use super::frontends::Frontends;
 use super::issuance::Issuance;
 use super::limits::Quotas;
-use super::ownership::Register;
 use super::parents::Parents;
-use super::resolve::Resolutions;
+use super::register::Register;
+use super::resolutions::Resolutions;
 use super::secret_names::SecretNames;
 use super::settings::Settings;
 use super::settle::settle;
 use super::solver::settle_solved;
 use super::statuses::Statuses;
+use super::tls_secrets::show_certificate;
 use super::wanted_index::WantedIndex;
 use crate::store::Store;
 
@@ -51,7 +50,7 @@ pub struct Engine {
     store: Store,
     /// Which objects of a namespace have what they ask for.
     quotas: Quotas,
-    /// Who owns what on addresses that namespaces share.
+    /// The record of ownership on addresses that namespaces share.
     register: Register,
     parents: Parents,
     attachments: Attachments,
@@ -68,7 +67,7 @@ pub struct Engine {
     counters: Counters,
 }
 
-/// What is known of certificates.
+/// States of certificates.
 #[derive(Default)]
 struct Certificates {
     /// Under which names Envoys ask for them.
@@ -108,7 +107,7 @@ impl Engine {
     /// This is the list of stages. What each reads and writes is in `engine/stages.rs`.
     pub fn apply(&mut self, changes: Vec<Change>, now: SystemTime) -> Delta {
         let millis = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-        let mut dirty = Dirty { now: u64::try_from(millis).unwrap_or(u64::MAX), ..Dirty::default() };
+        let mut dirty = Dirty::at(u64::try_from(millis).unwrap_or(u64::MAX));
         for change in changes {
             self.take_in(change, &mut dirty);
         }
@@ -126,7 +125,7 @@ impl Engine {
         }
         self.bind(&mut dirty);
         self.counters.owned += self.owners().settle(now, &mut dirty);
-        while let Some((frontend, hostnames)) = dirty.claims.pop_first() {
+        while let Some((frontend, hostnames)) = dirty.pop_claims() {
             for hostname in &hostnames {
                 self.counters.claims += 1;
                 let (frontends, admission) = self.contest();
@@ -158,7 +157,7 @@ impl Engine {
             let Self { attachments, store, parents, register, .. } = self;
             settle_solved(attachments, store, parents, register, (&listener, &hostname), &mut dirty);
         }
-        while !dirty.units.is_empty() || !dirty.secret_names.is_empty() {
+        while dirty.has_units() {
             while let Some((frontend, hostname)) = dirty.units.pop_first() {
                 self.counters.units += 1;
                 self.units().compile(&frontend, &hostname, &mut dirty);
@@ -180,7 +179,7 @@ impl Engine {
         while let Some(id) = dirty.backends.pop_first() {
             compile_backend(id, &self.policies, &mut self.emissions, &mut dirty);
         }
-        while let Some((cluster, port)) = dirty.leads.pop_first() {
+        while let Some((cluster, port)) = dirty.pop_lead() {
             self.behind.lead(cluster, port, &self.store, &mut dirty);
         }
         while let Some(port) = dirty.endpoints.pop_first() {
@@ -202,7 +201,7 @@ impl Engine {
             let status = self.report().status(&key);
             self.statuses.set(&key, status, &self.parents, &mut dirty);
         }
-        dirty.delta
+        dirty.done()
     }
 
     fn bind(&mut self, dirty: &mut Dirty) {

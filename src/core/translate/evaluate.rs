@@ -7,20 +7,23 @@ use super::admission::{Admission, note_admitting};
 use super::attachments::Attachments;
 use super::backend_policies::touch_units_of;
 use super::claims::{Claim, Content, Place, Rank, claims_of};
-use super::client_validation::place_roots;
 use super::delta::ResourceKey;
 use super::dirty::Dirty;
 use super::emissions::Emissions;
 use super::exposures::Exposures;
-use super::fleet::is_shared;
 use super::frontends::Frontends;
+use super::gateway_exposure::is_shared;
 use super::key::ParentKey;
 use super::limits::Quotas;
-use super::ownership::{By, Claimant, Ownable, Register, well_known};
-use super::parent::{self, Parent, Surroundings};
+use super::offer;
+use super::ownership::{By, Claimant, Ownable, well_known};
+use super::parent::Parent;
 use super::parents::Parents;
+use super::register::Register;
 use super::settings::Settings;
 use super::slashes::touch_slashes;
+use super::surroundings::Surroundings;
+use super::tls_secrets::place_roots;
 use crate::model::{FrontendId, Hostname, ObjectName, SecretName};
 use crate::store::Store;
 
@@ -33,7 +36,7 @@ pub(super) struct Evaluation<'a> {
     pub(super) exposures: &'a Exposures,
     pub(super) quotas: &'a mut Quotas,
     pub(super) parents: &'a mut Parents,
-    /// What listeners claim.
+    /// Claims of listeners.
     pub(super) register: &'a mut Register,
     pub(super) frontends: &'a mut Frontends,
     pub(super) emissions: &'a mut Emissions,
@@ -48,11 +51,11 @@ impl Evaluation<'_> {
                 .store
                 .gateway(name)
                 .filter(|gateway| is_ours(&gateway.class, self.store, self.settings))
-                .map(|gateway| parent::gateway(gateway, &around)),
+                .map(|gateway| offer::gateway(gateway, &around)),
             ParentKey::ListenerSet(name) => self.store.listener_set(name).and_then(|set| {
                 let gateway = set.parent.as_ref()?;
                 let base = self.parents.get(&ParentKey::Gateway(gateway.clone()))?;
-                Some(parent::listener_set(set, self.store.gateway(gateway)?, base, &around))
+                Some(offer::listener_set(set, self.store.gateway(gateway)?, base, &around))
             }),
         };
         let new = self.quotas.within_limits(key, new, &self.settings.limits, dirty);
@@ -88,11 +91,7 @@ impl Evaluation<'_> {
     }
 
     fn watch_secrets(&mut self, key: &ParentKey, new: Option<&Parent>) {
-        let listeners = match key {
-            ParentKey::Gateway(name) => self.store.gateway(name).map(|g| g.listeners.as_slice()),
-            ParentKey::ListenerSet(name) => self.store.listener_set(name).map(|s| s.listeners.as_slice()),
-        };
-        let written = listeners.unwrap_or_default().iter().filter_map(|l| l.tls.as_ref());
+        let written = self.store.listeners(key).filter_map(|l| l.tls.as_ref());
         let written = written.flat_map(|tls| &tls.certificates).map(|r| r.name.clone());
         let shown = match key {
             ParentKey::Gateway(name) => {
@@ -158,7 +157,7 @@ impl Evaluation<'_> {
     fn touch_client(&self, gateway: &ObjectName, old: Option<&Parent>, new: Option<&Parent>, dirty: &mut Dirty) {
         let fleet = |parent: Option<&Parent>| parent.map(|parent| parent.stand.reach.fleet);
         if fleet(old) != fleet(new) {
-            dirty.delta.shown.insert(ResourceKey::Secret(SecretName::Client(gateway.clone())));
+            dirty.show([ResourceKey::Secret(SecretName::Client(gateway.clone()))]);
         }
         let (old, new) = (old.and_then(Parent::shown), new.and_then(Parent::shown));
         if old != new {
@@ -184,7 +183,7 @@ impl Evaluation<'_> {
 
     /// Notes what a listener of the shared fleet claims now, in place of what it claimed.
     fn register_claim(&mut self, id: &FrontendId, rank: &Rank, claim: Option<&Claim>, dirty: &mut Dirty) {
-        let old = self.frontends.get(id).and_then(|frontend| frontend.claims.get(rank)).cloned();
+        let old = self.frontends.get(id).and_then(|frontend| frontend.claims().get(rank)).cloned();
         for (claim, there) in [(old.as_ref(), false), (claim, true)] {
             let Some(claim) = claim else { continue };
             let namespace = rank.parent.namespace.clone();

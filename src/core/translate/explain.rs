@@ -4,16 +4,15 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use super::admission::Admission;
-use super::claims::Family;
 use super::endpoints::AllowedEndpoints;
 use super::frontends::Frontends;
-use super::parent::Protocol;
+use super::protocol::{Family, Protocol};
 use super::routes::{Port, Routing};
 use crate::model::{
     Action, FrontendId, Hostname, Match, ObjectName, PathMatch, Rule, Target, TransportPort, WeightedTarget,
 };
 
-/// What is asked: a URL taken apart.
+/// A question: a URL taken apart.
 #[derive(Clone, Debug)]
 pub struct Question {
     /// Whether it is `https`.
@@ -33,11 +32,11 @@ pub struct Question {
 /// One link of the chain.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Link {
-    /// What it is: `frontend`, `listener`, `certificate`, `route`, `backend`, `endpoints`.
+    /// The name of the step: `frontend`, `listener`, `certificate`, `route`, `backend`, `endpoints`.
     pub what: &'static str,
     /// Whether it holds.
     pub ok: bool,
-    /// What was found, or the reason why it fails.
+    /// The finding, or the reason why it fails.
     pub text: String,
 }
 
@@ -65,7 +64,7 @@ impl Explanation {
     }
 }
 
-/// What explanations are made from.
+/// The states from which explanations are made.
 #[derive(Clone, Copy)]
 pub(super) struct Explainer<'a> {
     pub(super) routing: Routing<'a>,
@@ -98,7 +97,7 @@ impl<'a> Explainer<'a> {
         let Some((id, hostname)) = self.find_frontend(question, &host, &mut told) else { return told };
         told.frontend = Some(id.to_string());
         let frontend = self.frontends().get(&id).expect("found above");
-        let (listener, protocol) = &frontend.winners[&hostname];
+        let (listener, protocol) = frontend.winner(&hostname).expect("found with the frontend");
         let namespace = &listener.parent.name().namespace;
         told.hold(
             "namespace",
@@ -143,13 +142,13 @@ impl<'a> Explainer<'a> {
         let on_port: Vec<_> = self.frontends().iter().filter(|(id, _)| id.transport_port() == port).collect();
         let here = |addresses: &[IpAddr]| question.address.is_none_or(|ip| addresses.contains(&ip));
         let mut refusal = format!("no Gateway of ours listens on port {}", question.port);
-        for (id, frontend) in on_port.into_iter().filter(|(_, f)| here(&f.addresses)) {
+        for (id, frontend) in on_port.into_iter().filter(|(_, f)| here(f.addresses())) {
             if self.frontends().rival(id, self.admission().register).is_some() {
                 refusal = format!("another Gateway holds port {} on the address of gateway {}", id.port, id.gateway);
                 continue;
             }
             let Some((hostname, listener, protocol)) = frontend.owner(host) else {
-                let names: Vec<_> = frontend.winners.keys().take(5).map(ToString::to_string).collect();
+                let names: Vec<_> = frontend.winners().take(5).map(|(name, _)| name.to_string()).collect();
                 refusal = format!(
                     "no listener of gateway {} on port {} matches {host} (it has {})",
                     id.gateway,
@@ -175,7 +174,7 @@ impl<'a> Explainer<'a> {
             }
             told.hold(
                 "frontend",
-                format!("gateway {} port {} on {}", id.gateway, id.port, addresses(&frontend.addresses)),
+                format!("gateway {} port {} on {}", id.gateway, id.port, addresses(frontend.addresses())),
             );
             return Some((id.clone(), hostname.clone()));
         }
@@ -275,7 +274,7 @@ impl<'a> Explainer<'a> {
     pub(super) fn hosts(&self) -> Vec<Host> {
         let mut hosts = Vec::new();
         for (id, frontend) in self.frontends().iter().filter(|(_, frontend)| frontend.has_hostnames()) {
-            for (hostname, (listener, protocol)) in &frontend.winners {
+            for (hostname, (listener, protocol)) in frontend.winners() {
                 let Some(parent) = self.admission().parents.get(&listener.parent) else { continue };
                 let (own, gateway) = (parent.listener(&listener.name), &parent.stand.gateway);
                 let certificate = own.and_then(|own| own.served.certificate().cloned());
@@ -295,7 +294,7 @@ impl<'a> Explainer<'a> {
                     hosts.push(Host {
                         hostname: name,
                         frontend: id.clone(),
-                        addresses: frontend.addresses.clone(),
+                        addresses: frontend.addresses().to_vec(),
                         protocol: *protocol,
                         gateway: gateway.clone(),
                         owner: ObjectName::new(
@@ -338,7 +337,7 @@ pub struct Host {
     pub gateway: ObjectName,
     /// The Gateway or ListenerSet whose listener it is.
     pub owner: ObjectName,
-    /// What is served for TLS that ends here.
+    /// The certificate that is served for TLS that ends here.
     pub certificate: Option<std::sync::Arc<crate::model::Certificate>>,
 }
 

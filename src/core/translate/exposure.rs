@@ -11,66 +11,23 @@ use sha2::{Digest, Sha256};
 
 use super::dirty::Dirty;
 use super::exposures::Exposures;
-use super::fleet::Fleet;
 use super::frontends::Frontends;
+use super::gateway_exposure::Fleet;
+use super::internal_ports::{INTERNAL, recorded};
 use super::key::{ParentKey, Verdict};
 use super::parent::{Parent, ParentListener};
 use super::parents::Parents;
+use super::service_intent::{DesiredService, ServiceIntent};
 use super::settings::{DedicatedEnvoys, Settings};
 use crate::inputs::{Address, EXPOSES, Exposure, Gateway, MANAGED_BY, MANAGER, ServiceParameters, ServiceType};
 use crate::model::{GatewayAddress, ObjectName, Reason, TransportPort};
 use crate::store::Store;
 
-/// The ports of the Envoys that lead to Gateways of the dedicated fleet, and to nobody else: below those that Kubernetes
-/// gives to nodes and Linux to clients.
-const INTERNAL: std::ops::Range<u16> = 20_000..30_000;
 /// The labels of GEP-1762.
 const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
 const CLASS_NAME: &str = "gateway.networking.k8s.io/gateway-class-name";
 /// Which labels and annotations the Gateway asked for: without it nobody would see that one is asked for no longer.
 const ASKED: &str = "gatewright.io/infrastructure";
-
-/// The Service that a Gateway is to have, and what is behind it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DesiredService {
-    /// Its name.
-    pub name: ObjectName,
-    /// The Gateway.
-    pub gateway: ObjectName,
-    /// Its type.
-    pub kind: ServiceType,
-    /// Which load balancer, if one is chosen.
-    pub load_balancer_class: Option<String>,
-    /// The address that the Gateway asks for.
-    pub address: Option<IpAddr>,
-    /// The port of the Envoys for each port, of the same transport.
-    pub targets: BTreeMap<TransportPort, u16>,
-    /// Its labels.
-    pub labels: BTreeMap<String, String>,
-    /// Its annotations.
-    pub annotations: BTreeMap<String, String>,
-    /// The Envoys.
-    pub envoys: BTreeSet<IpAddr>,
-}
-
-/// What is to become of a Gateway's Service.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ServiceIntent {
-    /// It is to be like this.
-    Wanted(Box<DesiredService>),
-    /// It stays as it is, with its address: the Gateway is not served now for something that may be put right.
-    Left,
-}
-
-impl ServiceIntent {
-    /// The name of the Service that is wanted.
-    pub fn name(&self) -> Option<&ObjectName> {
-        match self {
-            ServiceIntent::Wanted(desired) => Some(&desired.name),
-            ServiceIntent::Left => None,
-        }
-    }
-}
 
 /// A name that fits where a label of DNS has to: itself where it does, else shortened and told apart by a hash.
 fn label(text: &str) -> String {
@@ -97,37 +54,7 @@ pub(super) fn service_name(gateway: &Gateway) -> ObjectName {
     ObjectName::new(name.namespace.clone(), label(&format!("{}-{}", name.name, gateway.class)))
 }
 
-/// Why a listener has no place on a port: it is one at which Envoys serve Gateways of the dedicated fleet, which whoever
-/// binds it as well would get the connections of.
-pub(super) fn reserved(port: u16) -> Option<(Reason, String)> {
-    INTERNAL.contains(&port).then(|| {
-        let text = format!(
-            "port {port} is not to be had: on ports {} to {} Envoys serve Gateways of fleet Dedicated; use another one",
-            INTERNAL.start,
-            INTERNAL.end - 1
-        );
-        (Reason::PortUnavailable, text)
-    })
-}
-
-/// Whether Envoys serve Gateways of the dedicated fleet on a port: Services record whose it is.
-pub(super) fn is_internal(port: u16) -> bool {
-    INTERNAL.contains(&port)
-}
-
-/// The ports of the Envoys that a Service records, each once. What could be nobody's is not believed: anybody who may
-/// write Services can make one that looks like ours.
-pub(super) fn recorded(exposure: &Exposure) -> BTreeMap<TransportPort, u16> {
-    let mut targets = BTreeMap::new();
-    for (port, target) in exposure.targets.iter().filter(|(_, target)| INTERNAL.contains(target)) {
-        if !targets.values().any(|taken| taken == target) {
-            targets.insert(*port, *target);
-        }
-    }
-    targets
-}
-
-/// What is recorded of a Gateway of the dedicated fleet.
+/// The Service record of a Gateway of the dedicated fleet.
 pub(super) fn exposure<'a>(gateway: &Gateway, store: &'a Store) -> Option<&'a Exposure> {
     let service = store.service(&service_name(gateway))?;
     service.exposure.as_deref().filter(|exposure| exposure.gateway == gateway.meta.name)
@@ -147,11 +74,11 @@ impl Exposing<'_> {
     pub(super) fn desire(&mut self, gateway: &ObjectName, dirty: &mut Dirty) {
         let intent = self.intent(gateway);
         if self.exposures.set_intent(gateway, intent.clone()) {
-            dirty.delta.services.insert(gateway.clone(), intent);
+            dirty.want_service(gateway.clone(), intent);
         }
     }
 
-    /// What is to become of a Gateway's Service; `None` when it is to have none.
+    /// The intent for a Gateway's Service; `None` when it is to have none.
     fn intent(&self, name: &ObjectName) -> Option<ServiceIntent> {
         let gateway = self.store.gateway(name)?;
         // An installation without Envoys behind a Service never made one.
@@ -238,7 +165,7 @@ impl Exposing<'_> {
     }
 }
 
-/// Where a Gateway of the dedicated fleet is reached, and why nowhere or not as it is to be.
+/// The addresses of a Gateway of the dedicated fleet, and why there are none, or others than there are to be.
 pub(super) fn reached(
     parent: &Parent,
     gateway: &Gateway,

@@ -4,14 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::dirty::Dirty;
-use super::exposure::{ServiceIntent, recorded};
+use super::internal_ports::recorded;
 use super::key::ParentKey;
+use super::service_intent::ServiceIntent;
 use crate::inputs::Exposure;
 use crate::model::ObjectName;
 use crate::multimap::MultiMap;
 use crate::store::Store;
 
-/// What is known of the Services of Gateways.
+/// The Services of Gateways.
 #[derive(Default)]
 pub(super) struct Exposures {
     intents: BTreeMap<ObjectName, ServiceIntent>,

@@ -1,8 +1,8 @@
-//! What we do of the Gateway API, by the names of its features (GEP-2162): a class says it in its status.
+//! Features of the Gateway API that we have, by their names (GEP-2162): a class lists them in its status.
 //!
 //! Listed is what cases and tests prove, and nothing else: the conformance suite and people take it at its word.
 
-use super::fleet::Fleet;
+use super::gateway_exposure::Fleet;
 
 /// Of every class, sorted.
 const ALWAYS: [&str; 48] = [
@@ -56,7 +56,7 @@ const ALWAYS: [&str; 48] = [
     "UDPRoute",
 ];
 
-/// What the Gateways of a class can be asked for, sorted.
+/// The features of the Gateways of a class, sorted.
 pub(super) fn supported(fleet: Fleet) -> Vec<&'static str> {
     let own: &[&str] = match fleet {
         Fleet::Own => &["GatewayStaticAddresses"],

@@ -1,75 +1,19 @@
 //! How a Gateway is reached: at addresses of its own, at those that a fleet of Envoys has for all, or by a Service.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, LazyLock};
 
 use super::dirty::Dirty;
+use super::gateway_exposure::{Fleet, GatewayExposure, SHARED, is_shared};
 use super::key::{ListenerId, ParentKey};
 use super::parent::Parent;
 use super::parents::Parents;
 use super::settings::Settings;
 use crate::inputs::{
-    Address, AllowedHostnames, EscapedSlashes, FleetKind, Gateway, GatewayClass, Kind, ObjectKey, Parameters,
-    ParametersRef, PortProtocol, RouteHostnames, ServiceParameters, ServicePortSpec, ServiceType,
+    Address, FleetKind, Gateway, GatewayClass, Kind, ObjectKey, Parameters, ParametersRef, ServiceParameters,
+    ServicePortSpec, ServiceType,
 };
 use crate::model::{GatewayAddress, ObjectName, Reason, TransportPort};
 use crate::store::Store;
-
-/// How the Gateways of a class are reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fleet {
-    /// At addresses of their own: where two want one port of one address, the older keeps it.
-    Own,
-    /// All at the same addresses, and on the same ports: hostnames decide.
-    Shared,
-    /// Each by a Service that leads to ports of its own.
-    Dedicated,
-}
-
-/// Whose the frontends are that all Gateways of the shared fleet have in common. A name without a namespace is no
-/// Gateway's.
-static SHARED: LazyLock<ObjectName> = LazyLock::new(|| ObjectName::new("", "shared"));
-
-/// Precedence of a Gateway among those that share frontends: the older, then the first by name.
-pub type Precedence = Arc<(i64, ObjectName)>;
-
-/// How one Gateway is reached.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GatewayExposure {
-    /// By which kind of fleet.
-    pub fleet: Fleet,
-    /// By what Service, where by one.
-    pub service: ServiceParameters,
-    /// What becomes of requests with escaped slashes.
-    pub escaped_slashes: EscapedSlashes,
-    /// Whether routes of several namespaces may share a hostname; where nothing says so, at listeners for one hostname.
-    pub route_hostnames: Option<RouteHostnames>,
-    /// Which namespaces may have which hostnames there; all may have all without.
-    pub allowed_hostnames: Option<Arc<[AllowedHostnames]>>,
-    /// What ports of the shared fleet speak.
-    pub ports: Option<Arc<[PortProtocol]>>,
-}
-
-impl GatewayExposure {
-    /// Whose the frontends of a Gateway are, and its precedence there.
-    pub(super) fn place(&self, gateway: &Gateway) -> (ObjectName, Option<Precedence>) {
-        let name = gateway.meta.name.clone();
-        match self.fleet {
-            Fleet::Own | Fleet::Dedicated => (name, None),
-            Fleet::Shared => (SHARED.clone(), Some(Arc::new((gateway.meta.created, name)))),
-        }
-    }
-}
-
-/// Whose the frontends are that Gateways of the shared fleet have in common.
-pub(super) fn shared() -> &'static ObjectName {
-    &SHARED
-}
-
-/// Whether frontends are those that Gateways share.
-pub(super) fn is_shared(place: &ObjectName) -> bool {
-    *place == *SHARED
-}
 
 /// How a Gateway is reached by its own parameters, its class's and the installation's; the first that says it counts
 /// (Gateway API, `GatewayInfrastructure.parametersRef`).
@@ -114,7 +58,7 @@ pub(super) fn of_class(class: &GatewayClass, store: &Store, settings: &Settings)
     fleet.map_err(|text| (Reason::InvalidParameters, text))
 }
 
-/// What an installation makes of a choice.
+/// The fleet that an installation makes of a choice.
 fn offered(fleet: Option<FleetKind>, settings: &Settings) -> Result<Fleet, String> {
     match fleet {
         None => Ok(settings.fleet),
@@ -126,7 +70,7 @@ fn offered(fleet: Option<FleetKind>, settings: &Settings) -> Result<Fleet, Strin
     }
 }
 
-/// Where the shared fleet is reached: as the installation says, else where the Service is that leads to its Envoys.
+/// The addresses of the shared fleet: those that the installation names, else those of the Service that leads to its Envoys.
 pub(super) fn addresses(store: &Store, settings: &Settings) -> Vec<GatewayAddress> {
     if !settings.default_addresses.is_empty() {
         return settings.default_addresses.iter().copied().map(GatewayAddress::Ip).collect();
@@ -135,7 +79,7 @@ pub(super) fn addresses(store: &Store, settings: &Settings) -> Vec<GatewayAddres
     service.map(|service| service.reached.clone()).unwrap_or_default()
 }
 
-/// What is wrong with the addresses that a Gateway asks for: a Gateway is never served on one that it does not name.
+/// A finding about the addresses that a Gateway asks for: a Gateway is never served on one that it does not name.
 /// `shared` is where the shared fleet is reached.
 pub(super) fn unusable(gateway: &Gateway, reach: &GatewayExposure, shared: &[GatewayAddress]) -> Option<String> {
     let GatewayExposure { fleet, service, escaped_slashes: _, route_hostnames: _, allowed_hostnames: _, ports: _ } =
@@ -257,7 +201,7 @@ pub(super) fn note_gateway(parents: &Parents, place: &ObjectName, listener: &Lis
     if is_shared(place)
         && let Some(parent) = parents.get(&listener.parent)
     {
-        dirty.delta.gateways.insert(parent.stand.gateway.clone());
+        dirty.note_gateway(parent.stand.gateway.clone());
     }
 }
 

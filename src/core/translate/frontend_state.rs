@@ -1,54 +1,132 @@
-//! What is kept of a frontend.
+//! The state of a frontend.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::chain_class::{ChainClass, Purpose};
-use super::challenge::KnownHosts;
-use super::claims::{Claims, Family};
+use super::claims::{Claim, Claims, Rank};
 use super::dirty::Dirty;
 use super::key::ListenerId;
+use super::known_hosts::KnownHosts;
 use super::ownership::{Claimant, Ownable};
-use super::parent::{ParentListener, Protocol};
+use super::parent::ParentListener;
+use super::protocol::{Family, Protocol};
 use super::sans::Sans;
 use super::sni_matcher::SniMatcher;
-use super::tables::elsewhere;
-use crate::model::{Chain, FrontendId, Hostname, OtherListeners, VirtualHost, WeightedTarget};
+use crate::model::{Chain, Challenges, FrontendId, Hostname, OtherListeners, VirtualHost, WeightedTarget};
 
 /// One port of one Gateway, or of the Gateways that share it.
 #[derive(Default)]
 pub(super) struct FrontendState {
-    /// Who wants which hostname.
-    pub(super) claims: Claims,
-    /// Who has it.
-    pub(super) winners: BTreeMap<Hostname, (ListenerId, Protocol)>,
+    /// Claims on hostnames.
+    claims: Claims,
+    /// The listeners that have hostnames.
+    winners: BTreeMap<Hostname, (ListenerId, Protocol)>,
     /// Wildcards and the catch-all among the winners.
     wide: BTreeSet<Hostname>,
     /// For each wildcard, and the catch-all, how many winners lie under it.
     under: HashMap<Hostname, usize>,
     /// Which SNI goes where.
-    pub(super) gate: SniMatcher,
+    matcher: SniMatcher,
     /// Virtual hosts by table: the plain-HTTP one, or one for each wildcard or catch-all listener.
-    pub(super) tables: BTreeMap<Option<Hostname>, BTreeMap<Hostname, VirtualHost>>,
+    tables: BTreeMap<Option<Hostname>, BTreeMap<Hostname, VirtualHost>>,
     /// In which table a hostname stands.
-    pub(super) placed: BTreeMap<Hostname, Option<Hostname>>,
+    placed: BTreeMap<Hostname, Option<Hostname>>,
     /// Exact hostnames with routes under a wildcard or catch-all listener, by that listener's hostname.
-    pub(super) beneath: BTreeMap<Hostname, BTreeSet<Hostname>>,
+    beneath: BTreeMap<Hostname, BTreeSet<Hostname>>,
     /// The names in the certificates of winners.
-    pub(super) sans: Sans,
+    sans: Sans,
     /// Hosts whose HTTP-01 challenges are answered here.
-    pub(super) challenges: KnownHosts,
-    /// Where connections go of a port that is passed on as it comes.
-    pub(super) shares: Vec<WeightedTarget>,
+    challenges: KnownHosts,
+    /// The targets of connections to a port that is passed on as it comes.
+    shares: Vec<WeightedTarget>,
     /// Addresses it is to be bound to.
-    pub(super) addresses: Vec<IpAddr>,
+    addresses: Vec<IpAddr>,
     /// The port there.
-    pub(super) port: u16,
-    /// What it claims of those addresses, where Gateways have addresses of their own.
+    port: u16,
+    /// Its claims on those addresses, where Gateways have addresses of their own.
     claimed: BTreeMap<Ownable, Claimant>,
 }
 
 impl FrontendState {
+    /// The claims of listeners on it.
+    pub(super) fn claims(&self) -> &Claims {
+        &self.claims
+    }
+
+    /// Sets or removes what a listener claims. The hostnames whose outcome may have changed.
+    pub(super) fn claim(&mut self, rank: Rank, claim: Option<Claim>) -> BTreeSet<Hostname> {
+        self.claims.set(rank, claim)
+    }
+
+    /// Goes by what is recorded of its port. The hostnames whose outcome may have changed.
+    pub(super) fn speak(&mut self, family: Option<Family>) -> BTreeSet<Hostname> {
+        self.claims.speak(family)
+    }
+
+    /// The listener that has a hostname as its own, and what it speaks.
+    pub(super) fn winner(&self, hostname: &Hostname) -> Option<&(ListenerId, Protocol)> {
+        self.winners.get(hostname)
+    }
+
+    /// All listeners that have their hostnames, sorted by these.
+    pub(super) fn winners(&self) -> impl ExactSizeIterator<Item = (&Hostname, &(ListenerId, Protocol))> {
+        self.winners.iter()
+    }
+
+    /// Which SNI goes where.
+    pub(super) fn matcher(&self) -> &SniMatcher {
+        &self.matcher
+    }
+
+    /// Sets the chain to which a hostname leads; marks it where that is new.
+    pub(super) fn lead(&mut self, id: &FrontendId, hostname: &Hostname, chain: Option<ChainClass>, dirty: &mut Dirty) {
+        if self.matcher.set(hostname, chain) {
+            dirty.frontends.insert(id.clone());
+        }
+    }
+
+    /// The targets of all connections to the port.
+    pub(super) fn shares(&self) -> &[WeightedTarget] {
+        &self.shares
+    }
+
+    /// The addresses that it is to be bound to.
+    pub(super) fn addresses(&self) -> &[IpAddr] {
+        &self.addresses
+    }
+
+    /// The port there.
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Sets where it is to be bound, and returns where it was.
+    pub(super) fn rebind(&mut self, addresses: Vec<IpAddr>, port: u16) -> (Vec<IpAddr>, u16) {
+        (std::mem::replace(&mut self.addresses, addresses), std::mem::replace(&mut self.port, port))
+    }
+
+    /// Whether the certificate of a listener is for names that another one's is for as well.
+    pub(super) fn overlaps_by_certificate(&self, hostname: &Hostname) -> bool {
+        self.sans.overlap(hostname)
+    }
+
+    /// Whether it answers challenges.
+    pub(super) fn has_challenges(&self) -> bool {
+        !self.challenges.is_empty()
+    }
+
+    /// Sets or removes a host whose challenges it answers. Whether its table changes by it.
+    pub(super) fn answer_challenges(&mut self, host: &Hostname, thumbprint: Option<Arc<str>>) -> bool {
+        self.challenges.set(host, thumbprint)
+    }
+
+    /// The hosts whose challenges it answers, by account.
+    pub(super) fn challenges(&self) -> Vec<Challenges> {
+        self.challenges.by_account()
+    }
+
     /// The listener that serves a hostname: the most specific one that covers it.
     pub(super) fn owner(&self, hostname: &Hostname) -> Option<(&Hostname, &ListenerId, Protocol)> {
         let own = self.winners.get_key_value(hostname);
@@ -124,7 +202,7 @@ impl FrontendState {
             return class.chain(id, OtherListeners::NOWHERE);
         }
         // Its own hosts without a scope are nobody's, unless a table serves some of them.
-        let theirs = |name: &&Hostname| class.listener.as_ref() != Some(name) || self.gate.has_table(name);
+        let theirs = |name: &&Hostname| class.listener.as_ref() != Some(name) || self.matcher.has_table(name);
         class.chain(id, elsewhere(self.wide.iter().filter(theirs)))
     }
 
@@ -146,4 +224,145 @@ impl FrontendState {
         let listeners = touched.iter().filter_map(|hostname| self.winners.get(hostname));
         dirty.statuses.extend(listeners.map(|(listener, _)| listener.parent.object()));
     }
+}
+
+impl FrontendState {
+    /// Whether neither a listener nor a challenge needs it.
+    pub(super) fn is_idle(&self) -> bool {
+        self.claims.is_empty() && self.challenges.is_empty()
+    }
+
+    /// Whether it speaks plain HTTP: its listeners do, or it is there for challenges alone.
+    pub(super) fn is_plain(&self) -> bool {
+        match self.claims.is_empty() {
+            true => !self.challenges.is_empty(),
+            false => self.claims.family() == Some(Family::Http),
+        }
+    }
+}
+
+/// Up to so many exact hosts under a wildcard or catch-all listener share its table. Beyond, each has a scope of its own,
+/// so that a change of one host costs the same however many there are; a host that only a wildcard route serves then
+/// wants a connection of its own (421).
+const TABLE_HOSTS: usize = if cfg!(test) { 1 } else { 64 }; // small where random tests are to cross it
+
+/// Up to so many other listeners are listed, so that a host of theirs (421) is told from one that nobody serves (404).
+/// Beyond, whatever may be theirs is taken for it, and no list grows with the number of hosts.
+pub(super) const LISTED: usize = if cfg!(test) { 2 } else { 64 };
+
+/// Nor are more listed than have so many bytes together: wildcards become one regular expression, of which Envoy takes 10,000
+/// instructions, about one for each byte, and refuses the whole listener for a larger one.
+const LISTED_BYTES: usize = 4096;
+
+/// The list of other listeners, or that there are too many for one.
+pub(super) fn elsewhere<'a>(names: impl Iterator<Item = &'a Hostname>) -> OtherListeners {
+    let names: Vec<Hostname> = names.take(LISTED + 1).cloned().collect();
+    let bytes: usize = names.iter().map(|name| name.as_str().len()).sum();
+    if names.len() > LISTED || bytes > LISTED_BYTES { OtherListeners::Many } else { OtherListeners::Listed(names) }
+}
+
+impl FrontendState {
+    /// The virtual hosts of a table, by hostname.
+    pub(super) fn table(&self, listener: Option<&Hostname>) -> Option<&BTreeMap<Hostname, VirtualHost>> {
+        self.tables.get(&listener.cloned())
+    }
+
+    /// The wildcard and catch-all listeners with a table.
+    pub(super) fn wide_tables(&self) -> impl Iterator<Item = &Hostname> {
+        self.tables.keys().flatten()
+    }
+
+    /// The hostnames for which it has anything to serve, some of them more than once.
+    pub(super) fn served_names(&self) -> impl Iterator<Item = &Hostname> {
+        self.placed.keys().chain(self.matcher.all().keys()).chain(self.beneath.values().flatten())
+    }
+
+    /// Whether so many exact hosts lie under a wildcard or catch-all listener that each has a scope of its own.
+    pub(super) fn is_scoped(&self, wide: &Hostname) -> bool {
+        self.beneath.get(wide).is_some_and(|names| names.len() > TABLE_HOSTS)
+    }
+
+    /// Whether an exact host under a wildcard or catch-all listener belongs into its table.
+    pub(super) fn is_tabled(&self, wide: &Hostname, hostname: &Hostname) -> bool {
+        let names = self.beneath.get(wide);
+        let others = names.map_or(0, |names| names.len() - usize::from(names.contains(hostname)));
+        others < TABLE_HOSTS
+    }
+
+    /// Sets or removes the virtual host of a hostname, and the table that it stands in; marks the tables that change.
+    pub(super) fn place_in_table(
+        &mut self,
+        id: &FrontendId,
+        hostname: &Hostname,
+        entry: Option<(Option<Hostname>, VirtualHost)>,
+        dirty: &mut Dirty,
+    ) {
+        let place = entry.as_ref().map(|(place, _)| place.clone());
+        let before = match &place {
+            Some(place) => self.placed.insert(hostname.clone(), place.clone()),
+            None => self.placed.remove(hostname),
+        };
+        if let Some(old) = before.filter(|old| place.as_ref() != Some(old)) {
+            if let Some(table) = self.tables.get_mut(&old) {
+                table.remove(hostname);
+                if table.is_empty() {
+                    self.tables.remove(&old);
+                }
+            }
+            dirty.tables.insert((id.clone(), old));
+        }
+        if let Some((place, virtual_host)) = entry {
+            let table = self.tables.entry(place.clone()).or_default();
+            if table.get(hostname) != Some(&virtual_host) {
+                table.insert(hostname.clone(), virtual_host);
+                dirty.tables.insert((id.clone(), place));
+            }
+        }
+    }
+
+    /// Notes whether an exact hostname has routes under a wildcard or catch-all listener; marks those that move between table and
+    /// scopes by it.
+    pub(super) fn place_beneath(
+        &mut self,
+        id: &FrontendId,
+        hostname: &Hostname,
+        owner: Option<&Owner>,
+        there: bool,
+        dirty: &mut Dirty,
+    ) {
+        if !hostname.is_exact() {
+            return;
+        }
+        let wide = owner.filter(|o| there && !o.is_own).map(|o| o.hostname.clone());
+        let mut changed = Vec::new();
+        for (name, names) in &mut self.beneath {
+            if Some(name) != wide.as_ref() && names.remove(hostname) {
+                changed.push((name.clone(), names.len() + 1));
+            }
+        }
+        if let Some(wide) = wide {
+            let names = self.beneath.entry(wide.clone()).or_default();
+            if names.insert(hostname.clone()) {
+                changed.push((wide, names.len() - 1));
+            }
+        }
+        for (wide, before) in changed {
+            let names = &self.beneath[&wide];
+            if (before <= TABLE_HOSTS) != (names.len() <= TABLE_HOSTS) {
+                dirty.units.extend(names.iter().map(|name| (id.clone(), name.clone())));
+            }
+            dirty.tables.insert((id.clone(), Some(wide)));
+        }
+        self.beneath.retain(|_, names| !names.is_empty());
+    }
+}
+
+/// The listener that serves a hostname: a record, made once.
+pub(super) struct Owner {
+    /// The listener's own hostname.
+    pub(super) hostname: Hostname,
+    pub(super) listener: ListenerId,
+    pub(super) protocol: Protocol,
+    /// Whether the hostname is the listener's own.
+    pub(super) is_own: bool,
 }

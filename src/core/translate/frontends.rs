@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::claims::{Claim, Conflict, Family, Rank};
+use super::claims::{Claim, Conflict, Rank};
 use super::dirty::Dirty;
-use super::fleet::is_shared;
 use super::frontend_state::FrontendState;
+use super::gateway_exposure::is_shared;
 use super::key::{ListenerId, ParentKey};
-use super::ownership::{Ownable, Register, shared_frontend};
+use super::ownership::{Ownable, shared_frontend};
+use super::protocol::Family;
+use super::register::Register;
 use crate::model::{FrontendId, ObjectName, TransportPort};
 use crate::multimap::MultiMap;
 
-/// Who wants a socket: the creation time of the Gateway, [`FOR_CHALLENGES`] without a listener, and the frontend.
+/// A contender for a socket: the creation time of the Gateway, [`FOR_CHALLENGES`] without a listener, and the frontend.
 type Bound = (i64, FrontendId);
 
 /// In place of a creation time: a frontend for challenges alone gives way to everybody's listeners.
@@ -22,7 +24,7 @@ pub(super) const FOR_CHALLENGES: i64 = i64::MAX;
 #[derive(Default)]
 pub(super) struct Frontends {
     all: BTreeMap<FrontendId, FrontendState>,
-    /// Who wants to be bound to each socket, the older first.
+    /// Contenders for each socket, the older first.
     sockets: MultiMap<(IpAddr, TransportPort), Bound>,
     /// Why listeners do not have their hostnames.
     conflicts: BTreeMap<ListenerId, Conflict>,
@@ -34,7 +36,7 @@ impl Frontends {
         self.all.get(id)
     }
 
-    /// A frontend, to be changed by what has a say in it.
+    /// A frontend, to be changed by its operations.
     pub(super) fn get_mut(&mut self, id: &FrontendId) -> Option<&mut FrontendState> {
         self.all.get_mut(id)
     }
@@ -62,7 +64,7 @@ impl Frontends {
 
     /// Forgets a frontend that nobody needs and that is bound nowhere. Whether it is gone.
     pub(super) fn forget_idle(&mut self, id: &FrontendId) -> bool {
-        let is_idle = self.all.get(id).is_some_and(|frontend| frontend.is_idle() && frontend.addresses.is_empty());
+        let is_idle = self.all.get(id).is_some_and(|frontend| frontend.is_idle() && frontend.addresses().is_empty());
         is_idle && self.all.remove(id).is_some()
     }
 
@@ -77,16 +79,16 @@ impl Frontends {
         dirty: &mut Dirty,
     ) {
         let frontend = self.get_or_insert(id);
-        let was_empty = frontend.claims.is_empty();
-        let mut touched = frontend.claims.set(rank, claim);
-        touched.extend(recorded.into_iter().flat_map(|family| frontend.claims.speak(family)));
-        if !frontend.challenges.is_empty() {
+        let was_empty = frontend.claims().is_empty();
+        let mut touched = frontend.claim(rank, claim);
+        touched.extend(recorded.into_iter().flat_map(|family| frontend.speak(family)));
+        if frontend.has_challenges() {
             dirty.tables.insert((id.clone(), None));
         }
-        if was_empty != frontend.claims.is_empty() {
+        if was_empty != frontend.claims().is_empty() {
             dirty.bindings.insert(id.gateway.clone());
         }
-        dirty.claims.entry(id.clone()).or_default().extend(touched);
+        dirty.contend(id, touched);
     }
 
     /// Why a listener does not have its hostname.
@@ -120,8 +122,7 @@ impl Frontends {
     ) -> Vec<IpAddr> {
         let Some(frontend) = self.all.get_mut(id) else { return Vec::new() };
         let at = |number| TransportPort { number, transport: id.transport };
-        let held = std::mem::replace(&mut frontend.addresses, addresses.clone());
-        let held_port = std::mem::replace(&mut frontend.port, port);
+        let (held, held_port) = frontend.rebind(addresses.clone(), port);
         let same = held == addresses && held_port == port;
         if same && addresses.iter().all(|ip| self.sockets.contains(&(*ip, at(port)), &(created, id.clone()))) {
             return Vec::new();
@@ -150,7 +151,7 @@ impl Frontends {
         dirty.frontends.insert(id.clone());
         dirty.services.insert(id.gateway.clone());
         dirty.statuses.insert(ParentKey::Gateway(id.gateway.clone()).object());
-        for listener in self.all.get(id).into_iter().flat_map(|frontend| frontend.claims.listeners()) {
+        for listener in self.all.get(id).into_iter().flat_map(|frontend| frontend.claims().listeners()) {
             dirty.statuses.insert(listener.parent.object());
             // Whose port it is decides who gets certificates.
             dirty.wanting.insert(listener.parent.clone());
@@ -173,7 +174,7 @@ impl Frontends {
     /// and within it the older Gateway.
     pub(super) fn rival(&self, id: &FrontendId, register: &Register) -> Option<&FrontendId> {
         let frontend = self.all.get(id)?;
-        let port = TransportPort { number: frontend.port, transport: id.transport };
+        let port = TransportPort { number: frontend.port(), transport: id.transport };
         let first = |ip: &IpAddr| {
             let owner = register.owner(&Ownable::Socket(*ip, port));
             let may_hold = |(created, other): &&Bound| {
@@ -183,6 +184,6 @@ impl Frontends {
             };
             self.sockets.of(&(*ip, port)).find(may_hold).map(|(_, first)| first)
         };
-        frontend.addresses.iter().filter_map(first).find(|first| *first != id)
+        frontend.addresses().iter().filter_map(first).find(|first| *first != id)
     }
 }

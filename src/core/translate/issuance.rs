@@ -1,4 +1,4 @@
-//! What is known of certificates that are not there yet.
+//! Certificates that are not there yet: their issuers, and why they are not there.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl Issuance {
         }
     }
 
-    /// Who is about to fill a Secret that listeners refer to.
+    /// The issuer that is about to fill a Secret that listeners refer to.
     pub(super) fn awaited(&self, secret: &ObjectName) -> Option<&Arc<str>> {
         self.awaited.get(secret)
     }

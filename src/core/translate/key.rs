@@ -3,40 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::inputs::{Kind, ObjectKey, RouteKind};
-use crate::model::ObjectName;
-
-/// What a route attaches to: a Gateway or a ListenerSet.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum ParentKey {
-    /// A Gateway.
-    Gateway(ObjectName),
-    /// A ListenerSet.
-    ListenerSet(ObjectName),
-}
-
-impl ParentKey {
-    /// Its name.
-    pub fn name(&self) -> &ObjectName {
-        match self {
-            ParentKey::Gateway(name) | ParentKey::ListenerSet(name) => name,
-        }
-    }
-
-    pub(crate) fn name_mut(&mut self) -> &mut ObjectName {
-        match self {
-            ParentKey::Gateway(name) | ParentKey::ListenerSet(name) => name,
-        }
-    }
-
-    /// Its object.
-    pub fn object(&self) -> ObjectKey {
-        match self {
-            ParentKey::Gateway(name) => ObjectKey::new(Kind::Gateway, name.clone()),
-            ParentKey::ListenerSet(name) => ObjectKey::new(Kind::ListenerSet, name.clone()),
-        }
-    }
-}
+pub use crate::inputs::{ParentKey, RouteKey};
 
 /// A listener of a Gateway or ListenerSet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -53,49 +20,5 @@ impl fmt::Display for ListenerId {
     }
 }
 
-/// A route of any kind.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RouteKey {
-    /// Its kind.
-    pub kind: RouteKind,
-    /// Its name.
-    pub name: ObjectName,
-}
-
-impl RouteKey {
-    /// Its object.
-    pub fn object(&self) -> ObjectKey {
-        ObjectKey::new(self.kind.kind(), self.name.clone())
-    }
-
-    /// The route that a route of Envoy was made from, by its name: `httproute/<namespace>/<name>/...`.
-    pub fn of_envoy_route(name: &str) -> Option<Self> {
-        let mut parts = name.splitn(4, '/');
-        let (kind, namespace, name) = (parts.next()?, parts.next()?, parts.next()?);
-        parts.next()?;
-        let kind = RouteKind::ALL.into_iter().find(|known| known.kind().as_str().eq_ignore_ascii_case(kind))?;
-        Some(Self { kind, name: ObjectName::new(namespace, name) })
-    }
-
-    /// The route of an object's key; `None` for other kinds.
-    pub fn of(key: &ObjectKey) -> Option<Self> {
-        Some(Self { kind: RouteKind::of(key.kind)?, name: key.name.clone() })
-    }
-}
-
 /// Why something does not hold: a condition's reason and message.
 pub type Verdict = Result<(), (crate::model::Reason, String)>;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_route_of_envoy_names_the_route_it_was_made_from() {
-        let found = RouteKey::of_envoy_route("httproute/a/web/admin");
-        assert_eq!(found, Some(RouteKey { kind: RouteKind::Http, name: ObjectName::new("a", "web") }));
-        for other in ["", "acme-challenge", "httproute/a/web", "service/a/web/0"] {
-            assert_eq!(RouteKey::of_envoy_route(other), None, "{other:?}");
-        }
-    }
-}

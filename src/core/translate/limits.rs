@@ -7,8 +7,8 @@ use super::endpoints::Behind;
 use super::key::{ParentKey, RouteKey};
 use super::parent::Parent;
 use super::quota::{Member, Quota};
-use super::resolve::Resolved;
-use crate::inputs::{CaBundle, EndpointSlice, Extent, Kind, ObjectKey, Route, RouteRule, Unsupported};
+use super::resolutions::Resolved;
+use crate::inputs::{EndpointSlice, Extent, Kind, ObjectKey, Route, RouteRule, Unsupported};
 use crate::limits::Limits;
 use crate::model::{ObjectName, Reason, Retry, clipped};
 use crate::store::{Store, targets};
@@ -80,21 +80,6 @@ pub(super) fn too_large(route: &Route, limits: &Limits) -> Option<String> {
         let most = limits.max_route_kib;
         format!("{kib} KiB of texts, counted for each hostname and match, --max-route-kib is {most}")
     })
-}
-
-/// Whether a bundle of CA certificates, together with others, is within what a policy may have.
-pub(super) fn bundle(others: &[Arc<CaBundle>], one: &CaBundle, limits: &Limits) -> Result<(), (Reason, String)> {
-    let all = || others.iter().map(|bundle| &**bundle).chain([one]);
-    let (count, bytes): (usize, usize) = (all().map(|of| of.count).sum(), all().map(|of| of.pem.len()).sum());
-    let kib = bytes.div_ceil(1024);
-    let text = if count > limits.max_ca_certificates {
-        format!("{count} certificates, --max-ca-certificates is {}", limits.max_ca_certificates)
-    } else if kib > limits.max_ca_kib {
-        format!("{kib} KiB of certificates, --max-ca-kib is {}", limits.max_ca_kib)
-    } else {
-        return Ok(());
-    };
-    Err((Reason::InvalidCACertificateRef, text))
 }
 
 /// Which objects of a namespace have what they ask for.
@@ -298,7 +283,7 @@ mod tests {
     use crate::inputs::Object;
     use crate::translate::resolve::resolve;
 
-    /// What a route with these rules and hostnames is told: why it is invalid, and what of it is left out.
+    /// Findings about a route with these rules and hostnames: why it is invalid, and what of it is left out.
     fn told(rules: &Value, hostnames: usize, limits: &Limits) -> (Option<Reason>, String) {
         let names: Vec<String> = (0..hostnames).map(|index| format!("h{index}.example.org")).collect();
         let route = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",

@@ -1,4 +1,4 @@
-//! Who owns what may have another owner, among the namespaces that claim it.
+//! Decides owners anew, among the namespaces that claim something.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,8 +10,9 @@ use super::attachments::Attachments;
 use super::dirty::Dirty;
 use super::frontends::Frontends;
 use super::key::{ListenerId, RouteKey};
-use super::ownership::{By, Claimant, ListenersOf, Ownable, Ownership, Recording, Register, shared_frontend};
+use super::ownership::{By, Claimant, ListenersOf, Ownable, Ownership, Recording, shared_frontend};
 use super::parents::Parents;
+use super::register::Register;
 use super::secret_names::SecretNames;
 use crate::inputs::HOST_LABEL;
 use crate::model::Hostname;
@@ -24,7 +25,7 @@ pub(super) struct Owners<'a> {
     pub(super) attachments: &'a Attachments,
     pub(super) names: &'a SecretNames,
     pub(super) register: &'a mut Register,
-    /// What is recorded of ports is laid over their claims.
+    /// Records of ports are laid over their claims.
     pub(super) frontends: &'a mut Frontends,
 }
 
@@ -37,7 +38,7 @@ impl Owners<'_> {
     pub(super) fn take_record(&mut self, what: Ownable, owner: Option<Ownership>, dirty: &mut Dirty) {
         if owner.is_none() && self.register.recording() == Recording::Here {
             // Whoever takes it out of the record has it taken out of what is written.
-            dirty.delta.records.insert(what.clone(), None);
+            dirty.record(what.clone(), None);
         }
         if self.register.take(what.clone(), owner) {
             self.touch_owned(&what, dirty);
@@ -53,11 +54,11 @@ impl Owners<'_> {
         // Claims that come together: the oldest first.
         let mut todo: BTreeSet<((i64, Arc<str>), Ownable)> = BTreeSet::new();
         loop {
-            todo.extend(std::mem::take(&mut dirty.owned).into_iter().map(|what| (self.register.order(&what), what)));
+            todo.extend(dirty.owned.take().into_iter().map(|what| (self.register.order(&what), what)));
             let Some((_, what)) = todo.pop_first() else { return decided };
             // Who keeps the name of a secret is decided once all certificates are known.
             if let Ownable::Secret(name) = &what {
-                dirty.secret_names.entry(name.clone()).or_default();
+                dirty.keep_secret_name(name, None);
                 continue;
             }
             decided += 1;
@@ -71,8 +72,8 @@ impl Owners<'_> {
             };
             let owner = self.register.decide(&what, now.as_secs(), &consents);
             let before = self.register.owner(&what).map(|owner| (owner.namespace.clone(), owner.protocol));
-            let Some(told) = self.register.record(&what, owner, dirty.now) else { continue };
-            dirty.delta.records.insert(what.clone(), told);
+            let Some(told) = self.register.record(&what, owner, dirty.now()) else { continue };
+            dirty.record(what.clone(), told);
             let after = self.register.owner(&what).map(|owner| (owner.namespace.clone(), owner.protocol));
             if before != after {
                 self.touch_owned(&what, dirty);
@@ -105,12 +106,12 @@ impl Owners<'_> {
             Ownable::Port(port) => {
                 let (id, family) = (shared_frontend(*port), self.register.family(*port));
                 if let Some(frontend) = self.frontends.get_mut(&id) {
-                    let mut touched = frontend.claims.speak(family);
+                    let mut touched = frontend.speak(family);
                     if family.is_some_and(|family| !family.has_hostnames()) {
                         // Whose the port is decides who has all that comes there.
                         touched.insert(Hostname::any());
                     }
-                    dirty.claims.entry(id.clone()).or_default().extend(touched);
+                    dirty.contend(&id, touched);
                     dirty.frontends.insert(id);
                 }
             }
@@ -123,8 +124,8 @@ impl Owners<'_> {
         self.touch_claimants(what, dirty);
         let Ownable::Hostname(name) = what else { return };
         for (id, frontend) in self.frontends.shared() {
-            if frontend.claims.claims(name) {
-                dirty.claims.entry(id.clone()).or_default().insert(name.clone());
+            if frontend.claims().claims(name) {
+                dirty.contend(id, [name.clone()]);
             }
         }
     }
@@ -167,7 +168,7 @@ impl Owners<'_> {
                 By::Route(_, key) => drop(dirty.statuses.insert(key.object())),
                 By::Listener(listener) => {
                     if let Some(id) = self.parents.frontend_of(listener) {
-                        dirty.claims.entry(id).or_default().insert(name.clone());
+                        dirty.contend(&id, [name.clone()]);
                     }
                 }
                 By::Frontend(_) => {}

@@ -4,23 +4,20 @@
 //! decides: whoever claimed something first keeps it for as long as it claims it, and for a while after. Claims that come
 //! together are decided by creation time, then by name.
 //!
-//! What decides is in the record and in the claims, never in the order of events, so that whoever is given both comes to
+//! The record and the claims decide, never the order of events, so that whoever is given both comes to
 //! the same.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::claims::Family;
-use super::fleet::shared;
+use super::gateway_exposure::shared;
 use super::key::{ListenerId, RouteKey};
+use super::protocol::Family;
 use crate::model::{FrontendId, Hostname, ObjectName, Transport, TransportPort};
-use crate::multimap::MultiMap;
-use crate::reservations::Reservations;
 
-/// What a namespace can own.
+/// A hostname, port, socket or name of a secret that a namespace can own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Ownable {
     /// A hostname on the addresses of the shared fleet, whatever the port.
@@ -41,19 +38,19 @@ pub enum Ownable {
 pub struct ListenersOf {
     /// The namespace of the Gateway or ListenerSet.
     pub namespace: Arc<str>,
-    /// Where they are: `shared` for the shared fleet, `own` for all Gateways with addresses of their own in standalone, else
+    /// The place: `shared` for the shared fleet, `own` for all Gateways with addresses of their own in standalone, else
     /// the Gateway of the dedicated fleet.
     pub place: Arc<str>,
 }
 
-/// Who owns something.
+/// The owner of something.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ownership {
     /// The namespace.
     pub namespace: Arc<str>,
     /// Since when: milliseconds since the epoch, or one more than whatever was recorded before.
     pub since: u64,
-    /// What is spoken there, of a port.
+    /// The protocol, of a port.
     pub protocol: Option<Family>,
     /// When the namespace gave it up, in seconds since the epoch: it is still reserved for it.
     pub released: Option<u64>,
@@ -66,10 +63,10 @@ impl Ownership {
     }
 }
 
-/// Who writes the record.
+/// The writer of the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recording {
-    /// Whoever asks: decisions hold at once, and are told to be written before they are published.
+    /// The caller: decisions hold at once, and are told to be written before they are published.
     Here,
     /// Somebody whom many follow: decisions are proposals, and hold once they come back recorded.
     OtherListeners,
@@ -81,7 +78,7 @@ pub enum Recording {
 struct Line {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     hostname: Option<String>,
-    /// Whose secret's name it is.
+    /// The hostname whose secret's name it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     secret: Option<String>,
     /// To whose listeners the owner is admitted.
@@ -91,7 +88,7 @@ struct Line {
     address: Option<IpAddr>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     port: Option<u16>,
-    /// What carries the port; not written where it is TCP.
+    /// The transport of the port; not written where it is TCP.
     #[serde(default, skip_serializing_if = "Transport::is_tcp")]
     transport: Transport,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -131,7 +128,7 @@ impl Ownable {
     }
 
     /// Whether it is a hostname among the same namespaces as another one.
-    fn is_beside(&self, other: &Ownable) -> bool {
+    pub(super) fn is_beside(&self, other: &Ownable) -> bool {
         match (self, other) {
             (Ownable::Hostname(_), Ownable::Hostname(_)) => true,
             (Ownable::Admitted(at, _), Ownable::Admitted(other, _)) => at == other,
@@ -139,7 +136,8 @@ impl Ownable {
         }
     }
 
-    /// What people call it: a hostname, `*` for what nobody has, a port (`53/udp` one of UDP), or an address and a port.
+    /// Reads the name that people use: a hostname, `*` for what nobody has, a port (`53/udp` one of UDP), or an address and a
+    /// port.
     ///
     /// # Errors
     /// When it is none of these.
@@ -190,7 +188,7 @@ impl Ownable {
         serde_json::to_string(&line).expect("strings and numbers")
     }
 
-    /// What a line of the record says.
+    /// Reads a line of the record.
     ///
     /// # Errors
     /// When it is none; the text says why.
@@ -243,7 +241,7 @@ impl std::fmt::Display for ListenersOf {
     }
 }
 
-/// Who claims something, in the order in which claims that come together are decided.
+/// A claimant, in the order in which claims that come together are decided.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Claimant {
     /// When the object was made that claims it.
@@ -252,13 +250,13 @@ pub(super) struct Claimant {
     pub(super) namespace: Arc<str>,
     /// The namespace of the Gateway that is to serve it: it admitted the claimant.
     pub(super) through: Arc<str>,
-    /// What claims it.
+    /// The object that claims it.
     pub(super) by: By,
-    /// What is spoken there.
+    /// The protocol there.
     pub(super) protocol: Family,
 }
 
-/// What claims something.
+/// The object that claims something.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum By {
     Listener(ListenerId),
@@ -266,280 +264,7 @@ pub(super) enum By {
     Route(ListenerId, RouteKey),
 }
 
-/// Whether the owner of a wildcard, or the platform, lets a claimant have a name below it: the claimant, the name, the
-/// wildcard, its owner.
-pub(super) type Consents<'a> = dyn Fn(&Claimant, &Ownable, &Hostname, &Arc<str>) -> bool + 'a;
-
-/// Claims, and the record.
-pub(super) struct Register {
-    recording: Recording,
-    claims: MultiMap<Ownable, Claimant>,
-    records: BTreeMap<Ownable, Ownership>,
-    /// What is to be recorded, where somebody else does it.
-    proposed: BTreeMap<Ownable, Option<Ownership>>,
-    /// What namespaces claim that others own.
-    denied: MultiMap<Arc<str>, Ownable>,
-    /// What stays reserved for the namespace that gave it up.
-    reserved: Reservations<Ownable>,
-    latest: u64,
-}
-
-impl Register {
-    pub(super) fn new(recording: Recording, hold: u64) -> Self {
-        Self {
-            recording,
-            claims: MultiMap::default(),
-            records: BTreeMap::new(),
-            proposed: BTreeMap::new(),
-            denied: MultiMap::default(),
-            reserved: Reservations::new(hold),
-            latest: 0,
-        }
-    }
-
-    /// Who writes the record.
-    pub(super) fn recording(&self) -> Recording {
-        self.recording
-    }
-
-    /// What a port of the shared fleet speaks, if that is known.
-    pub(super) fn family(&self, port: TransportPort) -> Option<Family> {
-        let recorded = || self.owner(&Ownable::Port(port)).and_then(|owner| owner.protocol);
-        well_known(port).or_else(recorded)
-    }
-
-    /// Whose something is, as recorded.
-    pub(super) fn owner(&self, what: &Ownable) -> Option<&Ownership> {
-        self.records.get(what)
-    }
-
-    /// Whose something is, as recorded or about to be.
-    pub(super) fn decided(&self, what: &Ownable) -> Option<&Ownership> {
-        match self.proposed.get(what) {
-            Some(proposed) => proposed.as_ref(),
-            None => self.records.get(what),
-        }
-    }
-
-    /// Everything that is recorded.
-    pub(super) fn records(&self) -> &BTreeMap<Ownable, Ownership> {
-        &self.records
-    }
-
-    /// What is to be recorded by whoever keeps the record.
-    pub(super) fn proposed(&self) -> &BTreeMap<Ownable, Option<Ownership>> {
-        &self.proposed
-    }
-
-    /// What a namespace claims that others own.
-    pub(super) fn denied<'a>(&'a self, namespace: &Arc<str>) -> impl Iterator<Item = &'a Ownable> + use<'a> {
-        self.denied.of(namespace)
-    }
-
-    /// Adds or removes a claim.
-    pub(super) fn claim(&mut self, what: &Ownable, claimant: &Claimant, there: bool) {
-        self.claims.set(what, claimant, there);
-        if !there && !self.claims.of(what).any(|other| other.namespace == claimant.namespace) {
-            self.denied.remove(&claimant.namespace, what);
-        }
-    }
-
-    /// Whether a namespace claims something through a Gateway of another.
-    pub(super) fn reaches(&self, what: &Ownable, namespace: &str, through: &str) -> bool {
-        self.claims.of(what).any(|claimant| *claimant.namespace == *namespace && *claimant.through == *through)
-    }
-
-    /// Takes in what is recorded. Whether that changes whose it is.
-    pub(super) fn take(&mut self, what: Ownable, owner: Option<Ownership>) -> bool {
-        let before = self.records.get(&what).cloned();
-        self.set(what, owner.clone());
-        !same_owner(before.as_ref(), owner.as_ref())
-    }
-
-    fn set(&mut self, what: Ownable, owner: Option<Ownership>) {
-        let before = match &owner {
-            Some(owner) => {
-                self.latest = self.latest.max(owner.since);
-                self.records.insert(what.clone(), owner.clone())
-            }
-            None => self.records.remove(&what),
-        };
-        if let Some(Ownership { namespace, released: Some(released), .. }) = before {
-            self.reserved.remove(&what, &namespace, released);
-        }
-        if let Some(Ownership { namespace, released: Some(released), .. }) = owner {
-            self.reserved.add(&what, &namespace, released);
-        }
-    }
-
-    /// What need not be reserved any longer.
-    pub(super) fn expired(&self, now: u64) -> impl Iterator<Item = &Ownable> {
-        self.reserved.expired(now)
-    }
-
-    /// When the next reservation ends, in seconds since the epoch.
-    pub(super) fn next_expiry(&self) -> Option<u64> {
-        self.reserved.next_expiry()
-    }
-
-    /// By what things are sorted whose ownership is decided together.
-    pub(super) fn order(&self, what: &Ownable) -> (i64, Arc<str>) {
-        match self.claims.of(what).next() {
-            Some(first) => (first.created, first.namespace.clone()),
-            None => (i64::MAX, Arc::from("")),
-        }
-    }
-
-    /// What is claimed below a wildcard, or below the catch-all.
-    pub(super) fn below<'a>(&'a self, wide: &'a Ownable) -> impl Iterator<Item = &'a Ownable> {
-        let all = wide.with(Hostname::any()).into_iter().flat_map(|first| self.claims.from(first));
-        all.map(|(what, _)| what).take_while(|what| what.is_beside(wide)).filter(|what| is_below(wide, what))
-    }
-
-    /// The hostnames below a wildcard, or below the catch-all, that somebody owns.
-    pub(super) fn owned_below<'a>(&'a self, wide: &'a Ownable) -> impl Iterator<Item = &'a Hostname> {
-        let all = wide.with(Hostname::any()).into_iter().flat_map(|first| self.records.range(first..));
-        let all = all.map(|(what, _)| what).take_while(|what| what.is_beside(wide));
-        all.filter(|what| is_below(wide, what)).filter_map(Ownable::hostname)
-    }
-
-    /// Whether somebody who is admitted to some listeners has a wildcard there, or the catch-all.
-    pub(super) fn has_wide(&self, at: &Arc<ListenersOf>) -> bool {
-        // They come before all exact hostnames.
-        let mut records = self.records.range(Ownable::Admitted(at.clone(), Hostname::any())..);
-        let first = records.next().map(|(what, _)| what);
-        first.is_some_and(|what| matches!(what, Ownable::Admitted(other, name) if other == at && !name.is_exact()))
-    }
-
-    /// Who claims something.
-    pub(super) fn claimants<'a>(&'a self, what: &Ownable) -> impl Iterator<Item = &'a Claimant> + use<'a> {
-        self.claims.of(what)
-    }
-
-    /// Who is to own something from now on.
-    pub(super) fn decide(&self, what: &Ownable, now: u64, consents: &Consents<'_>) -> Option<Ownership> {
-        let held = self.records.get(what);
-        if let Some(held) = held {
-            let mut own = self.claims.of(what).filter(|claimant| match what {
-                // Who began does not matter while the port is used as it was.
-                Ownable::Port(_) if claimant.protocol.has_hostnames() => Some(claimant.protocol) == held.protocol,
-                Ownable::Port(_) => Some(claimant.protocol) == held.protocol && claimant.namespace == held.namespace,
-                _ => claimant.namespace == held.namespace,
-            });
-            if own.next().is_some() {
-                return Some(Ownership { released: None, ..held.clone() });
-            }
-            let is_reserved = what.hostname().is_some() || held.has_whole_port();
-            let released = is_reserved.then(|| self.reserved.since(&held.namespace, held.released, now)).flatten();
-            if released.is_some() {
-                return Some(Ownership { released, ..held.clone() });
-            }
-        }
-        let mut candidates = self.claims.of(what);
-        let first = match what {
-            Ownable::Hostname(_) | Ownable::Admitted(..) => {
-                candidates.find(|claimant| self.may_own(claimant, what, consents))
-            }
-            Ownable::Socket(..) | Ownable::Secret(_) => candidates.next(),
-            // An object that contradicts itself says nothing of the port.
-            Ownable::Port(_) => {
-                let parent = |claimant: &Claimant| match &claimant.by {
-                    By::Listener(listener) => Some(listener.parent.clone()),
-                    By::Frontend(_) | By::Route(..) => None,
-                };
-                candidates.find(|claimant| {
-                    let mut others = self.claims.of(what).filter(|other| parent(other) == parent(claimant));
-                    others.all(|other| other.protocol == claimant.protocol)
-                })
-            }
-        };
-        first.map(|first| Ownership {
-            namespace: first.namespace.clone(),
-            since: self.latest + 1,
-            protocol: matches!(what, Ownable::Port(_)).then_some(first.protocol),
-            released: None,
-        })
-    }
-
-    /// Whether nobody else has a wildcard over a name, or consents.
-    fn may_own(&self, claimant: &Claimant, what: &Ownable, consents: &Consents<'_>) -> bool {
-        // The most specific one decides: its owner has what lies below it.
-        let over = what.hostname().into_iter().flat_map(Hostname::covering).find_map(|wide| {
-            let over = what.with(wide.clone())?;
-            Some((wide, self.decided(&over)?.namespace.clone()))
-        });
-        over.is_none_or(|(wide, owner)| {
-            owner == claimant.namespace || is_public(&wide) || consents(claimant, what, &wide, &owner)
-        })
-    }
-
-    /// Records who is to own something, or proposes it. What is to be told to whoever writes the record, if anything.
-    pub(super) fn record(
-        &mut self,
-        what: &Ownable,
-        owner: Option<Ownership>,
-        now_ms: u64,
-    ) -> Option<Option<Ownership>> {
-        let namespaces: BTreeSet<Arc<str>> = self.claims.of(what).map(|claimant| claimant.namespace.clone()).collect();
-        for namespace in namespaces {
-            let denied = owner.as_ref().is_none_or(|owner| owner.namespace != namespace);
-            self.denied.set(&namespace, what, denied);
-        }
-        let held = self.records.get(what);
-        let same = same_owner(held, owner.as_ref())
-            && held.and_then(|held| held.released) == owner.as_ref().and_then(|owner| owner.released);
-        if same {
-            self.proposed.remove(what);
-            return None;
-        }
-        let anew = !same_owner(held, owner.as_ref());
-        let owner = owner.map(|owner| {
-            let since = if anew { now_ms.max(self.latest + 1) } else { owner.since };
-            Ownership { since, ..owner }
-        });
-        match self.recording {
-            Recording::Here => self.set(what.clone(), owner.clone()),
-            Recording::OtherListeners => {
-                let there = self.proposed.get(what);
-                let known = there.is_some_and(|there| {
-                    same_owner(there.as_ref(), owner.as_ref())
-                        && there.as_ref().and_then(|o| o.released).is_some()
-                            == owner.as_ref().and_then(|o| o.released).is_some()
-                });
-                if known {
-                    return None;
-                }
-                self.proposed.insert(what.clone(), owner.clone());
-            }
-        }
-        Some(owner)
-    }
-
-    /// Whether a namespace is about to own something.
-    pub(super) fn is_about_to_own(&self, what: &Ownable, namespace: &str) -> bool {
-        let proposed = self.proposed.get(what).and_then(Option::as_ref);
-        proposed.is_some_and(|owner| *owner.namespace == *namespace)
-    }
-}
-
-/// Whether something is a hostname below a wildcard, or below the catch-all, among the same namespaces.
-fn is_below(wide: &Ownable, what: &Ownable) -> bool {
-    let names = wide.hostname().zip(what.hostname());
-    names.is_some_and(|(wide, name)| name != wide && wide.covers(name))
-}
-
-/// Whether a wildcard stands for all domains below a public suffix, as `*.co.uk`: whoever has it has nobody's domain.
-fn is_public(wide: &Hostname) -> bool {
-    let Some(bare) = wide.as_str().strip_prefix("*.") else { return false };
-    psl::suffix(bare.as_bytes()).is_some_and(|suffix| suffix.is_known() && suffix.as_bytes() == bare.as_bytes())
-}
-
-fn same_owner(a: Option<&Ownership>, b: Option<&Ownership>) -> bool {
-    let seen = |owner: &Ownership| (owner.namespace.clone(), owner.protocol);
-    a.map(seen) == b.map(seen)
-}
-
-/// What a port of the shared fleet speaks whoever comes first.
+/// The protocol family of a port of the shared fleet, whoever comes first.
 pub(super) fn well_known(port: TransportPort) -> Option<Family> {
     match (port.number, port.transport) {
         (80, Transport::Tcp) => Some(Family::Http),

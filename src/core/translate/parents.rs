@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::admission::WideListener;
+use super::by_record::WideListener;
 use super::deadline::Deadlines;
 use super::key::{ListenerId, ParentKey};
 use super::ownership::ListenersOf;
@@ -16,12 +16,12 @@ use crate::multimap::MultiMap;
 #[derive(Default)]
 pub(super) struct Parents {
     all: BTreeMap<ParentKey, Parent>,
-    /// Who has which Secret, and the same the other way round.
+    /// Parents by their Secrets, and the same the other way round.
     by_secret: MultiMap<ObjectName, ParentKey>,
     secrets_of: MultiMap<ParentKey, ObjectName>,
     /// When each is to be evaluated again though nothing has changed.
     deadlines: Deadlines,
-    /// Whose listeners check certificates of clients against which CA certificates.
+    /// Parents by the CA certificates against which their listeners check certificates of clients.
     by_roots: MultiMap<RootsName, ParentKey>,
     /// Wildcard and catch-all listeners where somebody who is admitted may have narrower hostnames.
     admitting: MultiMap<(Arc<ListenersOf>, Hostname), WideListener>,

@@ -1,8 +1,8 @@
-//! Who may ask the issuers of the installation for certificates, and for which hostnames.
+//! The policy on issuers of the installation: which namespaces may ask them for certificates, and for which hostnames.
 //!
 //! An issuer acts with what belongs to the installation: an account at a CA, credentials of a DNS zone, a root that clients
 //! trust. So it works for a listener only if whoever runs the installation allowed the listener's namespace its hostname.
-//! What a TenantGateway grants is decided by tenancy and does not come here.
+//! The grants of a TenantGateway are decided by tenancy and do not come here.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ pub struct IssuerPolicy {
     unlisted: Unlisted,
 }
 
-/// Who may ask an issuer that no rule is about.
+/// The namespaces that may ask an issuer that no rule is about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unlisted {
     /// Every namespace, for every hostname that its listener has.
@@ -177,7 +177,7 @@ impl TryFrom<Written> for IssuerAllow {
 pub struct IssuerRule {
     /// The issuer.
     pub issuer: String,
-    /// What it may be asked for.
+    /// The hostnames that it may be asked for.
     pub allow: IssuerAllow,
 }
 

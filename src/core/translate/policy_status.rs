@@ -1,4 +1,4 @@
-//! What a BackendTLSPolicy is told, by each Gateway with routes to its Services.
+//! Statuses of BackendTLSPolicies, by each Gateway with routes to their Services.
 
 use super::key::Verdict;
 use super::report::{Report, condition};

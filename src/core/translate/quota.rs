@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-/// What a member asks for, of each thing that is limited together.
+/// The weight of a member, of each thing that is limited together.
 pub(super) type Weight<const N: usize> = [u64; N];
 
 /// The members of all groups.
@@ -24,7 +24,7 @@ pub(super) struct Member<G, const N: usize> {
     pub(super) group: G,
     /// When it was made: the smaller comes first.
     pub(super) created: i64,
-    /// What it asks for.
+    /// Its weight.
     pub(super) weight: Weight<N>,
 }
 

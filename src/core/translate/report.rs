@@ -4,17 +4,18 @@ use super::admission::Admission;
 use super::attachments::Attachments;
 use super::backend_policies::BackendPolicies;
 use super::certificate::Served;
-use super::claims::{Family, claiming};
+use super::claims::claiming;
 use super::endpoints::Behind;
 use super::exposures::Exposures;
-use super::fleet::Fleet;
 use super::frontends::Frontends;
+use super::gateway_exposure::{self, Fleet};
 use super::issuance::Issuance;
 use super::key::{ParentKey, RouteKey, Verdict};
-use super::ownership::Register;
-use super::parent::{Parent, ParentListener, Protocol};
+use super::parent::{Parent, ParentListener};
 use super::parents::Parents;
-use super::resolve::Resolutions;
+use super::protocol::{Family, Protocol};
+use super::register::Register;
+use super::resolutions::Resolutions;
 use super::settings::Settings;
 use super::status::{
     ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, RouteStatus, StatusBody,
@@ -26,7 +27,7 @@ use crate::inputs::{Address, Kind, ObjectKey};
 use crate::model::{Condition, ConditionType, GatewayAddress, Reason, Status, TransportPort};
 use crate::store::Store;
 
-/// What statuses say: all that the stages before came to.
+/// The states from which statuses are made: all that the stages before came to.
 #[derive(Clone, Copy)]
 pub(super) struct Report<'a> {
     pub(super) settings: &'a Settings,
@@ -119,7 +120,7 @@ impl Report<'_> {
         Some(ObjectStatus { generation: parent.generation, body })
     }
 
-    /// Where a Gateway is bound that is reached where it is bound.
+    /// The addresses of a Gateway that is reached where it is bound.
     fn reached(self, all: Vec<GatewayAddress>) -> (Vec<GatewayAddress>, Verdict) {
         let verdict = match (&all[..], &self.settings.envoys) {
             ([], Some(service)) => Err((
@@ -206,7 +207,7 @@ impl Report<'_> {
             Err((Reason::Invalid, text.clone()))
         } else if let Some(text) = fleet::unled(parent, std::iter::once(port), self.store, self.settings) {
             Err((Reason::Pending, text))
-        } else if self.frontends.get(&frontend).is_none_or(|f| f.addresses.is_empty()) {
+        } else if self.frontends.get(&frontend).is_none_or(|f| f.addresses().is_empty()) {
             match parent.stand.reach.fleet {
                 Fleet::Dedicated => Err((Reason::Pending, "the Gateway's Service does not lead here yet".to_owned())),
                 Fleet::Own | Fleet::Shared => {
@@ -239,7 +240,7 @@ impl Report<'_> {
         let terminates = listener.protocol.is_some_and(Protocol::terminates);
         let overlap = self.frontends.get(&frontend).filter(|_| is_accepted && terminates).and_then(|frontend| {
             // Overlapping certificates are the graver of the two: clients reuse connections by them.
-            if frontend.sans.overlap(&listener.hostname) {
+            if frontend.overlaps_by_certificate(&listener.hostname) {
                 Some((Reason::OverlappingCertificates, "a certificate for names that overlap with this one's"))
             } else if frontend.overlaps(&listener.hostname) {
                 Some((Reason::OverlappingHostnames, "a hostname that overlaps"))
@@ -328,7 +329,7 @@ impl Report<'_> {
         }
     }
 
-    /// What is told of a listener whose certificate is being issued: by whom, and what is in the way.
+    /// The text about a listener whose certificate is being issued: by whom, and what is in the way.
     fn awaits(self, parent: &Parent, listener: &ParentListener) -> Option<String> {
         let (secret, what, by) = match &listener.served {
             Served::Issued(want, None) => {
@@ -366,8 +367,8 @@ impl Report<'_> {
             Reason::Pending => {
                 format!("{name} is being recorded as this namespace's, and is served once that is written")
             }
-            Reason::ProtocolConflict if fleet::is_shared(place) => {
-                let speaks = match self.frontends.get(&parent.frontend(port)).and_then(|f| f.claims.family()) {
+            Reason::ProtocolConflict if gateway_exposure::is_shared(place) => {
+                let speaks = match self.frontends.get(&parent.frontend(port)).and_then(|f| f.claims().family()) {
                     Some(Family::Tls) => "speaks TLS: use protocol HTTPS or TLS there",
                     Some(Family::Http) => "speaks plain HTTP: use protocol HTTP there",
                     Some(Family::Tcp | Family::Udp) => "is passed on as it comes",

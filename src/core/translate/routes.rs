@@ -7,14 +7,15 @@ use super::admission::Admission;
 use super::backend_policies::BackendPolicies;
 use super::key::{ListenerId, RouteKey};
 use super::precedence::{match_rank, route_rank};
-use super::resolve::{Resolutions, Resolved, ResolvedRule, resolve};
+use super::resolutions::{Resolutions, Resolved, ResolvedRule};
+use super::resolve::resolve;
 use super::settings::Settings;
 use super::slashes::escaped_slashes;
 use crate::inputs::Route as InputRoute;
 use crate::model::{Action, Hostname, Redirect, Route, Rule, WeightedTarget};
 use crate::store::Store;
 
-/// What routes are made from.
+/// The states from which routes are made.
 #[derive(Clone, Copy)]
 pub(super) struct Routing<'a> {
     pub(super) settings: &'a Settings,
@@ -66,7 +67,7 @@ impl<'a> Routing<'a> {
         guard.into_iter().chain(routes).collect()
     }
 
-    /// What a hostname without routes of its own shows of the next wider one: everything, but where it is kept from others
+    /// The routes that a hostname without any of its own has from the next wider one: all, but where it is kept from others
     /// what its own namespace and the listener's have there.
     pub(super) fn wider_routes(self, at: Port, hostname: &Hostname, listener: &ListenerId) -> Vec<Route> {
         let only = self.admission.kept_for(hostname, listener);
@@ -75,7 +76,7 @@ impl<'a> Routing<'a> {
         all.find(|routes| !routes.is_empty()).unwrap_or_default()
     }
 
-    /// What is to follow the routes of a hostname that only solvers give: the routes of the next wider one.
+    /// The routes that follow those of a hostname that only solvers give: those of the next wider one.
     pub(super) fn behind_solvers(self, at: Port, hostname: &Hostname, listener: &ListenerId) -> Vec<Route> {
         if !self.admission.attachments.is_solved(listener, hostname) {
             return Vec::new();

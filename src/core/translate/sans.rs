@@ -67,7 +67,7 @@ impl Sans {
         }
     }
 
-    /// Whom a name that came or went may matter to: with more of a kind nothing changes for those that are there.
+    /// The listeners to which a name that came or went may matter: with more of a kind nothing changes for those that are there.
     fn touch(&self, name: &Hostname, touched: &mut BTreeSet<Hostname>) {
         let few = |name: &Hostname| self.listeners.of(name).take(3).cloned().collect::<Vec<_>>();
         touched.extend(few(name));
@@ -122,7 +122,7 @@ mod tests {
         })
     }
 
-    /// What `overlap` says, pair by pair.
+    /// The answer of `overlap`, pair by pair.
     fn overlapping(all: &BTreeMap<Hostname, Vec<String>>) -> BTreeSet<Hostname> {
         let meet = |a: &Hostname, b: &Hostname| {
             a == b || wildcard_over(a).as_ref() == Some(b) || wildcard_over(b).as_ref() == Some(a)

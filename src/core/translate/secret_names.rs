@@ -11,11 +11,12 @@ use std::sync::Arc;
 use super::delta::{Resource, ResourceKey};
 use super::dirty::Dirty;
 use super::key::ListenerId;
-use super::ownership::{Ownable, Ownership, Register};
+use super::ownership::{Ownable, Ownership};
 use super::parent::ParentListener;
+use super::register::Register;
 use crate::model::{Certificate, Fleets, FrontendId, Hostname, Secret, SecretName, TlsParams};
 
-/// What a frontend would serve under one hostname.
+/// The content that a frontend would serve under one hostname.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SniContent {
     /// The namespace of its listener.
@@ -32,7 +33,7 @@ impl SniContent {
 }
 
 impl SniContent {
-    /// What a listener serves.
+    /// The certificate that a listener serves.
     pub(super) fn of(id: &ListenerId, listener: &ParentListener) -> Self {
         Self {
             namespace: id.parent.name().namespace.clone(),
@@ -42,7 +43,7 @@ impl SniContent {
     }
 }
 
-/// What frontends would serve under exact hostnames.
+/// The contents that frontends would serve under exact hostnames.
 #[derive(Default)]
 pub(super) struct SecretNames {
     /// Sorted by frontend.
@@ -77,10 +78,10 @@ impl SecretNames {
             self.claims.remove(hostname);
         }
         if fleets != self.fleets(hostname, register) {
-            dirty.delta.shown.insert(ResourceKey::Secret(SecretName::Sni(hostname.clone())));
+            dirty.show([ResourceKey::Secret(SecretName::Sni(hostname.clone()))]);
         }
         if before.as_ref() != content && !(others.is_empty() && before.is_none()) {
-            dirty.secret_names.entry(hostname.clone()).or_insert(kept);
+            dirty.keep_secret_name(hostname, kept);
             // Others may now share the name, or no longer.
             dirty.units.extend(others.into_iter().map(|other| (other, hostname.clone())));
         }
@@ -128,7 +129,7 @@ impl SecretNames {
         Some(secret(fixed, content.certificate?, Arc::default()))
     }
 
-    /// What is served under a bare SNI: of the namespace that keeps the name, else of the first frontend.
+    /// The content under a bare SNI: that of the namespace that keeps the name, else that of the first frontend.
     fn kept(&self, hostname: &Hostname, register: &Register) -> Option<&SniContent> {
         let claims = self.claims.get(hostname)?;
         let keeps = register.decided(&Ownable::Secret(hostname.clone())).map(|owner| &owner.namespace);
@@ -152,7 +153,7 @@ impl SecretNames {
     /// Decides which namespace keeps the names of secrets that several want, once all of them are known. Marks what changes
     /// by that.
     pub(super) fn settle(&self, register: &mut Register, dirty: &mut Dirty) {
-        while let Some((hostname, kept)) = dirty.secret_names.pop_first() {
+        while let Some((hostname, kept)) = dirty.pop_secret_name() {
             let what = Ownable::Secret(hostname.clone());
             let claims = self.claims.get(&hostname).map(Vec::as_slice).unwrap_or_default();
             let claims_it = |namespace: &Arc<str>| claims.iter().any(|(_, content)| content.namespace == *namespace);
@@ -162,8 +163,8 @@ impl SecretNames {
             let namespace = [recorded, kept].into_iter().flatten().find(|namespace| claims_it(namespace));
             let keeps = namespace.or_else(|| first.cloned()).filter(|_| is_contended);
             let owner = keeps.map(|namespace| Ownership { namespace, since: 0, protocol: None, released: None });
-            let Some(told) = register.record(&what, owner, dirty.now) else { continue };
-            dirty.delta.records.insert(what, told);
+            let Some(told) = register.record(&what, owner, dirty.now()) else { continue };
+            dirty.record(what, told);
             self.touch(&hostname, dirty);
         }
     }

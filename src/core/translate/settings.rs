@@ -1,50 +1,50 @@
-//! What an installation decides of translation.
+//! Decisions of an installation about translation.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::denied::EndpointPolicy;
-use super::fleet::Fleet;
+use super::gateway_exposure::Fleet;
 use super::ownership::Recording;
 use super::policy::IssuerPolicy;
 use crate::limits::Limits;
 use crate::model::ObjectName;
 
-/// What an installation decides.
+/// Decisions of an installation.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The controller name whose GatewayClasses are ours.
     pub controller: String,
     /// Addresses of Gateways that ask for none.
     pub default_addresses: Vec<IpAddr>,
-    /// Where Envoys listen, instead of where Gateways are reached: something stands between, or the addresses are those of
-    /// many machines.
+    /// The addresses on which Envoys listen, instead of those where Gateways are reached: something stands between, or the
+    /// latter are those of many machines.
     pub bind: Vec<IpAddr>,
     /// How Gateways are reached whose parameters do not say.
     pub fleet: Fleet,
     /// The Service that has all Envoys of the shared fleet behind it. Without it no Gateway gets a Service of its own.
     pub envoys: Option<ObjectName>,
-    /// Whose Envoys serve Gateways of the dedicated fleet.
+    /// The Envoys that serve Gateways of the dedicated fleet.
     pub dedicated: DedicatedEnvoys,
     /// How much of everything one namespace may ask for.
     pub limits: Limits,
-    /// Who writes the record of who owns which hostname.
+    /// The writer of the record of who owns which hostname.
     pub recording: Recording,
     /// For how many seconds a hostname of the shared fleet stays reserved for the namespace that gave it up.
     pub hold: u64,
     /// Whether creation times of objects are believed: an API server sets them, in a file anybody may write one.
     pub believes_creation_times: bool,
-    /// Who may ask which issuer for which hostnames.
+    /// The policy on issuers: which namespaces may ask which of them for which hostnames.
     pub issuers: IssuerPolicy,
     /// Which addresses endpoints may have.
     pub endpoints: EndpointPolicy,
-    /// What tells this installation from others; in a cluster its Namespace does.
+    /// The name that tells this installation from others; in a cluster its Namespace does.
     pub installation: Arc<str>,
     /// The file beside each Envoy with the roots that its system trusts; `None` where there is none.
     pub system_roots: Option<Arc<str>>,
 }
 
-/// Whose Envoys serve Gateways of the dedicated fleet.
+/// The Envoys that serve Gateways of the dedicated fleet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DedicatedEnvoys {
     /// Those of the shared fleet, which see everything.
@@ -67,7 +67,7 @@ impl DedicatedEnvoys {
     }
 }
 
-/// Where the roots are that a system trusts: on Debian, Ubuntu and Alpine, and in the images of Envoy.
+/// The file of the roots that a system trusts: on Debian, Ubuntu and Alpine, and in the images of Envoy.
 pub const SYSTEM_ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 impl Settings {

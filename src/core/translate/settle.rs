@@ -1,10 +1,12 @@
-//! Who keeps a hostname of a frontend: the record says which namespace, precedence which of its listeners.
+//! Decides which listener keeps a hostname of a frontend: the record says which namespace, precedence which of its listeners.
 
-use super::admission::{Admission, admitted};
+use super::admission::Admission;
+use super::by_record::admitted;
 use super::claims::{Claim, Conflict};
 use super::dirty::Dirty;
-use super::fleet::{is_shared, note_gateway};
+use super::fleet::note_gateway;
 use super::frontends::Frontends;
+use super::gateway_exposure::is_shared;
 use super::key::ListenerId;
 use super::ownership::{Ownable, Recording};
 use super::parent::Parent;
@@ -20,7 +22,7 @@ pub(super) fn settle(
     dirty: &mut Dirty,
 ) {
     let Some(frontend) = frontends.get(id) else { return };
-    let (winner, losers) = frontend.claims.outcome(hostname, |claim| admission.is_entitled(id, claim));
+    let (winner, losers) = frontend.claims().outcome(hostname, |claim| admission.is_entitled(id, claim));
     let winner = winner.map(|claim| (claim.listener.clone(), claim.protocol));
     let losers =
         losers.into_iter().map(|(loser, reason)| (loser.clone(), admission.or_pending(id, hostname, loser, reason)));
@@ -39,7 +41,7 @@ pub(super) fn settle(
         dirty.statuses.insert(listener.parent.object());
     }
     let Some(frontend) = frontends.get_mut(id) else { return };
-    let before = frontend.winners.get(hostname).cloned();
+    let before = frontend.winner(hostname).cloned();
     if before == winner {
         return;
     }
@@ -78,7 +80,7 @@ impl Admission<'_> {
         })
     }
 
-    /// What has to be recorded as its namespace's, so that a listener has its hostname, or its whole port.
+    /// The things that have to be recorded as its namespace's, so that a listener has its hostname, or its whole port.
     fn needed(self, id: &FrontendId, hostname: &Hostname, listener: &ListenerId) -> Vec<Ownable> {
         let is_shared = is_shared(&id.gateway);
         if self.parents.listener(listener).is_some_and(|listener| !listener.has_hostnames()) {
@@ -90,7 +92,7 @@ impl Admission<'_> {
         own.into_iter().chain(among).collect()
     }
 
-    /// What a loser is told: that it has to wait, where what it needs is about to be recorded as its own.
+    /// The reason that a loser is told: that it has to wait, where what it needs is about to be recorded as its own.
     fn or_pending(self, id: &FrontendId, hostname: &Hostname, loser: &ListenerId, reason: Reason) -> Reason {
         if self.register.recording() == Recording::Here {
             return reason;
@@ -157,15 +159,15 @@ impl Admission<'_> {
     /// Marks every unit under a wildcard or catch-all: for changes that are rare.
     pub(super) fn touch_under(self, frontends: &Frontends, id: &FrontendId, wide: &Hostname, dirty: &mut Dirty) {
         let Some(frontend) = frontends.get(id) else { return };
-        let served = frontend.claims.listeners().flat_map(|listener| self.attachments.names_of(listener));
+        let served = frontend.claims().listeners().flat_map(|listener| self.attachments.names_of(listener));
         // Among them names that were kept from whoever had it.
-        let there = frontend.placed.keys().chain(frontend.gate.all().keys()).chain(frontend.beneath.values().flatten());
-        let names = frontend.winners.keys().chain(served).chain(there);
+        let there = frontend.served_names();
+        let names = frontend.winners().map(|(name, _)| name).chain(served).chain(there);
         dirty.units.extend(names.filter(|name| wide.covers(name)).map(|name| (id.clone(), name.clone())));
         if !frontend.has_hostnames() {
             return;
         }
-        if let Some((listener, _)) = frontend.winners.get(wide) {
+        if let Some((listener, _)) = frontend.winner(wide) {
             dirty.units.extend(self.kept_under(listener, wide).into_iter().map(|name| (id.clone(), name)));
         }
         if is_shared(&id.gateway) {
@@ -188,8 +190,8 @@ mod tests {
     use super::*;
     use crate::inputs::{HOST_LABEL, Kind, Object, ObjectKey};
     use crate::model::{ObjectName, Transport};
-    use crate::translate::claims::Family;
     use crate::translate::ownership::{ListenersOf, Ownership, shared_frontend};
+    use crate::translate::protocol::Family;
     use crate::translate::{Change, Engine, Fact, Fleet, Resource, ResourceKey, Settings, StatusBody};
 
     const GATEWAY: &str = "gateway.networking.k8s.io/v1";
@@ -229,10 +231,10 @@ mod tests {
             count
         }
 
-        /// Who is served under a hostname on a port, by the namespace of its listener.
+        /// The namespace that is served under a hostname on a port, by its listener.
         fn served(&self, port: u16, host: &str) -> Option<String> {
             let winner =
-                self.engine.frontends().get(&shared_frontend(TransportPort::tcp(port)))?.winners.get(&name(host))?;
+                self.engine.frontends().get(&shared_frontend(TransportPort::tcp(port)))?.winner(&name(host))?;
             Some(winner.0.parent.name().namespace.to_string())
         }
 

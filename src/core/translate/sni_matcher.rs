@@ -15,7 +15,7 @@ const SIBLINGS: usize = 16;
 /// Entries by hostname, of which only those that make a difference are shown.
 #[derive(Default)]
 pub(super) struct SniMatcher {
-    /// What was set.
+    /// The names as they were set.
     entries: BTreeMap<Hostname, ChainName>,
     /// The chains that entries name, and how many do.
     chains: BTreeMap<ChainName, (ChainClass, usize)>,
@@ -23,7 +23,7 @@ pub(super) struct SniMatcher {
     siblings: HashMap<Hostname, BTreeMap<ChainName, usize>>,
     /// Wildcards that stand for their siblings.
     suffixes: BTreeMap<Hostname, ChainName>,
-    /// What is shown.
+    /// The names as they are shown.
     shown: BTreeMap<Hostname, ChainName>,
 }
 
@@ -146,7 +146,7 @@ impl SniMatcher {
         (*count >= SIBLINGS).then(|| name.clone())
     }
 
-    /// What covers a hostname from above.
+    /// The chain of the closest wildcard over a hostname.
     fn above(&self, hostname: &Hostname) -> Option<&ChainName> {
         let wider = hostname.covering().find_map(|w| self.entries.get(&w).or_else(|| self.suffixes.get(&w)));
         wider.or_else(|| self.entries.get(&Hostname::any()).filter(|_| !hostname.is_any()))

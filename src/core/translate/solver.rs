@@ -7,8 +7,8 @@ use super::admission::Admission;
 use super::attachments::Attachments;
 use super::dirty::Dirty;
 use super::key::{ListenerId, RouteKey};
-use super::ownership::Register;
 use super::parents::Parents;
+use super::register::Register;
 use crate::model::Hostname;
 use crate::store::Store;
 

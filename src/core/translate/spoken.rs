@@ -1,9 +1,9 @@
-//! What ports of the shared fleet speak, by the GatewayParameters of a class.
+//! The protocols of ports of the shared fleet, by the GatewayParameters of a class.
 
-use super::claims::Family;
-use super::fleet::{Fleet, GatewayExposure};
+use super::gateway_exposure::{Fleet, GatewayExposure};
 use super::key::Verdict;
 use super::parent::ParentListener;
+use super::protocol::Family;
 use crate::inputs::{Selector, SpokenProtocol};
 use crate::model::{Reason, TransportPort};
 use crate::store::Store;

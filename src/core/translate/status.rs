@@ -10,7 +10,7 @@ use crate::model::{Condition, GatewayAddress, ObjectName};
 pub struct ObjectStatus {
     /// The generation it was made from.
     pub generation: i64,
-    /// What it says.
+    /// The content.
     pub body: StatusBody,
 }
 
@@ -48,18 +48,18 @@ impl ObjectStatus {
 pub struct ClassStatus {
     /// Its conditions.
     pub conditions: Vec<Condition>,
-    /// What its Gateways can be asked for, sorted; nothing while it is not accepted.
+    /// The features of its Gateways, sorted; nothing while it is not accepted.
     pub features: Vec<&'static str>,
 }
 
-/// What is kept of a status that was handed out. The status itself is made again when somebody asks for it.
+/// The trace of a status that was handed out. The status itself is made again when somebody asks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reported {
     pub(super) fingerprint: u64,
     pub(super) is_good: bool,
 }
 
-/// What a status says, by kind.
+/// The content of a status, by kind.
 ///
 /// `Programmed` is true here when there is something to serve and it was translated; whoever publishes it turns that
 /// into what the connected Envoys have acknowledged.
@@ -117,7 +117,7 @@ pub struct ListenerStatus {
 pub struct PolicyStatus {
     /// The Gateways with routes to its Services: its ancestors, sorted.
     pub gateways: Vec<ObjectName>,
-    /// What is told by each of them: all say the same.
+    /// The conditions of each of them: all say the same.
     pub conditions: Vec<Condition>,
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::dirty::Dirty;
-use super::emissions::fingerprint;
+use super::fingerprint::fingerprint;
 use super::key::ParentKey;
 use super::parents::Parents;
 use super::status::{ObjectStatus, Reported, StatusBody};
@@ -54,7 +54,7 @@ impl Statuses {
             None => self.reported.remove(key),
         };
         if old != new {
-            dirty.delta.statuses.insert(key.clone(), status);
+            dirty.tell(key.clone(), status);
         }
     }
 

@@ -7,7 +7,7 @@ use crate::model::{TlsParams, TlsVersion};
 use crate::wanted::INTERNAL_CA;
 
 const DOMAIN: &str = "gatewright.io/";
-/// Who issues the certificate of a listener without certificateRefs.
+/// The issuer of the certificate of a listener without certificateRefs.
 pub const ISSUER: &str = "gatewright.io/issuer";
 /// The issuer of certificates for clients that name no host, which nobody trusts.
 pub const SELF_SIGNED: &str = "self-signed";
@@ -49,13 +49,13 @@ impl TlsSettings {
     }
 }
 
-/// What a listener asks for.
+/// The options of a listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TlsOptions {
     pub(super) params: TlsParams,
     /// ALPN protocols, where something is said about them.
     pub(super) alpn: Option<Vec<String>>,
-    /// Who is to issue the certificate.
+    /// The issuer of the certificate.
     pub(super) issuer: Option<String>,
 }
 
@@ -122,7 +122,7 @@ fn list(key: &str, value: &str, known: &[&str]) -> Result<Vec<String>, String> {
     }
 }
 
-/// What the lists may have, by option.
+/// The values that lists may have, by option.
 pub const VALUES: [(&str, &[&str]); 3] =
     [("tls-ciphers", CIPHERS), ("tls-curves", CURVES), ("tls-signature-algorithms", SIGNATURES)];
 

@@ -7,9 +7,9 @@ use super::certificate::Served;
 use super::dirty::Dirty;
 use super::frontends::Frontends;
 use super::key::ParentKey;
-use super::ownership::Register;
 use super::parent::{Parent, ParentListener};
 use super::parents::Parents;
+use super::register::Register;
 use crate::model::{Certificate, Hostname, ObjectName};
 use crate::store::Store;
 use crate::wanted::WantedCertificate;
@@ -70,7 +70,7 @@ impl WantedIndex {
             if !self.refused.is_empty() {
                 let all = parent.listeners.iter().flat_map(|listener| grants.secrets_of_listener(key, listener));
                 let shared = all.filter(|secret| grants.parents.of_secret(secret).nth(1).is_some());
-                dirty.delta.standing.extend(shared.cloned());
+                dirty.note_secrets(shared.cloned());
             }
         }
         let before = match now.is_empty() {
@@ -79,8 +79,8 @@ impl WantedIndex {
         };
         let before = before.unwrap_or_default();
         let differs = |(secret, refused): &(&ObjectName, &Refused)| before.get(*secret) != Some(*refused);
-        dirty.delta.standing.extend(now.iter().filter(differs).map(|(secret, _)| secret.clone()));
-        dirty.delta.standing.extend(before.into_keys().filter(|secret| !now.contains_key(secret)));
+        dirty.note_secrets(now.iter().filter(differs).map(|(secret, _)| secret.clone()));
+        dirty.note_secrets(before.into_keys().filter(|secret| !now.contains_key(secret)));
     }
 
     fn set_wanted(&mut self, key: &ParentKey, secret: ObjectName, want: Option<WantedCertificate>, dirty: &mut Dirty) {
@@ -97,7 +97,7 @@ impl WantedIndex {
         }
         let after = self.get(&secret).cloned();
         if before != after {
-            dirty.delta.wants.insert(secret, after);
+            dirty.want_certificate(secret, after);
         }
     }
 }
@@ -117,7 +117,7 @@ impl<'a> Grants<'a> {
     fn has_won(self, parent: &Parent, listener: &ParentListener) -> bool {
         let id = parent.frontend(listener.transport_port());
         let Some(frontend) = self.frontends.get(&id) else { return false };
-        let winner = frontend.winners.get(&listener.hostname).map(|(winner, _)| winner);
+        let winner = frontend.winner(&listener.hostname).map(|(winner, _)| winner);
         winner == Some(&parent.id(listener)) && self.frontends.rival(&id, self.register).is_none()
     }
 
@@ -166,11 +166,7 @@ impl<'a> Grants<'a> {
         key: &ParentKey,
         listener: &'a ParentListener,
     ) -> impl Iterator<Item = &'a ObjectName> + use<'a> {
-        let listeners = match key {
-            ParentKey::Gateway(name) => self.store.gateway(name).map(|gateway| &gateway.listeners),
-            ParentKey::ListenerSet(name) => self.store.listener_set(name).map(|set| &set.listeners),
-        };
-        let written = listeners.into_iter().flatten().find(|written| written.name == listener.name);
+        let written = self.store.listeners(key).find(|written| written.name == listener.name);
         let references = written.and_then(|written| written.tls.as_ref()).into_iter().flat_map(|tls| &tls.certificates);
         references.map(|reference| &reference.name).chain(listener.served.secret())
     }

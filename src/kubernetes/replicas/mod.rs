@@ -25,9 +25,10 @@ use record::Others;
 pub(crate) use record::Record;
 
 use super::FIELD_MANAGER;
+use crate::REQUEST_TIMEOUT;
 use crate::watch::peers::{self, follow};
 use crate::write::failure::Failure;
-use crate::write::request::{REQUEST_TIMEOUT, ended_or_due, in_time};
+use crate::write::request::{ended_or_due, in_time};
 
 /// The least time between two records.
 const PAUSE: Duration = Duration::from_millis(500);

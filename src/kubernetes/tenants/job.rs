@@ -6,7 +6,7 @@ use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use super::super::FIELD_MANAGER;
-use super::managed_fields;
+use crate::managed_fields;
 use crate::write::failure::Failure;
 use crate::write::request::{NONE_YET, api, in_time, resource};
 use gatewright_core::inputs::ObjectKey;

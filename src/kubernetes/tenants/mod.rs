@@ -6,8 +6,6 @@
 mod event_recorder;
 mod job;
 mod label;
-mod live_object;
-mod managed_fields;
 mod report;
 mod states;
 mod task;
@@ -26,9 +24,9 @@ use kube::core::DynamicObject;
 use tracing::{info, warn};
 
 pub use event_recorder::EventRecorder;
-pub use live_object::{ApplyAction, LiveObject};
 
 use super::metrics::Writes;
+use crate::live_object::{ApplyAction, LiveObject, derived, kind};
 use crate::watch::observed::ObservedObject;
 use crate::watch::sync::WatchSync;
 use crate::write::conflict_backoff::WriteConflictBackoff;
@@ -566,30 +564,4 @@ pub(super) fn is_whole(view: &WatchSync) -> bool {
 /// to them.
 pub(super) fn knows_wants(view: &WatchSync) -> bool {
     [Kind::TenantGateway, Kind::HTTPRoute].into_iter().all(|kind| view.is_whole(kind))
-}
-
-fn kind(kind: DerivedKind) -> Kind {
-    match kind {
-        DerivedKind::Gateway => Kind::Gateway,
-        DerivedKind::ListenerSet => Kind::ListenerSet,
-        DerivedKind::HttpRoute => Kind::HTTPRoute,
-        DerivedKind::Issuer => Kind::Issuer,
-        DerivedKind::Certificate => Kind::Certificate,
-    }
-}
-
-/// What an object could be that a TenantGateway leads to, by its name.
-pub fn derived(key: &ObjectKey) -> Option<Derived> {
-    let name = &key.name.name;
-    let kind = match key.kind {
-        Kind::Gateway => DerivedKind::Gateway,
-        Kind::ListenerSet if names::overflow_of(name).is_some() => DerivedKind::ListenerSet,
-        Kind::HTTPRoute if name.ends_with(names::REDIRECT) || names::challenges_of(name).is_some() => {
-            DerivedKind::HttpRoute
-        }
-        Kind::Issuer if name.ends_with("-gateway") => DerivedKind::Issuer,
-        Kind::Certificate if name.ends_with("-tls") => DerivedKind::Certificate,
-        _ => return None,
-    };
-    Some(Derived { kind, name: key.name.clone() })
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::kind;
+use crate::live_object::kind;
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::ObjectName;
 use gatewright_core::tenancy::{Derived, DerivedKind};

@@ -7,7 +7,7 @@ use kube::Client;
 use kube::api::ApiResource;
 use tokio::time::timeout;
 
-use crate::write::request::REQUEST_TIMEOUT;
+use crate::REQUEST_TIMEOUT;
 use gatewright_core::inputs::Kind;
 
 /// Why it is not known what an API server serves.

@@ -10,10 +10,10 @@ use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
+use crate::REQUEST_TIMEOUT;
 use crate::watch::discovery::{discover, is_ready};
 use crate::watch::missing_kinds::MissingKinds;
 use crate::watch::{Lists, Names, WatchEvent, watch};
-use crate::write::request::REQUEST_TIMEOUT;
 use gatewright_core::inputs::Kind;
 
 /// How often the server is asked what it serves.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kube::core::DynamicObject;
 use serde_json::Value;
 
-use crate::watch::compact_json::CompactJson;
+use crate::compact_json::CompactJson;
 
 /// Metadata and status of an object, as last seen.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! What all writes have in common: which object, for how long, and waiting until one ends or the next one's turn comes.
 
 use std::fmt::Display;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use kube::Client;
 use kube::api::{Api, ApiResource, GroupVersionKind};
@@ -10,11 +10,10 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout};
 use tracing::{Instrument, info_span};
 
+use crate::REQUEST_TIMEOUT;
 use crate::write::failure::Failure;
 use gatewright_core::inputs::{Kind, ObjectKey};
 
-/// How long one request may take. A write has less towards the end of a term, see [`crate::fence`].
-pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// A version that no object has: whoever names it creates, and never writes over something.
 pub(crate) const NONE_YET: &str = "1";
 

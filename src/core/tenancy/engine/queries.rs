@@ -1,4 +1,4 @@
-//! What the engine is asked.
+//! Queries of the engine.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,13 +49,13 @@ impl Tenancy {
         Statuses { tenants, places, derivations }.status(tenant, look)
     }
 
-    /// What each TenantGateway whose apex a hostname lies below says of it, the deepest apex first.
+    /// Explanations of a hostname, one of each TenantGateway whose apex it lies below, the deepest apex first.
     pub fn explain(&self, host: &Hostname) -> Vec<Ownership> {
         let Self { settings, tenants, hosts, claims, .. } = self;
         Explaining { claims: settings.claims, tenants, hosts, claimants: claims }.explain(host)
     }
 
-    /// Who owns a hostname of a TenantGateway.
+    /// The owner of a hostname of a TenantGateway.
     pub fn owner(&self, tenant: &ObjectName, hostname: &Hostname) -> Option<ClaimKey> {
         self.hosts.owner(tenant, hostname).map(|standing| standing.rank.key())
     }
@@ -72,7 +72,10 @@ impl Tenancy {
 
     /// Every verdict on claims, by claim.
     pub fn verdicts(&self) -> impl Iterator<Item = (&ClaimKey, &ObjectName, &Verdict)> {
-        let told = self.claims.iter().filter_map(|claim| Some((&claim.key, &claim.tenant, claim.verdict.as_ref()?)));
+        let told = self.claims.iter().filter_map(|claim| {
+            let (key, tenant) = claim.names();
+            Some((key, tenant, claim.verdict()?))
+        });
         let mut told: Vec<_> = told.collect();
         told.sort_by_key(|(claim, tenant, _)| (*claim, *tenant));
         told.into_iter()
@@ -88,7 +91,7 @@ impl Tenancy {
         self.claims.verdict(claim, tenant)
     }
 
-    /// What is to be done to a namespace's label.
+    /// The patch of a namespace's label.
     pub fn patch(&self, namespace: &Arc<str>) -> Option<&Patch> {
         self.namespaces.patch(namespace)
     }
@@ -158,20 +161,20 @@ impl Tenancy {
     pub fn solved(&self, host: &Hostname) -> Vec<&ObjectName> {
         let solves =
             |tenant: &&ObjectName| self.tenants.resolved(tenant).is_some_and(|valid| valid.frame.solving.is_some());
-        self.hosts.named(host).map(|id| &self.hosts[id].host.tenant).filter(solves).collect()
+        self.hosts.named(host).map(|id| &self.hosts[id].host().tenant).filter(solves).collect()
     }
 
-    /// What is to be recorded, or not any more, so that names have owners: for whoever keeps the record.
+    /// Records to be written, or removed, so that names have owners: for whoever keeps the record.
     pub fn proposals(&self) -> impl Iterator<Item = (&Hostname, Option<&Record>)> {
         self.records.proposals()
     }
 
-    /// What is to be recorded of a name; nothing where the record is right.
+    /// The record to be written of a name; nothing where the record is right.
     pub fn proposal(&self, hostname: &Hostname) -> Option<Option<&Record>> {
         self.records.proposal(hostname)
     }
 
-    /// What is recorded.
+    /// All records.
     pub fn records(&self) -> &BTreeMap<Hostname, Record> {
         self.records.all()
     }
@@ -188,7 +191,7 @@ impl Tenancy {
         self.namespaces.gateway_of(namespace)
     }
 
-    /// What is known of hosts.
+    /// All hosts.
     #[cfg(test)]
     pub(in super::super) fn hosts(&self) -> &super::super::hosts::Hosts {
         &self.hosts

@@ -1,4 +1,4 @@
-//! What each stage of [`Tenancy::apply`] reads (`&`) and writes (`&mut`).
+//! The states that each stage of [`Tenancy::apply`] reads (`&`) and writes (`&mut`).
 
 use super::super::admit::Admitting;
 use super::super::arrange::Arranging;

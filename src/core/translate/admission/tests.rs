@@ -96,7 +96,7 @@ impl Site {
         let own = FrontendId::tcp(ObjectName::new("infra", "edge"), port);
         let common = shared_frontend(crate::model::TransportPort::tcp(port));
         let frontend = self.engine.frontends().get(&own).or_else(|| self.engine.frontends().get(&common));
-        let Some(table) = frontend.and_then(|frontend| frontend.tables.get(&None)) else {
+        let Some(table) = frontend.and_then(|frontend| frontend.table(None)) else {
             return "closed".to_owned();
         };
         let names = std::iter::once(host.clone()).chain(host.covering()).chain([Hostname::any()]);

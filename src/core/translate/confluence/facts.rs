@@ -1,5 +1,7 @@
 //! Facts among the events: what is told beside objects.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
@@ -8,7 +10,7 @@ use crate::inputs::RouteKind;
 use crate::model::{Hostname, HostnameGrant, ObjectName, Reason};
 use crate::translate::{Change, Fact, ParentKey, RouteKey};
 
-/// What a fact is about: a later one of the same replaces it.
+/// The subject of a fact: a later one of the same replaces it.
 pub(super) fn subject(fact: &Change) -> String {
     match fact {
         Change::Fact(Fact::Challenge(hostname, _)) => hostname.to_string(),
@@ -17,11 +19,22 @@ pub(super) fn subject(fact: &Change) -> String {
         Change::Fact(Fact::TlsChallenges(_)) => "TLS-ALPN-01".to_owned(),
         Change::Fact(Fact::Trouble(secret, _)) => secret.to_string(),
         Change::Fact(Fact::Granted(route, _)) => format!("granted {}", route.object()),
+        Change::Fact(Fact::Withheld(set, _)) => format!("withheld of {set}"),
         Change::Fact(Fact::Recorded(..)) | Change::Object(_) => unreachable!("no event of these tests"),
     }
 }
 
-/// What tenancy grants a route at a Gateway, or that it has no say there.
+/// Listeners that tenancy withholds of a ListenerSet: all of them, some, or none.
+pub(super) fn withheld() -> impl Strategy<Value = Change> {
+    (pick(NAMESPACES), pick(&["s", "t"]), subsequence(&["l0", "l1", "l2"][..], 0..4)).prop_map(
+        |(namespace, name, listeners)| {
+            let listeners = listeners.into_iter().map(Arc::from).collect();
+            Change::Fact(Fact::Withheld(ObjectName::new(namespace, name), listeners))
+        },
+    )
+}
+
+/// A grant of tenancy to a route at a Gateway, or that it has no say there.
 pub(super) fn granted() -> impl Strategy<Value = Change> {
     let route = (select(&RouteKind::ALL[..]), pick(NAMESPACES), pick(&["r", "q", "p"]));
     let parent = (pick(NAMESPACES), pick(&["g", "f"]));

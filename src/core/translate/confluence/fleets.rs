@@ -1,5 +1,5 @@
-//! What the Envoys of each fleet come to see by all deltas: together all that is served, and of the other fleet nothing but
-//! backends and certificates that both have frontends for.
+//! The resources that the Envoys of each fleet come to see by all deltas: together all that is served, and of the other fleet
+//! nothing but backends and certificates that both have frontends for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::super::{Delta, Engine, Resource, ResourceKey};
 use super::World;
 use crate::model::{ByFleet, ClusterId, EnvoyFleet, SecretName};
 
-/// What is seen, by fleet.
+/// The resources that are seen, by fleet.
 #[derive(Default, Debug, PartialEq)]
 pub(super) struct Seen(ByFleet<BTreeMap<ResourceKey, Resource>>);
 

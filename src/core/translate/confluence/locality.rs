@@ -97,8 +97,8 @@ fn other_roots_are_one_resource_however_many_hosts_there_are() {
     assert_eq!(few, many);
 }
 
-/// The work that adding, changing, rotating and removing one host takes when `count` are there.
-fn work(count: usize) -> Vec<Work> {
+/// A Gateway with `count` hosts, each with a ListenerSet of its own.
+fn hosting(count: usize) -> Engine {
     let mut engine = engine();
     let listeners = json!([{"name": "http", "port": 80, "protocol": "HTTP"}]);
     let spec = json!({"gatewayClassName": "ours", "listeners": listeners, "allowedListeners": {"namespaces": {"from": "All"}}});
@@ -111,6 +111,11 @@ fn work(count: usize) -> Vec<Work> {
     ];
     changes.extend((0..count).flat_map(host));
     engine.apply(changes, now());
+    engine
+}
+
+/// The work that adding, changing, rotating and removing one host takes when `count` are there.
+fn work(count: usize) -> Vec<Work> {
     let steps = [
         host(count),
         vec![
@@ -135,7 +140,7 @@ fn work(count: usize) -> Vec<Work> {
             })
             .collect(),
     ];
-    measured(&mut engine, steps)
+    measured(&mut hosting(count), steps)
 }
 
 #[test]
@@ -146,6 +151,24 @@ fn the_work_for_one_host_does_not_grow_with_the_number_of_hosts() {
     let (add, resources, _) = small[0];
     assert!(add.units <= 2 && add.frontends <= 1 && resources <= 2, "{small:?}");
     assert_eq!(small[3], (crate::translate::Counters::default(), 0, 0), "a namespace without our objects is no work");
+}
+
+#[test]
+fn a_withheld_listener_evaluates_its_listener_set_alone() {
+    let withheld = |listeners: &[&str]| {
+        let listeners = listeners.iter().copied().map(Arc::from).collect();
+        vec![Change::Fact(Fact::Withheld(ObjectName::new("a", "s7"), listeners))]
+    };
+    let work = |count| {
+        let steps = [withheld(&["https"]), withheld(&["https"]), withheld(&[])];
+        measured(&mut hosting(count), steps)
+    };
+    let small = work(100);
+    assert_eq!(small, work(1_000));
+    let [(taken, ..), again, (given, ..)] = small[..] else { panic!("three steps: {small:?}") };
+    assert_eq!((taken.parents, given.parents), (1, 1), "{small:?}");
+    assert!(taken.attachments <= 1 && taken.units <= 1 && given.units <= 1, "{small:?}");
+    assert_eq!(again, (crate::translate::Counters::default(), 0, 0), "what is withheld already is no work");
 }
 
 #[test]

@@ -86,7 +86,7 @@ impl Told {
         self.endpoints["mallory/web:80"].iter().map(String::as_str).collect()
     }
 
-    /// What is said of the references; the part of it that says why.
+    /// The text about the references; the part of it that says why.
     fn refused(&self, why: &str) -> bool {
         self.verdict.as_ref().is_some_and(|text| text.starts_with("EndpointNotPermitted") && text.contains(why))
     }
@@ -246,9 +246,9 @@ fn clusters_of_one_service_port_have_an_assignment_each_and_one_list_of_addresse
     let (behind, emissions, store) = told.engine.behind_mut();
     behind.lead(h2c.clone(), Some(Lead::One(port.clone())), store, &mut dirty);
     assert!(dirty.endpoints.is_empty(), "the addresses are known");
-    assert_eq!(dirty.assignments, [h2c.clone()].into(), "no other assignment is touched");
+    assert_eq!(dirty.assignments.take(), [h2c.clone()].into(), "no other assignment is touched");
     compile_assignment(h2c.clone(), behind, emissions, &mut dirty);
-    let made = dirty.delta.resources.remove(&ResourceKey::Endpoints(h2c));
+    let made = dirty.done().resources.remove(&ResourceKey::Endpoints(h2c));
     let Some(Some(Resource::Endpoints(made))) = made else { panic!("an assignment") };
     let Addresses::Alike(addresses) = made.addresses else { panic!("of one Service port") };
     assert!(Arc::ptr_eq(&addresses, &told.engine.behind().ports[&port].addresses), "kept once");
@@ -267,7 +267,7 @@ fn an_installation_is_told_from_others_by_its_namespace() {
     assert!(one != before && told.engine.behind().cdn_id() != one);
 }
 
-/// Who may write EndpointSlices may write every field of one, labels included: nothing but the pods themselves tells.
+/// A tenant who may write EndpointSlices may write every field of one, labels included: nothing but the pods themselves tells.
 #[test]
 fn an_endpoint_counts_while_it_is_the_pod_that_it_names() {
     let mut told = Told::in_cluster();

@@ -40,6 +40,12 @@ impl Engine {
                 }
                 return;
             }
+            Change::Fact(Fact::Withheld(set, listeners)) => {
+                if self.store.set_withheld(&set, listeners) {
+                    touch_parent(ParentKey::ListenerSet(set), dirty);
+                }
+                return;
+            }
         };
         let Some(replaced) = replaced else { return };
         self.quotas.note_extent(&key, &self.store, &self.behind, dirty);
@@ -59,14 +65,8 @@ impl Engine {
                 touch_class(&self.store, name, dirty);
             }
             Kind::GatewayParameters => touch_parameters(&self.store, name, dirty),
-            Kind::Gateway => {
-                dirty.parents.insert(ParentKey::Gateway(name.clone()));
-                dirty.statuses.insert(key);
-            }
-            Kind::ListenerSet => {
-                dirty.parents.insert(ParentKey::ListenerSet(name.clone()));
-                dirty.statuses.insert(key);
-            }
+            Kind::Gateway => touch_parent(ParentKey::Gateway(name.clone()), dirty),
+            Kind::ListenerSet => touch_parent(ParentKey::ListenerSet(name.clone()), dirty),
             Kind::HTTPRoute | Kind::GRPCRoute | Kind::TLSRoute | Kind::TCPRoute | Kind::UDPRoute => {
                 let route = RouteKey::of(&key).expect("these are kinds of routes");
                 touch_route(&route, dirty);
@@ -113,6 +113,11 @@ impl Engine {
     fn touch_secret(&self, secret: &ObjectName, dirty: &mut Dirty) {
         dirty.statuses.extend(self.parents.of_secret(secret).map(ParentKey::object));
     }
+}
+
+fn touch_parent(key: ParentKey, dirty: &mut Dirty) {
+    dirty.statuses.insert(key.object());
+    dirty.parents.insert(key);
 }
 
 fn touch_route(key: &RouteKey, dirty: &mut Dirty) {

@@ -1,4 +1,4 @@
-//! What an engine is asked.
+//! Queries of the engine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,11 +12,11 @@ use super::super::counters::Counters;
 use super::super::delta::ResourceKey;
 use super::super::endpoints::AllowedEndpoints;
 use super::super::explain::{Explainer, Explanation, Host, Question};
-use super::super::exposure::ServiceIntent;
-use super::super::fleet::Fleet;
+use super::super::gateway_exposure::Fleet;
 use super::super::key::{ParentKey, RouteKey};
 use super::super::ownership::{Ownable, Ownership};
 use super::super::routes::Routing;
+use super::super::service_intent::ServiceIntent;
 use super::super::status::ObjectStatus;
 use super::super::wanted_index::Grants;
 use super::Engine;
@@ -31,7 +31,7 @@ impl Engine {
         &self.store
     }
 
-    /// What is served, in one number: engines that were told the same have the same.
+    /// The digest of all that is served: engines that were told the same have the same.
     pub fn digest(&self) -> u64 {
         self.emissions.digest()
     }
@@ -76,7 +76,7 @@ impl Engine {
     }
 }
 
-/// What is served.
+/// Queries about what is served.
 impl Engine {
     /// The keys of everything that was handed out.
     pub fn resources(&self) -> impl Iterator<Item = &ResourceKey> {
@@ -159,12 +159,12 @@ impl Engine {
         self.explainer().tenants(host)
     }
 
-    /// Who has to do with a resource.
+    /// The listeners and routes behind a resource.
     pub fn blame(&self, key: &ResourceKey) -> Blame {
         self.blaming().of(key)
     }
 
-    /// Whose hostnames go to a filter chain of a frontend, by the name of its resource.
+    /// The owners of the hostnames that go to a filter chain of a frontend, by the name of its resource.
     pub fn blame_chain(&self, frontend: &str, chain: &str) -> Blame {
         self.blaming().of_chain(frontend, chain)
     }
@@ -228,22 +228,22 @@ impl Engine {
 
 /// The record of ownership.
 impl Engine {
-    /// What is to be recorded, or not any more: for whoever keeps the record.
+    /// Records to be written, or removed: for whoever keeps the record.
     pub fn record_proposals(&self) -> impl Iterator<Item = (&Ownable, Option<&Ownership>)> {
         self.register.proposed().iter().map(|(what, owner)| (what, owner.as_ref()))
     }
 
-    /// What is to be recorded of something; nothing where the record is right.
+    /// The record to be written of something; nothing where the record is right.
     pub fn record_proposal(&self, what: &Ownable) -> Option<Option<&Ownership>> {
         self.register.proposed().get(what).map(Option::as_ref)
     }
 
-    /// Who is recorded to own something.
+    /// The recorded owner of something.
     pub fn owner(&self, what: &Ownable) -> Option<&Ownership> {
         self.register.owner(what)
     }
 
-    /// What is recorded under a name that people call it by: a hostname among listeners and among routes, wherever they are.
+    /// The records under a name that people use: a hostname among listeners and among routes, wherever they are.
     pub fn recorded_as(&self, what: &Ownable) -> Vec<Ownable> {
         let Ownable::Hostname(name) = what else {
             return self.register.owner(what).map(|_| what.clone()).into_iter().collect();
@@ -251,7 +251,7 @@ impl Engine {
         self.register.records().keys().filter(|other| other.hostname() == Some(name)).cloned().collect()
     }
 
-    /// What is recorded.
+    /// All records.
     pub fn record(&self) -> impl Iterator<Item = (&Ownable, &Ownership)> {
         self.register.records().iter()
     }

@@ -1,4 +1,4 @@
-//! What each stage of [`Engine::apply`] reads (`&`) and writes (`&mut`).
+//! The states that each stage of [`Engine::apply`] reads (`&`) and writes (`&mut`).
 
 use std::time::SystemTime;
 

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::FIELD_MANAGER;
+use crate::FIELD_MANAGER;
 
 /// What a field manager other than us owns, but for statuses.
 fn is_status(entry: &Value) -> bool {

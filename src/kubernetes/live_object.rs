@@ -9,10 +9,11 @@ use kube::core::DynamicObject;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::managed_fields;
-use crate::watch::compact_json::CompactJson;
+use crate::compact_json::CompactJson;
+use crate::managed_fields;
+use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::Hostname;
-use gatewright_core::tenancy::Existing;
+use gatewright_core::tenancy::{Derived, DerivedKind, Existing, names};
 
 /// An object under a name that a TenantGateway may lead to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -197,6 +198,33 @@ fn hosts(spec: &Value) -> BTreeMap<String, Hostname> {
     listeners.filter_map(host).collect()
 }
 
+/// The kind of a derived object.
+pub(crate) fn kind(kind: DerivedKind) -> Kind {
+    match kind {
+        DerivedKind::Gateway => Kind::Gateway,
+        DerivedKind::ListenerSet => Kind::ListenerSet,
+        DerivedKind::HttpRoute => Kind::HTTPRoute,
+        DerivedKind::Issuer => Kind::Issuer,
+        DerivedKind::Certificate => Kind::Certificate,
+    }
+}
+
+/// The derived object that an object could be, by its kind and name.
+pub fn derived(key: &ObjectKey) -> Option<Derived> {
+    let name = &key.name.name;
+    let kind = match key.kind {
+        Kind::Gateway => DerivedKind::Gateway,
+        Kind::ListenerSet if names::overflow_of(name).is_some() => DerivedKind::ListenerSet,
+        Kind::HTTPRoute if name.ends_with(names::REDIRECT) || names::challenges_of(name).is_some() => {
+            DerivedKind::HttpRoute
+        }
+        Kind::Issuer if name.ends_with("-gateway") => DerivedKind::Issuer,
+        Kind::Certificate if name.ends_with("-tls") => DerivedKind::Certificate,
+        _ => return None,
+    };
+    Some(Derived { kind, name: key.name.clone() })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -233,7 +261,7 @@ mod tests {
             "ownerReferences": applied["metadata"]["ownerReferences"]}, "spec": applied["spec"]});
         there["metadata"]["uid"] = json!("u");
         there["metadata"]["resourceVersion"] = json!("5");
-        there["metadata"]["managedFields"] = json!([{"manager": super::super::super::FIELD_MANAGER,
+        there["metadata"]["managedFields"] = json!([{"manager": crate::FIELD_MANAGER,
             "operation": "Apply", "apiVersion": "g/v1", "fieldsType": "FieldsV1", "fieldsV1": tree(&owned, "")}]);
         there["spec"]["listeners"][0]["tls"]["certificateRefs"][0]["kind"] = json!("Secret");
         there["spec"]["listeners"][0]["allowedRoutes"] = json!({"namespaces": {"from": "Same"}});

@@ -1,0 +1,86 @@
+//! One document read into a type: strictly, as a person wrote it, or as an API server admitted it.
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// Why a document is no object of ours.
+#[derive(Debug, thiserror::Error)]
+pub enum ParseError {
+    /// No `apiVersion` or `kind`.
+    #[error("no {0}: every manifest needs apiVersion and kind")]
+    NoType(&'static str),
+    /// A kind we do not read.
+    #[error("kind {kind} of {api_version} is not read: expected one of {expected}")]
+    UnknownKind {
+        /// As written.
+        kind: String,
+        /// As written.
+        api_version: String,
+        /// What we read.
+        expected: String,
+    },
+    /// A version of a known kind that we do not read.
+    #[error("{kind}: apiVersion {found} is not read: use {expected}")]
+    UnknownVersion {
+        /// The kind.
+        kind: &'static str,
+        /// As written.
+        found: String,
+        /// What to write.
+        expected: String,
+    },
+    /// No name.
+    #[error("no metadata.name")]
+    NoName,
+    /// A name that no object can have.
+    #[error(
+        "{field}: {found} is no name: lower-case letters, digits, '-' and, in names of objects, '.', at most 253 characters \
+         (63 of a namespace; RFC 1123)"
+    )]
+    InvalidName {
+        /// Which field.
+        field: &'static str,
+        /// As written, printable.
+        found: String,
+    },
+    /// A field that the kind's schema does not have.
+    #[error("unknown field {0}")]
+    UnknownField(String),
+    /// The schema refuses it.
+    #[error("{0}")]
+    Schema(String),
+}
+
+pub(super) fn text<'a>(value: &'a Value, field: &str) -> Option<&'a str> {
+    value.get(field)?.as_str().filter(|text| !text.is_empty())
+}
+
+/// Which fields may be there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fields {
+    /// Those of the type; another is an error.
+    Known,
+    /// Any.
+    Any,
+}
+
+pub(super) fn read<T: DeserializeOwned>(value: &Value, fields: Fields) -> Result<T, ParseError> {
+    if fields == Fields::Any {
+        return T::deserialize(value).map_err(|e| ParseError::Schema(e.to_string()));
+    }
+    let mut unknown = None;
+    let mut note = |path: serde_ignored::Path<'_>| {
+        // `?` marks an Option that was stepped into; people do not write it. What every object carries at its top
+        // and our types leave out (apiVersion, kind, status) is no mistake.
+        let path = path.to_string().replace(".?", "").replace("?.", "");
+        let top = path.split('.').next().unwrap_or_default();
+        if !matches!(top, "apiVersion" | "kind" | "status") && unknown.is_none() {
+            unknown = Some(path);
+        }
+    };
+    let object = serde_ignored::deserialize(value, &mut note).map_err(|e| ParseError::Schema(e.to_string()))?;
+    match unknown {
+        Some(path) => Err(ParseError::UnknownField(path)),
+        None => Ok(object),
+    }
+}

@@ -1,0 +1,151 @@
+//! The kinds of objects, and what identifies one.
+
+use std::fmt;
+
+use crate::model::ObjectName;
+
+/// The kinds we read.
+#[allow(missing_docs, reason = "the names are the kinds'")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    Namespace,
+    GatewayClass,
+    Gateway,
+    ListenerSet,
+    HTTPRoute,
+    GRPCRoute,
+    TLSRoute,
+    TCPRoute,
+    UDPRoute,
+    ReferenceGrant,
+    BackendTLSPolicy,
+    TenantGateway,
+    GatewayParameters,
+    Service,
+    EndpointSlice,
+    Secret,
+    ConfigMap,
+    /// cert-manager's, which we write and do not read from files.
+    Issuer,
+    /// The same.
+    Certificate,
+    /// Watched in a cluster, and not read from files.
+    Pod,
+    /// The same.
+    Node,
+}
+
+impl Kind {
+    /// All kinds that are parsed, in the order in which they are best read.
+    pub const ALL: [Kind; 17] = [
+        Kind::Namespace,
+        Kind::GatewayClass,
+        Kind::Gateway,
+        Kind::ListenerSet,
+        Kind::HTTPRoute,
+        Kind::GRPCRoute,
+        Kind::TLSRoute,
+        Kind::TCPRoute,
+        Kind::UDPRoute,
+        Kind::ReferenceGrant,
+        Kind::BackendTLSPolicy,
+        Kind::TenantGateway,
+        Kind::GatewayParameters,
+        Kind::Service,
+        Kind::EndpointSlice,
+        Kind::Secret,
+        Kind::ConfigMap,
+    ];
+
+    /// The kind as written in manifests.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Namespace => "Namespace",
+            Kind::GatewayClass => "GatewayClass",
+            Kind::Gateway => "Gateway",
+            Kind::ListenerSet => "ListenerSet",
+            Kind::HTTPRoute => "HTTPRoute",
+            Kind::GRPCRoute => "GRPCRoute",
+            Kind::TLSRoute => "TLSRoute",
+            Kind::TCPRoute => "TCPRoute",
+            Kind::UDPRoute => "UDPRoute",
+            Kind::ReferenceGrant => "ReferenceGrant",
+            Kind::BackendTLSPolicy => "BackendTLSPolicy",
+            Kind::TenantGateway => "TenantGateway",
+            Kind::GatewayParameters => "GatewayParameters",
+            Kind::Service => "Service",
+            Kind::EndpointSlice => "EndpointSlice",
+            Kind::Secret => "Secret",
+            Kind::ConfigMap => "ConfigMap",
+            Kind::Issuer => "Issuer",
+            Kind::Certificate => "Certificate",
+            Kind::Pod => "Pod",
+            Kind::Node => "Node",
+        }
+    }
+
+    /// The API group as written before the slash of `apiVersion`; empty for the core group.
+    pub fn group(self) -> &'static str {
+        match self {
+            Kind::Namespace | Kind::Service | Kind::Secret | Kind::ConfigMap | Kind::Pod | Kind::Node => "",
+            Kind::EndpointSlice => "discovery.k8s.io",
+            Kind::TenantGateway => "gateway.cozystack.io",
+            Kind::Issuer | Kind::Certificate => "cert-manager.io",
+            Kind::GatewayParameters => super::OWN_GROUP,
+            _ => GATEWAY_GROUP,
+        }
+    }
+
+    /// The `apiVersion` to write: the newest version we understand.
+    pub fn api_version(self) -> String {
+        match self.group() {
+            "" => self.versions()[0].to_owned(),
+            group => format!("{group}/{}", self.versions()[0]),
+        }
+    }
+
+    /// The versions we understand, the newest first.
+    pub fn versions(self) -> &'static [&'static str] {
+        match self {
+            Kind::GatewayClass | Kind::Gateway | Kind::HTTPRoute | Kind::ReferenceGrant => &["v1", "v1beta1"],
+            // What we read of it has the same shape in all of them.
+            Kind::TLSRoute => &["v1", "v1alpha3", "v1alpha2"],
+            Kind::TCPRoute | Kind::UDPRoute => &["v1", "v1alpha2"],
+            Kind::TenantGateway | Kind::GatewayParameters => &["v1alpha1"],
+            _ => &["v1"],
+        }
+    }
+
+    /// Whether objects of this kind live in a namespace.
+    pub fn namespaced(self) -> bool {
+        !matches!(self, Kind::Namespace | Kind::GatewayClass | Kind::Node)
+    }
+}
+
+/// The API group of the Gateway API.
+pub(crate) const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
+
+/// Kind and name: what identifies an object. Printed as `httproute default/web`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectKey {
+    /// The kind.
+    pub kind: Kind,
+    /// The name.
+    pub name: ObjectName,
+}
+
+impl ObjectKey {
+    /// Joins a kind and a name.
+    pub fn new(kind: Kind, name: ObjectName) -> Self {
+        Self { kind, name }
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind.as_str().to_lowercase(), self.name)
+    }
+}
+
+/// The group of our own kinds.
+pub const OWN_GROUP: &str = "gatewright.io";

@@ -1,0 +1,46 @@
+//! The name of a frontend.
+
+use std::fmt;
+
+use super::{ObjectName, Transport, TransportPort};
+
+/// A port of a Gateway, printed as `namespace/gateway:port`, with `/udp` behind where it is one of UDP; or one that many
+/// Gateways share, `shared:port`.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FrontendId {
+    /// The Gateway; for what many share a name without a namespace, which no Gateway has.
+    pub gateway: ObjectName,
+    /// The port, as the API names it.
+    pub port: u16,
+    /// The transport of the port.
+    pub transport: Transport,
+}
+
+impl FrontendId {
+    /// A port of TCP.
+    pub fn tcp(gateway: ObjectName, port: u16) -> Self {
+        Self { gateway, port, transport: Transport::Tcp }
+    }
+
+    /// The port with its transport.
+    pub fn transport_port(&self) -> TransportPort {
+        TransportPort { number: self.port, transport: self.transport }
+    }
+
+    /// A value that sorts before all ports of a Gateway.
+    pub(crate) fn first(gateway: ObjectName) -> Self {
+        Self::tcp(gateway, 0)
+    }
+}
+
+impl fmt::Display for FrontendId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}{}", self.gateway, self.port, self.transport.suffix())
+    }
+}
+
+impl fmt::Debug for FrontendId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}

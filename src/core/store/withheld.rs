@@ -1,0 +1,36 @@
+//! Listeners of ListenerSets that tenancy withholds, held beside the sets.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::Store;
+use crate::inputs::{Listener, ParentKey};
+use crate::model::ObjectName;
+
+impl Store {
+    /// Takes in which listeners of a ListenerSet tenancy withholds, by name. Returns whether a ListenerSet that is there has
+    /// other listeners by that.
+    pub(crate) fn set_withheld(&mut self, set: &ObjectName, listeners: BTreeSet<Arc<str>>) -> bool {
+        if self.withheld.get(set).map_or(listeners.is_empty(), |held| *held == listeners) {
+            return false;
+        }
+        if listeners.is_empty() {
+            self.withheld.remove(set);
+        } else {
+            self.withheld.insert(set.clone(), listeners);
+        }
+        self.listener_sets.contains_key(set)
+    }
+
+    /// The listeners of a Gateway, or of a ListenerSet but those that tenancy withholds; none of a parent that is not there.
+    pub(crate) fn listeners(&self, parent: &ParentKey) -> impl Iterator<Item = &Arc<Listener>> {
+        let (listeners, withheld) = match parent {
+            ParentKey::Gateway(name) => (self.gateways.get(name).map(|gateway| &gateway.listeners), None),
+            ParentKey::ListenerSet(name) => {
+                (self.listener_sets.get(name).map(|set| &set.listeners), self.withheld.get(name))
+            }
+        };
+        let is_withheld = move |listener: &Listener| withheld.is_some_and(|names| names.contains(&listener.name));
+        listeners.into_iter().flatten().filter(move |listener| !is_withheld(listener))
+    }
+}

@@ -1,0 +1,114 @@
+//! The Secrets that TenantGateways are served with, and whether they suffice.
+//!
+//! Nothing depends on it but what a TenantGateway says: its Gateway is written all the same, and serves what it can.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::desired::KeyKind;
+use super::host::Host;
+use super::provided_secret::{ProvidedSecret, secret_of};
+use super::tenants::ResolvedTenant;
+use crate::model::{Hostname, ObjectName};
+use crate::multimap::MultiMap;
+
+/// Secrets with certificates that somebody brings, and Secrets with keys of ours.
+#[derive(Default)]
+pub(super) struct ProvidedSecrets {
+    /// TenantGateways by the Secret that they are to be served with, and what is in it.
+    users: MultiMap<ObjectName, ObjectName>,
+    provided: BTreeMap<ObjectName, ProvidedSecret>,
+    /// Secrets with a key of ours.
+    keyed: BTreeSet<ObjectName>,
+}
+
+impl ProvidedSecrets {
+    /// Whether what is in a Secret matters.
+    pub(super) fn refers_to(&self, secret: &ObjectName) -> bool {
+        self.users.count(secret) > 0
+    }
+
+    /// The TenantGateways that are to be served with a Secret.
+    pub(super) fn users(&self, secret: &ObjectName) -> impl Iterator<Item = &ObjectName> {
+        self.users.of(secret)
+    }
+
+    /// Takes in what is in a Secret that a TenantGateway names; nothing of others is kept. Whether it is new.
+    pub(super) fn set(&mut self, name: &ObjectName, new: Option<ProvidedSecret>) -> bool {
+        let new = new.filter(|_| self.refers_to(name));
+        if self.provided.get(name) == new.as_ref() {
+            return false;
+        }
+        match new {
+            Some(new) => drop(self.provided.insert(name.clone(), new)),
+            None => drop(self.provided.remove(name)),
+        }
+        true
+    }
+
+    /// Takes in whether the key in a Secret is ours. Whether that is new.
+    pub(super) fn set_key(&mut self, name: &ObjectName, ours: bool) -> bool {
+        if ours { self.keyed.insert(name.clone()) } else { self.keyed.remove(name) }
+    }
+
+    /// The key that stands in a Secret.
+    pub(super) fn key_in(&self, secret: ObjectName) -> KeyKind {
+        if self.keyed.contains(&secret) { KeyKind::Ours } else { KeyKind::Theirs }
+    }
+
+    /// Takes note of which Secret a TenantGateway names, and which it named before.
+    pub(super) fn refer(&mut self, tenant: &ObjectName, old: Option<ObjectName>, now: Option<ObjectName>) {
+        if let Some(now) = &now {
+            self.users.insert(now.clone(), tenant.clone());
+        }
+        let Some(old) = old.filter(|old| Some(old) != now.as_ref()) else { return };
+        self.users.remove(&old, tenant);
+        if !self.refers_to(&old) {
+            self.provided.remove(&old);
+        }
+    }
+
+    /// A finding about the Secret of a TenantGateway; `children` are the wildcards of its child apexes.
+    pub(super) fn lacks<'a>(
+        &self,
+        valid: &ResolvedTenant,
+        children: impl Iterator<Item = &'a Host>,
+    ) -> Option<(&'static str, String)> {
+        let secret = secret_of(&valid.object)?;
+        let text = match self.provided.get(&secret) {
+            Some(ProvidedSecret::Unknown) => return None,
+            None => {
+                let text = format!(
+                    "spec.wildcardSecretRef: there is no Secret {secret} of type kubernetes.io/tls: create it, or name another"
+                );
+                return Some(("WildcardSecretNotFound", text));
+            }
+            Some(ProvidedSecret::Broken(why)) => {
+                let text =
+                    format!("spec.wildcardSecretRef: Secret {secret}: {why}: put a certificate and its key there");
+                return Some(("WildcardSecretInvalid", text));
+            }
+            Some(ProvidedSecret::Names(names)) => {
+                let apex = std::iter::once(&valid.apex).cloned();
+                let children = children.filter_map(|host| {
+                    let apex = Hostname::parse(host.hostname.as_str().strip_prefix("*.")?).ok()?;
+                    Some(apex)
+                });
+                let wanted = apex.chain(children).flat_map(|apex| {
+                    let wildcard = Hostname::parse(&format!("*.{apex}")).ok();
+                    std::iter::once(apex).chain(wildcard)
+                });
+                let missing: Vec<String> =
+                    wanted.filter(|name| !ProvidedSecret::is_for(names, name)).map(|name| name.to_string()).collect();
+                if missing.is_empty() {
+                    return None;
+                }
+                let more = if missing.len() > 8 { ", ..." } else { "" };
+                let missing = missing.iter().take(8).map(String::as_str).collect::<Vec<_>>().join(", ");
+                format!(
+                    "spec.wildcardSecretRef: the certificate in Secret {secret} is not valid for {missing}{more}: put one there that is"
+                )
+            }
+        };
+        Some(("WildcardSecretIncomplete", text))
+    }
+}

@@ -1,0 +1,34 @@
+//! Which of the attached namespaces a listener selects.
+
+use super::names::{NAMESPACE_NAME, NO_LABEL};
+use crate::inputs::{Listener, NamespaceRule};
+
+/// Which of the namespaces that are attached to a Gateway a listener takes routes of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Takes<'a> {
+    /// All of them: the verdict on each route decides.
+    Attached,
+    /// One of them.
+    Only(&'a str),
+    /// None of them.
+    Nobody,
+}
+
+impl<'a> Takes<'a> {
+    /// The namespaces of a listener with this keeper, at a Gateway that is ours to serve or not.
+    pub(super) fn of(keeper: Option<&'a str>, own: bool) -> Self {
+        match keeper {
+            Some(keeper) => Self::Only(keeper),
+            None if own => Self::Attached,
+            None => Self::Nobody,
+        }
+    }
+}
+
+/// Whether a listener for TLS that we made selects a namespace that is attached to its Gateway.
+pub(super) fn selects(listener: &Listener, namespace: &str) -> bool {
+    let NamespaceRule::Selector(selector) = &listener.allowed.namespaces else { return true };
+    let name = selector.labels.get(NAMESPACE_NAME);
+    let nobody = selector.expressions.iter().any(|(key, operator, _)| key == NAMESPACE_NAME && operator == NO_LABEL);
+    listener.tls.is_none() || !nobody && name.is_none_or(|name| name == namespace)
+}

@@ -1,0 +1,81 @@
+//! Routes that lead challenges to us, as objects.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::settings::{Settings, SolverService};
+use super::{Mode, Source, names};
+use crate::model::{Hostname, ObjectName};
+
+/// RFC 8555, 8.3.
+const PATH: &str = "/.well-known/acme-challenge/";
+
+/// How the challenges of one Gateway reach us.
+#[derive(Debug, PartialEq)]
+pub(super) struct Solving {
+    service: SolverService,
+    /// The UID of the TenantGateway's Namespace.
+    pub(super) namespace_uid: String,
+}
+
+impl Solving {
+    /// `None` where nobody asks on port 80, or we serve the Gateway, or somebody else issues.
+    pub(super) fn new(
+        (mode, source): (Mode, Source),
+        own: bool,
+        namespace_uid: &str,
+        settings: &Settings,
+    ) -> Option<Self> {
+        let ours = source == Source::Acme && mode == Mode::Http01 && !own;
+        let service = settings.solver.clone().filter(|to| to.answers && ours && !namespace_uid.is_empty())?;
+        Some(Self { service, namespace_uid: namespace_uid.to_owned() })
+    }
+
+    /// The namespace whose routes have to be let in.
+    pub(super) fn namespace(&self) -> &str {
+        &self.service.namespace
+    }
+}
+
+/// A route of a Gateway.
+#[derive(Debug, PartialEq)]
+pub(super) struct SolverRoute {
+    solving: Arc<Solving>,
+    name: String,
+    /// None of them: it is for all.
+    hostnames: Vec<Hostname>,
+}
+
+impl SolverRoute {
+    /// The route under a name for some hostnames, or for all where there are none.
+    pub(super) fn new(solving: Arc<Solving>, name: String, hostnames: Vec<Hostname>) -> Self {
+        Self { solving, name, hostnames }
+    }
+
+    pub(super) fn meta(&self, tenant: &ObjectName) -> Value {
+        json!({"namespace": self.solving.namespace(), "name": self.name,
+            "labels": {"app.kubernetes.io/managed-by": "gatewright"},
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Namespace", "name": *tenant.namespace,
+                "uid": self.solving.namespace_uid, "controller": true, "blockOwnerDeletion": false}]})
+    }
+
+    pub(super) fn spec(&self, tenant: &ObjectName, mut parent: Value) -> Value {
+        let service = &self.solving.service;
+        parent["namespace"] = json!(*tenant.namespace);
+        let backend = json!({"name": service.name, "port": service.port});
+        let rule = json!({"matches": [{"path": {"type": "PathPrefix", "value": PATH}}], "backendRefs": [backend]});
+        let mut spec = json!({"parentRefs": [parent], "rules": [rule]});
+        if !self.hostnames.is_empty() {
+            spec["hostnames"] = self.hostnames.iter().map(|hostname| json!(hostname.as_str())).collect();
+        }
+        spec
+    }
+}
+
+/// Whether the name of a route is one of those that a TenantGateway has.
+pub(super) fn is_of(name: &str, tenant: &ObjectName) -> bool {
+    let Some((namespace, rest)) = names::challenges_of(name) else { return false };
+    let rest = rest.strip_prefix(&*tenant.name).filter(|_| namespace == &*tenant.namespace);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}

@@ -1,0 +1,62 @@
+//! Listeners where the record of ownership decides who has a hostname.
+
+use std::sync::Arc;
+
+use super::key::ListenerId;
+use super::ownership::ListenersOf;
+use super::parent::{Parent, ParentListener};
+use crate::inputs::{NamespaceRule, RouteHostnames};
+
+/// The ground on which a route claims its hostnames, at a listener where the record decides.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ByRecord {
+    /// The listeners among whose routes each hostname has one owner.
+    pub(super) at: Arc<ListenersOf>,
+    /// When the route was made.
+    pub(super) created: i64,
+    /// Whether the listener serves it only under hostnames that its namespace has.
+    pub(super) decides: bool,
+}
+
+impl ByRecord {
+    /// The ground on which a route of another namespace claims its hostnames at a listener.
+    pub(super) fn of(parent: &Parent, listener: &ParentListener, created: i64) -> Option<Self> {
+        let is_shared = parent.stand.reach.route_hostnames == Some(RouteHostnames::Shared);
+        let decides = is_contended(parent, listener);
+        let by = || ByRecord { at: parent.listeners_of.clone(), created, decides };
+        // Of several routes without hostnames the oldest is served, whosever it is.
+        (admits_others(listener) && !is_shared && listener.has_hostnames()).then(by)
+    }
+}
+
+/// Whether a listener admits routes of several namespaces.
+fn admits_others(listener: &ParentListener) -> bool {
+    match &listener.allowed.namespaces {
+        NamespaceRule::All | NamespaceRule::Selector(_) => true,
+        NamespaceRule::Same | NamespaceRule::None => false,
+    }
+}
+
+/// Whether the record decides whose routes a listener serves under a hostname.
+pub(super) fn is_contended(parent: &Parent, listener: &ParentListener) -> bool {
+    admits_others(listener)
+        && match parent.stand.reach.route_hostnames {
+            Some(RouteHostnames::Owned) => true,
+            Some(RouteHostnames::Shared) => false,
+            None => !listener.hostname.is_exact(),
+        }
+}
+
+/// Among whom a Gateway's owner admits a ListenerSet of another namespace: there the record decides who has its hostnames.
+pub(super) fn admitted(parent: &Parent) -> Option<&Arc<ListenersOf>> {
+    let own = &parent.stand.listeners_of;
+    (own.namespace != parent.key.name().namespace).then_some(own)
+}
+
+/// A wildcard or catch-all listener below which namespaces that are admitted may have hostnames.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct WideListener {
+    /// Whether it is of a namespace that is admitted itself.
+    pub(super) is_admitted: bool,
+    pub(super) listener: ListenerId,
+}

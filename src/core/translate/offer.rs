@@ -1,0 +1,222 @@
+//! Evaluation of a Gateway or ListenerSet by itself, before its listeners meet those of others.
+
+use std::sync::Arc;
+
+use super::certificate::{self, Served};
+use super::client_certificate;
+use super::client_validation::{ClientPolicy, Clients};
+use super::gateway_exposure::{Fleet, GatewayExposure};
+use super::key::{ParentKey, Verdict};
+use super::ownership::ListenersOf;
+use super::parent::{Parent, ParentListener, Placement};
+use super::protocol::Protocol;
+use super::surroundings::Surroundings;
+use super::tls_options::{self, TlsSettings};
+use super::{allowed_hostnames, fleet, internal_ports, spoken};
+use crate::inputs::{
+    Address, EscapedSlashes, Gateway, Kind, Listener, ListenerSet, Meta, RouteKinds, ServiceParameters, TlsMode,
+};
+use crate::model::{Hostname, ObjectName, Reason};
+
+/// Evaluates a Gateway. The caller has made sure that it is of our class.
+pub(super) fn gateway(gateway: &Gateway, around: &Surroundings<'_>) -> Parent {
+    let Surroundings { store, settings, .. } = *around;
+    let reach = fleet::reach(gateway, store, settings);
+    let key = ParentKey::Gateway(gateway.meta.name.clone());
+    let accepted = if let Some(text) = &gateway.unsupported {
+        Err((Reason::Invalid, format!("{text}; nothing is served, so that nothing is left unguarded")))
+    } else if let Err(wrong) = &reach {
+        Err(wrong.clone())
+    } else {
+        match gateway.addresses.iter().find(|a| matches!(a, Address::Unsupported(_))) {
+            Some(Address::Unsupported(text)) => {
+                Err((Reason::UnsupportedAddress, format!("spec.addresses: {text} is not supported, use an IPAddress")))
+            }
+            _ => Ok(()),
+        }
+    };
+    let reach = reach.unwrap_or(GatewayExposure {
+        fleet: settings.fleet,
+        service: ServiceParameters::default(),
+        escaped_slashes: EscapedSlashes::default(),
+        route_hostnames: None,
+        allowed_hostnames: None,
+        ports: None,
+    });
+    let (place, precedence) = reach.place(gateway);
+    let unusable = fleet::unusable(gateway, &reach, &fleet::addresses(store, settings));
+    let (name, admits) = (gateway.meta.name.clone(), gateway.allowed_listeners.clone());
+    let keeps_off = settings.envoys.is_some() && reach.fleet != Fleet::Dedicated;
+    let listeners_of = listeners_of(&name.namespace, &name, reach.fleet);
+    let clients = ClientPolicy::of(gateway, store, &settings.limits);
+    let stand =
+        Placement { gateway: name, place, precedence, reach, unusable, keeps_off, admits, listeners_of, clients };
+    let parent = parent(key, &gateway.meta, Arc::new(stand), accepted, around);
+    Parent { client: client_certificate::of(gateway, around), ..parent }
+}
+
+/// Evaluates a ListenerSet that extends `gateway`, itself evaluated as `base`: all its listeners but those that tenancy withholds.
+pub(super) fn listener_set(set: &ListenerSet, gateway: &Gateway, base: &Parent, around: &Surroundings<'_>) -> Parent {
+    let key = ParentKey::ListenerSet(set.meta.name.clone());
+    let namespace = &set.meta.name.namespace;
+    let accepted = if !gateway.allowed_listeners.admits(
+        &base.stand.gateway.namespace,
+        namespace,
+        around.store.labels(namespace),
+    ) {
+        // The text names only what the reader of the ListenerSet wrote (GEP-1713: no data of other tenants).
+        Err((Reason::NotAllowed, "the Gateway's allowedListeners does not admit this namespace".to_owned()))
+    } else if base.accepted.is_err() {
+        Err((Reason::ParentNotAccepted, "the Gateway is not accepted".to_owned()))
+    } else {
+        Ok(())
+    };
+    parent(key, &set.meta, base.stand.clone(), accepted, around)
+}
+
+fn parent(key: ParentKey, meta: &Meta, stand: Arc<Placement>, accepted: Verdict, around: &Surroundings<'_>) -> Parent {
+    let kind = key.object().kind;
+    let mut listeners: Vec<ParentListener> =
+        around.store.listeners(&key).map(|l| listener(l, kind, meta, around)).collect();
+    for listener in listeners.iter_mut().filter(|_| stand.keeps_off) {
+        if let Some(taken) = internal_ports::reserved(listener.port) {
+            listener.accepted = listener.accepted.clone().and(Err(taken));
+        }
+    }
+    // Where TLS ends at it, a listener asks clients for what its port asks.
+    for listener in listeners.iter_mut().filter(|listener| listener.protocol.is_some_and(Protocol::terminates)) {
+        let Some((clients, resolved)) = stand.clients.of_port(listener.port) else { continue };
+        listener.resolved = listener.resolved.clone().and(resolved.clone());
+        listener.clients = clients;
+    }
+    let namespace = &meta.name.namespace;
+    for listener in listeners.iter_mut().filter(|listener| !listener.misnamed) {
+        // On the shared fleet the class says who has the ports that no hostname divides.
+        let by_port = stand.reach.fleet == Fleet::Shared && !listener.has_hostnames();
+        let allowed = match by_port {
+            true => Ok(()),
+            false => allowed_hostnames::check(&stand.reach, &listener.hostname, namespace, around.store),
+        };
+        let spoken = spoken::check(&stand.reach, listener, namespace, around.store);
+        listener.accepted = listener.accepted.clone().and(allowed).and(spoken);
+    }
+    let listeners_of = match meta.name.namespace == stand.gateway.namespace {
+        true => stand.listeners_of.clone(),
+        false => listeners_of(&meta.name.namespace, &stand.gateway, stand.reach.fleet),
+    };
+    let (generation, created) = (meta.generation, meta.created);
+    Parent { key, generation, stand, created, accepted, listeners, listeners_of, client: None }
+}
+
+/// The listeners of a namespace where a Gateway has its own.
+fn listeners_of(namespace: &Arc<str>, gateway: &ObjectName, fleet: Fleet) -> Arc<ListenersOf> {
+    let place = match fleet {
+        Fleet::Shared => Arc::from("shared"),
+        Fleet::Own => Arc::from("own"),
+        Fleet::Dedicated => Arc::from(gateway.to_string()),
+    };
+    Arc::new(ListenersOf { namespace: namespace.clone(), place })
+}
+
+fn listener(listener: &Listener, kind: Kind, meta: &Meta, around: &Surroundings<'_>) -> ParentListener {
+    let (protocol, mut accepted) = match &listener.unreadable {
+        Some(why) => (None, Err((Reason::UnsupportedValue, why.to_string()))),
+        None => protocol(listener),
+    };
+    let hostname = match &listener.hostname {
+        Ok(hostname) => hostname.clone(),
+        Err(error) => {
+            accepted = accepted.and(Err((Reason::UnsupportedValue, error.to_string())));
+            Hostname::any()
+        }
+    };
+    let options = match listener.tls.as_ref().map(|tls| tls_options::parse(&tls.options)).transpose() {
+        Ok(options) => options.unwrap_or_default(),
+        Err(text) => {
+            accepted = accepted.and(Err((Reason::UnsupportedValue, text)));
+            tls_options::TlsOptions::default()
+        }
+    };
+    // A TCP listener with a hostname is refused, and has no part of what hostnames divide.
+    let hostname = if protocol.is_none_or(Protocol::has_hostnames) { hostname } else { Hostname::any() };
+    let (kinds, mut resolved) = kinds_taken(listener, protocol);
+    let mut served = Served::None;
+    if protocol.is_some_and(Protocol::terminates) {
+        let (found, verdict) = certificate::served(listener, &options, &hostname, kind, meta, around);
+        served = found;
+        resolved = verdict.and(resolved);
+    }
+    let warning = served.certificate().and_then(|held| certificate::warning(held, &hostname, around.now));
+    ParentListener {
+        name: listener.name.clone(),
+        port: listener.port,
+        misnamed: listener.hostname.is_err(),
+        hostname,
+        protocol,
+        accepted,
+        resolved,
+        served,
+        warning,
+        tls: TlsSettings::shared(options.params, options.alpn, protocol == Some(Protocol::Https)),
+        clients: Clients::Anybody,
+        kinds,
+        allowed: listener.allowed.clone(),
+    }
+}
+
+fn protocol(listener: &Listener) -> (Option<Protocol>, Verdict) {
+    let mode = listener.tls.as_ref().map(|tls| tls.mode);
+    let invalid = |text: &str| (Reason::UnsupportedValue, text.to_owned());
+    match (listener.protocol.as_str(), mode) {
+        ("HTTP", None) => (Some(Protocol::Http), Ok(())),
+        ("HTTP", Some(_)) => (Some(Protocol::Http), Err(invalid("an HTTP listener has no tls"))),
+        ("HTTPS", Some(TlsMode::Passthrough)) => {
+            (Some(Protocol::Https), Err(invalid("an HTTPS listener ends TLS: use protocol TLS for Passthrough")))
+        }
+        // Without `tls` it is accepted and cannot be programmed (implementer's guide, v1.6).
+        ("HTTPS", _) => (Some(Protocol::Https), Ok(())),
+        ("TLS", Some(TlsMode::Terminate)) => (Some(Protocol::TlsTerminate), Ok(())),
+        ("TLS", Some(TlsMode::Passthrough)) => (Some(Protocol::TlsPassthrough), Ok(())),
+        ("TLS", None) => (Some(Protocol::TlsPassthrough), Err(invalid("a TLS listener needs tls.mode"))),
+        ("TCP", mode) => (Some(Protocol::Tcp), bare(listener, mode)),
+        ("UDP", mode) => (Some(Protocol::Udp), bare(listener, mode)),
+        (other, _) => {
+            let text = format!("protocol {other} is not supported: use HTTP, HTTPS, TLS, TCP or UDP");
+            (None, Err((Reason::UnsupportedProtocol, text)))
+        }
+    }
+}
+
+/// Whether a listener of TCP or UDP says no more than its port (CEL of the Gateway's definition): what comes there has
+/// neither a hostname nor TLS that ends here.
+fn bare(listener: &Listener, mode: Option<TlsMode>) -> Verdict {
+    let protocol = &listener.protocol;
+    if listener.hostname.as_ref().is_ok_and(|hostname| !hostname.is_any()) {
+        return Err((Reason::UnsupportedValue, format!("a {protocol} listener has no hostname")));
+    }
+    mode.map_or(Ok(()), |_| Err((Reason::UnsupportedValue, format!("a {protocol} listener has no tls"))))
+}
+
+/// The kinds that a listener takes: those that its protocol takes, and `allowedRoutes.kinds` does not leave out.
+fn kinds_taken(listener: &Listener, protocol: Option<Protocol>) -> (RouteKinds, Verdict) {
+    let natural = protocol.map(Protocol::route_kinds).unwrap_or_default();
+    let Some(wanted) = listener.allowed.kinds.as_ref().filter(|_| !natural.is_empty()) else {
+        return (natural, Ok(()));
+    };
+    let known = |(group, kind): &(String, String)| {
+        natural.iter().find(|known| *group == known.kind().group() && *kind == known.kind().as_str())
+    };
+    let verdict = match wanted.iter().find(|kind| known(kind).is_none()) {
+        None => Ok(()),
+        Some((group, kind)) => {
+            let expected: Vec<&str> = natural.iter().map(|kind| kind.kind().as_str()).collect();
+            let text = format!(
+                "allowedRoutes.kinds: {kind} of group {group:?} does not attach to protocol {}: expected {}",
+                listener.protocol,
+                expected.join(" or ")
+            );
+            Err((Reason::InvalidRouteKinds, text))
+        }
+    };
+    (wanted.iter().filter_map(known).collect(), verdict)
+}

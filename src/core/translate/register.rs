@@ -1,0 +1,283 @@
+//! Claims of namespaces, and the record that decides between them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::ownership::{By, Claimant, ListenersOf, Ownable, Ownership, Recording, well_known};
+use super::protocol::Family;
+use crate::model::{Hostname, TransportPort};
+use crate::multimap::MultiMap;
+use crate::reservations::Reservations;
+
+/// Whether the owner of a wildcard, or the platform, lets a claimant have a name below it: the claimant, the name, the
+/// wildcard, its owner.
+pub(super) type Consents<'a> = dyn Fn(&Claimant, &Ownable, &Hostname, &Arc<str>) -> bool + 'a;
+
+/// Claims, and the record.
+pub(super) struct Register {
+    recording: Recording,
+    claims: MultiMap<Ownable, Claimant>,
+    records: BTreeMap<Ownable, Ownership>,
+    /// Proposals, where somebody else writes the record.
+    proposed: BTreeMap<Ownable, Option<Ownership>>,
+    /// Claims of namespaces on things that others own.
+    denied: MultiMap<Arc<str>, Ownable>,
+    /// Reservations for namespaces that gave something up.
+    reserved: Reservations<Ownable>,
+    latest: u64,
+}
+
+impl Register {
+    pub(super) fn new(recording: Recording, hold: u64) -> Self {
+        Self {
+            recording,
+            claims: MultiMap::default(),
+            records: BTreeMap::new(),
+            proposed: BTreeMap::new(),
+            denied: MultiMap::default(),
+            reserved: Reservations::new(hold),
+            latest: 0,
+        }
+    }
+
+    /// The writer of the record.
+    pub(super) fn recording(&self) -> Recording {
+        self.recording
+    }
+
+    /// The protocol family of a port of the shared fleet, if that is known.
+    pub(super) fn family(&self, port: TransportPort) -> Option<Family> {
+        let recorded = || self.owner(&Ownable::Port(port)).and_then(|owner| owner.protocol);
+        well_known(port).or_else(recorded)
+    }
+
+    /// The owner of something, as recorded.
+    pub(super) fn owner(&self, what: &Ownable) -> Option<&Ownership> {
+        self.records.get(what)
+    }
+
+    /// The owner of something, as recorded or about to be.
+    pub(super) fn decided(&self, what: &Ownable) -> Option<&Ownership> {
+        match self.proposed.get(what) {
+            Some(proposed) => proposed.as_ref(),
+            None => self.records.get(what),
+        }
+    }
+
+    /// Everything that is recorded.
+    pub(super) fn records(&self) -> &BTreeMap<Ownable, Ownership> {
+        &self.records
+    }
+
+    /// Proposals for whoever keeps the record.
+    pub(super) fn proposed(&self) -> &BTreeMap<Ownable, Option<Ownership>> {
+        &self.proposed
+    }
+
+    /// Things that a namespace claims and others own.
+    pub(super) fn denied<'a>(&'a self, namespace: &Arc<str>) -> impl Iterator<Item = &'a Ownable> + use<'a> {
+        self.denied.of(namespace)
+    }
+
+    /// Adds or removes a claim.
+    pub(super) fn claim(&mut self, what: &Ownable, claimant: &Claimant, there: bool) {
+        self.claims.set(what, claimant, there);
+        if !there && !self.claims.of(what).any(|other| other.namespace == claimant.namespace) {
+            self.denied.remove(&claimant.namespace, what);
+        }
+    }
+
+    /// Whether a namespace claims something through a Gateway of another.
+    pub(super) fn reaches(&self, what: &Ownable, namespace: &str, through: &str) -> bool {
+        self.claims.of(what).any(|claimant| *claimant.namespace == *namespace && *claimant.through == *through)
+    }
+
+    /// Takes in what is recorded. Whether that changes whose it is.
+    pub(super) fn take(&mut self, what: Ownable, owner: Option<Ownership>) -> bool {
+        let before = self.records.get(&what).cloned();
+        self.set(what, owner.clone());
+        !same_owner(before.as_ref(), owner.as_ref())
+    }
+
+    fn set(&mut self, what: Ownable, owner: Option<Ownership>) {
+        let before = match &owner {
+            Some(owner) => {
+                self.latest = self.latest.max(owner.since);
+                self.records.insert(what.clone(), owner.clone())
+            }
+            None => self.records.remove(&what),
+        };
+        if let Some(Ownership { namespace, released: Some(released), .. }) = before {
+            self.reserved.remove(&what, &namespace, released);
+        }
+        if let Some(Ownership { namespace, released: Some(released), .. }) = owner {
+            self.reserved.add(&what, &namespace, released);
+        }
+    }
+
+    /// Things whose reservation has ended.
+    pub(super) fn expired(&self, now: u64) -> impl Iterator<Item = &Ownable> {
+        self.reserved.expired(now)
+    }
+
+    /// When the next reservation ends, in seconds since the epoch.
+    pub(super) fn next_expiry(&self) -> Option<u64> {
+        self.reserved.next_expiry()
+    }
+
+    /// By what things are sorted whose ownership is decided together.
+    pub(super) fn order(&self, what: &Ownable) -> (i64, Arc<str>) {
+        match self.claims.of(what).next() {
+            Some(first) => (first.created, first.namespace.clone()),
+            None => (i64::MAX, Arc::from("")),
+        }
+    }
+
+    /// Hostnames that are claimed below a wildcard, or below the catch-all.
+    pub(super) fn below<'a>(&'a self, wide: &'a Ownable) -> impl Iterator<Item = &'a Ownable> {
+        let all = wide.with(Hostname::any()).into_iter().flat_map(|first| self.claims.from(first));
+        all.map(|(what, _)| what).take_while(|what| what.is_beside(wide)).filter(|what| is_below(wide, what))
+    }
+
+    /// The hostnames below a wildcard, or below the catch-all, that somebody owns.
+    pub(super) fn owned_below<'a>(&'a self, wide: &'a Ownable) -> impl Iterator<Item = &'a Hostname> {
+        let all = wide.with(Hostname::any()).into_iter().flat_map(|first| self.records.range(first..));
+        let all = all.map(|(what, _)| what).take_while(|what| what.is_beside(wide));
+        all.filter(|what| is_below(wide, what)).filter_map(Ownable::hostname)
+    }
+
+    /// Whether somebody who is admitted to some listeners has a wildcard there, or the catch-all.
+    pub(super) fn has_wide(&self, at: &Arc<ListenersOf>) -> bool {
+        // They come before all exact hostnames.
+        let mut records = self.records.range(Ownable::Admitted(at.clone(), Hostname::any())..);
+        let first = records.next().map(|(what, _)| what);
+        first.is_some_and(|what| matches!(what, Ownable::Admitted(other, name) if other == at && !name.is_exact()))
+    }
+
+    /// The claimants of something.
+    pub(super) fn claimants<'a>(&'a self, what: &Ownable) -> impl Iterator<Item = &'a Claimant> + use<'a> {
+        self.claims.of(what)
+    }
+
+    /// Decides the owner of something.
+    pub(super) fn decide(&self, what: &Ownable, now: u64, consents: &Consents<'_>) -> Option<Ownership> {
+        let held = self.records.get(what);
+        if let Some(held) = held {
+            let mut own = self.claims.of(what).filter(|claimant| match what {
+                // Who began does not matter while the port is used as it was.
+                Ownable::Port(_) if claimant.protocol.has_hostnames() => Some(claimant.protocol) == held.protocol,
+                Ownable::Port(_) => Some(claimant.protocol) == held.protocol && claimant.namespace == held.namespace,
+                _ => claimant.namespace == held.namespace,
+            });
+            if own.next().is_some() {
+                return Some(Ownership { released: None, ..held.clone() });
+            }
+            let is_reserved = what.hostname().is_some() || held.has_whole_port();
+            let released = is_reserved.then(|| self.reserved.since(&held.namespace, held.released, now)).flatten();
+            if released.is_some() {
+                return Some(Ownership { released, ..held.clone() });
+            }
+        }
+        let mut candidates = self.claims.of(what);
+        let first = match what {
+            Ownable::Hostname(_) | Ownable::Admitted(..) => {
+                candidates.find(|claimant| self.may_own(claimant, what, consents))
+            }
+            Ownable::Socket(..) | Ownable::Secret(_) => candidates.next(),
+            // An object that contradicts itself says nothing of the port.
+            Ownable::Port(_) => {
+                let parent = |claimant: &Claimant| match &claimant.by {
+                    By::Listener(listener) => Some(listener.parent.clone()),
+                    By::Frontend(_) | By::Route(..) => None,
+                };
+                candidates.find(|claimant| {
+                    let mut others = self.claims.of(what).filter(|other| parent(other) == parent(claimant));
+                    others.all(|other| other.protocol == claimant.protocol)
+                })
+            }
+        };
+        first.map(|first| Ownership {
+            namespace: first.namespace.clone(),
+            since: self.latest + 1,
+            protocol: matches!(what, Ownable::Port(_)).then_some(first.protocol),
+            released: None,
+        })
+    }
+
+    /// Whether nobody else has a wildcard over a name, or consents.
+    fn may_own(&self, claimant: &Claimant, what: &Ownable, consents: &Consents<'_>) -> bool {
+        // The most specific one decides: its owner has what lies below it.
+        let over = what.hostname().into_iter().flat_map(Hostname::covering).find_map(|wide| {
+            let over = what.with(wide.clone())?;
+            Some((wide, self.decided(&over)?.namespace.clone()))
+        });
+        over.is_none_or(|(wide, owner)| {
+            owner == claimant.namespace || is_public(&wide) || consents(claimant, what, &wide, &owner)
+        })
+    }
+
+    /// Records who is to own something, or proposes it. What is to be told to whoever writes the record, if anything.
+    pub(super) fn record(
+        &mut self,
+        what: &Ownable,
+        owner: Option<Ownership>,
+        now_ms: u64,
+    ) -> Option<Option<Ownership>> {
+        let namespaces: BTreeSet<Arc<str>> = self.claims.of(what).map(|claimant| claimant.namespace.clone()).collect();
+        for namespace in namespaces {
+            let denied = owner.as_ref().is_none_or(|owner| owner.namespace != namespace);
+            self.denied.set(&namespace, what, denied);
+        }
+        let held = self.records.get(what);
+        let same = same_owner(held, owner.as_ref())
+            && held.and_then(|held| held.released) == owner.as_ref().and_then(|owner| owner.released);
+        if same {
+            self.proposed.remove(what);
+            return None;
+        }
+        let anew = !same_owner(held, owner.as_ref());
+        let owner = owner.map(|owner| {
+            let since = if anew { now_ms.max(self.latest + 1) } else { owner.since };
+            Ownership { since, ..owner }
+        });
+        match self.recording {
+            Recording::Here => self.set(what.clone(), owner.clone()),
+            Recording::OtherListeners => {
+                let there = self.proposed.get(what);
+                let known = there.is_some_and(|there| {
+                    same_owner(there.as_ref(), owner.as_ref())
+                        && there.as_ref().and_then(|o| o.released).is_some()
+                            == owner.as_ref().and_then(|o| o.released).is_some()
+                });
+                if known {
+                    return None;
+                }
+                self.proposed.insert(what.clone(), owner.clone());
+            }
+        }
+        Some(owner)
+    }
+
+    /// Whether a namespace is about to own something.
+    pub(super) fn is_about_to_own(&self, what: &Ownable, namespace: &str) -> bool {
+        let proposed = self.proposed.get(what).and_then(Option::as_ref);
+        proposed.is_some_and(|owner| *owner.namespace == *namespace)
+    }
+}
+
+/// Whether something is a hostname below a wildcard, or below the catch-all, among the same namespaces.
+fn is_below(wide: &Ownable, what: &Ownable) -> bool {
+    let names = wide.hostname().zip(what.hostname());
+    names.is_some_and(|(wide, name)| name != wide && wide.covers(name))
+}
+
+/// Whether a wildcard stands for all domains below a public suffix, as `*.co.uk`: whoever has it has nobody's domain.
+fn is_public(wide: &Hostname) -> bool {
+    let Some(bare) = wide.as_str().strip_prefix("*.") else { return false };
+    psl::suffix(bare.as_bytes()).is_some_and(|suffix| suffix.is_known() && suffix.as_bytes() == bare.as_bytes())
+}
+
+fn same_owner(a: Option<&Ownership>, b: Option<&Ownership>) -> bool {
+    let seen = |owner: &Ownership| (owner.namespace.clone(), owner.protocol);
+    a.map(seen) == b.map(seen)
+}

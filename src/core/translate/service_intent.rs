@@ -1,0 +1,49 @@
+//! Services of Gateways of the dedicated fleet, as they are to be.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use crate::inputs::ServiceType;
+use crate::model::{ObjectName, TransportPort};
+
+/// The Service that a Gateway is to have, and what is behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DesiredService {
+    /// Its name.
+    pub name: ObjectName,
+    /// The Gateway.
+    pub gateway: ObjectName,
+    /// Its type.
+    pub kind: ServiceType,
+    /// Which load balancer, if one is chosen.
+    pub load_balancer_class: Option<String>,
+    /// The address that the Gateway asks for.
+    pub address: Option<IpAddr>,
+    /// The port of the Envoys for each port, of the same transport.
+    pub targets: BTreeMap<TransportPort, u16>,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// The Envoys.
+    pub envoys: BTreeSet<IpAddr>,
+}
+
+/// The intent for a Gateway's Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServiceIntent {
+    /// It is to be like this.
+    Wanted(Box<DesiredService>),
+    /// It stays as it is, with its address: the Gateway is not served now for something that may be put right.
+    Left,
+}
+
+impl ServiceIntent {
+    /// The name of the Service that is wanted.
+    pub fn name(&self) -> Option<&ObjectName> {
+        match self {
+            ServiceIntent::Wanted(desired) => Some(&desired.name),
+            ServiceIntent::Left => None,
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The resources of one view by type, and the log of what changed among them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use crate::suspects::Suspects;
+use crate::view::Generation;
+use crate::{Kind, Resource};
+
+/// What a view holds under one name.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    /// `None` once removed; the entry stays in the log until every stream has passed it.
+    pub(crate) current: Option<Arc<Resource>>,
+    /// When `current` was published, and its place in the log.
+    position: (Generation, u32),
+    /// Whether some client acknowledged `current`.
+    pub(crate) acknowledged: bool,
+    /// The last version some client acknowledged, while `current` is not.
+    pub(crate) good: Option<Arc<Resource>>,
+}
+
+impl Entry {
+    /// When `current` was published.
+    pub(crate) fn generation(&self) -> Generation {
+        self.position.0
+    }
+}
+
+/// The resources of one kind.
+#[derive(Default)]
+pub(crate) struct Table {
+    entries: BTreeMap<Arc<str>, Entry>,
+    /// The latest change of every name, oldest first.
+    log: BTreeMap<(Generation, u32), Arc<str>>,
+    /// Names of `Resource::aliases`, to the resource that carries them.
+    aliases: HashMap<String, Arc<str>>,
+    /// Places in the log of names that were removed.
+    tombstones: BTreeSet<(Generation, u32)>,
+}
+
+impl Table {
+    /// The resource called `name`, by its name or by an alias.
+    pub(crate) fn entry(&self, name: &str) -> Option<&Entry> {
+        self.entries.get(name).or_else(|| self.entries.get(self.aliases.get(name)?))
+    }
+
+    pub(crate) fn current(&self, name: &str) -> Option<&Arc<Resource>> {
+        self.entry(name)?.current.as_ref()
+    }
+
+    /// The last version of `name` some client acknowledged, while the current one is not.
+    pub(crate) fn good(&self, name: &str) -> Option<&Arc<Resource>> {
+        self.entry(name)?.good.as_ref()
+    }
+
+    /// All resources, by name.
+    pub(crate) fn resources(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.entries.values().filter_map(|e| e.current.as_ref())
+    }
+
+    /// How many resources there are.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len() - self.tombstones.len()
+    }
+
+    /// The names whose latest change came after `since`, with their entries, oldest first.
+    pub(crate) fn changes(&self, since: Generation) -> impl Iterator<Item = (&Arc<str>, &Entry)> {
+        self.log.range((since + 1, 0)..).filter_map(|(_, name)| Some((name, self.entries.get(name)?)))
+    }
+
+    /// The interned copy of `name`, when the view knows the name.
+    pub(crate) fn intern(&self, name: &str) -> Option<Arc<str>> {
+        self.entries.get_key_value(name).map(|(k, _)| k.clone())
+    }
+
+    fn put(&mut self, name: &Arc<str>, resource: Option<Arc<Resource>>, position: (Generation, u32)) {
+        let previous = self.entries.remove(name);
+        let mut good = None;
+        if let Some(previous) = previous {
+            self.log.remove(&previous.position);
+            match previous.current {
+                Some(r) => {
+                    for alias in r.aliases() {
+                        self.aliases.remove(alias);
+                    }
+                    good = if previous.acknowledged { Some(r) } else { previous.good };
+                }
+                None => {
+                    self.tombstones.remove(&previous.position);
+                }
+            }
+        }
+        match &resource {
+            Some(r) => self.aliases.extend(r.aliases().iter().map(|a| (a.clone(), name.clone()))),
+            None => {
+                self.tombstones.insert(position);
+                good = None;
+            }
+        }
+        self.log.insert(position, name.clone());
+        self.entries.insert(name.clone(), Entry { current: resource, position, acknowledged: false, good });
+    }
+
+    /// Forgets removed names once every stream has passed them.
+    fn prune(&mut self, passed: Generation) {
+        while let Some(&position) = self.tombstones.first()
+            && position.0 <= passed
+        {
+            self.tombstones.pop_first();
+            if let Some(name) = self.log.remove(&position) {
+                self.entries.remove(&name);
+            }
+        }
+    }
+}
+
+/// The tables of one view.
+#[derive(Default)]
+pub(crate) struct Tables {
+    pub(crate) generation: Generation,
+    /// Streams that had not passed this generation when tombstones were dropped start over.
+    pub(crate) forgotten: Generation,
+    by_kind: [Table; Kind::COUNT],
+    /// What a client is sent last that never had it.
+    pub(crate) suspects: Arc<Suspects>,
+}
+
+/// More tombstones than this, and more than live resources, are dropped although a stream is behind.
+const MAX_TOMBSTONES: usize = 16_384;
+
+impl Tables {
+    pub(crate) fn table(&self, kind: Kind) -> &Table {
+        &self.by_kind[kind as usize]
+    }
+
+    /// Applies one group of changes at `generation`; says which were real.
+    pub(crate) fn apply(
+        &mut self,
+        generation: Generation,
+        upserts: Vec<Resource>,
+        removals: &[(Kind, String)],
+        passed: Generation,
+    ) -> Applied {
+        let mut applied = Applied::default();
+        let mut at = 0;
+        for resource in upserts {
+            let table = &mut self.by_kind[resource.kind() as usize];
+            let held = table.entries.get(resource.shared_name()).and_then(|e| e.current.as_ref());
+            if held.is_some_and(|held| held.version() == resource.version()) {
+                applied.unchanged += 1;
+                continue;
+            }
+            let name = table.intern(resource.name()).unwrap_or_else(|| resource.shared_name().clone());
+            applied.upserted[resource.kind() as usize] += 1;
+            table.put(&name, Some(Arc::new(resource)), (generation, at));
+            at += 1;
+        }
+        for (kind, name) in removals {
+            let table = &mut self.by_kind[*kind as usize];
+            if table.entries.get(name.as_str()).is_none_or(|e| e.current.is_none()) {
+                applied.unchanged += 1;
+                continue;
+            }
+            let name = table.intern(name).expect("the entry was found one line above");
+            applied.removed += 1;
+            table.put(&name, None, (generation, at));
+            at += 1;
+        }
+        if at > 0 {
+            self.generation = generation;
+        }
+        for table in &mut self.by_kind {
+            table.prune(passed);
+            if table.tombstones.len() > MAX_TOMBSTONES.max(table.len()) {
+                table.prune(generation - 1);
+                self.forgotten = generation - 1;
+            }
+        }
+        applied
+    }
+
+    /// Notes that some client runs `resource`; its older versions are of no more use.
+    pub(crate) fn acknowledge(&mut self, resource: &Resource) {
+        let table = &mut self.by_kind[resource.kind() as usize];
+        if let Some(entry) = table.entries.get_mut(resource.name())
+            && entry.current.as_ref().is_some_and(|c| c.version() == resource.version())
+        {
+            entry.acknowledged = true;
+            entry.good = None;
+        }
+    }
+
+    pub(crate) fn is_acknowledged(&self, resource: &Resource) -> bool {
+        self.table(resource.kind())
+            .entries
+            .get(resource.name())
+            .is_none_or(|e| e.acknowledged || e.current.as_ref().is_none_or(|c| c.version() != resource.version()))
+    }
+}
+
+/// What a publication did.
+#[derive(Default)]
+pub(crate) struct Applied {
+    pub(crate) upserted: [u64; Kind::COUNT],
+    pub(crate) removed: u64,
+    pub(crate) unchanged: u64,
+}
