@@ -21,9 +21,10 @@ use super::FIELD_MANAGER;
 use crate::watch::observed::newer;
 use crate::watch::peers::{self, follow};
 use crate::write::failure::Failure;
-use crate::write::request::in_time;
+use crate::write::request::{failed, in_time};
 use crate::write::worker::Worker;
-use gatewright_core::model::Hostname;
+use gatewright_core::inputs::{Kind, ObjectKey};
+use gatewright_core::model::{Hostname, ObjectName};
 use gatewright_core::pipeline::Pipeline;
 use gatewright_core::tenancy::{self, Record};
 use gatewright_core::translate::{self, Ownable, Ownership};
@@ -371,10 +372,10 @@ impl Claims {
                 let text = failure.to_string();
                 let usual = matches!(failure, Failure::Conflict | Failure::Gone);
                 if !usual && self.told.insert(name.clone(), text.clone()).as_ref() != Some(&text) {
-                    warn!(
-                        "configmap {}/{name}: {text}; new hostnames have no owner until it is written",
-                        self.namespace
-                    );
+                    let object =
+                        ObjectKey::new(Kind::ConfigMap, ObjectName::new(self.namespace.as_str(), name.as_str()));
+                    let text = format!("{object}: {text}; new hostnames have no owner until it is written");
+                    failed(&object, failure.class(), text);
                 }
                 self.worker.failed(&name, &failure, Instant::now());
                 Vec::new()
@@ -383,6 +384,11 @@ impl Claims {
     }
 
     /// Ends what is being written. Nothing more is begun.
+    /// How many writes were begun, and how many failed, by class.
+    pub(super) fn figures(&self) -> Writes {
+        self.worker.figures()
+    }
+
     pub(super) async fn stop(self) {
         self.worker.finish().await;
     }

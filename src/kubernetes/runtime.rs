@@ -17,7 +17,7 @@ use std::convert::Infallible;
 use std::time::{Instant, SystemTime};
 
 use kube::Client;
-use tracing::{info, warn};
+use tracing::info;
 
 use super::ahead::Ahead;
 use super::claims::{Claims, Ended as RecordEnded, Entry};
@@ -33,7 +33,7 @@ use crate::watch::observed::ObservedObject;
 use crate::watch::sync::WatchSync;
 use crate::write::conflict_backoff::WriteConflictBackoff;
 use crate::write::status_writer::{Done, StatusWriter};
-use gatewright_control::event::Severity;
+use gatewright_control::event::{Event, Severity};
 use gatewright_control::fleet_views::Place;
 use gatewright_control::{ControlPlane, Effects};
 use gatewright_core::inputs::{Kind, Object, ObjectChange, ObjectKey};
@@ -275,7 +275,7 @@ impl KubernetesRuntime {
                 }
                 ObjectUpdate::Unreadable(key, why) => {
                     if self.unreadable.get(&key) != Some(&why) {
-                        warn!("{key} is passed over: {why}");
+                        Event::Unreadable { object: key.clone(), why: why.clone() }.log(Severity::Debug);
                     }
                     // What it said before does not hold any more.
                     steps.extend(self.secrets.delete(&key).into_iter().map(of_secret));

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use kube::Client;
 use kube::core::DynamicObject;
-use tracing::{info, warn};
+use tracing::info;
 
 pub use event_recorder::EventRecorder;
 pub use live_object::{ApplyAction, LiveObject};
@@ -33,6 +33,7 @@ use crate::watch::observed::ObservedObject;
 use crate::watch::sync::WatchSync;
 use crate::write::conflict_backoff::WriteConflictBackoff;
 use crate::write::failure::Failure;
+use crate::write::request::failed;
 use crate::write::worker::Worker;
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::{Hostname, ObjectName};
@@ -456,7 +457,7 @@ impl Tenants {
         let trouble = Trouble { reason, text, of_one_host };
         let text = trouble.text.clone();
         if self.troubles.note(task, tenant.clone(), trouble) {
-            warn!("{text}");
+            failed(&task.key(), reason, text);
             self.queue_status(tenant);
         }
     }

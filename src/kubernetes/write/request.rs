@@ -11,6 +11,7 @@ use tokio::time::{sleep_until, timeout};
 use tracing::{Instrument, info_span};
 
 use crate::write::failure::Failure;
+use gatewright_control::event::{Event, Severity};
 use gatewright_core::inputs::{Kind, ObjectKey};
 
 /// How long one request may take. A write has less towards the end of a term, see [`crate::fence`].
@@ -39,6 +40,11 @@ pub(crate) async fn in_time<T>(request: impl Future<Output = kube::Result<T>>) -
         Ok(answer) => answer.map_err(|error| Failure::of(&error)),
         Err(_) => Err(Failure::Unavailable(format!("no answer within {REQUEST_TIMEOUT:?}"))),
     }
+}
+
+/// Tells people that a request about an object failed. Whoever calls it does so once for as long as that is so.
+pub(crate) fn failed(object: &ObjectKey, reason: &'static str, text: String) {
+    Event::RequestFailed { object: object.clone(), reason, text }.log(Severity::Debug);
 }
 
 /// Begins a request, within a span that names its object for whatever is logged meanwhile.
