@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use tracing::warn;
 
 use super::FIELD_MANAGER;
+use crate::metrics::Writes;
 use crate::watch::observed::newer;
 use crate::watch::peers::{self, follow};
 use crate::write::failure::Failure;
@@ -321,7 +322,7 @@ impl Claims {
             let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
             let there = self.shards.get(&name).is_some_and(|shard| !shard.version.is_empty());
             let object = format!("configmap {}/{name}", self.namespace);
-            self.worker.begin("record", &object, async move {
+            self.worker.begin("owners", &object, async move {
                 let outcome = in_time(write(&api, &name, there, document)).await.map(Box::new);
                 (name, outcome)
             });
@@ -383,12 +384,12 @@ impl Claims {
         }
     }
 
-    /// Ends what is being written. Nothing more is begun.
     /// How many writes were begun, and how many failed, by class.
     pub(super) fn figures(&self) -> Writes {
         self.worker.figures()
     }
 
+    /// Ends what is being written. Nothing more is begun.
     pub(super) async fn stop(self) {
         self.worker.finish().await;
     }

@@ -39,7 +39,6 @@ pub(crate) struct Services {
     told: BTreeMap<ObjectName, String>,
     /// What the engine has not heard of that.
     news: Vec<Change>,
-    writes: Writes,
 }
 
 /// How work for one Gateway ended.
@@ -64,7 +63,6 @@ impl Services {
             worker: Worker::new(AT_ONCE),
             told: BTreeMap::new(),
             news: Vec::new(),
-            writes: Writes::default(),
         }
     }
 
@@ -162,11 +160,9 @@ impl Services {
                 self.tell(&gateway, "conflict", trouble);
                 continue;
             }
-            for one in &work {
-                *self.writes.begun.entry(one.label()).or_default() += 1;
-            }
+            let actions: Vec<&'static str> = work.iter().map(Work::label).collect();
             let client = self.client.clone();
-            self.worker.begin("expose", &format!("gateway {gateway}"), async move {
+            self.worker.begin_several("expose", &actions, &format!("gateway {gateway}"), async move {
                 let outcome = run(&client, work).await;
                 Done { gateway, outcome, trouble }
             });
@@ -216,7 +212,6 @@ impl Services {
             self.tell(&gateway, "conflict", trouble);
             return;
         };
-        *self.writes.failed.entry(failure.class()).or_default() += 1;
         match &failure {
             // Somebody has to do something about it.
             Failure::Refused(_) | Failure::Forbidden(_) => {
@@ -256,7 +251,7 @@ impl Services {
 
     /// What was written, what failed, and how many Gateways have something in the way.
     pub(crate) fn figures(&self) -> (Writes, usize) {
-        (self.writes.clone(), self.told.len())
+        (self.worker.figures(), self.told.len())
     }
 
     /// Ends what is being written. Nothing more is begun.

@@ -70,7 +70,6 @@ impl KubernetesRuntime {
                         let text = format!("{key}: somebody changes the status that we write back again and again");
                         failed(&key, "contested", text);
                     }
-                    self.writes += 1;
                     self.writer.apply(key, &resource, document);
                 }
             }
@@ -143,7 +142,6 @@ impl KubernetesRuntime {
             }
             Err(failure) => {
                 self.conflict_backoff.failed(&key);
-                *self.failures.entry(failure.class()).or_default() += 1;
                 if !matches!(failure, Failure::Conflict | Failure::Gone) {
                     failed(&key, failure.class(), format!("writing the status of {key}: {failure}"));
                 }

@@ -126,7 +126,6 @@ pub struct Tenants {
     parked: BTreeSet<Task>,
     /// Since when the status of a TenantGateway waits for others.
     passing: BTreeMap<ObjectName, Instant>,
-    writes: Writes,
     recorder: EventRecorder,
 }
 
@@ -152,7 +151,6 @@ impl Tenants {
             large: BTreeSet::new(),
             parked: BTreeSet::new(),
             passing: BTreeMap::new(),
-            writes: Writes::default(),
         }
     }
 
@@ -315,7 +313,6 @@ impl Tenants {
             (Task::Object(_), _) => "object",
             (Task::Status(_), _) => "status",
         };
-        *self.writes.begun.entry(kind).or_default() += 1;
         let (client, key) = (self.client.clone(), task.key());
         let object = key.to_string();
         self.worker.begin(kind, &object, async move {
@@ -530,7 +527,6 @@ impl Tenants {
             }
             Err(failure) => {
                 self.conflict_backoff.failed(&task);
-                *self.writes.failed.entry(failure.class()).or_default() += 1;
                 self.worker.failed(&task, &failure, Instant::now());
                 if matches!(failure, Failure::Refused(_) | Failure::Forbidden(_)) {
                     self.trouble(&task, ("ReconcileError", format!("{task}: {failure}")), tenancy);
@@ -541,7 +537,7 @@ impl Tenants {
 
     /// What was written, and how many objects cannot be.
     pub(super) fn figures(&self) -> (Writes, usize) {
-        (self.writes.clone(), self.troubles.len())
+        (self.worker.figures(), self.troubles.len())
     }
 
     /// Ends what is being written. Nothing more is begun.

@@ -1,0 +1,272 @@
+//! The writer of one term: certificates that are held go where they are missing, lost ones are withdrawn, and notices are
+//! published. A new certificate is put into its Secret by the storage, whose caller waits for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use acme::keeper::Stored;
+use acme::storage::StorageError;
+use tokio::sync::{mpsc, watch};
+use tracing::{info, warn};
+
+use super::Told;
+use super::lost::{AllLost, Lost};
+use super::published::Notices;
+use crate::storage::{ObjectStorage, class};
+use crate::write::failure::Failure;
+use crate::write::request::failed;
+use crate::write::worker::{RequestCounts, Worker};
+use gatewright_control::certificates::{CertificateManager, CertificateUpdate};
+use gatewright_core::inputs::{Kind, ObjectKey};
+use gatewright_core::model::ObjectName;
+
+/// Writes at the same time.
+const AT_ONCE: usize = 4;
+/// A failure that is not tried again by its class is tried after this long: the namespace may come back.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
+
+/// One thing to be written.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Task {
+    /// The notices.
+    Publish,
+    /// A certificate that is held, into a Secret.
+    Install(ObjectName),
+    /// A certificate that is lost, out of a Secret.
+    Withdraw(ObjectName),
+}
+
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Task::Publish => f.write_str("notices"),
+            Task::Install(name) | Task::Withdraw(name) => write!(f, "secret {name}"),
+        }
+    }
+}
+
+/// How a write ended.
+struct Ended {
+    task: Task,
+    outcome: Outcome,
+}
+
+enum Outcome {
+    /// The notices come back.
+    Published(Box<Notices>, Result<(), (&'static str, Failure)>),
+    Installed(Result<(), StorageError>),
+    /// Whether the certificate was there.
+    Withdrawn(Lost, Result<bool, StorageError>),
+}
+
+/// Writes what the certificate manager hands out, and takes back what is lost.
+pub(super) struct CertificateWriter {
+    storage: Arc<ObjectStorage>,
+    manager: Arc<CertificateManager>,
+    worker: Worker<Task, Ended>,
+    /// Not here while they are being published.
+    notices: Option<Box<Notices>>,
+    /// Certificates that are to be put where they belong.
+    held: BTreeMap<ObjectName, Arc<Stored>>,
+    /// Certificates that are to be withdrawn, and those that are.
+    lost: AllLost,
+    withdrawn: AllLost,
+    /// Secrets whose failure was told.
+    told: BTreeSet<Task>,
+}
+
+impl CertificateWriter {
+    /// Nothing to write yet.
+    pub(super) fn new(
+        storage: Arc<ObjectStorage>,
+        manager: Arc<CertificateManager>,
+        notices: Notices,
+        counts: RequestCounts,
+    ) -> Self {
+        Self {
+            storage,
+            manager,
+            worker: Worker::counted_by(counts, AT_ONCE),
+            notices: Some(Box::new(notices)),
+            held: BTreeMap::new(),
+            lost: AllLost::new(),
+            withdrawn: AllLost::new(),
+            told: BTreeSet::new(),
+        }
+    }
+
+    /// Writes until the certificate manager ends.
+    pub(super) async fn run(
+        mut self,
+        mut handed: mpsc::Receiver<Vec<CertificateUpdate>>,
+        mut lost: watch::Receiver<AllLost>,
+        out: &mpsc::Sender<Told>,
+    ) {
+        let mut changes = self.manager.changes();
+        lost.mark_changed();
+        loop {
+            self.write(Instant::now());
+            tokio::select! {
+                updates = handed.recv() => {
+                    let Some(updates) = updates else { return };
+                    let troubles = self.take(updates, Instant::now());
+                    if !troubles.is_empty() {
+                        // Whoever listened may be ending.
+                        let _ = out.send(Told::Troubles(troubles)).await;
+                    }
+                }
+                // The certificate manager holds the sender.
+                _ = changes.changed() => self.worker.want(Task::Publish, Instant::now()),
+                Ok(()) = lost.changed() => {
+                    let now = lost.borrow_and_update().clone();
+                    self.withdraw(now, Instant::now());
+                }
+                ended = self.worker.next() => {
+                    if let Some(ended) = ended {
+                        self.take_ended(ended, Instant::now());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes in what the certificate manager hands out. Returns why Secrets have no certificate yet.
+    fn take(&mut self, updates: Vec<CertificateUpdate>, now: Instant) -> Vec<(ObjectName, Option<String>)> {
+        self.worker.want(Task::Publish, now);
+        let mut troubles = Vec::new();
+        for update in updates {
+            match update {
+                // It covers a name that came later, or the Secret was deleted.
+                CertificateUpdate::Certificate(name, Some(stored)) => {
+                    self.held.insert(name.clone(), stored);
+                    self.worker.want(Task::Install(name), now);
+                }
+                CertificateUpdate::Certificate(name, None) => {
+                    self.held.remove(&name);
+                    self.forget(&Task::Install(name));
+                }
+                CertificateUpdate::Trouble(secret, text) => troubles.push((secret, text)),
+                // They are told by account.
+                CertificateUpdate::Challenge(..) => {}
+            }
+        }
+        troubles
+    }
+
+    /// These certificates are to be withdrawn from now on, and no others.
+    fn withdraw(&mut self, lost: AllLost, now: Instant) {
+        self.withdrawn.retain(|name, withdrawn| lost.get(name) == Some(withdrawn));
+        for name in self.lost.keys().filter(|name| !lost.contains_key(*name)).cloned().collect::<Vec<_>>() {
+            self.forget(&Task::Withdraw(name));
+        }
+        self.lost = lost;
+        for name in self.lost.keys().filter(|name| !self.withdrawn.contains_key(*name)) {
+            self.worker.want(Task::Withdraw(name.clone()), now);
+        }
+    }
+
+    fn forget(&mut self, task: &Task) {
+        self.worker.drop(task);
+        self.told.remove(task);
+    }
+
+    /// Begins the writes whose turn has come.
+    fn write(&mut self, now: Instant) {
+        while let Some(task) = self.worker.take(now) {
+            let object = task.to_string();
+            let storage = self.storage.clone();
+            match &task {
+                Task::Publish => {
+                    let mut notices = self.notices.take().expect("one publication at a time");
+                    if notices.are_current(&self.manager) {
+                        self.notices = Some(notices);
+                        self.worker.done(&task);
+                        continue;
+                    }
+                    let manager = self.manager.clone();
+                    self.worker.begin("publish", &object, async move {
+                        let outcome = notices.publish(&manager).await;
+                        Ended { task, outcome: Outcome::Published(notices, outcome) }
+                    });
+                }
+                Task::Install(name) => {
+                    let Some(stored) = self.held.get(name).cloned() else {
+                        self.worker.done(&task);
+                        continue;
+                    };
+                    let name = name.clone();
+                    self.worker.begin("install", &object, async move {
+                        let outcome = storage.install(&name, &stored).await;
+                        Ended { task, outcome: Outcome::Installed(outcome) }
+                    });
+                }
+                Task::Withdraw(name) => {
+                    let lost = self.lost.get(name).filter(|lost| self.withdrawn.get(name) != Some(*lost));
+                    let Some(lost) = lost.cloned() else {
+                        self.worker.done(&task);
+                        continue;
+                    };
+                    let name = name.clone();
+                    self.worker.begin("withdraw", &object, async move {
+                        let outcome = storage.withdraw(&name, &lost.serial, &lost.why()).await;
+                        Ended { task, outcome: Outcome::Withdrawn(lost, outcome) }
+                    });
+                }
+            }
+        }
+    }
+
+    fn take_ended(&mut self, Ended { task, outcome }: Ended, now: Instant) {
+        let failure = match outcome {
+            Outcome::Published(notices, outcome) => {
+                self.notices = Some(notices);
+                outcome.err().map(|(name, failure)| (format!("configmap {name}: {failure}"), failure))
+            }
+            Outcome::Installed(Err(error @ StorageError::Foreign { .. })) => {
+                // Whoever keeps the Secret has to give it back; the certificate manager looks at it then.
+                warn!("{error}");
+                None
+            }
+            Outcome::Installed(outcome) => outcome.err().map(|error| (error.to_string(), class(&error))),
+            Outcome::Withdrawn(lost, Ok(was_there)) => {
+                if let Task::Withdraw(name) = &task {
+                    if was_there {
+                        info!("the certificate in secret {name} is withdrawn: {}", lost.why());
+                    }
+                    self.withdrawn.insert(name.clone(), lost);
+                }
+                None
+            }
+            Outcome::Withdrawn(_, Err(error)) => Some((error.to_string(), class(&error))),
+        };
+        let Some((text, failure)) = failure else {
+            self.worker.done(&task);
+            self.told.remove(&task);
+            if let Task::Install(name) = &task
+                && !self.worker.is_wanted(&task)
+            {
+                self.held.remove(name);
+            }
+            return;
+        };
+        if !matches!(failure, Failure::Conflict | Failure::Gone) && self.told.insert(task.clone()) {
+            match &task {
+                Task::Publish => warn!("{text}"),
+                Task::Install(name) | Task::Withdraw(name) => {
+                    failed(&ObjectKey::new(Kind::Secret, name.clone()), failure.class(), text);
+                }
+            }
+        }
+        self.worker.failed(&task, &failure, now);
+        let is_due = match &task {
+            Task::Publish => true,
+            Task::Install(name) => self.held.contains_key(name),
+            Task::Withdraw(name) => self.lost.contains_key(name),
+        };
+        if is_due && !self.worker.is_wanted(&task) {
+            self.worker.want(task, now + RETRY_DELAY);
+        }
+    }
+}
