@@ -17,13 +17,13 @@ use gatewright::table::table;
 use gatewright::{controller, drain};
 use gatewright_control::certificates::{self, Check, Report};
 use gatewright_control::envoys::EnvoyRow;
+use gatewright_control::event::Severity;
 use gatewright_control::{AdminError, ask, tell};
 use gatewright_core::inputs::{Object, ObjectChange};
 use gatewright_core::tenancy;
 use gatewright_core::translate::{Settings, Unlisted};
 use gatewright_envoy::Admin;
 use serde_json::{Value, json};
-use tracing::warn;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -138,7 +138,9 @@ fn manifests(path: &Path, allow_unsafe: bool) -> Result<(Folder, Vec<Object>, Ve
         io::stdin().lock().take(64 << 20).read_to_string(&mut text).context("standard input")?;
         add(Path::new("-"), parse(Path::new("-"), &text));
     } else {
-        let root = path.canonicalize().with_context(|| path.display().to_string())?;
+        // Files are named as they were asked for, so that the place can be pasted.
+        let root: PathBuf = path.components().collect();
+        std::fs::metadata(&root).with_context(|| path.display().to_string())?;
         let (files, found) = scan(&root, &root, safety);
         let parsed: Vec<_> = files.iter().filter_map(|file| Some((file, read(&root, file, safety)?))).collect();
         for (file, parsed) in parsed {
@@ -165,13 +167,7 @@ fn lint(options: &cli::Lint) -> Result<bool> {
     };
     let tenancy = tenancy::Settings { listener_sets: !options.no_listener_sets, ..tenancy::Settings::default() };
     let found = gatewright::lint::lint(objects, settings, tenancy, SystemTime::now());
-    // Files are named as they were asked for, so that the place can be pasted.
-    let root = options.path.canonicalize().unwrap_or_default();
-    let place = |path: &Path, line: usize| {
-        let rest = path.strip_prefix(&root).ok().filter(|_| path.is_absolute());
-        let shown = rest.map(|rest| options.path.components().chain(rest.components()).collect::<PathBuf>());
-        (shown.as_deref().unwrap_or(path).display().to_string(), line)
-    };
+    let place = |path: &Path, line: usize| (path.display().to_string(), line);
     let mut rows: Vec<(String, usize, String, String, String)> = Vec::new();
     for problem in problems {
         let (file, line) = place(&problem.path, problem.line);
@@ -203,7 +199,7 @@ fn lint(options: &cli::Lint) -> Result<bool> {
 fn translate(options: &cli::Translate) -> Result<bool> {
     let (_, objects, problems) = manifests(&options.path, options.allow_unsafe_manifests)?;
     for problem in &problems {
-        warn!("{problem}");
+        problem.event().log(Severity::Debug);
     }
     let settings = Settings {
         endpoints: run::endpoint_policy(&options.endpoints),
