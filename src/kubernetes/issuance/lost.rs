@@ -16,6 +16,13 @@ pub(super) struct Lost {
 }
 
 impl Lost {
+    /// A certificate that lost these hostnames.
+    #[cfg(test)]
+    pub(super) fn of(hostnames: &[&str], serial: &str) -> Self {
+        let hostnames = hostnames.iter().map(|hostname| Hostname::parse(hostname).expect("a hostname")).collect();
+        Self { hostnames, serial: serial.into() }
+    }
+
     /// Why it is withdrawn.
     pub(super) fn why(&self) -> String {
         let hostnames: Vec<&str> = self.hostnames.iter().map(Hostname::as_str).collect();

@@ -270,3 +270,126 @@ impl CertificateWriter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Mutex;
+
+    use gatewright_control::certificates::{Authority, CertificateManagerConfig};
+    use hyper::{Request, Response, StatusCode};
+    use jiff::Timestamp;
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use tokio::time::Instant as Clock;
+
+    use super::*;
+
+    /// What the server was asked, and the code that it answers requests about single objects with.
+    #[derive(Clone, Default)]
+    struct Server(Arc<Mutex<(Vec<String>, u16)>>);
+
+    impl Server {
+        fn client(&self) -> Client {
+            let server = self.clone();
+            let service = tower::service_fn(move |request: Request<Body>| {
+                let path = request.uri().path().to_owned();
+                let is_list = path.ends_with("/secrets") || path.ends_with("/configmaps");
+                let mut state = server.0.lock().expect("nobody panics");
+                let code = if is_list && request.method() == "GET" { 200 } else { state.1 };
+                if !is_list || request.method() != "GET" {
+                    state.0.push(format!("{} {path}", request.method()));
+                }
+                let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": []});
+                let reason = if code == 404 { "NotFound" } else { "" };
+                let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
+                    "reason": reason, "message": "no", "metadata": {}});
+                let answer: Value = if is_list { list } else { status };
+                let mut response = Response::new(Body::from(answer.to_string().into_bytes()));
+                *response.status_mut() = StatusCode::from_u16(code).expect("a code");
+                async move { Ok::<_, Infallible>(response) }
+            });
+            Client::new(service, "default")
+        }
+
+        fn answers(&self, code: u16) {
+            self.0.lock().expect("nobody panics").1 = code;
+        }
+
+        fn take_asked(&self) -> Vec<String> {
+            std::mem::take(&mut self.0.lock().expect("nobody panics").0)
+        }
+    }
+
+    /// The writer of a term over this server.
+    async fn writer(server: &Server) -> CertificateWriter {
+        let term = watch::channel(Some(Clock::now() + Duration::from_secs(3600))).1;
+        let storage = ObjectStorage::open(server.client(), "ours", term).await.expect("nothing is there");
+        let storage = Arc::new(storage);
+        let authority = Authority::stored(storage.clone(), Timestamp::now()).await.expect("there is none");
+        let config = CertificateManagerConfig {
+            storage: storage.clone(),
+            authority: Arc::new(authority),
+            issuers: BTreeMap::new(),
+            at_once: 1,
+            places: None,
+            secret_targets: Some(storage.clone()),
+        };
+        let manager = Arc::new(CertificateManager::open(config).await.expect("it needs nothing"));
+        let notices = Notices::new(&server.client(), "ours");
+        CertificateWriter::new(storage, manager, notices, RequestCounts::default())
+    }
+
+    /// Writes what is due at `now`, and takes in how that ends.
+    async fn write(writer: &mut CertificateWriter, now: Instant) {
+        writer.write(now);
+        let ended = writer.worker.next().await.expect("it was due");
+        writer.take_ended(ended, now);
+    }
+
+    #[tokio::test]
+    async fn a_withdrawal_that_fails_is_tried_again_by_its_class_until_nothing_is_to_be_withdrawn() {
+        let server = Server::default();
+        let mut writer = writer(&server).await;
+        server.answers(503);
+        server.take_asked();
+        let name = ObjectName::new("a", "tls");
+        let lost = AllLost::from([(name.clone(), Lost::of(&["a.example.org"], "01"))]);
+        let mut now = Instant::now();
+        writer.withdraw(lost.clone(), now);
+        for pause in [200, 400, 800] {
+            write(&mut writer, now).await;
+            assert_eq!(server.take_asked(), ["GET /api/v1/namespaces/a/secrets/tls"]);
+            assert_eq!(writer.worker.due(), Some(now + Duration::from_millis(pause)));
+            now += Duration::from_millis(pause);
+        }
+        let figures = writer.worker.figures();
+        assert_eq!((figures.begun["withdraw"], figures.failed["unavailable"]), (3, 3));
+        // It is not there: nothing is to be done about it.
+        server.answers(404);
+        write(&mut writer, now).await;
+        assert_eq!((writer.worker.due(), &writer.withdrawn), (None, &lost));
+        writer.withdraw(lost, now);
+        assert_eq!(writer.worker.due(), None, "it is withdrawn");
+        writer.withdraw(AllLost::new(), now);
+        assert!(writer.withdrawn.is_empty() && writer.told.is_empty());
+    }
+
+    #[tokio::test]
+    async fn notices_are_read_once_and_written_when_they_say_something_else() {
+        let server = Server::default();
+        let mut writer = writer(&server).await;
+        server.answers(404);
+        let now = Instant::now();
+        assert!(writer.take(Vec::new(), now).is_empty());
+        write(&mut writer, now).await;
+        let asked = server.take_asked();
+        let notices = ["gatewright-challenges", "gatewright-internal-ca"];
+        assert_eq!(asked, notices.map(|name| format!("GET /api/v1/namespaces/ours/configmaps/{name}")), "all is said");
+        writer.worker.want(Task::Publish, now);
+        writer.write(now);
+        assert_eq!((writer.worker.pending(), server.take_asked()), (0, Vec::new()));
+        assert_eq!(writer.worker.figures().begun, [("publish", 1)].into());
+    }
+}
