@@ -141,7 +141,10 @@ impl CertificateWriter {
                 // It covers a name that came later, or the Secret was deleted.
                 CertificateUpdate::Certificate(name, Some(stored)) => {
                     self.held.insert(name.clone(), stored);
-                    self.worker.want(Task::Install(name), now);
+                    let task = Task::Install(name);
+                    // What was refused before may be taken now.
+                    self.forget(&task);
+                    self.worker.want(task, now);
                 }
                 CertificateUpdate::Certificate(name, None) => {
                     self.held.remove(&name);
@@ -158,7 +161,8 @@ impl CertificateWriter {
     /// These certificates are to be withdrawn from now on, and no others.
     fn withdraw(&mut self, lost: AllLost, now: Instant) {
         self.withdrawn.retain(|name, withdrawn| lost.get(name) == Some(withdrawn));
-        for name in self.lost.keys().filter(|name| !lost.contains_key(*name)).cloned().collect::<Vec<_>>() {
+        let others = self.lost.iter().filter(|(name, before)| lost.get(*name) != Some(*before));
+        for name in others.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
             self.forget(&Task::Withdraw(name));
         }
         self.lost = lost;
@@ -355,7 +359,8 @@ mod tests {
         server.answers(503);
         server.take_asked();
         let name = ObjectName::new("a", "tls");
-        let lost = AllLost::from([(name.clone(), Lost::of(&["a.example.org"], "01"))]);
+        let lost_one = |serial: &str| AllLost::from([(name.clone(), Lost::of(&["a.example.org"], serial))]);
+        let lost = lost_one("01");
         let mut now = Instant::now();
         writer.withdraw(lost.clone(), now);
         for pause in [200, 400, 800] {
@@ -366,6 +371,11 @@ mod tests {
         }
         let figures = writer.worker.figures();
         assert_eq!((figures.begun["withdraw"], figures.failed["unavailable"]), (3, 3));
+        writer.withdraw(lost.clone(), now);
+        let later = now + Duration::from_secs(1);
+        writer.withdraw(lost_one("02"), later);
+        assert_eq!(writer.worker.due(), Some(later), "another certificate has no failures yet");
+        writer.withdraw(lost.clone(), now);
         // It is not there: nothing is to be done about it.
         server.answers(404);
         write(&mut writer, now).await;
