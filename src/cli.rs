@@ -444,15 +444,9 @@ pub struct Lint {
 /// `status`
 #[derive(Clone, Debug, Args)]
 pub struct Status {
-    /// How to print
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    pub output: Output,
-    /// The running program's admin socket [default: admin.sock in the private directory]
-    #[arg(long, value_name = "SOCKET")]
-    pub admin: Option<PathBuf>,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
-    pub state: State,
+    pub program: RunningProgram,
 }
 
 /// `certs`
@@ -514,15 +508,9 @@ pub struct Explain {
     /// The request's method
     #[arg(long, default_value = "GET")]
     pub method: String,
-    /// How to print
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    pub output: Output,
-    /// The running program's admin socket [default: admin.sock in the private directory]
-    #[arg(long, value_name = "SOCKET")]
-    pub admin: Option<PathBuf>,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
-    pub state: State,
+    pub program: RunningProgram,
 }
 
 /// How a document is printed.

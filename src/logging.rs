@@ -84,8 +84,12 @@ mod tests {
     use super::*;
     use std::io::Write;
     use std::sync::{Arc, Mutex};
+    use std::time::Duration;
 
-    use gatewright_control::event::{Event, Severity};
+    use gatewright_control::event::{Event, Severity, Subject};
+    use gatewright_core::inputs::{Kind, ObjectKey};
+    use gatewright_core::model::ObjectName;
+    use serde_json::{Value, json};
 
     /// What a log in one format is like.
     fn logged(how: LogFormat, log: impl FnOnce()) -> String {
@@ -118,21 +122,110 @@ mod tests {
 
     fn refused() -> Event {
         let text = "no such filter".to_owned();
-        Event::Rejected { node: "edge-a".to_owned(), kind: "Listener".to_owned(), resource: "a/b:443".to_owned(), text }
+        Event::Rejected {
+            node: "edge-a".to_owned(),
+            object: Some(shop()),
+            kind: "Listener".to_owned(),
+            resource: "a/b:443".to_owned(),
+            text,
+        }
+    }
+
+    fn shop() -> ObjectKey {
+        ObjectKey::new(Kind::HTTPRoute, ObjectName::new("alice", "shop"))
+    }
+
+    /// A line of the log as JSON, but for its time.
+    fn as_object(log: impl FnOnce()) -> Value {
+        let mut line: Value = serde_json::from_str(&logged(LogFormat::Json, log)).expect("one object");
+        let time = line.as_object_mut().and_then(|fields| fields.remove("timestamp"));
+        assert!(time.is_some_and(|time| time.is_string()), "{line}");
+        line
     }
 
     #[test]
     fn people_read_the_text_of_an_event_and_programs_its_fields() {
         let text = logged(LogFormat::Text, || refused().log(Severity::Debug));
         assert_eq!(text, " WARN envoy \"edge-a\" refused Listener a/b:443: no such filter\n");
-        let json = logged(LogFormat::Json, || refused().log(Severity::Debug));
-        let json: serde_json::Value = serde_json::from_str(&json).expect("one object");
-        assert_eq!(
-            (&json["level"], &json["event"], &json["envoy"]),
-            (&"WARN".into(), &"Rejected".into(), &"edge-a".into())
-        );
-        assert_eq!(json["resource"], "a/b:443");
-        assert_eq!(json["message"], "envoy \"edge-a\" refused Listener a/b:443: no such filter");
+        let json = as_object(|| refused().log(Severity::Debug));
+        let wanted = json!({"level": "WARN", "event": "Rejected", "object": "httproute alice/shop",
+            "namespace": "alice", "envoy": "edge-a", "type": "Listener", "resource": "a/b:443",
+            "message": "envoy \"edge-a\" refused Listener a/b:443: no such filter"});
+        assert_eq!(json, wanted);
+    }
+
+    #[test]
+    fn each_event_has_its_fields_as_json() {
+        let subject = Subject { object: Some(shop()), text: shop().to_string() };
+        let acknowledged = Event::Acknowledged {
+            subject: subject.clone(),
+            hosts: 1,
+            host: Some("shop.example.org".to_owned()),
+            envoys: 2,
+            generation: 7,
+            took: Duration::from_millis(6),
+        };
+        let condition = Event::Condition {
+            object: shop(),
+            generation: Some(3),
+            condition: "ResolvedRefs".to_owned(),
+            status: "False".to_owned(),
+            reason: "BackendNotFound".to_owned(),
+            message: "no Service alice/web".to_owned(),
+            frozen: false,
+        };
+        let text = "writing the status of httproute alice/shop: refused: no".to_owned();
+        let manifest = Event::Manifest {
+            file: "a.yaml".to_owned(),
+            line: 4,
+            object: Some("httproute alice/shop".to_owned()),
+            text: "a.yaml:4: httproute alice/shop: unknown field spec.rule".to_owned(),
+        };
+        let of_shop = json!({"object": "httproute alice/shop", "namespace": "alice"});
+        for (event, level, fields) in [
+            (Event::Unchanged { subject }, "DEBUG", json!({"event": "Unchanged"})),
+            (
+                acknowledged,
+                "INFO",
+                json!({"event": "Acknowledged", "hosts": 1, "host": "shop.example.org", "envoys": 2, "generation": 7,
+                    "milliseconds": 6}),
+            ),
+            (
+                condition,
+                "WARN",
+                json!({"event": "Condition", "observed_generation": 3, "condition": "ResolvedRefs", "status": "False",
+                    "reason": "BackendNotFound"}),
+            ),
+            (
+                Event::Unreadable { object: shop(), why: "spec.rules: expected a list".to_owned() },
+                "WARN",
+                json!({"event": "Unreadable"}),
+            ),
+            (
+                Event::RequestFailed { object: shop(), reason: "refused", text },
+                "WARN",
+                json!({"event": "RequestFailed", "reason": "refused"}),
+            ),
+            (manifest, "WARN", json!({"event": "Manifest", "file": "a.yaml", "line": 4, "namespace": null})),
+            (Event::FloodBegan, "WARN", json!({"event": "FloodBegan", "object": null, "namespace": null})),
+        ] {
+            let mut wanted = of_shop.clone();
+            let fields = fields.as_object().cloned().unwrap_or_default();
+            wanted.as_object_mut().expect("fields").extend(fields);
+            wanted.as_object_mut().expect("fields").retain(|_, field| !field.is_null());
+            wanted["level"] = level.into();
+            wanted["message"] = event.to_string().into();
+            assert_eq!(as_object(|| event.log(Severity::Debug)), wanted);
+        }
+    }
+
+    #[test]
+    fn a_line_about_a_request_has_its_object() {
+        let json = as_object(|| {
+            let _entered = tracing::info_span!("request", what = "status", object = %shop()).entered();
+            tracing::warn!("no answer");
+        });
+        assert_eq!(json["span"], json!({"name": "request", "what": "status", "object": "httproute alice/shop"}));
     }
 
     #[test]

@@ -17,13 +17,16 @@ use gatewright::table::table;
 use gatewright::{controller, drain};
 use gatewright_control::certificates::{self, Check, Report};
 use gatewright_control::envoys::EnvoyRow;
+use gatewright_control::event::Severity;
 use gatewright_control::{AdminError, ask, tell};
 use gatewright_core::inputs::{Object, ObjectChange};
 use gatewright_core::tenancy;
 use gatewright_core::translate::{Settings, Unlisted};
 use gatewright_envoy::Admin;
+use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tracing::warn;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -138,7 +141,9 @@ fn manifests(path: &Path, allow_unsafe: bool) -> Result<(Folder, Vec<Object>, Ve
         io::stdin().lock().take(64 << 20).read_to_string(&mut text).context("standard input")?;
         add(Path::new("-"), parse(Path::new("-"), &text));
     } else {
-        let root = path.canonicalize().with_context(|| path.display().to_string())?;
+        // Files are named as they were asked for, so that the place can be pasted.
+        let root: PathBuf = path.components().collect();
+        std::fs::metadata(&root).with_context(|| path.display().to_string())?;
         let (files, found) = scan(&root, &root, safety);
         let parsed: Vec<_> = files.iter().filter_map(|file| Some((file, read(&root, file, safety)?))).collect();
         for (file, parsed) in parsed {
@@ -165,13 +170,7 @@ fn lint(options: &cli::Lint) -> Result<bool> {
     };
     let tenancy = tenancy::Settings { listener_sets: !options.no_listener_sets, ..tenancy::Settings::default() };
     let found = gatewright::lint::lint(objects, settings, tenancy, SystemTime::now());
-    // Files are named as they were asked for, so that the place can be pasted.
-    let root = options.path.canonicalize().unwrap_or_default();
-    let place = |path: &Path, line: usize| {
-        let rest = path.strip_prefix(&root).ok().filter(|_| path.is_absolute());
-        let shown = rest.map(|rest| options.path.components().chain(rest.components()).collect::<PathBuf>());
-        (shown.as_deref().unwrap_or(path).display().to_string(), line)
-    };
+    let place = |path: &Path, line: usize| (path.display().to_string(), line);
     let mut rows: Vec<(String, usize, String, String, String)> = Vec::new();
     for problem in problems {
         let (file, line) = place(&problem.path, problem.line);
@@ -203,7 +202,7 @@ fn lint(options: &cli::Lint) -> Result<bool> {
 fn translate(options: &cli::Translate) -> Result<bool> {
     let (_, objects, problems) = manifests(&options.path, options.allow_unsafe_manifests)?;
     for problem in &problems {
-        warn!("{problem}");
+        problem.event().log(Severity::Debug);
     }
     let settings = Settings {
         endpoints: run::endpoint_policy(&options.endpoints),
@@ -223,21 +222,24 @@ fn translate(options: &cli::Translate) -> Result<bool> {
     Ok(told.ok && problems.is_empty())
 }
 
-fn socket(admin: Option<&Path>, state: &cli::State) -> Result<std::path::PathBuf> {
-    match admin {
-        Some(admin) => Ok(admin.to_path_buf()),
-        None => Ok(run::state_dir(state)?.join("admin.sock")),
+/// The admin socket of the running program.
+fn socket_of(program: &cli::RunningProgram) -> Result<PathBuf> {
+    match &program.admin {
+        Some(admin) => Ok(admin.clone()),
+        None => Ok(run::state_dir(&program.state())?.join("admin.sock")),
     }
 }
 
-fn socket_of(program: &cli::RunningProgram) -> Result<std::path::PathBuf> {
-    socket(program.admin.as_deref(), &program.state())
+/// The running program's answer to a question.
+async fn answer<T: DeserializeOwned>(socket: &Path, question: &str) -> Result<T> {
+    let text = ask(socket, question).await?;
+    let another = || format!("{} answers as no gatewright of this version does", socket.display());
+    serde_json::from_str(&text).with_context(another)
 }
 
 async fn status(options: &cli::Status) -> Result<bool> {
-    let answer = ask(&socket(options.admin.as_deref(), &options.state)?, "/status").await?;
-    let list: Value = serde_json::from_str(&answer)?;
-    match options.output {
+    let list: Value = answer(&socket_of(&options.program)?, "/status").await?;
+    match options.program.output {
         Output::Yaml => return print(&list, Document::Yaml),
         Output::Json => return print(&list, Document::Json),
         Output::Table => {}
@@ -276,19 +278,20 @@ async fn certs(options: &cli::Certs) -> Result<bool> {
             Ok(true)
         }
         Some(CertsVerb::Check { host }) => {
-            let answer = ask(&socket, &format!("/certs/check?host={}", encoded(host))).await?;
-            if options.program.output != Output::Table {
-                let how = if options.program.output == Output::Yaml { Document::Yaml } else { Document::Json };
-                print(&serde_json::from_str(&answer)?, how)?;
-            }
-            let checks: Vec<Check> = serde_json::from_str(&answer)?;
-            if options.program.output == Output::Table {
-                let mut out = io::stdout().lock();
-                let now = jiff::Timestamp::now();
-                for line in checks.iter().flat_map(|check| certificates::findings(check, now)) {
-                    writeln!(out, "{line}")?;
+            let told: Value = answer(&socket, &format!("/certs/check?host={}", encoded(host))).await?;
+            let checks = Vec::<Check>::deserialize(&told)?;
+            match options.program.output {
+                Output::Yaml => print(&told, Document::Yaml)?,
+                Output::Json => print(&told, Document::Json)?,
+                Output::Table => {
+                    let mut out = io::stdout().lock();
+                    let now = jiff::Timestamp::now();
+                    for line in checks.iter().flat_map(|check| certificates::findings(check, now)) {
+                        writeln!(out, "{line}")?;
+                    }
+                    true
                 }
-            }
+            };
             Ok(checks.iter().all(|check| check.findings.is_empty()))
         }
         Some(CertsVerb::ChangeKey { issuer }) => {
@@ -304,7 +307,7 @@ async fn certs(options: &cli::Certs) -> Result<bool> {
         None => {
             let mut shown = None;
             loop {
-                let report: Report = serde_json::from_str(&ask(&socket, "/certs").await?)?;
+                let report: Report = answer(&socket, "/certs").await?;
                 let good = report.certificates.iter().all(|row| row.expires.is_some());
                 if shown.as_ref() != Some(&report) {
                     show_certificates(&report, options.program.output)?;
@@ -326,7 +329,7 @@ async fn claims(options: &cli::Claims) -> Result<bool> {
         writeln!(io::stdout(), "{what} is released: see gatewright claims for who has it now")?;
         return Ok(true);
     }
-    let told: Value = serde_json::from_str(&ask(&socket, "/owners").await?)?;
+    let told: Value = answer(&socket, "/owners").await?;
     match options.program.output {
         Output::Yaml => print(&told, Document::Yaml),
         Output::Json => print(&told, Document::Json),
@@ -350,12 +353,12 @@ async fn envoys(options: &cli::Envoys) -> Result<bool> {
         writeln!(io::stdout(), "certificate {credential} is revoked")?;
         return Ok(true);
     }
-    let answer = ask(&socket, "/envoys").await?;
+    let told: Value = answer(&socket, "/envoys").await?;
     match options.program.output {
-        Output::Yaml => print(&serde_json::from_str(&answer)?, Document::Yaml),
-        Output::Json => print(&serde_json::from_str(&answer)?, Document::Json),
+        Output::Yaml => print(&told, Document::Yaml),
+        Output::Json => print(&told, Document::Json),
         Output::Table => {
-            let rows: Vec<EnvoyRow> = serde_json::from_str(&answer)?;
+            let rows = Vec::<EnvoyRow>::deserialize(&told)?;
             io::stdout().write_all(table(&connected(&rows)).as_bytes())?;
             Ok(true)
         }
@@ -422,11 +425,10 @@ fn images(options: &cli::Images) -> Result<bool> {
 
 async fn explain(options: &cli::Explain) -> Result<bool> {
     let path = format!("/explain?url={}&method={}", encoded(&options.url), encoded(&options.method));
-    let answer = ask(&socket(options.admin.as_deref(), &options.state)?, &path).await?;
-    let told: Value = serde_json::from_str(&answer)?;
+    let told: Value = answer(&socket_of(&options.program)?, &path).await?;
     let links = told["links"].as_array().map(Vec::as_slice).unwrap_or_default();
     let good = links.last().is_some_and(|link| link["ok"] == true);
-    match options.output {
+    match options.program.output {
         Output::Yaml => print(&told, Document::Yaml)?,
         Output::Json => print(&told, Document::Json)?,
         Output::Table => {
@@ -441,11 +443,7 @@ async fn explain(options: &cli::Explain) -> Result<bool> {
     Ok(good)
 }
 
-/// Percent-encoding of a query's value (RFC 3986, 2.1).
-fn encoded(text: &str) -> String {
-    let byte = |byte: u8| match byte {
-        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
-        _ => format!("%{byte:02X}"),
-    };
-    text.bytes().map(byte).collect()
+/// The value of a query in a path.
+fn encoded(text: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(text, NON_ALPHANUMERIC)
 }

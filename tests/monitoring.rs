@@ -12,13 +12,17 @@ use serde_json::Value;
 /// Labels that Prometheus adds to what it reads in a cluster.
 const ADDED: [&str; 2] = ["namespace", "pod"];
 /// Labels of families that have no series until something is counted.
-const UNTIL_COUNTED: [(&str, &[&str]); 7] = [
+const UNTIL_COUNTED: [(&str, &[&str]); 11] = [
     ("gatewright_kind", &["kind", "state"]),
     ("gatewright_write_failures", &["class"]),
     ("gatewright_tenant_writes", &["kind"]),
     ("gatewright_tenant_write_failures", &["class"]),
     ("gatewright_service_writes", &["action"]),
     ("gatewright_service_write_failures", &["class"]),
+    ("gatewright_record_writes", &["record"]),
+    ("gatewright_record_write_failures", &["class"]),
+    ("gatewright_certificate_writes", &["action"]),
+    ("gatewright_certificate_write_failures", &["class"]),
     ("gatewright_acme_requests", &["action", "status"]),
 ];
 

@@ -16,6 +16,7 @@ pub struct RunningProgram {
     #[arg(long, value_name = "SOCKET", global = true)]
     pub admin: Option<PathBuf>,
     /// Private directory of the running program
+    /// [default: $XDG_STATE_HOME/gatewright/standalone, else ~/.local/state/gatewright/standalone]
     #[arg(long, value_name = "DIR", env = "GATEWRIGHT_STATE_DIR", global = true)]
     pub state_dir: Option<PathBuf>,
 }

@@ -64,9 +64,22 @@ pub enum AdminError {
         /// Why.
         why: std::io::Error,
     },
+    /// It is another user's.
+    #[error("the gatewright at {} is another user's: run this as the user who runs it ({why})", path.display())]
+    Denied {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        why: std::io::Error,
+    },
     /// The exchange failed.
-    #[error("admin socket: {0}")]
-    Exchange(String),
+    #[error("the gatewright at {} does not answer: {why}; see its log, or name another by --state-dir or --admin", path.display())]
+    Exchange {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
     /// It refused.
     #[error("{0}")]
     Refused(String),
@@ -233,9 +246,16 @@ pub async fn tell(socket: &Path, path_and_query: &str) -> Result<String, AdminEr
 }
 
 async fn exchange(socket: &Path, method: Method, path_and_query: &str) -> Result<String, AdminError> {
-    let failed = |error: &dyn std::fmt::Display| AdminError::Exchange(error.to_string());
+    let failed =
+        |why: &dyn std::fmt::Display| AdminError::Exchange { path: socket.to_path_buf(), why: why.to_string() };
     let work = async {
-        let connect = |why| AdminError::Connect { path: socket.to_path_buf(), why };
+        let connect = |why: std::io::Error| {
+            let path = socket.to_path_buf();
+            match why.kind() {
+                std::io::ErrorKind::PermissionDenied => AdminError::Denied { path, why },
+                _ => AdminError::Connect { path, why },
+            }
+        };
         let stream = UnixStream::connect(socket).await.map_err(connect)?;
         let (mut client, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| failed(&error))?;
@@ -261,12 +281,38 @@ async fn exchange(socket: &Path, method: Method, path_and_query: &str) -> Result
         let (answer, _) = tokio::join!(exchange, connection);
         answer
     };
-    timeout(LIMIT, work).await.map_err(|_| AdminError::Exchange(format!("no answer within {LIMIT:?}")))?
+    timeout(LIMIT, work).await.map_err(|_| failed(&format!("no answer within {LIMIT:?}")))?
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What is said where no answer comes from a socket.
+    async fn said(socket: &Path) -> String {
+        let error = ask(socket, "/status").await.expect_err("nobody answers");
+        assert!(error.is_unanswered());
+        error.to_string()
+    }
+
+    #[tokio::test]
+    async fn who_gets_no_answer_is_told_from_which_socket_and_what_to_do() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let socket = dir.path().join("admin.sock");
+        let place = socket.display().to_string();
+        let nobody = said(&socket).await;
+        assert!(nobody.starts_with(&format!("no gatewright answers at {place}: ")), "{nobody}");
+        let listener = UnixListener::bind(&socket).expect("bound");
+        let other = tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let _ = tokio::io::AsyncWriteExt::write_all(&mut stream, b"220 mail\r\n").await;
+            }
+        });
+        let another = said(&socket).await;
+        assert!(another.starts_with(&format!("the gatewright at {place} does not answer: ")), "{another}");
+        assert!([nobody, another].iter().all(|text| text.contains("--admin")));
+        other.abort();
+    }
 
     #[test]
     fn a_url_is_taken_apart() {

@@ -97,6 +97,8 @@ pub struct Effects {
 struct Announcement {
     subject: Subject,
     hosts: usize,
+    /// The hostname, where it is one.
+    host: Option<String>,
     /// The generations that came of it, one for each view that changed.
     published: Vec<(Place, Generation)>,
     /// Time since an origin of the caller's.
@@ -189,7 +191,9 @@ impl ControlPlane {
         let mut delta = outcome.delta;
         let decided = delta.wants.keys().chain(outcome.tenancy.wants.keys());
         let wanted = decided.chain(&delta.standing).cloned().collect();
-        let hosts = hosts(&delta);
+        let mut touched = hosts(&delta);
+        let hosts = touched.len();
+        let host = touched.pop_first().filter(|_| hosts == 1);
         let before = self.generations.clone();
         self.publish(&delta);
         self.note_state();
@@ -223,7 +227,7 @@ impl ControlPlane {
         if published.is_empty() {
             events.push(Event::Unchanged { subject });
         } else {
-            self.waiting.push_back(Announcement { subject, hosts, published, at });
+            self.waiting.push_back(Announcement { subject, hosts, host, published, at });
             if self.waiting.len() > ANNOUNCED {
                 self.waiting.pop_front();
             }
@@ -282,9 +286,8 @@ impl ControlPlane {
     pub fn settled(&mut self, at: Duration) -> Events {
         let progress = self.progress();
         let mut events = Events::default();
-        let refused: BTreeSet<Refusal> = self.rejections(&progress).map(Refusal::of).collect();
-        events.extend(refused.difference(&self.told).cloned().map(Refusal::event));
-        self.told = refused;
+        let refused = self.rejections(&progress).map(|r| (Refusal::of(r), refusals::key(r))).collect();
+        events.extend(self.new_refusals(refused));
         self.waiting.retain(|waiting| {
             let acks: Vec<_> =
                 waiting.published.iter().map(|(place, made)| progress[*place].acknowledged(*made)).collect();
@@ -294,6 +297,7 @@ impl ControlPlane {
                 events.push(Event::Acknowledged {
                     subject: waiting.subject.clone(),
                     hosts: waiting.hosts,
+                    host: waiting.host.clone(),
                     envoys: connected,
                     generation: waiting.published.iter().map(|(_, made)| *made).max().unwrap_or_default(),
                     took: at.saturating_sub(waiting.at),
@@ -509,8 +513,8 @@ fn subject(changes: &[Change]) -> Subject {
     Subject { object: changes.first().and_then(Change::key), text }
 }
 
-/// How many hostnames a delta touches.
-fn hosts(delta: &Delta) -> usize {
+/// The hostnames that a delta touches.
+fn hosts(delta: &Delta) -> BTreeSet<String> {
     let host = |key| match key {
         ResourceKey::SniCluster(_, host) | ResourceKey::Scope(_, host) | ResourceKey::Secret(SecretName::Sni(host)) => {
             Some(host.to_string())
@@ -523,7 +527,7 @@ fn hosts(delta: &Delta) -> usize {
         | ResourceKey::Endpoints(_)
         | ResourceKey::Frontend(_) => None,
     };
-    delta.resources.keys().cloned().filter_map(host).collect::<BTreeSet<_>>().len()
+    delta.resources.keys().cloned().filter_map(host).collect()
 }
 
 mod acknowledgements;

@@ -53,6 +53,8 @@ pub enum Event {
         subject: Subject,
         /// How many hostnames it touched.
         hosts: usize,
+        /// The hostname, where it was one.
+        host: Option<String>,
         /// How many Envoys are connected.
         envoys: usize,
         /// The publication.
@@ -64,6 +66,8 @@ pub enum Event {
     Condition {
         /// The object.
         object: ObjectKey,
+        /// The generation of the object that was judged.
+        generation: Option<i64>,
         /// The condition's type, as in its status.
         condition: String,
         /// Its status: `True`, `False` or `Unknown`.
@@ -79,11 +83,40 @@ pub enum Event {
     Rejected {
         /// The Envoy.
         node: String,
+        /// The object that it was made from, where it is one.
+        object: Option<ObjectKey>,
         /// The type of the resource.
         kind: String,
         /// The resource, and the part of it.
         resource: String,
         /// Envoy's words.
+        text: String,
+    },
+    /// An object that is served is passed over, because it cannot be read.
+    Unreadable {
+        /// The object.
+        object: ObjectKey,
+        /// Why.
+        why: String,
+    },
+    /// A request to the API server about an object failed, or is undone by others.
+    RequestFailed {
+        /// The object.
+        object: ObjectKey,
+        /// The class of failure, or the reason that a condition gives.
+        reason: &'static str,
+        /// For people: the object, what was to be done, and why it was not.
+        text: String,
+    },
+    /// A part of a manifest is not as it has to be.
+    Manifest {
+        /// The file.
+        file: String,
+        /// The line in it; 0 where it concerns the whole file.
+        line: usize,
+        /// The object, as far as it is known.
+        object: Option<String>,
+        /// For people: the place, the object, and what is wrong.
         text: String,
     },
     /// Clients ask for many names that nobody has: TLS listeners name every host from now on.
@@ -99,7 +132,12 @@ impl Event {
             Self::Unchanged { .. } => Severity::Debug,
             Self::Acknowledged { .. } | Self::FloodEnded => Severity::Info,
             Self::Condition { .. } if self.is_on_its_way() => Severity::Info,
-            Self::Condition { .. } | Self::Rejected { .. } | Self::FloodBegan => Severity::Warn,
+            Self::Condition { .. }
+            | Self::Rejected { .. }
+            | Self::Unreadable { .. }
+            | Self::RequestFailed { .. }
+            | Self::Manifest { .. }
+            | Self::FloodBegan => Severity::Warn,
         }
     }
 
@@ -134,18 +172,46 @@ impl Event {
                 let (object, namespace) = named(subject.object.as_ref());
                 at_its_severity!(event = "Unchanged", object, namespace);
             }
-            Self::Acknowledged { subject, hosts, envoys, generation, took } => {
+            Self::Acknowledged { subject, hosts, host, envoys, generation, took } => {
                 let (object, namespace) = named(subject.object.as_ref());
                 let milliseconds = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-                at_its_severity!(event = "Acknowledged", object, namespace, hosts, envoys, generation, milliseconds);
+                at_its_severity!(
+                    event = "Acknowledged",
+                    object,
+                    namespace,
+                    hosts,
+                    host,
+                    envoys,
+                    generation,
+                    milliseconds
+                );
             }
-            Self::Condition { object, condition, status, reason, .. } => {
+            Self::Condition { object, generation, condition, status, reason, .. } => {
                 let (object, namespace) = named(Some(object));
-                at_its_severity!(event = "Condition", object, namespace, condition, status, reason);
+                let observed_generation = generation;
+                at_its_severity!(
+                    event = "Condition",
+                    object,
+                    namespace,
+                    observed_generation,
+                    condition,
+                    status,
+                    reason
+                );
             }
-            Self::Rejected { node, kind, resource, .. } => {
-                at_its_severity!(event = "Rejected", envoy = node, r#type = kind, resource);
+            Self::Rejected { node, object, kind, resource, .. } => {
+                let (object, namespace) = named(object.as_ref());
+                at_its_severity!(event = "Rejected", object, namespace, envoy = node, r#type = kind, resource);
             }
+            Self::Unreadable { object, .. } => {
+                let (object, namespace) = named(Some(object));
+                at_its_severity!(event = "Unreadable", object, namespace);
+            }
+            Self::RequestFailed { object, reason, .. } => {
+                let (object, namespace) = named(Some(object));
+                at_its_severity!(event = "RequestFailed", object, namespace, reason);
+            }
+            Self::Manifest { file, line, object, .. } => at_its_severity!(event = "Manifest", file, line, object),
             Self::FloodBegan => at_its_severity!(event = "FloodBegan"),
             Self::FloodEnded => at_its_severity!(event = "FloodEnded"),
         }
@@ -167,13 +233,15 @@ impl fmt::Display for Event {
                 let milliseconds = took.as_millis();
                 write!(f, "{subject}: {hosts} host{s} changed, acked {envoys}/{envoys} in {milliseconds} ms")
             }
-            Self::Condition { object, condition, status, reason, message, frozen } => {
+            Self::Condition { object, condition, status, reason, message, frozen, .. } => {
                 let stays = if *frozen { "; what was live stays live" } else { "" };
                 write!(f, "{object}: {condition}={status} {reason}: {message}{stays}")
             }
-            Self::Rejected { node, kind, resource, text } => {
+            Self::Rejected { node, kind, resource, text, .. } => {
                 write!(f, "envoy {node:?} refused {kind} {resource}: {text}")
             }
+            Self::Unreadable { object, why } => write!(f, "{object} is passed over: {why}"),
+            Self::RequestFailed { text, .. } | Self::Manifest { text, .. } => f.write_str(text),
             Self::FloodBegan => {
                 f.write_str("clients ask for many names that nobody has: listeners name every host for a while")
             }
@@ -233,6 +301,7 @@ mod tests {
     fn condition(reason: &str) -> Event {
         Event::Condition {
             object: ObjectKey::new(Kind::HTTPRoute, ObjectName::new("alice", "shop")),
+            generation: Some(3),
             condition: "ResolvedRefs".to_owned(),
             status: "False".to_owned(),
             reason: reason.to_owned(),
@@ -259,7 +328,8 @@ mod tests {
         let object = Some(ObjectKey::new(Kind::HTTPRoute, ObjectName::new("alice", "shop")));
         let subject = Subject { object, text: "httproute alice/shop".to_owned() };
         let took = Duration::from_millis(6);
-        let told = |hosts| Event::Acknowledged { subject: subject.clone(), hosts, envoys: 2, generation: 7, took };
+        let told =
+            |hosts| Event::Acknowledged { subject: subject.clone(), hosts, host: None, envoys: 2, generation: 7, took };
         assert_eq!(told(1).to_string(), "httproute alice/shop: 1 host changed, acked 2/2 in 6 ms");
         assert_eq!(told(0).to_string(), "httproute alice/shop: 0 hosts changed, acked 2/2 in 6 ms");
     }

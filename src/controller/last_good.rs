@@ -105,9 +105,9 @@ struct More {
     suspects: Suspects,
 }
 
-/// What a view had.
+/// What a view has, to be written.
 #[derive(Default)]
-struct KeptView {
+struct ViewState {
     resources: Vec<Resource>,
     /// What Envoys refused of them.
     suspects: Suspects,
@@ -130,18 +130,19 @@ impl Grants {
     }
 }
 
-/// What a file had in it.
+/// What a file had in it, but for the refused parts.
 struct Kept {
     at: SystemTime,
     shown: Shown,
-    views: Vec<KeptView>,
+    /// The resources of each view.
+    views: Vec<Vec<Resource>>,
     /// Hosts whose certificate has ended.
     ended: Vec<String>,
 }
 
 impl Kept {
     fn count(&self) -> usize {
-        self.views.iter().map(|view| view.resources.len()).sum()
+        self.views.iter().map(Vec::len).sum()
     }
 }
 
@@ -179,7 +180,7 @@ fn seconds(at: SystemTime) -> u64 {
 /// What is served while the API server's state is not whole.
 pub(super) struct Standby {
     kept: Option<Kept>,
-    /// What Envoys refused before the start, by view.
+    /// What Envoys refused before the start, by view: of the last good state, and of the real one after it.
     suspects: Vec<Suspects>,
     started: Instant,
     cache: Cache,
@@ -207,11 +208,10 @@ impl Standby {
     ) -> Self {
         let started = Instant::now();
         let views = live.called("last good");
-        let kept: Option<Kept> = match place {
+        let loaded: Option<(Kept, Vec<Suspects>)> = match place {
             None => None,
             Some(place) => tokio::task::spawn_blocking(move || match load(&place) {
-                Ok(Some(kept)) => Some(kept),
-                Ok(None) => None,
+                Ok(loaded) => loaded,
                 Err(error) => {
                     warn!("last good state: {error:#}; it is not used");
                     None
@@ -221,18 +221,18 @@ impl Standby {
             .unwrap_or_default(),
         };
         // Whose a resource is cannot be told afterwards: what all saw may not be for the Envoys of one fleet.
-        let kept = kept.filter(|kept| {
+        let loaded = loaded.filter(|(kept, _)| {
             let fits = kept.views.len() == views.iter().count();
             if !fits {
                 warn!("last good state: it was kept while Envoys of the fleets saw something else than now; it is not used");
             }
             fits
         });
-        let all = kept.as_ref().map(|kept| kept.views.as_slice()).unwrap_or_default();
-        let suspects = all.iter().map(|view| view.suspects.clone()).collect();
+        let (kept, suspects) = loaded.unzip();
         if let Some(kept) = &kept {
             info!("last good state: {} resources of {}", kept.count(), time(kept.at));
         }
+        let suspects = suspects.unwrap_or_default();
         Self { kept, suspects, started, cache, views, grants, figures, serving: None }
     }
 
@@ -246,8 +246,8 @@ impl Standby {
         let kept = self.kept.take()?;
         let count = kept.count();
         let Kept { at, shown, views, ended } = kept;
-        for ((_, view), KeptView { resources, suspects }) in self.views.iter().zip(views) {
-            self.cache.suspect(view, suspects);
+        self.suspect(&self.views);
+        for ((_, view), resources) in self.views.iter().zip(views) {
             self.cache.publish(view, Update { upserts: resources, removals: Vec::new() });
         }
         self.grants.allow(&self.views);
@@ -264,11 +264,8 @@ impl Standby {
     /// The state of the API server is whole: from now on `live` is served.
     pub(super) fn end(&mut self, live: &FleetViews) {
         self.kept = None;
-        for ((_, view), suspects) in live.iter().zip(std::mem::take(&mut self.suspects)) {
-            if !suspects.is_empty() {
-                self.cache.suspect(view, suspects);
-            }
-        }
+        self.suspect(live);
+        self.suspects.clear();
         self.grants.allow(live);
         if self.serving.take().is_none() {
             return;
@@ -285,6 +282,13 @@ impl Standby {
                 while !cache.progress(&view).nodes.is_empty() && clients.changed().await.is_ok() {}
                 cache.replace(&view, Vec::new());
             });
+        }
+    }
+
+    /// Has the parts that were refused before the start sent last in these views.
+    fn suspect(&self, views: &FleetViews) {
+        for ((_, view), suspects) in views.iter().zip(&self.suspects).filter(|(_, suspects)| !suspects.is_empty()) {
+            self.cache.suspect(view, suspects.clone());
         }
     }
 
@@ -344,11 +348,11 @@ impl Keeper {
             if written.as_ref() == Some(&generations) && !is_new {
                 continue;
             }
-            let of_view = |(place, suspects): (_, &mut watch::Receiver<Arc<Suspects>>)| KeptView {
+            let of_view = |(place, suspects): (_, &mut watch::Receiver<Arc<Suspects>>)| ViewState {
                 resources: all[place].1.clone(),
                 suspects: Suspects::clone(&suspects.borrow_and_update()),
             };
-            let views: Vec<KeptView> = suspects.iter_mut().map(of_view).collect();
+            let views: Vec<ViewState> = suspects.iter_mut().map(of_view).collect();
             let (begun, at, place) = (Instant::now(), SystemTime::now(), self.place.clone());
             let ended = tokio::task::spawn_blocking(move || save(&place, at, &shown, &views)).await;
             let failure = match ended {
@@ -372,11 +376,11 @@ impl Keeper {
     }
 }
 
-fn save(place: &Place, at: SystemTime, shown: &Shown, views: &[KeptView]) -> Result<()> {
+fn save(place: &Place, at: SystemTime, shown: &Shown, views: &[ViewState]) -> Result<()> {
     let key = place.key().with_context(|| format!("key {}", place.key.display()))?;
     let Shown { pair: Pair { certificate, key: private }, roots, revoked } = shown.clone();
     let suspects = views.first().map(|view| view.suspects.clone()).unwrap_or_default();
-    let more = |view: &KeptView| More { resources: view.resources.len(), suspects: view.suspects.clone() };
+    let more = |view: &ViewState| More { resources: view.resources.len(), suspects: view.suspects.clone() };
     let more = views.iter().skip(1).map(more).collect();
     let head = Head { at: seconds(at), certificate, key: private, roots, suspects, revoked, more };
     let head = Zeroizing::new(serde_json::to_vec(&head)?);
@@ -390,8 +394,8 @@ fn save(place: &Place, at: SystemTime, shown: &Shown, views: &[KeptView]) -> Res
     written.with_context(|| place.file.display().to_string())
 }
 
-/// What is kept; `None` where there is no file.
-fn load(place: &Place) -> Result<Option<Kept>> {
+/// What is kept, and the parts that Envoys refused of each view; `None` where there is no file.
+fn load(place: &Place) -> Result<Option<(Kept, Vec<Suspects>)>> {
     let file = match File::open(&place.file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file.with_context(|| place.file.display().to_string())?,
@@ -416,16 +420,19 @@ fn load(place: &Place) -> Result<Option<Kept>> {
     }
     let ended = resources.iter().filter(|resource| has_ended(resource, now)).map(|r| r.name().to_owned()).collect();
     let shown = Shown { pair: Pair { certificate, key }, roots, revoked };
-    let mut views = Vec::new();
+    let (mut views, mut refused) = (Vec::new(), Vec::new());
     for More { resources: count, suspects } in more.into_iter().rev() {
         let Some(first) = resources.len().checked_sub(count) else {
             bail!("{}: it has fewer resources than it says", place.file.display())
         };
-        views.push(KeptView { resources: resources.split_off(first), suspects });
+        views.push(resources.split_off(first));
+        refused.push(suspects);
     }
-    views.push(KeptView { resources, suspects });
+    views.push(resources);
+    refused.push(suspects);
     views.reverse();
-    Ok(Some(Kept { at: UNIX_EPOCH + Duration::from_secs(at), shown, views, ended }))
+    refused.reverse();
+    Ok(Some((Kept { at: UNIX_EPOCH + Duration::from_secs(at), shown, views, ended }, refused)))
 }
 
 /// Whether it is a certificate of a host that has ended.
@@ -507,23 +514,20 @@ mod tests {
         assert!(load(&place).expect("there is none").is_none());
         let (good, over, suspects) = (shown(DAY), shown(Duration::ZERO), suspects());
         let resources = vec![host("a.example.org", &good), host("b.example.org", &over)];
-        let view = || KeptView { resources: resources.clone(), suspects: suspects.clone() };
-        let dedicated = || KeptView { resources: vec![host("d.example.org", &good)], ..KeptView::default() };
+        let view = || ViewState { resources: resources.clone(), suspects: suspects.clone() };
+        let dedicated = || ViewState { resources: vec![host("d.example.org", &good)], ..ViewState::default() };
         let at = UNIX_EPOCH + Duration::from_secs(1_790_000_000);
         save(&place, at, &good, &[view(), dedicated()]).expect("written");
-        let mut kept = load(&place).expect("readable").expect("there");
-        let of_dedicated = kept.views.pop().expect("two views");
-        assert_eq!((of_dedicated.resources.len(), of_dedicated.resources[0].name()), (1, "d.example.org"));
-        assert!(of_dedicated.suspects.is_empty());
-        let kept_view = kept.views.pop().expect("the first one");
-        assert!(kept.views.is_empty());
-        assert_eq!(kept_view.suspects, suspects);
+        let (kept, refused) = load(&place).expect("readable").expect("there");
+        let [shared, of_dedicated] = &kept.views[..] else { panic!("{} views", kept.views.len()) };
+        assert_eq!((of_dedicated.len(), of_dedicated[0].name()), (1, "d.example.org"));
+        assert_eq!(refused, [suspects.clone(), Suspects::default()]);
         assert_eq!((kept.at, kept.shown.pair.key.as_str()), (at, good.pair.key.as_str()));
         assert_eq!(kept.shown.revoked, good.revoked);
         assert_eq!(kept.ended, ["b.example.org"]);
         let versions =
             |all: &[Resource]| all.iter().map(|r| (r.name().to_owned(), r.version().to_owned())).collect::<Vec<_>>();
-        assert_eq!(versions(&kept_view.resources), versions(&resources), "Envoys are sent nothing that they have");
+        assert_eq!(versions(shared), versions(&resources), "Envoys are sent nothing that they have");
 
         let bytes = std::fs::read(&place.file).expect("there");
         for text in ["PRIVATE KEY", "example.org", "BEGIN CERTIFICATE"] {
@@ -543,7 +547,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let place = place(dir.path());
         let good = shown(DAY);
-        let view = KeptView { resources: vec![host("a.example.org", &good)], suspects: suspects() };
+        let view = ViewState { resources: vec![host("a.example.org", &good)], suspects: suspects() };
         save(&place, SystemTime::now(), &good, &[view]).expect("written");
         let (cache, live) = (Cache::new(), FleetViews::from(View::new("shared")));
         let read_for = async |views: FleetViews| {

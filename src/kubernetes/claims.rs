@@ -18,12 +18,14 @@ use tokio::sync::mpsc;
 use tracing::warn;
 
 use super::FIELD_MANAGER;
+use crate::metrics::Writes;
 use crate::watch::observed::newer;
 use crate::watch::peers::{self, follow};
 use crate::write::failure::Failure;
-use crate::write::request::in_time;
+use crate::write::request::{failed, in_time};
 use crate::write::worker::Worker;
-use gatewright_core::model::Hostname;
+use gatewright_core::inputs::{Kind, ObjectKey};
+use gatewright_core::model::{Hostname, ObjectName};
 use gatewright_core::pipeline::Pipeline;
 use gatewright_core::tenancy::{self, Record};
 use gatewright_core::translate::{self, Ownable, Ownership};
@@ -320,7 +322,7 @@ impl Claims {
             let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
             let there = self.shards.get(&name).is_some_and(|shard| !shard.version.is_empty());
             let object = format!("configmap {}/{name}", self.namespace);
-            self.worker.begin("record", &object, async move {
+            self.worker.begin("owners", &object, async move {
                 let outcome = in_time(write(&api, &name, there, document)).await.map(Box::new);
                 (name, outcome)
             });
@@ -371,15 +373,20 @@ impl Claims {
                 let text = failure.to_string();
                 let usual = matches!(failure, Failure::Conflict | Failure::Gone);
                 if !usual && self.told.insert(name.clone(), text.clone()).as_ref() != Some(&text) {
-                    warn!(
-                        "configmap {}/{name}: {text}; new hostnames have no owner until it is written",
-                        self.namespace
-                    );
+                    let object =
+                        ObjectKey::new(Kind::ConfigMap, ObjectName::new(self.namespace.as_str(), name.as_str()));
+                    let text = format!("{object}: {text}; new hostnames have no owner until it is written");
+                    failed(&object, failure.class(), text);
                 }
                 self.worker.failed(&name, &failure, Instant::now());
                 Vec::new()
             }
         }
+    }
+
+    /// How many writes were begun, and how many failed, by class.
+    pub(super) fn figures(&self) -> Writes {
+        self.worker.figures()
     }
 
     /// Ends what is being written. Nothing more is begun.

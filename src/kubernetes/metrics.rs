@@ -20,6 +20,19 @@ pub(super) struct Writes {
     pub(super) failed: BTreeMap<&'static str, u64>,
 }
 
+impl Writes {
+    /// These and others.
+    pub(super) fn with(mut self, others: Self) -> Self {
+        let Self { begun, failed } = others;
+        for (all, more) in [(&mut self.begun, begun), (&mut self.failed, failed)] {
+            for (label, count) in more {
+                *all.entry(label).or_default() += count;
+            }
+        }
+        self
+    }
+}
+
 /// The metrics of a replica, with nothing counted: their names and what they say.
 pub fn described() -> Box<dyn Collector> {
     Box::new(MetricsSnapshot::default())
@@ -31,7 +44,7 @@ pub(super) struct MetricsSnapshot {
     /// Kinds that are watched, with their states.
     pub(super) kinds: Vec<(&'static str, &'static str)>,
     /// Statuses written, and why some were not.
-    pub(super) statuses: (u64, BTreeMap<&'static str, u64>),
+    pub(super) statuses: Writes,
     /// Statuses that wait or are being written.
     pub(super) pending: usize,
     /// What is written for TenantGateways.
@@ -42,6 +55,10 @@ pub(super) struct MetricsSnapshot {
     pub(super) services: Writes,
     /// Gateways whose Services cannot be as they are to be.
     pub(super) service_troubles: usize,
+    /// Records: who owns what, and what Envoys of this replica acknowledged.
+    pub(super) records: Writes,
+    /// What is put right and published for certificates.
+    pub(super) certificates: Writes,
     /// Whether this replica writes.
     pub(super) leads: bool,
 }
@@ -71,9 +88,8 @@ impl Collector for MetricsSnapshot {
         for (kind, state) in &self.kinds {
             ConstGauge::new(1_i64).encode(kinds.encode_family(&[("kind", *kind), ("state", *state)])?)?;
         }
-        let (written, failed) = &self.statuses;
-        counter(to, "status_writes", "Statuses written", *written)?;
-        counters(to, "write_failures", "Writes that failed, by class", "class", failed)?;
+        counter(to, "status_writes", "Statuses written", self.statuses.begun.values().sum())?;
+        counters(to, "write_failures", "Writes that failed, by class", "class", &self.statuses.failed)?;
         gauge(to, "writes_pending", "Statuses that wait or are being written", self.pending)?;
         counters(to, "tenant_writes", "What was written for TenantGateways", "kind", &self.tenants.begun)?;
         let help = "Writes for TenantGateways that failed, by class";
@@ -85,6 +101,14 @@ impl Collector for MetricsSnapshot {
         counters(to, "service_write_failures", help, "class", &self.services.failed)?;
         let help = "Gateways whose Services cannot be made or changed as they are to be";
         gauge(to, "service_troubles", help, self.service_troubles)?;
+        let help = "Records written: who owns what, and what Envoys of a replica acknowledged";
+        counters(to, "record_writes", help, "record", &self.records.begun)?;
+        let help = "Writes of records that failed, by class";
+        counters(to, "record_write_failures", help, "class", &self.records.failed)?;
+        let help = "Certificates put back or withdrawn, and notices of challenges and roots, by what was done";
+        counters(to, "certificate_writes", help, "action", &self.certificates.begun)?;
+        let help = "Writes for certificates that failed, by class";
+        counters(to, "certificate_write_failures", help, "class", &self.certificates.failed)?;
         gauge(to, "leader", "Whether this replica writes", usize::from(self.leads))
     }
 }
@@ -99,12 +123,18 @@ mod tests {
         let tenants = Writes { begun: BTreeMap::from([("label", 4)]), failed: BTreeMap::from([("conflict", 5)]) };
         let figures = MetricsSnapshot {
             kinds: vec![("Gateway", "complete")],
-            statuses: (2, BTreeMap::from([("refused", 3)])),
+            statuses: Writes { begun: BTreeMap::from([("status", 2)]), failed: BTreeMap::from([("refused", 3)]) },
             pending: 1,
             tenants,
             troubles: 6,
             services: Writes { begun: BTreeMap::from([("apply", 7)]), failed: BTreeMap::from([("refused", 8)]) },
             service_troubles: 9,
+            records: Writes { begun: BTreeMap::from([("owners", 10)]), failed: BTreeMap::from([("gone", 11)]) }
+                .with(Writes { begun: BTreeMap::from([("replica", 12)]), failed: BTreeMap::from([("gone", 13)]) }),
+            certificates: Writes {
+                begun: BTreeMap::from([("publish", 14)]),
+                failed: BTreeMap::from([("throttled", 15)]),
+            },
             leads: true,
         };
         let text = text(Program::default(), &xds::Cache::new(), vec![Box::new(figures)]);
@@ -121,6 +151,11 @@ mod tests {
             "gatewright_service_writes_total{action=\"apply\"} 7",
             "gatewright_service_write_failures_total{class=\"refused\"} 8",
             "gatewright_service_troubles 9",
+            "gatewright_record_writes_total{record=\"owners\"} 10",
+            "gatewright_record_write_failures_total{class=\"gone\"} 24",
+            "gatewright_record_writes_total{record=\"replica\"} 12",
+            "gatewright_certificate_writes_total{action=\"publish\"} 14",
+            "gatewright_certificate_write_failures_total{class=\"throttled\"} 15",
             "gatewright_leader 1",
         ] {
             assert!(text.lines().any(|l| l == line), "{line} is missing in\n{text}");

@@ -17,13 +17,13 @@ use std::convert::Infallible;
 use std::time::{Instant, SystemTime};
 
 use kube::Client;
-use tracing::{info, warn};
+use tracing::info;
 
 use super::ahead::Ahead;
 use super::claims::{Claims, Ended as RecordEnded, Entry};
 use super::issuance::{self, Issuance};
 use super::lease::Term;
-use super::replicas::{Record, Replica, Replicas, Told};
+use super::replicas::{self, Record, Replica, Replicas, Told};
 use super::tenants::{self, Decided, EventRecorder, Tenants};
 use super::watch::{ObjectUpdate, WatchEvent};
 use crate::expose::services::{self, Services};
@@ -33,7 +33,7 @@ use crate::watch::observed::ObservedObject;
 use crate::watch::sync::WatchSync;
 use crate::write::conflict_backoff::WriteConflictBackoff;
 use crate::write::status_writer::{Done, StatusWriter};
-use gatewright_control::event::Severity;
+use gatewright_control::event::{Event, Severity};
 use gatewright_control::fleet_views::Place;
 use gatewright_control::{ControlPlane, Effects};
 use gatewright_core::inputs::{Kind, Object, ObjectChange, ObjectKey};
@@ -123,8 +123,6 @@ pub struct KubernetesRuntime {
     started: Instant,
     /// Whether we hold the Lease since everything was compared.
     leading: bool,
-    writes: u64,
-    failures: BTreeMap<&'static str, u64>,
 }
 
 impl KubernetesRuntime {
@@ -163,8 +161,6 @@ impl KubernetesRuntime {
             counted: (0, now),
             started: now,
             leading: false,
-            writes: 0,
-            failures: BTreeMap::new(),
         }
     }
 
@@ -275,7 +271,7 @@ impl KubernetesRuntime {
                 }
                 ObjectUpdate::Unreadable(key, why) => {
                     if self.unreadable.get(&key) != Some(&why) {
-                        warn!("{key} is passed over: {why}");
+                        Event::Unreadable { object: key.clone(), why: why.clone() }.log(Severity::Debug);
                     }
                     // What it said before does not hold any more.
                     steps.extend(self.secrets.delete(&key).into_iter().map(of_secret));
@@ -341,7 +337,7 @@ impl KubernetesRuntime {
             written = self.tenants.next() => Ended(Request::Tenants(written)),
             ended = self.services.next() => Ended(Request::Service(ended)),
             told = self.issuance.next() => Ended(Request::Issued(told)),
-            () = self.replicas.next() => Ended(Request::Record),
+            ended = self.replicas.next() => Ended(Request::Record(ended)),
             () = Self::until(due) => Ended(Request::Turn),
             () = Self::until_one_is_late(&self.ahead, self.view.is_whole(Kind::Pod)) => Ended(Request::Slices),
             ended = Self::next_claim(self.claims.as_mut()) => Ended(Request::Claims(ended)),
@@ -358,7 +354,7 @@ impl KubernetesRuntime {
             Request::Tenants(None) => {}
             Request::Service(ended) => self.take_service(ended, term),
             Request::Issued(told) => self.take_issued(told, term),
-            Request::Record => {}
+            Request::Record(ended) => self.replicas.take_ended(ended, Instant::now()),
             Request::Slices => self.catch_up(term),
             Request::Turn => self.take_turn(term),
             Request::Claims(ended) => {
@@ -459,7 +455,8 @@ impl KubernetesRuntime {
         // Whoever writes statuses knows its own Envoys.
         if !self.leads(term) && self.serving {
             let (state, since) = self.live.state();
-            self.replicas.publish(Record::new(self.live.views(), (state, &since), &own));
+            let record = Record::new(self.live.views(), (state, &since), &own);
+            self.replicas.publish(record, Instant::now());
         }
         self.live.settled(self.started.elapsed()).log(Severity::Debug);
         let connected = self.live.connected();
@@ -490,6 +487,8 @@ impl KubernetesRuntime {
         self.writer.yield_to_objects(self.tenants.is_busy(), Instant::now());
         self.write_services(may_write, term);
         self.write_statuses(may_write);
+        // Each replica has a record of its own.
+        self.replicas.write(Instant::now());
     }
 
     /// Ends what is being written.
@@ -518,7 +517,7 @@ enum Request {
     Tenants(Option<tenants::Written>),
     Service(services::Ended),
     Issued(issuance::Told),
-    Record,
+    Record(Option<replicas::Written>),
     Slices,
     Turn,
     Claims(RecordEnded),

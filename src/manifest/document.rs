@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::Value;
 
+use gatewright_control::event::Event;
 use gatewright_core::inputs::{Object, ObjectKey};
 
 /// What is wrong with a file, or with a part of it.
@@ -32,6 +33,15 @@ impl fmt::Display for Problem {
             write!(f, ": {object}")?;
         }
         write!(f, ": {}", self.reason)
+    }
+}
+
+impl Problem {
+    /// It as an event, for the log.
+    pub fn event(&self) -> Event {
+        let Self { path, line, object, .. } = self;
+        let file = path.display().to_string();
+        Event::Manifest { file, line: *line, object: object.clone(), text: self.to_string() }
     }
 }
 
@@ -63,7 +73,8 @@ pub fn parse(path: &Path, text: &str) -> Parsed {
         match value {
             Ok(Value::Null) => {}
             Ok(value) => object(&path, line, text, value, &mut parsed),
-            Err((at, reason)) => {
+            Err((at, message)) => {
+                let reason = in_file(&message, line, at);
                 let line = line + at.saturating_sub(1);
                 parsed.problems.push(Problem { path: path.clone(), line, object: None, reason });
             }
@@ -177,6 +188,23 @@ fn from_json(text: &str) -> Result<Value, (usize, String)> {
     serde_json::from_str(text).map_err(|error| (error.line(), format!("not JSON: {error}")))
 }
 
+/// A parser's message about a document that begins in line `first` of its file: lines are those of the file, and the line `at`
+/// of the document, which the problem has, is not told again.
+fn in_file(message: &str, first: usize, at: usize) -> String {
+    let mut parts = message.split(" at line ");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let rest = part.trim_start_matches(|c: char| c.is_ascii_digit());
+        let number = &part[..part.len() - rest.len()];
+        text += &match number.parse::<usize>() {
+            Ok(line) if line == at => format!(" at{rest}"),
+            Ok(line) => format!(" at line {}{rest}", first + line.saturating_sub(1)),
+            Err(_) => format!(" at line {part}"),
+        };
+    }
+    text
+}
+
 /// The key of an object, as people write it.
 pub(super) fn label(key: &ObjectKey) -> String {
     key.to_string()
@@ -211,6 +239,23 @@ mod tests {
             "{:?}",
             parsed.problems[1]
         );
+    }
+
+    #[test]
+    fn a_mistake_of_syntax_is_told_with_one_line_which_is_that_of_the_file() {
+        let told = |text: &str| check(text).problems.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let head = "# a comment\n---\n";
+        let colon = "kind: Service\nmetadata: name: web\n";
+        let why = "not YAML: mapping values are not allowed in this context at column 15";
+        assert_eq!(told(colon), [format!("x.yaml:2: {why}")]);
+        assert_eq!(told(&format!("{head}{colon}")), [format!("x.yaml:4: {why}")]);
+        assert_eq!(told(&format!("{head}{SERVICE}---\n{colon}")), [format!("x.yaml:10: {why}")]);
+        // Where it began is a line of the file as well.
+        let open = told(&format!("{head}spec:\n  ports: [80,\nkind: Service\n"));
+        let began = "while parsing a flow sequence at line 4 column 10";
+        assert!(open[0].starts_with("x.yaml:6: ") && open[0].ends_with(began), "{open:?}");
+        let json = parse(Path::new("x.json"), "{\n\n]").problems[0].to_string();
+        assert_eq!(json, "x.json:3: not JSON: key must be a string at column 1");
     }
 
     #[test]

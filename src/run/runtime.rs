@@ -44,7 +44,7 @@ pub(super) struct StandaloneRuntime {
 impl StandaloneRuntime {
     pub(super) fn take(&mut self, outcome: Outcome) {
         for problem in outcome.problems {
-            warn!("{problem}");
+            problem.event().log(Severity::Debug);
         }
         for note in outcome.notes {
             info!("{note}");

@@ -333,14 +333,15 @@ impl<D: Dialect> Conversation<D> {
                 }
                 Effect::Acknowledged(resources) => self.shelf.acknowledge(resources.iter()),
                 Effect::Rejected { kind, name, version, text } => {
-                    tracing::warn!(%kind, %name, %version, %text, "refused by a client; held back until it changes");
+                    // Whoever published it reads of it in `Progress::rejections`, and tells people once.
+                    tracing::debug!(%kind, %name, %version, %text, "refused by a client; held back until it changes");
                     tracker.reject(id, kind, name, version, text);
                 }
                 Effect::Divided { kind, name, version, parts } => {
                     for new in tracker.divide(id, kind, name, version, parts) {
                         let Rejection { name, version, part, text, .. } = new;
                         let part = part.map(|part| format!("{}, {}", part.virtual_host, part.route));
-                        tracing::warn!(%kind, %name, %version, part, %text, "refused by a client; replaced until it changes");
+                        tracing::debug!(%kind, %name, %version, part, %text, "refused by a client; replaced until it changes");
                     }
                 }
                 Effect::Suspected { kind, name, held } => {

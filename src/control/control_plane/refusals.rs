@@ -10,10 +10,11 @@ use crate::event::Event;
 use crate::fleet_views::Place;
 use crate::programmed::Refused;
 use crate::publish::{self, Withheld};
-use gatewright_core::translate::{Delta, ResourceKey, RouteKey};
+use gatewright_core::inputs::ObjectKey;
+use gatewright_core::translate::{Blame, Delta, ResourceKey, RouteKey};
 
 /// Why resources, or parts of them, were refused, by kind and name.
-pub(super) type Refusals = BTreeMap<(xds::Kind, String, Option<xds::Part>), Arc<str>>;
+pub(super) type Refusals = BTreeMap<RefusedKey, Arc<str>>;
 
 /// What those are told who share a resource that Envoy refuses, whoever of them is to blame.
 const NOBODY_ALONE: &str = "refused by Envoy together with what other namespaces have on this port; the last version \
@@ -52,14 +53,30 @@ impl Refusal {
         Self { node: r.node.to_string(), kind: r.kind, resource: place(r), text: r.text.clone() }
     }
 
-    pub(super) fn event(self) -> Event {
-        let Self { node, kind, resource, text } = self;
-        Event::Rejected { node, kind: format!("{kind:?}"), resource, text: text.to_string() }
+    /// It as an event about the object that it was made from.
+    pub(super) fn event(&self, object: Option<ObjectKey>) -> Event {
+        let Self { node, kind, resource, text } = self.clone();
+        Event::Rejected { node, object, kind: format!("{kind:?}"), resource, text: text.to_string() }
     }
 }
 
+/// What was refused: a resource, or a part of one.
+pub(super) type RefusedKey = (xds::Kind, String, Option<xds::Part>);
+
+pub(super) fn key(r: &Rejection) -> RefusedKey {
+    (r.kind, r.name.to_string(), r.part.clone())
+}
+
+/// The object that is to blame, where it is one: the route, or else the parent of the listeners.
+fn one(blame: &Blame) -> Option<ObjectKey> {
+    let of_routes: BTreeSet<ObjectKey> = blame.routes.iter().map(|route| route.object()).collect();
+    let of_listeners: BTreeSet<ObjectKey> = blame.listeners.iter().map(|listener| listener.parent.object()).collect();
+    let mut all = if of_routes.is_empty() { of_listeners } else { of_routes };
+    all.pop_first().filter(|_| all.is_empty())
+}
+
 pub(super) fn refusals<'a>(rejections: impl Iterator<Item = &'a Rejection>) -> Refusals {
-    rejections.map(|r| ((r.kind, r.name.to_string(), r.part.clone()), r.text.clone())).collect()
+    rejections.map(|r| (key(r), r.text.clone())).collect()
 }
 
 impl ControlPlane {
@@ -103,6 +120,38 @@ impl ControlPlane {
             self.withheld.entry((place, kind, name)).or_default().push(rejection);
         }
         self.generations[place] = self.cache.publish(&view, update);
+    }
+
+    /// The refusals that were not told yet, as events.
+    pub(super) fn new_refusals(&mut self, all: BTreeMap<Refusal, RefusedKey>) -> Vec<Event> {
+        let new: Vec<_> = all.iter().filter(|(refusal, _)| !self.told.contains(*refusal)).collect();
+        let objects = self.objects_of(new.iter().map(|(_, key)| *key).collect());
+        let events = new.into_iter().map(|(refusal, key)| refusal.event(objects.get(key).cloned())).collect();
+        self.told = all.into_keys().collect();
+        events
+    }
+
+    /// The object that each was made from, where it is one.
+    fn objects_of(&self, refused: BTreeSet<&RefusedKey>) -> BTreeMap<RefusedKey, ObjectKey> {
+        let mut objects = BTreeMap::new();
+        for key in &refused {
+            let (kind, name, Some(part)) = key else { continue };
+            let object = match kind {
+                xds::Kind::Listener => one(&self.engine().blame_chain(name, &part.virtual_host)),
+                _ => RouteKey::of_envoy_route(&part.route).map(|route| route.object()),
+            };
+            objects.extend(object.map(|object| ((*key).clone(), object)));
+        }
+        // Who has to do with a resource is looked up by going through all of them, which a part needs not.
+        let any = refused.iter().any(|(_, _, part)| part.is_none());
+        for resource in self.engine().resources().filter(|_| any) {
+            let (kind, name) = publish::name(resource);
+            let key = (kind, name, None);
+            if refused.contains(&key) {
+                objects.extend(one(&self.engine().blame(resource)).map(|object| (key, object)));
+            }
+        }
+        objects
     }
 
     /// Whose the resources are that were refused, and what each is told: Envoy's words stand in the status of the

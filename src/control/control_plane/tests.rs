@@ -78,6 +78,48 @@ fn whose_a_refused_resource_is_is_looked_up_once_until_something_changes() {
 }
 
 #[test]
+fn a_refusal_is_told_once_with_the_object_that_it_is_about() {
+    let mut live = live();
+    put(&mut live, gateway(80));
+    let refused = |version: &str, kind: xds::Kind, name: &str, part: Option<xds::Part>| Rejection {
+        view: View::new("v"),
+        node: Arc::from("envoy"),
+        kind,
+        name: Arc::from(name),
+        part,
+        version: Arc::from(version),
+        text: Arc::from("no such filter"),
+    };
+    let route = xds::Part { virtual_host: Arc::from("a.example.org"), route: Arc::from("httproute/b/shop/0/0") };
+    let all = |version: &str| {
+        vec![
+            refused(version, xds::Kind::Listener, "a/edge:80", None),
+            refused(version, xds::Kind::Route, "a/edge:80", Some(route.clone())),
+            refused(version, xds::Kind::Cluster, "nobody's", None),
+        ]
+    };
+    let mut told = |version: &str| -> Vec<(String, Option<String>)> {
+        live.set_others(live.views.each(|_| Vec::new()), all(version));
+        let events = live.settled(Duration::ZERO);
+        let refused = events.iter().filter_map(|event| match event {
+            Event::Rejected { kind, object, .. } => Some((kind.clone(), object.as_ref().map(ToString::to_string))),
+            _ => None,
+        });
+        refused.collect()
+    };
+    let mut first = told("1");
+    first.sort();
+    let object = |kind: &str, object: Option<&str>| (kind.to_owned(), object.map(str::to_owned));
+    let wanted = [
+        object("Cluster", None),
+        object("Listener", Some("gateway a/edge")),
+        object("Route", Some("httproute b/shop")),
+    ];
+    assert_eq!(first, wanted);
+    assert_eq!(told("2"), [], "the Envoy says so again");
+}
+
+#[test]
 fn what_nobody_acknowledges_is_not_remembered_for_ever() {
     let mut live = live();
     for number in 0..ANNOUNCED + 10 {

@@ -8,14 +8,14 @@ use kube::Client;
 use kube::api::{Api, ApiResource, DeleteParams, GroupVersionKind, Patch, PatchParams, Preconditions};
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
-use tracing::{debug, warn};
+use tracing::debug;
 
 use crate::FIELD_MANAGER;
 use crate::expose::plan::{Plan, ServiceAction, plan};
 use crate::metrics::Writes;
 use crate::watch::observed::ObservedObject;
 use crate::write::failure::Failure;
-use crate::write::request::{NONE_YET, in_time};
+use crate::write::request::{NONE_YET, failed, in_time};
 use crate::write::worker::Worker;
 use gatewright_core::inputs::{EndpointSlice, Kind, Object, ObjectKey};
 use gatewright_core::model::ObjectName;
@@ -39,7 +39,6 @@ pub(crate) struct Services {
     told: BTreeMap<ObjectName, String>,
     /// What the engine has not heard of that.
     news: Vec<Change>,
-    writes: Writes,
 }
 
 /// How work for one Gateway ended.
@@ -64,7 +63,6 @@ impl Services {
             worker: Worker::new(AT_ONCE),
             told: BTreeMap::new(),
             news: Vec::new(),
-            writes: Writes::default(),
         }
     }
 
@@ -159,14 +157,12 @@ impl Services {
             let (work, trouble) = self.work(store, &gateway, uid(&gateway));
             if work.is_empty() {
                 self.worker.done(&gateway);
-                self.tell(&gateway, trouble);
+                self.tell(&gateway, "conflict", trouble);
                 continue;
             }
-            for one in &work {
-                *self.writes.begun.entry(one.label()).or_default() += 1;
-            }
+            let actions: Vec<&'static str> = work.iter().map(Work::label).collect();
             let client = self.client.clone();
-            self.worker.begin("expose", &format!("gateway {gateway}"), async move {
+            self.worker.begin_several("expose", &actions, &format!("gateway {gateway}"), async move {
                 let outcome = run(&client, work).await;
                 Done { gateway, outcome, trouble }
             });
@@ -213,10 +209,9 @@ impl Services {
         let Some(Done { gateway, outcome, trouble }) = ended.0 else { return };
         let Err(failure) = outcome else {
             self.worker.done(&gateway);
-            self.tell(&gateway, trouble);
+            self.tell(&gateway, "conflict", trouble);
             return;
         };
-        *self.writes.failed.entry(failure.class()).or_default() += 1;
         match &failure {
             // Somebody has to do something about it.
             Failure::Refused(_) | Failure::Forbidden(_) => {
@@ -224,7 +219,7 @@ impl Services {
                     Some(service) => format!("Service {service}: {failure}"),
                     None => failure.to_string(),
                 };
-                self.tell(&gateway, Some(text));
+                self.tell(&gateway, failure.class(), Some(text));
             }
             Failure::Unavailable(text) => debug!("the Service of gateway {gateway}: {text}"),
             Failure::Conflict | Failure::Gone | Failure::Throttled(_) => {}
@@ -233,7 +228,7 @@ impl Services {
     }
 
     /// What is in the way of a Gateway's Service from now on, if anything.
-    fn tell(&mut self, gateway: &ObjectName, trouble: Option<String>) {
+    fn tell(&mut self, gateway: &ObjectName, reason: &'static str, trouble: Option<String>) {
         let before = match &trouble {
             Some(text) => self.told.insert(gateway.clone(), text.clone()),
             None => self.told.remove(gateway),
@@ -242,7 +237,9 @@ impl Services {
             return;
         }
         if let Some(text) = &trouble {
-            warn!("gateway {gateway}: {text}");
+            let object = ObjectKey::new(Kind::Gateway, gateway.clone());
+            let text = format!("{object}: {text}");
+            failed(&object, reason, text);
         }
         self.news.push(Change::Fact(Fact::Unexposed(gateway.clone(), trouble)));
     }
@@ -254,7 +251,7 @@ impl Services {
 
     /// What was written, what failed, and how many Gateways have something in the way.
     pub(crate) fn figures(&self) -> (Writes, usize) {
-        (self.writes.clone(), self.told.len())
+        (self.worker.figures(), self.told.len())
     }
 
     /// Ends what is being written. Nothing more is begun.

@@ -9,6 +9,7 @@
 mod lost;
 mod published;
 mod work;
+mod writer;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,6 +19,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::lease::{Term, leads};
+use crate::metrics::Writes;
+use crate::write::worker::RequestCounts;
 use gatewright_control::certificates::{
     AddressQuery, AuthorityLimits, CertificateManager, ChallengeAccounts, ChallengeIndex, ExistingCertificate,
     TenantIssuers, ThumbprintIndex, WantedTracker,
@@ -71,6 +74,8 @@ pub struct Issuance {
     /// Those whose trouble was told.
     troubled: BTreeSet<ObjectName>,
     told: (mpsc::Sender<Told>, mpsc::Receiver<Told>),
+    /// What the writers of all terms asked of the API server.
+    counts: RequestCounts,
     work: JoinSet<()>,
     stop: watch::Sender<bool>,
 }
@@ -90,6 +95,7 @@ impl Issuance {
             lost: watch::Sender::default(),
             troubled: BTreeSet::new(),
             told: mpsc::channel(16),
+            counts: RequestCounts::default(),
             work: JoinSet::new(),
             stop: watch::channel(false).0,
         }
@@ -103,6 +109,11 @@ impl Issuance {
     /// The certificate manager, while there is one here.
     pub fn manager(&self) -> watch::Receiver<Option<Arc<CertificateManager>>> {
         self.manager.subscribe()
+    }
+
+    /// How many writes of the certificate writer were begun, and how many failed, by class.
+    pub(super) fn figures(&self) -> Writes {
+        self.counts.read()
     }
 
     /// Takes in that something else may be wanted for some Secrets, and that others are different from before.
@@ -158,7 +169,8 @@ impl Issuance {
         }
         let (client, issuance_config, term) = (self.client.clone(), self.issuance_config.clone(), self.term.clone());
         let (out, lost, stop) = (self.told.0.clone(), self.lost.subscribe(), self.stop.subscribe());
-        self.work.spawn(work::work(client, issuance_config, term, lost, out, stop));
+        let counts = self.counts.clone();
+        self.work.spawn(work::work(client, issuance_config, term, lost, out, counts, stop));
     }
 
     /// Takes in who answers challenges.

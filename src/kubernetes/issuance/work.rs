@@ -1,26 +1,24 @@
-//! The work of one term: the certificate manager over the storage, what it hands out, and what is published to all replicas.
+//! The work of one term: the certificate manager over the storage, and the writer of what it hands out.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use acme::keeper::Stored;
-use acme::storage::StorageError;
 use jiff::Timestamp;
 use kube::Client;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{sleep, sleep_until};
 use tracing::{info, warn};
 
 use super::super::lease::{Term, leads};
 use super::super::storage::ObjectStorage;
-use super::lost::{self, AllLost};
-use super::published::{CHALLENGES, PublishedConfigMap, ROOTS};
+use super::lost::AllLost;
+use super::published::Notices;
+use super::writer::CertificateWriter;
 use super::{IssuanceConfig, Told};
-use gatewright_control::certificates::{Authority, CertificateManager, CertificateManagerConfig, CertificateUpdate};
-use gatewright_core::model::ObjectName;
+use crate::write::worker::RequestCounts;
+use gatewright_control::certificates::{Authority, CertificateManager, CertificateManagerConfig};
 
-/// What failed is tried again after this long.
+/// What cannot be opened is tried again after this long.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// Works until the term is over, or `stop`.
@@ -30,6 +28,7 @@ pub(super) async fn work(
     mut term: watch::Receiver<Term>,
     all_lost: watch::Receiver<AllLost>,
     out: mpsc::Sender<Told>,
+    counts: RequestCounts,
     mut stop: watch::Receiver<bool>,
 ) {
     let for_storage = term.clone();
@@ -42,12 +41,9 @@ pub(super) async fn work(
         let (sender, handed) = mpsc::channel(4);
         // Dropping it loses nothing, so that nobody has to stop it.
         let (_stopper, desk_stop) = watch::channel(false);
-        let notices =
-            [CHALLENGES, ROOTS].map(|which| PublishedConfigMap::new(client.clone(), &issuance_config.namespace, which));
-        let (waiting, untold) = (BTreeMap::new(), false);
-        let withdrawing = lost::withdraw(&storage, all_lost);
-        let taking = Taking { storage: storage.clone(), manager: manager.clone(), out: &out, waiting, notices, untold };
-        tokio::join!(manager.run(sender, desk_stop), taking.run(handed), withdrawing);
+        let notices = Notices::new(&client, &issuance_config.namespace);
+        let writer = CertificateWriter::new(storage, manager.clone(), notices, counts);
+        tokio::join!(manager.run(sender, desk_stop), writer.run(handed, all_lost, &out));
     };
     tokio::select! {
         () = doing => {}
@@ -107,113 +103,4 @@ async fn try_open(
     };
     let manager = CertificateManager::open(config).await.map_err(|error| error.to_string())?;
     Ok((storage, Arc::new(manager)))
-}
-
-/// Takes what the certificate manager hands out.
-struct Taking<'a> {
-    storage: Arc<ObjectStorage>,
-    manager: Arc<CertificateManager>,
-    out: &'a mpsc::Sender<Told>,
-    /// Certificates that could not be put where they belong, and are held still.
-    waiting: BTreeMap<ObjectName, Arc<Stored>>,
-    notices: [PublishedConfigMap; 2],
-    /// There is something to tell everybody.
-    untold: bool,
-}
-
-impl Taking<'_> {
-    async fn run(mut self, mut handed: mpsc::Receiver<Vec<CertificateUpdate>>) {
-        let mut again = None;
-        let mut changes = self.manager.changes();
-        loop {
-            if self.untold {
-                self.untold = !self.tell().await;
-            }
-            let behind = self.untold || !self.waiting.is_empty();
-            again = behind.then(|| again.unwrap_or_else(|| Instant::now() + RETRY_DELAY));
-            let retry = async {
-                match again {
-                    Some(again) => sleep_until(again).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                certificate_updates = handed.recv() => match certificate_updates {
-                    Some(certificate_updates) => {
-                        self.untold = true;
-                        self.take(certificate_updates).await;
-                    }
-                    None => return,
-                },
-                // The certificate manager holds the sender.
-                _ = changes.changed() => self.untold = true,
-                () = retry => {
-                    again = None;
-                    for (name, stored) in std::mem::take(&mut self.waiting) {
-                        self.install(name, stored).await;
-                    }
-                }
-            }
-        }
-    }
-
-    async fn take(&mut self, certificate_updates: Vec<CertificateUpdate>) {
-        let mut troubles = Vec::new();
-        for update in certificate_updates {
-            match update {
-                CertificateUpdate::Certificate(name, Some(stored)) => self.install(name, stored).await,
-                CertificateUpdate::Certificate(name, None) => drop(self.waiting.remove(&name)),
-                CertificateUpdate::Trouble(secret, text) => troubles.push((secret, text)),
-                // They are told by account.
-                CertificateUpdate::Challenge(..) => {}
-            }
-        }
-        if !troubles.is_empty() {
-            // Whoever listened may be ending.
-            let _ = self.out.send(Told::Troubles(troubles)).await;
-        }
-    }
-
-    /// Puts a certificate that is held where it is missing: it covers a name that came later, or the Secret was deleted.
-    async fn install(&mut self, name: ObjectName, stored: Arc<Stored>) {
-        match self.storage.install(&name, &stored).await {
-            Ok(()) => drop(self.waiting.remove(&name)),
-            Err(error @ StorageError::Foreign { .. }) => {
-                warn!("{error}");
-                self.waiting.remove(&name);
-            }
-            Err(error) => {
-                if self.waiting.insert(name, stored).is_none() {
-                    warn!("{error}");
-                }
-            }
-        }
-    }
-
-    /// Tells everybody what there is to tell. Whether that is done.
-    async fn tell(&mut self) -> bool {
-        let [challenges, bundle] = &mut self.notices;
-        let before = match challenges.read().await {
-            Ok(text) => serde_json::from_str(text).unwrap_or_default(),
-            Err(failure) => {
-                warn!("configmap {}: {failure}", challenges.name());
-                return false;
-            }
-        };
-        // Issuers that are being set up answer as they did.
-        let answers = self.manager.answers(&before);
-        let answers = if answers == before {
-            challenges.known().to_owned()
-        } else {
-            serde_json::to_string(&answers).expect("texts")
-        };
-        let roots = self.manager.authority().bundle(Timestamp::now());
-        for (notice, text) in [(challenges, answers), (bundle, roots)] {
-            if let Err(failure) = notice.say(&text).await {
-                warn!("configmap {}: {failure}", notice.name());
-                return false;
-            }
-        }
-        true
-    }
 }

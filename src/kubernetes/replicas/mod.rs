@@ -15,9 +15,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::watcher::Config;
 use kube::{Client, ResourceExt};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 use tracing::warn;
 use xds::{Generation, NodeProgress, Rejection, View};
 
@@ -26,9 +25,12 @@ pub(crate) use record::Record;
 
 use super::FIELD_MANAGER;
 use crate::REQUEST_TIMEOUT;
+use crate::metrics::Writes;
 use crate::watch::peers::{self, follow};
+use crate::write::conflict_backoff::WriteConflictBackoff;
 use crate::write::failure::Failure;
-use crate::write::request::{ended_or_due, in_time};
+use crate::write::request::in_time;
+use crate::write::worker::Worker;
 
 /// The least time between two records.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -58,12 +60,20 @@ pub struct Replicas {
     client: Client,
     replica: Replica,
     others: Others,
+    /// What our own record is to say, once it is to say something.
     wanted: Option<Record>,
+    /// What it says.
     written: Option<Record>,
-    due: Option<Instant>,
-    task: JoinSet<(Record, Result<(), Failure>)>,
-    failures: u32,
+    worker: Worker<(), Written>,
+    conflict_backoff: WriteConflictBackoff<()>,
+    /// Why it was not written, as last logged.
     told: String,
+}
+
+/// How a write of our own record ended.
+pub(super) struct Written {
+    record: Record,
+    outcome: Result<(), Failure>,
 }
 
 impl Replicas {
@@ -75,9 +85,8 @@ impl Replicas {
             others: Others::default(),
             wanted: None,
             written: None,
-            due: None,
-            task: JoinSet::new(),
-            failures: 0,
+            worker: Worker::new(1),
+            conflict_backoff: WriteConflictBackoff::default(),
             told: String::new(),
         }
     }
@@ -87,7 +96,7 @@ impl Replicas {
         let Told(name, record) = told;
         if name != self.replica.identity {
             self.others.set(&name, record);
-        } else if self.task.is_empty() {
+        } else if !self.worker.is_full() {
             // Ours, of a life before this one, or as it was just written.
             self.written = record.map(|(_, record)| record);
         }
@@ -109,80 +118,106 @@ impl Replicas {
     }
 
     /// Our own record is to say this from now on. A replica that never had an Envoy needs none.
-    pub(super) fn publish(&mut self, record: Record) {
-        if self.written.as_ref() == Some(&record) || self.written.is_none() && record.is_empty() {
-            self.wanted = None;
-        } else {
-            self.wanted = Some(record);
-            self.due.get_or_insert_with(|| Instant::now() + PAUSE);
+    pub(super) fn publish(&mut self, record: Record, now: Instant) {
+        let is_needed = self.written.is_some() || !record.is_empty();
+        self.wanted = Some(record).filter(|_| is_needed);
+        if self.is_behind() {
+            self.worker.want((), now + PAUSE);
         }
     }
 
-    /// Waits until something is to be done or has ended, and does it.
-    pub(super) async fn next(&mut self) {
-        let due = self.due.filter(|_| self.wanted.is_some() && self.task.is_empty());
-        match ended_or_due(&mut self.task, due).await {
-            Some((record, outcome)) => self.take_ended(record, outcome),
-            None => self.write(),
-        }
+    /// Whether our own record is to say something else than it does.
+    fn is_behind(&self) -> bool {
+        self.wanted.is_some() && self.wanted != self.written
     }
 
-    fn write(&mut self) {
-        self.due = None;
-        let Some(record) = self.wanted.take() else { return };
-        let (client, replica) = (self.client.clone(), self.replica.clone());
-        self.task.spawn(async move {
-            let outcome = in_time(apply(client, &replica, &record)).await;
-            (record, outcome)
+    /// Begins to write our own record when its turn has come.
+    pub(super) fn write(&mut self, now: Instant) {
+        if self.worker.take(now).is_none() {
+            return;
+        }
+        let Some(record) = self.wanted.clone().filter(|_| self.is_behind()) else {
+            self.worker.done(&());
+            return;
+        };
+        let document = document(&self.replica, &record);
+        let content = json!({"record": record});
+        if let Some(at) = self.conflict_backoff.not_before(&(), &content, now) {
+            self.worker.done(&());
+            self.worker.want((), at);
+            return;
+        }
+        self.conflict_backoff.wrote(&(), &content, now);
+        let api: Api<Lease> = Api::namespaced(self.client.clone(), &self.replica.namespace);
+        let name = name(&self.replica);
+        let object = format!("lease {}/{name}", self.replica.namespace);
+        self.worker.begin("replica", &object, async move {
+            let params = PatchParams::apply(FIELD_MANAGER).force();
+            let outcome = in_time(api.patch(&name, &params, &Patch::Apply(&document))).await.map(drop);
+            Written { record, outcome }
         });
     }
 
-    fn take_ended(&mut self, record: Record, outcome: Result<(), Failure>) {
-        match outcome {
-            Ok(()) => {
-                self.written = Some(record);
-                self.failures = 0;
-                self.told.clear();
-                if self.wanted == self.written {
-                    self.wanted = None;
-                }
-            }
-            Err(failure) => {
-                let text = failure.to_string();
-                if self.told != text {
-                    warn!("the record of what Envoys acknowledged: {text}");
-                    self.told = text;
-                }
-                self.wanted.get_or_insert(record);
-                self.due = failure.pause(self.failures).or(Some(REQUEST_TIMEOUT)).map(|pause| Instant::now() + pause);
-                self.failures += 1;
-                return;
-            }
-        }
-        self.due = self.wanted.is_some().then(|| Instant::now() + PAUSE);
+    /// Waits until a write has ended; `None` when the next one's turn has come.
+    pub(super) async fn next(&mut self) -> Option<Written> {
+        self.worker.next().await
     }
 
-    /// Ends what is being written.
-    pub(super) async fn stop(mut self) {
-        while self.task.join_next().await.is_some() {}
+    /// Takes in how a write ended.
+    pub(super) fn take_ended(&mut self, ended: Option<Written>, now: Instant) {
+        let Some(Written { record, outcome }) = ended else { return };
+        let Err(failure) = outcome else {
+            self.worker.done(&());
+            self.written = Some(record);
+            self.told.clear();
+            return;
+        };
+        let text = failure.to_string();
+        if self.told != text {
+            warn!(
+                "lease {}/{}: {text}; what Envoys here acknowledged is not known to others",
+                self.replica.namespace,
+                name(&self.replica)
+            );
+            self.told = text;
+        }
+        self.conflict_backoff.failed(&());
+        self.worker.failed(&(), &failure, now);
+        // A failure that is not tried again by its class: the namespace may come back.
+        if !self.worker.is_wanted(&()) {
+            self.worker.want((), now + REQUEST_TIMEOUT);
+        }
+    }
+
+    /// How many writes were begun, and how many failed, by class.
+    pub(super) fn figures(&self) -> Writes {
+        self.worker.figures()
+    }
+
+    /// Ends what is being written. Nothing more is begun.
+    pub(super) async fn stop(self) {
+        self.worker.finish().await;
     }
 }
 
-async fn apply(client: Client, replica: &Replica, record: &Record) -> kube::Result<()> {
+/// The name of a replica's Lease.
+fn name(replica: &Replica) -> String {
+    format!("{PREFIX}{}", replica.identity)
+}
+
+/// The Lease that carries a record.
+fn document(replica: &Replica, record: &Record) -> Value {
     let Replica { namespace, identity, pod } = replica;
-    let name = format!("{PREFIX}{identity}");
     let text = serde_json::to_string(record).expect("a record is texts");
     let mut metadata = json!({
-        "name": name, "namespace": namespace,
+        "name": name(replica), "namespace": namespace,
         "labels": {LABEL: COMPONENT, "app.kubernetes.io/name": "gatewright"}, "annotations": {ANNOTATION: text},
     });
     if let Some(uid) = pod {
         metadata["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Pod", "name": identity, "uid": uid}]);
     }
-    let document = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata,
-        "spec": {"holderIdentity": identity}});
-    let api: Api<Lease> = Api::namespaced(client, namespace);
-    api.patch(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&document)).await.map(drop)
+    json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata,
+        "spec": {"holderIdentity": identity}})
 }
 
 /// Watches the records of all replicas until the receiver is gone.
@@ -202,4 +237,120 @@ fn told(lease: &Lease) -> Told {
     let version = lease.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default();
     let record = lease.annotations().get(ANNOTATION).and_then(|text| serde_json::from_str(text).ok());
     Told(holder, record.map(|record| (version, record)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use gatewright_control::fleet_views::FleetViews;
+    use hyper::{Request, Response, StatusCode};
+    use kube::client::Body;
+    use xds::Progress;
+
+    use super::*;
+
+    /// A record in which an Envoy has a state.
+    fn record(state: u64) -> Record {
+        let views = FleetViews::from(View::new("v"));
+        let node = NodeProgress { node: Arc::from("e"), identity: Arc::from("i"), acknowledged: 1 };
+        let progress = views.each(|_| Progress { published: 1, nodes: vec![node.clone()], rejections: Vec::new() });
+        Record::new(&views, (state, &views.each(|_| 1)), &progress)
+    }
+
+    /// The records of a replica at a server that answers with `code`, and how often that was asked.
+    fn replicas(code: u16) -> (Replicas, Arc<Mutex<usize>>) {
+        let asked = Arc::new(Mutex::new(0));
+        let count = asked.clone();
+        let service = tower::service_fn(move |_: Request<Body>| {
+            *count.lock().expect("nobody panics") += 1;
+            let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"}});
+            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
+                "message": "no", "metadata": {}});
+            let answer = if code == 200 { lease } else { status };
+            let mut response = Response::new(Body::from(answer.to_string().into_bytes()));
+            *response.status_mut() = StatusCode::from_u16(code).expect("a code");
+            async move { Ok::<_, std::convert::Infallible>(response) }
+        });
+        let replica = Replica { namespace: "n".into(), identity: "me".into(), pod: None };
+        (Replicas::new(Client::new(service, "default"), replica), asked)
+    }
+
+    /// Writes what is due at `now`, and takes in how that ends.
+    async fn write(replicas: &mut Replicas, now: Instant) {
+        replicas.write(now);
+        if replicas.worker.is_full() {
+            let ended = replicas.worker.next().await;
+            replicas.take_ended(ended, now);
+        }
+    }
+
+    #[tokio::test]
+    async fn many_changes_are_one_write_and_nothing_new_is_none() {
+        let (mut replicas, asked) = replicas(200);
+        let now = Instant::now();
+        replicas.publish(Record::default(), now);
+        assert_eq!(replicas.worker.due(), None, "there never was an Envoy");
+        replicas.publish(record(1), now);
+        replicas.publish(record(2), now);
+        write(&mut replicas, now).await;
+        assert_eq!(*asked.lock().expect("nobody panics"), 0, "it waits for more of the same");
+        write(&mut replicas, now + PAUSE).await;
+        assert_eq!((*asked.lock().expect("nobody panics"), replicas.written.clone()), (1, Some(record(2))));
+        replicas.publish(record(2), now + PAUSE);
+        assert_eq!(replicas.worker.due(), None, "it says so already");
+        replicas.publish(record(3), now + PAUSE);
+        replicas.publish(record(2), now + PAUSE);
+        write(&mut replicas, now + PAUSE * 2).await;
+        assert_eq!((*asked.lock().expect("nobody panics"), replicas.figures().begun["replica"]), (1, 1));
+    }
+
+    #[tokio::test]
+    async fn a_failure_waits_as_its_class_does_and_is_counted() {
+        for (code, class, pauses) in [
+            (409, "conflict", [50, 100, 200]),
+            (422, "refused", [1000, 2000, 4000]),
+            (503, "unavailable", [200, 400, 800]),
+            // Its namespace may come back.
+            (404, "gone", [5000, 5000, 5000]),
+        ] {
+            let (mut replicas, asked) = replicas(code);
+            let mut now = Instant::now();
+            replicas.publish(record(1), now);
+            now += PAUSE;
+            for pause in pauses {
+                write(&mut replicas, now).await;
+                if class != "gone" {
+                    // What is wanted anew is not tried sooner.
+                    replicas.publish(record(2), now);
+                }
+                assert_eq!(replicas.worker.due(), Some(now + Duration::from_millis(pause)), "{class}");
+                now += Duration::from_millis(pause);
+            }
+            assert_eq!(*asked.lock().expect("nobody panics"), 3);
+            assert_eq!(replicas.figures().failed, [(class, 3)].into());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_record_that_another_takes_away_is_written_ever_more_rarely() {
+        let (mut replicas, asked) = replicas(200);
+        let mut now = Instant::now();
+        let mut pauses = Vec::new();
+        for _ in 0..5 {
+            replicas.publish(record(1), now);
+            let due = loop {
+                let due = replicas.worker.due().expect("it is wanted");
+                let before = *asked.lock().expect("nobody panics");
+                write(&mut replicas, due).await;
+                if *asked.lock().expect("nobody panics") > before {
+                    break due;
+                }
+            };
+            pauses.push(due.duration_since(now).as_millis());
+            now = due;
+            replicas.take_in(Told("me".into(), None));
+        }
+        assert_eq!(pauses, [500, 500, 1000, 2000, 4000]);
+    }
 }

@@ -2,6 +2,7 @@
 
 use prometheus_client::collector::Collector;
 
+use super::super::claims::Claims;
 use super::super::lease::{Term, leads};
 use super::super::metrics::MetricsSnapshot;
 use super::KubernetesRuntime;
@@ -13,12 +14,14 @@ impl KubernetesRuntime {
         let (services, service_troubles) = self.services.figures();
         let figures = MetricsSnapshot {
             kinds: self.view.states().collect(),
-            statuses: (self.writes, self.failures.clone()),
+            statuses: self.writer.figures(),
             pending: self.writer.pending(),
             tenants,
             troubles,
             services,
             service_troubles,
+            records: self.claims.as_ref().map(Claims::figures).unwrap_or_default().with(self.replicas.figures()),
+            certificates: self.issuance.figures(),
             leads: leads(term),
         };
         let manager =

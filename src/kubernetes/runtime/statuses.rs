@@ -5,12 +5,11 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde_json::Value;
-use tracing::warn;
 
 use super::KubernetesRuntime;
 use crate::watch::observed::{ObservedObject, newer};
 use crate::write::failure::Failure;
-use crate::write::request::resource;
+use crate::write::request::{failed, resource};
 use crate::write::status::{self, StatusOwner};
 use crate::write::status_writer::Done;
 use gatewright_control::programmed::Acks;
@@ -68,9 +67,9 @@ impl KubernetesRuntime {
                     }
                     self.conflict_backoff.wrote(&key, &document, Instant::now());
                     if self.conflict_backoff.times(&key) == 5 {
-                        warn!("{key}: somebody changes the status that we write back again and again");
+                        let text = format!("{key}: somebody changes the status that we write back again and again");
+                        failed(&key, "contested", text);
                     }
-                    self.writes += 1;
                     self.writer.apply(key, &resource, document);
                 }
             }
@@ -143,9 +142,8 @@ impl KubernetesRuntime {
             }
             Err(failure) => {
                 self.conflict_backoff.failed(&key);
-                *self.failures.entry(failure.class()).or_default() += 1;
                 if !matches!(failure, Failure::Conflict | Failure::Gone) {
-                    warn!("writing the status of {key}: {failure}");
+                    failed(&key, failure.class(), format!("writing the status of {key}: {failure}"));
                 }
             }
         }

@@ -7,10 +7,9 @@ use std::time::Instant;
 use kube::Client;
 use kube::api::{Api, ApiResource};
 use kube::core::DynamicObject;
-use tracing::warn;
 
 use crate::write::failure::Failure;
-use crate::write::request::in_time;
+use crate::write::request::{failed, in_time};
 use crate::write::worker::Worker;
 use gatewright_core::inputs::{Kind, Object, ObjectKey};
 use gatewright_core::model::ObjectName;
@@ -101,7 +100,8 @@ impl Bodies {
         };
         let before = self.worker.failed(name, &failure, now);
         if before == 0 {
-            warn!("reading {}: {failure}", ObjectKey::new(self.kind, name.clone()));
+            let object = ObjectKey::new(self.kind, name.clone());
+            failed(&object, failure.class(), format!("reading {object}: {failure}"));
         }
         let text = match failure {
             Failure::Forbidden(_) => {

@@ -322,6 +322,18 @@ fn object(document: Value) -> DynamicObject {
     serde_json::from_value(document).expect("an entry is an object")
 }
 
+/// The class of failure of an access that failed.
+pub(crate) fn class(error: &StorageError) -> Failure {
+    match error {
+        StorageError::Conflict { .. } => Failure::Conflict,
+        StorageError::Io { why, .. } => {
+            let failure = why.get_ref().and_then(|why| why.downcast_ref::<Failure>());
+            failure.cloned().unwrap_or_else(|| Failure::Unavailable(why.to_string()))
+        }
+        other => Failure::Refused(other.to_string()),
+    }
+}
+
 fn failed(doing: &'static str, object: String, failure: Failure) -> StorageError {
     let failure = match failure {
         Failure::Forbidden(text) if object.starts_with("Secret ") => {

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use kube::Client;
 use kube::core::DynamicObject;
-use tracing::{info, warn};
+use tracing::info;
 
 pub use event_recorder::EventRecorder;
 
@@ -31,6 +31,7 @@ use crate::watch::observed::ObservedObject;
 use crate::watch::sync::WatchSync;
 use crate::write::conflict_backoff::WriteConflictBackoff;
 use crate::write::failure::Failure;
+use crate::write::request::failed;
 use crate::write::worker::Worker;
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::{Hostname, ObjectName};
@@ -123,7 +124,6 @@ pub struct Tenants {
     parked: BTreeSet<Task>,
     /// Since when the status of a TenantGateway waits for others.
     passing: BTreeMap<ObjectName, Instant>,
-    writes: Writes,
     recorder: EventRecorder,
 }
 
@@ -149,7 +149,6 @@ impl Tenants {
             large: BTreeSet::new(),
             parked: BTreeSet::new(),
             passing: BTreeMap::new(),
-            writes: Writes::default(),
         }
     }
 
@@ -312,7 +311,6 @@ impl Tenants {
             (Task::Object(_), _) => "object",
             (Task::Status(_), _) => "status",
         };
-        *self.writes.begun.entry(kind).or_default() += 1;
         let (client, key) = (self.client.clone(), task.key());
         let object = key.to_string();
         self.worker.begin(kind, &object, async move {
@@ -454,7 +452,7 @@ impl Tenants {
         let trouble = Trouble { reason, text, of_one_host };
         let text = trouble.text.clone();
         if self.troubles.note(task, tenant.clone(), trouble) {
-            warn!("{text}");
+            failed(&task.key(), reason, text);
             self.queue_status(tenant);
         }
     }
@@ -527,7 +525,6 @@ impl Tenants {
             }
             Err(failure) => {
                 self.conflict_backoff.failed(&task);
-                *self.writes.failed.entry(failure.class()).or_default() += 1;
                 self.worker.failed(&task, &failure, Instant::now());
                 if matches!(failure, Failure::Refused(_) | Failure::Forbidden(_)) {
                     self.trouble(&task, ("ReconcileError", format!("{task}: {failure}")), tenancy);
@@ -538,7 +535,7 @@ impl Tenants {
 
     /// What was written, and how many objects cannot be.
     pub(super) fn figures(&self) -> (Writes, usize) {
-        (self.writes.clone(), self.troubles.len())
+        (self.worker.figures(), self.troubles.len())
     }
 
     /// Ends what is being written. Nothing more is begun.

@@ -12,6 +12,7 @@ use tracing::{Instrument, info_span};
 
 use crate::REQUEST_TIMEOUT;
 use crate::write::failure::Failure;
+use gatewright_control::event::{Event, Severity};
 use gatewright_core::inputs::{Kind, ObjectKey};
 
 /// A version that no object has: whoever names it creates, and never writes over something.
@@ -38,6 +39,11 @@ pub(crate) async fn in_time<T>(request: impl Future<Output = kube::Result<T>>) -
         Ok(answer) => answer.map_err(|error| Failure::of(&error)),
         Err(_) => Err(Failure::Unavailable(format!("no answer within {REQUEST_TIMEOUT:?}"))),
     }
+}
+
+/// Tells people that a request about an object failed. Whoever calls it does so once for as long as that is so.
+pub(crate) fn failed(object: &ObjectKey, reason: &'static str, text: String) {
+    Event::RequestFailed { object: object.clone(), reason, text }.log(Severity::Debug);
 }
 
 /// Begins a request, within a span that names its object for whatever is logged meanwhile.

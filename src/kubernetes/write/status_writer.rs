@@ -8,6 +8,7 @@ use kube::core::DynamicObject;
 use serde_json::Value;
 
 use crate::FIELD_MANAGER;
+use crate::metrics::Writes;
 use crate::write::failure::Failure;
 use crate::write::request::{api, in_time};
 use crate::write::worker::Worker;
@@ -90,6 +91,11 @@ impl StatusWriter {
             }
         }
         Some(done)
+    }
+
+    /// How many were begun, and how many failed, by class.
+    pub(crate) fn figures(&self) -> Writes {
+        self.worker.figures()
     }
 
     /// How many wait or run.

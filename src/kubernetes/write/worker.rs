@@ -1,13 +1,14 @@
 //! The worker of everything that is asked of the API server: which object is next, how many requests run at the same time, how
-//! long the next try waits after a failure. What a request is about is its user's business.
+//! long the next try waits after a failure, and how many there were. What a request is about is its user's business.
 //!
-//! It is for what is to be so in the end. Two kinds of requests are not: an Event is told once or not at all
-//! (`tenants/event_recorder.rs`), and each request of the certificate storage has a caller who waits for the answer (`storage/`).
+//! It is for what is to be so in the end. ARCHITECTURE.md ("Writes to the API server") lists the requests that are not.
 
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use tokio::task::JoinSet;
 
+use crate::metrics::Writes;
 use crate::write::failure::Failure;
 use crate::write::request::{begin, ended_or_due};
 use crate::write::work_queue::WorkQueue;
@@ -17,12 +18,38 @@ pub(crate) struct Worker<K, T> {
     queue: WorkQueue<K>,
     running: JoinSet<T>,
     room: usize,
+    counts: RequestCounts,
+}
+
+/// How many requests were begun, and how many failed. Clones count together.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RequestCounts(Arc<Mutex<Writes>>);
+
+impl RequestCounts {
+    /// The counts until now.
+    pub(crate) fn read(&self) -> Writes {
+        self.0.lock().expect("nobody panics while holding it").clone()
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Writes)) {
+        change(&mut self.0.lock().expect("nobody panics while holding it"));
+    }
 }
 
 impl<K: Ord + Clone, T: Send + 'static> Worker<K, T> {
     /// Nothing to do yet; at most `room` requests at the same time.
     pub(crate) fn new(room: usize) -> Self {
-        Self { queue: WorkQueue::default(), running: JoinSet::new(), room }
+        Self::counted_by(RequestCounts::default(), room)
+    }
+
+    /// The same, of a task that ends before its counts do.
+    pub(crate) fn counted_by(counts: RequestCounts, room: usize) -> Self {
+        Self { queue: WorkQueue::default(), running: JoinSet::new(), room, counts }
+    }
+
+    /// How many requests were begun, by what they do, and how many failed, by class.
+    pub(crate) fn figures(&self) -> Writes {
+        self.counts.read()
     }
 
     /// How many requests may be begun at the same time from now on. Those that run go on.
@@ -57,7 +84,23 @@ impl<K: Ord + Clone, T: Send + 'static> Worker<K, T> {
         object: &str,
         request: impl Future<Output = T> + Send + 'static,
     ) {
-        begin(&mut self.running, what, &object, request);
+        self.begin_several(what, &[what], object, request);
+    }
+
+    /// Begins several requests about an object that was taken, one after the other. Each counts as the action that it is.
+    pub(crate) fn begin_several(
+        &mut self,
+        what: &'static str,
+        actions: &[&'static str],
+        object: &str,
+        requests: impl Future<Output = T> + Send + 'static,
+    ) {
+        self.counts.count(|writes| {
+            for action in actions {
+                *writes.begun.entry(action).or_default() += 1;
+            }
+        });
+        begin(&mut self.running, what, &object, requests);
     }
 
     /// When the next object's turn comes.
@@ -80,6 +123,7 @@ impl<K: Ord + Clone, T: Send + 'static> Worker<K, T> {
     /// A request failed: it is tried again after the pause of its class, if that class is tried again. Returns how many failed
     /// before it in a row.
     pub(crate) fn failed(&mut self, key: &K, failure: &Failure, now: Instant) -> u32 {
+        self.counts.count(|writes| *writes.failed.entry(failure.class()).or_default() += 1);
         let before = self.queue.failures(key);
         self.queue.failed(key, now, |failures| failure.pause(failures));
         before

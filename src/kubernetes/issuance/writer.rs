@@ -1,0 +1,405 @@
+//! The writer of one term: certificates that are held go where they are missing, lost ones are withdrawn, and notices are
+//! published. A new certificate is put into its Secret by the storage, whose caller waits for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use acme::keeper::Stored;
+use acme::storage::StorageError;
+use tokio::sync::{mpsc, watch};
+use tracing::{info, warn};
+
+use super::Told;
+use super::lost::{AllLost, Lost};
+use super::published::Notices;
+use crate::storage::{ObjectStorage, class};
+use crate::write::failure::Failure;
+use crate::write::request::failed;
+use crate::write::worker::{RequestCounts, Worker};
+use gatewright_control::certificates::{CertificateManager, CertificateUpdate};
+use gatewright_core::inputs::{Kind, ObjectKey};
+use gatewright_core::model::ObjectName;
+
+/// Writes at the same time.
+const AT_ONCE: usize = 4;
+/// A failure that is not tried again by its class is tried after this long: the namespace may come back.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
+
+/// One thing to be written.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Task {
+    /// The notices.
+    Publish,
+    /// A certificate that is held, into a Secret.
+    Install(ObjectName),
+    /// A certificate that is lost, out of a Secret.
+    Withdraw(ObjectName),
+}
+
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Task::Publish => f.write_str("notices"),
+            Task::Install(name) | Task::Withdraw(name) => write!(f, "secret {name}"),
+        }
+    }
+}
+
+/// How a write ended.
+struct Ended {
+    task: Task,
+    outcome: Outcome,
+}
+
+enum Outcome {
+    /// The notices come back.
+    Published(Box<Notices>, Result<(), (&'static str, Failure)>),
+    Installed(Result<(), StorageError>),
+    /// Whether the certificate was there.
+    Withdrawn(Lost, Result<bool, StorageError>),
+}
+
+/// Writes what the certificate manager hands out, and takes back what is lost.
+pub(super) struct CertificateWriter {
+    storage: Arc<ObjectStorage>,
+    manager: Arc<CertificateManager>,
+    worker: Worker<Task, Ended>,
+    /// Not here while they are being published.
+    notices: Option<Box<Notices>>,
+    /// Certificates that are to be put where they belong.
+    held: BTreeMap<ObjectName, Arc<Stored>>,
+    /// Certificates that are to be withdrawn, and those that are.
+    lost: AllLost,
+    withdrawn: AllLost,
+    /// Secrets whose failure was told.
+    told: BTreeSet<Task>,
+}
+
+impl CertificateWriter {
+    /// Nothing to write yet.
+    pub(super) fn new(
+        storage: Arc<ObjectStorage>,
+        manager: Arc<CertificateManager>,
+        notices: Notices,
+        counts: RequestCounts,
+    ) -> Self {
+        Self {
+            storage,
+            manager,
+            worker: Worker::counted_by(counts, AT_ONCE),
+            notices: Some(Box::new(notices)),
+            held: BTreeMap::new(),
+            lost: AllLost::new(),
+            withdrawn: AllLost::new(),
+            told: BTreeSet::new(),
+        }
+    }
+
+    /// Writes until the certificate manager ends.
+    pub(super) async fn run(
+        mut self,
+        mut handed: mpsc::Receiver<Vec<CertificateUpdate>>,
+        mut lost: watch::Receiver<AllLost>,
+        out: &mpsc::Sender<Told>,
+    ) {
+        let mut changes = self.manager.changes();
+        lost.mark_changed();
+        loop {
+            self.write(Instant::now());
+            tokio::select! {
+                updates = handed.recv() => {
+                    let Some(updates) = updates else { return };
+                    let troubles = self.take(updates, Instant::now());
+                    if !troubles.is_empty() {
+                        // Whoever listened may be ending.
+                        let _ = out.send(Told::Troubles(troubles)).await;
+                    }
+                }
+                // The certificate manager holds the sender.
+                _ = changes.changed() => self.worker.want(Task::Publish, Instant::now()),
+                Ok(()) = lost.changed() => {
+                    let now = lost.borrow_and_update().clone();
+                    self.withdraw(now, Instant::now());
+                }
+                ended = self.worker.next() => {
+                    if let Some(ended) = ended {
+                        self.take_ended(ended, Instant::now());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes in what the certificate manager hands out. Returns why Secrets have no certificate yet.
+    fn take(&mut self, updates: Vec<CertificateUpdate>, now: Instant) -> Vec<(ObjectName, Option<String>)> {
+        self.worker.want(Task::Publish, now);
+        let mut troubles = Vec::new();
+        for update in updates {
+            match update {
+                // It covers a name that came later, or the Secret was deleted.
+                CertificateUpdate::Certificate(name, Some(stored)) => {
+                    self.held.insert(name.clone(), stored);
+                    let task = Task::Install(name);
+                    // What was refused before may be taken now.
+                    self.forget(&task);
+                    self.worker.want(task, now);
+                }
+                CertificateUpdate::Certificate(name, None) => {
+                    self.held.remove(&name);
+                    self.forget(&Task::Install(name));
+                }
+                CertificateUpdate::Trouble(secret, text) => troubles.push((secret, text)),
+                // They are told by account.
+                CertificateUpdate::Challenge(..) => {}
+            }
+        }
+        troubles
+    }
+
+    /// These certificates are to be withdrawn from now on, and no others.
+    fn withdraw(&mut self, lost: AllLost, now: Instant) {
+        self.withdrawn.retain(|name, withdrawn| lost.get(name) == Some(withdrawn));
+        let others = self.lost.iter().filter(|(name, before)| lost.get(*name) != Some(*before));
+        for name in others.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            self.forget(&Task::Withdraw(name));
+        }
+        self.lost = lost;
+        for name in self.lost.keys().filter(|name| !self.withdrawn.contains_key(*name)) {
+            self.worker.want(Task::Withdraw(name.clone()), now);
+        }
+    }
+
+    fn forget(&mut self, task: &Task) {
+        self.worker.drop(task);
+        self.told.remove(task);
+    }
+
+    /// Begins the writes whose turn has come.
+    fn write(&mut self, now: Instant) {
+        while let Some(task) = self.worker.take(now) {
+            let object = task.to_string();
+            let storage = self.storage.clone();
+            match &task {
+                Task::Publish => {
+                    let mut notices = self.notices.take().expect("one publication at a time");
+                    if notices.are_current(&self.manager) {
+                        self.notices = Some(notices);
+                        self.worker.done(&task);
+                        continue;
+                    }
+                    let manager = self.manager.clone();
+                    self.worker.begin("publish", &object, async move {
+                        let outcome = notices.publish(&manager).await;
+                        Ended { task, outcome: Outcome::Published(notices, outcome) }
+                    });
+                }
+                Task::Install(name) => {
+                    let Some(stored) = self.held.get(name).cloned() else {
+                        self.worker.done(&task);
+                        continue;
+                    };
+                    let name = name.clone();
+                    self.worker.begin("install", &object, async move {
+                        let outcome = storage.install(&name, &stored).await;
+                        Ended { task, outcome: Outcome::Installed(outcome) }
+                    });
+                }
+                Task::Withdraw(name) => {
+                    let lost = self.lost.get(name).filter(|lost| self.withdrawn.get(name) != Some(*lost));
+                    let Some(lost) = lost.cloned() else {
+                        self.worker.done(&task);
+                        continue;
+                    };
+                    let name = name.clone();
+                    self.worker.begin("withdraw", &object, async move {
+                        let outcome = storage.withdraw(&name, &lost.serial, &lost.why()).await;
+                        Ended { task, outcome: Outcome::Withdrawn(lost, outcome) }
+                    });
+                }
+            }
+        }
+    }
+
+    fn take_ended(&mut self, Ended { task, outcome }: Ended, now: Instant) {
+        let failure = match outcome {
+            Outcome::Published(notices, outcome) => {
+                self.notices = Some(notices);
+                outcome.err().map(|(name, failure)| (format!("configmap {name}: {failure}"), failure))
+            }
+            Outcome::Installed(Err(error @ StorageError::Foreign { .. })) => {
+                // Whoever keeps the Secret has to give it back; the certificate manager looks at it then.
+                warn!("{error}");
+                None
+            }
+            Outcome::Installed(outcome) => outcome.err().map(|error| (error.to_string(), class(&error))),
+            Outcome::Withdrawn(lost, Ok(was_there)) => {
+                if let Task::Withdraw(name) = &task {
+                    if was_there {
+                        info!("the certificate in secret {name} is withdrawn: {}", lost.why());
+                    }
+                    self.withdrawn.insert(name.clone(), lost);
+                }
+                None
+            }
+            Outcome::Withdrawn(_, Err(error)) => Some((error.to_string(), class(&error))),
+        };
+        let Some((text, failure)) = failure else {
+            self.worker.done(&task);
+            self.told.remove(&task);
+            if let Task::Install(name) = &task
+                && !self.worker.is_wanted(&task)
+            {
+                self.held.remove(name);
+            }
+            return;
+        };
+        if !matches!(failure, Failure::Conflict | Failure::Gone) && self.told.insert(task.clone()) {
+            match &task {
+                Task::Publish => warn!("{text}"),
+                Task::Install(name) | Task::Withdraw(name) => {
+                    failed(&ObjectKey::new(Kind::Secret, name.clone()), failure.class(), text);
+                }
+            }
+        }
+        self.worker.failed(&task, &failure, now);
+        let is_due = match &task {
+            Task::Publish => true,
+            Task::Install(name) => self.held.contains_key(name),
+            Task::Withdraw(name) => self.lost.contains_key(name),
+        };
+        if is_due && !self.worker.is_wanted(&task) {
+            self.worker.want(task, now + RETRY_DELAY);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Mutex;
+
+    use gatewright_control::certificates::{Authority, CertificateManagerConfig};
+    use hyper::{Request, Response, StatusCode};
+    use jiff::Timestamp;
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use tokio::time::Instant as Clock;
+
+    use super::*;
+
+    /// What the server was asked, and the code that it answers requests about single objects with.
+    #[derive(Clone, Default)]
+    struct Server(Arc<Mutex<(Vec<String>, u16)>>);
+
+    impl Server {
+        fn client(&self) -> Client {
+            let server = self.clone();
+            let service = tower::service_fn(move |request: Request<Body>| {
+                let path = request.uri().path().to_owned();
+                let is_list = path.ends_with("/secrets") || path.ends_with("/configmaps");
+                let mut state = server.0.lock().expect("nobody panics");
+                let code = if is_list && request.method() == "GET" { 200 } else { state.1 };
+                if !is_list || request.method() != "GET" {
+                    state.0.push(format!("{} {path}", request.method()));
+                }
+                let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": []});
+                let reason = if code == 404 { "NotFound" } else { "" };
+                let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
+                    "reason": reason, "message": "no", "metadata": {}});
+                let answer: Value = if is_list { list } else { status };
+                let mut response = Response::new(Body::from(answer.to_string().into_bytes()));
+                *response.status_mut() = StatusCode::from_u16(code).expect("a code");
+                async move { Ok::<_, Infallible>(response) }
+            });
+            Client::new(service, "default")
+        }
+
+        fn answers(&self, code: u16) {
+            self.0.lock().expect("nobody panics").1 = code;
+        }
+
+        fn take_asked(&self) -> Vec<String> {
+            std::mem::take(&mut self.0.lock().expect("nobody panics").0)
+        }
+    }
+
+    /// The writer of a term over this server.
+    async fn writer(server: &Server) -> CertificateWriter {
+        let term = watch::channel(Some(Clock::now() + Duration::from_secs(3600))).1;
+        let storage = ObjectStorage::open(server.client(), "ours", term).await.expect("nothing is there");
+        let storage = Arc::new(storage);
+        let authority = Authority::stored(storage.clone(), Timestamp::now()).await.expect("there is none");
+        let config = CertificateManagerConfig {
+            storage: storage.clone(),
+            authority: Arc::new(authority),
+            issuers: BTreeMap::new(),
+            at_once: 1,
+            places: None,
+            secret_targets: Some(storage.clone()),
+        };
+        let manager = Arc::new(CertificateManager::open(config).await.expect("it needs nothing"));
+        let notices = Notices::new(&server.client(), "ours");
+        CertificateWriter::new(storage, manager, notices, RequestCounts::default())
+    }
+
+    /// Writes what is due at `now`, and takes in how that ends.
+    async fn write(writer: &mut CertificateWriter, now: Instant) {
+        writer.write(now);
+        let ended = writer.worker.next().await.expect("it was due");
+        writer.take_ended(ended, now);
+    }
+
+    #[tokio::test]
+    async fn a_withdrawal_that_fails_is_tried_again_by_its_class_until_nothing_is_to_be_withdrawn() {
+        let server = Server::default();
+        let mut writer = writer(&server).await;
+        server.answers(503);
+        server.take_asked();
+        let name = ObjectName::new("a", "tls");
+        let lost_one = |serial: &str| AllLost::from([(name.clone(), Lost::of(&["a.example.org"], serial))]);
+        let lost = lost_one("01");
+        let mut now = Instant::now();
+        writer.withdraw(lost.clone(), now);
+        for pause in [200, 400, 800] {
+            write(&mut writer, now).await;
+            assert_eq!(server.take_asked(), ["GET /api/v1/namespaces/a/secrets/tls"]);
+            assert_eq!(writer.worker.due(), Some(now + Duration::from_millis(pause)));
+            now += Duration::from_millis(pause);
+        }
+        let figures = writer.worker.figures();
+        assert_eq!((figures.begun["withdraw"], figures.failed["unavailable"]), (3, 3));
+        writer.withdraw(lost.clone(), now);
+        let later = now + Duration::from_secs(1);
+        writer.withdraw(lost_one("02"), later);
+        assert_eq!(writer.worker.due(), Some(later), "another certificate has no failures yet");
+        writer.withdraw(lost.clone(), now);
+        // It is not there: nothing is to be done about it.
+        server.answers(404);
+        write(&mut writer, now).await;
+        assert_eq!((writer.worker.due(), &writer.withdrawn), (None, &lost));
+        writer.withdraw(lost, now);
+        assert_eq!(writer.worker.due(), None, "it is withdrawn");
+        writer.withdraw(AllLost::new(), now);
+        assert!(writer.withdrawn.is_empty() && writer.told.is_empty());
+    }
+
+    #[tokio::test]
+    async fn notices_are_read_once_and_written_when_they_say_something_else() {
+        let server = Server::default();
+        let mut writer = writer(&server).await;
+        server.answers(404);
+        let now = Instant::now();
+        assert!(writer.take(Vec::new(), now).is_empty());
+        write(&mut writer, now).await;
+        let asked = server.take_asked();
+        let notices = ["gatewright-challenges", "gatewright-internal-ca"];
+        assert_eq!(asked, notices.map(|name| format!("GET /api/v1/namespaces/ours/configmaps/{name}")), "all is said");
+        writer.worker.want(Task::Publish, now);
+        writer.write(now);
+        assert_eq!((writer.worker.pending(), server.take_asked()), (0, Vec::new()));
+        assert_eq!(writer.worker.figures().begun, [("publish", 1)].into());
+    }
+}
