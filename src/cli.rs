@@ -5,6 +5,7 @@ mod claims;
 mod dedicated;
 mod drain;
 mod edge;
+mod endpoints;
 mod envoy_process;
 mod envoys;
 mod images;
@@ -18,7 +19,6 @@ mod standalone;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use acme::DeniedNetworks;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -31,9 +31,9 @@ use gatewright_control::certificates::{
     Credential, DnsSettings, ExternalAccount, IssuerSettings, Network, Preflight, SettingsError, issuers_from,
 };
 use gatewright_core::limits::Limits;
-use gatewright_core::translate::SYSTEM_ROOTS;
 
 pub use self::edge::{Edge, Ready};
+pub use self::endpoints::Endpoints;
 pub use bootstrap::Bootstrap;
 pub use dedicated::{Dedicated, Seen};
 pub use drain::Drain;
@@ -213,26 +213,6 @@ pub struct Tenants {
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub names: Names,
-}
-
-/// Which endpoints are used.
-#[derive(Clone, Debug, Default, Args)]
-pub struct Endpoints {
-    /// Networks in which no endpoint of a Service is used, besides link-local and multicast addresses, metadata services of
-    /// clouds and Envoy's own listeners: those of nodes, for example (docs/security.md)
-    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
-    pub denied_endpoint_networks: Vec<IpNet>,
-    /// The file beside each Envoy with the root certificates that its system trusts, for BackendTLSPolicies that ask for
-    /// those; `none` where there is none
-    #[arg(long, value_name = "FILE", default_value = SYSTEM_ROOTS)]
-    pub system_roots: String,
-}
-
-impl Endpoints {
-    /// Where the roots are that the system of an Envoy trusts; `None` where it has none.
-    pub fn system_roots(&self) -> Option<Arc<str>> {
-        Some(self.system_roots.as_str()).filter(|file| !file.is_empty() && *file != "none").map(Arc::from)
-    }
 }
 
 /// Who of several claimants of a hostname has it.
