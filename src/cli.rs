@@ -6,6 +6,7 @@ mod dedicated;
 mod drain;
 mod edge;
 mod endpoints;
+mod envoy_credentials;
 mod envoy_process;
 mod envoys;
 mod images;
@@ -37,6 +38,7 @@ pub use self::endpoints::Endpoints;
 pub use bootstrap::Bootstrap;
 pub use dedicated::{Dedicated, Seen};
 pub use drain::Drain;
+pub use envoy_credentials::{Credentials, EnvoyCredentials};
 pub use envoy_process::{EnvoyLifetime, EnvoyProcess};
 pub use images::Images;
 pub use issuer_use::{InternalCa, IssuerUse, IssuersFor};
@@ -278,6 +280,9 @@ pub struct Controller {
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub dedicated: Dedicated,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub credentials: EnvoyCredentials,
     /// Leave TenantGateways to another controller
     #[arg(long)]
     pub leave_tenant_gateways: bool,

@@ -345,9 +345,8 @@ async fn claims(options: &cli::Claims) -> Result<bool> {
 async fn envoys(options: &cli::Envoys) -> Result<bool> {
     let socket = socket_of(&options.program)?;
     if let Some(EnvoysVerb::Revoke { name, with_others }) = &options.verb {
-        let credential =
-            tell(&socket, &format!("/envoys/revoke?name={}&with_others={with_others}", encoded(name))).await?;
-        writeln!(io::stdout(), "certificate {credential} is revoked")?;
+        let said = tell(&socket, &format!("/envoys/revoke?name={}&with_others={with_others}", encoded(name))).await?;
+        writeln!(io::stdout(), "{said}")?;
         return Ok(true);
     }
     let answer = ask(&socket, "/envoys").await?;
@@ -363,13 +362,14 @@ async fn envoys(options: &cli::Envoys) -> Result<bool> {
 }
 
 /// The table of connected Envoys.
-fn connected(rows: &[EnvoyRow]) -> Vec<[String; 7]> {
+fn connected(rows: &[EnvoyRow]) -> Vec<[String; 8]> {
     let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-    let head = ["NAME", "FLEET", "ADDRESS", "VERSION", "CONNECTED", "LAST ACK", "CURRENT"].map(str::to_owned);
+    let head = ["NAME", "FLEET", "NODE", "ADDRESS", "VERSION", "CONNECTED", "LAST ACK", "CURRENT"].map(str::to_owned);
     let row = |row: &EnvoyRow| {
         [
             row.name.clone(),
             row.fleet.clone(),
+            or_none(row.pod.as_ref().map(|pod| pod.node.clone())),
             or_none(row.address.map(|address| address.to_string())),
             or_none(row.version.clone()),
             row.connected.to_string(),
