@@ -7,6 +7,7 @@ mod drain;
 mod edge;
 mod endpoints;
 mod envoy_credentials;
+mod envoy_identity;
 mod envoy_process;
 mod envoys;
 mod images;
@@ -39,6 +40,7 @@ pub use bootstrap::Bootstrap;
 pub use dedicated::{Dedicated, Seen};
 pub use drain::Drain;
 pub use envoy_credentials::{Credentials, EnvoyCredentials};
+pub use envoy_identity::EnvoyIdentity;
 pub use envoy_process::{EnvoyLifetime, EnvoyProcess};
 pub use images::Images;
 pub use issuer_use::{InternalCa, IssuerUse, IssuersFor};
@@ -95,6 +97,8 @@ pub enum Command {
     Explain(Explain),
     /// Print the bootstrap for an Envoy started elsewhere
     Bootstrap(Bootstrap),
+    /// Beside an Envoy in a pod: get a certificate for the pod from the controller, and renew it
+    EnvoyIdentity(EnvoyIdentity),
     /// Beside an Envoy in a pod: when the pod ends, have it serve on, then let its connections end, then end it
     Drain(Drain),
     /// Ask an Envoy whether it is ready: exit 0 once its first configuration has come and until it drains, else 1; or wait for

@@ -14,7 +14,7 @@ use gatewright::manifest::{Folder, Parsed, Problem, Safety, parse, read, scan};
 use gatewright::offline;
 use gatewright::run;
 use gatewright::table::table;
-use gatewright::{controller, drain};
+use gatewright::{controller, drain, envoy_identity};
 use gatewright_control::certificates::{self, Check, Report};
 use gatewright_control::envoys::EnvoyRow;
 use gatewright_control::{AdminError, ask, tell};
@@ -94,6 +94,7 @@ fn perform(command: Command) -> Result<bool> {
             let dir = run::state_dir(&options.state)?;
             print(&run::envoy_bootstrap(&options.node, &dir, options.envoy_admin), Document::Json)
         }
+        Command::EnvoyIdentity(options) => runtime()?.block_on(envoy_identity::envoy_identity(options)),
         Command::Drain(options) => runtime()?.block_on(drain::drain(options)),
         Command::Ready(options) => runtime()?.block_on(drain::ready(options)),
         Command::Images(options) => images(&options),
