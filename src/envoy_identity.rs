@@ -200,11 +200,111 @@ async fn ask(at: &str, roots: &str, token: &str, request: String) -> Result<Stri
 
 #[cfg(test)]
 mod tests {
+    use async_trait::async_trait;
+    use gatewright_control::envoy_certificates::{Certified, CertifyEnvoys, Refusal, serve};
+    use gatewright_control::envoy_identity::{EnvoyPod, PodIdentity};
+    use gatewright_core::model::EnvoyFleet;
+    use rustls::ServerConfig;
+    use rustls_pki_types::PrivateKeyDer;
+    use tokio::net::TcpListener;
+    use tokio::sync::watch;
     use xds::Authority;
 
     use super::*;
 
     const HOUR: Duration = Duration::from_secs(3600);
+
+    /// Signs for whoever shows the token `good`.
+    struct Signer {
+        authority: Authority,
+        tls: Arc<ServerConfig>,
+    }
+
+    impl Signer {
+        fn new(server: &str) -> Self {
+            let now = SystemTime::now();
+            let authority = Authority::new("test", HOUR, now).expect("an authority");
+            let shown = authority.issue_server(&[server.to_owned()], HOUR, now).expect("issued");
+            let chain = CertificateDer::from_pem_slice(shown.certificate.as_bytes()).expect("a certificate");
+            let key = PrivateKeyDer::from_pem_slice(shown.key.as_bytes()).expect("a key");
+            let tls = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .expect("versions")
+                .with_no_client_auth()
+                .with_single_cert(vec![chain], key)
+                .expect("a pair");
+            Self { authority, tls: Arc::new(tls) }
+        }
+    }
+
+    #[async_trait]
+    impl CertifyEnvoys for Signer {
+        fn tls(&self) -> Option<Arc<ServerConfig>> {
+            Some(self.tls.clone())
+        }
+
+        async fn certify(&self, token: &str, request: &str) -> Result<Certified, Refusal> {
+            if token != "good" {
+                return Err(Refusal::Forbidden("the token is of somebody else".to_owned()));
+            }
+            let pod = EnvoyPod {
+                namespace: "n".to_owned(),
+                name: "envoy-a".to_owned(),
+                uid: "u-1".to_owned(),
+                node: "node-a".to_owned(),
+            };
+            let identity = PodIdentity { fleet: EnvoyFleet::Shared, pod };
+            let now = SystemTime::now();
+            let signed = self.authority.sign_client(request, &identity.to_string(), HOUR, now);
+            let certificate = signed.map_err(|error| Refusal::Invalid(error.to_string()))?;
+            Ok(Certified { certificate, identity, until: Timestamp::try_from(now + HOUR).expect("a time") })
+        }
+    }
+
+    /// The options of a pod in a directory, and the controller that it asks.
+    async fn pod(dir: &Path, signer: Signer) -> (cli::EnvoyIdentity, watch::Sender<bool>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let controller = listener.local_addr().expect("it has one").to_string();
+        let (stopper, stop) = watch::channel(false);
+        tokio::spawn(serve(listener, Arc::new(signer), stop));
+        let [token, roots, dir] = ["token", "ca.crt", "tls"].map(|name| dir.join(name));
+        std::fs::write(&token, "good\n").expect("written");
+        (cli::EnvoyIdentity { controller, token, roots, dir, once: true }, stopper)
+    }
+
+    #[tokio::test]
+    async fn a_certificate_is_got_from_whom_the_roots_vouch_for_and_lies_there_for_envoy() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let signer = Signer::new(XDS_NAME);
+        let (roots, other) = (signer.authority.certificate().to_owned(), Signer::new(XDS_NAME));
+        let (options, _stopper) = pod(dir.path(), signer).await;
+        std::fs::write(&options.roots, &roots).expect("written");
+        assert!(keep(&options).await.expect("it is got"));
+        let held = Held::of(&options.dir).expect("it is there");
+        assert_eq!(held.roots, roots);
+        assert!(!wanted(Some(&held), &roots, SystemTime::now()));
+
+        let why = |told: Result<Pair>| format!("{:#}", told.expect_err("there is none"));
+        let text = why(obtain(&options, other.authority.certificate()).await);
+        assert!(text.contains("TLS") && !text.contains("good"), "{text}");
+        assert!(why(obtain(&options, "").await).contains("there are no CA certificates"));
+        std::fs::write(&options.token, "stolen").expect("written");
+        let text = why(obtain(&options, &roots).await);
+        assert!(text.contains("403 Forbidden: the token is of somebody else") && !text.contains("stolen"), "{text}");
+        std::fs::write(&options.token, "two\nlines").expect("written");
+        let text = why(obtain(&options, &roots).await);
+        assert!(text.contains("no text of one line") && !text.contains("two"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn a_server_by_another_name_gets_no_token() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let signer = Signer::new("elsewhere.example.org");
+        let roots = signer.authority.certificate().to_owned();
+        let (options, _stopper) = pod(dir.path(), signer).await;
+        let told = obtain(&options, &roots).await.expect_err("it is another");
+        assert!(format!("{told:#}").contains("TLS"), "{told:#}");
+    }
 
     fn held(now: SystemTime, life: Duration) -> Held {
         let authority = Authority::new("test", 2 * life, now).expect("an authority");

@@ -231,6 +231,10 @@ impl Authenticate for Certificates {
         let leaf = leaf.ok_or_else(|| Denied::Unauthenticated("expected a client certificate".into()))?;
         let unreadable = || Denied::Unauthenticated("the client certificate cannot be read".into());
         let (names, expires) = names(leaf).ok_or_else(unreadable)?;
+        if expires <= SystemTime::now() {
+            // It was good when the connection was opened.
+            return Err(Denied::Unauthenticated("the client certificate has ended: connect with a new one".into()));
+        }
         let granted = names.iter().find_map(|name| self.granted(name, expires));
         granted.ok_or_else(|| Denied::Forbidden(format!("the client certificate of [{}]", names.join(", "))))
     }
@@ -327,12 +331,28 @@ mod tests {
     }
 
     async fn asked(by: &Certificates, uri: &str) -> Result<Grant, Denied> {
-        let (hour, now) = (Duration::from_secs(3600), SystemTime::now());
+        asked_later(by, uri, Duration::ZERO).await
+    }
+
+    /// With a certificate of an hour that was issued so long ago.
+    async fn asked_later(by: &Certificates, uri: &str, ago: Duration) -> Result<Grant, Denied> {
+        let (hour, now) = (Duration::from_secs(3600), SystemTime::now() - ago);
         let authority = Authority::new("test", hour, now).expect("an authority");
         let shown = authority.issue_client(uri, hour, now).expect("issued").certificate;
         let leaf = CertificateDer::from_pem_slice(shown.as_bytes()).expect("a certificate");
         let peer = Peer::Tls { certificates: [leaf].into() };
         by.authenticate(&Credentials { peer: &peer, bearer: None }).await
+    }
+
+    #[tokio::test]
+    async fn a_certificate_that_has_ended_since_the_handshake_is_good_for_nothing() {
+        let views = Views::new();
+        views.allow(FLEET, View::new("v"));
+        let by = Certificates::new(views);
+        let minutes = |count: u64| Duration::from_secs(60 * count);
+        assert!(asked_later(&by, FLEET, minutes(59)).await.is_ok());
+        let told = asked_later(&by, FLEET, minutes(61)).await;
+        assert!(matches!(&told, Err(Denied::Unauthenticated(why)) if why.contains("has ended")), "{told:?}");
     }
 
     #[tokio::test]

@@ -208,6 +208,7 @@ impl<D: Dialect> Conversation<D> {
 
     fn in_time(&self, now: Instant) -> Result<(), Status> {
         if self.expires.is_some_and(|at| at <= now) {
+            self.seat.connection().expire();
             return Err(Status::unauthenticated("the credential of this stream has expired; connect with a new one"));
         }
         match self.overdue() {
