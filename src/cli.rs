@@ -5,6 +5,9 @@ mod claims;
 mod dedicated;
 mod drain;
 mod edge;
+mod endpoints;
+mod envoy_credentials;
+mod envoy_identity;
 mod envoy_process;
 mod envoys;
 mod images;
@@ -18,7 +21,6 @@ mod standalone;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use acme::DeniedNetworks;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -31,12 +33,14 @@ use gatewright_control::certificates::{
     Credential, DnsSettings, ExternalAccount, IssuerSettings, Network, Preflight, SettingsError, issuers_from,
 };
 use gatewright_core::limits::Limits;
-use gatewright_core::translate::SYSTEM_ROOTS;
 
 pub use self::edge::{Edge, Ready};
+pub use self::endpoints::Endpoints;
 pub use bootstrap::Bootstrap;
 pub use dedicated::{Dedicated, Seen};
 pub use drain::Drain;
+pub use envoy_credentials::{Credentials, EnvoyCredentials};
+pub use envoy_identity::EnvoyIdentity;
 pub use envoy_process::{EnvoyLifetime, EnvoyProcess};
 pub use images::Images;
 pub use issuer_use::{InternalCa, IssuerUse, IssuersFor};
@@ -93,6 +97,8 @@ pub enum Command {
     Explain(Explain),
     /// Print the bootstrap for an Envoy started elsewhere
     Bootstrap(Bootstrap),
+    /// Beside an Envoy in a pod: get a certificate for the pod from the controller, and renew it
+    EnvoyIdentity(EnvoyIdentity),
     /// Beside an Envoy in a pod: when the pod ends, have it serve on, then let its connections end, then end it
     Drain(Drain),
     /// Ask an Envoy whether it is ready: exit 0 once its first configuration has come and until it drains, else 1; or wait for
@@ -215,26 +221,6 @@ pub struct Tenants {
     pub names: Names,
 }
 
-/// Which endpoints are used.
-#[derive(Clone, Debug, Default, Args)]
-pub struct Endpoints {
-    /// Networks in which no endpoint of a Service is used, besides link-local and multicast addresses, metadata services of
-    /// clouds and Envoy's own listeners: those of nodes, for example (docs/security.md)
-    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
-    pub denied_endpoint_networks: Vec<IpNet>,
-    /// The file beside each Envoy with the root certificates that its system trusts, for BackendTLSPolicies that ask for
-    /// those; `none` where there is none
-    #[arg(long, value_name = "FILE", default_value = SYSTEM_ROOTS)]
-    pub system_roots: String,
-}
-
-impl Endpoints {
-    /// Where the roots are that the system of an Envoy trusts; `None` where it has none.
-    pub fn system_roots(&self) -> Option<Arc<str>> {
-        Some(self.system_roots.as_str()).filter(|file| !file.is_empty() && *file != "none").map(Arc::from)
-    }
-}
-
 /// Who of several claimants of a hostname has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum HostnameClaims {
@@ -298,6 +284,9 @@ pub struct Controller {
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub dedicated: Dedicated,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub credentials: EnvoyCredentials,
     /// Leave TenantGateways to another controller
     #[arg(long)]
     pub leave_tenant_gateways: bool,

@@ -25,6 +25,7 @@ use self::xds::Xds;
 use crate::cli;
 use crate::tasks::Tasks;
 use gatewright_control::certificates::{self, AddressQuery, IssuerSettings, TenantIssuers};
+use gatewright_control::envoy_certificates;
 use gatewright_control::envoys;
 use gatewright_control::fleet_views::{PerView, Place as InViews};
 use gatewright_control::heartbeat::{self, Heartbeat};
@@ -37,6 +38,7 @@ use gatewright_core::translate::{EndpointPolicy, Fleet, Recording, Settings, Unl
 use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, MutualTls, bootstrap, keys_files};
 use gatewright_kubernetes::claims::{self, Claims};
 use gatewright_kubernetes::issuance::{Issuance, IssuanceConfig, watch_answers};
+use gatewright_kubernetes::keys::PodCertificates;
 use gatewright_kubernetes::lease::{self, Candidate, Term};
 use gatewright_kubernetes::replicas::{self, Replica};
 use gatewright_kubernetes::{
@@ -225,7 +227,9 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
             Ok(())
         });
     }
-    let (revoker, revocations) = mpsc::channel(4);
+    let (revocations_asked, revocations) = mpsc::channel(4);
+    let credentials = options.credentials.clone();
+    let revoker = envoys::Revoker { asks: revocations_asked, pods: credentials.envoy_credentials.of_pods() };
     if let Some(admin) = options.admin.clone() {
         tasks.spawn(
             "admin",
@@ -249,7 +253,21 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
             Ok(())
         });
     }
-    let mut xds = Some(Xds { client, options, cache: cache.clone(), views, kept: None, shown, revocations });
+    let (signing, by_what) = watch::channel(None);
+    if credentials.envoy_credentials.of_pods() {
+        let address = credentials.envoy_identity;
+        let listener = TcpListener::bind(address).await.with_context(|| format!("--envoy-identity {address}"))?;
+        info!("certificates of Envoys at {}", listener.local_addr()?);
+        let (client, namespace) = (client.clone(), options.namespace.clone());
+        let (fleets, life) = (options.dedicated.fleets(), credentials.life());
+        let certifier = Arc::new(PodCertificates { client, namespace, fleets, life, signing: by_what });
+        let stop = stop.clone();
+        tasks.spawn("certificates of Envoys", async move {
+            envoy_certificates::serve(listener, certifier, stop).await;
+            Ok(())
+        });
+    }
+    let mut xds = Some(Xds { client, options, cache: cache.clone(), views, kept: None, shown, signing, revocations });
 
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut progress = fleet_views.each(|place| cache.watch(&fleet_views[place]));

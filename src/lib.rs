@@ -5,6 +5,7 @@
 pub mod cli;
 pub mod controller;
 pub mod drain;
+pub mod envoy_identity;
 pub mod images;
 pub mod lint;
 pub mod logging;

@@ -14,7 +14,7 @@ use gatewright::manifest::{Folder, Parsed, Problem, Safety, parse, read, scan};
 use gatewright::offline;
 use gatewright::run;
 use gatewright::table::table;
-use gatewright::{controller, drain};
+use gatewright::{controller, drain, envoy_identity};
 use gatewright_control::certificates::{self, Check, Report};
 use gatewright_control::envoys::EnvoyRow;
 use gatewright_control::event::Severity;
@@ -97,6 +97,7 @@ fn perform(command: Command) -> Result<bool> {
             let dir = run::state_dir(&options.state)?;
             print(&run::envoy_bootstrap(&options.node, &dir, options.envoy_admin), Document::Json)
         }
+        Command::EnvoyIdentity(options) => runtime()?.block_on(envoy_identity::envoy_identity(options)),
         Command::Drain(options) => runtime()?.block_on(drain::drain(options)),
         Command::Ready(options) => runtime()?.block_on(drain::ready(options)),
         Command::Images(options) => images(&options),
@@ -348,9 +349,8 @@ async fn claims(options: &cli::Claims) -> Result<bool> {
 async fn envoys(options: &cli::Envoys) -> Result<bool> {
     let socket = socket_of(&options.program)?;
     if let Some(EnvoysVerb::Revoke { name, with_others }) = &options.verb {
-        let credential =
-            tell(&socket, &format!("/envoys/revoke?name={}&with_others={with_others}", encoded(name))).await?;
-        writeln!(io::stdout(), "certificate {credential} is revoked")?;
+        let said = tell(&socket, &format!("/envoys/revoke?name={}&with_others={with_others}", encoded(name))).await?;
+        writeln!(io::stdout(), "{said}")?;
         return Ok(true);
     }
     let told: Value = answer(&socket, "/envoys").await?;
@@ -366,13 +366,14 @@ async fn envoys(options: &cli::Envoys) -> Result<bool> {
 }
 
 /// The table of connected Envoys.
-fn connected(rows: &[EnvoyRow]) -> Vec<[String; 7]> {
+fn connected(rows: &[EnvoyRow]) -> Vec<[String; 8]> {
     let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-    let head = ["NAME", "FLEET", "ADDRESS", "VERSION", "CONNECTED", "LAST ACK", "CURRENT"].map(str::to_owned);
+    let head = ["NAME", "FLEET", "NODE", "ADDRESS", "VERSION", "CONNECTED", "LAST ACK", "CURRENT"].map(str::to_owned);
     let row = |row: &EnvoyRow| {
         [
             row.name.clone(),
             row.fleet.clone(),
+            or_none(row.pod.as_ref().map(|pod| pod.node.clone())),
             or_none(row.address.map(|address| address.to_string())),
             or_none(row.version.clone()),
             row.connected.to_string(),

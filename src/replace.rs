@@ -1,8 +1,8 @@
-//! A file of this user alone that is replaced as a whole: after a crash there is the one before or the new one.
+//! Files of this user alone that are replaced as a whole: after a crash there is what was before, or the new.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
 use std::path::Path;
 
 /// Replaces the file at `path` by what `write` writes.
@@ -21,4 +21,60 @@ pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> i
     let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
     file.sync_all()?;
     fs::rename(new, path)
+}
+
+/// Replaces files of a directory all at once, as a kubelet does it with a volume: they lie in a directory of their own,
+/// `..data` is a link to that, and what a program opens is a link through it. What watches the directory sees one link moved
+/// in, and never half of the files.
+///
+/// # Errors
+/// When that fails: the files are as they were.
+pub(crate) fn publish(dir: &Path, files: &[(&str, &str)]) -> io::Result<()> {
+    fs::create_dir_all(dir)?;
+    let (data, next) = (dir.join("..data"), dir.join("..data_new"));
+    let old = fs::read_link(&data).ok();
+    // Two names take turns: nobody opens files of the one that is not linked.
+    let name = if old.as_deref() == Some(Path::new("..a")) { "..b" } else { "..a" };
+    let new = dir.join(name);
+    for stale in [fs::remove_dir_all(&new), fs::remove_file(&next)] {
+        match stale {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    fs::DirBuilder::new().mode(0o700).create(&new)?;
+    for (file, text) in files {
+        let mut written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(new.join(file))?;
+        written.write_all(text.as_bytes())?;
+        let link = dir.join(file);
+        if link.symlink_metadata().is_err() {
+            symlink(Path::new("..data").join(file), link)?;
+        }
+    }
+    symlink(name, &next)?;
+    fs::rename(next, data)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn files_are_replaced_together_and_are_of_this_user_alone() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("tls");
+        let read = |name: &str| fs::read_to_string(path.join(name)).expect("it is there");
+        for round in ["1", "2", "3"] {
+            publish(&path, &[("tls.crt", round), ("tls.key", round)]).expect("written");
+            assert_eq!([read("tls.crt"), read("tls.key")], [round, round]);
+        }
+        let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+        assert_eq!((mode(&path.join("tls.key")), mode(&path.join("..data"))), (0o600, 0o700));
+        // What an attempt that ended in the middle left is in nobody's way.
+        symlink("nowhere", path.join("..data_new")).expect("a link");
+        publish(&path, &[("tls.crt", "4"), ("tls.key", "4")]).expect("written");
+        assert_eq!(read("tls.key"), "4");
+    }
 }

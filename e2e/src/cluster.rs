@@ -212,6 +212,11 @@ impl Cluster {
         Ok((envoy, tls))
     }
 
+    /// Starts an Envoy of one replica with the certificate that somebody keeps in a directory.
+    pub async fn envoy_at(&self, tls: &Path, node: &str, xds: SocketAddr) -> Result<Envoy> {
+        self.start_envoy(tls, node, xds, |bootstrap| bootstrap).await
+    }
+
     async fn start_envoy(
         &self,
         tls: &Path,

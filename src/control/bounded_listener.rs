@@ -73,7 +73,7 @@ pub(crate) async fn receive<F, E>(
 }
 
 /// Whose connection it is: one address, or of IPv6 one network of 64 bits, which is what one client has.
-fn client(address: IpAddr) -> IpAddr {
+pub(crate) fn client(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),
         IpAddr::V6(address) => {

@@ -1,4 +1,6 @@
 //! What the admin socket is asked about Envoys: who is connected, and that one is let in no more.
+//!
+//! One that has a certificate of its own is a pod, and is meant by the pod's name or UID; others by their certificate.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -14,6 +16,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use xds::{Cache, Fingerprint, ViewState};
 
+use crate::envoy_identity::{EnvoyPod, PodIdentity};
+
 /// How long whoever writes it may take.
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -21,12 +25,15 @@ const LIMIT: Duration = Duration::from_secs(20);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EnvoyRow {
-    /// What it calls itself: the name of its pod.
+    /// The name of its pod; where its credential does not prove that, what it calls itself.
     pub name: String,
     /// The fleet that its credential says.
     pub fleet: String,
     /// The identity that its credential proves.
     pub identity: String,
+    /// The pod that its credential proves, where it has one of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<EnvoyPod>,
     /// Where it comes from; nothing on this machine.
     pub address: Option<IpAddr>,
     /// The version of Envoy that it says.
@@ -41,19 +48,39 @@ pub struct EnvoyRow {
     pub credential: Option<Fingerprint>,
 }
 
-/// That a certificate is refused from now on.
-#[derive(Debug)]
-pub struct RevokeRequest {
-    /// Which.
-    pub credential: Fingerprint,
-    /// Whose it is, for people.
-    pub name: String,
-    /// Where it is told that it is so, or why not.
-    pub answer: oneshot::Sender<Result<(), String>>,
+/// Who is let in no more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Revoke {
+    /// Whoever shows this certificate.
+    Certificate {
+        /// Which.
+        credential: Fingerprint,
+        /// Whose it is, for people.
+        name: String,
+    },
+    /// A pod, whatever certificate it shows.
+    Pod(PodIdentity),
+    /// The pod of this name, which is not connected here.
+    PodNamed(String),
 }
 
-/// Where that is asked; nowhere where Envoys show no certificates.
-pub type Revoker = Option<mpsc::Sender<RevokeRequest>>;
+/// That somebody is let in no more from now on.
+#[derive(Debug)]
+pub struct RevokeRequest {
+    /// Who.
+    pub who: Revoke,
+    /// Where it is told that it is so, in words for people, or why not.
+    pub answer: oneshot::Sender<Result<String, String>>,
+}
+
+/// Where that is asked.
+#[derive(Clone, Debug)]
+pub struct Revoker {
+    /// Who does it.
+    pub asks: mpsc::Sender<RevokeRequest>,
+    /// Whether pods have certificates of their own.
+    pub pods: bool,
+}
 
 /// The Envoys of all views, by name.
 pub fn rows(views: &[ViewState]) -> Vec<EnvoyRow> {
@@ -61,7 +88,8 @@ pub fn rows(views: &[ViewState]) -> Vec<EnvoyRow> {
     let row = |view: &ViewState, stream: &xds::StreamState| EnvoyRow {
         name: stream.node.to_string(),
         fleet: stream.identity.rsplit_once("/fleet/").map_or(&*view.view, |(_, fleet)| fleet).to_owned(),
-        identity: stream.identity.to_string(),
+        identity: stream.instance.as_ref().unwrap_or(&stream.identity).to_string(),
+        pod: stream.instance.as_deref().and_then(PodIdentity::parse).map(|identity| identity.pod),
         address: stream.address,
         version: stream.version.as_deref().map(str::to_owned),
         connected: time(stream.connected),
@@ -75,11 +103,27 @@ pub fn rows(views: &[ViewState]) -> Vec<EnvoyRow> {
     rows
 }
 
-/// Which certificate is meant by the name of an Envoy, or by a fingerprint; and who else shows it.
+/// Who is meant: by the name or UID of a pod, where pods have certificates of their own, or by its URI; by the name of an
+/// Envoy; or by the fingerprint of a certificate.
 ///
 /// # Errors
-/// Why none is, or not one alone; or who else would be refused, unless that is wanted.
-pub fn credential(rows: &[EnvoyRow], named: &str, with_others: bool) -> Result<Fingerprint, String> {
+/// Why nobody is, or not one alone; or who else would be refused, unless that is wanted.
+pub fn meant(rows: &[EnvoyRow], named: &str, with_others: bool, pods: bool) -> Result<Revoke, String> {
+    // What is proven goes before what others call themselves.
+    let is_it = |row: &&EnvoyRow| row.pod.as_ref().is_some_and(|pod| pod.name == named || pod.uid == named);
+    let known = rows.iter().find(is_it).map_or(named, |row| &row.identity);
+    if let Some(identity) = PodIdentity::parse(known) {
+        return Ok(Revoke::Pod(identity));
+    }
+    if pods && Fingerprint::parse(named).is_none() && rows.iter().all(|row| row.name != named) {
+        return Ok(Revoke::PodNamed(named.to_owned()));
+    }
+    let credential = credential(rows, named, with_others)?;
+    Ok(Revoke::Certificate { credential, name: named.to_owned() })
+}
+
+/// Which certificate is meant by the name of an Envoy, or by a fingerprint; and who else shows it.
+fn credential(rows: &[EnvoyRow], named: &str, with_others: bool) -> Result<Fingerprint, String> {
     let meant = match Fingerprint::parse(named) {
         // Whoever names a certificate means all who have it.
         Some(credential) => return Ok(credential),
@@ -124,7 +168,7 @@ pub fn credential(rows: &[EnvoyRow], named: &str, with_others: bool) -> Result<F
 #[derive(Clone)]
 struct Known {
     cache: Cache,
-    revoker: Revoker,
+    revoker: Option<Revoker>,
 }
 
 #[derive(Deserialize)]
@@ -134,8 +178,8 @@ struct Revoked {
     with_others: bool,
 }
 
-/// `GET /envoys`, `POST /envoys/revoke?name=&with_others=`.
-pub fn routes(cache: Cache, revoker: Revoker) -> Router {
+/// `GET /envoys`, `POST /envoys/revoke?name=&with_others=`; without a revoker, Envoys show no certificates.
+pub fn routes(cache: Cache, revoker: Option<Revoker>) -> Router {
     Router::new()
         .route("/envoys", get(|State(known): State<Known>| async move { Json(rows(&known.cache.debug())) }))
         .route("/envoys/revoke", post(revoke))
@@ -145,25 +189,24 @@ pub fn routes(cache: Cache, revoker: Revoker) -> Router {
 async fn revoke(State(known): State<Known>, Query(revoked): Query<Revoked>) -> Response {
     let Revoked { name, with_others } = revoked;
     match carry_out(&known, name, with_others).await {
-        Ok(credential) => credential.to_string().into_response(),
+        Ok(said) => said.into_response(),
         Err(text) => (StatusCode::CONFLICT, text).into_response(),
     }
 }
 
-async fn carry_out(known: &Known, name: String, with_others: bool) -> Result<Fingerprint, String> {
+async fn carry_out(known: &Known, name: String, with_others: bool) -> Result<String, String> {
     let nobody = || "Envoys of this program are let in by their user, not by a certificate".to_owned();
     let revoker = known.revoker.as_ref().ok_or_else(nobody)?;
-    let credential = credential(&rows(&known.cache.debug()), &name, with_others)?;
+    let who = meant(&rows(&known.cache.debug()), &name, with_others, revoker.pods)?;
     let (answer, answered) = oneshot::channel();
-    let request = RevokeRequest { credential: credential.clone(), name, answer };
+    let request = RevokeRequest { who, answer };
     let gone = || "the xDS server does not answer".to_owned();
     timeout(LIMIT, async {
-        revoker.send(request).await.map_err(|_| gone())?;
+        revoker.asks.send(request).await.map_err(|_| gone())?;
         answered.await.map_err(|_| gone())?
     })
     .await
-    .map_err(|_| gone())??;
-    Ok(credential)
+    .map_err(|_| gone())?
 }
 
 #[cfg(test)]
@@ -175,6 +218,7 @@ mod tests {
             name: name.to_owned(),
             fleet: "shared".to_owned(),
             identity: "spiffe://gatewright.io/fleet/shared".to_owned(),
+            pod: None,
             address: None,
             version: None,
             connected: Timestamp::UNIX_EPOCH,
@@ -208,5 +252,28 @@ mod tests {
             let error = credential(&rows, name, true).expect_err(name);
             assert!(error.contains(why), "{error}");
         }
+    }
+
+    #[test]
+    fn a_pod_is_meant_by_its_name_its_uid_or_its_uri_and_nobody_else_by_calling_itself_so() {
+        let pod = EnvoyPod {
+            namespace: "n".to_owned(),
+            name: "a".to_owned(),
+            uid: "0d5fb1a5".to_owned(),
+            node: "node-a".to_owned(),
+        };
+        let identity = PodIdentity { fleet: gatewright_core::model::EnvoyFleet::Shared, pod: pod.clone() };
+        let proven = EnvoyRow { pod: Some(pod), identity: identity.to_string(), ..row("a", Some("own")) };
+        let rows = [proven, row("a", Some("stolen")), row("c", Some("stolen"))];
+        for named in ["a", "0d5fb1a5", &identity.to_string()] {
+            assert_eq!(meant(&rows, named, false, true), Ok(Revoke::Pod(identity.clone())), "{named}");
+        }
+        let credential = Fingerprint::of(b"stolen");
+        let certificate = |name: &str| Revoke::Certificate { credential: credential.clone(), name: name.to_owned() };
+        assert_eq!(meant(&rows, "c", true, true), Ok(certificate("c")));
+        assert_eq!(meant(&rows, &credential.to_string(), false, true), Ok(certificate(&credential.to_string())));
+        // It may be connected to another replica.
+        assert_eq!(meant(&rows, "d", false, true), Ok(Revoke::PodNamed("d".to_owned())));
+        assert!(meant(&rows, "d", false, false).is_err_and(|why| why.contains("is connected here")));
     }
 }

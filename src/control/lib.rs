@@ -13,6 +13,8 @@ mod admin;
 mod bounded_listener;
 pub mod certificates;
 mod control_plane;
+pub mod envoy_certificates;
+pub mod envoy_identity;
 pub mod envoys;
 pub mod event;
 pub mod fleet_views;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ::xds::{Cache, Fingerprint, Kind, Pair, Resource, Suspects, Update, Views};
+use ::xds::{Cache, Fingerprint, Kind, Pair, Resource, RevokedClients, Suspects, Update, Views};
 use anyhow::{Context, Result, bail};
 use envoy_types::pb::envoy::config::core::v3::data_source::Specifier;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
@@ -74,8 +74,8 @@ impl Place {
 pub(super) struct Shown {
     pub(super) pair: Pair,
     pub(super) roots: String,
-    /// Certificates that are refused all the same.
-    pub(super) revoked: BTreeSet<Fingerprint>,
+    /// Clients that are refused all the same.
+    pub(super) revoked: RevokedClients,
 }
 
 /// The first record of the file.
@@ -92,6 +92,9 @@ struct Head {
     /// A file of an earlier version has none.
     #[serde(default)]
     revoked: BTreeSet<Fingerprint>,
+    /// The same by a name in their certificates.
+    #[serde(default)]
+    revoked_names: BTreeSet<String>,
     /// The views after the first, where not all fleets see the same: their resources are the last ones.
     #[serde(default)]
     more: Vec<More>,
@@ -379,10 +382,11 @@ impl Keeper {
 fn save(place: &Place, at: SystemTime, shown: &Shown, views: &[ViewState]) -> Result<()> {
     let key = place.key().with_context(|| format!("key {}", place.key.display()))?;
     let Shown { pair: Pair { certificate, key: private }, roots, revoked } = shown.clone();
+    let RevokedClients { certificates: revoked, names: revoked_names } = revoked;
     let suspects = views.first().map(|view| view.suspects.clone()).unwrap_or_default();
     let more = |view: &ViewState| More { resources: view.resources.len(), suspects: view.suspects.clone() };
     let more = views.iter().skip(1).map(more).collect();
-    let head = Head { at: seconds(at), certificate, key: private, roots, suspects, revoked, more };
+    let head = Head { at: seconds(at), certificate, key: private, roots, suspects, revoked, revoked_names, more };
     let head = Zeroizing::new(serde_json::to_vec(&head)?);
     let written = replace(&place.file, |file| {
         let mut sealer = Sealer::new(file, &key)?;
@@ -411,7 +415,7 @@ fn load(place: &Place) -> Result<Option<(Kept, Vec<Suspects>)>> {
         Ok(())
     });
     read.with_context(|| place.file.display().to_string())?;
-    let Some(Head { at, certificate, key, roots, suspects, revoked, more }) = head else {
+    let Some(Head { at, certificate, key, roots, suspects, revoked, revoked_names, more }) = head else {
         bail!("{}: it is empty", place.file.display())
     };
     let now = SystemTime::now();
@@ -419,6 +423,7 @@ fn load(place: &Place) -> Result<Option<(Kept, Vec<Suspects>)>> {
         bail!("{}: the certificate of the xDS server has ended: Envoys would not take it", place.file.display());
     }
     let ended = resources.iter().filter(|resource| has_ended(resource, now)).map(|r| r.name().to_owned()).collect();
+    let revoked = RevokedClients { certificates: revoked, names: revoked_names };
     let shown = Shown { pair: Pair { certificate, key }, roots, revoked };
     let (mut views, mut refused) = (Vec::new(), Vec::new());
     for More { resources: count, suspects } in more.into_iter().rev() {
@@ -479,7 +484,8 @@ mod tests {
         let now = SystemTime::now();
         let authority = Authority::new("test", 2 * DAY, now).expect("made");
         let pair = authority.issue_server(&["xds".to_owned()], life, now).expect("issued");
-        let revoked = BTreeSet::from([Fingerprint::of(b"revoked")]);
+        let certificates = BTreeSet::from([Fingerprint::of(b"revoked")]);
+        let revoked = RevokedClients { certificates, names: ["spiffe://pod".to_owned()].into() };
         Shown { pair, roots: authority.certificate().to_owned(), revoked }
     }
 

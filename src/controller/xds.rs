@@ -9,14 +9,15 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep;
 use tracing::{info, warn};
-use xds::{Cache, Certificates, Fingerprint, Limits, Server, ServerTls, TlsError, Views};
+use xds::{Cache, Limits, RevokedClients, Server, ServerTls, TlsError, Views};
 
 use super::XDS_NAME;
 use super::last_good::Shown;
 use crate::cli;
-use gatewright_control::envoys::RevokeRequest;
+use gatewright_control::envoy_identity::{EnvoyPod, PodIdentity};
+use gatewright_control::envoys::{Revoke, RevokeRequest};
 use gatewright_core::model::EnvoyFleet;
-use gatewright_kubernetes::keys::{self, CaRotation, Keys, KeysError};
+use gatewright_kubernetes::keys::{self, CaRotation, Keys, KeysError, Signing};
 use gatewright_kubernetes::lease::{Term, leads};
 
 /// How often the Secrets are looked at: one or two reads.
@@ -35,7 +36,9 @@ pub(super) struct Xds {
     pub(super) kept: Option<Shown>,
     /// Where what is shown is told.
     pub(super) shown: watch::Sender<Option<Shown>>,
-    /// Certificates that are to be refused from now on.
+    /// By what certificates of pods are signed.
+    pub(super) signing: watch::Sender<Option<Signing>>,
+    /// Who is to be refused from now on.
     pub(super) revocations: mpsc::Receiver<RevokeRequest>,
 }
 
@@ -43,25 +46,32 @@ impl Xds {
     /// Serves until it is told to stop; the holder of the Lease has the Secrets as they should be meanwhile.
     pub(super) async fn serve(mut self, term: watch::Receiver<Term>, mut stop: watch::Receiver<bool>) -> Result<()> {
         let overlap = Duration::from_secs(self.options.xds_ca_overlap);
+        let (fleets, credentials) = (self.options.dedicated.fleets(), self.options.credentials.envoy_credentials);
         let mut tending = Tending {
             keys: Keys::new(self.client, &self.options.namespace, overlap),
             namespace: self.options.namespace.clone(),
+            fleets: fleets.clone(),
             term,
             told: BTreeMap::new(),
+        };
+        let told = |trust: &CaRotation, now: &Shown| -> Result<(), TlsError> {
+            self.signing.send_replace(Some(Signing::new(trust.clone(), &now.pair)?));
+            self.shown.send_replace(Some(now.clone()));
+            Ok(())
         };
         let (mut trust, first) = match self.kept {
             Some(kept) => (None, kept),
             None => tokio::select! {
                 trust = tending.first() => {
                     let shown = shown(&trust)?;
-                    self.shown.send_replace(Some(shown.clone()));
+                    told(&trust, &shown)?;
                     (Some(trust), shown)
                 }
                 _ = stop.wait_for(|stop| *stop) => return Ok(()),
             },
         };
         let tls = ServerTls::mutual(&first.pair, &first.roots)?;
-        let mut refused = first.revoked;
+        let mut refused: RevokedClients = first.revoked;
         tls.revoke(refused.clone());
         let address = self.options.xds;
         let listener = TcpListener::bind(address).await.with_context(|| format!("--xds {address}"))?;
@@ -69,12 +79,13 @@ impl Xds {
         let limits = Limits {
             on_demand_secrets: self.options.edge.envoy_certificates,
             streams_per_identity: self.options.ports.xds_streams_per_fleet as usize,
+            streams_per_instance: self.options.credentials.xds_streams_per_pod as usize,
             streams_per_address: self.options.ports.xds_streams_per_address as usize,
             streams_per_network: self.options.ports.xds_streams_per_address as usize * 16,
             ..Default::default()
         };
-        let server = Server::new(self.cache, Certificates::new(self.views)).with_limits(limits);
-        let (keeps, fleets) = (self.options.keeping.last_good.is_some(), self.options.dedicated.fleets());
+        let server = Server::new(self.cache, credentials.certificates(self.views)).with_limits(limits);
+        let keeps = self.options.keeping.last_good.is_some();
         let mut stopped = stop.clone();
         let serving = server.serve_tls(listener, tls.clone(), async move {
             // An error means that whoever could stop us is gone.
@@ -84,8 +95,11 @@ impl Xds {
             let (mut since, mut looks) = (SystemTime::now(), 0_u32);
             loop {
                 if let Some(trust) = &trust {
-                    for fleet in &fleets {
+                    for fleet in fleets.iter().filter(|_| credentials.of_fleets()) {
                         tending.envoy(trust, *fleet).await;
+                    }
+                    if credentials.of_pods() {
+                        tending.roots(trust).await;
                     }
                     if keeps && looks.is_multiple_of(SEAL) {
                         tending.seal().await;
@@ -98,18 +112,22 @@ impl Xds {
                 looks = looks.wrapping_add(1);
                 let looked = tending.look(trust.as_ref()).await;
                 if let Some(new) = &looked {
-                    refused = new.revoked().credentials();
+                    refused = new.revoked().clients();
                 }
-                // A recorded credential is refused at once by this process, also where the record cannot be read back now,
-                // and the answer says so.
-                let answer = revoked.map(|(credential, answer)| {
-                    refused.insert(credential);
-                    answer
+                // Who is recorded is refused at once by this process, also where the record cannot be read back now, and the
+                // answer says so.
+                let answer = revoked.map(|(who, said, answer)| {
+                    match who {
+                        Revoke::Certificate { credential, .. } => drop(refused.certificates.insert(credential)),
+                        Revoke::Pod(identity) => drop(refused.names.insert(identity.to_string())),
+                        Revoke::PodNamed(_) => {}
+                    }
+                    (said, answer)
                 });
                 tls.revoke(refused.clone());
-                if let Some(answer) = answer {
+                if let Some((said, answer)) = answer {
                     // Whoever asked may be gone.
-                    let _ = answer.send(Ok(()));
+                    let _ = answer.send(Ok(said));
                 }
                 let Some(new) = looked else { continue };
                 let due = since.elapsed().unwrap_or_default() > keys::SERVER / 3;
@@ -119,14 +137,13 @@ impl Xds {
                 }
                 let rotated = shown(&new).and_then(|shown| {
                     tls.rotate(&shown.pair, &shown.roots)?;
-                    Ok(shown)
+                    told(&new, &shown)
                 });
                 match rotated {
-                    Ok(shown) => {
+                    Ok(()) => {
                         if !is_same {
                             info!("authority of xDS is {}", new.step());
                         }
-                        self.shown.send_replace(Some(shown));
                         (trust, since) = (Some(new), SystemTime::now());
                     }
                     Err(error) => warn!("{error}"),
@@ -144,13 +161,39 @@ impl Xds {
 fn shown(trust: &CaRotation) -> Result<Shown, TlsError> {
     let now = SystemTime::now();
     let pair = trust.signer().issue_server(&[XDS_NAME.to_owned()], keys::SERVER.min(trust.left(now)), now)?;
-    Ok(Shown { pair, roots: trust.bundle(), revoked: trust.revoked().credentials() })
+    Ok(Shown { pair, roots: trust.bundle(), revoked: trust.revoked().clients() })
+}
+
+/// Who is refused, what is said of it, and to whom.
+type Revoked = (Revoke, String, oneshot::Sender<Result<String, String>>);
+
+fn text(error: KeysError) -> String {
+    error.to_string()
+}
+
+/// What people are told of somebody who is refused now.
+fn said(who: &Revoke) -> String {
+    match who {
+        Revoke::Certificate { credential, name } if *name == credential.to_string() => {
+            format!("certificate {credential} is revoked")
+        }
+        Revoke::Certificate { credential, name } => format!("certificate {credential} of {name} is revoked"),
+        Revoke::PodNamed(name) => format!("pod {name} is revoked"),
+        Revoke::Pod(PodIdentity { pod, .. }) => {
+            let EnvoyPod { namespace, name, uid, node } = pod;
+            format!(
+                "pod {namespace}/{name} (UID {uid}) on node {node} is revoked: it serves on with what it has; to have another \
+                 in its place: kubectl -n {namespace} delete pod {name}"
+            )
+        }
+    }
 }
 
 /// The Secrets, and what was said of them last.
 struct Tending {
     keys: Keys,
     namespace: String,
+    fleets: Vec<EnvoyFleet>,
     term: watch::Receiver<Term>,
     told: BTreeMap<&'static str, String>,
 }
@@ -180,21 +223,34 @@ impl Tending {
         }
     }
 
-    /// Records that a certificate is refused. Returns which, and whom to tell once it is; otherwise they are told why not.
-    async fn revoke(&mut self, request: RevokeRequest) -> Option<(Fingerprint, oneshot::Sender<Result<(), String>>)> {
-        let RevokeRequest { credential, name, answer } = request;
-        let may_write = leads(*self.term.borrow());
-        let outcome = match may_write {
-            true => self.keys.revoke(&credential, &name).await.map_err(|error| error.to_string()),
-            false => Err(format!(
-                "this replica does not hold the lease, and writes nothing: ask the one that does for \
-                 `gatewright envoys revoke {credential}`"
-            )),
+    /// Records that somebody is refused. Returns who, and whom to tell what once it is so; otherwise they are told why not.
+    async fn revoke(&mut self, request: RevokeRequest) -> Option<Revoked> {
+        let RevokeRequest { who, answer } = request;
+        let done = async {
+            let who = match who {
+                Revoke::PodNamed(name) => Revoke::Pod(self.keys.pod(&name, &self.fleets).await.map_err(text)?),
+                known => known,
+            };
+            let may_write = leads(*self.term.borrow());
+            if !may_write {
+                let named = match &who {
+                    Revoke::Certificate { credential, .. } => credential.to_string(),
+                    Revoke::Pod(identity) => identity.pod.name.clone(),
+                    Revoke::PodNamed(name) => name.clone(),
+                };
+                return Err(format!(
+                    "this replica does not hold the lease, and writes nothing: ask the one that does for \
+                     `gatewright envoys revoke {named}`"
+                ));
+            }
+            self.keys.revoke(&who).await.map_err(text)?;
+            Ok(who)
         };
-        match outcome {
-            Ok(()) => {
-                warn!(%credential, name, "certificate revoked");
-                Some((credential, answer))
+        match done.await {
+            Ok(who) => {
+                let said = said(&who);
+                warn!("{said}");
+                Some((who, said, answer))
             }
             Err(why) => {
                 // Whoever asked may be gone.
@@ -213,6 +269,17 @@ impl Tending {
             Ok(true) => info!("secret {}/{secret} is new", self.namespace),
             Ok(false) => drop(self.told.remove(secret)),
             Err(error) => self.tell(secret, &error),
+        }
+    }
+
+    async fn roots(&mut self, trust: &CaRotation) {
+        if !leads(*self.term.borrow()) {
+            return;
+        }
+        match self.keys.roots(trust).await {
+            Ok(true) => info!("configmap {}/{} is new", self.namespace, keys::ROOTS),
+            Ok(false) => drop(self.told.remove(keys::ROOTS)),
+            Err(error) => self.tell(keys::ROOTS, &error),
         }
     }
 

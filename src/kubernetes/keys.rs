@@ -1,21 +1,31 @@
 //! Keys of the connection between Envoys and us: a certificate authority of our own, in a Secret, and what it issues.
 
 mod ca_rotation;
+mod pod_certificates;
+mod pod_review;
 mod revoked;
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::time::{Duration, SystemTime};
 
+use gatewright_control::envoy_identity::{EnvoyPod, PodIdentity};
+use gatewright_control::envoys::Revoke;
 use gatewright_core::model::EnvoyFleet;
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::{Client, Error};
-use xds::{Fingerprint, TlsError};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use xds::TlsError;
 
+use self::pod_review::account_of;
 use self::revoked::Revocation;
 pub use ca_rotation::{CaRotation, REPLACE};
+pub use gatewright_control::envoy_identity::identity_of;
+pub use pod_certificates::{PodCertificates, Signing};
 pub use revoked::Revocations;
 
 /// The Secret of the authority. Only we read it.
@@ -29,13 +39,8 @@ pub const fn secret_of(fleet: EnvoyFleet) -> &'static str {
 }
 /// The Secret with the key of the last good state, which our own pods mount.
 pub const SEAL: &str = "gatewright-last-good";
-/// Who an Envoy of a fleet is.
-pub const fn identity_of(fleet: EnvoyFleet) -> &'static str {
-    match fleet {
-        EnvoyFleet::Shared => "spiffe://gatewright.io/fleet/shared",
-        EnvoyFleet::Dedicated => "spiffe://gatewright.io/fleet/dedicated",
-    }
-}
+/// The ConfigMap with the certificates of those whom pods of Envoys trust, in `ca.crt`, who signs first.
+pub const ROOTS: &str = "gatewright-xds-roots";
 
 /// How often a write is tried that somebody else comes before.
 const ATTEMPTS: usize = 5;
@@ -47,8 +52,10 @@ pub const SERVER: Duration = Duration::from_secs(30 * 24 * 3600);
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
     /// The API server.
-    #[error("secret {namespace}/{name}: {why}")]
+    #[error("{kind} {namespace}/{name}: {why}")]
     Api {
+        /// Of which kind.
+        kind: &'static str,
         /// Where.
         namespace: String,
         /// Which.
@@ -78,6 +85,7 @@ pub enum KeysError {
 #[derive(Clone)]
 pub struct Keys {
     api: Api<Secret>,
+    client: Client,
     namespace: String,
     overlap: Duration,
 }
@@ -85,7 +93,8 @@ pub struct Keys {
 impl Keys {
     /// Those of a namespace. A step of a replacement lasts for the overlap.
     pub fn new(client: Client, namespace: &str, overlap: Duration) -> Self {
-        Self { api: Api::namespaced(client, namespace), namespace: namespace.to_owned(), overlap }
+        let api = Api::namespaced(client.clone(), namespace);
+        Self { api, client, namespace: namespace.to_owned(), overlap }
     }
 
     /// Who signs and who is trusted from now on; `known` is what held so far. Where `may_write`, the Secret of the
@@ -135,11 +144,72 @@ impl Keys {
         }
     }
 
-    /// Has a certificate refused from now on, `name` being whose it is. The next look sees it.
+    /// Sees to it that pods of Envoys find whom they are to trust. Says whether it wrote that.
+    ///
+    /// # Errors
+    /// When it cannot be read or written.
+    pub async fn roots(&self, trust: &CaRotation) -> Result<bool, KeysError> {
+        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
+        let fail = |why| self.api_error("configmap", ROOTS, why);
+        let data = BTreeMap::from([("ca.crt".to_owned(), trust.bundle())]);
+        let held = api.get_opt(ROOTS).await.map_err(fail)?;
+        if held.as_ref().is_some_and(|held| held.data.as_ref() == Some(&data)) {
+            return Ok(false);
+        }
+        let is_there = held.is_some();
+        let metadata = held.map_or_else(|| metadata(ROOTS), |held| held.metadata);
+        let wanted = ConfigMap { metadata, data: Some(data), ..ConfigMap::default() };
+        written(put(&api, ROOTS, &wanted, is_there).await).map_err(fail)
+    }
+
+    /// The pod of this name, where it is one of these fleets.
+    ///
+    /// # Errors
+    /// When there is none, or it cannot be read.
+    pub async fn pod(&self, name: &str, fleets: &[EnvoyFleet]) -> Result<PodIdentity, KeysError> {
+        let found = self.pods().get_opt(name).await.map_err(|why| self.pod_error(name, &why))?;
+        let namespace = &self.namespace;
+        let none = |why: String| KeysError::Revoke(format!("{why}: gatewright envoys list, at each replica"));
+        let pod = found.ok_or_else(|| {
+            none(format!("no Envoy {name:?} is connected here, and there is no pod {namespace}/{name}"))
+        })?;
+        let (spec, uid) = (pod.spec.unwrap_or_default(), pod.metadata.uid.unwrap_or_default());
+        let account = spec.service_account_name.unwrap_or_default();
+        let fleet = fleets.iter().copied().find(|fleet| account_of(*fleet) == account);
+        let fleet = fleet.ok_or_else(|| none(format!("pod {namespace}/{name} is no Envoy of ours")))?;
+        let node = spec.node_name.unwrap_or_default();
+        let pod = EnvoyPod { namespace: namespace.clone(), name: name.to_owned(), uid, node };
+        match pod.is_plain() {
+            true => Ok(PodIdentity { fleet, pod }),
+            false => Err(none(format!("pod {namespace}/{name} runs on no node: delete it"))),
+        }
+    }
+
+    /// The pods of this list that are known to be gone. Where that cannot be asked, none is: nobody waits for it to be revoked.
+    async fn gone(&self, pods: impl Iterator<Item = PodIdentity>) -> Vec<PodIdentity> {
+        let mut gone = Vec::new();
+        for identity in pods {
+            let Ok(found) = self.pods().get_opt(&identity.pod.name).await else { break };
+            if found.is_none_or(|pod| pod.metadata.uid.as_ref() != Some(&identity.pod.uid)) {
+                gone.push(identity);
+            }
+        }
+        gone
+    }
+
+    fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    fn pod_error(&self, name: &str, why: &Error) -> KeysError {
+        KeysError::Revoke(format!("pod {}/{name}: {why}", self.namespace))
+    }
+
+    /// Has somebody refused from now on. The next look sees it.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub async fn revoke(&self, credential: &Fingerprint, name: &str) -> Result<(), KeysError> {
+    pub async fn revoke(&self, who: &Revoke) -> Result<(), KeysError> {
         // Whoever writes in between is a step of a replacement, or an operator.
         for _ in 0..ATTEMPTS {
             let Some(held) = self.get(AUTHORITY).await? else {
@@ -147,9 +217,20 @@ impl Keys {
             };
             let trust = ca_rotation::read(&held).map_err(|why| self.broken(AUTHORITY, why))?.trust;
             let time = |at: SystemTime| Timestamp::try_from(at).unwrap_or(Timestamp::MAX);
-            let entry = Revocation { name: name.to_owned(), at: time(SystemTime::now()), until: time(trust.ends()) };
             let mut revoked = trust.revoked().clone();
-            revoked.add(credential.clone(), entry).map_err(KeysError::Revoke)?;
+            let now = time(SystemTime::now());
+            for pod in self.gone(trust.revoked().pods()).await {
+                revoked.pod_is_gone(&pod, now);
+            }
+            let added = match who {
+                Revoke::Certificate { credential, name } => {
+                    let entry = Revocation { name: name.clone(), at: now, until: time(trust.ends()) };
+                    revoked.add(credential.clone(), entry)
+                }
+                Revoke::Pod(identity) => revoked.add_pod(identity, now),
+                Revoke::PodNamed(name) => Err(format!("pod {}/{name}: its UID is not known", self.namespace)),
+            };
+            added.map_err(KeysError::Revoke)?;
             let (data, _) = trust.refusing(revoked).written();
             if self.put(AUTHORITY, secret(AUTHORITY, data, Some(&held)), true).await? {
                 return Ok(());
@@ -176,26 +257,16 @@ impl Keys {
     }
 
     async fn get(&self, name: &'static str) -> Result<Option<Secret>, KeysError> {
-        self.api.get_opt(name).await.map_err(|why| self.api_error(name, why))
+        self.api.get_opt(name).await.map_err(|why| self.api_error("secret", name, why))
     }
 
     /// Writes a Secret, unless somebody else did since it was read.
     async fn put(&self, name: &'static str, wanted: Secret, is_there: bool) -> Result<bool, KeysError> {
-        let params = PostParams::default();
-        let written = match is_there {
-            true => self.api.replace(name, &params, &wanted).await,
-            false => self.api.create(&params, &wanted).await,
-        };
-        match written {
-            Ok(_) => Ok(true),
-            // Written, made or deleted meanwhile.
-            Err(Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
-            Err(error) => Err(self.api_error(name, error)),
-        }
+        written(put(&self.api, name, &wanted, is_there).await).map_err(|why| self.api_error("secret", name, why))
     }
 
-    fn api_error(&self, name: &'static str, why: Error) -> KeysError {
-        KeysError::Api { namespace: self.namespace.clone(), name, why: Box::new(why) }
+    fn api_error(&self, kind: &'static str, name: &'static str, why: Error) -> KeysError {
+        KeysError::Api { kind, namespace: self.namespace.clone(), name, why: Box::new(why) }
     }
 
     fn broken(&self, name: &'static str, why: String) -> KeysError {
@@ -203,12 +274,33 @@ impl Keys {
     }
 }
 
+async fn put<K>(api: &Api<K>, name: &str, wanted: &K, is_there: bool) -> Result<K, Error>
+where
+    K: Clone + Debug + DeserializeOwned + Serialize,
+{
+    let params = PostParams::default();
+    if is_there { api.replace(name, &params, wanted).await } else { api.create(&params, wanted).await }
+}
+
+/// Whether it was written; not where somebody wrote, made or deleted it meanwhile.
+fn written<K>(done: Result<K, Error>) -> Result<bool, Error> {
+    match done {
+        Ok(_) => Ok(true),
+        Err(Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The metadata of a new object of ours.
+fn metadata(name: &str) -> ObjectMeta {
+    let labels = BTreeMap::from([("app.kubernetes.io/managed-by".to_owned(), "gatewright".to_owned())]);
+    ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() }
+}
+
 /// A Secret of ours, over the one that is held: its type cannot be changed.
 fn secret(name: &str, data: BTreeMap<&'static str, Vec<u8>>, held: Option<&Secret>) -> Secret {
-    let labels = BTreeMap::from([("app.kubernetes.io/managed-by".to_owned(), "gatewright".to_owned())]);
-    let new = ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() };
     Secret {
-        metadata: held.map_or(new, |held| held.metadata.clone()),
+        metadata: held.map_or_else(|| metadata(name), |held| held.metadata.clone()),
         // It keeps the Secret out of the watch of certificates that listeners may refer to.
         type_: held.map_or_else(|| Some("gatewright.io/xds".to_owned()), |held| held.type_.clone()),
         data: Some(data.into_iter().map(|(key, value)| (key.to_owned(), ByteString(value))).collect()),

@@ -70,10 +70,12 @@ pub(crate) type StreamId = u64;
 
 /// A client with a stream.
 pub(crate) struct Member {
-    /// The node, as it calls itself.
+    /// The node, as its credential names it, else as it calls itself.
     pub(crate) node: Arc<str>,
     /// Who it is, as authenticated.
     pub(crate) identity: Arc<str>,
+    /// Which of that identity, where its credential proves it.
+    pub(crate) instance: Option<Arc<str>>,
     /// The address that it comes from.
     pub(crate) address: Option<IpAddr>,
     /// The certificate that it showed.
@@ -261,6 +263,7 @@ impl AckTracker {
             Some(StreamState {
                 node: member.node.clone(),
                 identity: member.identity.clone(),
+                instance: member.instance.clone(),
                 address: member.address,
                 credential: member.credential.clone(),
                 version: member.version.clone(),

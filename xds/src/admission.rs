@@ -40,6 +40,8 @@ pub(crate) struct Use {
     pub(crate) streams: usize,
     /// Whether a request was denied.
     pub(crate) denied: bool,
+    /// Whether the credential that it was opened with has ended.
+    pub(crate) expired: bool,
 }
 
 impl Connection {
@@ -55,6 +57,11 @@ impl Connection {
     /// A request was denied.
     pub(crate) fn deny(&self) {
         self.use_.send_modify(|now| now.denied = true);
+    }
+
+    /// The credential has ended: nothing can be asked over this connection any more.
+    pub(crate) fn expire(&self) {
+        self.use_.send_modify(|now| now.expired = true);
     }
 
     pub(crate) fn watch(&self) -> watch::Receiver<Use> {

@@ -26,10 +26,12 @@ pub struct ViewState {
 /// One stream.
 #[derive(Clone, Debug, Serialize)]
 pub struct StreamState {
-    /// The node, as it calls itself.
+    /// The node, as its credential names it, else as it calls itself.
     pub node: Arc<str>,
     /// Who it is, as authenticated.
     pub identity: Arc<str>,
+    /// Which of that identity, where its credential proves it.
+    pub instance: Option<Arc<str>>,
     /// The address that it comes from; none on a Unix socket.
     pub address: Option<IpAddr>,
     /// The certificate that it showed.

@@ -52,11 +52,25 @@ impl fmt::Debug for Credentials<'_> {
 pub struct Grant {
     /// Who it is.
     pub identity: Arc<str>,
+    /// Which of several of that identity it is, where its credential proves that.
+    pub instance: Option<Instance>,
     /// What it sees.
     pub view: View,
     /// When the proof expires; its streams end then.
     pub expires: Option<SystemTime>,
 }
+
+/// One of several clients of an identity, by a credential of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instance {
+    /// Its own name, a URI of its certificate.
+    pub name: Arc<str>,
+    /// What its node is called, whatever it calls itself.
+    pub node: Arc<str>,
+}
+
+/// Reads a URI of a certificate as the name of an instance: the identity that it is one of, and which one.
+pub type InstanceOf = fn(&str) -> Option<(&str, Instance)>;
 
 /// Why a client may do nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -123,7 +137,7 @@ impl Authenticate for UnixPeers {
         };
         let identity = format!("uid:{uid}");
         match self.users.get(uid) {
-            Some(view) => Ok(Grant { identity: identity.into(), view: view.clone(), expires: None }),
+            Some(view) => Ok(Grant { identity: identity.into(), instance: None, view: view.clone(), expires: None }),
             None => Err(Denied::Forbidden(identity)),
         }
     }
@@ -158,13 +172,53 @@ impl Views {
 #[derive(Clone, Debug)]
 pub struct Certificates {
     views: Views,
+    /// Whether a certificate may have the name of an identity itself.
+    identities: bool,
+    instances: Option<InstanceOf>,
 }
 
 impl Certificates {
-    /// Clients see what `views` says.
+    /// Clients see what `views` says of the name in their certificate.
     pub fn new(views: Views) -> Certificates {
-        Certificates { views }
+        Certificates { views, identities: true, instances: None }
     }
+
+    /// Clients see what `views` says of the identity that they are an instance of. A certificate of the identity itself is
+    /// good for nothing.
+    pub fn of_instances(views: Views, instances: InstanceOf) -> Certificates {
+        Certificates { views, identities: false, instances: Some(instances) }
+    }
+
+    /// The same, and certificates of instances are taken as well.
+    pub fn or_instances(self, instances: InstanceOf) -> Certificates {
+        Certificates { instances: Some(instances), ..self }
+    }
+
+    fn granted(&self, name: &str, expires: SystemTime) -> Option<Grant> {
+        let expires = Some(expires);
+        let of_identity = || {
+            let view = self.views.view(name).filter(|_| self.identities)?;
+            Some(Grant { identity: name.into(), instance: None, view, expires })
+        };
+        let of_instance = || {
+            let (identity, instance) = self.instances?(name)?;
+            let view = self.views.view(identity)?;
+            Some(Grant { identity: identity.into(), instance: Some(instance), view, expires })
+        };
+        of_identity().or_else(of_instance)
+    }
+}
+
+/// The names of a certificate by which clients are known; `None` where it cannot be read.
+pub(crate) fn names(leaf: &[u8]) -> Option<(Vec<String>, SystemTime)> {
+    let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
+    let names = certificate.subject_alternative_name().ok()?;
+    let names = names.iter().flat_map(|n| &n.value.general_names).filter_map(|n| match n {
+        GeneralName::URI(name) | GeneralName::DNSName(name) => Some((*name).to_owned()),
+        _ => None,
+    });
+    let expires = u64::try_from(certificate.validity().not_after.timestamp()).ok()?;
+    Some((names.collect(), SystemTime::UNIX_EPOCH + Duration::from_secs(expires)))
 }
 
 #[async_trait]
@@ -176,25 +230,13 @@ impl Authenticate for Certificates {
         };
         let leaf = leaf.ok_or_else(|| Denied::Unauthenticated("expected a client certificate".into()))?;
         let unreadable = || Denied::Unauthenticated("the client certificate cannot be read".into());
-        let (_, certificate) = X509Certificate::from_der(leaf).map_err(|_| unreadable())?;
-        let names = certificate.subject_alternative_name().map_err(|_| unreadable())?;
-        let names = names.iter().flat_map(|n| &n.value.general_names);
-        let names: Vec<&str> = names
-            .filter_map(|n| match n {
-                GeneralName::URI(name) | GeneralName::DNSName(name) => Some(*name),
-                _ => None,
-            })
-            .collect();
-        let expires = u64::try_from(certificate.validity().not_after.timestamp()).map_err(|_| unreadable())?;
-        let granted = names.iter().find_map(|name| Some((*name, self.views.view(name)?)));
-        match granted {
-            Some((name, view)) => Ok(Grant {
-                identity: name.into(),
-                view,
-                expires: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(expires)),
-            }),
-            None => Err(Denied::Forbidden(format!("the client certificate of [{}]", names.join(", ")))),
+        let (names, expires) = names(leaf).ok_or_else(unreadable)?;
+        if expires <= SystemTime::now() {
+            // It was good when the connection was opened.
+            return Err(Denied::Unauthenticated("the client certificate has ended: connect with a new one".into()));
         }
+        let granted = names.iter().find_map(|name| self.granted(name, expires));
+        granted.ok_or_else(|| Denied::Forbidden(format!("the client certificate of [{}]", names.join(", "))))
     }
 
     fn still_granted(&self, grant: &Grant) -> bool {
@@ -237,7 +279,7 @@ impl<R: ReviewToken> Authenticate for Tokens<R> {
         let token = credentials.bearer.ok_or_else(|| Denied::Unauthenticated("expected a bearer token".into()))?;
         let Reviewed { user, expires } = self.reviewer.review(token).await?;
         match self.views.view(&user) {
-            Some(view) => Ok(Grant { identity: user.into(), view, expires }),
+            Some(view) => Ok(Grant { identity: user.into(), instance: None, view, expires }),
             None => Err(Denied::Forbidden(user)),
         }
     }
@@ -271,5 +313,76 @@ impl<R: ReviewToken> Authenticate for CertificatesOrTokens<R> {
 
     fn still_granted(&self, grant: &Grant) -> bool {
         self.certificates.still_granted(grant)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Authority;
+    use rustls_pki_types::pem::PemObject;
+
+    const FLEET: &str = "spiffe://test/fleet";
+
+    /// `spiffe://test/fleet/pod/NAME`.
+    fn instance(uri: &str) -> Option<(&str, Instance)> {
+        let (identity, node) = uri.split_once("/pod/")?;
+        Some((identity, Instance { name: uri.into(), node: node.into() }))
+    }
+
+    async fn asked(by: &Certificates, uri: &str) -> Result<Grant, Denied> {
+        asked_later(by, uri, Duration::ZERO).await
+    }
+
+    /// With a certificate of an hour that was issued so long ago.
+    async fn asked_later(by: &Certificates, uri: &str, ago: Duration) -> Result<Grant, Denied> {
+        let (hour, now) = (Duration::from_secs(3600), SystemTime::now() - ago);
+        let authority = Authority::new("test", hour, now).expect("an authority");
+        let shown = authority.issue_client(uri, hour, now).expect("issued").certificate;
+        let leaf = CertificateDer::from_pem_slice(shown.as_bytes()).expect("a certificate");
+        let peer = Peer::Tls { certificates: [leaf].into() };
+        by.authenticate(&Credentials { peer: &peer, bearer: None }).await
+    }
+
+    #[tokio::test]
+    async fn a_certificate_that_has_ended_since_the_handshake_is_good_for_nothing() {
+        let views = Views::new();
+        views.allow(FLEET, View::new("v"));
+        let by = Certificates::new(views);
+        let minutes = |count: u64| Duration::from_secs(60 * count);
+        assert!(asked_later(&by, FLEET, minutes(59)).await.is_ok());
+        let told = asked_later(&by, FLEET, minutes(61)).await;
+        assert!(matches!(&told, Err(Denied::Unauthenticated(why)) if why.contains("has ended")), "{told:?}");
+    }
+
+    #[tokio::test]
+    async fn an_instance_sees_what_its_identity_sees_where_instances_are_taken() {
+        let views = Views::new();
+        views.allow(FLEET, View::new("v"));
+        let (pod, other) = (format!("{FLEET}/pod/a"), "spiffe://test/other/pod/a");
+        let identities = Certificates::new(views.clone());
+        let instances = Certificates::of_instances(views.clone(), instance);
+        let both = Certificates::new(views.clone()).or_instances(instance);
+        for (by, name, expected) in [
+            (&identities, FLEET, Some(None)),
+            (&identities, &*pod, None),
+            (&instances, FLEET, None),
+            (&instances, &*pod, Some(Some("a"))),
+            (&instances, other, None),
+            (&both, FLEET, Some(None)),
+            (&both, &*pod, Some(Some("a"))),
+            (&both, other, None),
+        ] {
+            let asked = asked(by, name).await.ok();
+            let found = asked.as_ref().map(|grant| grant.instance.as_ref().map(|instance| &*instance.node));
+            assert_eq!(found, expected, "{by:?}: {name}");
+            if let Some(grant) = asked {
+                assert_eq!((&*grant.identity, grant.view.name()), (FLEET, "v"));
+                assert!(by.still_granted(&grant));
+            }
+        }
+        let grant = asked(&both, &pod).await.expect("let in");
+        views.revoke(FLEET);
+        assert!(!both.still_granted(&grant));
     }
 }

@@ -41,18 +41,19 @@ pub use debug::{Refused, StreamState, SubscriptionState, ViewState};
 pub use division::{Divided, divide};
 pub use fingerprint::Fingerprint;
 pub use identity::{
-    Authenticate, Certificates, CertificatesOrTokens, Credentials, Denied, Grant, Peer, ReviewToken, Reviewed, Tokens,
-    UnixPeers, Views,
+    Authenticate, Certificates, CertificatesOrTokens, Credentials, Denied, Grant, Instance, InstanceOf, Peer,
+    ReviewToken, Reviewed, Tokens, UnixPeers, Views,
 };
 pub use kind::Kind;
 pub use limits::Limits;
 pub use metrics::Metrics;
 pub use rejection::{Part, Rejection};
 pub use resource::{Resource, ResourceError};
+pub use sample::Sample;
 pub use server::{Server, bind_unix};
 pub use session::Refusal;
 pub use suspects::Suspects;
-pub use tls::{Authority, Pair, ServerTls, TlsError};
+pub use tls::{Authority, CLOCK_SKEW, CertificateRequest, Pair, RevokedClients, ServerTls, TlsError};
 pub use view::{Generation, View};
 
 #[cfg(test)]

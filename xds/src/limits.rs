@@ -25,6 +25,8 @@ pub struct Limits {
     pub regular_secret_prefix: String,
     /// Streams of one identity.
     pub streams_per_identity: usize,
+    /// Streams of one instance of an identity: an Envoy has one, and a second while it does not know yet that the first is lost.
+    pub streams_per_instance: usize,
     /// Streams of one identity from one address: of a pod, where each pod has an address.
     pub streams_per_address: usize,
     /// Streams of one identity from one /64 of IPv6, which has more addresses than anybody can count: of a node, where its pods
@@ -77,6 +79,7 @@ impl Default for Limits {
             unknown_secrets: 1_024,
             regular_secret_prefix: "sds/".into(),
             streams_per_identity: 1024,
+            streams_per_instance: 4,
             streams_per_address: 16,
             streams_per_network: 256,
             connections: 16_384,

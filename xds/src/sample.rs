@@ -9,7 +9,7 @@ const PERIOD: Duration = Duration::from_secs(10);
 
 /// Counts lines of one kind.
 #[derive(Debug, Default)]
-pub(crate) struct Sample(Mutex<State>);
+pub struct Sample(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -20,7 +20,7 @@ struct State {
 
 impl Sample {
     /// Whether a line is to be written now, and if so, how many were left out since the last one.
-    pub(crate) fn take(&self, now: Instant) -> Option<u64> {
+    pub fn take(&self, now: Instant) -> Option<u64> {
         let mut state = self.0.lock().expect("no holder of this lock panics");
         if state.begun.is_none_or(|begun| now.saturating_duration_since(begun) >= PERIOD) {
             (state.begun, state.written) = (Some(now), 0);

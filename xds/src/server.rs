@@ -237,7 +237,7 @@ async fn serve_tls_connection(
     }
 }
 
-/// How long a connection has to read that its request was denied.
+/// How long a connection has to read that its request was denied, or that its credential has ended.
 const DENIED: Duration = Duration::from_secs(1);
 
 /// Serves one connection until it closes or the server shuts down, and one over TCP for as long as it has streams.
@@ -285,8 +285,11 @@ async fn serve_connection(
             Ok(()) = used.changed() => {}
         }
         let now = *used.borrow_and_update();
-        if now.denied {
-            shared.cache.counters().closed(Closed::Denied);
+        if now.denied || now.expired {
+            // A client that goes on over the same connection would show what it showed before (GOAWAY).
+            if now.denied {
+                shared.cache.counters().closed(Closed::Denied);
+            }
             serving.as_mut().graceful_shutdown();
             // Whether it read that it was denied is its own affair.
             let _ = tokio::time::timeout(DENIED, serving).await;

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -83,32 +84,48 @@ pub(crate) struct Shared {
     pub(crate) denials: Sample,
 }
 
-/// Streams by identity, and by the address that they come from.
+/// Streams by identity, by the address that they come from, and by the instance that they are of.
 #[derive(Default)]
-pub(crate) struct Seats(Mutex<HashMap<Arc<str>, ByAddress>>);
+pub(crate) struct Seats(Mutex<HashMap<Arc<str>, Taken>>);
 
-type ByAddress = HashMap<Option<IpAddr>, usize>;
+/// How many streams of one identity there are.
+#[derive(Default)]
+struct Taken {
+    by_address: HashMap<Option<IpAddr>, usize>,
+    by_instance: HashMap<Arc<str>, usize>,
+}
+
+fn give_back<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
+        }
+    }
+}
 
 /// One stream of an identity.
 pub(crate) struct Seat {
     seats: Arc<Seats>,
     identity: Arc<str>,
+    instance: Option<Arc<str>>,
     connection: Arc<Connection>,
 }
 
 impl Seats {
-    fn take(
-        self: &Arc<Self>,
-        identity: &Arc<str>,
-        connection: &Arc<Connection>,
-        limits: &Limits,
-    ) -> Result<Seat, Status> {
+    fn take(self: &Arc<Self>, grant: &Grant, connection: &Arc<Connection>, limits: &Limits) -> Result<Seat, Status> {
+        let identity = &grant.identity;
+        let instance = grant.instance.as_ref().map(|instance| instance.name.clone());
         let exhausted = |count: usize, from: String, limit: usize| {
             let text = format!("{identity} has {count} streams open{from}; at most {limit} are allowed");
             Err(Status::resource_exhausted(text))
         };
         let mut taken = self.0.lock().expect("no holder of this lock panics");
-        if let Some(by_address) = taken.get(identity) {
+        if let Some(Taken { by_address, by_instance }) = taken.get(identity) {
+            let (own, limit) = (instance.as_ref().and_then(|name| by_instance.get(name)), limits.streams_per_instance);
+            if let (Some(name), Some(count)) = (&instance, own.copied().filter(|count| *count >= limit)) {
+                return exhausted(count, format!(" of {name}"), limit);
+            }
             let (all, limit) = (by_address.values().sum(), limits.streams_per_identity);
             if all >= limit {
                 return exhausted(all, String::new(), limit);
@@ -125,9 +142,13 @@ impl Seats {
                 }
             }
         }
-        *taken.entry(identity.clone()).or_default().entry(connection.address).or_default() += 1;
+        let of_identity = taken.entry(identity.clone()).or_default();
+        *of_identity.by_address.entry(connection.address).or_default() += 1;
+        if let Some(name) = &instance {
+            *of_identity.by_instance.entry(name.clone()).or_default() += 1;
+        }
         connection.begin_stream();
-        Ok(Seat { seats: self.clone(), identity: identity.clone(), connection: connection.clone() })
+        Ok(Seat { seats: self.clone(), identity: identity.clone(), instance, connection: connection.clone() })
     }
 }
 
@@ -142,14 +163,12 @@ impl Drop for Seat {
     fn drop(&mut self) {
         self.connection.end_stream();
         let mut taken = self.seats.0.lock().expect("no holder of this lock panics");
-        let Some(by_address) = taken.get_mut(&self.identity) else { return };
-        if let Some(count) = by_address.get_mut(&self.connection.address) {
-            *count -= 1;
-            if *count == 0 {
-                by_address.remove(&self.connection.address);
-            }
+        let Some(of_identity) = taken.get_mut(&self.identity) else { return };
+        give_back(&mut of_identity.by_address, &self.connection.address);
+        if let Some(name) = &self.instance {
+            give_back(&mut of_identity.by_instance, name);
         }
-        if by_address.is_empty() {
+        if of_identity.by_address.is_empty() {
             taken.remove(&self.identity);
         }
     }
@@ -215,7 +234,7 @@ async fn streaming<D: Dialect>(
     connection: Arc<Connection>,
     request: HttpRequest<Incoming>,
 ) -> Result<HttpResponse<Body>, Status> {
-    let seat = shared.seats.take(&grant.identity, &connection, &shared.limits)?;
+    let seat = shared.seats.take(&grant, &connection, &shared.limits)?;
     let opening = Opening {
         cache: shared.cache.clone(),
         grant,
@@ -277,17 +296,18 @@ fn trailers(status: &Status) -> Result<Frame<Bytes>, Status> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::Peer;
+    use crate::View;
+    use crate::identity::{Instance, Peer};
 
     /// Takes as many streams from each of these addresses as one may have, and says how many there are.
     fn take(addresses: impl Iterator<Item = String>, limits: &Limits) -> (Vec<Seat>, Option<String>) {
-        let (seats, identity) = (Arc::new(Seats::default()), Arc::from("fleet"));
+        let seats = Arc::new(Seats::default());
         let mut taken = Vec::new();
         for address in addresses {
             let peer = Peer::Tls { certificates: Arc::new([]) };
             let connection = Arc::new(Connection::new(peer, Some(address.parse().expect("an address"))));
             loop {
-                match seats.take(&identity, &connection, limits) {
+                match seats.take(&grant(None), &connection, limits) {
                     Ok(seat) => taken.push(seat),
                     Err(status) if status.message().contains(&format!("from {address};")) => break,
                     Err(status) => return (taken, Some(status.message().to_owned())),
@@ -318,6 +338,31 @@ mod tests {
         assert!(taken.len() == 5 && why.expect("there are more").contains("at most 5"));
         let seats = taken[0].seats.clone();
         drop(taken);
+        assert!(seats.0.lock().expect("nobody panicked").is_empty());
+    }
+
+    fn connection(last: u8) -> Arc<Connection> {
+        Arc::new(Connection::new(Peer::Unix { uid: 0, gid: 0 }, Some([192, 0, 2, last].into())))
+    }
+
+    fn grant(instance: Option<&str>) -> Grant {
+        let instance = instance.map(|name| Instance { name: name.into(), node: name.into() });
+        Grant { identity: "fleet".into(), instance, view: View::new("v"), expires: None }
+    }
+
+    #[test]
+    fn an_instance_has_a_few_streams_wherever_it_comes_from_and_takes_none_of_the_others() {
+        let (seats, limits) = (Arc::new(Seats::default()), Limits { streams_per_instance: 2, ..Limits::default() });
+        let take = |instance, last| seats.take(&grant(instance), &connection(last), &limits);
+        let held = [take(Some("a"), 1).expect("the first"), take(Some("a"), 2).expect("the second")];
+        let told = take(Some("a"), 3).err().expect("there are enough").message().to_owned();
+        assert_eq!(told, "fleet has 2 streams open of a; at most 2 are allowed");
+        let others = [take(Some("b"), 1), take(None, 1), take(None, 1), take(None, 1)];
+        assert!(others.iter().all(Result::is_ok), "those have their own");
+        drop(held);
+        let again = [take(Some("a"), 1), take(Some("a"), 1)];
+        assert!(again.iter().all(Result::is_ok), "its streams ended");
+        drop((others, again));
         assert!(seats.0.lock().expect("nobody panicked").is_empty());
     }
 }

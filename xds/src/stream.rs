@@ -210,6 +210,7 @@ impl<D: Dialect> Conversation<D> {
 
     fn in_time(&self, now: Instant) -> Result<(), Status> {
         if self.expires.is_some_and(|at| at <= now) {
+            self.seat.connection().expire();
             return Err(Status::unauthenticated("the credential of this stream has expired; connect with a new one"));
         }
         match self.overdue() {
@@ -276,8 +277,13 @@ impl<D: Dialect> Conversation<D> {
         let node = D::node(&mut request);
         if self.membership.is_none() {
             let version = node.as_ref().and_then(Node::version).map(Arc::from);
-            let name =
-                node.map(|n| n.id).filter(|id| !id.is_empty()).unwrap_or_else(|| self.grant.identity.to_string());
+            let name = match &self.grant.instance {
+                // What it calls itself does not matter.
+                Some(instance) => instance.node.to_string(),
+                None => {
+                    node.map(|n| n.id).filter(|id| !id.is_empty()).unwrap_or_else(|| self.grant.identity.to_string())
+                }
+            };
             let name: String = name.chars().take(256).collect();
             tracing::Span::current().record("node", &*name);
             tracing::info!("connected");
@@ -285,6 +291,7 @@ impl<D: Dialect> Conversation<D> {
             let id = self.shelf.tracker.connect(Member {
                 node: name.into(),
                 identity: self.grant.identity.clone(),
+                instance: self.grant.instance.as_ref().map(|instance| instance.name.clone()),
                 address: connection.address,
                 credential: connection.credential.clone(),
                 version,

@@ -6,8 +6,8 @@ use std::sync::{Arc, RwLock};
 use std::time::{Duration, SystemTime};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    SanType,
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose, SanType,
 };
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::server::WebPkiClientVerifier;
@@ -20,6 +20,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use tokio::sync::watch;
 
 use crate::Fingerprint;
+use crate::identity::names;
 
 /// Why certificates cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +61,35 @@ impl fmt::Debug for Pair {
         f.write_str("Pair { .. }")
     }
 }
+
+/// A private key and the request for a certificate of it (PKCS #10), as PEM.
+#[derive(Clone)]
+pub struct CertificateRequest {
+    /// What whoever signs is shown.
+    pub request: String,
+    /// The private key.
+    pub key: String,
+}
+
+/// Never the key.
+impl fmt::Debug for CertificateRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CertificateRequest { .. }")
+    }
+}
+
+impl CertificateRequest {
+    /// A new key, and a request that names nobody: who it is for, the signer decides.
+    pub fn new() -> Result<CertificateRequest, TlsError> {
+        let fail = |e: rcgen::Error| TlsError::Issue { name: "a request".to_owned(), why: e.to_string() };
+        let key = KeyPair::generate().map_err(fail)?;
+        let request = CertificateParams::default().serialize_request(&key).and_then(|made| made.pem()).map_err(fail)?;
+        Ok(CertificateRequest { request, key: key.serialize_pem() })
+    }
+}
+
+/// By how much the begin of a certificate lies before it was issued: clocks differ by a little.
+pub const CLOCK_SKEW: Duration = Duration::from_secs(300);
 
 /// A certificate authority that issues for xDS servers and their clients.
 pub struct Authority {
@@ -128,10 +158,23 @@ impl Authority {
 
     /// A certificate for the client `identity`, a URI such as `spiffe://cluster.local/fleet/edge`.
     pub fn issue_client(&self, identity: &str, ttl: Duration, now: SystemTime) -> Result<Pair, TlsError> {
-        let uri = identity
-            .try_into()
-            .map_err(|e: rcgen::Error| TlsError::Issue { name: identity.to_owned(), why: e.to_string() })?;
-        self.issue(identity, vec![SanType::URI(uri)], ExtendedKeyUsagePurpose::ClientAuth, ttl, now)
+        self.issue(identity, vec![uri(identity)?], ExtendedKeyUsagePurpose::ClientAuth, ttl, now)
+    }
+
+    /// A certificate for the client `identity`, a URI, and the key of a [`CertificateRequest`], which proves that it has it.
+    /// Of all that the request says only the key is taken.
+    pub fn sign_client(
+        &self,
+        request: &str,
+        identity: &str,
+        ttl: Duration,
+        now: SystemTime,
+    ) -> Result<String, TlsError> {
+        let fail = |e: rcgen::Error| TlsError::Issue { name: identity.to_owned(), why: e.to_string() };
+        let read = |e: rcgen::Error| TlsError::Read { what: "certificate request", why: e.to_string() };
+        let key = CertificateSigningRequestParams::from_pem(request).map_err(read)?.public_key;
+        let params = leaf(identity, vec![uri(identity)?], ExtendedKeyUsagePurpose::ClientAuth, ttl, now);
+        Ok(params.signed_by(&key, &self.issuer).map_err(fail)?.pem())
     }
 
     fn issue(
@@ -144,22 +187,36 @@ impl Authority {
     ) -> Result<Pair, TlsError> {
         let fail = |e: rcgen::Error| TlsError::Issue { name: name.to_owned(), why: e.to_string() };
         let key = KeyPair::generate().map_err(fail)?;
-        let mut params = params(name, ttl, now);
-        params.subject_alt_names = sans;
-        // Says which key signed, where several authorities are trusted.
-        params.use_authority_key_identifier_extension = true;
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![usage];
-        let certificate = params.signed_by(&key, &self.issuer).map_err(fail)?.pem();
+        let certificate = leaf(name, sans, usage, ttl, now).signed_by(&key, &self.issuer).map_err(fail)?.pem();
         Ok(Pair { certificate, key: key.serialize_pem() })
     }
+}
+
+fn uri(identity: &str) -> Result<SanType, TlsError> {
+    let fail = |e: rcgen::Error| TlsError::Issue { name: identity.to_owned(), why: e.to_string() };
+    identity.try_into().map(SanType::URI).map_err(fail)
+}
+
+fn leaf(
+    name: &str,
+    sans: Vec<SanType>,
+    usage: ExtendedKeyUsagePurpose,
+    ttl: Duration,
+    now: SystemTime,
+) -> CertificateParams {
+    let mut params = params(name, ttl, now);
+    params.subject_alt_names = sans;
+    // Says which key signed, where several authorities are trusted.
+    params.use_authority_key_identifier_extension = true;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![usage];
+    params
 }
 
 fn params(name: &str, ttl: Duration, now: SystemTime) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, name.chars().take(64).collect::<String>());
-    // Clocks differ by a little.
-    params.not_before = (now - Duration::from_secs(300)).into();
+    params.not_before = (now - CLOCK_SKEW).into();
     params.not_after = (now + ttl).into();
     params
 }
@@ -171,8 +228,25 @@ pub struct ServerTls {
     revoked: Revoked,
 }
 
-/// Certificates that are refused although they chain to a root, on all sides of a server.
-type Revoked = Arc<RwLock<BTreeSet<Fingerprint>>>;
+/// Clients that are refused although their certificates chain to a root.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RevokedClients {
+    /// By one certificate.
+    pub certificates: BTreeSet<Fingerprint>,
+    /// By a name of theirs: whatever certificate has it.
+    pub names: BTreeSet<String>,
+}
+
+impl RevokedClients {
+    fn has(&self, leaf: &CertificateDer<'_>) -> bool {
+        // What cannot be read may have any name.
+        let is_named = || names(leaf).is_none_or(|(names, _)| names.iter().any(|name| self.names.contains(name)));
+        self.certificates.contains(&Fingerprint::of(leaf)) || !self.names.is_empty() && is_named()
+    }
+}
+
+/// The same on all sides of a server.
+type Revoked = Arc<RwLock<RevokedClients>>;
 
 /// What holds at one time.
 #[derive(Clone)]
@@ -223,9 +297,9 @@ impl ServerTls {
         Ok(())
     }
 
-    /// From now on exactly these certificates are refused, whoever signed them: the handshake of a client that shows one
-    /// fails, and connections of such clients that are open are closed. Those of others go on.
-    pub fn revoke(&self, revoked: BTreeSet<Fingerprint>) {
+    /// From now on exactly these clients are refused, whoever signed their certificates: their handshakes fail, and those of
+    /// their connections that are open are closed. Those of others go on.
+    pub fn revoke(&self, revoked: RevokedClients) {
         {
             let mut now = self.revoked.write().expect("no holder of this lock panics");
             if *now == revoked {
@@ -304,7 +378,7 @@ impl ClientCertVerifier for Verifier {
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         let verified = self.usual.verify_client_cert(leaf, others, now)?;
-        if self.revoked.read().expect("no holder of this lock panics").contains(&Fingerprint::of(leaf)) {
+        if self.revoked.read().expect("no holder of this lock panics").has(leaf) {
             return Err(Error::InvalidCertificate(CertificateError::Revoked));
         }
         Ok(verified)
@@ -414,7 +488,8 @@ mod tests {
         let (lost, other) = (tls.begin().1.lost(&chains[0]), tls.begin().1.lost(&chains[1]));
         tokio::pin!(lost, other);
         assert!(futures::poll!(&mut lost).is_pending());
-        tls.revoke(BTreeSet::from([Fingerprint::of_pem(&one).unwrap()]));
+        let certificates = BTreeSet::from([Fingerprint::of_pem(&one).unwrap()]);
+        tls.revoke(RevokedClients { certificates, ..RevokedClients::default() });
         lost.await;
         assert!(futures::poll!(&mut other).is_pending());
         // Still so after the next rotation.
@@ -423,5 +498,66 @@ mod tests {
         let verifier = sides.borrow().verifier.clone();
         assert!(!is_trusted(&*verifier, &chains[0], now) && is_trusted(&*verifier, &chains[1], now));
         assert!(futures::poll!(&mut other).is_pending());
+    }
+
+    #[tokio::test]
+    async fn a_revoked_name_is_refused_by_whatever_certificate_and_others_are_not() {
+        let now = SystemTime::now();
+        let authority = Authority::new("one", HOUR, now).unwrap();
+        let shown = authority.issue_server(&["localhost".into()], HOUR, now).unwrap();
+        let of = |uri: &str| {
+            let asked = CertificateRequest::new().unwrap();
+            let signed = authority.sign_client(&asked.request, uri, HOUR, now).unwrap();
+            certificates("client", &signed).unwrap()
+        };
+        let (a, renewed, b) = (of("spiffe://test/pod/a"), of("spiffe://test/pod/a"), of("spiffe://test/pod/b"));
+        assert_ne!(a, renewed);
+        let tls = ServerTls::mutual(&shown, authority.certificate()).unwrap();
+        let (lost, other) = (tls.begin().1.lost(&a), tls.begin().1.lost(&b));
+        tokio::pin!(lost, other);
+        assert!(futures::poll!(&mut lost).is_pending());
+        tls.revoke(RevokedClients { names: ["spiffe://test/pod/a".to_owned()].into(), ..RevokedClients::default() });
+        lost.await;
+        assert!(futures::poll!(&mut other).is_pending());
+        let (_, Trusted(sides)) = tls.begin();
+        let verifier = sides.borrow().verifier.clone();
+        let trusted = [&a, &renewed, &b].map(|chain| is_trusted(&*verifier, chain, now));
+        assert_eq!(trusted, [false, false, true]);
+    }
+
+    #[test]
+    fn of_a_request_only_its_key_is_taken() {
+        let now = SystemTime::now();
+        let authority = Authority::new("one", HOUR, now).unwrap();
+        // It asks to be an authority by the name of somebody else.
+        let key = KeyPair::generate().unwrap();
+        let mut asked = CertificateParams::new(vec!["xds.example.org".to_owned()]).unwrap();
+        asked.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        asked.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let request = asked.serialize_request(&key).unwrap().pem().unwrap();
+        let signed = authority.sign_client(&request, "spiffe://test/a", HOUR, now).unwrap();
+        let chain = certificates("client", &signed).unwrap();
+        let (named, expires) = names(&chain[0]).unwrap();
+        assert_eq!(named, ["spiffe://test/a"]);
+        assert!(expires <= now + HOUR);
+        assert!(authority.issued_client(&signed, now), "for a client");
+        // What its key signs is nobody's.
+        let below = Issuer::from_ca_cert_pem(&signed, key);
+        let made = below.map(|issuer| {
+            leaf("b", vec![], ExtendedKeyUsagePurpose::ClientAuth, HOUR, now)
+                .signed_by(&KeyPair::generate().unwrap(), &issuer)
+                .unwrap()
+                .pem()
+        });
+        assert!(made.is_ok_and(|made| !authority.issued_client(&(made + &signed), now)));
+        // A request that somebody changed, and one that is none.
+        let (first, second) = (CertificateRequest::new().unwrap(), "no request");
+        let mut lines: Vec<String> = first.request.lines().map(str::to_owned).collect();
+        let middle = lines.len() / 2;
+        lines[middle] = lines[middle].chars().rev().collect();
+        for wrong in [lines.join("\n"), second.to_owned()] {
+            let told = authority.sign_client(&wrong, "spiffe://test/a", HOUR, now);
+            assert!(matches!(told, Err(TlsError::Read { .. })), "{told:?}");
+        }
     }
 }

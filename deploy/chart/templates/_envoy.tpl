@@ -1,11 +1,13 @@
 {{/* The pod template of the Envoys of a fleet: list of the root, the values of those Envoys, and the component's name, which after
-gatewright- is that of their ServiceAccount and of the Secret with their certificate. */}}
+gatewright- is that of their ServiceAccount and of the Secret with the certificate of their fleet. */}}
 {{- define "gatewright.envoyPod" -}}
 {{- $root := index . 0 -}}
 {{- $envoy := index . 1 -}}
 {{- $component := index . 2 -}}
 {{- $serve := int $envoy.drain.serveSeconds -}}
 {{- $drain := int $envoy.drain.drainSeconds -}}
+{{- $own := ne $root.Values.envoy.credentials "Secret" -}}
+{{- $tls := ternary "/run/envoy/tls" "/tls" $own -}}
 metadata:
   labels:
     {{- include "gatewright.labels" (list $root $component) | nindent 4 }}
@@ -39,13 +41,28 @@ spec:
     sysctls:
     - {name: net.ipv4.ip_unprivileged_port_start, value: "0"}
   initContainers:
+  {{- if $own }}
+  # The certificate of this pod: the first one before Envoy starts.
+  - name: first-identity
+    {{- include "gatewright.image" (list $root.Values.image $root.Chart.AppVersion) | nindent 4 }}
+    args:
+    - envoy-identity
+    - --once
+    {{- include "gatewright.envoyIdentity" $root | nindent 4 }}
+    volumeMounts:
+    - {name: run, mountPath: /run/envoy}
+    - {name: identity, mountPath: /identity, readOnly: true}
+    resources:
+      {{- toYaml $envoy.initResources | nindent 6 }}
+    {{- include "gatewright.restricted" . | nindent 4 }}
+  {{- end }}
   - name: bootstrap
     {{- include "gatewright.image" (list $root.Values.image $root.Chart.AppVersion) | nindent 4 }}
     args:
     - bootstrap
     - --node=$(POD_NAME)
     - --xds=gatewright-xds.{{ $root.Release.Namespace }}.svc:18000
-    - --tls-dir=/tls
+    - --tls-dir={{ $tls }}
     - --envoy-admin=/run/envoy/admin.sock
     - --memory-limit=$(MEMORY_LIMIT)
     - --file=/run/envoy/bootstrap.json
@@ -74,7 +91,9 @@ spec:
         sleep: {seconds: {{ add $serve $drain 5 }}}
     volumeMounts:
     - {name: run, mountPath: /run/envoy}
+    {{- if not $own }}
     - {name: tls, mountPath: /tls, readOnly: true}
+    {{- end }}
     resources:
       {{- toYaml $envoy.resources | nindent 6 }}
     {{- include "gatewright.restricted" . | nindent 4 }}
@@ -94,11 +113,46 @@ spec:
       requests: {cpu: 1m, memory: 16Mi}
       limits: {memory: 64Mi}
     {{- include "gatewright.restricted" . | nindent 4 }}
+  {{- if $own }}
+  # Renews it.
+  - name: identity
+    {{- include "gatewright.image" (list $root.Values.image $root.Chart.AppVersion) | nindent 4 }}
+    args:
+    - envoy-identity
+    {{- include "gatewright.envoyIdentity" $root | nindent 4 }}
+    volumeMounts:
+    - {name: run, mountPath: /run/envoy}
+    - {name: identity, mountPath: /identity, readOnly: true}
+    resources:
+      requests: {cpu: 1m, memory: 16Mi}
+      limits: {memory: 64Mi}
+    {{- include "gatewright.restricted" . | nindent 4 }}
+  {{- end }}
   volumes:
   - name: run
     emptyDir: {medium: Memory, sizeLimit: 16Mi}
+  {{- if $own }}
+  # A token that proves this pod to the controller and is good for nothing else, and whom the pod trusts as the controller.
+  - name: identity
+    projected:
+      sources:
+      - serviceAccountToken: {audience: gatewright-xds, expirationSeconds: 3600, path: token}
+      - configMap:
+          name: gatewright-xds-roots
+          items:
+          - {key: ca.crt, path: ca.crt}
+  {{- else }}
   - name: tls
     secret: {secretName: gatewright-{{ $component }}}
+  {{- end }}
+{{- end -}}
+
+{{/* Arguments of a container that gets the certificate of its pod. */}}
+{{- define "gatewright.envoyIdentity" -}}
+- --controller=gatewright-xds.{{ .Release.Namespace }}.svc:18001
+- --token=/identity/token
+- --roots=/identity/ca.crt
+- --dir=/run/envoy/tls
 {{- end -}}
 
 {{/* "true" where fleet Dedicated has Envoys of its own: where that is said, else where a class of the chart is of that fleet. */}}
@@ -123,6 +177,9 @@ spec:
       matchLabels: {{ include "gatewright.selector" "controller" }}
   ports:
   - {port: xds}
+  {{- if ne .Values.envoy.credentials "Secret" }}
+  - {port: identity}
+  {{- end }}
 - ports:
   - {port: 53, protocol: UDP}
   - {port: 53, protocol: TCP}

@@ -85,6 +85,11 @@ priorityClassName: {{ . }}
 {{- if or .Values.certificates.rbac (has (.Values.controller.settings.certificates | default "cert-manager") (list "own" "internal-ca")) }}true{{ end }}
 {{- end -}}
 
+{{/* "true" where pods of Envoys have certificates of their own. */}}
+{{- define "gatewright.pod-identities" -}}
+{{- if and .Values.envoy.enabled (ne .Values.envoy.credentials "Secret") }}true{{ end }}
+{{- end -}}
+
 {{/* "true" where the chart makes the token that Prometheus reads metrics with. */}}
 {{- define "gatewright.metrics-token" -}}
 {{- $monitoring := .Values.monitoring -}}

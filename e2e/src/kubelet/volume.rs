@@ -1,8 +1,8 @@
 //! The volumes of a pod as directories: what Secrets, ConfigMaps, tokens and the downward API have in them. Secrets and
-//! ConfigMaps are brought up to date when they change.
+//! ConfigMaps are brought up to date when they change; a token stays as it is, as tests are shorter than it lasts.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::chown;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -15,7 +15,7 @@ use super::mounted::mount;
 
 /// Whether a volume changes while its pod runs.
 pub(super) fn changes(volume: &Volume) -> bool {
-    volume.secret.is_some() || volume.config_map.is_some()
+    volume.secret.is_some() || volume.config_map.is_some() || volume.projected.is_some()
 }
 
 /// Fills a directory with a volume; `false` when something it needs is not there yet.
@@ -32,11 +32,12 @@ pub(super) async fn fill(client: &Client, pod: &Pod, volume: &Volume, dir: &Path
         let Some(data) = config_map(client, &namespace, &source.name).await? else { return Ok(false) };
         mount(dir, &chosen(data, source.items.as_deref().unwrap_or_default()), Some(user))?;
     } else if let Some(source) = &volume.projected {
+        let mut files = BTreeMap::new();
         for projection in source.sources.iter().flatten() {
-            if !project(client, pod, projection, dir, user).await? {
-                return Ok(false);
-            }
+            let Some(more) = project(client, pod, projection, dir).await? else { return Ok(false) };
+            files.extend(more);
         }
+        mount(dir, &files, Some(user))?;
     } else if volume.empty_dir.is_none() {
         bail!("volume {}: none but secret, configMap, projected and emptyDir", volume.name);
     }
@@ -44,9 +45,20 @@ pub(super) async fn fill(client: &Client, pod: &Pod, volume: &Volume, dir: &Path
     Ok(true)
 }
 
-async fn project(client: &Client, pod: &Pod, projection: &VolumeProjection, dir: &Path, user: u32) -> Result<bool> {
+/// The files of a part of a volume; `None` where something it needs is not there yet.
+async fn project(
+    client: &Client,
+    pod: &Pod,
+    projection: &VolumeProjection,
+    dir: &Path,
+) -> Result<Option<BTreeMap<String, Vec<u8>>>> {
     let namespace = pod.namespace().unwrap_or_default();
-    if let Some(token) = &projection.service_account_token {
+    let mut files = BTreeMap::new();
+    if let Some(token) = &projection.service_account_token
+        && let Ok(held) = std::fs::read(dir.join(&token.path))
+    {
+        files.insert(token.path.clone(), held);
+    } else if let Some(token) = &projection.service_account_token {
         let account = pod.spec.as_ref().and_then(|spec| spec.service_account_name.clone()).unwrap_or_default();
         let api: Api<ServiceAccount> = Api::namespaced(client.clone(), &namespace);
         let bound = BoundObjectReference {
@@ -63,19 +75,17 @@ async fn project(client: &Client, pod: &Pod, projection: &VolumeProjection, dir:
         let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
         let made = api.create_token_request(&account, &PostParams::default(), &request).await?;
         let text = made.status.and_then(|status| status.token).context("a token")?;
-        write(&dir.join(&token.path), text.as_bytes(), user)?;
+        files.insert(token.path.clone(), text.into_bytes());
     }
     if let Some(source) = &projection.config_map {
-        let Some(data) = config_map(client, &namespace, &source.name).await? else { return Ok(false) };
-        for (name, bytes) in chosen(data, source.items.as_deref().unwrap_or_default()) {
-            write(&dir.join(name), &bytes, user)?;
-        }
+        let Some(data) = config_map(client, &namespace, &source.name).await? else { return Ok(None) };
+        files.extend(chosen(data, source.items.as_deref().unwrap_or_default()));
     }
     for file in projection.downward_api.iter().filter_map(|source| source.items.as_ref()).flatten() {
         let path = file.field_ref.as_ref().map(|field| field.field_path.as_str()).unwrap_or_default();
-        write(&dir.join(&file.path), field(pod, path)?.as_bytes(), user)?;
+        files.insert(file.path.clone(), field(pod, path)?.into_bytes());
     }
-    Ok(true)
+    Ok(Some(files))
 }
 
 /// A field of a pod, as the downward API names it.
@@ -102,11 +112,4 @@ fn chosen(data: impl IntoIterator<Item = (String, Vec<u8>)>, items: &[KeyToPath]
         None => items.is_empty().then_some(key),
     };
     data.into_iter().filter_map(|(key, value)| Some((path(key)?, value))).collect()
-}
-
-fn write(path: &Path, bytes: &[u8], user: u32) -> Result<()> {
-    std::fs::write(path, bytes).with_context(|| path.display().to_string())?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o440))?;
-    chown(path, Some(user), Some(user))?;
-    Ok(())
 }

@@ -16,10 +16,12 @@ use kube::api::ListParams;
 use serde_json::{Map, Value, json};
 
 /// Flags that the chart sets itself, and those that have no place in a pod.
-const OF_THE_CHART: [&str; 17] = [
+const OF_THE_CHART: [&str; 19] = [
     "admin",
     "challenges",
     "dedicated-envoys",
+    "envoy-credentials",
+    "envoy-identity",
     "envoys",
     "fleet-views",
     "help",
@@ -289,6 +291,58 @@ fn a_class_of_fleet_dedicated_brings_its_envoys() -> Result<()> {
     assert_eq!(pod["serviceAccountName"], "gatewright-envoy-dedicated");
     let tls = pod["volumes"].as_array().into_iter().flatten().find(|volume| volume["name"] == "tls");
     assert_eq!(tls.context("keys")?["secret"]["secretName"], "gatewright-envoy-dedicated");
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs Helm: e2e/tools install helm"]
+fn pods_of_envoys_have_certificates_of_their_own_where_that_is_said() -> Result<()> {
+    let helm = Helm::new(None)?;
+    for (value, own) in [("Secret", false), ("Pod", true), ("Both", true)] {
+        let set = format!("envoy.credentials={value},envoy.dedicated.enabled=true,networkPolicy.envoys.enabled=true");
+        let all = helm.template(&["--set", &set])?;
+        let named = |kind: &str, name: &str| {
+            let mut found = all.iter().filter(|o| o["kind"] == kind && o["metadata"]["name"] == name);
+            found.next().with_context(|| format!("{value}: {kind} {name}"))
+        };
+        let (args, controller) = arguments(named("Deployment", "gatewright-controller")?)?;
+        let given = args.contains(&format!("--envoy-credentials={}", value.to_lowercase()));
+        let how = controller.credentials.envoy_credentials;
+        assert_eq!((given, how.of_pods(), how.of_fleets()), (own, own, value != "Pod"), "{value}");
+        for (kind, name) in [("DaemonSet", "gatewright-envoy"), ("Deployment", "gatewright-envoy-dedicated")] {
+            let pod = &named(kind, name)?["spec"]["template"]["spec"];
+            let volumes = pod["volumes"].as_array().context("volumes")?;
+            let volume = |name: &str| volumes.iter().find(|volume| volume["name"] == name);
+            assert_eq!((volume("tls").is_some(), volume("identity").is_some()), (!own, own), "{value}: {name}");
+            let containers =
+                ["initContainers", "containers"].map(|field| pod[field].as_array().cloned().unwrap_or_default());
+            let asking: Vec<Value> =
+                containers.concat().into_iter().filter(|c| c["args"][0] == "envoy-identity").collect();
+            assert_eq!(asking.len(), if own { 2 } else { 0 }, "{value}: {name}");
+            for container in &asking {
+                let args = container["args"].as_array().context("args")?.iter().filter_map(Value::as_str);
+                let said = Cli::try_parse_from(std::iter::once("gatewright").chain(args))?.command;
+                let Command::EnvoyIdentity(said) = said else { anyhow::bail!("{said:?}") };
+                assert_eq!(said.once, container["name"] == "first-identity");
+                assert_eq!(said.controller, format!("gatewright-xds.{NAMESPACE}.svc:18001"));
+            }
+            // Nobody but who asks with the token has it.
+            let envoy =
+                pod["containers"].as_array().into_iter().flatten().find(|c| c["name"] == "envoy").context("one")?;
+            assert!(!envoy["volumeMounts"].to_string().contains("identity"), "{envoy}");
+        }
+        let text = |kind: &str, name: &str| named(kind, name).map(Value::to_string);
+        for (kind, name) in [
+            ("Service", "gatewright-xds"),
+            ("NetworkPolicy", "gatewright-controller"),
+            ("NetworkPolicy", "gatewright-envoy"),
+            ("NetworkPolicy", "gatewright-envoy-dedicated"),
+        ] {
+            assert_eq!(text(kind, name)?.contains("\"identity\""), own, "{value}: {name}");
+        }
+        assert_eq!(text("ClusterRole", "gatewright-controller")?.contains("tokenreviews"), own, "{value}");
+        assert_eq!(text("Role", "gatewright-controller")?.contains("\"pods\""), own, "{value}");
+    }
     Ok(())
 }
 

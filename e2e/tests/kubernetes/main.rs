@@ -20,6 +20,7 @@ mod isolation;
 mod limits;
 mod monitoring;
 mod own_class;
+mod pod_identity;
 mod pods;
 mod quickstart;
 mod release;

@@ -13,7 +13,7 @@ use xds::{Authority, Fingerprint};
 use super::trust::{FLEET, LIMIT, ask, change_reaches, gateway, keys};
 
 /// What `gatewright envoys` prints, or says is wrong.
-fn envoys(admin: &str, arguments: &[&str]) -> Result<Result<String, String>> {
+pub(super) fn envoys(admin: &str, arguments: &[&str]) -> Result<Result<String, String>> {
     let made = Gatewright::run(&[&["envoys", "--admin", admin], arguments].concat())?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ok(if made.status.success() { Ok(text(&made.stdout)) } else { Err(text(&made.stderr)) })
@@ -25,7 +25,7 @@ fn rows(admin: &str) -> Result<Vec<Value>> {
 }
 
 /// Waits until these Envoys are connected, each with everything, and returns their rows.
-async fn until_connected(admin: &str, names: &[&str]) -> Result<Vec<Value>> {
+pub(super) async fn until_connected(admin: &str, names: &[&str]) -> Result<Vec<Value>> {
     let deadline = Instant::now() + LIMIT;
     loop {
         let rows = rows(admin)?;

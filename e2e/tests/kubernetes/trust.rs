@@ -16,7 +16,7 @@ use kube::api::{Api, Patch};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 use tonic::Code;
-use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use xds::{Authority, Kind, Pair};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
@@ -44,8 +44,8 @@ fn roots(bundle: &str) -> usize {
     bundle.matches("BEGIN CERTIFICATE").count()
 }
 
-/// Opens a stream as a client of ours would, and says what it is told of listeners: their number, or why not.
-pub(super) async fn ask(at: SocketAddr, bundle: &str, client: Option<&Pair>, node: &str) -> Result<usize, String> {
+/// Connects as a client of ours would.
+pub(super) async fn connect(at: SocketAddr, bundle: &str, client: Option<&Pair>) -> Result<Channel, String> {
     let mut tls = ClientTlsConfig::new()
         .ca_certificate(Certificate::from_pem(bundle))
         .domain_name(gatewright::controller::XDS_NAME);
@@ -53,7 +53,12 @@ pub(super) async fn ask(at: SocketAddr, bundle: &str, client: Option<&Pair>, nod
         tls = tls.identity(Identity::from_pem(&pair.certificate, &pair.key));
     }
     let endpoint = Endpoint::from_shared(format!("https://{at}")).and_then(|to| to.tls_config(tls));
-    let channel = endpoint.map_err(|e| e.to_string())?.connect().await.map_err(|_| "no connection".to_owned())?;
+    endpoint.map_err(|e| e.to_string())?.connect().await.map_err(|_| "no connection".to_owned())
+}
+
+/// Opens a stream as a client of ours would, and says what it is told of listeners: their number, or why not.
+pub(super) async fn ask(at: SocketAddr, bundle: &str, client: Option<&Pair>, node: &str) -> Result<usize, String> {
+    let channel = connect(at, bundle, client).await?;
     let told = |status: tonic::Status| match status.code() {
         Code::Unauthenticated | Code::PermissionDenied => status.code().to_string(),
         _ => "no connection".to_owned(),

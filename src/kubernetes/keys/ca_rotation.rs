@@ -28,8 +28,9 @@ pub(super) const SINCE: &str = "gatewright.io/trust-since";
 /// What an operator asks for: `gracefully` or `at-once`.
 pub const REPLACE: &str = "gatewright.io/replace";
 
-/// The key of the list of refused certificates.
+/// The keys of the lists of refused certificates and pods.
 const REVOKED: &str = "revoked.json";
+const REVOKED_PODS: &str = "revoked-pods.json";
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// How long an authority of ours lasts.
@@ -208,6 +209,9 @@ impl CaRotation {
         if let Some(revoked) = self.revoked.written() {
             data.insert(REVOKED, revoked);
         }
+        if let Some(revoked) = self.revoked.pods_written() {
+            data.insert(REVOKED_PODS, revoked);
+        }
         (data, (SINCE, Timestamp::try_from(self.since).unwrap_or_default().to_string()))
     }
 
@@ -248,12 +252,17 @@ pub(super) fn read(secret: &Secret) -> Result<Found, String> {
         |certificate: &str, key: &str| Some(Pair { certificate: text(secret, certificate)?, key: text(secret, key)? });
     let signer = Known::load(&pair("tls.crt", "tls.key").ok_or("no tls.crt or no tls.key")?)?;
     let next = pair("next.crt", "next.key").map(|pair| Known::load(&pair)).transpose()?;
-    let revoked = match bytes(secret, REVOKED) {
-        None => Revocations::default(),
-        Some(_) => text(secret, REVOKED)
-            .ok_or_else(|| "it is no text".to_owned())
-            .and_then(|text| Revocations::read(&text))
-            .map_err(|why| format!("{REVOKED}: {why}"))?,
+    // What cannot be read is no empty list.
+    let list = |key: &str| match bytes(secret, key) {
+        None => Ok(None),
+        Some(_) => text(secret, key).map(Some).ok_or_else(|| format!("{key}: it is no text")),
+    };
+    let (certificates, pods) = (list(REVOKED)?, list(REVOKED_PODS)?);
+    let revoked = certificates.map_or(Ok(Revocations::default()), |text| Revocations::read(&text));
+    let revoked = revoked.map_err(|why| format!("{REVOKED}: {why}"))?;
+    let revoked = match pods {
+        Some(text) => revoked.and_pods(&text).map_err(|why| format!("{REVOKED_PODS}: {why}"))?,
+        None => revoked,
     };
     let annotation = |name: &str| secret.metadata.annotations.as_ref()?.get(name).map(String::as_str);
     let since = annotation(SINCE).and_then(|text| text.parse::<Timestamp>().ok());

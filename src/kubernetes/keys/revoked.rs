@@ -1,17 +1,21 @@
-//! Which certificates of Envoys are refused from now on, although somebody whom we trust signed them. The list stands in the
-//! Secret of the authority: whoever knows whom to trust knows whom not to.
+//! Which Envoys are refused from now on, although somebody whom we trust signed their certificates: by one certificate, or
+//! as a pod, whatever certificate it has. The lists stand in the Secret of the authority: whoever knows whom to trust knows
+//! whom not to.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::SystemTime;
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
 
+use gatewright_control::envoy_identity::PodIdentity;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use xds::Fingerprint;
+use xds::{Fingerprint, RevokedClients};
 
 /// More are refused by a new authority.
 const MOST: usize = 1024;
+/// Longer than a certificate of a pod lasts.
+const LONGEST: Duration = Duration::from_secs(48 * 3600);
 
-/// What is known of one of them.
+/// What is known of a refused certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Revocation {
     /// Whose it was, for people.
@@ -22,67 +26,146 @@ pub struct Revocation {
     pub until: Timestamp,
 }
 
-/// All of them.
+/// What is known of a refused pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct PodRevocation {
+    /// When it was revoked.
+    at: Timestamp,
+    /// When no certificate of it can be good any more; unknown while the pod is there, which may ask for another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    until: Option<Timestamp>,
+}
+
+/// All who are refused.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Revocations(BTreeMap<Fingerprint, Revocation>);
+pub struct Revocations {
+    certificates: BTreeMap<Fingerprint, Revocation>,
+    /// Pods by the URI in their certificates.
+    pods: BTreeMap<String, PodRevocation>,
+}
 
 impl Revocations {
-    /// Reads what [`Revocations::written`] wrote.
+    /// Reads certificates, as [`Revocations::written`] wrote them.
     ///
     /// # Errors
     /// When it is something else.
     pub fn read(text: &str) -> Result<Self, String> {
         let entries: BTreeMap<String, Revocation> = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let entry = |(name, entry)| Ok((Fingerprint::try_from(name)?, entry));
-        entries.into_iter().map(entry).collect::<Result<_, String>>().map(Self)
+        let certificates = entries.into_iter().map(entry).collect::<Result<_, String>>()?;
+        Ok(Self { certificates, ..Self::default() })
     }
 
-    /// In JSON, by fingerprint; nothing where there is none.
+    /// The same with pods, as [`Revocations::pods_written`] wrote them.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn and_pods(self, text: &str) -> Result<Self, String> {
+        let pods: BTreeMap<String, PodRevocation> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        match pods.keys().find(|uri| PodIdentity::parse(uri).is_none()) {
+            Some(other) => Err(format!("{other:?} is no pod of a fleet")),
+            None => Ok(Self { pods, ..self }),
+        }
+    }
+
+    /// Certificates in JSON, by fingerprint; nothing where there is none.
     pub fn written(&self) -> Option<Vec<u8>> {
         let entries: BTreeMap<String, &Revocation> =
-            self.0.iter().map(|(one, entry)| (one.to_string(), entry)).collect();
+            self.certificates.iter().map(|(one, entry)| (one.to_string(), entry)).collect();
         (!entries.is_empty()).then(|| serde_json::to_vec(&entries).expect("strings alone"))
     }
 
-    /// Adds one. Who is on it already stays as it is.
+    /// Pods in JSON, by URI; nothing where there is none.
+    pub fn pods_written(&self) -> Option<Vec<u8>> {
+        (!self.pods.is_empty()).then(|| serde_json::to_vec(&self.pods).expect("strings alone"))
+    }
+
+    /// Adds a certificate. One that is on it already stays as it is.
     ///
     /// # Errors
     /// When there are too many.
     pub fn add(&mut self, credential: Fingerprint, entry: Revocation) -> Result<(), String> {
-        if self.0.len() >= MOST && !self.0.contains_key(&credential) {
+        if self.certificates.len() >= MOST && !self.certificates.contains_key(&credential) {
             return Err(format!(
                 "{MOST} certificates are revoked already: replace the authority (gatewright.io/replace)"
             ));
         }
-        self.0.entry(credential).or_insert(entry);
+        self.certificates.entry(credential).or_insert(entry);
         Ok(())
+    }
+
+    /// Adds a pod. One that is on it already stays as it is.
+    ///
+    /// # Errors
+    /// When there are too many.
+    pub fn add_pod(&mut self, identity: &PodIdentity, at: Timestamp) -> Result<(), String> {
+        let uri = identity.to_string();
+        if self.pods.len() >= MOST && !self.pods.contains_key(&uri) {
+            return Err(format!(
+                "{MOST} pods are revoked already: delete them, and two days later there is room for others"
+            ));
+        }
+        self.pods.entry(uri).or_insert(PodRevocation { at, until: None });
+        Ok(())
+    }
+
+    /// The pods that are not known to be gone.
+    pub fn pods(&self) -> impl Iterator<Item = PodIdentity> {
+        let there = self.pods.iter().filter(|(_, entry)| entry.until.is_none());
+        there.filter_map(|(uri, _)| PodIdentity::parse(uri))
+    }
+
+    /// A pod is gone: nobody gets a certificate as it any more.
+    pub fn pod_is_gone(&mut self, identity: &PodIdentity, now: Timestamp) {
+        if let Some(entry) = self.pods.get_mut(&identity.to_string()) {
+            entry.until.get_or_insert(now.saturating_add(LONGEST).unwrap_or(Timestamp::MAX));
+        }
+    }
+
+    /// Whether a pod is refused.
+    pub fn has_pod(&self, identity: &PodIdentity) -> bool {
+        self.pods.contains_key(&identity.to_string())
     }
 
     /// Takes in all of another list.
     pub fn extend(&mut self, others: &Revocations) {
-        for (credential, entry) in &others.0 {
-            self.0.entry(credential.clone()).or_insert_with(|| entry.clone());
+        for (credential, entry) in &others.certificates {
+            self.certificates.entry(credential.clone()).or_insert_with(|| entry.clone());
+        }
+        for (uri, entry) in &others.pods {
+            let held = self.pods.entry(uri.clone()).or_insert_with(|| entry.clone());
+            // A pod that is gone for one is gone for all.
+            held.until = held.until.or(entry.until);
         }
     }
 
     /// Forgets those that nobody would let in any more.
     pub fn prune(&mut self, now: SystemTime) {
-        self.0.retain(|_, entry| SystemTime::from(entry.until) > now);
+        self.certificates.retain(|_, entry| SystemTime::from(entry.until) > now);
+        self.pods.retain(|_, entry| entry.until.is_none_or(|until| SystemTime::from(until) > now));
     }
 
     /// Whether the first certificate of a PEM text is among them.
     pub fn has(&self, pem: &str) -> bool {
-        Fingerprint::of_pem(pem).is_some_and(|credential| self.0.contains_key(&credential))
+        Fingerprint::of_pem(pem).is_some_and(|credential| self.certificates.contains_key(&credential))
     }
 
     /// Whose handshake fails.
-    pub fn credentials(&self) -> BTreeSet<Fingerprint> {
-        self.0.keys().cloned().collect()
+    pub fn clients(&self) -> RevokedClients {
+        RevokedClients {
+            certificates: self.certificates.keys().cloned().collect(),
+            names: self.pods.keys().cloned().collect(),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use gatewright_control::envoy_identity::EnvoyPod;
+    use gatewright_core::model::EnvoyFleet;
+
     use super::*;
 
     fn entry(until: i64) -> Revocation {
@@ -103,8 +186,8 @@ mod tests {
         let text = String::from_utf8(list.written().expect("two")).expect("text");
         assert_eq!(Revocations::read(&text), Ok(list.clone()));
         assert!(Revocations::read(r#"{"pod": {"name": "", "at": "", "until": ""}}"#).is_err());
-        list.prune(SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(150));
-        assert_eq!(list.credentials(), BTreeSet::from([of(2)]));
+        list.prune(SystemTime::UNIX_EPOCH + Duration::from_secs(150));
+        assert_eq!(list.clients().certificates, BTreeSet::from([of(2)]));
     }
 
     #[test]
@@ -113,5 +196,45 @@ mod tests {
         (0..MOST).for_each(|number| list.add(of(number), entry(100)).expect("room"));
         assert!(list.add(of(MOST), entry(100)).is_err());
         list.add(of(0), entry(100)).expect("it is there");
+    }
+
+    fn pod(number: usize) -> PodIdentity {
+        let pod = EnvoyPod {
+            namespace: "n".to_owned(),
+            name: format!("envoy-{number}"),
+            uid: number.to_string(),
+            node: "node-a".to_owned(),
+        };
+        PodIdentity { fleet: EnvoyFleet::Shared, pod }
+    }
+
+    #[test]
+    fn a_pod_is_refused_until_it_is_said_to_be_gone() {
+        let at = |seconds| Timestamp::from_second(seconds).expect("a time");
+        let mut list = Revocations::default();
+        assert_eq!(list.pods_written(), None);
+        list.add_pod(&pod(1), at(0)).expect("room");
+        list.add_pod(&pod(2), at(7)).expect("room");
+        list.add_pod(&pod(1), at(7)).expect("it is there");
+        let text = String::from_utf8(list.pods_written().expect("two")).expect("text");
+        assert_eq!(Revocations::default().and_pods(&text), Ok(list.clone()));
+        assert!(Revocations::default().and_pods(r#"{"envoy-1": "1970-01-01T00:00:00Z"}"#).is_err());
+        let mut other = Revocations::default();
+        other.extend(&list);
+        let late = SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 32);
+        other.prune(late);
+        assert_eq!(other, list, "time alone lets nobody in again");
+        // Who knows that one is gone tells who does not.
+        list.pod_is_gone(&pod(1), at(9));
+        assert_eq!(list.pods().collect::<Vec<_>>(), [pod(2)]);
+        other.extend(&list);
+        assert_eq!(other, list);
+        list.prune(SystemTime::UNIX_EPOCH + Duration::from_secs(9) + LONGEST - Duration::from_secs(1));
+        assert!(list.has_pod(&pod(1)), "a certificate of it may be good still");
+        list.prune(late);
+        assert_eq!((list.has_pod(&pod(1)), list.has_pod(&pod(2))), (false, true));
+        assert_eq!(list.clients().names, BTreeSet::from([pod(2).to_string()]));
+        (2..MOST + 2).for_each(|number| list.add_pod(&pod(number), at(0)).expect("room"));
+        assert!(list.add_pod(&pod(0), at(0)).is_err());
     }
 }

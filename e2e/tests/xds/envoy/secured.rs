@@ -9,7 +9,7 @@ use e2e::resources::*;
 
 use e2e::served::IDENTITY;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3 as hcm;
-use xds::{Authority, Closed, Fingerprint, Kind, Limits, Resource, Update, View};
+use xds::{Authority, Closed, Fingerprint, Kind, Limits, Resource, RevokedClients, Update, View};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -102,7 +102,7 @@ async fn an_envoy_whose_certificate_is_revoked_is_cut_off_and_another_of_its_ide
     };
     assert_eq!(handshakes(&served), 0);
 
-    served.tls().config.revoke([a].into());
+    served.tls().config.revoke(RevokedClients { certificates: [a].into(), ..RevokedClients::default() });
     served.until("one Envoy is left", |p| p.nodes.len() == 1).await;
     let wait = async {
         while handshakes(&served) < 2 {

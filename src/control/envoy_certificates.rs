@@ -1,0 +1,282 @@
+//! The port where a pod with an Envoy gets a certificate of its own: `POST /v1/certificate` over TLS, with the pod's token as
+//! bearer and a certificate request (PKCS #10, PEM) as body. The answer is the certificate, or one line that says why not.
+//!
+//! Strangers reach it: connections, questions of one address, and questions under way are bounded. Whoever cannot be checked
+//! gets nothing.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use jiff::Timestamp;
+use rustls::ServerConfig;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tracing::{info, warn};
+use xds::Sample;
+
+use crate::bounded_listener::{self, client};
+use crate::envoy_identity::PodIdentity;
+
+/// Where the question goes.
+pub const PATH: &str = "/v1/certificate";
+/// The audience of the tokens that are taken: with one of them nobody can speak to the API server.
+pub const AUDIENCE: &str = "gatewright-xds";
+
+/// A connection with its one question, from its begin to the end of the answer.
+const EXCHANGE: Duration = Duration::from_secs(30);
+/// The TLS handshake, and the headers of a question.
+const HEADERS: Duration = Duration::from_secs(5);
+const BUFFER: usize = 32 << 10;
+/// A certificate request has some hundreds of bytes.
+const BODY: usize = 16 << 10;
+/// Questions that are being checked at a time: each asks the API server twice.
+const AT_ONCE: usize = 4;
+/// How long one waits for its turn.
+const TURN: Duration = Duration::from_secs(10);
+/// Questions of one address within [`PERIOD`]; a pod asks once in hours.
+const EACH: u32 = 30;
+const PERIOD: Duration = Duration::from_secs(60);
+/// Addresses that are counted.
+const ADDRESSES: usize = 4096;
+
+/// A certificate that was signed.
+#[derive(Clone, Debug)]
+pub struct Certified {
+    /// In PEM.
+    pub certificate: String,
+    /// Whose it is.
+    pub identity: PodIdentity,
+    /// When it ends.
+    pub until: Timestamp,
+}
+
+/// Why there is no certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The token proves nothing.
+    Unauthenticated(String),
+    /// It proves somebody who gets none.
+    Forbidden(String),
+    /// The question makes no sense.
+    Invalid(String),
+    /// It cannot be said now.
+    Unavailable(String),
+}
+
+impl Refusal {
+    fn answer(self) -> (StatusCode, String) {
+        match self {
+            Refusal::Unauthenticated(why) => (StatusCode::UNAUTHORIZED, why),
+            Refusal::Forbidden(why) => (StatusCode::FORBIDDEN, why),
+            Refusal::Invalid(why) => (StatusCode::BAD_REQUEST, why),
+            Refusal::Unavailable(why) => (StatusCode::SERVICE_UNAVAILABLE, why),
+        }
+    }
+}
+
+/// Who signs.
+#[async_trait]
+pub trait CertifyEnvoys: Send + Sync + 'static {
+    /// What the port shows now; `None` while nobody could check it.
+    fn tls(&self) -> Option<Arc<ServerConfig>>;
+
+    /// A certificate for the bearer of a token.
+    ///
+    /// # Errors
+    /// Why there is none.
+    async fn certify(&self, token: &str, request: &str) -> Result<Certified, Refusal>;
+}
+
+struct Port {
+    certifier: Arc<dyn CertifyEnvoys>,
+    turns: Semaphore,
+    /// How long one waits for its turn.
+    patience: Duration,
+    attempts: Mutex<Attempts>,
+    refusals: Sample,
+}
+
+/// Serves until `stop` says so.
+pub async fn serve(listener: TcpListener, certifier: Arc<dyn CertifyEnvoys>, stop: watch::Receiver<bool>) {
+    let port = Port {
+        certifier,
+        turns: Semaphore::new(AT_ONCE),
+        patience: TURN,
+        attempts: Mutex::default(),
+        refusals: Sample::default(),
+    };
+    let port = Arc::new(port);
+    bounded_listener::receive(listener, "certificates of Envoys", EXCHANGE, stop, |tcp| exchange(tcp, port.clone()))
+        .await;
+}
+
+/// One question and its answer.
+async fn exchange(tcp: TcpStream, port: Arc<Port>) -> Result<(), String> {
+    let from = tcp.peer_addr().map_err(|error| error.to_string())?.ip();
+    let config = port.certifier.tls().ok_or("there is no authority yet")?;
+    let handshake = timeout(HEADERS, TlsAcceptor::from(config).accept(tcp)).await;
+    let io = handshake.map_err(|_| "the TLS handshake took too long")?.map_err(|error| error.to_string())?;
+    let router =
+        Router::new().route(PATH, post(ask)).layer(DefaultBodyLimit::max(BODY)).with_state(Asking { port, from });
+    let mut builder = http1::Builder::new();
+    builder.keep_alive(false).timer(TokioTimer::new()).header_read_timeout(HEADERS).max_buf_size(BUFFER);
+    let served = builder.serve_connection(TokioIo::new(io), TowerToHyperService::new(router)).await;
+    served.map_err(|error| error.to_string())
+}
+
+#[derive(Clone)]
+struct Asking {
+    port: Arc<Port>,
+    from: IpAddr,
+}
+
+async fn ask(State(Asking { port, from }): State<Asking>, headers: HeaderMap, request: String) -> Response {
+    let shown = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let token = shown.and_then(|text| text.strip_prefix("Bearer "));
+    match port.certified(from, token, &request).await {
+        Ok(Certified { certificate, identity, until }) => {
+            let (fleet, pod) = (identity.fleet, identity.pod);
+            let (namespace, name) = (pod.namespace, pod.name);
+            info!(%fleet, namespace, name, uid = pod.uid, node = pod.node, %until, "certificate of an Envoy issued");
+            ([(header::CONTENT_TYPE, "application/pem-certificate-chain")], certificate).into_response()
+        }
+        Err((code, why)) => {
+            if let Some(left_out) = port.refusals.take(Instant::now()) {
+                warn!(address = %from, code = code.as_u16(), left_out, "an Envoy gets no certificate: {why}");
+            }
+            (code, why + "\n").into_response()
+        }
+    }
+}
+
+impl Port {
+    async fn certified(
+        &self,
+        from: IpAddr,
+        token: Option<&str>,
+        request: &str,
+    ) -> Result<Certified, (StatusCode, String)> {
+        if !self.attempts.lock().expect("nobody panics while holding it").take(client(from), Instant::now()) {
+            let why = format!("more than {EACH} questions of this address within {} s", PERIOD.as_secs());
+            return Err((StatusCode::TOO_MANY_REQUESTS, why));
+        }
+        let nobody = || Refusal::Unauthenticated("a token of the pod is wanted (Authorization: Bearer)".to_owned());
+        let token = token.ok_or_else(|| nobody().answer())?;
+        let busy = || Refusal::Unavailable("too many ask: try again in some seconds".to_owned());
+        let turn = timeout(self.patience, self.turns.acquire()).await.map_err(|_| busy().answer())?;
+        let _turn = turn.expect("it is never closed");
+        self.certifier.certify(token, request).await.map_err(Refusal::answer)
+    }
+}
+
+/// How many questions each address had.
+#[derive(Default)]
+struct Attempts(HashMap<IpAddr, (Instant, u32)>);
+
+impl Attempts {
+    /// Whether an address may have one more now.
+    fn take(&mut self, from: IpAddr, now: Instant) -> bool {
+        let is_over = |begun: &Instant| now.saturating_duration_since(*begun) >= PERIOD;
+        if self.0.len() >= ADDRESSES && !self.0.contains_key(&from) {
+            self.0.retain(|_, (begun, _)| !is_over(begun));
+            if self.0.len() >= ADDRESSES {
+                return false;
+            }
+        }
+        let (begun, count) = self.0.entry(from).or_insert((now, 0));
+        if is_over(begun) {
+            (*begun, *count) = (now, 0);
+        }
+        *count += 1;
+        *count <= EACH
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gatewright_core::model::EnvoyFleet;
+
+    use super::*;
+    use crate::envoy_identity::EnvoyPod;
+
+    /// Knows one token, and signs nothing.
+    struct Certifier;
+
+    #[async_trait]
+    impl CertifyEnvoys for Certifier {
+        fn tls(&self) -> Option<Arc<ServerConfig>> {
+            None
+        }
+
+        async fn certify(&self, token: &str, request: &str) -> Result<Certified, Refusal> {
+            if token != "good" {
+                return Err(Refusal::Unauthenticated("nobody knows it".to_owned()));
+            }
+            let part = |text: &str| text.to_owned();
+            let pod = EnvoyPod { namespace: part("n"), name: part("a"), uid: part("1"), node: part("node") };
+            let identity = PodIdentity { fleet: EnvoyFleet::Shared, pod };
+            Ok(Certified { certificate: part(request), identity, until: Timestamp::MAX })
+        }
+    }
+
+    fn port() -> Port {
+        let (turns, attempts) = (Semaphore::new(1), Mutex::default());
+        Port { certifier: Arc::new(Certifier), turns, patience: TURN, attempts, refusals: Sample::default() }
+    }
+
+    fn address(last: u8) -> IpAddr {
+        [192, 0, 2, last].into()
+    }
+
+    #[tokio::test]
+    async fn only_a_token_that_is_good_gets_one_and_nobody_waits_for_ever() {
+        let port = port();
+        let told = port.certified(address(1), Some("good"), "request").await;
+        assert_eq!(told.map(|certified| certified.certificate), Ok("request".to_owned()));
+        for (token, code) in [(None, 401), (Some("forged"), 401)] {
+            let told = port.certified(address(1), token, "request").await.expect_err("it proves nothing");
+            assert_eq!(told.0.as_u16(), code);
+        }
+        let port = Port { patience: Duration::from_millis(1), ..port };
+        let _taken = port.turns.acquire().await;
+        let told = port.certified(address(1), Some("good"), "request").await.expect_err("it is another's turn");
+        assert_eq!(told.0.as_u16(), 503);
+    }
+
+    #[tokio::test]
+    async fn an_address_that_asks_too_often_is_refused_and_others_are_not() {
+        let port = port();
+        for _ in 0..EACH {
+            assert!(port.certified(address(1), Some("forged"), "").await.is_err_and(|told| told.0.as_u16() == 401));
+        }
+        let told = port.certified(address(1), Some("good"), "").await.expect_err("too often");
+        assert_eq!(told.0.as_u16(), 429);
+        assert!(port.certified(address(2), Some("good"), "").await.is_ok());
+        let mut attempts = port.attempts.lock().expect("nobody panicked");
+        assert!(attempts.take(address(1), Instant::now() + PERIOD), "later it may ask again");
+    }
+
+    #[test]
+    fn addresses_that_are_counted_have_an_end() {
+        let (mut attempts, now) = (Attempts::default(), Instant::now());
+        let of = |number: usize| IpAddr::from(u32::try_from(number).expect("small").to_be_bytes());
+        assert!((0..ADDRESSES).all(|number| attempts.take(of(number), now)));
+        assert!(!attempts.take(of(ADDRESSES), now), "those that are known go before");
+        assert!(attempts.take(of(0), now));
+        assert!(attempts.take(of(ADDRESSES), now + PERIOD));
+        assert_eq!(attempts.0.len(), 1);
+    }
+}

@@ -1,0 +1,344 @@
+//! Beside an Envoy in a pod: gets a certificate for the pod from the controller, by the pod's token, and renews it.
+//!
+//! ```text
+//! token, CA certificates (the kubelet brings both) ==> POST to the controller ==> tls.crt, tls.key, ca.crt ==> Envoy
+//! ```
+//!
+//! The private key is made here and sent nowhere. CA certificates that change are handed on at once, also while the controller
+//! does not answer, and a certificate of the new CA is got.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result, bail, ensure};
+use gatewright_control::envoy_certificates::PATH;
+use gatewright_core::inputs::parse_certificate;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper::{Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use jiff::Timestamp;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, ServerName};
+use tokio::net::TcpStream;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsConnector;
+use tracing::{info, warn};
+use xds::{CLOCK_SKEW, CertificateRequest, Pair};
+
+use crate::cli;
+use crate::controller::XDS_NAME;
+use crate::replace::publish;
+
+/// How long an exchange may take, from the connection to the end of the answer.
+const EXCHANGE: Duration = Duration::from_secs(20);
+/// How often the CA certificates are looked at.
+const LOOK: Duration = Duration::from_secs(2);
+/// After a failure, and at most so long after several.
+const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
+/// No certificate is renewed sooner than this after the one before, whatever clocks say.
+const SOONEST: Duration = Duration::from_secs(5);
+/// How much an answer may have.
+const ANSWER: usize = 64 << 10;
+
+/// What Envoy has.
+#[derive(Clone, Debug)]
+struct Held {
+    pair: Pair,
+    /// The CA certificates that it was got with.
+    roots: String,
+    issued: SystemTime,
+    ends: SystemTime,
+}
+
+impl Held {
+    fn new(pair: Pair, roots: String) -> Result<Self> {
+        let read = parse_certificate(pair.certificate.as_bytes(), pair.key.as_bytes()).context("the certificate")?;
+        Ok(Self { pair, roots, issued: read.not_before + CLOCK_SKEW, ends: read.not_after })
+    }
+
+    /// What a start before this one left.
+    fn of(dir: &Path) -> Option<Self> {
+        let read = |name: &str| std::fs::read_to_string(dir.join(name)).ok();
+        let pair = Pair { certificate: read("tls.crt")?, key: read("tls.key")? };
+        Self::new(pair, read("ca.crt")?).ok()
+    }
+
+    /// When it is renewed: when a third of its life is left.
+    fn due(&self) -> SystemTime {
+        self.issued + self.ends.duration_since(self.issued).unwrap_or_default() / 3 * 2
+    }
+
+    fn files<'a>(&'a self, roots: &'a str) -> [(&'static str, &'a str); 3] {
+        [("tls.crt", &self.pair.certificate), ("tls.key", &self.pair.key), ("ca.crt", roots)]
+    }
+}
+
+/// Whether another certificate is wanted: there is none, it is due, or the CA is another.
+fn wanted(held: Option<&Held>, roots: &str, now: SystemTime) -> bool {
+    held.is_none_or(|held| held.roots != roots || held.due() <= now)
+}
+
+/// Runs until it is told to end; or until there is a certificate.
+///
+/// # Errors
+/// When files cannot be written. A controller that does not answer is asked again.
+pub async fn envoy_identity(options: cli::EnvoyIdentity) -> Result<bool> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::select! {
+        done = keep(&options) => done,
+        _ = terminate.recv() => Ok(!options.once),
+        _ = interrupt.recv() => Ok(!options.once),
+    }
+}
+
+async fn keep(options: &cli::EnvoyIdentity) -> Result<bool> {
+    let dir = &options.dir;
+    let write = |files: &[(&str, &str)]| publish(dir, files).with_context(|| format!("--dir {}", dir.display()));
+    let mut held = Held::of(dir);
+    // What Envoy was told of CA certificates.
+    let mut told = held.as_ref().map(|held| held.roots.clone());
+    let (mut said, mut pause) = (String::new(), PAUSES[0]);
+    loop {
+        let failed = match std::fs::read_to_string(&options.roots) {
+            Err(error) => Some(format!("{}: {error}", options.roots.display())),
+            Ok(roots) => {
+                if let Some(held) = &held
+                    && told.as_ref() != Some(&roots)
+                {
+                    write(&held.files(&roots))?;
+                    told = Some(roots.clone());
+                }
+                match wanted(held.as_ref(), &roots, SystemTime::now()) {
+                    false => None,
+                    true => match obtain(options, &roots).await.and_then(|pair| Held::new(pair, roots.clone())) {
+                        Ok(new) => {
+                            write(&new.files(&roots))?;
+                            let until = Timestamp::try_from(new.ends).unwrap_or(Timestamp::MAX);
+                            info!(%until, "certificate from {}", options.controller);
+                            (told, held) = (Some(roots), Some(new));
+                            sleep(if options.once { Duration::ZERO } else { SOONEST }).await;
+                            None
+                        }
+                        Err(error) => Some(format!("{error:#}")),
+                    },
+                }
+            }
+        };
+        let Some(why) = failed else {
+            if options.once {
+                return Ok(true);
+            }
+            (said, pause) = (String::new(), PAUSES[0]);
+            sleep(LOOK).await;
+            continue;
+        };
+        if why != said {
+            warn!("no certificate yet: {why}");
+            said = why;
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(PAUSES[1]);
+    }
+}
+
+/// Asks the controller for a certificate of a new key.
+async fn obtain(options: &cli::EnvoyIdentity, roots: &str) -> Result<Pair> {
+    let token = std::fs::read_to_string(&options.token).with_context(|| options.token.display().to_string())?;
+    let CertificateRequest { request, key } = CertificateRequest::new()?;
+    let asked = ask(&options.controller, roots, token.trim(), request);
+    let at = &options.controller;
+    let answer = timeout(EXCHANGE, asked).await;
+    let certificate = answer.with_context(|| format!("{at} does not answer within {} s", EXCHANGE.as_secs()))?;
+    Ok(Pair { certificate: certificate.with_context(|| format!("asking {at}"))?, key })
+}
+
+async fn ask(at: &str, roots: &str, token: &str, request: String) -> Result<String> {
+    let mut trusted = RootCertStore::empty();
+    for root in CertificateDer::pem_slice_iter(roots.as_bytes()) {
+        trusted.add(root.context("the CA certificates")?).context("the CA certificates")?;
+    }
+    ensure!(!trusted.is_empty(), "there are no CA certificates");
+    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_root_certificates(trusted)
+        .with_no_client_auth();
+    // What the certificate says does not depend on where the controller is.
+    let name = ServerName::try_from(XDS_NAME)?;
+    let tcp = TcpStream::connect(at).await.context("connecting")?;
+    let io = TlsConnector::from(Arc::new(config)).connect(name, tcp).await.context("TLS")?;
+    let (mut client, connection) = hyper::client::conn::http1::handshake(TokioIo::new(io)).await?;
+    let request = Request::post(PATH)
+        .header(header::HOST, XDS_NAME)
+        .header(header::AUTHORIZATION, format!("Bearer {token}"))
+        .header(header::CONTENT_TYPE, "application/x-pem-file")
+        .body(Full::new(Bytes::from(request)))
+        // The token is in it.
+        .ok()
+        .context("the token is no text of one line")?;
+    let exchange = async {
+        let answer = client.send_request(request).await?;
+        let status = answer.status();
+        let Ok(body) = Limited::new(answer.into_body(), ANSWER).collect().await else { bail!("no whole answer") };
+        let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
+        ensure!(status == StatusCode::OK, "{status}: {}", text.trim());
+        Ok(text)
+    };
+    tokio::pin!(exchange);
+    tokio::select! {
+        answer = &mut exchange => answer,
+        // It is over when the answer is there, or broken.
+        ended = connection => match ended {
+            Ok(()) => exchange.await,
+            Err(error) => Err(error.into()),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use gatewright_control::envoy_certificates::{Certified, CertifyEnvoys, Refusal, serve};
+    use gatewright_control::envoy_identity::{EnvoyPod, PodIdentity};
+    use gatewright_core::model::EnvoyFleet;
+    use rustls::ServerConfig;
+    use rustls_pki_types::PrivateKeyDer;
+    use tokio::net::TcpListener;
+    use tokio::sync::watch;
+    use xds::Authority;
+
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// Signs for whoever shows the token `good`.
+    struct Signer {
+        authority: Authority,
+        tls: Arc<ServerConfig>,
+    }
+
+    impl Signer {
+        fn new(server: &str) -> Self {
+            let now = SystemTime::now();
+            let authority = Authority::new("test", HOUR, now).expect("an authority");
+            let shown = authority.issue_server(&[server.to_owned()], HOUR, now).expect("issued");
+            let chain = CertificateDer::from_pem_slice(shown.certificate.as_bytes()).expect("a certificate");
+            let key = PrivateKeyDer::from_pem_slice(shown.key.as_bytes()).expect("a key");
+            let tls = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .expect("versions")
+                .with_no_client_auth()
+                .with_single_cert(vec![chain], key)
+                .expect("a pair");
+            Self { authority, tls: Arc::new(tls) }
+        }
+    }
+
+    #[async_trait]
+    impl CertifyEnvoys for Signer {
+        fn tls(&self) -> Option<Arc<ServerConfig>> {
+            Some(self.tls.clone())
+        }
+
+        async fn certify(&self, token: &str, request: &str) -> Result<Certified, Refusal> {
+            if token != "good" {
+                return Err(Refusal::Forbidden("the token is of somebody else".to_owned()));
+            }
+            let pod = EnvoyPod {
+                namespace: "n".to_owned(),
+                name: "envoy-a".to_owned(),
+                uid: "u-1".to_owned(),
+                node: "node-a".to_owned(),
+            };
+            let identity = PodIdentity { fleet: EnvoyFleet::Shared, pod };
+            let now = SystemTime::now();
+            let signed = self.authority.sign_client(request, &identity.to_string(), HOUR, now);
+            let certificate = signed.map_err(|error| Refusal::Invalid(error.to_string()))?;
+            Ok(Certified { certificate, identity, until: Timestamp::try_from(now + HOUR).expect("a time") })
+        }
+    }
+
+    /// The options of a pod in a directory, and the controller that it asks.
+    async fn pod(dir: &Path, signer: Signer) -> (cli::EnvoyIdentity, watch::Sender<bool>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let controller = listener.local_addr().expect("it has one").to_string();
+        let (stopper, stop) = watch::channel(false);
+        tokio::spawn(serve(listener, Arc::new(signer), stop));
+        let [token, roots, dir] = ["token", "ca.crt", "tls"].map(|name| dir.join(name));
+        std::fs::write(&token, "good\n").expect("written");
+        (cli::EnvoyIdentity { controller, token, roots, dir, once: true }, stopper)
+    }
+
+    #[tokio::test]
+    async fn a_certificate_is_got_from_whom_the_roots_vouch_for_and_lies_there_for_envoy() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let signer = Signer::new(XDS_NAME);
+        let (roots, other) = (signer.authority.certificate().to_owned(), Signer::new(XDS_NAME));
+        let (options, _stopper) = pod(dir.path(), signer).await;
+        std::fs::write(&options.roots, &roots).expect("written");
+        assert!(keep(&options).await.expect("it is got"));
+        let held = Held::of(&options.dir).expect("it is there");
+        assert_eq!(held.roots, roots);
+        assert!(!wanted(Some(&held), &roots, SystemTime::now()));
+
+        let why = |told: Result<Pair>| format!("{:#}", told.expect_err("there is none"));
+        let text = why(obtain(&options, other.authority.certificate()).await);
+        assert!(text.contains("TLS") && !text.contains("good"), "{text}");
+        assert!(why(obtain(&options, "").await).contains("there are no CA certificates"));
+        std::fs::write(&options.token, "stolen").expect("written");
+        let text = why(obtain(&options, &roots).await);
+        assert!(text.contains("403 Forbidden: the token is of somebody else") && !text.contains("stolen"), "{text}");
+        std::fs::write(&options.token, "two\nlines").expect("written");
+        let text = why(obtain(&options, &roots).await);
+        assert!(text.contains("no text of one line") && !text.contains("two"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn a_server_by_another_name_gets_no_token() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let signer = Signer::new("elsewhere.example.org");
+        let roots = signer.authority.certificate().to_owned();
+        let (options, _stopper) = pod(dir.path(), signer).await;
+        let told = obtain(&options, &roots).await.expect_err("it is another");
+        assert!(format!("{told:#}").contains("TLS"), "{told:#}");
+    }
+
+    fn held(now: SystemTime, life: Duration) -> Held {
+        let authority = Authority::new("test", 2 * life, now).expect("an authority");
+        let pair = authority.issue_client("spiffe://test/pod", life, now).expect("issued");
+        Held::new(pair, authority.certificate().to_owned()).expect("a certificate")
+    }
+
+    #[test]
+    fn a_certificate_is_renewed_when_a_third_of_its_life_is_left_or_its_ca_is_another() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000);
+        for life in [Duration::from_secs(15), 24 * HOUR] {
+            let held = held(now, life);
+            let roots = held.roots.clone();
+            assert!(!wanted(Some(&held), &roots, now + life / 3 * 2 - Duration::from_secs(1)));
+            assert!(wanted(Some(&held), &roots, now + life / 3 * 2));
+            assert!(wanted(Some(&held), "another", now));
+            assert!(wanted(None, &roots, now));
+        }
+    }
+
+    #[test]
+    fn what_was_left_is_taken_up_and_what_is_broken_is_not() {
+        let dir = tempfile::tempdir().expect("a directory");
+        assert!(Held::of(dir.path()).is_none());
+        let left = held(SystemTime::now(), HOUR);
+        publish(dir.path(), &left.files(&left.roots)).expect("written");
+        let found = Held::of(dir.path()).expect("it is there");
+        assert_eq!(
+            (found.pair.certificate, found.roots, found.ends),
+            (left.pair.certificate.clone(), left.roots.clone(), left.ends)
+        );
+        let other = held(SystemTime::now(), HOUR);
+        let files = [("tls.crt", &*left.pair.certificate), ("tls.key", &*other.pair.key), ("ca.crt", "")];
+        publish(dir.path(), &files).expect("written");
+        assert!(Held::of(dir.path()).is_none(), "the key is of another");
+    }
+}

@@ -1,0 +1,200 @@
+//! Certificates for pods with Envoys: the API server says whose a token is, and the authority of xDS signs. Every replica does;
+//! nothing is written.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use gatewright_control::envoy_certificates::{AUDIENCE, Certified, CertifyEnvoys, Refusal};
+use gatewright_control::envoy_identity::PodIdentity;
+use gatewright_core::model::EnvoyFleet;
+use jiff::Timestamp;
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
+use kube::api::{Api, PostParams};
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::sync::watch;
+use xds::{Pair, TlsError};
+
+use super::CaRotation;
+use super::pod_review::{claim, confirm};
+
+/// By what certificates are signed now, and what the port shows.
+#[derive(Clone)]
+pub struct Signing {
+    trust: CaRotation,
+    tls: Arc<ServerConfig>,
+}
+
+impl Signing {
+    /// Signs by an authority, and shows a certificate of it.
+    ///
+    /// # Errors
+    /// When the certificate cannot be shown.
+    pub fn new(trust: CaRotation, shown: &Pair) -> Result<Self, TlsError> {
+        let configure = |error: &dyn std::fmt::Display| TlsError::Configure(error.to_string());
+        let chain = CertificateDer::pem_slice_iter(shown.certificate.as_bytes()).collect::<Result<Vec<_>, _>>();
+        let chain = chain.map_err(|error| configure(&error))?;
+        let key = PrivateKeyDer::from_pem_slice(shown.key.as_bytes()).map_err(|error| configure(&error))?;
+        let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
+            .map_err(|error| configure(&error))?;
+        Ok(Self { trust, tls: Arc::new(config) })
+    }
+}
+
+/// Signs for pods.
+pub struct PodCertificates {
+    /// Whom the API server is asked as.
+    pub client: Client,
+    /// The namespace of the pods.
+    pub namespace: String,
+    /// The fleets that have Envoys.
+    pub fleets: Vec<EnvoyFleet>,
+    /// How long a certificate lasts.
+    pub life: Duration,
+    /// By what is signed; `None` while that is not known.
+    pub signing: watch::Receiver<Option<Signing>>,
+}
+
+impl PodCertificates {
+    async fn who(&self, token: &str) -> Result<PodIdentity, Refusal> {
+        let away = |error: kube::Error| Refusal::Unavailable(format!("the API server cannot be asked: {error}"));
+        let review = TokenReview {
+            spec: TokenReviewSpec { token: token.to_owned(), audiences: Some(vec![AUDIENCE.to_owned()]) },
+            ..TokenReview::default()
+        };
+        let reviews: Api<TokenReview> = Api::all(self.client.clone());
+        let status = reviews.create(&PostParams::default(), &review).await.map_err(away)?.status.unwrap_or_default();
+        let claim = claim(status, &self.namespace, &self.fleets)?;
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
+        let pod = pods.get_opt(&claim.name).await.map_err(away)?;
+        confirm(claim, pod, &self.namespace)
+    }
+}
+
+#[async_trait]
+impl CertifyEnvoys for PodCertificates {
+    fn tls(&self) -> Option<Arc<ServerConfig>> {
+        self.signing.borrow().as_ref().map(|signing| signing.tls.clone())
+    }
+
+    async fn certify(&self, token: &str, request: &str) -> Result<Certified, Refusal> {
+        let identity = self.who(token).await?;
+        // As it is now: somebody may have revoked the pod meanwhile.
+        let signing = self.signing.borrow().clone();
+        let trust = signing.ok_or_else(|| Refusal::Unavailable("there is no authority yet".to_owned()))?.trust;
+        if trust.revoked().has_pod(&identity) {
+            let (namespace, name) = (&identity.pod.namespace, &identity.pod.name);
+            let how = format!("delete it to have another in its place (kubectl -n {namespace} delete pod {name})");
+            return Err(Refusal::Forbidden(format!("pod {namespace}/{name} is revoked: {how}")));
+        }
+        let now = SystemTime::now();
+        let life = self.life.min(trust.left(now));
+        let signed = trust.signer().sign_client(request, &identity.to_string(), life, now);
+        let certificate = signed.map_err(|error| Refusal::Invalid(error.to_string()))?;
+        let until = Timestamp::try_from(now + life).unwrap_or(Timestamp::MAX);
+        Ok(Certified { certificate, identity, until })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use gatewright_control::envoy_identity::EnvoyPod;
+    use hyper::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use xds::CertificateRequest;
+
+    use super::super::ca_rotation;
+    use super::*;
+
+    const HERE: &str = "gatewright-system";
+
+    /// An API server that knows the token `good`, of pod `envoy-a`, which may be there.
+    fn server(there: Arc<AtomicBool>) -> Client {
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let there = there.load(Ordering::SeqCst);
+            async move {
+                let is_review = request.uri().path().ends_with("tokenreviews");
+                let sent = request.into_body().collect_bytes().await.expect("a body");
+                let sent: Value = serde_json::from_slice(&sent).unwrap_or_default();
+                let (code, body) = if is_review {
+                    assert_eq!(sent["spec"]["audiences"], json!([AUDIENCE]));
+                    let user = json!({"username": format!("system:serviceaccount:{HERE}:gatewright-envoy"),
+                        "extra": {"authentication.kubernetes.io/pod-name": ["envoy-a"],
+                            "authentication.kubernetes.io/pod-uid": ["u-1"]}});
+                    let is_good = sent["spec"]["token"] == "good";
+                    let status = json!({"authenticated": is_good, "user": user, "audiences": [AUDIENCE]});
+                    (201, json!({"spec": {"token": ""}, "status": status}))
+                } else if there {
+                    let spec =
+                        json!({"serviceAccountName": "gatewright-envoy", "nodeName": "node-a", "containers": []});
+                    (200, json!({"metadata": {"name": "envoy-a", "namespace": HERE, "uid": "u-1"}, "spec": spec}))
+                } else {
+                    (
+                        404,
+                        json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404, "message": ""}),
+                    )
+                };
+                let body = Body::from(body.to_string().into_bytes());
+                Ok::<_, std::convert::Infallible>(Response::builder().status(code).body(body).expect("an answer"))
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    fn trust() -> CaRotation {
+        let decided = ca_rotation::decide(None, None, &[], SystemTime::now(), Duration::from_secs(3600));
+        decided.expect("an authority").trust
+    }
+
+    fn signing(trust: &CaRotation) -> Option<Signing> {
+        let hour = Duration::from_secs(3600);
+        let shown = trust.signer().issue_server(&["xds".to_owned()], hour, SystemTime::now()).expect("issued");
+        Some(Signing::new(trust.clone(), &shown).expect("TLS"))
+    }
+
+    #[tokio::test]
+    async fn a_pod_gets_a_certificate_until_it_is_gone_or_revoked() {
+        let there = Arc::new(AtomicBool::new(true));
+        let (sender, receiver) = watch::channel(None);
+        let life = Duration::from_secs(600);
+        let (client, fleets) = (server(there.clone()), vec![EnvoyFleet::Shared]);
+        let by = PodCertificates { client, namespace: HERE.to_owned(), fleets, life, signing: receiver };
+        let asked = CertificateRequest::new().expect("a key").request;
+        assert!(by.tls().is_none());
+        assert!(matches!(by.certify("good", &asked).await, Err(Refusal::Unavailable(_))), "there is no authority");
+
+        let trust = trust();
+        sender.send_replace(signing(&trust));
+        let made = by.certify("good", &asked).await.expect("it is that pod");
+        assert_eq!(made.identity.pod.node, "node-a");
+        assert!(trust.signer().issued_client(&made.certificate, SystemTime::now()));
+        assert!(!trust.signer().issued_client(&made.certificate, SystemTime::now() + life));
+        assert!(made.until <= Timestamp::try_from(SystemTime::now() + life).expect("a time"));
+        assert!(matches!(by.certify("forged", &asked).await, Err(Refusal::Unauthenticated(_))));
+        assert!(matches!(by.certify("good", "no request").await, Err(Refusal::Invalid(_))));
+
+        let mut revoked = trust.revoked().clone();
+        revoked.add_pod(&made.identity, Timestamp::now()).expect("room");
+        sender.send_replace(signing(&trust.refusing(revoked)));
+        let told = by.certify("good", &asked).await;
+        assert!(matches!(&told, Err(Refusal::Forbidden(why)) if why.contains("is revoked: delete it")), "{told:?}");
+        let other = PodIdentity { pod: EnvoyPod { uid: "u-2".to_owned(), ..made.identity.pod }, ..made.identity };
+        let mut revoked = trust.revoked().clone();
+        revoked.add_pod(&other, Timestamp::now()).expect("room");
+        sender.send_replace(signing(&trust.refusing(revoked)));
+        assert!(by.certify("good", &asked).await.is_ok(), "the one before had its name");
+
+        there.store(false, Ordering::SeqCst);
+        let told = by.certify("good", &asked).await;
+        assert!(matches!(&told, Err(Refusal::Forbidden(why)) if why.contains("it is gone")), "{told:?}");
+    }
+}

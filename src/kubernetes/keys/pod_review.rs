@@ -1,0 +1,184 @@
+//! Which pod a token proves: what an API server says of the token and of the pod goes in, an identity or why there is none
+//! comes out. Pure.
+
+use gatewright_control::envoy_certificates::{AUDIENCE, Refusal};
+use gatewright_control::envoy_identity::{EnvoyPod, PodIdentity};
+use gatewright_core::model::EnvoyFleet;
+use k8s_openapi::api::authentication::v1::{TokenReviewStatus, UserInfo};
+use k8s_openapi::api::core::v1::Pod;
+
+/// Keys of `extra` of a token that is bound to a pod (Kubernetes, "Managing Service Accounts", "Bound service account tokens").
+const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
+const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
+/// Since Kubernetes 1.32, and by a feature gate since 1.29.
+const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
+
+/// The service account of the Envoys of a fleet.
+pub(super) const fn account_of(fleet: EnvoyFleet) -> &'static str {
+    super::secret_of(fleet)
+}
+
+/// What a token says, by the review of an API server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Claim {
+    pub(super) fleet: EnvoyFleet,
+    pub(super) name: String,
+    uid: String,
+    node: Option<String>,
+}
+
+/// Which pod of a fleet the token of a review is of.
+///
+/// # Errors
+/// Why it is of none.
+pub(super) fn claim(status: TokenReviewStatus, namespace: &str, fleets: &[EnvoyFleet]) -> Result<Claim, Refusal> {
+    let TokenReviewStatus { audiences, authenticated, error, user } = status;
+    let Some(UserInfo { username: Some(user), extra, .. }) = user.filter(|_| authenticated == Some(true)) else {
+        let why = error.filter(|text| !text.is_empty()).unwrap_or_else(|| "it is not known".to_owned());
+        return Err(Refusal::Unauthenticated(format!("the API server does not take the token: {why}")));
+    };
+    // A server that knows no audiences answers for tokens that are meant for itself.
+    if !audiences.unwrap_or_default().iter().any(|audience| audience == AUDIENCE) {
+        return Err(Refusal::Unauthenticated(format!("the token is not meant for the audience {AUDIENCE}")));
+    }
+    let account = |fleet: &EnvoyFleet| format!("system:serviceaccount:{namespace}:{}", account_of(*fleet));
+    let Some(fleet) = fleets.iter().copied().find(|fleet| account(fleet) == user) else {
+        let wanted: Vec<String> = fleets.iter().map(account).collect();
+        return Err(Refusal::Forbidden(format!("the token is of {user}: expected {}", wanted.join(" or "))));
+    };
+    let extra = extra.unwrap_or_default();
+    let one = |key: &str| match extra.get(key).map(Vec::as_slice) {
+        Some([value]) if !value.is_empty() => Some(value.clone()),
+        _ => None,
+    };
+    let (Some(name), Some(uid)) = (one(POD_NAME), one(POD_UID)) else {
+        let why = "the token is bound to no pod: it has to come from a projected volume of the pod";
+        return Err(Refusal::Forbidden(format!("{why} (serviceAccountToken)")));
+    };
+    Ok(Claim { fleet, name, uid, node: one(NODE_NAME) })
+}
+
+/// Who the pod of a claim is, as the API server has it now.
+///
+/// # Errors
+/// Why it is not the one that the token is of.
+pub(super) fn confirm(claim: Claim, pod: Option<Pod>, namespace: &str) -> Result<PodIdentity, Refusal> {
+    let Claim { fleet, name, uid, node } = claim;
+    let refused = |why: String| Err(Refusal::Forbidden(format!("pod {namespace}/{name} (UID {uid}): {why}")));
+    let Some(pod) = pod else { return refused("it is gone".to_owned()) };
+    let spec = pod.spec.unwrap_or_default();
+    let (phase, account) = (pod.status.and_then(|status| status.phase), spec.service_account_name.unwrap_or_default());
+    if pod.metadata.uid.as_ref() != Some(&uid) {
+        return refused("it is gone, and another one has its name".to_owned());
+    }
+    if account != account_of(fleet) {
+        return refused(format!("it runs as service account {account}: expected {}", account_of(fleet)));
+    }
+    if matches!(phase.as_deref(), Some("Succeeded" | "Failed")) {
+        return refused("it has ended".to_owned());
+    }
+    let Some(runs_on) = spec.node_name.filter(|name| !name.is_empty()) else {
+        return refused("it runs on no node".to_owned());
+    };
+    if let Some(node) = node.filter(|node| *node != runs_on) {
+        return refused(format!("it runs on node {runs_on}, and the token is of node {node}"));
+    }
+    let pod = EnvoyPod { namespace: namespace.to_owned(), name: name.clone(), uid: uid.clone(), node: runs_on };
+    match pod.is_plain() {
+        true => Ok(PodIdentity { fleet, pod }),
+        false => refused("its name, UID or node cannot stand in a certificate".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const HERE: &str = "gatewright-system";
+    const BOTH: [EnvoyFleet; 2] = EnvoyFleet::ALL;
+
+    fn review(change: impl FnOnce(&mut Value)) -> TokenReviewStatus {
+        let mut status = json!({"authenticated": true, "audiences": [AUDIENCE],
+            "user": {"username": "system:serviceaccount:gatewright-system:gatewright-envoy",
+                "extra": {POD_NAME: ["envoy-a"], POD_UID: ["u-1"], NODE_NAME: ["node-a"]}}});
+        change(&mut status);
+        serde_json::from_value(status).expect("a status")
+    }
+
+    fn pod(change: impl FnOnce(&mut Value)) -> Option<Pod> {
+        let mut pod = json!({"metadata": {"name": "envoy-a", "namespace": HERE, "uid": "u-1"},
+            "spec": {"serviceAccountName": "gatewright-envoy", "nodeName": "node-a", "containers": []},
+            "status": {"phase": "Pending"}});
+        change(&mut pod);
+        Some(serde_json::from_value(pod).expect("a pod"))
+    }
+
+    fn claimed() -> Claim {
+        claim(review(|_| ()), HERE, &BOTH).expect("a claim")
+    }
+
+    #[test]
+    fn a_bound_token_of_a_fleets_account_names_its_pod() {
+        let node = |claim: Claim| claim.node;
+        assert_eq!(node(claimed()), Some("node-a".to_owned()));
+        let old =
+            claim(review(|s| drop(s["user"]["extra"].as_object_mut().expect("a map").remove(NODE_NAME))), HERE, &BOTH);
+        for claim in [claimed(), old.expect("of a server that tells no nodes")] {
+            let identity = confirm(claim, pod(|_| ()), HERE).expect("it is that pod");
+            let uri = "spiffe://gatewright.io/fleet/shared/ns/gatewright-system/pod/envoy-a/u-1/node/node-a";
+            assert_eq!(identity.to_string(), uri);
+        }
+        let dedicated = "system:serviceaccount:gatewright-system:gatewright-envoy-dedicated";
+        let other = claim(review(|s| s["user"]["username"] = dedicated.into()), HERE, &BOTH).expect("a claim");
+        assert_eq!(other.fleet, EnvoyFleet::Dedicated);
+        assert!(confirm(other, pod(|_| ()), HERE).is_err(), "the pod runs as another account");
+    }
+
+    #[test]
+    fn a_token_that_proves_anything_else_is_refused_and_told_why() {
+        type Change = fn(&mut Value);
+        let cases: [(Change, &str); 9] = [
+            (|s| s["authenticated"] = false.into(), "does not take the token: it is not known"),
+            (|s| *s = json!({"authenticated": false, "error": "invalid bearer token"}), "invalid bearer token"),
+            (|s| s["user"] = Value::Null, "does not take the token"),
+            (|s| s["audiences"] = json!(["https://kubernetes.default.svc"]), "not meant for the audience"),
+            (|s| s["audiences"] = Value::Null, "not meant for the audience"),
+            (|s| s["user"]["username"] = "system:serviceaccount:tenant:gatewright-envoy".into(), "the token is of"),
+            (|s| s["user"]["username"] = "admin".into(), "the token is of admin"),
+            (|s| s["user"]["extra"] = Value::Null, "bound to no pod"),
+            (|s| s["user"]["extra"][POD_UID] = json!(["a", "b"]), "bound to no pod"),
+        ];
+        for (change, expected) in cases {
+            let (Refusal::Unauthenticated(why) | Refusal::Forbidden(why)) =
+                claim(review(change), HERE, &BOTH).expect_err(expected)
+            else {
+                panic!("{expected}: it is not the question")
+            };
+            assert!(why.contains(expected), "{why}");
+        }
+        let dedicated = "system:serviceaccount:gatewright-system:gatewright-envoy-dedicated";
+        let told = claim(review(|s| s["user"]["username"] = dedicated.into()), HERE, &[EnvoyFleet::Shared]);
+        assert!(matches!(told, Err(Refusal::Forbidden(_))), "that fleet has no Envoys of its own: {told:?}");
+    }
+
+    #[test]
+    fn a_pod_that_is_not_the_tokens_is_refused_and_told_why() {
+        type Change = fn(&mut Value);
+        let cases: [(Change, &str); 6] = [
+            (|p| p["metadata"]["uid"] = "u-2".into(), "another one has its name"),
+            (|p| p["spec"]["serviceAccountName"] = "other".into(), "runs as service account other"),
+            (|p| p["spec"]["nodeName"] = "node-b".into(), "runs on node node-b, and the token is of node node-a"),
+            (|p| p["spec"]["nodeName"] = Value::Null, "runs on no node"),
+            (|p| p["status"]["phase"] = "Failed".into(), "it has ended"),
+            (|p| p["status"]["phase"] = "Succeeded".into(), "it has ended"),
+        ];
+        for (change, expected) in cases {
+            let told = confirm(claimed(), pod(change), HERE);
+            assert!(matches!(&told, Err(Refusal::Forbidden(why)) if why.contains(expected)), "{expected}: {told:?}");
+        }
+        let told = confirm(claimed(), None, HERE);
+        assert!(matches!(&told, Err(Refusal::Forbidden(why)) if why.contains("it is gone")), "{told:?}");
+    }
+}
