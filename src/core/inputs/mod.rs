@@ -9,6 +9,7 @@ mod backendtlspolicy;
 mod change;
 mod configmap;
 mod exposure;
+mod external_auth;
 mod frontend_tls;
 mod gateway;
 mod grant;
@@ -25,6 +26,7 @@ mod schema;
 mod secret;
 mod selector;
 mod service;
+mod session;
 mod tcproute;
 mod tenantgateway;
 mod text;
@@ -34,6 +36,7 @@ pub use backendtlspolicy::{BackendTlsPolicy, PolicyTarget, Roots, Validation};
 pub use change::ObjectChange;
 pub use configmap::{CaBundle, CaBundleError, ConfigMap};
 pub use exposure::{EXPOSES, Exposure, MANAGED_BY, MANAGER, MadeSlice, SLICES_BY};
+pub use external_auth::AuthFilter;
 pub use frontend_tls::{FrontendTls, FrontendValidation};
 pub use gateway::{
     Address, AllowedRoutes, Gateway, GatewayClass, Infrastructure, Listener, ListenerSet, ListenerTls, LocalRef,
@@ -55,6 +58,7 @@ pub use secret::{
 };
 pub use selector::{NamespaceRule, Selector};
 pub use service::{EndpointSlice, Service, ServicePortSpec};
+pub use session::SessionPersistence;
 pub use tenantgateway::{
     ADDRESSES, CRD, Cloudflare, DIRECTORY, DigitalOcean, Dns01, ISSUER, Invalid, LocalObject, Mode, Rfc2136, Route53,
     SecretKey, Source, Spec, TenantGateway,
