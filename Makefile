@@ -6,6 +6,8 @@ SHELL := /bin/bash
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 KINDS := gatewayclasses gateways httproutes grpcroutes tlsroutes tcproutes udproutes listenersets referencegrants backendtlspolicies
+# Of these the experimental channel, which has all of the standard one: `--gateway-api-channel` says whether it is served.
+EXPERIMENTAL := httproutes grpcroutes
 GATEWAY_API := v1.7.0
 # The tests against real counterparts, a binary each. All of cargo's calls are for the workspace: others would choose
 # other features, and build everything again.
@@ -78,10 +80,11 @@ bench: ## the table of README: ours, Envoy's floor, one chain per host
 generate: ## the Gateway API types from the release's CRDs, and the descriptors of what Envoy gets
 	e2e/tools install go kopium
 	@crds=$$(cd /tmp && GO111MODULE=on $(CURDIR)/.tools/go mod download -json sigs.k8s.io/gateway-api@$(GATEWAY_API) \
-	    | sed -n 's/^\t"Dir": "\(.*\)",$$/\1/p')/config/crd/standard; \
+	    | sed -n 's/^\t"Dir": "\(.*\)",$$/\1/p')/config/crd; \
 	for kind in $(KINDS); do \
 	    echo "generate: $$kind"; \
-	    (cd $$crds && $(CURDIR)/.tools/kopium -f gateway.networking.k8s.io_$$kind.yaml \
+	    channel=standard; [[ " $(EXPERIMENTAL) " != *" $$kind "* ]] || channel=experimental; \
+	    (cd $$crds/$$channel && $(CURDIR)/.tools/kopium -f gateway.networking.k8s.io_$$kind.yaml \
 	        --schema=disabled --derive=PartialEq --api-version v1) > src/core/gateway_api/$$kind.rs.new; \
 	    mv src/core/gateway_api/$$kind.rs.new src/core/gateway_api/$$kind.rs; \
 	done

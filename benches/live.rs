@@ -324,6 +324,8 @@ impl Classic {
             cors: None,
             timeouts: Timeouts::default(),
             retry: None,
+            session: None,
+            auth: None,
         };
         let matches = Match {
             path: PathMatch::Prefix("/".to_owned()),

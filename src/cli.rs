@@ -10,10 +10,12 @@ mod envoy_credentials;
 mod envoy_identity;
 mod envoy_process;
 mod envoys;
+mod gateway_api;
 mod images;
 mod issuer_use;
 mod log;
 mod names;
+mod offline;
 mod ports;
 mod running_program;
 mod standalone;
@@ -42,9 +44,11 @@ pub use drain::Drain;
 pub use envoy_credentials::{Credentials, EnvoyCredentials};
 pub use envoy_identity::EnvoyIdentity;
 pub use envoy_process::{EnvoyLifetime, EnvoyProcess};
+pub use gateway_api::GatewayApi;
 pub use images::Images;
 pub use issuer_use::{InternalCa, IssuerUse, IssuersFor};
 pub use log::{Log, LogFormat};
+pub use offline::{Lint, Translate};
 pub use ports::{Keeping, MetricsAccess, Ports};
 pub use running_program::RunningProgram;
 pub use standalone::Standalone;
@@ -332,6 +336,9 @@ pub struct Controller {
     pub cert_manager_namespace: String,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
+    pub gateway_api: GatewayApi,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
     pub limits: Limits,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
@@ -367,67 +374,6 @@ pub struct Controller {
     /// Where this program's admin socket is [default: none]
     #[arg(long, value_name = "SOCKET")]
     pub admin: Option<PathBuf>,
-}
-
-/// `translate`
-#[derive(Clone, Debug, Args)]
-pub struct Translate {
-    /// A file, a directory, or `-` for standard input
-    pub path: PathBuf,
-    /// How to print
-    #[arg(short, long, value_enum, default_value_t = Document::Yaml)]
-    pub output: Document,
-    /// Address for Gateways without spec.addresses; may be repeated
-    #[arg(long = "address", value_name = "IP", default_value = "127.0.0.1")]
-    pub addresses: Vec<IpAddr>,
-    /// Take manifests that others may write, and links out of the directory
-    #[arg(long)]
-    pub allow_unsafe_manifests: bool,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub limits: Limits,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub endpoints: Endpoints,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub tenants: Tenants,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub issuer_use: IssuerUse,
-}
-
-/// `lint`
-#[derive(Clone, Debug, Args)]
-#[command(after_help = "\
-Found are hostnames that routes would not get (conflicts, out of the apex, wildcards that cannot be issued, names
-that collide, limits), what is wrong with TenantGateways, and references that do not resolve or need a ReferenceGrant.
-
-Example:
-  kubectl get gateways,httproutes,tenantgateways,namespaces -A -o yaml | gatewright lint -
-
-Exit status: 0 nothing was found, 1 something was, 2 the command line is wrong.")]
-pub struct Lint {
-    /// A file, a directory, or `-` for standard input
-    pub path: PathBuf,
-    /// How to print
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    pub output: Output,
-    /// Say what would not fit without ListenerSets
-    #[arg(long)]
-    pub no_listener_sets: bool,
-    /// Take manifests that others may write, and links out of the directory
-    #[arg(long)]
-    pub allow_unsafe_manifests: bool,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub limits: Limits,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub issuer_use: IssuerUse,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub endpoints: Endpoints,
 }
 
 /// `status`

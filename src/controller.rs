@@ -138,6 +138,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         dedicated: options.dedicated.envoys(&options.namespace),
         bind: options.bind.clone(),
         limits: options.limits,
+        channel: options.gateway_api.gateway_api_channel,
         recording: Recording::OtherListeners,
         hold: u64::from(options.hostname_hold) * 3600,
         issuers: options.issuer_use.policy(&issuers(&options)?, Unlisted::Nobody)?,

@@ -167,6 +167,7 @@ fn lint(options: &cli::Lint) -> Result<bool> {
         system_roots: options.endpoints.system_roots(),
         issuers: options.issuer_use.rules_alone(Unlisted::Everybody),
         limits: options.limits,
+        channel: options.gateway_api.gateway_api_channel,
         ..Settings::new(CONTROLLER, vec![Ipv4Addr::LOCALHOST.into()])
     };
     let tenancy = tenancy::Settings { listener_sets: !options.no_listener_sets, ..tenancy::Settings::default() };
@@ -210,6 +211,7 @@ fn translate(options: &cli::Translate) -> Result<bool> {
         system_roots: options.endpoints.system_roots(),
         issuers: options.issuer_use.rules_alone(Unlisted::Everybody),
         limits: options.limits,
+        channel: options.gateway_api.gateway_api_channel,
         ..Settings::new(CONTROLLER, options.addresses.clone())
     };
     let tenancy = run::tenancy_settings(&options.tenants);

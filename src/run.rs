@@ -128,6 +128,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let issuers = options.issuer_use.policy(&options.acme.issuers()?, Unlisted::Everybody)?;
     let settings = Settings {
         limits: options.limits,
+        channel: options.gateway_api.gateway_api_channel,
         issuers,
         believes_creation_times: false,
         hold: u64::from(options.tenants.hostname_hold) * 3600,

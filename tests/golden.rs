@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use gatewright::offline;
+use gatewright_core::channel::Channel;
 use gatewright_core::inputs::Object;
 use gatewright_core::limits::Limits;
 use gatewright_core::model::ObjectName;
@@ -113,6 +114,7 @@ fn check(input: &Path) -> Result<(), String> {
         envoys,
         // One case has four of them.
         limits: Limits { max_mirrors_per_rule: 4, ..Limits::default() },
+        channel: if text.starts_with("# channel: experimental") { Channel::Experimental } else { Channel::Standard },
         ..Settings::new("gatewright.io/gateway-controller", vec!["127.0.0.1".parse().expect("an address")])
     };
     let made = offline::translate(objects, settings, tenancy(&text), now()).map_err(|error| error.to_string())?;

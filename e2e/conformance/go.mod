@@ -3,7 +3,10 @@ module gatewright.io/e2e/conformance
 
 go 1.27.0
 
-require sigs.k8s.io/gateway-api/conformance v1.7.0
+require (
+	sigs.k8s.io/gateway-api v1.7.0
+	sigs.k8s.io/gateway-api/conformance v1.7.0
+)
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
@@ -70,7 +73,6 @@ require (
 	k8s.io/streaming v0.37.1 // indirect
 	k8s.io/utils v0.0.0-20260626114624-be93311217bd // indirect
 	sigs.k8s.io/controller-runtime v0.25.2 // indirect
-	sigs.k8s.io/gateway-api v1.7.0 // indirect
 	sigs.k8s.io/gateway-api-conformance-images v0.2.0 // indirect
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect
 	sigs.k8s.io/randfill v1.0.0 // indirect

@@ -1,6 +1,6 @@
 //! The official conformance suite of the Gateway API, as a program, and what it says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -25,6 +25,55 @@ fn installed(name: &str) -> Result<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools").join(name);
     ensure!(path.exists(), "no {name} at {}; run: e2e/tools install conformance", path.display());
     Ok(path)
+}
+
+/// The features of gateways that the suite knows, each with the number of its tests that need it.
+///
+/// # Errors
+/// When the suite is not installed, or does not tell.
+pub fn features() -> Result<BTreeMap<String, usize>> {
+    let told = Command::new(installed("conformance")?).arg("-test.run=^TestFeatures$").output()?;
+    let features = parse_features(&String::from_utf8_lossy(&told.stdout));
+    ensure!(!features.is_empty(), "the suite tells of no features: {}", String::from_utf8_lossy(&told.stderr));
+    Ok(features)
+}
+
+fn parse_features(text: &str) -> BTreeMap<String, usize> {
+    let line = |line: &str| {
+        let (name, tests) = line.strip_prefix("feature ")?.split_once(' ')?;
+        Some((name.to_owned(), tests.parse().ok()?))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+/// What is wrong with the claims of a class. Each feature of the suite is claimed, or it has no tests and stands in `unclaimed`
+/// with the reason, one a line.
+pub fn wrong_claims(features: &BTreeMap<String, usize>, claimed: &BTreeSet<String>, unclaimed: &str) -> Vec<String> {
+    let entries = unclaimed.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let entries: BTreeSet<&str> = entries.map(|line| line.split(':').next().unwrap_or(line)).collect();
+    let mut wrong = Vec::new();
+    for (feature, tests) in features {
+        match (claimed.contains(feature), entries.contains(feature.as_str())) {
+            (true, false) => {}
+            (false, true) if *tests == 0 => {}
+            (false, true) => wrong.push(format!(
+                "{feature} is listed in e2e/conformance/unclaimed.txt, but {tests} tests need it: see whether they pass, and \
+                 claim it in src/core/translate/features.rs"
+            )),
+            (true, true) => wrong.push(format!("{feature} is claimed, and listed in e2e/conformance/unclaimed.txt")),
+            (false, false) => wrong.push(format!(
+                "{feature} is new to us: claim it in src/core/translate/features.rs, or list it with a reason in \
+                 e2e/conformance/unclaimed.txt"
+            )),
+        }
+    }
+    let known = |feature: &str| features.contains_key(feature);
+    wrong.extend(
+        claimed.iter().map(String::as_str).chain(entries.iter().copied()).filter(|of| !known(of)).map(|feature| {
+            format!("{feature} is no feature of the suite: take it out of where it is claimed or listed")
+        }),
+    );
+    wrong
 }
 
 /// How a test of the suite ended.
@@ -74,6 +123,7 @@ impl Run<'_> {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(installed("conformance")?);
         command.env("KUBECONFIG", self.kubeconfig).args(["-test.v", "-test.parallel=8", "-test.timeout=40m"]);
+        command.arg("-test.run=^TestConformance$");
         command.args(["-gateway-class", self.class]);
         command.arg(format!("-usable-address={}", self.usable));
         // Of a network that is for documentation (RFC 5737): nobody's load balancer has it.
@@ -154,6 +204,26 @@ fn ended(line: &str) -> Option<(&str, Outcome)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_feature_is_claimed_or_listed_with_a_reason_while_it_has_no_tests() {
+        let features = parse_features("feature A 3\nfeature B 0\nfeature C 1\nfeature D 2\n=== RUN\nPASS");
+        let wrong = |claimed: &[&str], unclaimed: &str| {
+            let claimed = claimed.iter().map(|name| (*name).to_owned()).collect();
+            wrong_claims(&features, &claimed, unclaimed)
+        };
+        assert!(wrong(&["A", "C", "D"], "# Why\nB: without tests").is_empty());
+        for (claimed, unclaimed, expected) in [
+            (&["A", "C"][..], "B: why", "D is new to us"),
+            (&["A", "C"], "B: why\nD: why", "D is listed in e2e/conformance/unclaimed.txt, but 2 tests"),
+            (&["A", "B", "C", "D"], "B: why", "B is claimed, and listed"),
+            (&["A", "C", "D", "X"], "B: why", "X is no feature of the suite"),
+            (&["A", "C", "D"], "B: why\nY: why", "Y is no feature of the suite"),
+        ] {
+            let told = wrong(claimed, unclaimed);
+            assert!(told.len() == 1 && told[0].starts_with(expected), "{told:?}");
+        }
+    }
 
     #[test]
     fn ends_of_tests_are_told_from_those_of_their_parts() {

@@ -1,6 +1,7 @@
 //! Real counterparts as fixtures: each is started by the test that needs it, on loopback, and dies with it.
 
 pub mod apiserver;
+pub mod auth;
 pub mod bind;
 pub mod certmanager;
 pub mod cilium;

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
 use gatewright_control::publish;
+use gatewright_core::channel::Channel;
 use gatewright_core::inputs::Object;
 use gatewright_core::limits::Limits;
 use gatewright_core::translate::{Change, Delta, Engine, Settings};
@@ -45,8 +46,11 @@ impl World {
         let socket = dir.path().join("xds.sock");
         let cache = Cache::new();
         let view = View::new("test");
-        let settings =
-            Settings { limits: Limits::NONE, ..Settings::new(CONTROLLER, vec![IpAddr::V4(Ipv4Addr::LOCALHOST)]) };
+        let settings = Settings {
+            limits: Limits::NONE,
+            channel: Channel::Experimental,
+            ..Settings::new(CONTROLLER, vec![IpAddr::V4(Ipv4Addr::LOCALHOST)])
+        };
         let mut engine = Engine::new(settings);
         let delta = engine.apply(changes, SystemTime::now());
         let generation = cache.publish(&view, publish::update(&delta));

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use gatewright_core::limits::Limits;
 
-use super::{Acme, Edge, Endpoints, EnvoyProcess, InternalCa, IssuerUse, Log, State, Tenants};
+use super::{Acme, Edge, Endpoints, EnvoyProcess, GatewayApi, InternalCa, IssuerUse, Log, State, Tenants};
 
 /// `standalone`
 #[derive(Clone, Debug, Args)]
@@ -43,6 +43,9 @@ pub struct Standalone {
     /// Take manifests that others may write, and links out of the directory
     #[arg(long)]
     pub allow_unsafe_manifests: bool,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub gateway_api: GatewayApi,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub limits: Limits,

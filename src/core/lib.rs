@@ -7,6 +7,7 @@
 //!
 //! Values in, values out. Neither a client, a task, a clock nor a log can be named here: `Cargo.toml` has no crate for it.
 
+pub mod channel;
 mod counters;
 pub mod gateway_api;
 pub mod inputs;

@@ -63,6 +63,9 @@ pub struct Limits {
     /// Mirrors of a rule
     #[arg(long, value_name = "COUNT", default_value_t = 2)]
     pub max_mirrors_per_rule: usize,
+    /// Part of a request's body that an authorization server gets at most, in KiB. An Envoy holds it meanwhile
+    #[arg(long, value_name = "KIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(0..=4096))]
+    pub max_external_auth_body_kib: u64,
     /// Length of the value of a header that a filter sets or adds, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 4096)]
     pub max_header_value_length: usize,
@@ -90,6 +93,7 @@ impl Default for Limits {
             max_ca_kib: 128,
             max_retry_attempts: 10,
             max_mirrors_per_rule: 2,
+            max_external_auth_body_kib: 64,
             max_header_value_length: 4096,
         }
     }
@@ -116,6 +120,7 @@ impl Limits {
         max_ca_kib: usize::MAX,
         max_retry_attempts: u32::MAX,
         max_mirrors_per_rule: usize::MAX,
+        max_external_auth_body_kib: u64::MAX,
         max_header_value_length: usize::MAX,
     };
 }

@@ -524,7 +524,7 @@ pub(crate) fn reached(parent: &ParentKey, grant: Option<&HostnameGrant>) -> Vec<
     }
 }
 
-/// Every Service port that a route's backends and mirrors name.
+/// Every Service port that a route's backends, mirrors and authorization servers name.
 pub(crate) fn target_ports(route: &Route) -> impl Iterator<Item = ServicePort> {
     let transport = route.kind.transport();
     let port =
@@ -533,15 +533,19 @@ pub(crate) fn target_ports(route: &Route) -> impl Iterator<Item = ServicePort> {
         let filters = rule.filters.as_ref().ok().and_then(Option::as_deref);
         let mirrors = filters.map(|filters| filters.mirrors.as_slice()).unwrap_or_default();
         let backends = rule.backends.iter().filter_map(move |b| port(&b.target.name, b.port));
-        backends.chain(mirrors.iter().filter_map(move |(target, number, _)| port(&target.name, *number)))
+        let auth = filters.and_then(|filters| filters.auth.as_ref());
+        let auth = auth.and_then(|auth| port(&auth.server.name, auth.port));
+        backends.chain(mirrors.iter().filter_map(move |(target, number, _)| port(&target.name, *number))).chain(auth)
     })
 }
 
-/// Every object that a route's backends and mirrors name.
+/// Every object that a route's backends, mirrors and authorization servers name.
 pub(crate) fn targets(route: &Route) -> impl Iterator<Item = &ObjectName> {
     route.rules.iter().flat_map(|rule| {
         let filters = rule.filters.as_ref().ok().and_then(Option::as_deref);
         let mirrors = filters.map(|filters| filters.mirrors.as_slice()).unwrap_or_default();
-        rule.backends.iter().map(|b| &b.target.name).chain(mirrors.iter().map(|(target, ..)| &target.name))
+        let auth = filters.and_then(|filters| filters.auth.as_ref()).map(|auth| &auth.server.name);
+        let backends = rule.backends.iter().map(|b| &b.target.name);
+        backends.chain(mirrors.iter().map(|(target, ..)| &target.name)).chain(auth)
     })
 }

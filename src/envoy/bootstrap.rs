@@ -130,6 +130,7 @@ pub fn bootstrap_with_static(options: &BootstrapOptions, listeners: &[Value]) ->
             { "name": "gatewright", "static_layer": {
                 "re2.max_program_size.error_level": REGEX_INSTRUCTIONS,
                 "re2.max_program_size.warn_level": REGEX_INSTRUCTIONS,
+                "http.async_response_buffer_limit": limits::AUTH_ANSWER_BYTES,
                 "overload.premature_reset_total_stream_count": limits::PREMATURE_RESETS,
                 "overload.premature_reset_min_stream_lifetime_seconds": limits::PREMATURE_RESET_SECONDS,
             } },

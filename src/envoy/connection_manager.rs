@@ -8,6 +8,7 @@ use envoy_types::pb::envoy::config::core::v3::{
 use envoy_types::pb::envoy::config::listener::v3::Filter;
 use envoy_types::pb::envoy::extensions::filters::http::cdn_loop::v3::CdnLoopConfig;
 use envoy_types::pb::envoy::extensions::filters::http::cors::v3::Cors;
+use envoy_types::pb::envoy::extensions::filters::http::filter_chain::v3::FilterChainConfig;
 use envoy_types::pb::envoy::extensions::filters::http::header_to_metadata::v3::Config as HeaderToMetadata;
 use envoy_types::pb::envoy::extensions::filters::http::router::v3::Router;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
@@ -32,7 +33,7 @@ use super::internal_headers::{HOST_HEADER, LISTENER_HEADER, SCOPE_HEADER};
 use super::name::keyed;
 use super::proto::{ads, any, boolean, extension, seconds, uint};
 use super::virtual_host::HEADER_TO_METADATA;
-use super::{Edge, ResourceName, cors, limits, misdirected};
+use super::{Edge, ResourceName, cors, limits, misdirected, route_filters};
 use gatewright_core::model::{FrontendId, Hostname, OtherListeners, TableId};
 
 /// The host that a scope is looked up by. One that is spelled in upper case or with a port is looked up as the SNI,
@@ -182,8 +183,16 @@ fn http_filters(plain: bool, cdn_id: &str) -> Vec<HttpFilter> {
     let router = Router { suppress_envoy_headers: true, ..Default::default() };
     std::iter::once(http_filter(CDN_LOOP, &cdn_loop))
         .chain(challenge)
-        .chain([http_filter(cors::FILTER, &Cors {}), http_filter("envoy.filters.http.router", &router)])
+        .chain([http_filter(cors::FILTER, &Cors {})])
+        // Preflights, which browsers send without credentials, are answered before.
+        .chain([off(http_filter(route_filters::FILTER, &FilterChainConfig::default()))])
+        .chain([http_filter("envoy.filters.http.router", &router)])
         .collect()
+}
+
+/// The same filter, on those routes alone that have something for it.
+fn off(filter: HttpFilter) -> HttpFilter {
+    HttpFilter { disabled: true, ..filter }
 }
 
 fn http_filter<M: Message + Name>(name: &str, config: &M) -> HttpFilter {

@@ -7,8 +7,8 @@
 //! The layout keeps a constant number of filter chains and looks everything per host up by name: the certificate by
 //! SNI (`on_demand_secret`), the routes by host (scoped routes), the chain by SNI (a domain matcher in the listener).
 //!
-//! Protobuf maps of `envoy-types` are `HashMap`s, whose encoding is not stable from two entries up. Nothing made here
-//! holds more than one entry in any map, so equal values encode to equal bytes.
+//! Protobuf maps of `envoy-types` are `HashMap`s, whose encoding is not stable from two entries up. Maps made here hold one
+//! entry, or iterate in the order of their keys (`proto.rs`), so equal values encode to equal bytes.
 
 mod bootstrap;
 mod chain;
@@ -19,6 +19,7 @@ mod cors;
 mod descriptors;
 mod domain;
 mod edge;
+mod external_auth;
 mod gate;
 mod headers;
 mod internal_headers;
@@ -33,8 +34,10 @@ mod render;
 mod request_match;
 mod retry;
 mod route;
+mod route_filters;
 mod scope;
 mod secret;
+mod session;
 mod table;
 mod udp;
 mod upstream_tls;

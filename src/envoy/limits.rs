@@ -33,6 +33,10 @@ pub(super) const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
 pub(super) const CONNECT_SECONDS: u64 = 5;
 /// Time that a cluster waits for the certificate that it shows to backends. Other clusters wait for it.
 pub(super) const CLIENT_CERTIFICATE_SECONDS: u64 = 2;
+/// Time that an authorization server has for its answer.
+pub(super) const AUTH_SECONDS: u64 = 5;
+/// The largest answer of an authorization server; Envoy's default is 32 MiB for each request.
+pub(super) const AUTH_ANSWER_BYTES: u32 = 1024 * 1024;
 /// Retries in flight to one cluster; Envoy's default is 3, which turns a user's retry policy off under load.
 pub(super) const UPSTREAM_RETRIES: u32 = 1024;
 /// The smallest buffers of a stream that Envoy tracks, as a power of two: 32 KiB, one connection's buffer. Under memory

@@ -1,5 +1,6 @@
 //! Short ways to write the protobuf values that occur everywhere.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use envoy_types::pb::envoy::config::core::v3::{
@@ -15,6 +16,18 @@ use gatewright_core::model::Transport;
 /// Packs a message with its type URL.
 pub(super) fn any<M: Message + Name>(message: &M) -> Any {
     Any { type_url: M::type_url(), value: message.encode_to_vec() }
+}
+
+/// A map from names to packed messages. A map is encoded in the order in which it iterates, and one [`HashMap`] iterates
+/// otherwise than the next: it is made until that is the order of its keys, so that equal messages have equal bytes.
+pub(super) fn map(entries: &[(&str, Any)]) -> HashMap<String, Any> {
+    loop {
+        let made: HashMap<String, Any> =
+            entries.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
+        if made.keys().is_sorted() {
+            return made;
+        }
+    }
 }
 
 /// An extension by its name and configuration.

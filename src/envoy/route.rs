@@ -13,13 +13,15 @@ use envoy_types::pb::envoy::config::route::v3::{
     weighted_cluster::{ClusterWeight, cluster_weight},
 };
 use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, fractional_percent::DenominatorType};
+use envoy_types::pb::google::protobuf::Any;
 
 use super::cors;
 use super::headers::{Headers, headers};
 use super::path::{NewPath, new_path, whole};
-use super::proto::{any, duration, uint};
+use super::proto::{any, duration, map, uint};
 use super::request_match::{exact, header, matching, request_match};
 use super::retry::times;
+use super::route_filters;
 use gatewright_core::model::{
     Action, Cors, Fraction, HeaderEdits, Mirror, PathMatch, Redirect, Rewrite, Route, Rule, Target, WeightedTarget,
 };
@@ -111,7 +113,7 @@ fn apart(route: &Route, shares: &[&WeightedTarget]) -> Vec<pb::Route> {
 /// several shares have edits of their own, the rule's stand in each of them.
 fn made(route: &Route, shares: &[&WeightedTarget], action: PbAction) -> pb::Route {
     let Route { name, matches, rule } = route;
-    let Rule { request_headers, response_headers, cors, .. } = &**rule;
+    let Rule { request_headers, response_headers, .. } = &**rule;
     let (request, response) = match shares {
         [only] => {
             (headers(&[request_headers, &only.request_headers]), headers(&[response_headers, &only.response_headers]))
@@ -126,13 +128,18 @@ fn made(route: &Route, shares: &[&WeightedTarget], action: PbAction) -> pb::Rout
         request_headers_to_remove: request.remove,
         response_headers_to_add: response.add,
         response_headers_to_remove: response.remove,
-        typed_per_filter_config: match cors {
-            Some(cors) => HashMap::from([(cors::FILTER.to_owned(), any(&cors::policy(cors)))]),
-            None => HashMap::new(),
-        },
+        typed_per_filter_config: per_filter(rule),
         action: Some(action),
         ..Default::default()
     }
+}
+
+/// What filters are told on a route.
+fn per_filter(rule: &Rule) -> HashMap<String, Any> {
+    let cors = rule.cors.as_ref().map(|cors| (cors::FILTER, any(&cors::policy(cors))));
+    let own = route_filters::filters(rule).map(|filters| (route_filters::FILTER, any(&filters)));
+    let told: Vec<_> = cors.into_iter().chain(own).collect();
+    map(&told)
 }
 
 /// A fixed status without a body.

@@ -57,6 +57,8 @@ pub(super) fn rule(action: Action) -> Rule {
         cors: None,
         timeouts: Timeouts::default(),
         retry: None,
+        session: None,
+        auth: None,
     }
 }
 

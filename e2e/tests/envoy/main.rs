@@ -3,6 +3,7 @@
 mod answers;
 mod backend_tls;
 mod client_certificates;
+mod experimental;
 mod fixtures;
 mod grpc;
 mod hot_restart;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::apiserver::ApiServer;
 use e2e::cluster::{NAMESPACE, is_true};
-use e2e::conformance::{ECHO, Outcome, Run, echo};
+use e2e::conformance::{ECHO, Outcome, Run, echo, features, wrong_claims};
 use e2e::deploy::{folder, with_dedicated};
 use e2e::kubelet::Kubelet;
 use serde_json::{Value, json};
@@ -21,8 +21,11 @@ const LIMIT: Duration = Duration::from_secs(180);
 /// The tests of the suite that are of features that nobody claims, one a line.
 const SKIPPED: &str = include_str!("../../conformance/skipped.txt");
 
-/// The class of the dedicated fleet, as docs/fleets.md has it.
-async fn class(server: &ApiServer) -> Result<()> {
+/// The features of the suite that nobody claims, with reasons.
+const UNCLAIMED: &str = include_str!("../../conformance/unclaimed.txt");
+
+/// The class of the dedicated fleet, as docs/fleets.md has it, and the features that it claims.
+async fn class(server: &ApiServer) -> Result<BTreeSet<String>> {
     let parameters = json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
         "metadata": {"name": "dedicated", "namespace": NAMESPACE}, "spec": {"fleet": "Dedicated"}});
     let reference =
@@ -36,7 +39,9 @@ async fn class(server: &ApiServer) -> Result<()> {
     let says = |class: &Value| {
         is_true(&class["status"], "Accepted") && class["status"]["supportedFeatures"].as_array().is_some()
     };
-    server.until((GATEWAY, "GatewayClass", ""), CLASS, LIMIT, says).await.map(drop)
+    let class = server.until((GATEWAY, "GatewayClass", ""), CLASS, LIMIT, says).await?;
+    let claimed = class["status"]["supportedFeatures"].as_array().into_iter().flatten();
+    Ok(claimed.filter_map(|feature| Some(feature["name"].as_str()?.to_owned())).collect())
 }
 
 /// `make conformance` names a folder for reports, and perhaps one test of the suite, and wants to see how it goes.
@@ -60,7 +65,8 @@ async fn every_test_of_what_is_claimed_passes() -> Result<()> {
             server.put(object).await?;
         }
     }
-    class(&server).await?;
+    let wrong = wrong_claims(&features()?, &class(&server).await?, UNCLAIMED);
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
 
     let kubeconfig = server.kubeconfig("conformance", &["system:masters"])?;
     let dir = tempfile::tempdir()?;

@@ -18,6 +18,8 @@ pub struct GrpcRouteSpec {
     pub parent_refs: Option<Vec<GrpcRouteParentRefs>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rules: Option<Vec<GrpcRouteRules>>,
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "useDefaultGateways")]
+    pub use_default_gateways: Option<GrpcRouteUseDefaultGateways>,
 }
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
@@ -45,6 +47,8 @@ pub struct GrpcRouteRules {
     pub matches: Option<Vec<GrpcRouteRulesMatches>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "sessionPersistence")]
+    pub session_persistence: Option<GrpcRouteRulesSessionPersistence>,
 }
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
@@ -306,6 +310,51 @@ pub struct GrpcRouteRulesMatchesMethod {
 pub enum GrpcRouteRulesMatchesMethodType {
     Exact,
     RegularExpression,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub struct GrpcRouteRulesSessionPersistence {
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "absoluteTimeout")]
+    pub absolute_timeout: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cookie: Option<GrpcRouteRulesSessionPersistenceCookie>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub header: Option<GrpcRouteRulesSessionPersistenceHeader>,
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "type")]
+    pub r#type: Option<GrpcRouteRulesSessionPersistenceType>,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub struct GrpcRouteRulesSessionPersistenceCookie {
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "lifetimeType")]
+    pub lifetime_type: Option<GrpcRouteRulesSessionPersistenceCookieLifetimeType>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub enum GrpcRouteRulesSessionPersistenceCookieLifetimeType {
+    Permanent,
+    Session,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub struct GrpcRouteRulesSessionPersistenceHeader {
+    pub name: String,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub enum GrpcRouteRulesSessionPersistenceType {
+    Cookie,
+    Header,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub enum GrpcRouteUseDefaultGateways {
+    All,
+    None,
 }
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]

@@ -18,6 +18,8 @@ pub struct HttpRouteSpec {
     pub parent_refs: Option<Vec<HttpRouteParentRefs>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rules: Option<Vec<HttpRouteRules>>,
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "useDefaultGateways")]
+    pub use_default_gateways: Option<HttpRouteUseDefaultGateways>,
 }
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
@@ -47,6 +49,8 @@ pub struct HttpRouteRules {
     pub name: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<HttpRouteRulesRetry>,
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "sessionPersistence")]
+    pub session_persistence: Option<HttpRouteRulesSessionPersistence>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeouts: Option<HttpRouteRulesTimeouts>,
 }
@@ -74,6 +78,8 @@ pub struct HttpRouteRulesBackendRefsFilters {
     pub cors: Option<HttpRouteRulesBackendRefsFiltersCors>,
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "extensionRef")]
     pub extension_ref: Option<HttpRouteRulesBackendRefsFiltersExtensionRef>,
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "externalAuth")]
+    pub external_auth: Option<HttpRouteRulesBackendRefsFiltersExternalAuth>,
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "requestHeaderModifier")]
     pub request_header_modifier: Option<HttpRouteRulesBackendRefsFiltersRequestHeaderModifier>,
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "requestMirror")]
@@ -109,6 +115,62 @@ pub struct HttpRouteRulesBackendRefsFiltersExtensionRef {
     pub group: String,
     pub kind: String,
     pub name: String,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub struct HttpRouteRulesBackendRefsFiltersExternalAuth {
+    #[serde(rename = "backendRef")]
+    pub backend_ref: HttpRouteRulesBackendRefsFiltersExternalAuthBackendRef,
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "forwardBody")]
+    pub forward_body: Option<HttpRouteRulesBackendRefsFiltersExternalAuthForwardBody>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grpc: Option<HttpRouteRulesBackendRefsFiltersExternalAuthGrpc>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http: Option<HttpRouteRulesBackendRefsFiltersExternalAuthHttp>,
+    pub protocol: HttpRouteRulesBackendRefsFiltersExternalAuthProtocol,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub struct HttpRouteRulesBackendRefsFiltersExternalAuthBackendRef {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<i32>,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub struct HttpRouteRulesBackendRefsFiltersExternalAuthForwardBody {
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "maxSize")]
+    pub max_size: Option<i32>,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub struct HttpRouteRulesBackendRefsFiltersExternalAuthGrpc {
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "allowedHeaders")]
+    pub allowed_headers: Option<Vec<String>>,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub struct HttpRouteRulesBackendRefsFiltersExternalAuthHttp {
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "allowedHeaders")]
+    pub allowed_headers: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "allowedResponseHeaders")]
+    pub allowed_response_headers: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub enum HttpRouteRulesBackendRefsFiltersExternalAuthProtocol {
+    #[serde(rename = "HTTP")]
+    Http,
+    #[serde(rename = "GRPC")]
+    Grpc,
 }
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
@@ -248,6 +310,7 @@ pub enum HttpRouteRulesBackendRefsFiltersType {
     ExtensionRef,
     #[serde(rename = "CORS")]
     Cors,
+    ExternalAuth,
 }
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
@@ -280,6 +343,8 @@ pub struct HttpRouteRulesFilters {
     pub cors: Option<HttpRouteRulesFiltersCors>,
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "extensionRef")]
     pub extension_ref: Option<HttpRouteRulesFiltersExtensionRef>,
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "externalAuth")]
+    pub external_auth: Option<HttpRouteRulesFiltersExternalAuth>,
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "requestHeaderModifier")]
     pub request_header_modifier: Option<HttpRouteRulesFiltersRequestHeaderModifier>,
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "requestMirror")]
@@ -315,6 +380,62 @@ pub struct HttpRouteRulesFiltersExtensionRef {
     pub group: String,
     pub kind: String,
     pub name: String,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub struct HttpRouteRulesFiltersExternalAuth {
+    #[serde(rename = "backendRef")]
+    pub backend_ref: HttpRouteRulesFiltersExternalAuthBackendRef,
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "forwardBody")]
+    pub forward_body: Option<HttpRouteRulesFiltersExternalAuthForwardBody>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grpc: Option<HttpRouteRulesFiltersExternalAuthGrpc>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http: Option<HttpRouteRulesFiltersExternalAuthHttp>,
+    pub protocol: HttpRouteRulesFiltersExternalAuthProtocol,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub struct HttpRouteRulesFiltersExternalAuthBackendRef {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<i32>,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub struct HttpRouteRulesFiltersExternalAuthForwardBody {
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "maxSize")]
+    pub max_size: Option<i32>,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub struct HttpRouteRulesFiltersExternalAuthGrpc {
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "allowedHeaders")]
+    pub allowed_headers: Option<Vec<String>>,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub struct HttpRouteRulesFiltersExternalAuthHttp {
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "allowedHeaders")]
+    pub allowed_headers: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "allowedResponseHeaders")]
+    pub allowed_response_headers: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub enum HttpRouteRulesFiltersExternalAuthProtocol {
+    #[serde(rename = "HTTP")]
+    Http,
+    #[serde(rename = "GRPC")]
+    Grpc,
 }
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
@@ -454,6 +575,7 @@ pub enum HttpRouteRulesFiltersType {
     ExtensionRef,
     #[serde(rename = "CORS")]
     Cors,
+    ExternalAuth,
 }
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
@@ -568,11 +690,56 @@ pub struct HttpRouteRulesRetry {
 }
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub struct HttpRouteRulesSessionPersistence {
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "absoluteTimeout")]
+    pub absolute_timeout: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cookie: Option<HttpRouteRulesSessionPersistenceCookie>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub header: Option<HttpRouteRulesSessionPersistenceHeader>,
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "type")]
+    pub r#type: Option<HttpRouteRulesSessionPersistenceType>,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub struct HttpRouteRulesSessionPersistenceCookie {
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "lifetimeType")]
+    pub lifetime_type: Option<HttpRouteRulesSessionPersistenceCookieLifetimeType>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub enum HttpRouteRulesSessionPersistenceCookieLifetimeType {
+    Permanent,
+    Session,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub struct HttpRouteRulesSessionPersistenceHeader {
+    pub name: String,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub enum HttpRouteRulesSessionPersistenceType {
+    Cookie,
+    Header,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct HttpRouteRulesTimeouts {
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "backendRequest")]
     pub backend_request: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub enum HttpRouteUseDefaultGateways {
+    All,
+    None,
 }
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]

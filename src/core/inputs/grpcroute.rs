@@ -9,7 +9,13 @@ use crate::model::{Call, Hostname, Match, PathMatch};
 impl Route {
     pub(super) fn read_grpc(meta: Meta, spec: gw::GrpcRouteSpec) -> Result<Self, ParseError> {
         let namespace = meta.name.namespace.clone();
-        let none = gw::GrpcRouteRules { backend_refs: None, filters: None, matches: None, name: None };
+        let none = gw::GrpcRouteRules {
+            backend_refs: None,
+            filters: None,
+            matches: None,
+            name: None,
+            session_persistence: None,
+        };
         let rules = schema::at_most("spec.rules", 16, spec.rules.unwrap_or_else(|| vec![none]))?;
         rule_names(rules.iter().filter_map(|rule| rule.name.as_deref()))?;
         match_count(rules.iter().filter_map(|rule| rule.matches.as_ref()).map(Vec::len).sum())?;
@@ -18,7 +24,7 @@ impl Route {
             hostnames: hostnames.iter().map(|hostname| Hostname::parse(hostname)).collect(),
             parents: parents(same_shape(spec.parent_refs.unwrap_or_default())?)?,
             rules: exact(rules.into_iter().map(|rule| {
-                let gw::GrpcRouteRules { backend_refs, filters, matches, name } = rule;
+                let gw::GrpcRouteRules { backend_refs, filters, matches, name, session_persistence } = rule;
                 let matches = schema::at_most("matches", 64, matches.unwrap_or_default())?;
                 let mut matches = exact(matches.into_iter().map(read_match))?;
                 if matches.is_empty() {
@@ -28,6 +34,7 @@ impl Route {
                 let rule = http::HttpRouteRules {
                     backend_refs: same_shape(backend_refs)?,
                     filters: same_shape(filters)?,
+                    session_persistence: same_shape(session_persistence)?,
                     name,
                     ..empty_rule()
                 };

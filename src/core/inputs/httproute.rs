@@ -8,6 +8,7 @@ use super::schema::{self, exact, port, same_shape};
 use super::text::{self, Refused};
 use super::{
     BackendRef, Filters, LocalRef, Meta, ParentRef, ParseError, Regexes, Route, RouteKind, RouteRule, Unsupported,
+    external_auth, session,
 };
 use crate::gateway_api::httproutes as gw;
 use crate::model::{
@@ -53,7 +54,15 @@ pub(super) fn match_count(matches: usize) -> Result<(), ParseError> {
 }
 
 pub(super) fn empty_rule() -> gw::HttpRouteRules {
-    gw::HttpRouteRules { backend_refs: None, filters: None, matches: None, name: None, retry: None, timeouts: None }
+    gw::HttpRouteRules {
+        backend_refs: None,
+        filters: None,
+        matches: None,
+        name: None,
+        retry: None,
+        session_persistence: None,
+        timeouts: None,
+    }
 }
 
 pub(super) fn parents(refs: Vec<gw::HttpRouteParentRefs>) -> Result<Arc<[ParentRef]>, ParseError> {
@@ -110,6 +119,7 @@ pub(super) fn rule_of(
         backends: exact(backends.into_iter().map(|b| backend(namespace, b)))?,
         timeouts: rule.timeouts.map(timeouts).transpose()?.unwrap_or_default(),
         retry: rule.retry.map(retry).transpose()?.map(Box::new),
+        session: rule.session_persistence.map(|asked| Box::new(session::read(asked))),
     })
 }
 
@@ -198,7 +208,8 @@ pub(super) fn header_matches(list: Vec<gw::HttpRouteRulesMatchesHeaders>) -> Res
 /// Reads a backend reference of a route in `namespace`.
 pub(super) fn backend(namespace: &Arc<str>, r: gw::HttpRouteRulesBackendRefs) -> Result<BackendRef, ParseError> {
     let filters = filters(namespace, same_shape(r.filters.unwrap_or_default())?)?.and_then(|filters| {
-        if filters.redirect.is_some() || filters.cors.is_some() || !filters.mirrors.is_empty() {
+        let only_of_rules = filters.redirect.is_some() || filters.cors.is_some() || filters.auth.is_some();
+        if only_of_rules || !filters.mirrors.is_empty() {
             let text = "backendRefs.filters: only header modifiers and URLRewrite are supported on a backend";
             return Err(Unsupported::Value(text.to_owned()));
         }
@@ -251,6 +262,12 @@ fn filters(namespace: &Arc<str>, list: Vec<gw::HttpRouteRulesFilters>) -> Read<F
                 all.rewrite = Rewrite { hostname: one_host("urlRewrite.hostname", rewrite.hostname)?, path };
             }
             gw::HttpRouteRulesFiltersType::Cors => all.cors = Some(cors(filter.cors.ok_or_else(missing)?)?),
+            gw::HttpRouteRulesFiltersType::ExternalAuth => {
+                match external_auth::read(namespace, filter.external_auth.ok_or_else(missing)?)? {
+                    Ok(auth) => all.auth = Some(auth),
+                    Err(unsupported) => return Ok(Err(unsupported)),
+                }
+            }
             gw::HttpRouteRulesFiltersType::ExtensionRef => {
                 let text = match filter.extension_ref {
                     Some(r) => format!("filter ExtensionRef {} {:?} is not supported", r.kind, r.name),
@@ -385,7 +402,7 @@ fn retry(retry: gw::HttpRouteRulesRetry) -> Result<Retry, ParseError> {
 }
 
 /// Gateway API `Duration` (GEP-2257): one to four of `h`, `m`, `s`, `ms`, each with up to five digits.
-fn duration(text: &str) -> Result<Duration, ParseError> {
+pub(super) fn duration(text: &str) -> Result<Duration, ParseError> {
     let wrong = || ParseError::Schema(format!("duration {text:?}: expected a form such as 500ms, 10s or 1m30s"));
     let mut rest = text;
     let mut millis = 0_u64;

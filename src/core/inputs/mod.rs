@@ -10,6 +10,7 @@ mod change;
 mod configmap;
 mod document;
 mod exposure;
+mod external_auth;
 mod frontend_tls;
 mod gateway;
 mod grant;
@@ -30,6 +31,7 @@ mod schema;
 mod secret;
 mod selector;
 mod service;
+mod session;
 mod tcproute;
 mod tenantgateway;
 mod text;
@@ -40,6 +42,7 @@ pub use change::ObjectChange;
 pub use configmap::{CaBundle, CaBundleError, ConfigMap};
 pub use document::ParseError;
 pub use exposure::{EXPOSES, Exposure, MANAGED_BY, MANAGER, MadeSlice, SLICES_BY};
+pub use external_auth::AuthFilter;
 pub use frontend_tls::{FrontendTls, FrontendValidation};
 pub use gateway::{
     Address, AllowedRoutes, Gateway, GatewayClass, Infrastructure, Listener, ListenerSet, ListenerTls, TlsMode,
@@ -62,6 +65,7 @@ pub use secret::{
 };
 pub use selector::{NamespaceRule, Selector};
 pub use service::{EndpointSlice, Service, ServicePortSpec};
+pub use session::SessionPersistence;
 pub use tenantgateway::{
     ADDRESSES, CRD, Cloudflare, DIRECTORY, DigitalOcean, Dns01, ISSUER, Invalid, LocalObject, Mode, Rfc2136, Route53,
     SecretKey, Source, Spec, TenantGateway,

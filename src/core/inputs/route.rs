@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::reference::ParentRef;
-use super::{Kind, LocalRef, Meta, Unsupported, re2};
+use super::{AuthFilter, Kind, LocalRef, Meta, SessionPersistence, Unsupported, re2};
 use crate::model::{
     Cors, Fraction, HeaderEdits, Hostname, HostnameError, Match, PathMatch, Redirect, Retry, Rewrite, Timeouts,
     Transport,
@@ -152,6 +152,8 @@ pub struct RouteRule {
     pub timeouts: Timeouts,
     /// Retries.
     pub retry: Option<Box<Retry>>,
+    /// Session persistence, or why it is not served; `None` where it is not asked for, which is nearly always.
+    pub session: Option<Box<Result<SessionPersistence, Unsupported>>>,
 }
 
 impl RouteRule {
@@ -160,7 +162,8 @@ impl RouteRule {
         let filters =
             self.filters.iter().flatten().chain(self.backends.iter().flat_map(|b| b.filters.iter().flatten()));
         let names = self.backends.iter().map(|backend| backend.target.name.name.len() as u64).sum::<u64>();
-        names + filters.map(|filters| filters.bytes()).sum::<u64>()
+        let session = self.session.as_deref().and_then(|session| session.as_ref().ok());
+        names + filters.map(|filters| filters.bytes()).sum::<u64>() + session.map_or(0, SessionPersistence::bytes)
     }
 }
 
@@ -176,6 +179,7 @@ impl Filters {
             + lists.map(|text| text.len() as u64).sum::<u64>()
             + rewritten
             + redirected.map(|path| path.text().len() as u64).sum::<u64>()
+            + self.auth.as_ref().map_or(0, AuthFilter::bytes)
     }
 }
 
@@ -218,6 +222,8 @@ pub struct Filters {
     pub mirrors: Vec<(LocalRef, Option<u16>, Fraction)>,
     /// Cross-origin policy.
     pub cors: Option<Cors>,
+    /// Who is asked before anything else is done.
+    pub auth: Option<AuthFilter>,
 }
 
 /// A reference to a backend.

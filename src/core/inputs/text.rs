@@ -217,25 +217,64 @@ const KEPT: [(&str, &str); 14] = [
 const FRAMING: &str = "it belongs to the connection, and decides where a message ends";
 const CLIENT: &str = "it tells backends who the client is, and Envoy alone knows that";
 const LOOPS: &str = "requests that go round in a circle are found by it";
+const APART: &str = "gatewright keeps hosts apart by it";
 
-/// The name of a header that a filter sets, adds or removes.
-pub(super) fn edited_header(field: &str, name: &str) -> Checked {
-    header_name(field, name)?;
+/// Why a header is not for routes to change, if it is not.
+fn kept(name: &str) -> Option<&'static str> {
     // Backends that know headers as variables (CGI) cannot tell one from the other.
     let canonical = name.to_ascii_lowercase().replace('_', "-");
     let listed = KEPT.iter().find(|(kept, _)| *kept == canonical).map(|(_, why)| *why);
-    let why = listed.or(match canonical.as_str() {
+    listed.or(match canonical.as_str() {
         // The path that a rewrite took off is the tenant's own affair.
         "x-forwarded-prefix" => None,
         other if other.starts_with("x-forwarded-") => Some(CLIENT),
         other if other.starts_with("x-envoy-") => Some("it gives orders to Envoy"),
-        other if other.starts_with("x-gw-") => Some("gatewright keeps hosts apart by it"),
+        other if other.starts_with("x-gw-") => Some(APART),
         _ => None,
-    });
-    match why {
+    })
+}
+
+/// The name of a header that a filter sets, adds or removes.
+pub(super) fn edited_header(field: &str, name: &str) -> Checked {
+    header_name(field, name)?;
+    match kept(name) {
         Some(why) => refuse(field, &format!("a header modifier cannot change {name}: {why}")),
         None => Ok(()),
     }
+}
+
+/// The name of a header by which sessions are told apart: Envoy sets it in answers.
+pub(super) fn session_header(field: &str, name: &str) -> Checked {
+    header_name(field, name)?;
+    match kept(name) {
+        Some(why) => refuse(field, &format!("the header of a session cannot be {name}: {why}")),
+        None => Ok(()),
+    }
+}
+
+/// The name of a header that an authorization server is told of.
+pub(super) fn told_header(field: &str, name: &str) -> Checked {
+    header_name(field, name)?;
+    match kept(name) {
+        // Envoy sends it with the length of what the server gets.
+        Some(FRAMING) if name.eq_ignore_ascii_case("content-length") => Ok(()),
+        Some(why @ (FRAMING | APART)) => refuse(field, &format!("{name} cannot be sent: {why}")),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// The name of a cookie (RFC 6265, 4.1.1: a token).
+pub(super) fn cookie_name(field: &str, name: &str) -> Checked {
+    if is_token(name) { Ok(()) } else { refuse(field, &format!("{} is no name of a cookie", quoted(name))) }
+}
+
+/// The path of a cookie (RFC 6265, 5.2.4): absolute, without what would end the attribute.
+pub(super) fn cookie_path(field: &str, path: &str) -> Checked {
+    if !path.starts_with('/') {
+        return refuse(field, &format!("{} must start with \"/\"", quoted(path)));
+    }
+    at_most(field, path, PATH)?;
+    made_of(field, path, b"-/._~!$&'()*+,=:@")
 }
 
 /// Why a rule cannot be carried out, as a sentence without the rule's name.

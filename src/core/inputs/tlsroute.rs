@@ -41,6 +41,7 @@ pub(super) fn forwards(namespace: &Arc<str>, rules: Vec<TlsRouteRules>) -> Resul
         backends: exact(backends.into_iter().map(backend))?,
         timeouts: Timeouts::default(),
         retry: None,
+        session: None,
     }])
 }
 

@@ -8,6 +8,7 @@ mod backend_tls;
 mod certificate;
 mod client_validation;
 mod condition;
+mod external_auth;
 mod fleet;
 mod frontend;
 mod frontend_id;
@@ -16,6 +17,7 @@ mod hostname;
 mod hostname_grant;
 mod name;
 mod route;
+mod session;
 mod tls;
 mod transport;
 
@@ -25,6 +27,7 @@ pub(crate) use certificate::encode_pem;
 pub use certificate::{Certificate, KeyForm, PrivateKey, Secret, SecretName};
 pub use client_validation::{ClientRoots, ClientValidation, RootsName, ValidationMode};
 pub use condition::{Condition, ConditionType, Reason, Status, clipped};
+pub use external_auth::{AuthProtocol, ExternalAuth};
 pub use fleet::{ByFleet, EnvoyFleet, Fleets};
 pub use frontend::{CertificateSource, Chain, ChainName, Frontend, FrontendKind, Handler, TLS_CHALLENGES, Termination};
 pub use frontend_id::FrontendId;
@@ -37,5 +40,6 @@ pub use route::{
     PathRewrite, QueryMatch, Redirect, Retry, Rewrite, Route, Rule, Scope, StringMatch, Table, TableId, Target,
     Timeouts, VirtualHost, WeightedTarget,
 };
+pub use session::{Session, SessionCookie};
 pub use tls::{TlsParams, TlsVersion};
 pub use transport::{Transport, TransportPort};

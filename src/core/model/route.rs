@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{BackendId, FrontendId, Hostname};
+use super::{BackendId, ExternalAuth, FrontendId, Hostname, Session};
 
 /// Everything one exact hostname serves on one TLS frontend: one ScopedRouteConfiguration keyed by the request's host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -200,6 +200,10 @@ pub struct Rule {
     pub timeouts: Timeouts,
     /// Retries.
     pub retry: Option<Retry>,
+    /// Session persistence.
+    pub session: Option<Box<Session>>,
+    /// Who is asked before anything else is done.
+    pub auth: Option<Box<ExternalAuth>>,
 }
 
 /// Where a request goes.

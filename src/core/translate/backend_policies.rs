@@ -288,7 +288,9 @@ impl BackendPolicies {
             Target::Backend(id) => Some(id),
             Target::Invalid => None,
         });
-        if !ids.any(is_shown) && !rule.mirrors.iter().any(|mirror| is_shown(&mirror.backend)) {
+        let mut others = rule.mirrors.iter().map(|mirror| &mirror.backend);
+        let mut auth = rule.auth.iter().map(|auth| &auth.server);
+        if !ids.any(is_shown) && !others.any(is_shown) && !auth.any(is_shown) {
             return rule;
         }
         let mut rule = Rule::clone(&rule);
@@ -303,6 +305,9 @@ impl BackendPolicies {
         }
         for mirror in rule.mirrors.iter_mut().filter(|mirror| is_shown(&mirror.backend)) {
             mirror.backend.client = Some(gateway.clone());
+        }
+        for auth in rule.auth.iter_mut().filter(|auth| is_shown(&auth.server)) {
+            auth.server.client = Some(gateway.clone());
         }
         Arc::new(rule)
     }

@@ -135,5 +135,6 @@ pub(super) fn backends(resource: &Resource) -> BTreeSet<BackendId> {
         }
     }
     all.extend(rules().flat_map(|rule| &rule.mirrors).map(|mirror| mirror.backend.clone()));
+    all.extend(rules().filter_map(|rule| Some(rule.auth.as_deref()?.server.clone())));
     all
 }

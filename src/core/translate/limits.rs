@@ -47,6 +47,13 @@ pub(super) fn allowed(rule: &RouteRule, limits: &Limits) -> Result<(), Unsupport
             let (found, most) = (filters.mirrors.len(), limits.max_mirrors_per_rule);
             return refuse(format!("{found} filters of type RequestMirror, --max-mirrors-per-rule is {most}"));
         }
+        let body = filters.auth.as_ref().map_or(0, |auth| auth.body);
+        if u64::from(body) > limits.max_external_auth_body_kib.saturating_mul(1024) {
+            let most = limits.max_external_auth_body_kib;
+            return refuse(format!(
+                "externalAuth.forwardBody.maxSize is {body} bytes, --max-external-auth-body-kib is {most}"
+            ));
+        }
         let edits = [&filters.request_headers, &filters.response_headers];
         let mut values = edits.into_iter().flat_map(|edits| edits.set.iter().chain(&edits.add));
         if let Some((name, value)) = values.find(|(_, value)| value.len() > limits.max_header_value_length) {
@@ -282,6 +289,7 @@ mod tests {
     use super::*;
     use crate::inputs::Object;
     use crate::translate::resolve::resolve;
+    use crate::translate::settings::Settings;
 
     /// Findings about a route with these rules and hostnames: why it is invalid, and what of it is left out.
     fn told(rules: &Value, hostnames: usize, limits: &Limits) -> (Option<Reason>, String) {
@@ -290,7 +298,8 @@ mod tests {
             "metadata": {"namespace": "a", "name": "r"},
             "spec": {"parentRefs": [{"name": "g"}], "hostnames": names, "rules": rules}});
         let Ok(Object::Route(route)) = Object::parse(route) else { panic!("a route") };
-        let resolved = resolve(&route, &Store::default(), limits);
+        let settings = Settings { limits: *limits, ..Settings::new("c", Vec::new()) };
+        let resolved = resolve(&route, &Store::default(), &settings);
         let (reason, text) = resolved.invalid.unzip();
         (reason, text.or(resolved.partial).unwrap_or_default())
     }
@@ -305,7 +314,7 @@ mod tests {
             "metadata": {"namespace": "a", "name": "r"}, "spec": {"parentRefs": [{"name": "g"}],
                 "rules": [{"retry": {"attempts": 11}}, {"retry": {"attempts": 10}}]}});
         let Ok(Object::Route(route)) = Object::parse(route) else { panic!("a route") };
-        let resolved = resolve(&route, &Store::default(), &Limits::default());
+        let resolved = resolve(&route, &Store::default(), &Settings::new("c", Vec::new()));
         let attempts: Vec<_> = resolved.rules.iter().map(|rule| rule.rule.retry.as_ref().map(|r| r.attempts)).collect();
         assert_eq!(attempts, [Some(10), Some(10)]);
         assert_eq!((resolved.invalid, resolved.partial), (None, None));

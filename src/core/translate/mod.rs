@@ -34,6 +34,7 @@ mod emissions;
 mod endpoints;
 mod engine;
 mod evaluate;
+mod experimental;
 mod explain;
 mod exposure;
 mod exposures;

@@ -5,15 +5,15 @@ use std::sync::{Arc, LazyLock};
 use super::admission::Admission;
 use super::attachments::handed_out;
 use super::dirty::Dirty;
+use super::experimental;
 use super::key::{RouteKey, Verdict};
 use super::limits::{self, Quotas};
 use super::resolutions::{Resolution, Resolutions, Resolved, ResolvedRule};
 use super::settings::Settings;
-use crate::inputs::{BackendRef, Filters, LocalRef, Route, RouteKind, RouteRule, Unsupported};
-use crate::limits::Limits;
+use crate::inputs::{AuthFilter, BackendRef, Filters, LocalRef, Route, RouteKind, RouteRule, Unsupported};
 use crate::model::{
-    Action, AppProtocol, BackendId, HeaderEdits, Mirror, Reason, Rewrite, Rule, ServicePort, Target, Transport,
-    WeightedTarget, clipped,
+    Action, AppProtocol, AuthProtocol, BackendId, ExternalAuth, HeaderEdits, Mirror, Reason, Rewrite, Rule, ServicePort,
+    Target, Transport, WeightedTarget, clipped,
 };
 use crate::store::Store;
 
@@ -30,9 +30,8 @@ impl Resolving<'_> {
     /// Looks up what a route's rules refer to.
     pub(super) fn resolve(&mut self, key: &RouteKey, dirty: &mut Dirty) {
         let new = self.store.route(key).map(|route| {
-            let limits = &self.settings.limits;
-            let resolved = resolve(route, self.store, limits);
-            Resolution::of(self.quotas.of_namespace(key, route, resolved, self.store, limits))
+            let resolved = resolve(route, self.store, self.settings);
+            Resolution::of(self.quotas.of_namespace(key, route, resolved, self.store, &self.settings.limits))
         });
         if !self.resolutions.set(key, new) {
             return;
@@ -51,7 +50,8 @@ impl Resolving<'_> {
 }
 
 /// Resolves all rules of a route.
-pub(super) fn resolve(route: &Route, store: &Store, limits: &Limits) -> Resolved {
+pub(super) fn resolve(route: &Route, store: &Store, settings: &Settings) -> Resolved {
+    let (limits, channel) = (&settings.limits, settings.channel);
     let mut regexes = 0;
     let mut resolver = Resolver { route, store, references: Ok(()) };
     let mut rules = Vec::new();
@@ -65,13 +65,22 @@ pub(super) fn resolve(route: &Route, store: &Store, limits: &Limits) -> Resolved
             Some(text) => problems.push(format!("rule {label}: {text}")),
             None => {
                 let matches = &rule.matches;
-                let filters = limits::allowed(rule, limits).and_then(|()| resolver.filters(rule));
+                let name = format!("{}/{}/{label}", route.kind.kind().as_str().to_lowercase(), route.meta.name);
+                let filters = limits::allowed(rule, limits).and_then(|()| {
+                    let filters = resolver.filters(rule)?;
+                    experimental::allowed(filters, channel)?;
+                    Ok((filters, experimental::session(rule, &name, channel)?))
+                });
                 let rule = match filters {
-                    Ok(filters) => {
+                    Ok((filters, (session, in_vain))) => {
                         served += 1;
                         let (retry, fewer) = limits::retries(rule, limits);
-                        notes.extend(fewer.map(|text| format!("rule {label}: {text}")));
-                        Rule { retry, ..resolver.rule(rule, filters) }
+                        notes.extend(fewer.into_iter().chain(in_vain).map(|text| format!("rule {label}: {text}")));
+                        match resolver.auth(filters) {
+                            Ok(auth) => Rule { retry, session, auth, ..resolver.rule(rule, filters) },
+                            // Nobody can be asked, so nobody passes.
+                            Err(Unresolved) => respond(500),
+                        }
                     }
                     Err(unsupported) => {
                         // Requests that would have been changed or stopped by a filter must not pass without it.
@@ -87,7 +96,6 @@ pub(super) fn resolve(route: &Route, store: &Store, limits: &Limits) -> Resolved
                         respond(500)
                     }
                 };
-                let name = format!("{}/{}/{label}", route.kind.kind().as_str().to_lowercase(), route.meta.name);
                 let matches = Box::from(matches.as_slice());
                 rules.push(ResolvedRule { index, name: Arc::from(name), matches, rule: Arc::new(rule) });
             }
@@ -121,8 +129,13 @@ pub(super) fn respond(status: u16) -> Rule {
         cors: None,
         timeouts: crate::model::Timeouts::default(),
         retry: None,
+        session: None,
+        auth: None,
     }
 }
+
+/// A reference does not resolve; why is taken down.
+struct Unresolved;
 
 struct Resolver<'a> {
     route: &'a Route,
@@ -141,7 +154,21 @@ impl Resolver<'_> {
         Ok(filters.as_deref().unwrap_or(&NONE))
     }
 
-    /// A rule with everything but its retries.
+    /// The authorization server of a rule that has one.
+    fn auth(&mut self, filters: &Filters) -> Result<Option<Box<ExternalAuth>>, Unresolved> {
+        let Some(AuthFilter { server, port, headers, body, protocol }) = &filters.auth else { return Ok(None) };
+        let Target::Backend(mut server) = self.target(server, *port, "externalAuth.backendRef") else {
+            return Err(Unresolved);
+        };
+        if *protocol == AuthProtocol::Grpc {
+            // Whatever the Service says of itself: gRPC is HTTP/2.
+            server.protocol = AppProtocol::H2c;
+        }
+        let (headers, protocol) = (headers.clone(), protocol.clone());
+        Ok(Some(Box::new(ExternalAuth { server, headers, body: *body, protocol })))
+    }
+
+    /// A rule with everything but its retries, its session and its authorization server.
     fn rule(&mut self, rule: &RouteRule, filters: &Filters) -> Rule {
         let action = match &filters.redirect {
             Some(redirect) => Action::Redirect(redirect.clone()),
@@ -162,6 +189,8 @@ impl Resolver<'_> {
             cors: filters.cors.clone(),
             timeouts: rule.timeouts,
             retry: None,
+            session: None,
+            auth: None,
         }
     }
 

@@ -12,7 +12,7 @@ use super::resolve::resolve;
 use super::settings::Settings;
 use super::slashes::escaped_slashes;
 use crate::inputs::Route as InputRoute;
-use crate::model::{Action, Hostname, Redirect, Route, Rule, WeightedTarget};
+use crate::model::{Action, Hostname, Redirect, Route, Rule, Session, SessionCookie, WeightedTarget};
 use crate::store::Store;
 
 /// The states from which routes are made.
@@ -46,7 +46,7 @@ impl<'a> Routing<'a> {
         let mut ranked = Vec::new();
         let routes = self.routes_of(hostname, listener, only);
         let resolved: Vec<Resolved> =
-            routes.iter().map(|(_, route)| resolve(route, self.store, &self.settings.limits)).collect();
+            routes.iter().map(|(_, route)| resolve(route, self.store, self.settings)).collect();
         for ((own, route), resolved) in routes.into_iter().zip(&resolved) {
             for rule in &resolved.rules {
                 for (place, m) in rule.matches.iter().enumerate() {
@@ -100,11 +100,8 @@ impl<'a> Routing<'a> {
 
     /// The shares of a route that takes connections whole.
     pub(super) fn shares(self, route: &RouteKey) -> Vec<WeightedTarget> {
-        let rules = self
-            .store
-            .route(route)
-            .map(|route| resolve(route, self.store, &self.settings.limits).rules)
-            .unwrap_or_default();
+        let rules =
+            self.store.route(route).map(|route| resolve(route, self.store, self.settings).rules).unwrap_or_default();
         match rules.first().map(|rule| &rule.rule.action) {
             Some(Action::Forward(shares)) => shares.iter().filter(|share| share.weight > 0).cloned().collect(),
             _ => Vec::new(),
@@ -141,7 +138,7 @@ impl<'a> Routing<'a> {
 /// a scheme is given; else the listener's. The scheme's own port is left out, and where the hostname is known, that of the
 /// request's `Host` with it.
 fn derived(rule: &Arc<Rule>, hostname: &Hostname, at: Port) -> Arc<Rule> {
-    let Action::Redirect(redirect) = &rule.action else { return rule.clone() };
+    let Action::Redirect(redirect) = &rule.action else { return secured(rule, at) };
     let own = match redirect.scheme.as_deref() {
         Some("http") => 80,
         Some("https") => 443,
@@ -154,4 +151,15 @@ fn derived(rule: &Arc<Rule>, hostname: &Hostname, at: Port) -> Arc<Rule> {
     let hostname = redirect.hostname.clone().or_else(known);
     let redirect = Redirect { hostname, port, default_port: own, ..redirect.clone() };
     Arc::new(Rule { action: Action::Redirect(redirect), ..(**rule).clone() })
+}
+
+/// Keeps the cookie of a session to TLS where its route is served over TLS.
+fn secured(rule: &Arc<Rule>, at: Port) -> Arc<Rule> {
+    match rule.session.as_deref() {
+        Some(Session::Cookie(cookie)) if cookie.secure != at.tls => {
+            let session = Session::Cookie(SessionCookie { secure: at.tls, ..cookie.clone() });
+            Arc::new(Rule { session: Some(Box::new(session)), ..(**rule).clone() })
+        }
+        Some(Session::Cookie(_) | Session::Header(_)) | None => rule.clone(),
+    }
 }

@@ -7,6 +7,7 @@ use super::denied::EndpointPolicy;
 use super::gateway_exposure::Fleet;
 use super::ownership::Recording;
 use super::policy::IssuerPolicy;
+use crate::channel::Channel;
 use crate::limits::Limits;
 use crate::model::ObjectName;
 
@@ -28,6 +29,8 @@ pub struct Settings {
     pub dedicated: DedicatedEnvoys,
     /// How much of everything one namespace may ask for.
     pub limits: Limits,
+    /// Which fields of the Gateway API are served.
+    pub channel: Channel,
     /// The writer of the record of who owns which hostname.
     pub recording: Recording,
     /// For how many seconds a hostname of the shared fleet stays reserved for the namespace that gave it up.
@@ -81,6 +84,7 @@ impl Settings {
             envoys: None,
             dedicated: DedicatedEnvoys::default(),
             limits: Limits::default(),
+            channel: Channel::default(),
             recording: Recording::Here,
             hold: 0,
             believes_creation_times: true,

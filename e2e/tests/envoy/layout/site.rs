@@ -237,6 +237,8 @@ pub(crate) fn rule(action: Action) -> Rule {
         cors: None,
         timeouts: Timeouts::default(),
         retry: None,
+        session: None,
+        auth: None,
     }
 }
 

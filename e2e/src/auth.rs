@@ -1,0 +1,102 @@
+//! An authorization server that is asked by requests (GEP-1494, protocol HTTP).
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use anyhow::Result;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{HeaderMap, Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use tokio::net::TcpListener;
+use tokio::task::{JoinHandle, JoinSet};
+
+/// What a client has to show in `authorization`.
+pub const KEY: &str = "let-me-in";
+
+/// A running server; gone on drop. To requests with [`KEY`] it answers 200, to others 401; with every answer it sets headers
+/// that it may set for the backend, and some that it may not.
+#[derive(Debug)]
+pub struct AuthServer {
+    address: SocketAddr,
+    asked: Arc<Mutex<Vec<Asked>>>,
+    accepting: JoinHandle<()>,
+}
+
+/// What a server was asked.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// Method and path.
+    pub line: String,
+    /// Headers.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Bytes,
+}
+
+impl AuthServer {
+    /// Starts one on loopback.
+    ///
+    /// # Errors
+    /// When no port is free.
+    pub async fn start() -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let log = asked.clone();
+        let accepting = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                let log = log.clone();
+                let service = service_fn(move |request| answer(request, log.clone()));
+                connections.spawn(async move {
+                    // A client that goes away is the test's business.
+                    let builder = auto::Builder::new(TokioExecutor::new());
+                    let _ended = builder.serve_connection(TokioIo::new(stream), service).await;
+                });
+            }
+        });
+        Ok(Self { address, asked, accepting })
+    }
+
+    /// The address on which it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What it was asked since this was last called.
+    ///
+    /// # Panics
+    /// When a task of the server has.
+    pub fn asked(&self) -> Vec<Asked> {
+        std::mem::take(&mut *self.asked.lock().expect("no task panics while it logs"))
+    }
+}
+
+impl Drop for AuthServer {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    log: Arc<Mutex<Vec<Asked>>>,
+) -> Result<Response<Full<Bytes>>, hyper::Error> {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await?.to_bytes();
+    let passes = head.headers.get("authorization").is_some_and(|value| value == KEY);
+    let asked = Asked { line: format!("{} {}", head.method, head.uri), headers: head.headers, body };
+    log.lock().expect("no task panics while it logs").push(asked);
+    let answer = Response::builder()
+        .status(if passes { 200 } else { 401 })
+        .header("x-user", "alice")
+        .header("x-extra", "1")
+        .header("x-gw-sni", "forged")
+        .header("x-forwarded-for", "192.0.2.1")
+        .header("x-envoy-retry-on", "5xx");
+    Ok(answer.body(Full::new(Bytes::from_static(b"the server's word"))).expect("its parts are valid"))
+}

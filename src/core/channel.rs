@@ -1,0 +1,13 @@
+//! Which fields of the Gateway API are served.
+
+use clap::ValueEnum;
+
+/// A release channel of the Gateway API. The experimental one has all fields of the standard one, and more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Channel {
+    /// Fields that have become stable
+    #[default]
+    Standard,
+    /// In addition `sessionPersistence` of rules, and filter `ExternalAuth`: fields that may change or go
+    Experimental,
+}

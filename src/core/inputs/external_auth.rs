@@ -1,0 +1,148 @@
+//! Reading filter `ExternalAuth` of an HTTPRoute (GEP-1494).
+
+use std::sync::Arc;
+
+use super::schema::port;
+use super::{LocalRef, ParseError, Unsupported, schema, text};
+use crate::gateway_api::httproutes as gw;
+use crate::model::AuthProtocol;
+
+/// What a filter of type `ExternalAuth` asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AuthFilter {
+    /// The server that is asked.
+    pub server: LocalRef,
+    /// The port of its Service.
+    pub port: Option<u16>,
+    /// Lower-case names of the request headers that it gets.
+    pub headers: Vec<String>,
+    /// Bytes of the request's body that it gets at most.
+    pub body: u32,
+    /// How it is asked.
+    pub protocol: AuthProtocol,
+}
+
+/// A filter of its own stands in Envoy for each match: so many bytes, as measured.
+const FILTER: u64 = 13 * 1024;
+
+impl AuthFilter {
+    /// Bytes of what Envoy has of it.
+    pub(super) fn bytes(&self) -> u64 {
+        let answers = match &self.protocol {
+            AuthProtocol::Grpc => [].as_slice(),
+            AuthProtocol::Http { answers, .. } => answers,
+        };
+        FILTER + self.headers.iter().chain(answers).map(|name| name.len() as u64).sum::<u64>()
+    }
+}
+
+/// Reads it, or says what of it is not served: a rule whose filter cannot be carried out lets nobody pass.
+pub(super) fn read(
+    namespace: &Arc<str>,
+    filter: gw::HttpRouteRulesFiltersExternalAuth,
+) -> Result<Result<AuthFilter, Unsupported>, ParseError> {
+    let gw::HttpRouteRulesFiltersExternalAuth { backend_ref: r, forward_body, grpc, http, protocol } = filter;
+    let number = r.port.map(|number| port(number, "externalAuth.backendRef.port")).transpose()?;
+    let server = LocalRef::backend(namespace, r.group, r.kind, r.namespace, r.name);
+    let body = u32::try_from(forward_body.and_then(|body| body.max_size).unwrap_or(0));
+    let body = body.map_err(|_| ParseError::Schema("externalAuth.forwardBody.maxSize: negative".to_owned()))?;
+    let refuse = |text: &str| Ok(Err(Unsupported::Value(format!("externalAuth.{text}"))));
+    let (headers, protocol) = match protocol {
+        gw::HttpRouteRulesFiltersExternalAuthProtocol::Grpc if http.is_some() => {
+            return refuse("http: protocol GRPC has none");
+        }
+        gw::HttpRouteRulesFiltersExternalAuthProtocol::Http if grpc.is_some() => {
+            return refuse("grpc: protocol HTTP has none");
+        }
+        gw::HttpRouteRulesFiltersExternalAuthProtocol::Grpc => {
+            (grpc.and_then(|grpc| grpc.allowed_headers), AuthProtocol::Grpc)
+        }
+        gw::HttpRouteRulesFiltersExternalAuthProtocol::Http => {
+            let none = gw::HttpRouteRulesFiltersExternalAuthHttp {
+                allowed_headers: None,
+                allowed_response_headers: None,
+                path: None,
+            };
+            let http = http.unwrap_or(none);
+            let path = http.path.unwrap_or_default();
+            if !path.is_empty()
+                && let Err(refused) = text::path("externalAuth.http.path", &path)
+            {
+                return Ok(Err(refused.into()));
+            }
+            let answers = http.allowed_response_headers.unwrap_or_default();
+            let answers = schema::at_most("externalAuth.http.allowedResponseHeaders", 64, answers)?;
+            let check = |name: &String| text::edited_header("externalAuth.http.allowedResponseHeaders", name);
+            if let Err(refused) = answers.iter().try_for_each(check) {
+                return Ok(Err(refused.into()));
+            }
+            let path = path.trim_end_matches('/').to_owned();
+            (http.allowed_headers, AuthProtocol::Http { path, answers: lower(answers) })
+        }
+    };
+    let headers = schema::at_most("externalAuth.allowedHeaders", 64, headers.unwrap_or_default())?;
+    let check = |name: &String| text::told_header("externalAuth.allowedHeaders", name);
+    if let Err(refused) = headers.iter().try_for_each(check) {
+        return Ok(Err(refused.into()));
+    }
+    Ok(Ok(AuthFilter { server, port: number, headers: lower(headers), body, protocol }))
+}
+
+/// Sorted, since their order means nothing.
+fn lower(names: Vec<String>) -> Vec<String> {
+    let mut names: Vec<String> = names.iter().map(|name| name.to_ascii_lowercase()).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn told(asked: Value) -> Result<AuthFilter, String> {
+        let filter = serde_json::from_value(asked).expect("the shape is right");
+        let read = read(&Arc::from("a"), filter).map_err(|error| error.to_string())?;
+        read.map_err(|unsupported| match unsupported {
+            Unsupported::Value(text) | Unsupported::Incompatible(text) => text,
+        })
+    }
+
+    #[test]
+    fn names_of_headers_have_no_case_and_no_order() {
+        let read = told(json!({"protocol": "HTTP", "backendRef": {"name": "auth", "port": 80},
+            "forwardBody": {"maxSize": 10},
+            "http": {"path": "/check/", "allowedHeaders": ["X-B", "x-a", "x-b"], "allowedResponseHeaders": ["X-User"]}}));
+        let read = read.expect("it is served");
+        assert_eq!((read.headers, read.body), (vec!["x-a".to_owned(), "x-b".to_owned()], 10));
+        assert_eq!(read.protocol, AuthProtocol::Http { path: "/check".into(), answers: vec!["x-user".into()] });
+    }
+
+    #[test]
+    fn what_could_reach_beyond_the_check_is_refused() {
+        let http = |http: Value| json!({"protocol": "HTTP", "backendRef": {"name": "auth", "port": 80}, "http": http});
+        for (asked, expected) in [
+            (http(json!({"path": "check"})), "must start with"),
+            (http(json!({"path": "/a/../b"})), "must not contain"),
+            (http(json!({"path": "/a b"})), "percent-encode"),
+            (http(json!({"allowedHeaders": ["transfer-encoding"]})), "where a message ends"),
+            (http(json!({"allowedHeaders": ["x-gw-scope"]})), "keeps hosts apart"),
+            (http(json!({"allowedHeaders": ["a b"]})), "is no header name"),
+            (http(json!({"allowedResponseHeaders": ["Content-Length"]})), "where a message ends"),
+            (http(json!({"allowedResponseHeaders": ["x-forwarded-for"]})), "who the client is"),
+            (
+                json!({"protocol": "GRPC", "backendRef": {"name": "auth", "port": 80}, "http": {}}),
+                "protocol GRPC has none",
+            ),
+            (
+                json!({"protocol": "HTTP", "backendRef": {"name": "auth", "port": 80}, "grpc": {}}),
+                "protocol HTTP has none",
+            ),
+        ] {
+            let text = told(asked.clone()).expect_err("it is refused");
+            assert!(text.starts_with("externalAuth.") && text.contains(expected), "{asked}: {text}");
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! External authorization: a filter of its own for each route that asks for it.
+
+use std::sync::LazyLock;
+
+use envoy_types::pb::envoy::config::common::mutation_rules::v3::HeaderMutationRules;
+use envoy_types::pb::envoy::config::core::v3::{
+    ApiVersion, GrpcService, HttpUri, TypedExtensionConfig,
+    grpc_service::{EnvoyGrpc, TargetSpecifier},
+    http_uri::HttpUpstreamType,
+};
+use envoy_types::pb::envoy::extensions::filters::http::ext_authz::v3::{
+    AuthorizationResponse, BufferSettings, ExtAuthz, HttpService, ext_authz::Services,
+};
+use envoy_types::pb::envoy::r#type::matcher::v3::{ListStringMatcher, StringMatcher, string_matcher::MatchPattern};
+
+use super::limits::AUTH_SECONDS;
+use super::proto::{boolean, extension, seconds};
+use super::request_match::{matching, regex_matcher};
+use gatewright_core::model::{AuthProtocol, ExternalAuth};
+
+/// Headers of a request that its authorization server has no say in, beside routing headers and `x-envoy-*`, which Envoy keeps
+/// by itself: those that a header modifier cannot change either (`gatewright_core::inputs`).
+const KEPT: [&str; 15] = [
+    "host",
+    "content-length",
+    "transfer-encoding",
+    "connection",
+    "upgrade",
+    "te",
+    "trailer",
+    "keep-alive",
+    "proxy-connection",
+    "http2-settings",
+    "expect",
+    "forwarded",
+    "x-real-ip",
+    "cdn-loop",
+    "x-(?:forwarded|gw)-.*",
+];
+
+/// By this header requests that go round in a circle are found.
+const CDN_LOOP: &str = "cdn-loop";
+
+/// The filter of a rule. Whoever is not told yes by the server does not pass: 403 where it does not answer.
+pub(super) fn filter(auth: &ExternalAuth) -> TypedExtensionConfig {
+    static KEPT_NAMES: LazyLock<String> = LazyLock::new(|| KEPT.join("|").replace('-', "[-_]"));
+    let ExternalAuth { server, headers, body, protocol } = auth;
+    let cluster = server.to_string();
+    let service = &server.port.service;
+    let authority = format!("{}.{}", service.name, service.namespace);
+    let mut allowed: Vec<StringMatcher> = headers.iter().map(|name| named(name)).collect();
+    let services = match protocol {
+        AuthProtocol::Grpc => Services::GrpcService(GrpcService {
+            timeout: seconds(AUTH_SECONDS),
+            target_specifier: Some(TargetSpecifier::EnvoyGrpc(EnvoyGrpc {
+                cluster_name: cluster,
+                authority,
+                ..Default::default()
+            })),
+            ..Default::default()
+        }),
+        AuthProtocol::Http { path, answers } => {
+            allowed.push(named(CDN_LOOP));
+            let answers = match answers.as_slice() {
+                [] => vec![matching(".*")],
+                some => some.iter().map(|name| named(name)).collect(),
+            };
+            Services::HttpService(HttpService {
+                server_uri: Some(HttpUri {
+                    uri: format!("http://{authority}"),
+                    timeout: seconds(AUTH_SECONDS),
+                    http_upstream_type: Some(HttpUpstreamType::Cluster(cluster)),
+                }),
+                path_prefix: path.clone(),
+                authorization_response: Some(AuthorizationResponse {
+                    allowed_upstream_headers: Some(ListStringMatcher { patterns: answers }),
+                    ..Default::default()
+                }),
+                ..Default::default()
+            })
+        }
+    };
+    let filter = ExtAuthz {
+        transport_api_version: ApiVersion::V3.into(),
+        with_request_body: (*body > 0).then(|| BufferSettings { max_request_bytes: *body, ..Default::default() }),
+        allowed_headers: (!allowed.is_empty()).then_some(ListStringMatcher { patterns: allowed }),
+        // Ours, which led the request to its route.
+        disallowed_headers: Some(ListStringMatcher { patterns: vec![prefix("x-gw-")] }),
+        // The server is a tenant's, and Envoy everybody's.
+        validate_mutations: true,
+        enforce_response_header_limits: true,
+        enable_dynamic_metadata_ingestion: boolean(false),
+        decoder_header_mutation_rules: Some(HeaderMutationRules {
+            disallow_expression: Some(regex_matcher(&KEPT_NAMES)),
+            ..Default::default()
+        }),
+        services: Some(services),
+        ..Default::default()
+    };
+    extension("envoy.filters.http.ext_authz", &filter)
+}
+
+/// A header of this lower-case name, however it is spelled.
+fn named(name: &str) -> StringMatcher {
+    StringMatcher { match_pattern: Some(MatchPattern::Exact(name.to_owned())), ignore_case: true }
+}
+
+fn prefix(text: &str) -> StringMatcher {
+    StringMatcher { match_pattern: Some(MatchPattern::Prefix(text.to_owned())), ignore_case: true }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::*;
+    use crate::testdata::backend;
+    use gatewright_core::model::AppProtocol;
+
+    fn made(protocol: AuthProtocol, headers: &[&str], body: u32) -> ExtAuthz {
+        let headers = headers.iter().map(|name| (*name).to_owned()).collect();
+        let auth = ExternalAuth { server: backend("auth", AppProtocol::Http1), headers, body, protocol };
+        let config = filter(&auth).typed_config.expect("a configuration");
+        ExtAuthz::decode(config.value.as_slice()).expect("the filter")
+    }
+
+    fn http() -> AuthProtocol {
+        AuthProtocol::Http { path: String::new(), answers: Vec::new() }
+    }
+
+    #[test]
+    fn a_server_gets_what_is_listed_and_never_our_own_headers() {
+        let count = |made: &ExtAuthz| made.allowed_headers.as_ref().map(|list| list.patterns.len());
+        assert_eq!(count(&made(AuthProtocol::Grpc, &[], 0)), None, "all of them");
+        assert_eq!(count(&made(AuthProtocol::Grpc, &["x-a"], 0)), Some(1));
+        assert_eq!(count(&made(http(), &["x-a"], 0)), Some(2), "and that which ends circles");
+        let all = [made(AuthProtocol::Grpc, &[], 0), made(http(), &[], 0)];
+        for made in all {
+            assert_eq!(made.disallowed_headers.expect("a list").patterns, [prefix("x-gw-")]);
+            assert!(!made.failure_mode_allow && made.validate_mutations);
+        }
+    }
+
+    #[test]
+    fn what_decides_on_framing_and_hosts_is_kept_in_either_spelling() {
+        let rules = made(http(), &[], 0).decoder_header_mutation_rules.expect("rules");
+        assert!(rules.allow_envoy.is_none() && rules.allow_all_routing.is_none(), "off by default");
+        let text = rules.disallow_expression.expect("an expression").regex;
+        let kept = regex::Regex::new(&format!("^(?:{text})$")).expect("a regular expression");
+        for name in ["host", "transfer-encoding", "content_length", "x-gw-sni", "x_gw_scope", "x-forwarded-for"] {
+            assert!(kept.is_match(name), "{name}");
+        }
+        for name in ["x-user", "authorization", "cookie", "x-auth-host"] {
+            assert!(!kept.is_match(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_body_is_held_only_where_the_server_gets_it() {
+        assert_eq!(made(http(), &[], 0).with_request_body, None);
+        let body = made(http(), &[], 10).with_request_body.expect("it is held");
+        assert!(body.max_request_bytes == 10 && !body.allow_partial_message, "what is longer is answered 413");
+    }
+}
