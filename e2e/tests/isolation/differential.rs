@@ -14,6 +14,9 @@ use serde_json::{Value, json};
 use super::site::Site;
 use super::strict::{strict, too_large};
 
+/// The experimental channel has everything that the standard one has.
+const EXPERIMENTAL: [&str; 2] = ["--gateway-api-channel", "experimental"];
+
 /// Routes of one batch: one file, taken in at once.
 const BATCH: usize = 30;
 
@@ -143,7 +146,32 @@ fn filter() -> BoxedStrategy<Value> {
         json!({"type": "CORS", "cors": {"allowOrigins": [format!("https://{origin}"), "*"], "allowMethods": ["GET"],
             "allowHeaders": [header], "maxAge": age}})
     });
-    prop_oneof![request, response, rewrite, redirect, cors].boxed()
+    let auth = (text(), name(), name(), 0..100_000i64, any::<bool>()).prop_map(|(path, sent, set, body, http)| {
+        let (protocol, settings) = match http {
+            true => ("HTTP", json!({"path": path, "allowedHeaders": [sent], "allowedResponseHeaders": [set]})),
+            false => ("GRPC", json!({"allowedHeaders": [sent]})),
+        };
+        json!({"type": "ExternalAuth", "externalAuth": {"protocol": protocol, protocol.to_lowercase(): settings,
+            "backendRef": {"name": "web", "port": 80}, "forwardBody": {"maxSize": body}}})
+    });
+    prop_oneof![request, response, rewrite, redirect, cors, auth].boxed()
+}
+
+fn session() -> BoxedStrategy<Value> {
+    let lifetime = select(&["Permanent", "Session"][..]);
+    let timeout = prop::option::of(select(&["0s", "1ms", "90s", "99999h", "1d"][..]));
+    let cookie = (prop::option::of(name()), text(), lifetime, timeout).prop_map(|(name, path, lifetime, timeout)| {
+        let mut made = json!({"cookie": {"path": path, "lifetimeType": lifetime}});
+        if let Some(name) = name {
+            made["cookie"]["name"] = name.into();
+        }
+        if let Some(timeout) = timeout {
+            made["absoluteTimeout"] = timeout.into();
+        }
+        made
+    });
+    let header = name().prop_map(|name| json!({"type": "Header", "header": {"name": name}}));
+    prop_oneof![cookie, header].boxed()
 }
 
 fn rule() -> BoxedStrategy<Value> {
@@ -157,8 +185,9 @@ fn rule() -> BoxedStrategy<Value> {
         prop::collection::vec(backend, 0..3),
         prop::option::of((select(durations.to_vec()), select(durations.to_vec()))),
         prop::option::weighted(0.3, (select(vec![100, 400, 503, 599, 600]), 0..20i64)),
+        prop::option::weighted(0.3, session()),
     );
-    rule.prop_map(|(matches, filter, backends, timeouts, retry)| {
+    rule.prop_map(|(matches, filter, backends, timeouts, retry, session)| {
         let mut made = json!({"backendRefs": backends});
         if !matches.is_empty() {
             made["matches"] = matches.into();
@@ -174,6 +203,9 @@ fn rule() -> BoxedStrategy<Value> {
         }
         if let Some((code, attempts)) = retry {
             made["retry"] = json!({"codes": [code], "attempts": attempts, "backoff": "10ms"});
+        }
+        if let Some(session) = session {
+            made["sessionPersistence"] = session;
         }
         made
     })
@@ -261,7 +293,7 @@ fn refused(site: &Site) -> Result<Vec<String>> {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn nothing_that_is_published_is_refused() -> Result<()> {
-    let site = Site::start(&[]).await?;
+    let site = Site::start(&EXPERIMENTAL).await?;
     let mut routes = Routes::new();
     for step in 0..batches(12) {
         let batch = routes.batch(|_, _| ())?;
@@ -279,7 +311,7 @@ async fn nothing_that_is_published_is_refused() -> Result<()> {
 #[ignore = "needs Envoy"]
 async fn what_envoy_alone_refuses_harms_nobody_else() -> Result<()> {
     let (_dir, envoy) = strict()?;
-    let mut site = Site::start(&["--envoy", &envoy]).await?;
+    let mut site = Site::start(&[EXPERIMENTAL[0], EXPERIMENTAL[1], "--envoy", &envoy]).await?;
     let mut routes = Routes::new();
     for step in 0..batches(8) {
         let batch = routes.batch(|at, route| {
