@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 /// Values in, values out: no client, no task, no clock, no log. What Cargo.toml of `core` and `envoy` cannot forbid.
 const PURE: [&str; 25] = [
-    "src/core",
-    "src/envoy",
+    "src/core/",
+    "src/envoy/",
     "src/control/envoy_identity.rs",
     "src/control/publish.rs",
     "src/kubernetes/write/conflict_backoff.rs",

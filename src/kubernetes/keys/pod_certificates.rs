@@ -177,7 +177,8 @@ mod tests {
         let made = by.certify("good", &asked).await.expect("it is that pod");
         assert_eq!(made.identity.pod.node, "node-a");
         assert!(trust.signer().issued_client(&made.certificate, SystemTime::now()));
-        assert!(!trust.signer().issued_client(&made.certificate, SystemTime::now() + life));
+        let later = SystemTime::now() + life + Duration::from_secs(2);
+        assert!(!trust.signer().issued_client(&made.certificate, later));
         assert!(made.until <= Timestamp::try_from(SystemTime::now() + life).expect("a time"));
         assert!(matches!(by.certify("forged", &asked).await, Err(Refusal::Unauthenticated(_))));
         assert!(matches!(by.certify("good", "no request").await, Err(Refusal::Invalid(_))));
