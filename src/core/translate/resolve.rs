@@ -12,8 +12,8 @@ use super::resolutions::{Resolution, Resolutions, Resolved, ResolvedRule};
 use super::settings::Settings;
 use crate::inputs::{AuthFilter, BackendRef, Filters, LocalRef, Route, RouteKind, RouteRule, Unsupported};
 use crate::model::{
-    Action, AppProtocol, AuthProtocol, BackendId, ExternalAuth, HeaderEdits, Mirror, Reason, Rewrite, Rule, ServicePort,
-    Target, Transport, WeightedTarget, clipped,
+    Action, AppProtocol, AuthProtocol, BackendId, ExternalAuth, HeaderEdits, Mirror, Reason, Rewrite, Rule,
+    ServicePort, Target, Transport, WeightedTarget, clipped,
 };
 use crate::store::Store;
 
