@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::apiserver::proxy::Proxy;
-use e2e::cluster::ACCOUNT;
+use e2e::cluster::{ACCOUNT, condition};
 use e2e::envoy::Envoy;
 use e2e::gatewright::Gatewright;
 use e2e::probe::{Probe, roots_of};
@@ -56,7 +56,7 @@ enum Fault {
     Envoy,
     /// Somebody deletes the Gateway, which is written again.
     GatewayDeleted,
-    /// Somebody edits the Gateway.
+    /// Somebody gives the Gateway to another class, which is put right.
     GatewayEdited,
 }
 
@@ -106,6 +106,8 @@ struct Site {
     hosts: BTreeMap<usize, usize>,
     /// Hosts that there ever were.
     made: usize,
+    /// UID and generation of the Gateway as somebody left it.
+    spoiled: (Value, i64),
 }
 
 fn host(number: usize) -> String {
@@ -130,7 +132,8 @@ impl Site {
         };
         let replicas = [replica("one").await?, replica("two").await?];
         let roots = roots_of(&place.pebble.issuing_root(0).await?)?;
-        let mut site = Self { place, replicas, envoy: None, traffic: None, roots, hosts: BTreeMap::new(), made: 0 };
+        let (hosts, spoiled) = (BTreeMap::new(), (Value::Null, 0));
+        let mut site = Self { place, replicas, envoy: None, traffic: None, roots, hosts, made: 0, spoiled };
         for number in 0..2 {
             site.start_replica(number).await?;
         }
@@ -157,19 +160,24 @@ impl Site {
         let (mut envoy, tls) = self.place.cluster.envoy_of("envoy-a", self.replicas[0].xds).await?;
         envoy.ready().await?;
         self.envoy = Some((envoy, tls));
+        self.start_traffic().await
+    }
+
+    /// Starts clients that ask for the steady host, once it is served.
+    async fn start_traffic(&mut self) -> Result<()> {
         self.until_served(STEADY, None).await?;
         self.traffic = Some(Traffic::start(self.https(), STEADY));
         Ok(())
     }
 
-    /// Kills Envoy, of which clients take notice: so they are stopped before, and no request of theirs may have failed.
-    async fn stop_envoy(&mut self) -> Result<()> {
+    /// Stops the clients, before a fault that takes from them what they ask for. No request of theirs may have failed.
+    async fn stop_traffic(&mut self) -> Result<()> {
         if let Some(traffic) = self.traffic.take() {
             traffic.some_more().await?;
             let failed = traffic.end().await?;
-            ensure!(failed.is_empty(), "{} requests for {STEADY} failed: {failed:#?}", failed.len());
+            let shown = &failed[..failed.len().min(5)];
+            ensure!(failed.is_empty(), "{} requests for {STEADY} failed: {shown:#?}", failed.len());
         }
-        self.envoy = None;
         Ok(())
     }
 
@@ -237,17 +245,23 @@ impl Site {
             Fault::Envoy => {
                 // A CA that finds nobody has the name wait for a minute, which is not what this is about.
                 self.until_all_served().await?;
-                self.stop_envoy().await?;
+                self.stop_traffic().await?;
+                self.envoy = None;
             }
             Fault::GatewayDeleted => {
+                self.stop_traffic().await?;
                 let gateways = self.place.cluster.server.api(GATEWAY, "Gateway", SPACE).await?;
+                let gateway = serde_json::to_value(gateways.get("cozystack").await?)?;
                 gateways.delete("cozystack", &Default::default()).await?;
+                self.spoiled = (gateway["metadata"]["uid"].clone(), i64::MAX);
             }
             Fault::GatewayEdited => {
+                self.stop_traffic().await?;
                 let gateways = self.place.cluster.server.api(GATEWAY, "Gateway", SPACE).await?;
                 let theirs = PatchParams { field_manager: Some("kubectl-edit".to_owned()), ..PatchParams::default() };
                 let edit = json!({"spec": {"gatewayClassName": "theirs"}});
-                gateways.patch("cozystack", &theirs, &Patch::Merge(&edit)).await?;
+                let gateway = gateways.patch("cozystack", &theirs, &Patch::Merge(&edit)).await?;
+                self.spoiled = (json!(gateway.metadata.uid), gateway.metadata.generation.context("it has one")?);
             }
         }
         Ok(())
@@ -266,7 +280,18 @@ impl Site {
             Fault::SlowWrites(number) => weather(number).slow.store(0, Ordering::Relaxed),
             Fault::Silence(number) => weather(number).silent.store(false, Ordering::Relaxed),
             Fault::Envoy => self.start_envoy().await?,
-            Fault::GatewayDeleted | Fault::GatewayEdited => {}
+            Fault::GatewayDeleted | Fault::GatewayEdited => {
+                let (uid, generation) = &self.spoiled;
+                let mended = |o: &Value| {
+                    let meta = &o["metadata"];
+                    (meta["uid"] != *uid || meta["generation"].as_i64() > Some(*generation))
+                        && o["spec"]["gatewayClassName"] == "gatewright"
+                        && condition(&o["status"], "Programmed")
+                            .is_some_and(|c| c["status"] == "True" && c["observedGeneration"] == meta["generation"])
+                };
+                self.place.cluster.until(GATEWAY, "Gateway", SPACE, "cozystack", mended).await?;
+                self.start_traffic().await?;
+            }
         }
         Ok(())
     }
@@ -376,7 +401,7 @@ async fn faults_while_hosts_come_and_go_leave_what_a_run_without_leaves() -> Res
     }
     site.place.cluster.quiet().await?;
     let found = outcome(&site.place).await?;
-    site.stop_envoy().await?;
+    site.stop_traffic().await?;
     assert_eq!(site.place.pebble.issued(), site.made + 1, "each host has had one certificate");
     assert_eq!(site.place.cluster.denied()?, [], "every right that is needed is given");
     let hosts = site.hosts.clone();
