@@ -14,5 +14,5 @@ pub(super) fn filters(rule: &Rule) -> Option<FilterChainConfigPerRoute> {
     let auth = rule.auth.as_deref().map(external_auth::filter);
     let session = rule.session.as_deref().map(session::filter);
     let filters: Vec<_> = auth.into_iter().chain(session).collect();
-    (!filters.is_empty()).then(|| FilterChainConfigPerRoute { filter_chain: Some(FilterChain { filters }) })
+    (!filters.is_empty()).then_some(FilterChainConfigPerRoute { filter_chain: Some(FilterChain { filters }) })
 }

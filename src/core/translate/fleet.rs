@@ -141,7 +141,7 @@ pub(super) fn touch_parameters(store: &Store, name: &ObjectName, dirty: &mut Dir
         dirty.statuses.insert(key.clone());
         match key.kind {
             Kind::GatewayClass => touch_class(store, &key.name, dirty),
-            _ => drop(dirty.parents.insert(ParentKey::Gateway(key.name.clone()))),
+            _ => dirty.parents.insert(ParentKey::Gateway(key.name.clone())),
         }
     }
 }

@@ -165,7 +165,7 @@ impl Owners<'_> {
         let Ownable::Admitted(_, name) = what else { return };
         for claimant in self.register.claimants(what) {
             match &claimant.by {
-                By::Route(_, key) => drop(dirty.statuses.insert(key.object())),
+                By::Route(_, key) => dirty.statuses.insert(key.object()),
                 By::Listener(listener) => {
                     if let Some(id) = self.parents.frontend_of(listener) {
                         dirty.contend(&id, [name.clone()]);
