@@ -57,7 +57,7 @@ impl Crate {
             }
             let code = code(&fs::read_to_string(&file).expect("sources are readable UTF-8"));
             tests.extend(test_modules(&code).map(|name| [&module[..], &[name.to_owned()]].concat()));
-            imports.entry(module).or_insert_with(Vec::new).extend(read_imports(&without_tests(&code)));
+            imports.entry(module).or_insert_with(Vec::new).extend(read_imports(without_tests(&code)));
         }
         imports.retain(|module, _| !tests.iter().any(|test| module.starts_with(test)));
         assert!(imports.len() > 10, "{folder}: its modules were found");

@@ -15,6 +15,9 @@ mod port;
 #[allow(dead_code, unreachable_pub, reason = "fixtures of a library, of which a bench needs few")]
 #[path = "../../e2e/src/process.rs"]
 mod process;
+#[allow(dead_code, unreachable_pub, reason = "fixtures of a library, of which a bench needs few")]
+#[path = "../../e2e/src/usage.rs"]
+mod usage;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

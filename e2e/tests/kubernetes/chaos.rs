@@ -198,10 +198,33 @@ impl Site {
             if answer.as_ref().is_ok_and(told) {
                 return Ok(());
             }
-            // A panic has the programs show what they printed.
-            assert!(Instant::now() < deadline, "{host} is not served by version {version:?}: {answer:?}");
+            if Instant::now() > deadline {
+                let status = answer.map(|answer| answer.status);
+                // A panic has the programs show what they printed.
+                panic!("{host} is not served by version {version:?}: {status:?}\n{}", self.known_of(host).await?);
+            }
             sleep(Duration::from_millis(50)).await;
         }
+    }
+
+    /// What the objects and Envoy say of a host, for messages.
+    async fn known_of(&self, host: &str) -> Result<String> {
+        let routes =
+            self.place.cluster.server.api(GATEWAY, "HTTPRoute", SPACE).await?.list(&ListParams::default()).await?;
+        let of_host = routes.iter().filter(|route| route.data["spec"]["hostnames"][0] == host);
+        let mut known: String = of_host.map(|route| format!("{}\n", route.data["status"])).collect();
+        if let Some((envoy, _)) = &self.envoy {
+            let dump: Value = serde_json::from_str(&envoy.admin("/config_dump").await?)?;
+            for part in dump["configs"].as_array().into_iter().flatten() {
+                for (field, items) in part.as_object().into_iter().flatten() {
+                    let items = items.as_array().into_iter().flatten().map(ToString::to_string);
+                    known.extend(
+                        items.filter(|item| item.contains(host)).map(|item| format!("{field}: {item:.1500}\n")),
+                    );
+                }
+            }
+        }
+        Ok(known)
     }
 
     async fn until_all_served(&self) -> Result<()> {
