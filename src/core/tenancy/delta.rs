@@ -99,7 +99,7 @@ pub enum Fact {
     /// Which namespace owns a hostname on the addresses that Gateways share. Told by the pipeline, as the translation's record
     /// of ownership has it; leads to which of several TenantGateways has the hostname.
     Owned(Hostname, Option<Arc<str>>),
-    /// A record. With [`Precedence::FirstCome`] it is read once, with everything else, at the start, and changed by an
+    /// A record. With [`FirstCome`](super::Precedence::FirstCome) it is read once, with everything else, at the start, and changed by an
     /// operator alone. Told by whoever keeps the record; leads to owners of hostnames.
     Recorded(Hostname, Option<Record>),
     /// The time, in seconds since the epoch. Told by the pipeline with each call; leads to the end of reservations.
@@ -125,7 +125,7 @@ pub struct Delta {
     pub verdicts: BTreeMap<(ClaimKey, ObjectName), Option<Verdict>>,
     /// `Ready` of TenantGateways.
     pub tenants: BTreeMap<ObjectName, Option<Readiness>>,
-    /// Records to be written: before anything else is done, with [`Precedence::FirstCome`].
+    /// Records to be written: before anything else is done, with [`FirstCome`](super::Precedence::FirstCome).
     pub records: BTreeMap<Hostname, Option<Record>>,
 }
 
