@@ -60,7 +60,7 @@ impl Refusal {
     }
 }
 
-/// What was refused: a resource, or a part of one.
+/// The name of a refused resource, or of a part of one.
 pub(super) type RefusedKey = (xds::Kind, String, Option<xds::Part>);
 
 pub(super) fn key(r: &Rejection) -> RefusedKey {
@@ -125,62 +125,55 @@ impl ControlPlane {
     /// The refusals that were not told yet, as events.
     pub(super) fn new_refusals(&mut self, all: BTreeMap<Refusal, RefusedKey>) -> Vec<Event> {
         let new: Vec<_> = all.iter().filter(|(refusal, _)| !self.told.contains(*refusal)).collect();
-        let objects = self.objects_of(new.iter().map(|(_, key)| *key).collect());
+        let keys: BTreeSet<&RefusedKey> = new.iter().map(|(_, key)| *key).collect();
+        let objects = self.blames(keys).into_iter().filter_map(|(key, blame)| Some((key, one(&blame)?)));
+        let objects: BTreeMap<&RefusedKey, ObjectKey> = objects.collect();
         let events = new.into_iter().map(|(refusal, key)| refusal.event(objects.get(key).cloned())).collect();
         self.told = all.into_keys().collect();
         events
     }
 
-    /// The object that each was made from, where it is one.
-    fn objects_of(&self, refused: BTreeSet<&RefusedKey>) -> BTreeMap<RefusedKey, ObjectKey> {
-        let mut objects = BTreeMap::new();
-        for key in &refused {
-            let (kind, name, Some(part)) = key else { continue };
-            let object = match kind {
-                xds::Kind::Listener => one(&self.engine().blame_chain(name, &part.virtual_host)),
-                _ => RouteKey::of_envoy_route(&part.route).map(|route| route.object()),
-            };
-            objects.extend(object.map(|object| ((*key).clone(), object)));
-        }
-        // Who has to do with a resource is looked up by going through all of them, which a part needs not.
-        let any = refused.iter().any(|(_, _, part)| part.is_none());
-        for resource in self.engine().resources().filter(|_| any) {
-            let (kind, name) = publish::name(resource);
-            let key = (kind, name, None);
-            if refused.contains(&key) {
-                objects.extend(one(&self.engine().blame(resource)).map(|object| (key, object)));
-            }
-        }
-        objects
-    }
-
-    /// Whose the resources are that were refused, and what each is told: Envoy's words stand in the status of the
-    /// object that caused them, and where no single namespace did, in nobody's.
+    /// The resources that were refused are made from these objects, and what each is told: Envoy's words stand in the status of
+    /// the object that caused them, and where no single namespace did, in nobody's.
     pub(super) fn whose(&self, refused: &Refusals) -> Refused {
         let mut whose = Refused::default();
-        for ((kind, name, part), text) in refused {
-            let Some(part) = part else { continue };
-            if *kind == xds::Kind::Listener {
-                let blame = self.engine().blame_chain(name, &part.virtual_host);
-                let text = if blame.is_of_one_namespace() { told(text) } else { NOBODY_ALONE.to_owned() };
-                whose.listeners.extend(blame.listeners.into_iter().map(|listener| (listener, text.clone())));
-            } else if let Some(route) = RouteKey::of_envoy_route(&part.route) {
-                whose.routes.entry(route).or_insert_with(|| told(text));
-            }
-        }
-        let whole = |key: &ResourceKey| {
-            let (kind, name) = publish::name(key);
-            refused.get(&(kind, name, None))
-        };
-        // Who has to do with a resource is looked up by going through all of them, which a part needs not.
-        let any = refused.keys().any(|(_, _, part)| part.is_none());
-        for key in self.engine().resources().filter(|_| any) {
-            let Some(text) = whole(key) else { continue };
-            let blame = self.engine().blame(key);
+        for (key, blame) in self.blames(refused.keys()) {
+            let text = &refused[key];
             let text = if blame.is_of_one_namespace() { told(text) } else { NOBODY_ALONE.to_owned() };
             whose.listeners.extend(blame.listeners.into_iter().map(|listener| (listener, text.clone())));
-            whose.routes.extend(blame.routes.into_iter().map(|route| (route, text.clone())));
+            for route in blame.routes {
+                // A route is told of the first of its rules that were refused, and rather of a whole resource.
+                if key.2.is_none() || !whose.routes.contains_key(&route) {
+                    whose.routes.insert(route, text.clone());
+                }
+            }
         }
         whose
+    }
+
+    /// The objects that refused resources were made from: of parts first, then of whole resources.
+    fn blames<'a>(&self, refused: impl IntoIterator<Item = &'a RefusedKey>) -> Vec<(&'a RefusedKey, Blame)> {
+        let (mut blames, mut whole) = (Vec::new(), BTreeMap::new());
+        for key in refused {
+            let (kind, name, part) = key;
+            match part {
+                None => {
+                    whole.insert((*kind, name.as_str()), key);
+                }
+                Some(part) if *kind == xds::Kind::Listener => {
+                    blames.push((key, self.engine().blame_chain(name, &part.virtual_host)));
+                }
+                Some(part) => {
+                    let routes = RouteKey::of_envoy_route(&part.route).map(|route| vec![route]);
+                    blames.extend(routes.map(|routes| (key, Blame { routes, ..Blame::default() })));
+                }
+            }
+        }
+        // The objects behind a resource are looked up by going through all of them, which a part needs not.
+        for resource in self.engine().resources().filter(|_| !whole.is_empty()) {
+            let (kind, name) = publish::name(resource);
+            blames.extend(whole.get(&(kind, name.as_str())).map(|key| (*key, self.engine().blame(resource))));
+        }
+        blames
     }
 }
