@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use acme::keeper::Stored;
 use acme::storage::StorageError;
@@ -24,8 +24,6 @@ use gatewright_core::model::ObjectName;
 
 /// Writes at the same time.
 const AT_ONCE: usize = 4;
-/// A failure that is not tried again by its class is tried after this long: the namespace may come back.
-const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// One thing to be written.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -263,14 +261,15 @@ impl CertificateWriter {
                 }
             }
         }
-        self.worker.failed(&task, &failure, now);
         let is_due = match &task {
             Task::Publish => true,
             Task::Install(name) => self.held.contains_key(name),
             Task::Withdraw(name) => self.lost.contains_key(name),
         };
-        if is_due && !self.worker.is_wanted(&task) {
-            self.worker.want(task, now + RETRY_DELAY);
+        if is_due {
+            self.worker.failed_and_due(&task, &failure, now);
+        } else {
+            self.worker.failed(&task, &failure, now);
         }
     }
 }
@@ -279,6 +278,7 @@ impl CertificateWriter {
 mod tests {
     use std::convert::Infallible;
     use std::sync::Mutex;
+    use std::time::Duration;
 
     use gatewright_control::certificates::{Authority, CertificateManagerConfig};
     use hyper::{Request, Response, StatusCode};

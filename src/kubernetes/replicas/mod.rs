@@ -24,7 +24,6 @@ use record::Others;
 pub(crate) use record::Record;
 
 use super::FIELD_MANAGER;
-use crate::REQUEST_TIMEOUT;
 use crate::metrics::Writes;
 use crate::watch::peers::{self, follow};
 use crate::write::conflict_backoff::WriteConflictBackoff;
@@ -182,11 +181,7 @@ impl Replicas {
             self.told = text;
         }
         self.conflict_backoff.failed(&());
-        self.worker.failed(&(), &failure, now);
-        // A failure that is not tried again by its class: the namespace may come back.
-        if !self.worker.is_wanted(&()) {
-            self.worker.want((), now + REQUEST_TIMEOUT);
-        }
+        self.worker.failed_and_due(&(), &failure, now);
     }
 
     /// How many writes were begun, and how many failed, by class.

@@ -4,7 +4,7 @@
 //! It is for what is to be so in the end. ARCHITECTURE.md ("Writes to the API server") lists the requests that are not.
 
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
@@ -20,6 +20,9 @@ pub(crate) struct Worker<K, T> {
     room: usize,
     counts: RequestCounts,
 }
+
+/// After this long a request is tried whose failure says that trying again is in vain: the namespace may come back.
+const LAST_RESORT: Duration = Duration::from_secs(5);
 
 /// How many requests were begun, and how many failed. Clones count together.
 #[derive(Clone, Debug, Default)]
@@ -127,6 +130,15 @@ impl<K: Ord + Clone, T: Send + 'static> Worker<K, T> {
         let before = self.queue.failures(key);
         self.queue.failed(key, now, |failures| failure.pause(failures));
         before
+    }
+
+    /// The same where the request is due all the same: after a failure whose class is not tried again it is tried after
+    /// [`LAST_RESORT`].
+    pub(crate) fn failed_and_due(&mut self, key: &K, failure: &Failure, now: Instant) {
+        self.failed(key, failure, now);
+        if !self.is_wanted(key) {
+            self.want(key.clone(), now + LAST_RESORT);
+        }
     }
 
     /// How many requests about an object failed in a row.
