@@ -16,34 +16,22 @@ use envoy_types::pb::envoy::r#type::matcher::v3::{ListStringMatcher, StringMatch
 use super::limits::AUTH_SECONDS;
 use super::proto::{boolean, extension, seconds};
 use super::request_match::{matching, regex_matcher};
+use gatewright_core::inputs::kept_headers;
 use gatewright_core::model::{AuthProtocol, ExternalAuth};
 
-/// Headers of a request that its authorization server has no say in, beside routing headers and `x-envoy-*`, which Envoy keeps
-/// by itself: those that a header modifier cannot change either (`gatewright_core::inputs`).
-const KEPT: [&str; 15] = [
-    "host",
-    "content-length",
-    "transfer-encoding",
-    "connection",
-    "upgrade",
-    "te",
-    "trailer",
-    "keep-alive",
-    "proxy-connection",
-    "http2-settings",
-    "expect",
-    "forwarded",
-    "x-real-ip",
-    "cdn-loop",
-    "x-(?:forwarded|gw)-.*",
-];
+/// Of the headers by prefix, those that a request's authorization server has no say in.
+const KEPT_PREFIXES: &str = "x-(?:forwarded|gw)-.*";
 
 /// By this header requests that go round in a circle are found.
 const CDN_LOOP: &str = "cdn-loop";
 
 /// The filter of a rule. Whoever is not told yes by the server does not pass: 403 where it does not answer.
 pub(super) fn filter(auth: &ExternalAuth) -> TypedExtensionConfig {
-    static KEPT_NAMES: LazyLock<String> = LazyLock::new(|| KEPT.join("|").replace('-', "[-_]"));
+    // Headers that a header modifier cannot change either; Envoy itself keeps routing headers and `x-envoy-*`.
+    static KEPT: LazyLock<String> = LazyLock::new(|| {
+        let all: Vec<&str> = kept_headers().chain([KEPT_PREFIXES]).collect();
+        all.join("|").replace('-', "[-_]")
+    });
     let ExternalAuth { server, headers, body, protocol } = auth;
     let cluster = server.to_string();
     let service = &server.port.service;
@@ -91,7 +79,7 @@ pub(super) fn filter(auth: &ExternalAuth) -> TypedExtensionConfig {
         enforce_response_header_limits: true,
         enable_dynamic_metadata_ingestion: boolean(false),
         decoder_header_mutation_rules: Some(HeaderMutationRules {
-            disallow_expression: Some(regex_matcher(&KEPT_NAMES)),
+            disallow_expression: Some(regex_matcher(&KEPT)),
             ..Default::default()
         }),
         services: Some(services),

@@ -70,4 +70,4 @@ pub use tenantgateway::{
     ADDRESSES, CRD, Cloudflare, DIRECTORY, DigitalOcean, Dns01, ISSUER, Invalid, LocalObject, Mode, Rfc2136, Route53,
     SecretKey, Source, Spec, TenantGateway,
 };
-pub use text::Unsupported;
+pub use text::{Unsupported, kept_headers};

@@ -219,6 +219,11 @@ const CLIENT: &str = "it tells backends who the client is, and Envoy alone knows
 const LOOPS: &str = "requests that go round in a circle are found by it";
 const APART: &str = "gatewright keeps hosts apart by it";
 
+/// Lower-case names of headers that are not for routes to change, those with a prefix of ours or of Envoy's aside.
+pub fn kept_headers() -> impl Iterator<Item = &'static str> {
+    KEPT.iter().map(|(name, _)| *name)
+}
+
 /// Why a header is not for routes to change, if it is not.
 fn kept(name: &str) -> Option<&'static str> {
     // Backends that know headers as variables (CGI) cannot tell one from the other.
@@ -236,20 +241,20 @@ fn kept(name: &str) -> Option<&'static str> {
 
 /// The name of a header that a filter sets, adds or removes.
 pub(super) fn edited_header(field: &str, name: &str) -> Checked {
+    unkept_header(field, name, "a header modifier cannot change")
+}
+
+fn unkept_header(field: &str, name: &str, cannot: &str) -> Checked {
     header_name(field, name)?;
     match kept(name) {
-        Some(why) => refuse(field, &format!("a header modifier cannot change {name}: {why}")),
+        Some(why) => refuse(field, &format!("{cannot} {name}: {why}")),
         None => Ok(()),
     }
 }
 
 /// The name of a header by which sessions are told apart: Envoy sets it in answers.
 pub(super) fn session_header(field: &str, name: &str) -> Checked {
-    header_name(field, name)?;
-    match kept(name) {
-        Some(why) => refuse(field, &format!("the header of a session cannot be {name}: {why}")),
-        None => Ok(()),
-    }
+    unkept_header(field, name, "the header of a session cannot be")
 }
 
 /// The name of a header that an authorization server is told of.
