@@ -1,7 +1,7 @@
 //! The command line: reads it, does it, and says how it went by the exit status.
 
 use std::io::{self, Read, Write};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
@@ -160,15 +160,32 @@ fn manifests(path: &Path, allow_unsafe: bool) -> Result<(Folder, Vec<Object>, Ve
     Ok((folder, objects, problems))
 }
 
+/// Settings of commands that read manifests alone.
+fn offline_settings(
+    endpoints: &cli::Endpoints,
+    issuer_use: &cli::IssuerUse,
+    gateway_api: cli::GatewayApi,
+    addresses: Vec<IpAddr>,
+) -> Settings {
+    Settings {
+        endpoints: run::endpoint_policy(endpoints),
+        system_roots: endpoints.system_roots(),
+        issuers: issuer_use.rules_alone(Unlisted::Everybody),
+        channel: gateway_api.gateway_api_channel,
+        ..Settings::new(CONTROLLER, addresses)
+    }
+}
+
 fn lint(options: &cli::Lint) -> Result<bool> {
     let (folder, objects, problems) = manifests(&options.path, options.allow_unsafe_manifests)?;
     let settings = Settings {
-        endpoints: run::endpoint_policy(&options.endpoints),
-        system_roots: options.endpoints.system_roots(),
-        issuers: options.issuer_use.rules_alone(Unlisted::Everybody),
         limits: options.limits,
-        channel: options.gateway_api.gateway_api_channel,
-        ..Settings::new(CONTROLLER, vec![Ipv4Addr::LOCALHOST.into()])
+        ..offline_settings(
+            &options.endpoints,
+            &options.issuer_use,
+            options.gateway_api,
+            vec![Ipv4Addr::LOCALHOST.into()],
+        )
     };
     let tenancy = tenancy::Settings { listener_sets: !options.no_listener_sets, ..tenancy::Settings::default() };
     let found = gatewright::lint::lint(objects, settings, tenancy, SystemTime::now());
@@ -207,12 +224,8 @@ fn translate(options: &cli::Translate) -> Result<bool> {
         problem.event().log(Severity::Debug);
     }
     let settings = Settings {
-        endpoints: run::endpoint_policy(&options.endpoints),
-        system_roots: options.endpoints.system_roots(),
-        issuers: options.issuer_use.rules_alone(Unlisted::Everybody),
         limits: options.limits,
-        channel: options.gateway_api.gateway_api_channel,
-        ..Settings::new(CONTROLLER, options.addresses.clone())
+        ..offline_settings(&options.endpoints, &options.issuer_use, options.gateway_api, options.addresses.clone())
     };
     let tenancy = run::tenancy_settings(&options.tenants);
     let told =
