@@ -19,8 +19,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::probe::Probe;
 use e2e::usage::{main_thread_time, processor_time, threads_time};
 use futures::stream::{self, StreamExt, TryStreamExt};
-use site::{FORWARD, LIMIT, Site, named, route};
-use tokio::time::{Instant, sleep};
+use site::{FORWARD, Site, route};
 
 /// Hosts that are there before anything is measured.
 const HOSTS: usize = 200;
@@ -75,14 +74,9 @@ async fn connections(probes: &[Probe], served: bool) -> Result<()> {
     stream::iter(asked).buffer_unordered(CLIENTS).try_collect().await
 }
 
-/// Waits until a host is served over cleartext.
+/// Waits until a host of alice's is served over cleartext.
 async fn served(site: &Site, host: &str) -> Result<()> {
-    let (probe, began) = (site.plain(host), Instant::now());
-    while !named(&probe).await.is_ok_and(|found| found == "alice") {
-        ensure!(began.elapsed() < LIMIT, "{host} is not served\n{}", site.program.output());
-        sleep(Duration::from_millis(1)).await;
-    }
-    Ok(())
+    site.answered_by(&site.plain(host), "alice", Duration::from_millis(1)).await
 }
 
 /// Measures one version, the one of `$GATEWRIGHT_BIN`.

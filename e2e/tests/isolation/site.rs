@@ -161,13 +161,20 @@ impl Site {
     /// Waits until this backend answers for a host, over HTTP and HTTPS.
     pub(crate) async fn served_by(&self, host: &str, backend: &str) -> Result<()> {
         for probe in [self.plain(host), self.tls(host)] {
-            let until = Instant::now() + LIMIT;
-            while !named(&probe).await.is_ok_and(|found| found == backend) {
-                if Instant::now() > until {
-                    bail!("{host} is not served by {backend}: {:?}\n{}", named(&probe).await, self.program.output());
-                }
-                sleep(Duration::from_millis(20)).await;
+            self.answered_by(&probe, backend, Duration::from_millis(20)).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until this backend answers a probe, which asks again after each pause.
+    pub(crate) async fn answered_by(&self, probe: &Probe, backend: &str, pause: Duration) -> Result<()> {
+        let until = Instant::now() + LIMIT;
+        while !named(probe).await.is_ok_and(|found| found == backend) {
+            if Instant::now() > until {
+                let last = named(probe).await;
+                bail!("{probe:?} is not answered by {backend}: {last:?}\n{}", self.program.output());
             }
+            sleep(pause).await;
         }
         Ok(())
     }
