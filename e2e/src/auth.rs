@@ -67,7 +67,7 @@ impl AuthServer {
         self.address
     }
 
-    /// What it was asked since this was last called.
+    /// The questions since the last call.
     ///
     /// # Panics
     /// When a task of the server has.

@@ -46,7 +46,7 @@ fn parse_features(text: &str) -> BTreeMap<String, usize> {
     text.lines().filter_map(line).collect()
 }
 
-/// What is wrong with the claims of a class. Each feature of the suite is claimed, or it has no tests and stands in `unclaimed`
+/// Mistakes in the claims of a class. Each feature of the suite is claimed, or it has no tests and stands in `unclaimed`
 /// with the reason, one a line.
 pub fn wrong_claims(features: &BTreeMap<String, usize>, claimed: &BTreeSet<String>, unclaimed: &str) -> Vec<String> {
     let entries = unclaimed.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));

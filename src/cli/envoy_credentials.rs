@@ -46,7 +46,7 @@ impl Credentials {
         self != Credentials::Secret
     }
 
-    /// Who is let in to see what `views` says.
+    /// The certificates by which Envoys are let in, each to its view.
     pub fn certificates(self, views: Views) -> Certificates {
         match self {
             Credentials::Secret => Certificates::new(views),

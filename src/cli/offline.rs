@@ -1,4 +1,4 @@
-//! What is done with manifests alone: `gatewright translate` and `gatewright lint`.
+//! Commands that read manifests alone: `gatewright translate` and `gatewright lint`.
 
 use std::net::IpAddr;
 use std::path::PathBuf;

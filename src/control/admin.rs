@@ -288,7 +288,7 @@ async fn exchange(socket: &Path, method: Method, path_and_query: &str) -> Result
 mod tests {
     use super::*;
 
-    /// What is said where no answer comes from a socket.
+    /// The error where no answer comes from a socket.
     async fn said(socket: &Path) -> String {
         let error = ask(socket, "/status").await.expect_err("nobody answers");
         assert!(error.is_unanswered());

@@ -163,7 +163,7 @@ impl OrderAttempt<'_> {
         Ok(order)
     }
 
-    /// What comes before an order is placed: a look at what could be in its way, its place in the budget, its key;
+    /// Steps before an order is placed: a look at what could be in its way, its place in the budget, its key;
     /// and all of it written down.
     async fn prepare(&mut self) -> Result<(), Failure> {
         self.issuer.look_first(&self.record.names).await?;

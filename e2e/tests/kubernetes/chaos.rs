@@ -38,7 +38,7 @@ const SEED: u64 = 1;
 /// A host that nothing changes, and that clients ask for all the time.
 const STEADY: &str = "steady.cert.example.org";
 
-/// What is broken during a step; numbers are those of replicas.
+/// A fault of one step; numbers are those of replicas.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     /// The API server is killed, and started at the end of the step.

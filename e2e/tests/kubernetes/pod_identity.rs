@@ -180,7 +180,7 @@ async fn an_envoy_has_the_certificate_of_its_pod_which_is_renewed() -> Result<()
     let a = world.pod("envoy-a", at).await?;
     change_reaches(&world.cluster, &[&a.envoy], 0).await?;
 
-    // Who it is, its certificate says, whatever it calls itself.
+    // The certificate says which pod it is, whatever its node message says.
     let first = until_connected(&world.admin[0], &["envoy-a"]).await?;
     let pods: Api<Pod> = Api::namespaced(world.cluster.server.client(), NAMESPACE);
     let uid = pods.get("envoy-a").await?.metadata.uid.context("a UID")?;
