@@ -211,7 +211,7 @@ impl Dialect for Sotw {
             .collect();
         if version(subscribed.values()) == version_info {
             contents.held = subscribed;
-            session.hold_already(kind);
+            session.hold_already(kind, tables);
         } else {
             session.held_older(kind);
         }

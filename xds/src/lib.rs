@@ -7,6 +7,7 @@ mod cache;
 mod canonical_encoding;
 mod counters;
 mod debug;
+mod demand;
 mod dialect;
 mod division;
 mod fingerprint;

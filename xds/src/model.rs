@@ -6,13 +6,17 @@ use std::time::Instant;
 
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
-use envoy_types::pb::envoy::config::listener::v3::Listener;
+use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener, filter::ConfigType};
 use envoy_types::pb::envoy::config::route::v3::{RouteConfiguration, ScopedRouteConfiguration};
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpConnectionManager, ScopedRds, ScopedRoutes, http_connection_manager::RouteSpecifier,
+    scoped_routes::ConfigSpecifier,
+};
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
 use envoy_types::pb::envoy::service::discovery::v3 as pb;
 use envoy_types::pb::google::protobuf::Any;
 use proptest::prelude::*;
-use prost::Message;
+use prost::{Message, Name};
 
 use crate::ack_tracker::AckTracker;
 use crate::dialect::{Delta, Dialect, Sotw};
@@ -25,6 +29,8 @@ const KINDS: [Kind; 6] = [Kind::Cluster, Kind::Endpoints, Kind::Route, Kind::Sco
 const NAMES: [&str; 5] = ["n0", "n1", "n2", "n3", "n4"];
 /// A value clients refuse.
 const BAD: u8 = 3;
+/// Of a listener that takes its routes from scopes.
+const SCOPED: u8 = 1;
 
 fn resource(kind: Kind, name: &str, value: u8) -> Resource {
     // A state-of-the-world client knows a resource by the name inside it.
@@ -34,10 +40,28 @@ fn resource(kind: Kind, name: &str, value: u8) -> Resource {
         Kind::Endpoints => Resource::new(name, &ClusterLoadAssignment { cluster_name: text, ..Default::default() }),
         Kind::Route => Resource::new(name, &RouteConfiguration { name: text, ..Default::default() }),
         Kind::Scope => Resource::new(name, &ScopedRouteConfiguration { name: text, ..Default::default() }),
-        Kind::Listener => Resource::new(name, &Listener { stat_prefix: text, ..Default::default() }),
+        Kind::Listener => {
+            let filter_chains = if value == SCOPED { vec![scoped()] } else { vec![] };
+            Resource::new(name, &Listener { filter_chains, stat_prefix: text, ..Default::default() })
+        }
         Kind::Secret => Resource::new(name, &Secret { name: text, ..Default::default() }),
         other => panic!("{other} is not part of the model"),
     }
+}
+
+/// A filter chain that takes its routes from scopes.
+fn scoped() -> FilterChain {
+    let source = ConfigSpecifier::ScopedRds(ScopedRds::default());
+    let routes = ScopedRoutes { config_specifier: Some(source), ..Default::default() };
+    let route_specifier = Some(RouteSpecifier::ScopedRoutes(routes));
+    let manager = HttpConnectionManager { route_specifier, ..Default::default() };
+    let manager = Any { type_url: HttpConnectionManager::type_url(), value: manager.encode_to_vec() };
+    let filter = Filter { config_type: Some(ConfigType::TypedConfig(manager)), ..Default::default() };
+    FilterChain { filters: vec![filter], ..Default::default() }
+}
+
+fn is_scoped(body: &[u8]) -> bool {
+    !Listener::decode(body).expect("a listener").filter_chains.is_empty()
 }
 
 fn is_bad(body: &[u8]) -> bool {
@@ -171,6 +195,7 @@ impl<D: Dialect> World<D> {
         for name in NAMES.iter().filter(|n| wants(n)) {
             let current = table.current(name).map(|r| r.body().to_vec());
             match &current {
+                _ if self.session.drops(kind) => {}
                 Some(body) if is_bad(body) => {
                     assert!(held.get(*name).is_none_or(|b| !is_bad(b)), "{kind} {name} runs what it refused");
                     assert!(
@@ -214,9 +239,23 @@ struct DeltaModel {
     held: HashMap<Kind, BTreeMap<String, (String, Vec<u8>)>>,
     unanswered: VecDeque<pb::DeltaDiscoveryResponse>,
     partial: bool,
+    /// The scopes of Envoy's listeners, while one wants some. Scopes that come at another time are acknowledged and dropped,
+    /// and Envoy says that it has them all the same.
+    scopes: Option<BTreeMap<String, Vec<u8>>>,
+    /// Whether the client came back and said that it had scopes that its listeners had not.
+    mistaken: bool,
 }
 
 impl DeltaModel {
+    /// Begins a subscription to scopes with the first listener that wants some, and ends it without a word with the last.
+    fn follow_listeners(&mut self) {
+        let listeners = self.held.get(&Kind::Listener).into_iter().flatten();
+        match listeners.into_iter().any(|(_, (_, body))| is_scoped(body)) {
+            true => self.scopes.get_or_insert_default(),
+            false => return self.scopes = None,
+        };
+    }
+
     fn send(&self, world: &mut World<Delta>, kind: Kind, request: pb::DeltaDiscoveryRequest) {
         let request = DeltaRequest::decode(request.encode_to_vec().as_slice()).expect("wire-compatible");
         world.request(kind, request);
@@ -252,13 +291,17 @@ impl DeltaModel {
         let body = |r: &pb::Resource| r.resource.as_ref().expect("a body").value.clone();
         let refused = response.resources.iter().any(|r| is_bad(&body(r)));
         if !refused || self.partial {
+            let mut scopes = self.scopes.as_mut().filter(|_| kind == Kind::Scope);
             for r in response.resources.iter().filter(|r| wants.wants(kind, &r.name) && !is_bad(&body(r))) {
                 held.insert(r.name.clone(), (r.version.clone(), body(r)));
+                scopes.iter_mut().for_each(|scopes| drop(scopes.insert(r.name.clone(), body(r))));
             }
             for name in &response.removed_resources {
                 held.remove(name);
+                scopes.iter_mut().for_each(|scopes| drop(scopes.remove(name)));
             }
         }
+        self.follow_listeners();
         let error =
             refused.then(|| envoy_types::pb::google::rpc::Status { code: 3, message: "bad".into(), details: vec![] });
         self.send(
@@ -272,8 +315,6 @@ impl DeltaModel {
     fn subscribe(&mut self, world: &mut World<Delta>, kind: Kind, subscribe: Vec<String>, unsubscribe: Vec<String>) {
         let wants = self.wants.entry(kind).or_default();
         let first = !std::mem::replace(&mut wants.asked, true);
-        // A client that opens with an unsubscription opens with nothing in `subscribe`: that is everything.
-        wants.wildcard |= first && subscribe.is_empty();
         for name in &unsubscribe {
             if name == "*" {
                 wants.wildcard = false;
@@ -281,6 +322,8 @@ impl DeltaModel {
                 wants.names.remove(name);
             }
         }
+        // A client that opens with an unsubscription opens with nothing in `subscribe`: that is everything.
+        wants.wildcard |= first && subscribe.is_empty();
         for name in &subscribe {
             if name == "*" {
                 wants.wildcard = true;
@@ -291,6 +334,9 @@ impl DeltaModel {
         let held = self.held.entry(kind).or_default();
         let wants = &self.wants[&kind];
         held.retain(|name, _| wants.wants(kind, name));
+        if let Some(scopes) = self.scopes.as_mut().filter(|_| kind == Kind::Scope) {
+            scopes.retain(|name, _| wants.wants(kind, name));
+        }
         let initial =
             if first { held.iter().map(|(n, (v, _))| (n.clone(), v.clone())).collect() } else { HashMap::new() };
         let request = pb::DeltaDiscoveryRequest {
@@ -299,10 +345,14 @@ impl DeltaModel {
             initial_resource_versions: initial,
             ..Default::default()
         };
+        self.follow_listeners();
         self.send(world, kind, request);
     }
 
     fn reconnect(&mut self, world: &mut World<Delta>) {
+        let named = |scopes: Option<&BTreeMap<String, _>>| scopes.map_or(0, BTreeMap::len);
+        let said = self.held.get(&Kind::Scope).map_or(0, BTreeMap::len);
+        self.mistaken |= said > named(self.scopes.as_ref());
         world.reconnect();
         self.unanswered.clear();
         let wanted: Vec<_> = KINDS.into_iter().filter(|k| self.wants.get(k).is_some_and(|w| w.asked)).collect();
@@ -354,6 +404,10 @@ proptest! {
             let wants = client.wants.entry(kind).or_default();
             let held = client.held.get(&kind).into_iter().flatten().map(|(n, (_, b))| (n.clone(), b.clone())).collect();
             world.check(kind, |name| wants.wants(kind, name), &held);
+        }
+        if let Some(scopes) = client.scopes.as_ref().filter(|_| client.wants[&Kind::Listener].asked && !client.mistaken) {
+            let wants = client.wants.entry(Kind::Scope).or_default();
+            world.check(Kind::Scope, |name| wants.wants(Kind::Scope, name), scopes);
         }
         if client.wants.values().any(|w| w.asked) {
             prop_assert_eq!(world.session.acknowledged(), world.shelf.read().generation);
@@ -407,7 +461,7 @@ proptest! {
             wanted.sort();
             if refused {
                 prop_assert!(bodies.iter().all(|b| !is_bad(b)), "{} runs what it refused", kind);
-            } else if !NAMES.iter().any(|n| world.session.defers(kind, n)) {
+            } else if !world.session.drops(kind) && !NAMES.iter().any(|n| world.session.defers(kind, n)) {
                 prop_assert_eq!(bodies, wanted, "{}", kind);
             }
         }

@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use envoy_types::pb::envoy::config::cluster::v3::{Cluster, cluster::ClusterDiscoveryType, cluster::DiscoveryType};
 use envoy_types::pb::envoy::{config, extensions, service};
 use envoy_types::pb::google::protobuf::Any;
 use prost::{Message, Name};
 use sha2::{Digest, Sha256};
 
 use crate::Kind;
+use crate::demand::Demand;
 use crate::wire::encode_resource;
 
 /// One resource, ready to be sent. Cloning shares the bytes.
@@ -19,8 +19,7 @@ pub struct Resource {
     kind: Kind,
     name: Arc<str>,
     aliases: Option<Arc<[String]>>,
-    /// Of a cluster whose endpoints come by EDS: the name of its assignment.
-    assignment: Option<Arc<str>>,
+    demand: Demand,
     content: Content,
 }
 
@@ -98,8 +97,8 @@ impl Resource {
             return Err(ResourceError::UnknownType { type_url: M::type_url(), name: name.to_string() });
         };
         let encoded = Encoded::new(kind, &name, &[], &crate::canonical_encoding::encode(message));
-        let assignment = (message as &dyn std::any::Any).downcast_ref().and_then(|cluster| assignment(&name, cluster));
-        Ok(Resource { kind, name, aliases: None, assignment, content: Content::Kept(encoded) })
+        let demand = Demand::of(&name, message);
+        Ok(Resource { kind, name, aliases: None, demand, content: Content::Kept(encoded) })
     }
 
     /// The message that `make` gives, under `name`: made and encoded anew each time it is sent, and kept nowhere.
@@ -199,9 +198,17 @@ impl Resource {
         }
     }
 
+    /// What Envoy subscribes to for it.
+    pub(crate) fn demand(&self) -> &Demand {
+        &self.demand
+    }
+
     /// Of a cluster whose endpoints come by EDS: the name of its assignment.
     pub(crate) fn assignment(&self) -> Option<&Arc<str>> {
-        self.assignment.as_ref()
+        match &self.demand {
+            Demand::Assignment(name) => Some(name),
+            Demand::Nothing | Demand::Scopes(_) => None,
+        }
     }
 
     fn encoded(&self) -> Encoded {
@@ -250,14 +257,6 @@ impl Encoded {
         let at = self.version_at as usize;
         text_of(&self.bytes[at..at + VERSION])
     }
-}
-
-/// The name under which a client asks for the endpoints of a cluster (`Cluster.EdsClusterConfig.service_name`).
-fn assignment(name: &Arc<str>, cluster: &Cluster) -> Option<Arc<str>> {
-    let by_eds = ClusterDiscoveryType::Type(DiscoveryType::Eds.into());
-    let config = cluster.eds_cluster_config.as_ref().filter(|_| cluster.cluster_discovery_type == Some(by_eds))?;
-    let own = if config.service_name.is_empty() { &cluster.name } else { &config.service_name };
-    Some(if **own == **name { name.clone() } else { Arc::from(own.as_str()) })
 }
 
 fn text_of(version: &[u8]) -> &str {

@@ -18,6 +18,9 @@
 //! same cluster or for another (<https://github.com/envoyproxy/envoy/issues/47302>). So after a cluster its assignment is
 //! sent again, as an answer.
 //!
+//! *Scopes* go to a client while it has a listener that wants some, and all of them after the first such listener
+//! (the module `scope_sources`).
+//!
 //! *Secrets* travel one to a response, a page of them at a time. Envoy (1.40) keeps a secret it refuses
 //! and takes the same bytes without a word when they come again, so a refused batch could not be taken
 //! apart; its refusal does not name the secret either.
@@ -29,6 +32,7 @@
 mod divide;
 mod quarantine;
 mod round;
+mod scope_sources;
 #[cfg(test)]
 mod tests;
 
@@ -36,6 +40,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use self::scope_sources::ScopeSources;
 use crate::division::HeldPart;
 use crate::kind::Rank;
 use crate::rejection::Part;
@@ -172,6 +177,8 @@ pub(crate) struct Session {
     primed: bool,
     /// Assignments of clusters that were sent before the client subscribed to endpoints, until they are sent.
     warming: BTreeSet<Arc<str>>,
+    /// Of the listeners that the client has.
+    scope_sources: ScopeSources,
     /// Removals that wait because a refused resource's last good version may need what they remove.
     deferred: BTreeSet<(Kind, Arc<str>)>,
     nonces: u64,
@@ -206,6 +213,7 @@ impl Session {
             ended: 0,
             primed: false,
             warming: BTreeSet::new(),
+            scope_sources: ScopeSources::default(),
             deferred: BTreeSet::new(),
             nonces: 0,
             requests: 0,
@@ -239,9 +247,14 @@ impl Session {
 
     /// Takes `kind` as answered up to the present, because the client proved to hold all of it; assignments that clusters
     /// wait for are sent all the same.
-    pub(crate) fn hold_already(&mut self, kind: Kind) {
+    pub(crate) fn hold_already(&mut self, kind: Kind, tables: &Tables) {
         self.moves += 1;
         if let Some(sub) = self.subscriptions[kind as usize].as_deref_mut() {
+            if kind == Kind::Listener {
+                let wanted =
+                    tables.table(kind).resources().filter(|listener| sub.wants(listener.name(), Some(listener)));
+                wanted.for_each(|listener| self.scope_sources.has(listener));
+            }
             sub.answers.retain(|name| kind == Kind::Endpoints && self.warming.contains(name));
             sub.greet = false;
         }
@@ -251,6 +264,9 @@ impl Session {
     pub(crate) fn held_older(&mut self, kind: Kind) {
         if let Some(sub) = self.subscriptions[kind as usize].as_deref_mut() {
             sub.older.extend(sub.answers.iter().cloned());
+            if kind == Kind::Listener {
+                sub.older.iter().for_each(|name| self.scope_sources.has_older(name));
+            }
         }
     }
 
@@ -304,12 +320,16 @@ impl Session {
             self.answer(kind, &response_nonce, error_detail.map(|e| e.message), tables, now);
         }
         let first = self.subscriptions[kind as usize].is_none();
+        let dropped_scopes = self.drops(Kind::Scope);
         let asked = self.requests;
         let limits = self.limits.clone();
         let sub = self.subscriptions[kind as usize]
             .get_or_insert_with(|| Box::new(Subscription::new(kind, tables.generation)));
         // Only the first request of a type on a stream may say what the client holds.
         let held = if first { initial_resource_versions } else { HashMap::new() };
+        // What it was given of scopes before the listener that wants them, it has not.
+        let believed = kind != Kind::Scope || !self.scope_sources.take_new();
+        let known = |name: &str| held.get(name).filter(|_| believed);
 
         // "Unsubscribing from resources": under a wildcard the server says what still is.
         for name in unsubscribe {
@@ -337,16 +357,22 @@ impl Session {
             }
         }
 
+        if kind == Kind::Listener {
+            self.scope_sources.retain(|name| sub.wants(name, None));
+        }
+
         // An empty first request, and "*", ask for everything.
         let everything = (first && subscribe.is_empty()) || subscribe.iter().any(|n| n == "*");
         if everything && kind.allows_wildcard() {
             sub.wildcard = true;
             sub.cursor = if first { tables.generation } else { sub.cursor };
             for resource in tables.table(kind).resources() {
-                let known = held.get(resource.name());
+                let known = known(resource.name());
                 if known.is_none_or(|v| v != resource.version()) {
                     sub.answers.insert(resource.shared_name().clone());
                     sub.older.extend(known.map(|_| resource.shared_name().clone()));
+                } else if kind == Kind::Listener {
+                    self.scope_sources.has(resource);
                 }
             }
             // What is on its way from before, and has gone while it was not subscribed to, will arrive as if it were there.
@@ -365,9 +391,9 @@ impl Session {
             }
             unknown += u64::from(on_demand(&limits, kind, &name) && tables.table(kind).current(&name).is_none());
             sub.explicit = true;
-            let known = held.get(&name).or_else(|| {
+            let known = known(&name).or_else(|| {
                 // A client that asked by an alias holds the resource by its name.
-                tables.table(kind).current(&name).and_then(|r| held.get(r.name()))
+                tables.table(kind).current(&name).and_then(|r| known(r.name()))
             });
             let known = known.map(String::as_str);
             let name = tables.table(kind).intern(&name).unwrap_or_else(|| name.into());
@@ -376,6 +402,9 @@ impl Session {
                 let is_current = |v| tables.table(kind).current(&name).is_some_and(|r| r.version() == v);
                 let warms = kind == Kind::Endpoints && self.warming.contains(&name);
                 if known.is_some_and(is_current) && !warms {
+                    if let Some(listener) = tables.table(kind).current(&name).filter(|_| kind == Kind::Listener) {
+                        self.scope_sources.has(listener);
+                    }
                     continue;
                 }
                 sub.older.extend(known.map(|_| name.clone()));
@@ -386,10 +415,16 @@ impl Session {
         if unknown > 0 {
             self.effects.push(Effect::Unknown { names: unknown });
         }
+        if first && kind == Kind::Listener {
+            sub.older.iter().for_each(|name| self.scope_sources.has_older(name));
+        }
         // What the client holds of its subscription and is no more.
         for name in held.into_keys() {
             if (sub.wildcard || sub.named.contains_key(name.as_str())) && tables.table(kind).current(&name).is_none() {
                 let name: Arc<str> = name.into();
+                if kind == Kind::Listener {
+                    self.scope_sources.has_older(&name);
+                }
                 sub.older.insert(name.clone());
                 sub.answers.insert(name);
             }
@@ -401,6 +436,9 @@ impl Session {
             return Err(Refusal::TooManyNames { kind, found, limit: limits.names });
         }
         self.evict(kind);
+        if dropped_scopes && !self.drops(Kind::Scope) {
+            self.answer_all_scopes(tables);
+        }
         Ok(())
     }
 
@@ -451,6 +489,9 @@ impl Session {
         let mut divided = Vec::new();
         let mut running = Vec::with_capacity(answered.items.len());
         for item in answered.items {
+            if kind == Kind::Listener {
+                self.scope_sources.accepted(&item);
+            }
             let healed = match &item {
                 Item::Upsert(r) | Item::Part { whole: r, .. } => {
                     sub.quarantine.get(r.name()).is_some_and(|q| &*q.version != r.version())

@@ -6,6 +6,9 @@ impl Session {
     pub(super) fn refused(&mut self, kind: Kind, answered: InFlight, text: &str, tables: &Tables) {
         let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
         let mut items = answered.items;
+        if kind == Kind::Listener {
+            items.iter().for_each(|item| self.scope_sources.refused(item));
+        }
         let refused = items.len();
         // What the client has unsubscribed from meanwhile is of no more concern, nor what is gone, as it knows or will be told.
         let table = tables.table(kind);

@@ -28,7 +28,7 @@ impl Session {
             let steps = self.steps_left();
             for kind in Kind::ALL {
                 if let Some(items) = self.next_of(kind, tables) {
-                    return Some(self.send(kind, items, now));
+                    return Some(self.send(kind, items, tables, now));
                 }
             }
             // A step whose removals all wait is over without a response.
@@ -87,6 +87,7 @@ impl Session {
             return;
         }
         let mut unsent: BTreeMap<(u8, Kind), VecDeque<Item>> = BTreeMap::new();
+        let drops_scopes = self.drops(Kind::Scope);
         for sub in self.subscriptions.iter_mut().flatten().filter(|s| s.kind.rank() != Rank::Free) {
             for (name, entry) in tables.table(sub.kind).changes(sub.cursor) {
                 if !sub.wants(name, entry.current.as_deref()) {
@@ -100,6 +101,9 @@ impl Session {
                     continue;
                 };
                 let removal = item.resource().is_none();
+                if sub.kind == Kind::Scope && drops_scopes && !removal {
+                    continue;
+                }
                 unsent.entry((step_of(sub.kind, removal), sub.kind)).or_default().push_back(item);
             }
             sub.cursor = tables.generation;
@@ -119,6 +123,7 @@ impl Session {
         let (limits, asked) = (self.limits.clone(), self.requests);
         let free = kind.rank() == Rank::Free;
         let made_before = free || self.made_before(kind);
+        let drops = self.drops(kind);
         let sub = self.subscriptions[kind as usize].as_deref_mut()?;
         if made_before
             && (self.protocol == Protocol::Delta || sub.in_flight.is_empty())
@@ -143,6 +148,7 @@ impl Session {
                     && kind.rank() != Rank::Backends
                     && tables.table(kind).entry(&name).is_some_and(|e| e.generation() > sub.cursor);
                 let item = if fresh { None } else { sub.item(tables, &name) };
+                let item = item.filter(|item| !drops || item.resource().is_none());
                 if item.as_ref().is_some_and(|item| item.resource().is_some()) {
                     sub.found(&name, asked, &limits);
                 }
@@ -240,9 +246,10 @@ impl Session {
         }
     }
 
-    pub(super) fn send(&mut self, kind: Kind, items: Vec<Item>, now: Instant) -> Outgoing {
+    pub(super) fn send(&mut self, kind: Kind, items: Vec<Item>, tables: &Tables, now: Instant) -> Outgoing {
         match kind {
             Kind::Cluster => self.warm(&items),
+            Kind::Listener => self.wake(&items, tables),
             // Those that the client has asked for are among the answers now.
             Kind::Endpoints => self.warming.clear(),
             _ => {}
@@ -267,6 +274,32 @@ impl Session {
             }
             None => self.warming.extend(assignments.cloned()),
         }
+    }
+
+    /// Sees to it that all scopes are sent after listeners for which Envoy asks for none, as it has asked before.
+    fn wake(&mut self, listeners: &[Item], tables: &Tables) {
+        if self.scope_sources.sent(listeners) {
+            match self.subscription(Kind::Scope) {
+                Some(_) => self.answer_all_scopes(tables),
+                None => self.scope_sources.note_new(),
+            }
+        }
+    }
+
+    /// Has all scopes that the client asks for sent, whatever it has of them.
+    pub(super) fn answer_all_scopes(&mut self, tables: &Tables) {
+        if let Some(sub) = self.subscriptions[Kind::Scope as usize].as_deref_mut() {
+            let scopes = tables.table(Kind::Scope).resources().filter(|scope| sub.wants(scope.name(), Some(scope)));
+            let scopes: Vec<_> = scopes.map(|scope| scope.shared_name().clone()).collect();
+            sub.answers.extend(scopes);
+        }
+    }
+
+    /// Whether the client would drop what it is sent of `kind`: scopes, while it asks for listeners and none of those it has
+    /// wants some.
+    pub(crate) fn drops(&self, kind: Kind) -> bool {
+        let listeners = self.subscription(Kind::Listener).filter(|_| kind == Kind::Scope);
+        listeners.is_some_and(|sub| sub.wildcard || !sub.named.is_empty()) && !self.scope_sources.any()
     }
 
     /// Ends the round when all of it is answered; says whether one ended or none is running.

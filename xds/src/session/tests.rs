@@ -10,6 +10,8 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
 use super::*;
 use crate::wire::ErrorDetail;
 
+mod scopes;
+
 /// A client that answers when it is told to.
 struct Chat {
     tables: Tables,
@@ -283,7 +285,7 @@ fn assignments_that_clusters_wait_for_are_sent_to_a_client_that_has_all_of_them(
     chat.subscribe(Kind::Cluster, &[]);
     chat.read();
     chat.subscribe(Kind::Endpoints, &["c", "d"]);
-    chat.session.hold_already(Kind::Endpoints);
+    chat.session.hold_already(Kind::Endpoints, &chat.tables);
     let said: Vec<Said> = chat.read().into_iter().map(|(_, said)| said).collect();
     assert_eq!(said, [new(Kind::Endpoints, "c")]);
 }

@@ -105,7 +105,7 @@ impl Envoy {
         std::fs::write(&config, bootstrap.to_string()).expect("the directory is ours");
         let log = dir.join(format!("{node}.log"));
         let process = Command::new(program())
-            .args(["--use-dynamic-base-id", "--concurrency", "1", "-l", "info", "--log-path"])
+            .args(["--use-dynamic-base-id", "--concurrency", "1", "--drain-time-s", "1", "-l", "info", "--log-path"])
             .arg(&log)
             .arg("-c")
             .arg(&config)

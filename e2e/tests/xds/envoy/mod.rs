@@ -2,6 +2,7 @@
 
 mod client;
 mod crowd;
+mod drained;
 mod example;
 mod killed;
 mod on_demand;

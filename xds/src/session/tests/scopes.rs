@@ -1,0 +1,118 @@
+//! Scopes, and the listeners that want them.
+
+use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, filter::ConfigType};
+use envoy_types::pb::envoy::config::route::v3::ScopedRouteConfiguration;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpConnectionManager, ScopedRds, ScopedRoutes, http_connection_manager::RouteSpecifier,
+    scoped_routes::ConfigSpecifier,
+};
+use envoy_types::pb::google::protobuf::Any;
+use prost::{Message, Name};
+
+use super::*;
+
+/// A listener whose connection manager takes its routes from scopes.
+fn scoped(name: &str, value: &str) -> Resource {
+    let source = ScopedRds { srds_resources_locator: "all".into(), ..Default::default() };
+    let routes = ScopedRoutes { config_specifier: Some(ConfigSpecifier::ScopedRds(source)), ..Default::default() };
+    let manager =
+        HttpConnectionManager { route_specifier: Some(RouteSpecifier::ScopedRoutes(routes)), ..Default::default() };
+    let manager = Any { type_url: HttpConnectionManager::type_url(), value: manager.encode_to_vec() };
+    let filter = Filter { config_type: Some(ConfigType::TypedConfig(manager)), ..Default::default() };
+    let chain = FilterChain { filters: vec![filter], ..Default::default() };
+    let (name, stat_prefix) = (name.to_owned(), value.to_owned());
+    let message = Listener { name: name.clone(), stat_prefix, filter_chains: vec![chain], ..Default::default() };
+    Resource::new(name, &message)
+}
+
+fn scope(name: &str) -> Resource {
+    Resource::new(name, &ScopedRouteConfiguration { name: name.into(), ..Default::default() })
+}
+
+/// An Envoy with a listener and two scopes that it has asked for.
+fn with_scopes() -> Chat {
+    let mut chat = Chat::settled(vec![scoped("l", ""), scope("a"), scope("b")]);
+    chat.subscribe(Kind::Scope, &[]);
+    chat.settle();
+    chat
+}
+
+fn both_scopes() -> Said {
+    (Kind::Scope, vec!["a".into(), "b".into()], vec![])
+}
+
+#[test]
+fn scopes_follow_the_first_listener_that_wants_some() {
+    let mut chat = with_scopes();
+    chat.publish(vec![scoped("l", "changed"), scoped("m", "")], &[]);
+    assert_eq!(chat.settle(), [[(Kind::Listener, vec!["l".into(), "m".into()], vec![])]], "it has a subscription");
+
+    let listeners = [(Kind::Listener, "l"), (Kind::Listener, "m")];
+    chat.publish(vec![], &[listeners[0], listeners[1], (Kind::Scope, "a"), (Kind::Scope, "b")]);
+    chat.settle();
+    chat.publish(vec![scope("a"), scope("b"), listener("m", "no routes")], &[]);
+    assert_eq!(chat.settle(), [[new(Kind::Listener, "m")]], "it would drop them");
+    chat.publish(vec![scoped("l", "again")], &[]);
+    assert_eq!(chat.settle(), [[new(Kind::Listener, "l"), both_scopes()]]);
+    assert_eq!(chat.session.acknowledged(), chat.generation);
+
+    chat.publish(vec![], &[listeners[0]]);
+    chat.settle();
+    chat.publish(vec![scoped("l", "")], &[]);
+    assert_eq!(chat.settle(), [[new(Kind::Listener, "l"), both_scopes()]], "they were there all the time");
+}
+
+#[test]
+fn a_refused_listener_takes_no_scopes_from_the_accepted_one_and_brings_none() {
+    let mut chat = with_scopes();
+    chat.publish(vec![listener("l", "bad")], &[]);
+    let said = chat.read();
+    chat.answer(Kind::Listener, said[0].0, Some("refused"));
+    chat.settle();
+    chat.publish(vec![scope("c")], &[]);
+    assert_eq!(chat.settle(), [[new(Kind::Scope, "c")]]);
+
+    chat.publish(vec![], &[(Kind::Listener, "l")]);
+    chat.settle();
+    chat.publish(vec![scoped("m", "bad")], &[]);
+    let said = chat.read();
+    chat.answer(Kind::Listener, said[0].0, Some("refused"));
+    chat.answer(Kind::Scope, said[1].0, None);
+    chat.settle();
+    chat.publish(vec![scoped("m", "good")], &[]);
+    let all = (Kind::Scope, vec!["a".into(), "b".into(), "c".into()], vec![]);
+    assert_eq!(chat.settle(), [[new(Kind::Listener, "m"), all]]);
+}
+
+/// On a new stream the client says what it has.
+#[test]
+fn scopes_that_a_client_says_it_has_are_believed_by_the_listeners_it_has() {
+    for (version, scopes_first, sent) in
+        [("current", true, 0), ("current", false, 0), ("older", true, 2), ("older", false, 2), ("none", false, 2)]
+    {
+        let resources = vec![scoped("l", ""), scope("a"), scope("b")];
+        let held = |resource: &Resource| (resource.name().to_owned(), resource.version().to_owned());
+        let listeners = match version {
+            "current" => vec![held(&resources[0])],
+            "older" => vec![("l".to_owned(), "older".to_owned())],
+            _ => vec![],
+        };
+        let scopes = resources[1..].iter().map(held).collect();
+        let mut chat = Chat::new(Limits::default(), resources);
+        let request = |held: Vec<(String, String)>| DeltaRequest {
+            initial_resource_versions: held.into_iter().collect(),
+            ..Default::default()
+        };
+        let mut requests = vec![(Kind::Listener, request(listeners)), (Kind::Scope, request(scopes))];
+        if scopes_first {
+            requests.reverse();
+        }
+        let mut said = Vec::new();
+        for (kind, request) in requests {
+            chat.send(kind, request);
+            said.extend(chat.settle().into_iter().flatten());
+        }
+        let scopes: usize = said.iter().filter(|said| said.0 == Kind::Scope).map(|said| said.1.len()).sum();
+        assert_eq!(scopes, sent, "{version} listener, scopes first: {scopes_first}");
+    }
+}
