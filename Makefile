@@ -61,9 +61,9 @@ conformance: ## the Gateway API's own suite against deploy/, reports in docs/con
 	CONFORMANCE_TEST=$(TEST) CONFORMANCE_REPORTS=$(if $(TEST),,$(CURDIR)/docs/conformance) \
 	    $(CARGO) test -p e2e --test kubernetes -- --ignored --nocapture conformance::
 
-chaos: ## faults drawn from a seed while hosts come and go; STEPS=200 faults, SEED=n repeats a run, GATEWAY=1 takes the Gateway as well
+chaos: ## faults drawn from a seed while hosts come and go; STEPS=200 faults, SEED=n repeats a run
 	e2e/tools install envoy kubernetes gateway-api cert-manager-crds pebble
-	GATEWRIGHT_CHAOS_STEPS=$(or $(STEPS),200) GATEWRIGHT_CHAOS_SEED=$(or $(SEED),$$RANDOM) $(if $(GATEWAY),GATEWRIGHT_CHAOS_GATEWAY=1) \
+	GATEWRIGHT_CHAOS_STEPS=$(or $(STEPS),200) GATEWRIGHT_CHAOS_SEED=$(or $(SEED),$$RANDOM) \
 	    $(CARGO) test --workspace --test kubernetes -- --ignored --nocapture chaos::
 
 fuzz: ## objects, manifests and answers of strangers as nobody means to write them; SECONDS=60 for each

@@ -1,8 +1,7 @@
 //! Faults drawn from a seed, while hosts come, change and go and clients ask: it ends in the objects, statuses, answers and number
 //! of orders of a run without any fault.
 //!
-//! `GATEWRIGHT_CHAOS_STEPS` says how many faults there are, `GATEWRIGHT_CHAOS_SEED` which ones, and `GATEWRIGHT_CHAOS_GATEWAY` that the
-//! Gateway is taken away as well, of which docs/reliability.md has what is known (`make chaos`).
+//! `GATEWRIGHT_CHAOS_STEPS` says how many faults there are, and `GATEWRIGHT_CHAOS_SEED` which ones (`make chaos`).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -66,9 +65,9 @@ enum Fault {
 }
 
 impl Fault {
-    fn drawn(rng: &mut TestRng, takes_gateway: bool) -> Self {
+    fn drawn(rng: &mut TestRng) -> Self {
         let replica = below(rng, 2);
-        match below(rng, if takes_gateway { 11 } else { 9 }) {
+        match below(rng, 11) {
             0 => Self::ApiServer,
             1 => Self::Kill(replica),
             2 => Self::Freeze(replica),
@@ -411,14 +410,13 @@ async fn undisturbed(hosts: &BTreeMap<usize, usize>) -> Result<BTreeMap<String, 
 async fn faults_while_hosts_come_and_go_leave_what_a_run_without_leaves() -> Result<()> {
     let steps = setting("GATEWRIGHT_CHAOS_STEPS", STEPS)?;
     let seed = setting("GATEWRIGHT_CHAOS_SEED", SEED)?;
-    let takes_gateway = setting("GATEWRIGHT_CHAOS_GATEWAY", 0)? > 0;
     eprintln!("GATEWRIGHT_CHAOS_SEED={seed} GATEWRIGHT_CHAOS_STEPS={steps}");
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let mut rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let mut site = Site::start().await?;
     for step in 0..steps {
-        let fault = Fault::drawn(&mut rng, takes_gateway);
+        let fault = Fault::drawn(&mut rng);
         eprintln!("step {step}: {fault:?}, {} hosts", site.hosts.len());
         site.begin(fault).await?;
         for _ in 0..below(&mut rng, 4) {
