@@ -6,13 +6,14 @@ mod claims;
 mod exposure;
 mod leading;
 mod metrics;
+mod objects;
 mod slices;
 mod statuses;
 #[cfg(test)]
 mod tests;
 mod turns;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::time::{Instant, SystemTime};
 
@@ -20,29 +21,31 @@ use kube::Client;
 use tracing::info;
 
 use super::ahead::Ahead;
-use super::claims::{Claims, Ended as RecordEnded, Entry};
+use super::claims::{Ended as RecordEnded, Entry};
 use super::issuance::{self, Issuance};
 use super::lease::Term;
 use super::replicas::{self, Record, Replica, Replicas, Told};
-use super::tenants::{self, Decided, EventRecorder, Tenants};
+use super::tenants::{self, Decided, Tenants};
 use super::watch::{ObjectUpdate, WatchEvent};
 use crate::expose::services::{self, Services};
-use crate::secrets::body::{Bodies, Body};
-use crate::secrets::refs::{BodyAction, BodyRefs};
+use crate::secrets::body::Body;
+use crate::secrets::references::{BodyRequest, References};
 use crate::watch::observed::ObservedObject;
 use crate::watch::sync::WatchSync;
-use crate::write::conflict_backoff::WriteConflictBackoff;
-use crate::write::status_writer::{Done, StatusWriter};
+use crate::write::status_writer::Done;
+use certificates::Certificates;
+use claims::Ownership;
 use gatewright_control::event::{Event, Severity};
 use gatewright_control::fleet_views::Place;
 use gatewright_control::{ControlPlane, Effects};
-use gatewright_core::inputs::{Kind, Object, ObjectChange, ObjectKey};
-use gatewright_core::model::{EnvoyFleet, ObjectName};
+use gatewright_core::inputs::{Kind, ObjectChange, ObjectKey};
+use gatewright_core::model::EnvoyFleet;
 use gatewright_core::pipeline::Outcome;
 use gatewright_core::tenancy;
-use gatewright_core::translate::{Change, Ownable};
-use gatewright_core::turns::Turns;
-use turns::Afterwards;
+use gatewright_core::translate::Change;
+use objects::Objects;
+use statuses::Statuses;
+use turns::{Afterwards, Waiting};
 
 /// The kinds that are watched.
 pub const KINDS: [Kind; 21] = [
@@ -78,49 +81,23 @@ pub fn kinds_without_tenants() -> Vec<Kind> {
 
 /// The cluster, as we see it.
 pub struct KubernetesRuntime {
-    controller: String,
     live: ControlPlane,
     view: WatchSync,
-    secrets: BodyRefs,
-    config_maps: BodyRefs,
-    seen: BTreeMap<ObjectKey, Box<ObservedObject>>,
-    unreadable: BTreeMap<ObjectKey, String>,
-    writer: StatusWriter,
-    /// What TenantGateways lead to.
-    tenants: Tenants,
-    recorder: EventRecorder,
-    services: Services,
-    issuance: Issuance,
-    /// Who claimed a hostname first, where that counts.
-    claims: Option<Claims>,
-    /// What was claimed when we began and has no owner yet.
-    undecided: Option<BTreeSet<Ownable>>,
-    /// Secrets for which something else may be wanted, and whose bodies are being fetched.
-    wanted: BTreeSet<ObjectName>,
-    /// Secrets with credentials that are used.
-    credentials: BTreeSet<ObjectName>,
-    replicas: Replicas,
-    conflict_backoff: WriteConflictBackoff<ObjectKey>,
-    bodies: Bodies,
-    config_map_bodies: Bodies,
-    /// Objects that refer to a Secret or ConfigMap whose body is on its way: its listener is not broken by a new version of its Gateway
-    /// that comes a moment sooner.
-    deferred: BTreeMap<ObjectKey, Object>,
+    objects: Objects,
+    references: References,
     /// EndpointSlices that wait for pods.
     ahead: Ahead,
-    /// Changes that wait for the first complete view.
-    early: Vec<Change>,
-    /// Changes that wait for their turn, and what waits until they have had it.
-    turns: Turns,
-    afterwards: VecDeque<(u64, Afterwards)>,
-    /// Whose the objects are that stand under derived names, as long as tenancy has not been told.
-    known: Vec<tenancy::Change>,
-    serving: bool,
-    /// Until when each status may wait for Envoys.
-    held: BTreeMap<ObjectKey, Instant>,
-    /// How many Envoys were connected, since when, and when we began.
-    counted: (usize, Instant),
+    waiting: Waiting,
+    /// What TenantGateways lead to.
+    tenants: Tenants,
+    services: Services,
+    certificates: Certificates,
+    statuses: Statuses,
+    ownership: Ownership,
+    replicas: Replicas,
     started: Instant,
+    /// Whether the first complete view is served.
+    serving: bool,
     /// Whether we hold the Lease since everything was compared.
     leading: bool,
 }
@@ -128,38 +105,21 @@ pub struct KubernetesRuntime {
 impl KubernetesRuntime {
     /// Nothing seen yet.
     pub fn new(client: Client, controller: &str, replica: Replica, live: ControlPlane, issuance: Issuance) -> Self {
-        let now = Instant::now();
         Self {
-            writer: StatusWriter::new(client.clone()),
-            tenants: Tenants::new(client.clone()),
-            recorder: EventRecorder::new(client.clone()),
-            services: Services::new(client.clone()),
-            issuance,
-            claims: None,
-            undecided: None,
-            wanted: BTreeSet::new(),
-            credentials: BTreeSet::new(),
-            replicas: Replicas::new(client.clone(), replica),
-            bodies: Bodies::new(client.clone(), Kind::Secret),
-            config_map_bodies: Bodies::new(client, Kind::ConfigMap),
-            controller: controller.to_owned(),
             live,
             view: WatchSync::new(&KINDS),
-            secrets: BodyRefs::new(Kind::Secret),
-            config_maps: BodyRefs::new(Kind::ConfigMap),
-            seen: BTreeMap::new(),
-            unreadable: BTreeMap::new(),
-            conflict_backoff: WriteConflictBackoff::default(),
-            deferred: BTreeMap::new(),
+            objects: Objects::default(),
+            references: References::new(client.clone()),
             ahead: Ahead::default(),
-            early: Vec::new(),
-            turns: Turns::default(),
-            afterwards: VecDeque::new(),
-            known: Vec::new(),
+            waiting: Waiting::default(),
+            tenants: Tenants::new(client.clone()),
+            services: Services::new(client.clone()),
+            certificates: Certificates::new(issuance),
+            statuses: Statuses::new(client.clone(), controller),
+            ownership: Ownership::default(),
+            replicas: Replicas::new(client, replica),
+            started: Instant::now(),
             serving: false,
-            held: BTreeMap::new(),
-            counted: (0, now),
-            started: now,
             leading: false,
         }
     }
@@ -214,7 +174,9 @@ impl KubernetesRuntime {
         if let Some(line) = line {
             info!("{line}");
             if kind == Kind::ListenerSet {
-                self.known.push(tenancy::Change::Fact(tenancy::Fact::ListenerSets(!self.view.is_missing(kind))));
+                self.waiting
+                    .known
+                    .push(tenancy::Change::Fact(tenancy::Fact::ListenerSets(!self.view.is_missing(kind))));
                 self.apply(Vec::new(), term);
             }
             if self.serving {
@@ -226,103 +188,82 @@ impl KubernetesRuntime {
 
     fn change(&mut self, updates: Vec<ObjectUpdate>, term: Term) {
         let mut changes = Vec::with_capacity(updates.len());
-        let mut steps: Vec<(Kind, BodyAction)> = Vec::new();
-        let of_secret = |step| (Kind::Secret, step);
-        let of_config_map = |step| (Kind::ConfigMap, step);
+        let mut requests: Vec<BodyRequest> = Vec::new();
         for update in updates {
             match update {
                 ObjectUpdate::Put(object, seen) => {
                     let key = object.key();
-                    self.unreadable.remove(&key);
-                    steps.extend(self.secrets.put(&object).into_iter().map(of_secret));
-                    steps.extend(self.config_maps.put(&object).into_iter().map(of_config_map));
+                    self.objects.readable(&key);
+                    requests.extend(self.references.put(&object));
                     if let Some(seen) = seen {
-                        self.see(key.clone(), seen, term);
+                        self.see(key, seen, term);
                     }
-                    let is_fetch = |(_, step): &(Kind, BodyAction)| matches!(step, BodyAction::Fetch(_));
-                    if self.waits_for_bodies(&key) || steps.iter().any(is_fetch) {
-                        self.deferred.insert(key, *object);
-                    } else {
-                        self.deferred.remove(&key);
-                        changes.extend(self.in_step(*object));
+                    let asks = requests.iter().any(|request| matches!(request, BodyRequest::Fetch(_)));
+                    if let Some(object) = self.references.defer(*object, asks) {
+                        changes.extend(self.in_step(object));
                     }
                 }
                 ObjectUpdate::LiveObject(derived, held, existing) => {
-                    self.known.push(tenancy::Change::Existing(derived.clone(), Some(existing)));
+                    self.waiting.known.push(tenancy::Change::Existing(derived.clone(), Some(existing)));
                     self.tenants.see(derived, held);
                 }
                 ObjectUpdate::Secret(name, version, ours) => {
-                    steps.extend(self.secrets.there(name, version, ours).into_iter().map(of_secret));
+                    requests.extend(self.references.there(ObjectKey::new(Kind::Secret, name), version, ours));
                 }
                 ObjectUpdate::ConfigMap(name, version) => {
-                    steps.extend(self.config_maps.there(name, version, false).into_iter().map(of_config_map));
+                    requests.extend(self.references.there(ObjectKey::new(Kind::ConfigMap, name), version, false));
                 }
-                ObjectUpdate::Delete(key) if key.kind == Kind::Secret => {
-                    steps.extend(self.secrets.gone(&key.name).into_iter().map(of_secret));
-                }
-                ObjectUpdate::Delete(key) if key.kind == Kind::ConfigMap => {
-                    steps.extend(self.config_maps.gone(&key.name).into_iter().map(of_config_map));
+                ObjectUpdate::Delete(key) if matches!(key.kind, Kind::Secret | Kind::ConfigMap) => {
+                    requests.extend(self.references.gone(&key));
                 }
                 ObjectUpdate::Delete(key) => {
-                    steps.extend(self.secrets.delete(&key).into_iter().map(of_secret));
-                    steps.extend(self.config_maps.delete(&key).into_iter().map(of_config_map));
+                    requests.extend(self.references.delete(&key));
+                    self.objects.readable(&key);
                     self.forget(&key);
                     changes.push(Change::delete(key));
                 }
                 ObjectUpdate::Unreadable(key, why) => {
-                    if self.unreadable.get(&key) != Some(&why) {
-                        Event::Unreadable { object: key.clone(), why: why.clone() }.log(Severity::Debug);
-                    }
                     // What it said before does not hold any more.
-                    steps.extend(self.secrets.delete(&key).into_iter().map(of_secret));
-                    steps.extend(self.config_maps.delete(&key).into_iter().map(of_config_map));
+                    requests.extend(self.references.delete(&key));
                     self.forget(&key);
-                    changes.push(Change::delete(key.clone()));
-                    self.unreadable.insert(key, why);
+                    if self.objects.unreadable(key.clone(), why.clone()) {
+                        Event::Unreadable { object: key.clone(), why }.log(Severity::Debug);
+                    }
+                    changes.push(Change::delete(key));
                 }
             }
         }
-        let mut forgotten = Vec::new();
-        for (kind, step) in steps {
-            match step {
-                BodyAction::Fetch(name) => self.fetch(ObjectKey::new(kind, name)),
-                BodyAction::Forget(name) => forgotten.push(ObjectKey::new(kind, name)),
-            }
-        }
-        changes.extend(self.all_ready());
-        self.known.extend(
-            self.secrets.rekeyed().map(|(secret, ours)| tenancy::Change::Fact(tenancy::Fact::Keyed(secret, ours))),
+        let forgotten = self.request_bodies(requests);
+        changes.extend(self.references.all_ready().into_iter().map(Change::put));
+        self.waiting.known.extend(
+            self.references.rekeyed().map(|(secret, ours)| tenancy::Change::Fact(tenancy::Fact::Keyed(secret, ours))),
         );
         self.queue(changes, term);
         for key in forgotten {
-            self.forget_object(&key);
+            self.forget_body(&key);
             self.in_turn(Afterwards::Forget(key), term);
         }
     }
 
     fn forget(&mut self, key: &ObjectKey) {
         if let Some(derived) = crate::live_object::derived(key) {
-            self.known.push(tenancy::Change::Existing(derived, None));
+            self.waiting.known.push(tenancy::Change::Existing(derived, None));
         }
         self.tenants.forget(key);
         if key.kind == Kind::EndpointSlice {
             self.ahead.forget(&key.name);
         }
-        self.unreadable.remove(key);
-        self.deferred.remove(key);
-        self.seen.remove(key);
-        self.held.remove(key);
-        self.writer.drop(key);
-        self.conflict_backoff.forget(key);
+        self.objects.forget(key);
+        self.statuses.forget(key);
     }
 
     fn see(&mut self, key: ObjectKey, seen: Box<ObservedObject>, term: Term) {
-        let old = self.seen.insert(key.clone(), seen);
+        let is_new = self.objects.see(key.clone(), seen);
         // Somebody wrote to it, maybe over what we wrote.
-        if self.leads(term) && self.serving && old.as_ref() != self.seen.get(&key) {
+        if self.leads(term) && self.serving && is_new {
             self.tenants.look_at(&key, self.live.pipeline().tenancy());
             if !matches!(key.kind, Kind::Namespace | Kind::TenantGateway) {
-                self.writer.want(key, Instant::now());
+                self.statuses.writer.want(key, Instant::now());
             }
         }
     }
@@ -331,16 +272,15 @@ impl KubernetesRuntime {
     pub async fn next(&mut self) -> Ended {
         let due = self.due();
         tokio::select! {
-            fetched = self.bodies.next() => Ended(Request::Fetch(fetched)),
-            fetched = self.config_map_bodies.next() => Ended(Request::FetchConfigMap(fetched)),
-            written = self.writer.next() => Ended(Request::Write(written)),
+            fetched = self.references.next() => Ended(Request::Fetch(fetched)),
+            written = self.statuses.writer.next() => Ended(Request::Write(written)),
             written = self.tenants.next() => Ended(Request::Tenants(written)),
             ended = self.services.next() => Ended(Request::Service(ended)),
-            told = self.issuance.next() => Ended(Request::Issued(told)),
+            told = self.certificates.issuance.next() => Ended(Request::Issued(told)),
             ended = self.replicas.next() => Ended(Request::Record(ended)),
             () = Self::until(due) => Ended(Request::Turn),
             () = Self::until_one_is_late(&self.ahead, self.view.is_whole(Kind::Pod)) => Ended(Request::Slices),
-            ended = Self::next_claim(self.claims.as_mut()) => Ended(Request::Claims(ended)),
+            ended = Self::next_claim(self.ownership.claims.as_mut()) => Ended(Request::Claims(ended)),
         }
     }
 
@@ -348,7 +288,6 @@ impl KubernetesRuntime {
     pub fn take_ended(&mut self, ended: Ended, term: Term) {
         match ended.0 {
             Request::Fetch(fetched) => self.take_body(fetched, term),
-            Request::FetchConfigMap(fetched) => self.take_config_map(fetched, term),
             Request::Write(written) => self.take_written(written),
             Request::Tenants(Some(written)) => self.tenants.take_written(written, self.live.pipeline().tenancy()),
             Request::Tenants(None) => {}
@@ -358,7 +297,7 @@ impl KubernetesRuntime {
             Request::Slices => self.catch_up(term),
             Request::Turn => self.take_turn(term),
             Request::Claims(ended) => {
-                let changes = self.claims.as_mut().map(|claims| claims.take_ended(ended)).unwrap_or_default();
+                let changes = self.ownership.claims.as_mut().map(|claims| claims.take_ended(ended)).unwrap_or_default();
                 self.take_records(changes, term);
             }
         }
@@ -370,7 +309,7 @@ impl KubernetesRuntime {
             return;
         }
         self.serving = true;
-        let early = std::mem::take(&mut self.early);
+        let early = std::mem::take(&mut self.waiting.early);
         info!("the view is complete: {} objects", early.len());
         self.apply(early, term);
         self.note_undecided();
@@ -382,10 +321,10 @@ impl KubernetesRuntime {
     /// Applies changes at once, or keeps them until the view is complete.
     pub fn apply(&mut self, changes: Vec<Change>, term: Term) {
         if !self.serving {
-            self.early.extend(changes);
+            self.waiting.early.extend(changes);
             return;
         }
-        let changes = self.turns.overtaking(changes);
+        let changes = self.waiting.turns.overtaking(changes);
         // Services are compared with what is wanted once the store has them.
         for change in &changes {
             match change {
@@ -395,7 +334,7 @@ impl KubernetesRuntime {
             }
         }
         let secrets = certificates::secrets_of(&changes);
-        let known = std::mem::take(&mut self.known);
+        let known = std::mem::take(&mut self.waiting.known);
         let (mut decided, may_write) = (None, self.leads(term));
         let record = &mut |outcome: &Outcome| {
             decided = may_write.then(|| (Decided::of(&outcome.tenancy), outcome.delta.records.clone()));
@@ -410,7 +349,7 @@ impl KubernetesRuntime {
         events.log(Severity::Debug);
         if let Some((decided, owned)) = decided {
             self.tenants.take_in(&decided, self.live.pipeline().tenancy());
-            if let Some(claims) = &mut self.claims {
+            if let Some(claims) = &mut self.ownership.claims {
                 claims.ask(decided.records.into_iter().map(Entry::Tenants));
                 claims.ask(owned.into_keys().map(Entry::Addresses));
             }
@@ -459,10 +398,7 @@ impl KubernetesRuntime {
             self.replicas.publish(record, Instant::now());
         }
         self.live.settled(self.started.elapsed()).log(Severity::Debug);
-        let connected = self.live.connected();
-        if connected != self.counted.0 {
-            self.counted = (connected, Instant::now());
-        }
+        self.statuses.count(self.live.connected());
         let touched = self.live.take_touched();
         if self.leads(term) && self.serving {
             self.want(touched);
@@ -472,19 +408,20 @@ impl KubernetesRuntime {
     fn want(&mut self, keys: BTreeSet<ObjectKey>) {
         let now = Instant::now();
         for key in keys {
-            self.writer.want(key, now);
+            self.statuses.writer.want(key, now);
         }
     }
 
     /// Begins the writes whose turn has come.
     pub fn write(&mut self, term: Term) {
         let may_write = self.leads(term) && self.serving;
-        let known = tenants::Known { tenancy: self.live.pipeline().tenancy(), seen: &self.seen, view: &self.view };
-        if let Some(claims) = &mut self.claims {
+        let known =
+            tenants::Known { tenancy: self.live.pipeline().tenancy(), seen: self.objects.seen(), view: &self.view };
+        if let Some(claims) = &mut self.ownership.claims {
             claims.write(self.live.pipeline(), may_write, Self::known_records(known.view));
         }
         self.tenants.write(known, may_write);
-        self.writer.yield_to_objects(self.tenants.is_busy(), Instant::now());
+        self.statuses.writer.yield_to_objects(self.tenants.is_busy(), Instant::now());
         self.write_services(may_write, term);
         self.write_statuses(may_write);
         // Each replica has a record of its own.
@@ -493,15 +430,13 @@ impl KubernetesRuntime {
 
     /// Ends what is being written.
     pub async fn stop(self) {
-        self.bodies.stop().await;
-        self.config_map_bodies.stop().await;
-        self.writer.stop().await;
+        self.references.stop().await;
+        self.statuses.stop().await;
         self.tenants.stop().await;
-        self.recorder.stop().await;
         self.services.stop().await;
-        self.issuance.stop().await;
+        self.certificates.stop().await;
         self.replicas.stop().await;
-        if let Some(claims) = self.claims {
+        if let Some(claims) = self.ownership.claims {
             claims.stop().await;
         }
     }
@@ -511,8 +446,7 @@ impl KubernetesRuntime {
 pub struct Ended(Request);
 
 enum Request {
-    Fetch(Option<(ObjectName, Body)>),
-    FetchConfigMap(Option<(ObjectName, Body)>),
+    Fetch(Option<(ObjectKey, Body)>),
     Write(Option<Done>),
     Tenants(Option<tenants::Written>),
     Service(services::Ended),

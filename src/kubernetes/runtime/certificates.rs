@@ -5,13 +5,38 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::KubernetesRuntime;
-use crate::issuance;
+use crate::issuance::{self, Issuance};
 use crate::lease::Term;
-use crate::secrets::refs::BodyAction;
 use gatewright_control::certificates::ChallengeAccounts;
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::{Hostname, ObjectName};
 use gatewright_core::translate::Change;
+
+/// Certificates that are issued, and the Secrets that they need.
+pub(super) struct Certificates {
+    pub(super) issuance: Issuance,
+    /// Secrets for which something else may be wanted, and whose bodies are being fetched.
+    fetching: BTreeSet<ObjectName>,
+    /// Secrets with credentials that are used.
+    credentials: BTreeSet<ObjectName>,
+}
+
+impl Certificates {
+    /// None wanted yet.
+    pub(super) fn new(issuance: Issuance) -> Self {
+        Self { issuance, fetching: BTreeSet::new(), credentials: BTreeSet::new() }
+    }
+
+    /// Whether a Secret has credentials that are used.
+    pub(super) fn uses(&self, secret: &ObjectName) -> bool {
+        self.credentials.contains(secret)
+    }
+
+    /// Ends what is being written.
+    pub(super) async fn stop(self) {
+        self.issuance.stop().await;
+    }
+}
 
 /// The Secrets that changes are about.
 pub(super) fn secrets_of(changes: &[Change]) -> BTreeSet<ObjectName> {
@@ -29,19 +54,18 @@ impl KubernetesRuntime {
             let is_wanted = engine.want(&name).is_some() || pipeline.tenancy().wants().contains_key(&name);
             // What is to be withdrawn has to be looked at as well.
             let is_wanted = is_wanted || !engine.lost_hostnames(&name).is_empty();
-            for step in self.secrets.want(&name, is_wanted) {
-                match step {
-                    BodyAction::Fetch(name) => self.fetch(ObjectKey::new(Kind::Secret, name)),
-                    BodyAction::Forget(name) => changes.push(self.forget_body(name)),
-                }
+            let requests = self.references.want(&name, is_wanted);
+            for key in self.request_bodies(requests) {
+                changes.push(self.drop_secret(key.name));
             }
-            self.wanted.insert(name);
+            self.certificates.fetching.insert(name);
         }
         // What is there already needs no order.
-        let awaited = self.bodies.awaited();
-        let known: BTreeSet<ObjectName> = self.wanted.extract_if(.., |name| !awaited.contains(name)).collect();
+        let Self { references, certificates, .. } = self;
+        let is_known = |name: &ObjectName| !references.awaits(&ObjectKey::new(Kind::Secret, name.clone()));
+        let known: BTreeSet<ObjectName> = certificates.fetching.extract_if(.., is_known).collect();
         if !known.is_empty() || !changed.is_empty() {
-            changes.extend(self.issuance.change(self.live.pipeline(), known, changed));
+            changes.extend(self.certificates.issuance.change(self.live.pipeline(), known, changed));
             changes.extend(self.take_credentials());
         }
         if !changes.is_empty() {
@@ -51,26 +75,28 @@ impl KubernetesRuntime {
 
     /// Fetches credentials that are used and not held; those that nobody uses any more are forgotten.
     fn take_credentials(&mut self) -> Vec<Change> {
-        let used = self.issuance.credentials();
-        let before = std::mem::replace(&mut self.credentials, used);
-        for name in self.credentials.difference(&before).cloned().collect::<Vec<_>>() {
-            self.fetch(ObjectKey::new(Kind::Secret, name));
+        let used = self.certificates.issuance.credentials();
+        let before = std::mem::replace(&mut self.certificates.credentials, used.clone());
+        for name in used.difference(&before) {
+            self.fetch(ObjectKey::new(Kind::Secret, name.clone()));
         }
-        let unused = before.difference(&self.credentials).filter(|name| !self.secrets.wanted(name)).cloned();
-        unused.collect::<Vec<_>>().into_iter().map(|name| self.forget_body(name)).collect()
+        let unused: Vec<ObjectName> = before.difference(&used).cloned().collect();
+        let of_objects = |name: &ObjectName| self.references.wants(&ObjectKey::new(Kind::Secret, name.clone()));
+        let unused: Vec<ObjectName> = unused.into_iter().filter(|name| !of_objects(name)).collect();
+        unused.into_iter().map(|name| self.drop_secret(name)).collect()
     }
 
     /// Looks at credentials again: they are not watched, for Secrets of other types than certificates are none of our
     /// business.
     pub(super) fn look_at_credentials(&mut self) {
-        for name in self.credentials.clone() {
+        for name in self.certificates.credentials.clone() {
             self.fetch(ObjectKey::new(Kind::Secret, name));
         }
     }
 
     /// Takes in who answers challenges.
     pub fn take_answers(&mut self, answers: ChallengeAccounts, term: Term) {
-        let changes = self.issuance.take_answers(answers);
+        let changes = self.certificates.issuance.take_answers(answers);
         if !changes.is_empty() {
             self.apply(changes, term);
         }
@@ -78,7 +104,7 @@ impl KubernetesRuntime {
 
     /// Takes in what those who issue tell.
     pub(super) fn take_issued(&mut self, told: issuance::Told, term: Term) {
-        let changes = self.issuance.take_in(told);
+        let changes = self.certificates.issuance.take_in(told);
         if !changes.is_empty() {
             self.apply(changes, term);
         }
@@ -89,7 +115,7 @@ impl KubernetesRuntime {
         let pipeline = self.live.pipeline();
         let mut all = pipeline.engine().addresses_of(host, thumbprint);
         for tenant in pipeline.tenancy().solved(host) {
-            let gateway = self.seen.get(&ObjectKey::new(Kind::Gateway, tenant.clone()));
+            let gateway = self.objects.get(&ObjectKey::new(Kind::Gateway, tenant.clone()));
             let status = gateway.map(|seen| seen.status()).unwrap_or_default();
             let told = status["addresses"].as_array().into_iter().flatten();
             all.extend(told.filter_map(|address| address["value"].as_str()?.parse::<IpAddr>().ok()));

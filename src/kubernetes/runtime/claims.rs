@@ -1,5 +1,7 @@
 //! The cluster's side of who claimed a hostname first.
 
+use std::collections::BTreeSet;
+
 use super::KubernetesRuntime;
 use crate::claims::{self, Claims, Entry, Recorded};
 use crate::lease::Term;
@@ -8,16 +10,25 @@ use crate::watch::sync::WatchSync;
 use gatewright_core::inputs::Kind;
 use gatewright_core::translate::Ownable;
 
+/// Who claimed what first.
+#[derive(Default)]
+pub(super) struct Ownership {
+    /// The record of it, where that counts.
+    pub(super) claims: Option<Claims>,
+    /// Hostnames and ports that were claimed when we began and have no owner yet.
+    undecided: Option<BTreeSet<Ownable>>,
+}
+
 impl KubernetesRuntime {
     /// Goes by this record.
     pub fn recording(mut self, claims: Claims) -> Self {
-        self.claims = Some(claims);
+        self.ownership.claims = Some(claims);
         self
     }
 
     /// Takes in what the watch of the record tells.
     pub fn take_claims(&mut self, told: claims::Told, term: Term) {
-        let changes = self.claims.as_mut().map(|claims| claims.take_in(told)).unwrap_or_default();
+        let changes = self.ownership.claims.as_mut().map(|claims| claims.take_in(told)).unwrap_or_default();
         self.take_records(changes, term);
         self.begin(term);
     }
@@ -30,7 +41,7 @@ impl KubernetesRuntime {
         let mut changes = Vec::new();
         for change in recorded {
             match change {
-                Recorded::Tenancy(change) => self.known.push(change),
+                Recorded::Tenancy(change) => self.waiting.known.push(change),
                 Recorded::Translation(change) => changes.push(change),
             }
         }
@@ -53,7 +64,7 @@ impl KubernetesRuntime {
         if recorded.is_empty() {
             return Err(format!("{what} has no owner"));
         }
-        if let Some(claims) = &mut self.claims {
+        if let Some(claims) = &mut self.ownership.claims {
             recorded.into_iter().for_each(|entry| claims.release(entry));
         }
         Ok(())
@@ -63,19 +74,20 @@ impl KubernetesRuntime {
     /// is served once its owner is recorded, and the first start of an installation must take none from anybody.
     pub(super) fn knows_owners(&mut self) -> bool {
         let engine = self.live.engine();
-        if let Some(undecided) = &mut self.undecided {
+        if let Some(undecided) = &mut self.ownership.undecided {
             undecided.retain(|what| engine.record_proposal(what).is_some_and(|owner| owner.is_some()));
             if undecided.is_empty() {
-                self.undecided = None;
+                self.ownership.undecided = None;
             }
         }
-        self.undecided.is_none()
+        self.ownership.undecided.is_none()
     }
 
     /// Notes what was claimed when we began and has no owner yet.
     pub(super) fn note_undecided(&mut self) {
         let proposed = self.live.engine().record_proposals();
-        self.undecided = Some(proposed.filter(|(_, owner)| owner.is_some()).map(|(what, _)| what.clone()).collect());
+        self.ownership.undecided =
+            Some(proposed.filter(|(_, owner)| owner.is_some()).map(|(what, _)| what.clone()).collect());
     }
 
     /// Of which records enough is known to write them.
@@ -97,12 +109,12 @@ impl KubernetesRuntime {
 
     /// Whether it is known who claimed what first, where that counts.
     pub(super) fn knows_claims(&self) -> bool {
-        self.claims.as_ref().is_none_or(Claims::is_complete)
+        self.ownership.claims.as_ref().is_none_or(Claims::is_complete)
     }
 
     /// Everything that is not recorded as it should be is looked at.
     pub(super) fn look_at_claims(&mut self) {
-        if let Some(claims) = &mut self.claims {
+        if let Some(claims) = &mut self.ownership.claims {
             claims.look_at_everything(self.live.pipeline());
         }
     }

@@ -10,7 +10,7 @@ impl KubernetesRuntime {
     pub(super) fn write_services(&mut self, may_write: bool, term: Term) {
         // Nobody has a Service any more while it is not known who has a Gateway.
         let gateways = self.view.is_whole(Kind::Gateway) && self.view.is_whole(Kind::GatewayClass);
-        self.services.write(self.live.engine().store(), &self.seen, may_write && gateways);
+        self.services.write(self.live.engine().store(), self.objects.seen(), may_write && gateways);
         self.hear_of_services(term);
     }
 

@@ -11,7 +11,7 @@ impl KubernetesRuntime {
         if self.leading && !before && self.serving {
             self.look_at_everything();
         }
-        self.issuance.lead();
+        self.certificates.issuance.lead();
         self.settle(term);
     }
 
@@ -25,7 +25,7 @@ impl KubernetesRuntime {
     /// Everything is compared once with what there is: what an earlier run left and nobody wants any more is found so, and
     /// our own entries of routes that left us.
     pub(super) fn look_at_everything(&mut self) {
-        self.want(self.seen.keys().cloned().collect());
+        self.want(self.objects.seen().keys().cloned().collect());
         self.tenants.look_at_everything(self.live.pipeline().tenancy());
         self.services.look_at_everything();
         self.look_at_claims();
@@ -40,7 +40,7 @@ impl KubernetesRuntime {
             return;
         }
         if is_whole {
-            self.want(self.seen.keys().filter(|key| key.kind == kind).cloned().collect());
+            self.want(self.objects.seen().keys().filter(|key| key.kind == kind).cloned().collect());
             if matches!(kind, Kind::Gateway | Kind::GatewayClass) {
                 self.services.look_at_everything();
             }

@@ -12,20 +12,22 @@ impl KubernetesRuntime {
     pub fn metrics(&self, term: Term, others: Vec<Box<dyn Collector>>) -> String {
         let (tenants, troubles) = self.tenants.figures();
         let (services, service_troubles) = self.services.figures();
+        let claims = self.ownership.claims.as_ref().map(Claims::figures);
+        let issuance = &self.certificates.issuance;
         let figures = MetricsSnapshot {
             kinds: self.view.states().collect(),
-            statuses: self.writer.figures(),
-            pending: self.writer.pending(),
+            statuses: self.statuses.writer.figures(),
+            pending: self.statuses.writer.pending(),
             tenants,
             troubles,
             services,
             service_troubles,
-            records: self.claims.as_ref().map(Claims::figures).unwrap_or_default().with(self.replicas.figures()),
-            certificates: self.issuance.figures(),
+            records: claims.unwrap_or_default().with(self.replicas.figures()),
+            certificates: issuance.figures(),
             leads: leads(term),
         };
         let manager =
-            self.issuance.manager().borrow().as_ref().map(|manager| Box::new(manager.figures()) as Box<dyn Collector>);
+            issuance.manager().borrow().as_ref().map(|manager| Box::new(manager.figures()) as Box<dyn Collector>);
         let own = manager.into_iter().chain([Box::new(figures) as Box<dyn Collector>]);
         self.live.metrics(own.chain(others).collect())
     }

@@ -25,7 +25,7 @@ impl KubernetesRuntime {
     }
 
     fn waits(&self, pod: &ObjectName) -> bool {
-        self.turns.holds(&ObjectKey::new(Kind::Pod, pod.clone()))
+        self.waiting.turns.holds(&ObjectKey::new(Kind::Pod, pod.clone()))
     }
 
     /// Takes in the slices that need not wait any longer.

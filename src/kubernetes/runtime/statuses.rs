@@ -1,17 +1,20 @@
 //! Writes statuses: what is said of each object, and when its time has come.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use kube::Client;
 use serde_json::Value;
 
 use super::KubernetesRuntime;
+use crate::tenants::EventRecorder;
 use crate::watch::observed::{ObservedObject, newer};
+use crate::write::conflict_backoff::WriteConflictBackoff;
 use crate::write::failure::Failure;
 use crate::write::request::{failed, resource};
 use crate::write::status::{self, StatusOwner};
-use crate::write::status_writer::Done;
+use crate::write::status_writer::{Done, StatusWriter};
 use gatewright_control::programmed::Acks;
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::statuses::{claims, refused};
@@ -28,6 +31,53 @@ const OTHERS: Duration = Duration::from_millis(700);
 /// The time after the start in which Envoys come back.
 const FIRST: Duration = Duration::from_secs(30);
 
+/// Statuses that are to be written.
+pub(super) struct Statuses {
+    /// The name by which our entries are known.
+    controller: String,
+    pub(super) writer: StatusWriter,
+    recorder: EventRecorder,
+    conflict_backoff: WriteConflictBackoff<ObjectKey>,
+    /// Until when each may wait for Envoys.
+    held: BTreeMap<ObjectKey, Instant>,
+    /// How many Envoys were connected, and since when.
+    counted: (usize, Instant),
+}
+
+impl Statuses {
+    /// None to be written yet.
+    pub(super) fn new(client: Client, controller: &str) -> Self {
+        Self {
+            controller: controller.to_owned(),
+            writer: StatusWriter::new(client.clone()),
+            recorder: EventRecorder::new(client),
+            conflict_backoff: WriteConflictBackoff::default(),
+            held: BTreeMap::new(),
+            counted: (0, Instant::now()),
+        }
+    }
+
+    /// Forgets an object that is gone.
+    pub(super) fn forget(&mut self, key: &ObjectKey) {
+        self.held.remove(key);
+        self.writer.drop(key);
+        self.conflict_backoff.forget(key);
+    }
+
+    /// Takes in how many Envoys are connected.
+    pub(super) fn count(&mut self, connected: usize) {
+        if connected != self.counted.0 {
+            self.counted = (connected, Instant::now());
+        }
+    }
+
+    /// Ends what is being written.
+    pub(super) async fn stop(self) {
+        self.writer.stop().await;
+        self.recorder.stop().await;
+    }
+}
+
 enum Decision {
     Nothing,
     Later(Instant),
@@ -38,39 +88,45 @@ enum Decision {
 impl KubernetesRuntime {
     /// Begins the writes of statuses whose turn has come. Those of replicas that may not write are forgotten.
     pub(super) fn write_statuses(&mut self, may_write: bool) {
-        while let Some(key) = self.writer.take(Instant::now()) {
+        while let Some(key) = self.statuses.writer.take(Instant::now()) {
             if !may_write {
-                self.writer.nothing(&key);
+                self.statuses.writer.nothing(&key);
                 continue;
             }
             match self.decide(&key) {
                 Decision::Nothing => {
-                    self.held.remove(&key);
-                    self.writer.nothing(&key);
+                    self.statuses.held.remove(&key);
+                    self.statuses.writer.nothing(&key);
                 }
                 Decision::Later(at) => {
-                    self.writer.nothing(&key);
-                    self.writer.want(key, at);
+                    self.statuses.writer.nothing(&key);
+                    self.statuses.writer.want(key, at);
                 }
                 Decision::Write(document, more) => {
                     match more {
-                        Some(at) => self.writer.want(key.clone(), at),
-                        None => drop(self.held.remove(&key)),
+                        Some(at) => self.statuses.writer.want(key.clone(), at),
+                        None => drop(self.statuses.held.remove(&key)),
                     }
-                    let Some(seen) = self.seen.get(&key) else {
-                        self.writer.nothing(&key);
+                    let Some(seen) = self.objects.get(&key) else {
+                        self.statuses.writer.nothing(&key);
                         continue;
                     };
                     let resource = resource(key.kind, &seen.api_version);
                     if ClaimKey::of(&key).is_some() {
-                        self.recorder.note(&key, &seen.uid, &seen.status(), &document["status"], &["Accepted"]);
+                        self.statuses.recorder.note(
+                            &key,
+                            &seen.uid,
+                            &seen.status(),
+                            &document["status"],
+                            &["Accepted"],
+                        );
                     }
-                    self.conflict_backoff.wrote(&key, &document, Instant::now());
-                    if self.conflict_backoff.times(&key) == 5 {
+                    self.statuses.conflict_backoff.wrote(&key, &document, Instant::now());
+                    if self.statuses.conflict_backoff.times(&key) == 5 {
                         let text = format!("{key}: somebody changes the status that we write back again and again");
                         failed(&key, "contested", text);
                     }
-                    self.writer.apply(key, &resource, document);
+                    self.statuses.writer.apply(key, &resource, document);
                 }
             }
         }
@@ -78,7 +134,7 @@ impl KubernetesRuntime {
 
     fn decide(&mut self, key: &ObjectKey) -> Decision {
         // What is known of a kind that is not whole may be of yesterday; it is looked at again when changes come.
-        let seen = self.seen.get(key).filter(|_| self.view.is_whole(key.kind));
+        let seen = self.objects.get(key).filter(|_| self.view.is_whole(key.kind));
         let Some(seen) = seen else { return Decision::Nothing };
         let now = Instant::now();
         self.live.look_at(key);
@@ -89,9 +145,10 @@ impl KubernetesRuntime {
             refused(tenancy, key, status);
         }
         let claims = self.view.is_whole(Kind::TenantGateway).then(|| claims(tenancy, key, &time));
-        let mut us = StatusOwner { controller: &self.controller, claims, alone: false };
+        let mut us = StatusOwner { controller: &self.statuses.controller, claims, alone: false };
         let current = seen.status();
-        let waits = status::waits(&current, &us).then(|| *self.held.entry(key.clone()).or_insert(now + OTHERS));
+        let waits =
+            status::waits(&current, &us).then(|| *self.statuses.held.entry(key.clone()).or_insert(now + OTHERS));
         us.alone = waits.is_some_and(|until| until <= now);
         let more = waits.filter(|_| !us.alone);
         let Some(document) = status::patch(key, said.as_ref(), seen, &current, &us, &time) else {
@@ -102,7 +159,7 @@ impl KubernetesRuntime {
         {
             return Decision::Later(at);
         }
-        match self.conflict_backoff.not_before(key, &document, now) {
+        match self.statuses.conflict_backoff.not_before(key, &document, now) {
             Some(at) => Decision::Later(at),
             None => Decision::Write(document, more),
         }
@@ -113,11 +170,11 @@ impl KubernetesRuntime {
         let Acks { done: acknowledged, all: connected, .. } = self.live.acknowledgement(key);
         let young = now.duration_since(self.started) < FIRST;
         let until = if connected == 0 {
-            self.counted.1.max(self.started) + ABSENT
-        } else if young && now < self.counted.1 + COUNTING {
-            self.counted.1 + COUNTING
+            self.statuses.counted.1.max(self.started) + ABSENT
+        } else if young && now < self.statuses.counted.1 + COUNTING {
+            self.statuses.counted.1 + COUNTING
         } else if acknowledged < connected {
-            *self.held.entry(key.clone()).or_insert(now + BEHIND)
+            *self.statuses.held.entry(key.clone()).or_insert(now + BEHIND)
         } else {
             return None;
         };
@@ -127,21 +184,21 @@ impl KubernetesRuntime {
     /// Takes in how a write of a status ended.
     pub(super) fn take_written(&mut self, done: Option<Done>) {
         let Some(Done { key, outcome }) = done else { return };
-        self.recorder.written(&key, outcome.is_ok());
+        self.statuses.recorder.written(&key, outcome.is_ok());
         match outcome {
             Ok(object) => {
-                if let Some(seen) = self.seen.get_mut(&key) {
+                if let Some(seen) = self.objects.get_mut(&key) {
                     let new = ObservedObject::new(&seen.api_version, &object);
                     // What the watch brought meanwhile is newer.
                     if newer(&new.version, &seen.version) {
-                        **seen = new;
+                        *seen = new;
                         // The watch will bring nothing new: what depends on it is looked at now.
                         self.tenants.look_at(&key, self.live.pipeline().tenancy());
                     }
                 }
             }
             Err(failure) => {
-                self.conflict_backoff.failed(&key);
+                self.statuses.conflict_backoff.failed(&key);
                 if !matches!(failure, Failure::Conflict | Failure::Gone) {
                     failed(&key, failure.class(), format!("writing the status of {key}: {failure}"));
                 }

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,10 +11,11 @@ use tokio::time::{Instant as Clock, timeout};
 use xds::Cache;
 
 use super::*;
-use crate::claims::Told as Recorded;
+use crate::claims::{Claims, Told as Recorded};
 use crate::issuance::IssuanceConfig;
 use gatewright_control::certificates::{AuthorityLimits, TenantIssuers};
-use gatewright_core::inputs::{EXPOSES, MANAGED_BY, MANAGER};
+use gatewright_core::inputs::{EXPOSES, MANAGED_BY, MANAGER, Object};
+use gatewright_core::model::ObjectName;
 use gatewright_core::translate::{Fleet, Settings};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
@@ -195,7 +197,7 @@ async fn credentials_that_went_are_used_no_more() {
             "annotations": {"gatewright.io/issuer": "acme"}},
         "spec": {"apex": "a.org", "certMode": "dns01", "dns01": provider}}));
     let name = ObjectName::new("tenant-a", "dns");
-    assert!(site.cluster.credentials.contains(&name));
+    assert!(site.cluster.certificates.uses(&name));
     let value = json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
         "metadata": {"namespace": "tenant-a", "name": "dns"}, "data": {"token": "c2VjcmV0"}});
     let there = || Box::new(Object::parse_admitted(value.clone()).expect("a Secret"));
@@ -207,9 +209,9 @@ async fn credentials_that_went_are_used_no_more() {
         (Body::There(there()), true),
     ] {
         let what = format!("{body:?}");
-        site.cluster.take_body(Some((name.clone(), body)), site.term);
+        site.cluster.take_body(Some((ObjectKey::new(Kind::Secret, name.clone()), body)), site.term);
         assert_eq!(site.cluster.live.engine().store().secret(&name).is_some(), held, "{what}");
-        assert!(site.cluster.credentials.contains(&name), "it is asked for again");
+        assert!(site.cluster.certificates.uses(&name), "it is asked for again");
     }
     site.cluster.stop().await;
 }

@@ -1,5 +1,6 @@
 //! What watches tell waits for its turn: see [`gatewright_core::turns`].
 
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use tokio::time::sleep_until;
@@ -8,7 +9,31 @@ use super::KubernetesRuntime;
 use crate::lease::Term;
 use crate::watch::sync::WatchSync;
 use gatewright_core::inputs::{Kind, ObjectKey};
+use gatewright_core::tenancy;
 use gatewright_core::translate::Change;
+use gatewright_core::turns::Turns;
+
+/// Changes that are known and not applied yet.
+#[derive(Default)]
+pub(super) struct Waiting {
+    /// Changes that wait for the first complete view.
+    pub(super) early: Vec<Change>,
+    /// Changes that wait for their turn.
+    pub(super) turns: Turns,
+    /// What waits until they have had it.
+    afterwards: VecDeque<(u64, Afterwards)>,
+    /// Whose the objects are that stand under derived names, as long as tenancy has not been told.
+    pub(super) known: Vec<tenancy::Change>,
+}
+
+impl Waiting {
+    /// Whether a Secret or ConfigMap is still to be forgotten; it is not any more.
+    pub(super) fn remembers(&mut self, key: &ObjectKey) -> bool {
+        let before = self.afterwards.len();
+        self.afterwards.retain(|(_, waits)| !matches!(waits, Afterwards::Forget(forgotten) if forgotten == key));
+        self.afterwards.len() < before
+    }
+}
 
 /// What is done once everything has been applied that was told before.
 pub(super) enum Afterwards {
@@ -24,33 +49,33 @@ impl KubernetesRuntime {
         if !self.serving {
             return self.apply(changes, term);
         }
-        self.turns.push(changes);
+        self.waiting.turns.push(changes);
         // What tenancy was told may be all there is.
-        if self.turns.is_empty() && !self.known.is_empty() {
+        if self.waiting.turns.is_empty() && !self.waiting.known.is_empty() {
             self.apply(Vec::new(), term);
         }
     }
 
     /// Whether changes wait for their turn.
     pub fn is_behind(&self) -> bool {
-        !self.turns.is_empty()
+        !self.waiting.turns.is_empty()
     }
 
     /// Applies the next batch of what waits.
     pub(super) fn take_turn(&mut self, term: Term) {
-        let batch = self.turns.take(self.live.reached(), Instant::now());
+        let batch = self.waiting.turns.take(self.live.reached(), Instant::now());
         if !batch.changes.is_empty() {
             let before = self.live.publication();
             self.apply(batch.changes, term);
             if self.live.publication() != before {
-                self.turns.published(batch.namespaces, self.live.publication(), Instant::now());
+                self.waiting.turns.published(batch.namespaces, self.live.publication(), Instant::now());
             }
             self.catch_up(term);
         }
-        while let Some((mark, _)) = self.afterwards.front()
-            && self.turns.has_taken(*mark)
+        while let Some((mark, _)) = self.waiting.afterwards.front()
+            && self.waiting.turns.has_taken(*mark)
         {
-            let (_, afterwards) = self.afterwards.pop_front().expect("there is one");
+            let (_, afterwards) = self.waiting.afterwards.pop_front().expect("there is one");
             self.take_afterwards(afterwards, term);
         }
         self.begin(term);
@@ -58,10 +83,10 @@ impl KubernetesRuntime {
 
     /// Does this once everything has been applied that waits now.
     pub(super) fn in_turn(&mut self, afterwards: Afterwards, term: Term) {
-        if self.afterwards.is_empty() && self.turns.is_empty() {
+        if self.waiting.afterwards.is_empty() && self.waiting.turns.is_empty() {
             return self.take_afterwards(afterwards, term);
         }
-        self.afterwards.push_back((self.turns.mark(), afterwards));
+        self.waiting.afterwards.push_back((self.waiting.turns.mark(), afterwards));
     }
 
     fn take_afterwards(&mut self, afterwards: Afterwards, term: Term) {
@@ -76,20 +101,13 @@ impl KubernetesRuntime {
 
     /// The view, after a kind that was about to count as whole does no longer.
     pub(super) fn view_not_whole(&mut self, kind: Kind) -> &mut WatchSync {
-        self.afterwards.retain(|(_, waits)| !matches!(waits, Afterwards::Whole(whole) if *whole == kind));
+        self.waiting.afterwards.retain(|(_, waits)| !matches!(waits, Afterwards::Whole(whole) if *whole == kind));
         &mut self.view
-    }
-
-    /// Whether a Secret or ConfigMap is still to be forgotten; it is not any more.
-    pub(super) fn remembers(&mut self, key: &ObjectKey) -> bool {
-        let before = self.afterwards.len();
-        self.afterwards.retain(|(_, waits)| !matches!(waits, Afterwards::Forget(forgotten) if forgotten == key));
-        self.afterwards.len() < before
     }
 
     /// When a batch of what waits is due.
     pub(super) fn due(&self) -> Option<Instant> {
-        if self.turns.is_empty() { None } else { self.turns.due(self.live.reached(), Instant::now()) }
+        if self.waiting.turns.is_empty() { None } else { self.waiting.turns.due(self.live.reached(), Instant::now()) }
     }
 
     /// Waits until then.
