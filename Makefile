@@ -38,8 +38,10 @@ demo: ## serve the built-in example on a real Envoy; ONCE=1 checks it and ends
 	$(TARGET)/demo/gatewright standalone --envoy .tools/envoy $(if $(ONCE),--once)
 
 test: ## install the tools, then every check and every test there is
-	e2e/tools install
-	$(MAKE) --no-print-directory check
+	@# Tools are made beside checks and tests: each has minutes in which it waits for the network or for one thread.
+	e2e/tools install & tools=$$!; \
+	    { $(MAKE) --no-print-directory check && $(CARGO) test --workspace --no-run; } || { kill $$tools 2>/dev/null; exit 1; }; \
+	    wait $$tools
 	$(CARGO) test --workspace
 	$(MAKE) --no-print-directory e2e
 
