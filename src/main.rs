@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, Parser};
 use gatewright::cli::CONTROLLER;
 use gatewright::cli::{self, CertsVerb, ClaimsVerb, Cli, Command, Document, EnvoysVerb, Output};
@@ -146,6 +146,9 @@ fn manifests(path: &Path, allow_unsafe: bool) -> Result<(Folder, Vec<Object>, Ve
         let root: PathBuf = path.components().collect();
         std::fs::metadata(&root).with_context(|| path.display().to_string())?;
         let (files, found) = scan(&root, &root, safety);
+        if files.is_empty() && found.is_empty() {
+            bail!("{}: no manifests: no file below it ends in .yaml, .yml or .json", path.display());
+        }
         let parsed: Vec<_> = files.iter().filter_map(|file| Some((file, read(&root, file, safety)?))).collect();
         for (file, parsed) in parsed {
             add(file, parsed);

@@ -44,7 +44,8 @@ fn walk(root: &Path, path: &Path, safety: Safety, depth: usize, files: &mut Vec<
         Err(error) => return problems.push(problem(path, format!("cannot be read: {error}"))),
     };
     if meta.is_file() {
-        if is_manifest(path) {
+        // A file that is named itself is meant, however it ends.
+        if is_manifest(path) || path == root {
             files.push(path.to_path_buf());
         }
         return;
