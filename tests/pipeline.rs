@@ -249,3 +249,42 @@ fn a_listener_set_stays_as_written_and_is_evaluated_without_what_another_owns() 
         assert_eq!(work.parents, 2, "{work:?}");
     }
 }
+
+/// The label of a namespace moves before the apex of its TenantGateway does: hosts in the Gateway and hosts in ListenerSets are treated
+/// alike. Routes of the namespace itself lose what its label no longer allows; those of others stay until the apex is mended.
+#[test]
+fn hosts_of_a_tenant_whose_label_moved_before_its_apex_are_treated_alike() {
+    let tenant = ObjectName::new("tenant-a", "cozystack");
+    let moved = object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tenant-a", "labels": {
+        "namespace.cozystack.io/gateway": "tenant-a", "namespace.cozystack.io/host": "b.org"}}}));
+    let mended = object(json!({"apiVersion": "gateway.cozystack.io/v1alpha1", "kind": "TenantGateway",
+        "metadata": {"namespace": "tenant-a", "name": "cozystack"}, "spec": {"apex": "b.org"}}));
+    let hosts: Vec<String> = (0..70).map(|number| format!("h{number}.a.org")).collect();
+    for (namespace, left) in [("tenant-a", 0), ("tenant-b", hosts.len())] {
+        let mut pipeline = pipeline(tenancy::Precedence::Smallest);
+        let named = |host: &String| {
+            route("HTTPRoute", namespace, host.split('.').next().expect("a label"), "cozystack", &[host])
+        };
+        let routes: Vec<Object> = hosts.iter().map(named).collect();
+        pipeline.apply(routes.iter().cloned().map(Change::put).collect(), SystemTime::UNIX_EPOCH);
+        let overflow = pipeline.tenancy().objects().keys().filter(|key| key.name.name.contains("overflow"));
+        assert_eq!((served(&pipeline).len(), overflow.count()), (hosts.len(), 1), "more than a Gateway has listeners");
+
+        step(&mut pipeline, moved.clone(), false);
+        assert_eq!(served(&pipeline).len(), left, "routes of {namespace}");
+        let told = |pipeline: &Pipeline| {
+            let readiness = pipeline.tenancy().readiness(&tenant).expect("it is known");
+            (readiness.reason, readiness.frozen)
+        };
+        assert_eq!(told(&pipeline), ("ApexNotAllowed", true));
+        for route in &routes {
+            let status = pipeline.engine().status(&route.key()).expect("it has a parent");
+            let accepted = status.conditions().find(|condition| condition.kind == ConditionType::Accepted);
+            let expected = if left == 0 { Reason::HostnameNotAllowed } else { Reason::Accepted };
+            assert_eq!(accepted.map(|condition| condition.reason), Some(expected), "{}", route.key());
+        }
+
+        step(&mut pipeline, mended.clone(), false);
+        assert_eq!((served(&pipeline).len(), told(&pipeline)), (0, ("Reconciled", false)));
+    }
+}
