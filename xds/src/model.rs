@@ -251,9 +251,9 @@ impl DeltaModel {
     fn follow_listeners(&mut self) {
         let listeners = self.held.get(&Kind::Listener).into_iter().flatten();
         match listeners.into_iter().any(|(_, (_, body))| is_scoped(body)) {
-            true => self.scopes.get_or_insert_default(),
-            false => return self.scopes = None,
-        };
+            true => _ = self.scopes.get_or_insert_default(),
+            false => self.scopes = None,
+        }
     }
 
     fn send(&self, world: &mut World<Delta>, kind: Kind, request: pb::DeltaDiscoveryRequest) {
