@@ -15,6 +15,7 @@ use acme::DeniedNetworks;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use futures::future::select_all;
 use jiff::Timestamp;
+use prometheus_client::collector::Collector;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -110,6 +111,11 @@ pub fn avoid_huge_pages() {
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
         debug!("huge pages stay on: {error}");
     }
+}
+
+/// Metrics of the last good state, with nothing counted: their names and what they say.
+pub fn described() -> Box<dyn Collector> {
+    Box::new(Figures::default())
 }
 
 /// Runs until it is told to end.
@@ -255,6 +261,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         });
     }
     let (signing, by_what) = watch::channel(None);
+    let certified = envoy_certificates::Answers::default();
     if credentials.envoy_credentials.of_pods() {
         let address = credentials.envoy_identity;
         let listener = TcpListener::bind(address).await.with_context(|| format!("--envoy-identity {address}"))?;
@@ -262,9 +269,9 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         let (client, namespace) = (client.clone(), options.namespace.clone());
         let (fleets, life) = (options.dedicated.fleets(), credentials.life());
         let certifier = Arc::new(PodCertificates { client, namespace, fleets, life, signing: by_what });
-        let stop = stop.clone();
+        let (certified, stop) = (certified.clone(), stop.clone());
         tasks.spawn("certificates of Envoys", async move {
-            envoy_certificates::serve(listener, certifier, stop).await;
+            envoy_certificates::serve(listener, certifier, certified, stop).await;
             Ok(())
         });
     }
@@ -332,7 +339,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
                 let (view, total) = changed?;
                 cluster.asked_in_vain(view, total);
             }
-            Some(ask) = questions.recv() => answer(&mut cluster, &standby, &figures, ask, now(&term)),
+            Some(ask) = questions.recv() => answer(&mut cluster, &standby, || vec![Box::new(figures.clone()), Box::new(certified.clone())], ask, now(&term)),
             _ = beats.tick() => {}
             _ = certificates.tick() => cluster.tend(now(&term)),
             why = tasks.ended() => break Err(why),
@@ -428,7 +435,13 @@ fn ready(cluster: &KubernetesRuntime, standby: &Standby) -> Result<Vec<String>, 
     }
 }
 
-fn answer(cluster: &mut KubernetesRuntime, standby: &Standby, figures: &Figures, ask: AdminRequest, term: Term) {
+fn answer(
+    cluster: &mut KubernetesRuntime,
+    standby: &Standby,
+    others: impl Fn() -> Vec<Box<dyn Collector>>,
+    ask: AdminRequest,
+    term: Term,
+) {
     let text = match ask.what {
         AdminQuery::Status => cluster.live().statuses(Timestamp::now()).to_string(),
         AdminQuery::Explain(question) => {
@@ -437,7 +450,7 @@ fn answer(cluster: &mut KubernetesRuntime, standby: &Standby, figures: &Figures,
         AdminQuery::Owners => cluster.live().owners().to_string(),
         AdminQuery::Release(what) => cluster.release(what, term).err().unwrap_or_default(),
         AdminQuery::Clients => cluster.live().clients().to_string(),
-        AdminQuery::Metrics => cluster.metrics(term, vec![Box::new(figures.clone())]),
+        AdminQuery::Metrics => cluster.metrics(term, others()),
         AdminQuery::Ready => match ready(cluster, standby) {
             Ok(lines) => [vec!["true".to_owned()], lines].concat().join("\n"),
             Err(lines) => lines.join("\n"),

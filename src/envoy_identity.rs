@@ -201,7 +201,7 @@ async fn ask(at: &str, roots: &str, token: &str, request: String) -> Result<Stri
 #[cfg(test)]
 mod tests {
     use async_trait::async_trait;
-    use gatewright_control::envoy_certificates::{Certified, CertifyEnvoys, Refusal, serve};
+    use gatewright_control::envoy_certificates::{Answers, Certified, CertifyEnvoys, Refusal, serve};
     use gatewright_control::envoy_identity::{EnvoyPod, PodIdentity};
     use gatewright_core::model::EnvoyFleet;
     use rustls::ServerConfig;
@@ -266,7 +266,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let controller = listener.local_addr().expect("it has one").to_string();
         let (stopper, stop) = watch::channel(false);
-        tokio::spawn(serve(listener, Arc::new(signer), stop));
+        tokio::spawn(serve(listener, Arc::new(signer), Answers::default(), stop));
         let [token, roots, dir] = ["token", "ca.crt", "tls"].map(|name| dir.join(name));
         std::fs::write(&token, "good\n").expect("written");
         (cli::EnvoyIdentity { controller, token, roots, dir, once: true }, stopper)

@@ -9,6 +9,7 @@ use gatewright::cli::Cli;
 use gatewright_control::metrics::{Program, text};
 use gatewright_core::model::{ConditionType, Reason};
 use gatewright_core::translate::{TLS_OPTIONS, TLS_VALUES};
+use prometheus_client::collector::Collector;
 use serde_yaml_ng::Value;
 
 fn root() -> PathBuf {
@@ -108,7 +109,10 @@ fn metrics() {
     let certificates = Box::new(gatewright_control::certificates::Figures { next_end: Some(0), ..Default::default() });
     let manifests = Box::new(gatewright::manifest::Figures::new(&[], std::time::SystemTime::UNIX_EPOCH));
     let replica = gatewright_kubernetes::metrics::described();
-    let shown = text(Program::default(), &xds::Cache::new(), vec![certificates, manifests, replica]);
+    let answers = Box::new(gatewright_control::envoy_certificates::Answers::default());
+    let last_good = gatewright::controller::described();
+    let others: Vec<Box<dyn Collector>> = vec![certificates, manifests, replica, answers, last_good];
+    let shown = text(Program::default(), &xds::Cache::new(), others);
     let mut rows: Vec<(String, String, String)> = Vec::new();
     for line in shown.lines() {
         if let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')) {

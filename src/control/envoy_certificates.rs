@@ -28,6 +28,7 @@ use tracing::{info, warn};
 use xds::Sample;
 
 use crate::bounded_listener::{self, client};
+pub use crate::envoy_certificate_answers::Answers;
 use crate::envoy_identity::PodIdentity;
 
 /// Where the question goes.
@@ -107,16 +108,23 @@ struct Port {
     patience: Duration,
     attempts: Mutex<Attempts>,
     refusals: Sample,
+    answers: Answers,
 }
 
-/// Serves until `stop` says so.
-pub async fn serve(listener: TcpListener, certifier: Arc<dyn CertifyEnvoys>, stop: watch::Receiver<bool>) {
+/// Serves until `stop` says so, and counts answers.
+pub async fn serve(
+    listener: TcpListener,
+    certifier: Arc<dyn CertifyEnvoys>,
+    answers: Answers,
+    stop: watch::Receiver<bool>,
+) {
     let port = Port {
         certifier,
         turns: Semaphore::new(AT_ONCE),
         patience: TURN,
         attempts: Mutex::default(),
         refusals: Sample::default(),
+        answers,
     };
     let port = Arc::new(port);
     bounded_listener::receive(listener, "certificates of Envoys", EXCHANGE, stop, |tcp| exchange(tcp, port.clone()))
@@ -150,10 +158,12 @@ async fn ask(State(Asking { port, from }): State<Asking>, headers: HeaderMap, re
         Ok(Certified { certificate, identity, until }) => {
             let (fleet, pod) = (identity.fleet, identity.pod);
             let (namespace, name) = (pod.namespace, pod.name);
+            port.answers.note(StatusCode::OK);
             info!(%fleet, namespace, name, uid = pod.uid, node = pod.node, %until, "certificate of an Envoy issued");
             ([(header::CONTENT_TYPE, "application/pem-certificate-chain")], certificate).into_response()
         }
         Err((code, why)) => {
+            port.answers.note(code);
             if let Some(left_out) = port.refusals.take(Instant::now()) {
                 warn!(address = %from, code = code.as_u16(), left_out, "an Envoy gets no certificate: {why}");
             }
@@ -234,7 +244,8 @@ mod tests {
 
     fn port() -> Port {
         let (turns, attempts) = (Semaphore::new(1), Mutex::default());
-        Port { certifier: Arc::new(Certifier), turns, patience: TURN, attempts, refusals: Sample::default() }
+        let (refusals, answers) = (Sample::default(), Answers::default());
+        Port { certifier: Arc::new(Certifier), turns, patience: TURN, attempts, refusals, answers }
     }
 
     fn address(last: u8) -> IpAddr {

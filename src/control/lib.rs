@@ -13,6 +13,7 @@ mod admin;
 mod bounded_listener;
 pub mod certificates;
 mod control_plane;
+mod envoy_certificate_answers;
 pub mod envoy_certificates;
 pub mod envoy_identity;
 pub mod envoys;

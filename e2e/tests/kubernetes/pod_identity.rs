@@ -236,7 +236,7 @@ async fn an_envoy_has_the_certificate_of_its_pod_which_is_renewed() -> Result<()
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install"]
 async fn a_token_that_proves_no_envoy_gets_no_certificate_and_is_told_why() -> Result<()> {
-    let (world, _one, _) = World::start(&[("envoy-a", ACCOUNT), ("other-c", "other"), ("envoy-d", ACCOUNT)]).await?;
+    let (world, mut one, _) = World::start(&[("envoy-a", ACCOUNT), ("other-c", "other"), ("envoy-d", ACCOUNT)]).await?;
     let of_gone = world.token(ACCOUNT, AUDIENCE, Some("envoy-d")).await?;
     let pods: Api<Pod> = Api::namespaced(world.cluster.server.client(), NAMESPACE);
     pods.delete("envoy-d", &DeleteParams::default().grace_period(0)).await?;
@@ -281,6 +281,21 @@ async fn a_token_that_proves_no_envoy_gets_no_certificate_and_is_told_why() -> R
     std::fs::write(dir.path().join("ca.crt"), world.roots().await?)?;
     beside.end().await?;
     assert!(pair(dir.path())?.certificate.contains("BEGIN CERTIFICATE"));
+    let counted = |text: &str, outcome: &str| {
+        let line = format!("gatewright_envoy_certificate_answers_total{{outcome=\"{outcome}\"}} ");
+        text.lines().find_map(|told| told.strip_prefix(&line)?.parse::<u64>().ok())
+    };
+    // Metrics are made at most once a second.
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let (_, text) = one.probe("/metrics").await?;
+        let of = |outcome| counted(&text, outcome);
+        if of("issued") >= Some(1) && of("unauthenticated") >= Some(4) && of("forbidden") >= Some(2) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "answers are not counted: {text}");
+        sleep(Duration::from_millis(100)).await;
+    }
     assert_eq!(world.cluster.denied()?, [], "every right that is needed is given");
     Ok(())
 }
