@@ -167,7 +167,7 @@ mod tests {
         };
         let condition = Event::Condition {
             object: shop(),
-            generation: Some(3),
+            generation: 3,
             condition: "ResolvedRefs".to_owned(),
             status: "False".to_owned(),
             reason: "BackendNotFound".to_owned(),

@@ -67,7 +67,7 @@ pub enum Event {
         /// The object.
         object: ObjectKey,
         /// The generation of the object that was judged.
-        generation: Option<i64>,
+        generation: i64,
         /// The condition's type, as in its status.
         condition: String,
         /// Its status: `True`, `False` or `Unknown`.
@@ -301,7 +301,7 @@ mod tests {
     fn condition(reason: &str) -> Event {
         Event::Condition {
             object: ObjectKey::new(Kind::HTTPRoute, ObjectName::new("alice", "shop")),
-            generation: Some(3),
+            generation: 3,
             condition: "ResolvedRefs".to_owned(),
             status: "False".to_owned(),
             reason: reason.to_owned(),

@@ -38,7 +38,7 @@ fn complaints(key: &ObjectKey, status: Option<&ObjectStatus>) -> Vec<Event> {
         .filter(|condition| !condition.is_good())
         .map(|c| Event::Condition {
             object: key.clone(),
-            generation: Some(status.generation),
+            generation: status.generation,
             condition: c.kind.to_string(),
             status: format!("{:?}", c.status),
             reason: c.reason.as_str().to_owned(),

@@ -148,6 +148,24 @@ fn a_condition_is_told_once_for_as_long_as_it_stands() {
     assert_eq!(told.map(|count| count.min(1)), [1, 0, 0, 1], "told, told already, good, told again");
 }
 
+#[test]
+fn what_is_told_of_a_tenantgateway_has_the_generation_that_was_judged() {
+    let mut live = live();
+    let tenant = json!({"apiVersion": "gateway.cozystack.io/v1alpha1", "kind": "TenantGateway",
+        "metadata": {"name": "edge", "namespace": "a", "uid": "u", "generation": 7}, "spec": {"apex": "not a name"}});
+    let change = vec![Change::put(Object::parse(tenant).expect("an object"))];
+    let record = &mut |_: &Outcome| Ok::<_, std::convert::Infallible>(());
+    let Effects { events, .. } =
+        live.apply(change, Vec::new(), record, SystemTime::UNIX_EPOCH, Duration::ZERO).expect("it is recorded");
+    let generations = events.iter().filter_map(|event| match event {
+        Event::Condition { object, generation, condition, .. } if object.kind == Kind::TenantGateway => {
+            Some((condition.as_str(), *generation))
+        }
+        _ => None,
+    });
+    assert_eq!(generations.collect::<Vec<_>>(), [("Ready", 7)]);
+}
+
 /// A control plane whose fleets see each its own, with a class of each.
 fn apart() -> ControlPlane {
     let envoys = |name: &str| ObjectName::new("ours", name);

@@ -34,6 +34,11 @@ impl Tenancy {
         self.tenants.names()
     }
 
+    /// `metadata.generation` of a TenantGateway, as it was last given.
+    pub fn generation(&self, tenant: &ObjectName) -> Option<i64> {
+        self.tenants.given(tenant).map(|given| given.generation)
+    }
+
     /// How ready a TenantGateway is.
     pub fn readiness(&self, tenant: &ObjectName) -> Option<&Readiness> {
         self.tenants.readiness(tenant)
