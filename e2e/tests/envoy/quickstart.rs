@@ -27,6 +27,12 @@ fn standalone_is_as_its_page_says() -> Result<()> {
 }
 
 #[test]
+#[ignore = "needs Envoy, curl, openssl, and root or user namespaces: e2e/tools install envoy"]
+fn teams_attach_certificates_as_their_page_says() -> Result<()> {
+    followed("self-service.md", "envoy")
+}
+
+#[test]
 #[ignore = "needs ingress2gateway, and root or user namespaces: e2e/tools install ingress2gateway"]
 fn what_ingress2gateway_writes_becomes_what_the_page_says() -> Result<()> {
     followed("migrate.md", "ingress2gateway")
