@@ -175,8 +175,9 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             denied: DeniedNetworks::default(),
             authorities: DeniedNetworks::private().allowing(options.acme.acme_allowed_networks.iter().copied()),
         }),
+        written: std::fs::read_to_string(dir.path().join("ca.crt")).unwrap_or_default(),
         bundle: dir.path().join("ca.crt"),
-        written: String::new(),
+        roots_wait: false,
         start: Instant::now(),
     };
 
@@ -323,7 +324,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
                 let _ = answer.send(site.live.engine().addresses_of(&host, thumbprint.as_deref()));
             }
             Some(certificate_updates) = supplied.recv() => site.hand_in(certificate_updates)?,
-            _ = beats.tick() => {}
+            _ = beats.tick() => site.write_again(),
             _ = certificates.tick() => site.tend()?,
             why = tasks.ended() => break Err(why),
             () = &mut patience, if options.once => {

@@ -16,7 +16,7 @@ impl StandaloneRuntime {
             return Ok(format!("{what} has no owner"));
         }
         if let Some((hostname, book)) = among_tenants.zip(self.book.as_mut()) {
-            book.append(&[(hostname.clone(), None)].into())?;
+            book.append(&[(hostname.clone(), None)].into());
             self.known.push(tenancy::Change::Fact(tenancy::Fact::Recorded(hostname.clone(), None)));
         }
         self.apply(recorded.into_iter().map(|what| Change::Fact(Fact::Recorded(what, None))).collect())?;

@@ -1,5 +1,7 @@
 //! What the one loop of the standalone program owns, and what each thing that happens to it leads to.
 
+use std::convert::Infallible;
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -9,6 +11,7 @@ use jiff::Timestamp;
 use tracing::{info, warn};
 
 use crate::manifest::{self, Outcome, Stale};
+use crate::replace::replace;
 use crate::standalone::{Addresses, ClaimLog, Tenants};
 use gatewright_control::certificates::{CertificateManager, CertificateUpdate, WantedTracker};
 use gatewright_control::event::{Events, Severity};
@@ -36,8 +39,10 @@ pub(super) struct StandaloneRuntime {
     /// What that had to say at the start.
     pub(super) owned: Vec<Change>,
     pub(super) bundle: PathBuf,
-    /// What was last written there.
+    /// What is written there.
     pub(super) written: String,
+    /// Whether it is still to be written.
+    pub(super) roots_wait: bool,
     pub(super) start: Instant,
 }
 
@@ -67,8 +72,11 @@ impl StandaloneRuntime {
     pub(super) fn publish(&mut self, changes: Vec<Change>, secrets: Vec<ObjectName>) -> Result<Events> {
         let (book, owners, known) = (&mut self.book, &mut self.owners, std::mem::take(&mut self.known));
         let mut record = |outcome: &pipeline::Outcome| {
-            owners.append(&outcome.delta.records)?;
-            book.as_mut().map_or(Ok(()), |book| book.append(&outcome.tenancy.records))
+            owners.append(&outcome.delta.records);
+            if let Some(book) = book {
+                book.append(&outcome.tenancy.records);
+            }
+            Ok::<_, Infallible>(())
         };
         let changes = std::mem::take(&mut self.owned).into_iter().chain(changes).collect();
         // There are no Services here that we could make.
@@ -95,19 +103,38 @@ impl StandaloneRuntime {
         Ok(())
     }
 
+    /// Writes the roots of the internal CA, where they are others than before.
+    fn write_roots(&mut self) {
+        let roots = self.manager.authority().bundle(Timestamp::now());
+        let written = roots == self.written || {
+            let written = replace(&self.bundle, |file| file.write_all(roots.as_bytes()));
+            if let (Err(error), false) = (&written, self.roots_wait) {
+                warn!("{}: {error}: it is written as soon as that is possible", self.bundle.display());
+            }
+            written.is_ok()
+        };
+        self.roots_wait = !written;
+        if written {
+            self.written = roots;
+        }
+    }
+
+    /// Writes what could not be written before.
+    pub(super) fn write_again(&mut self) {
+        self.owners.write();
+        self.book.iter_mut().for_each(ClaimLog::write);
+        if self.roots_wait {
+            self.write_roots();
+        }
+    }
+
     /// Takes in what comes of wanted certificates: Secrets, answers to challenges, what is in the way.
     pub(super) fn hand_in(&mut self, certificate_updates: Vec<CertificateUpdate>) -> Result<()> {
         if certificate_updates.is_empty() {
             return Ok(());
         }
         // Whoever connects needs it first.
-        let bundle = self.manager.authority().bundle(Timestamp::now());
-        if bundle != self.written {
-            match std::fs::write(&self.bundle, &bundle) {
-                Ok(()) => self.written = bundle,
-                Err(error) => warn!("{}: {error}", self.bundle.display()),
-            }
-        }
+        self.write_roots();
         let mut changes = Vec::with_capacity(certificate_updates.len());
         for update in certificate_updates {
             match update.change() {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use tracing::{info, warn};
 
 use super::private_dir::write_private;
 use gatewright_core::model::Hostname;
@@ -17,6 +18,12 @@ use gatewright_core::translate::{Ownable, Ownership};
 /// The file, open for more lines.
 pub struct ClaimLog<E> {
     path: PathBuf,
+    /// How many bytes of it are whole lines.
+    length: u64,
+    /// Lines that could not be written yet.
+    waiting: String,
+    /// Whether the last attempt to write failed, which is told once.
+    failed: bool,
     entries: PhantomData<E>,
 }
 
@@ -133,26 +140,71 @@ impl<E: Entry> ClaimLog<E> {
                 (key, None) => records.remove(&key),
             };
         }
-        let text: String = records.iter().map(|(key, owner)| E::line(key, Some(owner)) + "\n").collect();
-        write_private(path, text.as_bytes()).map_err(io)?;
-        Ok((Self { path: path.to_path_buf(), entries: PhantomData }, records))
+        let short: String = records.iter().map(|(key, owner)| E::line(key, Some(owner)) + "\n").collect();
+        let mut log = Self {
+            path: path.to_path_buf(),
+            length: whole.len() as u64,
+            waiting: String::new(),
+            failed: false,
+            entries: PhantomData,
+        };
+        match write_private(path, short.as_bytes()) {
+            Ok(()) => log.length = short.len() as u64,
+            // A longer file says the same.
+            Err(why) if text.is_empty() => return Err(io(why)),
+            Err(why) => {
+                log.cut().map_err(io)?;
+                warn!("{}: {why}; it is used as it is", path.display());
+            }
+        }
+        Ok((log, records))
     }
 
-    /// Adds changes, and returns when they are on the disk.
-    ///
-    /// # Errors
-    /// When that fails.
-    pub fn append(&mut self, records: &BTreeMap<E::Key, Option<E::Owner>>) -> Result<(), ClaimLogError> {
-        if records.is_empty() {
-            return Ok(());
+    /// Adds changes, and returns when they are on the disk. Those that cannot be written are kept for [`ClaimLog::write`]; the log
+    /// says so.
+    pub fn append(&mut self, records: &BTreeMap<E::Key, Option<E::Owner>>) {
+        self.waiting.extend(records.iter().map(|(key, owner)| E::line(key, owner.as_ref()) + "\n"));
+        self.write();
+    }
+
+    /// Writes what could not be written before.
+    pub fn write(&mut self) {
+        if self.waiting.is_empty() {
+            return;
         }
-        let text: String = records.iter().map(|(key, owner)| E::line(key, owner.as_ref()) + "\n").collect();
         let write = || {
             let mut file = fs::OpenOptions::new().append(true).open(&self.path)?;
-            file.write_all(text.as_bytes())?;
+            if self.failed {
+                file.set_len(self.length)?;
+            }
+            file.write_all(self.waiting.as_bytes())?;
             file.sync_data()
         };
-        write().map_err(|why| ClaimLogError::Io { path: self.path.clone(), why })
+        let (path, count) = (self.path.display(), self.waiting.lines().count());
+        match write() {
+            Ok(()) => {
+                self.length += self.waiting.len() as u64;
+                self.waiting.clear();
+                if std::mem::take(&mut self.failed) {
+                    info!("{path}: {count} records that waited are written");
+                }
+            }
+            Err(why) => {
+                if !std::mem::replace(&mut self.failed, true) {
+                    warn!(
+                        "{path}: {why}; {count} records hold as long as this program runs, and are written as soon as that \
+                         is possible: make room, or whose these names are is decided anew at the next start"
+                    );
+                }
+                // Half a line would make the next one unreadable; the next attempt begins with this as well.
+                let _cut_later = self.cut();
+            }
+        }
+    }
+
+    /// Leaves whole lines, which takes no room.
+    fn cut(&self) -> std::io::Result<()> {
+        fs::OpenOptions::new().write(true).open(&self.path)?.set_len(self.length)
     }
 }
 
@@ -175,8 +227,8 @@ mod tests {
         let (mut book, records) = ClaimLog::<Tenants>::open(&path).expect("opens");
         assert!(records.is_empty());
         let changes = [(host("a.org"), Some(record("x", 1))), (host("b.org"), Some(record("y", 2)))];
-        book.append(&changes.into()).expect("writes");
-        book.append(&[(host("a.org"), None)].into()).expect("writes");
+        book.append(&changes.into());
+        book.append(&[(host("a.org"), None)].into());
         let text = fs::read_to_string(&path).expect("it is there");
         fs::write(&path, text + "{\"hostname\": \"c.o").expect("a cut line");
         for _ in 0..2 {
@@ -185,5 +237,24 @@ mod tests {
         }
         fs::write(&path, "nonsense\n").expect("writes");
         assert!(ClaimLog::<Tenants>::open(&path).is_err_and(|error| error.to_string().contains(":1: ")));
+    }
+
+    #[test]
+    fn what_cannot_be_written_waits_until_it_can() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (path, away) = (dir.path().join("claims"), dir.path().join("away"));
+        let (mut book, _) = ClaimLog::<Tenants>::open(&path).expect("opens");
+        book.append(&[(host("a.org"), Some(record("x", 1)))].into());
+        fs::rename(&path, &away).expect("it is there");
+        for (name, since) in [("b.org", 2), ("c.org", 3)] {
+            book.append(&[(host(name), Some(record("y", since)))].into());
+        }
+        // What an attempt left that ended in the middle of a line.
+        let text = fs::read_to_string(&away).expect("it is there") + "{\"hostname\": \"b.o";
+        fs::write(&path, text).expect("writes");
+        book.write();
+        let (_, records) = ClaimLog::<Tenants>::open(&path).expect("every line is whole");
+        let expected = [("a.org", "x", 1), ("b.org", "y", 2), ("c.org", "y", 3)];
+        assert_eq!(records, expected.map(|(name, namespace, since)| (host(name), record(namespace, since))).into());
     }
 }

@@ -2,8 +2,10 @@
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+use crate::replace::replace;
 
 /// A directory that only its owner may enter, and only one of us uses.
 pub struct PrivateDir {
@@ -100,15 +102,11 @@ impl PrivateDir {
     }
 }
 
-/// Writes a file that only we may read, complete or not at all.
+/// Writes a file that only we may read, complete or not at all. One with these bytes is left alone, so that it needs no room on the
+/// disk.
 pub(super) fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let new = path.with_extension("new");
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+    if fs::read(path).is_ok_and(|held| held == bytes) {
+        return Ok(());
     }
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(new, path)
+    replace(path, |file| file.write_all(bytes))
 }

@@ -259,7 +259,10 @@ impl StateFile {
         if old.as_ref() != Some(&new) {
             write_whole(&path, &new)?;
         }
-        write_whole(&self.directory.join("ca.crt"), state.bundle(Timestamp::UNIX_EPOCH).as_bytes())?;
+        let (roots, bundle) = (self.directory.join("ca.crt"), state.bundle(Timestamp::UNIX_EPOCH));
+        if !std::fs::read(&roots).is_ok_and(|held| held == bundle.as_bytes()) {
+            write_whole(&roots, bundle.as_bytes())?;
+        }
         Ok(state)
     }
 }

@@ -5,6 +5,7 @@ mod backend_tls;
 mod client_certificates;
 mod experimental;
 mod fixtures;
+mod full_disk;
 mod grpc;
 mod hot_restart;
 mod last_good;
