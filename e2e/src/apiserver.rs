@@ -149,6 +149,17 @@ impl ApiServer {
         self.server = None;
     }
 
+    /// Kills etcd, which keeps on its disk what it has; the server goes on without.
+    pub fn kill_etcd(&mut self) {
+        self.etcd.stop();
+    }
+
+    /// Starts etcd after [`ApiServer::kill_etcd`], and returns when the server is ready again.
+    pub async fn resume_etcd(&mut self) -> Result<()> {
+        self.etcd = start_etcd(&self.dir.path().join("etcd"), self.etcd_port)?;
+        self.until_ready().await
+    }
+
     /// Starts the server, again after [`ApiServer::kill`], at the same address.
     pub async fn resume(&mut self) -> Result<()> {
         let dir = tempfile::Builder::new().prefix("apiserver").tempdir().context("making a directory")?;

@@ -16,6 +16,7 @@ pub mod gatewright;
 pub mod grpc;
 pub mod helm;
 pub mod kubelet;
+pub mod link;
 pub mod load;
 pub mod moto;
 pub mod pebble;

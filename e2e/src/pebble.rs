@@ -151,6 +151,16 @@ impl Pebble {
         Ok(pebble)
     }
 
+    /// Freezes it: connections are made, and nobody answers.
+    pub fn freeze(&self) -> Result<()> {
+        self.pebble.signal("STOP")
+    }
+
+    /// Lets it go on.
+    pub fn thaw(&self) -> Result<()> {
+        self.pebble.signal("CONT")
+    }
+
     async fn ready(&mut self) -> Result<()> {
         let until = Instant::now() + START_LIMIT;
         loop {

@@ -13,6 +13,7 @@ use e2e::apiserver::proxy::Proxy;
 use e2e::cluster::{ACCOUNT, condition};
 use e2e::envoy::Envoy;
 use e2e::gatewright::Gatewright;
+use e2e::link::Link;
 use e2e::probe::{Answer, Probe, roots_of};
 use e2e::tenants::{GATEWAY, TENANT, route, until, until_ready};
 use e2e::world::free_port;
@@ -42,6 +43,14 @@ const STEADY: &str = "steady.cert.example.org";
 enum Fault {
     /// The API server is killed, and started at the end of the step.
     ApiServer,
+    /// So is etcd below it.
+    Etcd,
+    /// The CA takes connections and says nothing.
+    Ca,
+    /// The network between Envoy and its replica is cut without a word.
+    LinkCut,
+    /// That network is slow.
+    LinkSlow,
     /// A replica is killed, and started again.
     Kill(usize),
     /// A replica has no processor for longer than a Lease lasts, and goes on with what it believed.
@@ -67,19 +76,24 @@ enum Fault {
 impl Fault {
     fn drawn(rng: &mut TestRng) -> Self {
         let replica = below(rng, 2);
-        match below(rng, 11) {
-            0 => Self::ApiServer,
-            1 => Self::Kill(replica),
-            2 => Self::Freeze(replica),
-            3 => Self::Throttle(replica),
-            4 => Self::Cut(replica),
-            5 => Self::LateLease(replica),
-            6 => Self::SlowWrites(replica),
-            7 => Self::Silence(replica),
-            8 => Self::Envoy,
-            9 => Self::GatewayDeleted,
-            _ => Self::GatewayEdited,
-        }
+        let all = [
+            Self::ApiServer,
+            Self::Etcd,
+            Self::Ca,
+            Self::LinkCut,
+            Self::LinkSlow,
+            Self::Kill(replica),
+            Self::Freeze(replica),
+            Self::Throttle(replica),
+            Self::Cut(replica),
+            Self::LateLease(replica),
+            Self::SlowWrites(replica),
+            Self::Silence(replica),
+            Self::Envoy,
+            Self::GatewayDeleted,
+            Self::GatewayEdited,
+        ];
+        all[below(rng, all.len() as u32)]
     }
 }
 
@@ -103,6 +117,8 @@ struct Replica {
 struct Site {
     place: Place,
     replicas: [Replica; 2],
+    /// Between Envoy and the first replica.
+    link: Link,
     envoy: Option<(Envoy, TempDir)>,
     traffic: Option<Traffic>,
     roots: RootCertStore,
@@ -110,7 +126,7 @@ struct Site {
     hosts: BTreeMap<usize, usize>,
     /// Hosts that there ever were.
     made: usize,
-    /// Whether the API server was started again.
+    /// Whether the API server or etcd was started again.
     restarted: bool,
     /// UID and generation of the Gateway as somebody left it.
     spoiled: (Value, i64),
@@ -137,10 +153,21 @@ impl Site {
             anyhow::Ok(Replica { identity, xds, proxy, program: None })
         };
         let replicas = [replica("one").await?, replica("two").await?];
+        let link = Link::start(replicas[0].xds).await?;
         let roots = roots_of(&place.pebble.issuing_root(0).await?)?;
         let (hosts, spoiled) = (BTreeMap::new(), (Value::Null, 0));
-        let mut site =
-            Self { place, replicas, envoy: None, traffic: None, roots, hosts, made: 0, restarted: false, spoiled };
+        let mut site = Self {
+            place,
+            replicas,
+            link,
+            envoy: None,
+            traffic: None,
+            roots,
+            hosts,
+            made: 0,
+            restarted: false,
+            spoiled,
+        };
         for number in 0..2 {
             site.start_replica(number).await?;
         }
@@ -164,7 +191,7 @@ impl Site {
 
     /// Starts an Envoy and, once it serves, clients that ask it for the steady host.
     async fn start_envoy(&mut self) -> Result<()> {
-        let (mut envoy, tls) = self.place.cluster.envoy_of("envoy-a", self.replicas[0].xds).await?;
+        let (mut envoy, tls) = self.place.cluster.envoy_of("envoy-a", self.link.address()).await?;
         envoy.ready().await?;
         self.envoy = Some((envoy, tls));
         self.start_traffic().await
@@ -270,6 +297,10 @@ impl Site {
         let weather = |number: usize| self.replicas[number].proxy.weather.clone();
         match fault {
             Fault::ApiServer => self.place.cluster.server.kill(),
+            Fault::Etcd => self.place.cluster.server.kill_etcd(),
+            Fault::Ca => self.place.pebble.freeze()?,
+            Fault::LinkCut => self.link.cut(true),
+            Fault::LinkSlow => self.link.slow(Duration::from_millis(200)),
             Fault::Kill(number) => self.replicas[number].program = None,
             Fault::Freeze(number) => self.replicas[number].program.as_ref().context("it runs")?.freeze()?,
             Fault::Throttle(number) => weather(number).throttled.store(4, Ordering::Relaxed),
@@ -310,6 +341,13 @@ impl Site {
                 self.restarted = true;
                 self.place.cluster.server.resume().await?;
             }
+            Fault::Etcd => {
+                self.restarted = true;
+                self.place.cluster.server.resume_etcd().await?;
+            }
+            Fault::Ca => self.place.pebble.thaw()?,
+            Fault::LinkCut => self.link.cut(false),
+            Fault::LinkSlow => self.link.slow(Duration::ZERO),
             Fault::Kill(number) => self.start_replica(number).await?,
             Fault::Freeze(number) => self.replicas[number].program.as_ref().context("it runs")?.thaw()?,
             Fault::Throttle(number) => weather(number).throttled.store(0, Ordering::Relaxed),
@@ -420,7 +458,7 @@ async fn faults_while_hosts_come_and_go_leave_what_a_run_without_leaves() -> Res
         eprintln!("step {step}: {fault:?}, {} hosts", site.hosts.len());
         site.begin(fault).await?;
         for _ in 0..below(&mut rng, 4) {
-            if !matches!(fault, Fault::ApiServer) {
+            if !matches!(fault, Fault::ApiServer | Fault::Etcd) {
                 site.change(&mut rng).await?;
             }
         }

@@ -1,0 +1,100 @@
+//! A network between two programs, over TCP of this machine, which can be cut without a word and slowed.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+/// How a link is.
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    /// Nothing gets through, and nobody is told: what was sent arrives once it is mended, as after a cable was pulled.
+    cut: bool,
+    /// How long each piece of at most 16 KiB waits, each way.
+    pause: Duration,
+}
+
+/// A link to one address. Its connections end on drop.
+#[derive(Debug)]
+pub struct Link {
+    address: SocketAddr,
+    state: watch::Sender<State>,
+    accepting: JoinHandle<()>,
+}
+
+impl Link {
+    /// Opens a link that leads to an address, where nobody need listen yet.
+    pub async fn start(to: SocketAddr) -> Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("opening a port")?;
+        let address = listener.local_addr()?;
+        let state = watch::Sender::new(State::default());
+        let seen = state.subscribe();
+        let accepting = tokio::spawn(async move {
+            while let Ok((from, _)) = listener.accept().await {
+                tokio::spawn(connect(from, to, seen.clone()));
+            }
+        });
+        Ok(Self { address, state, accepting })
+    }
+
+    /// Where it begins.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Cuts it, or mends it.
+    pub fn cut(&self, cut: bool) {
+        self.state.send_modify(|state| state.cut = cut);
+    }
+
+    /// Slows it: how long each piece of at most 16 KiB waits, each way.
+    pub fn slow(&self, pause: Duration) {
+        self.state.send_modify(|state| state.pause = pause);
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+/// Carries one connection until one side ends it, or the link is gone.
+async fn connect(from: TcpStream, to: SocketAddr, mut state: watch::Receiver<State>) {
+    // A connection over a cut link is not refused: nobody answers.
+    if state.wait_for(|state| !state.cut).await.is_err() {
+        return;
+    }
+    let Ok(to) = TcpStream::connect(to).await else { return };
+    let ((from_read, from_write), (to_read, to_write)) = (from.into_split(), to.into_split());
+    let (out, back) = (carry(from_read, to_write, state.clone()), carry(to_read, from_write, state.clone()));
+    let gone = async { while state.changed().await.is_ok() {} };
+    tokio::select! {
+        _ = out => {}
+        _ = back => {}
+        () = gone => {}
+    }
+}
+
+async fn carry(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mut state: watch::Receiver<State>,
+) -> std::io::Result<()> {
+    let mut piece = vec![0; 16 << 10];
+    loop {
+        let length = from.read(&mut piece).await?;
+        let pause = state.wait_for(|state| !state.cut).await.map_err(std::io::Error::other)?.pause;
+        if length == 0 {
+            return Ok(());
+        }
+        sleep(pause).await;
+        to.write_all(&piece[..length]).await?;
+    }
+}
