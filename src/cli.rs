@@ -12,6 +12,7 @@ mod envoy_process;
 mod envoys;
 mod gateway_api;
 mod images;
+mod isolated;
 mod issuer_use;
 mod log;
 mod names;
@@ -46,6 +47,7 @@ pub use envoy_identity::EnvoyIdentity;
 pub use envoy_process::{EnvoyLifetime, EnvoyProcess};
 pub use gateway_api::GatewayApi;
 pub use images::Images;
+pub use isolated::Isolated;
 pub use issuer_use::{InternalCa, IssuerUse, IssuersFor};
 pub use log::{Log, LogFormat};
 pub use offline::{Lint, Translate};
@@ -288,6 +290,9 @@ pub struct Controller {
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub dedicated: Dedicated,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub isolated: Isolated,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub credentials: EnvoyCredentials,

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use ::xds::{Cache, Views};
 use acme::DeniedNetworks;
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use futures::future::select_all;
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
 use tokio::net::TcpListener;
@@ -26,9 +25,9 @@ use self::xds::Xds;
 use crate::cli;
 use crate::tasks::Tasks;
 use gatewright_control::certificates::{self, AddressQuery, IssuerSettings, TenantIssuers};
+use gatewright_control::envoy_access::EnvoyAccess;
 use gatewright_control::envoy_certificates;
 use gatewright_control::envoys;
-use gatewright_control::fleet_views::{PerView, Place as InViews};
 use gatewright_control::heartbeat::{self, Heartbeat};
 use gatewright_control::{
     AdminQuery, AdminRequest, ControlPlane, Probes, ProbesTls, ReadMetrics, Readiness, serve_admin,
@@ -38,8 +37,9 @@ use gatewright_core::tenancy;
 use gatewright_core::translate::{EndpointPolicy, Fleet, Recording, Settings, Unlisted};
 use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, MutualTls, bootstrap, keys_files};
 use gatewright_kubernetes::claims::{self, Claims};
+use gatewright_kubernetes::isolated;
 use gatewright_kubernetes::issuance::{Issuance, IssuanceConfig, watch_answers};
-use gatewright_kubernetes::keys::PodCertificates;
+use gatewright_kubernetes::keys::{EnvoyAccounts, PodCertificates};
 use gatewright_kubernetes::lease::{self, Candidate, Term};
 use gatewright_kubernetes::replicas::{self, Replica};
 use gatewright_kubernetes::{
@@ -131,7 +131,12 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let identity = options.identity.clone().unwrap_or_else(|| format!("gatewright-{}", std::process::id()));
     let cache = Cache::new();
     let fleet_views = options.dedicated.views();
+    ensure!(
+        options.isolated.isolated_envoys.is_none() || options.credentials.envoy_credentials.of_pods(),
+        "--isolated-envoys: it takes --envoy-credentials pod or both: their pods prove by their own account whose Envoys they are"
+    );
     let (views, figures) = (Views::new(), Figures::default());
+    let accounts = EnvoyAccounts { fleets: options.dedicated.fleets(), access: EnvoyAccess::new(views.clone()) };
     let grants = Grants { views: views.clone(), fleets: options.dedicated.fleets() };
     let place = Place::of(&options);
     if let Some(file) = &options.keeping.last_good {
@@ -142,6 +147,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         fleet: Fleet::Shared,
         envoys: Some(ObjectName::new(options.namespace.as_str(), options.envoys.as_str())),
         dedicated: options.dedicated.envoys(&options.namespace),
+        isolated: options.isolated.isolated_envoys.as_ref().map(|_| options.namespace.as_str().into()),
         bind: options.bind.clone(),
         limits: options.limits,
         channel: options.gateway_api.gateway_api_channel,
@@ -156,6 +162,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let http_port = tenancy.ports.http;
     let live =
         ControlPlane::in_cluster(settings, tenancy, cache.clone(), fleet_views.clone()).within(options.edge.settings());
+    let live = live.admitting(accounts.access.clone());
     let replica =
         Replica { namespace: options.namespace.clone(), identity: identity.clone(), pod: options.pod_uid.clone() };
     let kinds = if options.leave_tenant_gateways { kinds_without_tenants() } else { KINDS.to_vec() };
@@ -206,6 +213,15 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         claims::watch(for_claims, namespace, tell_claims).await;
         Ok(())
     });
+    let (tell_isolated, mut isolated_told) = mpsc::channel(16);
+    if let Some(template) = options.isolated.isolated_envoys.clone() {
+        cluster = cluster.isolating(client.clone(), &options.namespace, &template);
+        let (client, namespace) = (client.clone(), options.namespace.clone());
+        tasks.spawn("Envoys of Gateways' own", async move {
+            isolated::watch(client, namespace, template, tell_isolated).await;
+            Ok(())
+        });
+    }
     let (asks, mut questions) = mpsc::channel::<AdminRequest>(64);
     let probes = TcpListener::bind(options.probes).await.with_context(|| format!("--probes {}", options.probes))?;
     info!("probes and metrics at http://{}", probes.local_addr()?);
@@ -267,19 +283,19 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         let listener = TcpListener::bind(address).await.with_context(|| format!("--envoy-identity {address}"))?;
         info!("certificates of Envoys at {}", listener.local_addr()?);
         let (client, namespace) = (client.clone(), options.namespace.clone());
-        let (fleets, life) = (options.dedicated.fleets(), credentials.life());
-        let certifier = Arc::new(PodCertificates { client, namespace, fleets, life, signing: by_what });
+        let (accounts, life) = (accounts.clone(), credentials.life());
+        let certifier = Arc::new(PodCertificates { client, namespace, accounts, life, signing: by_what });
         let (certified, stop) = (certified.clone(), stop.clone());
         tasks.spawn("certificates of Envoys", async move {
             envoy_certificates::serve(listener, certifier, certified, stop).await;
             Ok(())
         });
     }
-    let mut xds = Some(Xds { client, options, cache: cache.clone(), views, kept: None, shown, signing, revocations });
+    let mut xds =
+        Some(Xds { client, options, accounts, cache: cache.clone(), views, kept: None, shown, signing, revocations });
 
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let mut progress = fleet_views.each(|place| cache.watch(&fleet_views[place]));
-    let mut unknown = fleet_views.each(|place| cache.watch_unknown(&fleet_views[place]));
+    let (mut progress, mut unknown) = (cache.watch_all(), cache.watch_all_unknown());
     let mut certificates = tokio::time::interval(CERTIFICATES);
     let mut beats = tokio::time::interval(heartbeat::PERIOD);
     let result = loop {
@@ -318,6 +334,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
             },
             Some(told) = told.recv() => cluster.take_told(told, now(&term)),
             Some(told) = claims_told.recv() => cluster.take_claims(told, now(&term)),
+            Some(told) = isolated_told.recv() => cluster.see_isolated(told),
             Some(answers) = answers.recv() => cluster.take_answers(answers, now(&term)),
             Some(AddressQuery { host, thumbprint, answer }) = places_asked.recv() => {
                 // Whoever asked may be gone.
@@ -331,13 +348,13 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
                     cluster.lead(term);
                 }
             }
-            changed = any_changed(&mut progress) => {
-                changed?;
+            changed = progress.changed() => {
+                changed.context("the cache is gone")?;
                 cluster.settle(now(&term));
             }
-            changed = any_changed(&mut unknown) => {
-                let (view, total) = changed?;
-                cluster.asked_in_vain(view, total);
+            changed = unknown.changed() => {
+                changed.context("the cache is gone")?;
+                cluster.asked_in_vain();
             }
             Some(ask) = questions.recv() => answer(&mut cluster, &standby, || vec![Box::new(figures.clone()), Box::new(certified.clone())], ask, now(&term)),
             _ = beats.tick() => {}
@@ -354,20 +371,10 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     drop(told);
     drop(answers);
     drop(claims_told);
+    drop(isolated_told);
     stopper.send_replace(true);
     tasks.end().await;
     result
-}
-
-/// Waits until a count of some view changes, and tells which and to what.
-async fn any_changed(counts: &mut PerView<watch::Receiver<u64>>) -> Result<(InViews, u64)> {
-    let waits = counts.iter_mut().map(|(place, count)| {
-        Box::pin(async move {
-            count.changed().await.context("the cache is gone")?;
-            Ok((place, *count.borrow_and_update()))
-        })
-    });
-    select_all(waits).await.0
 }
 
 /// The term as it is now. Nothing is borrowed meanwhile: whoever looks at it again, while it is being renewed, would wait

@@ -37,7 +37,6 @@ use gatewright_control::envoys;
 use gatewright_control::event::Severity;
 use gatewright_control::heartbeat::{self, Heartbeat};
 use gatewright_control::{AdminRequest, ControlPlane, serve_admin};
-use gatewright_core::model::EnvoyFleet;
 use gatewright_core::tenancy;
 use gatewright_core::translate::{Change, EndpointPolicy, Fact, Settings, Unlisted};
 use gatewright_core::turns::Turns;
@@ -316,7 +315,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             changed = unknown.changed() => {
                 changed.context("the cache is gone")?;
                 let total = *unknown.borrow_and_update();
-                site.live.asked_in_vain(site.live.views().place(EnvoyFleet::Shared), total, site.start.elapsed()).log(Severity::Info);
+                site.live.asked_in_vain(site.live.views().shared(), total, site.start.elapsed()).log(Severity::Info);
             }
             Some(ask) = questions.recv() => site.answer(ask, watcher.as_ref().map(Watcher::stale).unwrap_or_default())?,
             Some(AddressQuery { host, thumbprint, answer }) = places_asked.recv() => {

@@ -28,9 +28,15 @@ pub fn kustomized(folder: &Path) -> Result<Vec<Value>> {
             other => anyhow::bail!("{other} of a kustomization is not known here"),
         }
     }
-    for object in &mut all {
+    all.iter_mut().for_each(|object| rename_images(object, &index));
+    Ok(all)
+}
+
+/// Gives containers the images that an index says.
+fn rename_images(object: &mut Value, index: &Value) {
+    for path in ["/spec/template/spec", "/template/spec"] {
         for field in ["initContainers", "containers"] {
-            let containers = object.pointer_mut(&format!("/spec/template/spec/{field}"));
+            let containers = object.pointer_mut(&format!("{path}/{field}"));
             for container in containers.and_then(Value::as_array_mut).into_iter().flatten() {
                 for image in index["images"].as_array().into_iter().flatten() {
                     rename(container, image);
@@ -38,13 +44,13 @@ pub fn kustomized(folder: &Path) -> Result<Vec<Value>> {
             }
         }
     }
-    Ok(all)
 }
 
-/// The manifests of `deploy/` with the component `dedicated`: Envoys of fleet Dedicated beside the shared ones.
-pub fn with_dedicated() -> Result<Vec<Value>> {
+/// The manifests of `deploy/` with a component: `dedicated`, Envoys of fleet Dedicated beside the shared ones, or `isolated`, the
+/// right to make those of fleet Isolated.
+pub fn with_component(name: &str) -> Result<Vec<Value>> {
     let mut all = kustomized(&folder())?;
-    let component = folder().join("dedicated");
+    let component = folder().join(name);
     let read = |name: &str| std::fs::read_to_string(component.join(name)).with_context(|| name.to_owned());
     let index = documents(&read("kustomization.yaml")?)?.pop().context("an index")?;
     for name in index["resources"].as_array().into_iter().flatten().filter_map(Value::as_str) {

@@ -43,13 +43,13 @@ impl Dedicated {
     pub fn views(&self) -> FleetViews {
         match (&self.dedicated_envoys, self.fleet_views) {
             (Some(_), Seen::Apart) => FleetViews::apart(),
-            _ => View::new(EnvoyFleet::Shared.name()).into(),
+            _ => View::new(EnvoyFleet::Shared.to_string()).into(),
         }
     }
 
     /// The fleets that have Envoys of their own, and an identity each.
     pub fn fleets(&self) -> Vec<EnvoyFleet> {
-        let all = EnvoyFleet::ALL.into_iter();
+        let all = EnvoyFleet::OF_MANY.into_iter();
         all.filter(|fleet| *fleet == EnvoyFleet::Shared || self.dedicated_envoys.is_some()).collect()
     }
 }

@@ -10,6 +10,7 @@ use prometheus_client::collector::Collector;
 use serde_json::{Value, json};
 use xds::{Cache, Generation, NodeProgress, Rejection};
 
+use crate::envoy_access::EnvoyAccess;
 use crate::event::{Event, Events, Subject};
 use crate::fleet_views::{FleetViews, Generations, PerView, Place};
 use crate::flood::Flood;
@@ -17,34 +18,37 @@ use crate::metrics::{self, Connected, Program};
 use crate::programmed::{Acks, FleetAcks, Refused};
 use crate::publish;
 use gatewright_core::inputs::{Kind, ObjectChange, ObjectKey};
-use gatewright_core::model::{EnvoyFleet, ObjectName, SecretName, Status};
+use gatewright_core::model::{ObjectName, SecretName, Status};
 use gatewright_core::pipeline::{Outcome, Pipeline, Written};
 use gatewright_core::statuses::{Context, documents};
 use gatewright_core::tenancy;
 use gatewright_core::translate::{
-    Change, Delta, Engine, Explanation, Fact, Link, ObjectStatus, Question, ResourceKey, RouteKey, ServiceIntent,
-    Settings,
+    Change, Delta, Engine, EnvoysIntent, Explanation, Fact, Link, ObjectStatus, Question, ResourceKey, RouteKey,
+    ServiceIntent, Settings,
 };
 use gatewright_envoy::Edge;
 
 use complaints::Complaints;
 use refusals::{Refusal, Refusals, place, refusals};
+use states::States;
 
 /// So many changes wait to be told once they are acknowledged: without Envoys none ever is.
 const ANNOUNCED: usize = 256;
-/// So many states are remembered: what another replica tells of an older one says nothing new.
-const STATES: usize = 1024;
 
 /// What is served and by whom.
 pub struct ControlPlane {
     pipeline: Pipeline,
     cache: Cache,
     views: FleetViews,
+    access: EnvoyAccess,
+    /// Views that Envoys may still be connected to, of Gateways that have none of their own any more.
+    leaving: BTreeSet<xds::View>,
+    apart: publish::ShownApart,
     controller: String,
     edge: Edge,
     floods: PerView<Flood>,
     /// The last publications that touched a Gateway.
-    published: BTreeMap<ObjectName, Generations>,
+    published: BTreeMap<ObjectName, (Place, Generation)>,
     generations: Generations,
     /// When each condition last changed its status.
     since: Since,
@@ -61,7 +65,7 @@ pub struct ControlPlane {
     /// What other replicas told.
     others: (PerView<Vec<NodeProgress>>, Vec<Rejection>),
     /// The last states.
-    states: VecDeque<PublishedState>,
+    states: States,
     /// Gateways of which not every Envoy has acknowledged everything.
     awaited: BTreeSet<ObjectName>,
     /// ListenerSets that were looked at while that was so. The others say what they said before, and will again.
@@ -70,13 +74,6 @@ pub struct ControlPlane {
     known: (PerView<usize>, Refusals),
     /// What was refused, and whose it is as things stand: looked up once for all statuses that may tell of it.
     refused: Option<(Refusals, Arc<Refused>)>,
-}
-
-/// A state, by its digest, with the first and the newest generations that had it.
-struct PublishedState {
-    digest: u64,
-    since: Generations,
-    newest: Generations,
 }
 
 /// When each condition took its present status, by object and place.
@@ -89,6 +86,8 @@ pub struct Effects {
     pub events: Events,
     /// The Services that Gateways are to have, where that is different; `None` for none.
     pub services: BTreeMap<ObjectName, Option<ServiceIntent>>,
+    /// The Envoys that Gateways are to have for themselves, where that is different; `None` for none.
+    pub envoys: BTreeMap<ObjectName, Option<EnvoysIntent>>,
     /// Secrets for which another certificate may be wanted.
     pub wanted: BTreeSet<ObjectName>,
 }
@@ -141,10 +140,13 @@ impl ControlPlane {
             in_doubt: BTreeSet::new(),
             withheld: BTreeMap::new(),
             others: (views.each(|_| Vec::new()), Vec::new()),
-            states: VecDeque::new(),
+            states: States::default(),
             awaited: BTreeSet::new(),
             known: (views.each(|_| 0), Refusals::new()),
             refused: None,
+            access: EnvoyAccess::default(),
+            leaving: BTreeSet::new(),
+            apart: publish::ShownApart::default(),
             views,
         }
     }
@@ -153,6 +155,13 @@ impl ControlPlane {
     #[must_use]
     pub fn within(mut self, edge: Edge) -> Self {
         self.edge = edge;
+        self
+    }
+
+    /// The same with somebody who is told which Envoys of Gateways' own are let in.
+    #[must_use]
+    pub fn admitting(mut self, access: EnvoyAccess) -> Self {
+        self.access = access;
         self
     }
 
@@ -194,15 +203,19 @@ impl ControlPlane {
         let mut touched = hosts(&delta);
         let hosts = touched.len();
         let host = touched.pop_first().filter(|_| hosts == 1);
-        let before = self.generations.clone();
-        self.publish(&delta);
-        self.note_state();
+        let envoys = std::mem::take(&mut delta.envoys);
+        self.make_views(&envoys);
+        let changed = self.publish(&delta);
+        self.states.note(self.engine().digest(), &changed);
         // Endpoints and certificates come and go without anybody's configuration being another one.
         let is_configuration = |key: &&ResourceKey| !matches!(key, ResourceKey::Endpoints(_) | ResourceKey::Secret(_));
         let touched = delta.resources.keys().filter(is_configuration).filter_map(ResourceKey::frontend);
         let touched = touched.map(|id| &id.gateway);
         for gateway in touched.chain(&delta.gateways) {
-            self.published.insert(gateway.clone(), self.generations.clone());
+            let fleet = self.engine().fleet_of(gateway);
+            if let Some(place) = self.views.place(&fleet) {
+                self.published.insert(gateway.clone(), (place, self.generations[place]));
+            }
             self.awaited.insert(gateway.clone());
         }
         let mut events = Events::default();
@@ -222,8 +235,9 @@ impl ControlPlane {
                 }
             }
         }
-        let changed = self.generations.iter().filter(|(place, generation)| before[*place] != **generation);
-        let published: Vec<_> = changed.map(|(place, generation)| (place, *generation)).collect();
+        self.end_views(&envoys);
+        let published: Vec<_> =
+            changed.into_iter().filter(|(place, _)| self.generations.get(*place).is_some()).collect();
         if published.is_empty() {
             events.push(Event::Unchanged { subject });
         } else {
@@ -232,17 +246,28 @@ impl ControlPlane {
                 self.waiting.pop_front();
             }
         }
-        Ok(Effects { events, services, wanted })
+        Ok(Effects { events, services, envoys, wanted })
     }
 
     /// Takes in how many names were asked for in all, by Envoys of one view, that nobody has. Returns what people should know
     /// at once.
     pub fn asked_in_vain(&mut self, place: Place, total: u64, at: Duration) -> Events {
-        if !self.floods[place].asked(total, at) {
+        // Its Gateway may be gone.
+        if self.generations.get(place).is_none() || !self.floods[place].asked(total, at) {
             return Events::default();
         }
         self.publish_listeners(place, true);
         Some(Event::FloodBegan).into()
+    }
+
+    /// The same of all views.
+    pub fn all_asked_in_vain(&mut self, at: Duration) -> Events {
+        let totals: Vec<_> = self.views.iter().map(|(place, view)| (place, self.cache.unknown(view))).collect();
+        let mut events = Events::default();
+        for (place, total) in totals {
+            events.append(self.asked_in_vain(place, total, at));
+        }
+        events
     }
 
     /// Does what time asks for. Returns what people should know at once.
@@ -252,6 +277,8 @@ impl ControlPlane {
         for place in &ended {
             self.publish_listeners(*place, false);
         }
+        let cache = &self.cache;
+        self.leaving.retain(|view| !cache.remove(view));
         let mut events = Events::default();
         ended.iter().for_each(|_| events.push(Event::FloodEnded));
         events
@@ -265,21 +292,8 @@ impl ControlPlane {
     /// The TLS listeners of a view.
     fn tls_listeners(&self, place: Place, listed: bool) -> xds::Update {
         let mut frontends = self.engine().tls_frontends(listed);
-        frontends.retain(|frontend| self.views.place(frontend.id.fleet()) == place);
+        frontends.retain(|frontend| self.views.place(&frontend.id.fleet()) == Some(place));
         publish::listeners(&frontends, &self.edge)
-    }
-
-    /// Notes which state the generations have that were just published.
-    fn note_state(&mut self) {
-        let digest = self.engine().digest();
-        let newest = self.generations.clone();
-        match self.states.back_mut() {
-            Some(last) if last.digest == digest => last.newest = newest,
-            _ => self.states.push_back(PublishedState { digest, since: newest.clone(), newest }),
-        }
-        if self.states.len() > STATES {
-            self.states.pop_front();
-        }
     }
 
     /// What has been acknowledged or refused since the last time.
@@ -289,8 +303,11 @@ impl ControlPlane {
         let refused = self.rejections(&progress).map(|r| (Refusal::of(r), refusals::key(r))).collect();
         events.extend(self.new_refusals(refused));
         self.waiting.retain(|waiting| {
-            let acks: Vec<_> =
-                waiting.published.iter().map(|(place, made)| progress[*place].acknowledged(*made)).collect();
+            let acks: Vec<_> = waiting
+                .published
+                .iter()
+                .filter_map(|(place, made)| Some(progress.get(*place)?.acknowledged(*made)))
+                .collect();
             let connected: usize = acks.iter().map(|(_, connected)| connected).sum();
             let done = connected > 0 && acks.iter().all(|(acked, connected)| acked == connected);
             if done {
@@ -407,7 +424,7 @@ impl ControlPlane {
             // What many Gateways share is as new as the newest of them.
             let acks = match gateway.split_once('/') {
                 Some((namespace, name)) => self.acks_of(&ObjectName::new(namespace, name), &progress),
-                None => self.acks_of_view(self.views.place(EnvoyFleet::Shared), &progress),
+                None => self.acks_of_view(self.views.shared(), &progress),
             };
             let own = format!("{gateway}:");
             let concerns = |r: &&Rejection| match &r.part {
@@ -501,6 +518,7 @@ fn subject(changes: &[Change]) -> Subject {
         Change::Fact(Fact::TlsChallenges(_)) => "challenges of TLS-ALPN-01".to_owned(),
         Change::Fact(Fact::Trouble(secret, _) | Fact::Awaited(secret, _)) => format!("certificate {secret}"),
         Change::Fact(Fact::Unexposed(gateway, _)) => format!("the Service of gateway {gateway}"),
+        Change::Fact(Fact::Undeployed(gateway, _)) => format!("the Envoys of gateway {gateway}"),
         Change::Fact(Fact::Recorded(what, _)) => format!("the owner of {what}"),
         Change::Fact(Fact::Granted(route, _)) => format!("hostnames of {}", route.object()),
         Change::Fact(Fact::Withheld(set, _)) => format!("listeners of listenerset {set}"),
@@ -532,7 +550,9 @@ fn hosts(delta: &Delta) -> BTreeSet<String> {
 
 mod acknowledgements;
 mod complaints;
+mod own_views;
 mod owners;
 mod refusals;
+mod states;
 #[cfg(test)]
 mod tests;

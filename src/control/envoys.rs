@@ -87,7 +87,7 @@ pub fn rows(views: &[ViewState]) -> Vec<EnvoyRow> {
     let time = |seconds: u64| Timestamp::from_second(i64::try_from(seconds).unwrap_or_default()).unwrap_or_default();
     let row = |view: &ViewState, stream: &xds::StreamState| EnvoyRow {
         name: stream.node.to_string(),
-        fleet: stream.identity.rsplit_once("/fleet/").map_or(&*view.view, |(_, fleet)| fleet).to_owned(),
+        fleet: stream.identity.split_once("/fleet/").map_or(&*view.view, |(_, fleet)| fleet).to_owned(),
         identity: stream.instance.as_ref().unwrap_or(&stream.identity).to_string(),
         pod: stream.instance.as_deref().and_then(PodIdentity::parse).map(|identity| identity.pod),
         address: stream.address,

@@ -261,6 +261,11 @@ impl Events {
         self.0.push(event);
     }
 
+    /// Adds those of another step.
+    pub fn append(&mut self, others: Self) {
+        self.0.extend(others.0);
+    }
+
     /// Each of them.
     pub fn iter(&self) -> impl Iterator<Item = &Event> {
         self.0.iter()

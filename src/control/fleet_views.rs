@@ -1,67 +1,130 @@
-//! The views that Envoys see: one for all, or one for each fleet. What is counted and decided for each view is kept by its place
-//! among them. Pure.
+//! The views that Envoys see: one for all or one for each fleet that serves many Gateways, and one for each Gateway with Envoys of
+//! its own, which comes and goes with it. What is counted and decided for each view is kept by its place among them. Pure.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Index, IndexMut};
 
 use xds::{Generation, View};
 
-use gatewright_core::model::{EnvoyFleet, Fleets};
+use gatewright_core::model::{EnvoyFleet, Fleets, ObjectName};
 
 /// The views of a control plane: never none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FleetViews(Vec<View>);
+pub struct FleetViews {
+    /// Those of fleets that serve many Gateways first.
+    views: BTreeMap<Place, View>,
+    are_apart: bool,
+    /// Where the views of Gateways with Envoys of their own are, and whose they are.
+    isolated: BTreeMap<ObjectName, Place>,
+    gateways: BTreeMap<Place, ObjectName>,
+    /// The next one's place: none is given twice.
+    next: u64,
+}
 
 /// The place of a view among those of a control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place(usize);
+pub struct Place(u64);
+
+/// What Envoys of the shared fleet see, or all but those of a Gateway's own.
+const SHARED: Place = Place(0);
+const DEDICATED: Place = Place(1);
 
 impl FleetViews {
-    /// One for each fleet, called as the fleet is.
+    /// One for each fleet that serves many Gateways, called as the fleet is.
     pub fn apart() -> Self {
-        Self(EnvoyFleet::ALL.iter().map(|fleet| View::new(fleet.name())).collect())
+        Self::of_views(EnvoyFleet::OF_MANY.iter().map(|fleet| View::new(fleet.to_string())).collect())
     }
 
-    /// As many others, which the same Envoys see at another time: their names begin so.
+    fn of_views(views: Vec<View>) -> Self {
+        let (are_apart, next) = (views.len() > 1, views.len() as u64);
+        let views = (0..).map(Place).zip(views).collect();
+        Self { views, are_apart, isolated: BTreeMap::new(), gateways: BTreeMap::new(), next }
+    }
+
+    /// Others for the fleets that serve many Gateways, which the same Envoys see at another time: their names begin so.
     pub fn called(&self, prefix: &str) -> Self {
-        Self(self.0.iter().map(|view| View::new(format!("{prefix} {view}"))).collect())
+        let of_many = self.views.iter().filter(|(place, _)| !self.gateways.contains_key(place));
+        Self::of_views(of_many.map(|(_, view)| View::new(format!("{prefix} {view}"))).collect())
     }
 
-    /// Whether each fleet has a view of its own.
+    /// Whether each fleet that serves many Gateways has a view of its own.
     pub fn are_apart(&self) -> bool {
-        self.0.len() > 1
+        self.are_apart
     }
 
-    /// What Envoys of a fleet see.
-    pub fn of(&self, fleet: EnvoyFleet) -> &View {
-        &self.0[self.place(fleet).0]
+    /// What Envoys of the shared fleet see.
+    pub fn shared(&self) -> Place {
+        SHARED
+    }
+
+    /// What Envoys of a fleet see; nothing where it is that of a Gateway that has none.
+    pub fn of(&self, fleet: &EnvoyFleet) -> Option<&View> {
+        self.views.get(&self.place(fleet)?)
     }
 
     /// All of them, each once.
     pub fn iter(&self) -> impl Iterator<Item = (Place, &View)> {
-        self.0.iter().enumerate().map(|(place, view)| (Place(place), view))
+        self.views.iter().map(|(place, view)| (*place, view))
     }
 
     /// Where the view of a fleet is.
-    pub fn place(&self, fleet: EnvoyFleet) -> Place {
+    pub fn place(&self, fleet: &EnvoyFleet) -> Option<Place> {
         match fleet {
-            EnvoyFleet::Dedicated if self.are_apart() => Place(1),
-            _ => Place(0),
+            EnvoyFleet::Shared => Some(SHARED),
+            EnvoyFleet::Dedicated => Some(if self.are_apart { DEDICATED } else { SHARED }),
+            EnvoyFleet::Isolated(gateway) => self.isolated.get(gateway).copied(),
         }
     }
 
-    /// Whether what these fleets are to have is in the view.
-    pub fn shows(&self, place: Place, fleets: Fleets) -> bool {
-        EnvoyFleet::ALL.into_iter().any(|fleet| fleets[fleet] && self.place(fleet) == place)
+    /// The views that show what these fleets are to have.
+    pub fn places(&self, fleets: &Fleets) -> BTreeSet<Place> {
+        let many = [(fleets.shared, EnvoyFleet::Shared), (fleets.dedicated, EnvoyFleet::Dedicated)];
+        let many = many.into_iter().filter(|(has, _)| *has).filter_map(|(_, fleet)| self.place(&fleet));
+        many.chain(fleets.isolated.iter().filter_map(|gateway| self.isolated.get(gateway).copied())).collect()
     }
 
-    /// The fleet that a view is of; `None` where all see the same.
+    /// Those of fleets that serve many Gateways.
+    pub fn of_many(&self) -> impl Iterator<Item = Place> {
+        [SHARED, DEDICATED].into_iter().take(if self.are_apart { 2 } else { 1 })
+    }
+
+    /// Whether a view is that of a Gateway with Envoys of its own.
+    pub fn is_isolated(&self, place: Place) -> bool {
+        self.gateways.contains_key(&place)
+    }
+
+    /// The fleet that a view is of; `None` where Envoys of two see the same.
     pub fn fleet(&self, place: Place) -> Option<EnvoyFleet> {
-        EnvoyFleet::ALL.into_iter().find(|fleet| self.are_apart() && self.place(*fleet) == place)
+        match (place, self.gateways.get(&place)) {
+            (_, Some(gateway)) => Some(EnvoyFleet::Isolated(gateway.clone())),
+            (SHARED, None) => self.are_apart.then_some(EnvoyFleet::Shared),
+            (_, None) => self.are_apart.then_some(EnvoyFleet::Dedicated),
+        }
     }
 
     /// One value for each view.
-    pub fn each<T>(&self, of: impl FnMut(Place) -> T) -> PerView<T> {
-        PerView((0..self.0.len()).map(Place).map(of).collect())
+    pub fn each<T>(&self, mut of: impl FnMut(Place) -> T) -> PerView<T> {
+        PerView(self.views.keys().map(|place| (*place, of(*place))).collect())
+    }
+
+    /// Gives the Envoys of a Gateway's own a view, where they have none.
+    pub(crate) fn isolate(&mut self, gateway: &ObjectName) -> Option<(Place, View)> {
+        if self.isolated.contains_key(gateway) {
+            return None;
+        }
+        let (place, view) = (Place(self.next), View::new(EnvoyFleet::Isolated(gateway.clone()).to_string()));
+        self.next += 1;
+        self.isolated.insert(gateway.clone(), place);
+        self.gateways.insert(place, gateway.clone());
+        self.views.insert(place, view.clone());
+        Some((place, view))
+    }
+
+    /// Takes the view of a Gateway's own Envoys away, where they have one.
+    pub(crate) fn dissolve(&mut self, gateway: &ObjectName) -> Option<(Place, View)> {
+        let place = self.isolated.remove(gateway)?;
+        self.gateways.remove(&place);
+        Some((place, self.views.remove(&place)?))
     }
 }
 
@@ -69,20 +132,20 @@ impl Index<Place> for FleetViews {
     type Output = View;
 
     fn index(&self, place: Place) -> &View {
-        &self.0[place.0]
+        &self.views[&place]
     }
 }
 
 /// One view that all Envoys see.
 impl From<View> for FleetViews {
     fn from(view: View) -> Self {
-        Self(vec![view])
+        Self::of_views(vec![view])
     }
 }
 
 /// A value for each view of a control plane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PerView<T>(Vec<T>);
+pub struct PerView<T>(BTreeMap<Place, T>);
 
 /// A publication of each view.
 pub type Generations = PerView<Generation>;
@@ -90,17 +153,40 @@ pub type Generations = PerView<Generation>;
 impl<T> PerView<T> {
     /// The values, with whose they are.
     pub fn iter(&self) -> impl Iterator<Item = (Place, &T)> {
-        self.0.iter().enumerate().map(|(place, value)| (Place(place), value))
+        self.0.iter().map(|(place, value)| (*place, value))
     }
 
     /// The values, to be changed.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (Place, &mut T)> {
-        self.0.iter_mut().enumerate().map(|(place, value)| (Place(place), value))
+        self.0.iter_mut().map(|(place, value)| (*place, value))
     }
 
     /// The values alone.
     pub fn values(&self) -> impl Iterator<Item = &T> {
-        self.0.iter()
+        self.0.values()
+    }
+
+    /// The value of a view that may be gone.
+    pub fn get(&self, place: Place) -> Option<&T> {
+        self.0.get(&place)
+    }
+
+    /// The value of a view, the usual one where it has none yet.
+    pub(crate) fn entry(&mut self, place: Place) -> &mut T
+    where
+        T: Default,
+    {
+        self.0.entry(place).or_default()
+    }
+
+    /// Sets the value of a view that came.
+    pub(crate) fn insert(&mut self, place: Place, value: T) {
+        self.0.insert(place, value);
+    }
+
+    /// Removes the value of a view that went.
+    pub(crate) fn remove(&mut self, place: Place) {
+        self.0.remove(&place);
     }
 }
 
@@ -108,13 +194,13 @@ impl<T> Index<Place> for PerView<T> {
     type Output = T;
 
     fn index(&self, place: Place) -> &T {
-        &self.0[place.0]
+        &self.0[&place]
     }
 }
 
 impl<T> IndexMut<Place> for PerView<T> {
     fn index_mut(&mut self, place: Place) -> &mut T {
-        &mut self.0[place.0]
+        self.0.get_mut(&place).expect("a view that is there")
     }
 }
 
@@ -124,18 +210,38 @@ mod tests {
 
     #[test]
     fn each_fleet_sees_its_own_view_or_all_see_one() {
-        let only = |fleet: EnvoyFleet| Fleets::from(fleet);
         let (one, apart) = (FleetViews::from(View::new("v")), FleetViews::apart());
-        for fleet in EnvoyFleet::ALL {
-            assert_eq!((one.of(fleet).name(), one.place(fleet), one.fleet(Place(0))), ("v", Place(0), None));
-            assert!(one.shows(Place(0), only(fleet)));
-            let place = apart.place(fleet);
-            assert_eq!((apart.of(fleet).name(), apart.fleet(place)), (fleet.name(), Some(fleet)));
-            let shown: Vec<bool> = apart.iter().map(|(place, _)| apart.shows(place, only(fleet))).collect();
-            assert_eq!(shown, [fleet == EnvoyFleet::Shared, fleet == EnvoyFleet::Dedicated]);
+        for fleet in EnvoyFleet::OF_MANY {
+            let only = Fleets::from(fleet.clone());
+            assert_eq!((one.of(&fleet).map(View::name), one.fleet(SHARED)), (Some("v"), None));
+            assert_eq!(one.places(&only), BTreeSet::from([SHARED]));
+            let place = apart.place(&fleet).expect("a place");
+            let name = fleet.to_string();
+            assert_eq!((apart.of(&fleet).map(View::name), apart.fleet(place)), (Some(&*name), Some(fleet.clone())));
+            assert_eq!(apart.places(&only), BTreeSet::from([place]));
         }
+        assert_ne!(apart.place(&EnvoyFleet::Shared), apart.place(&EnvoyFleet::Dedicated));
         for views in [one, apart] {
-            assert!(views.iter().all(|(place, _)| !views.shows(place, Fleets::default())), "nobody's");
+            assert_eq!(views.places(&Fleets::default()), BTreeSet::new(), "nobody's");
+        }
+    }
+
+    #[test]
+    fn the_view_of_a_gateway_comes_and_goes_and_no_place_is_given_twice() {
+        for mut views in [FleetViews::from(View::new("v")), FleetViews::apart()] {
+            let (before, edge) = (views.clone(), ObjectName::new("a", "edge"));
+            let fleet = EnvoyFleet::Isolated(edge.clone());
+            assert_eq!((views.place(&fleet), views.places(&fleet.clone().into())), (None, BTreeSet::new()));
+            let (first, view) = views.isolate(&edge).expect("it is new");
+            assert_eq!(view.name(), "isolated/a/edge");
+            assert_eq!((views.isolate(&edge), views.fleet(first)), (None, Some(fleet.clone())), "once");
+            assert_eq!(views.places(&fleet.clone().into()), BTreeSet::from([first]));
+            assert!(views.is_isolated(first) && views.of_many().all(|place| place != first));
+            assert_eq!(views.called("x").iter().count(), before.iter().count(), "of fleets that serve many");
+            assert_eq!(views.dissolve(&edge), Some((first, view)));
+            assert_eq!((views.dissolve(&edge), views.iter().count()), (None, before.iter().count()));
+            let (again, _) = views.isolate(&edge).expect("it is new");
+            assert_ne!(first, again);
         }
     }
 }

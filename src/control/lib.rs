@@ -13,6 +13,7 @@ mod admin;
 mod bounded_listener;
 pub mod certificates;
 mod control_plane;
+pub mod envoy_access;
 mod envoy_certificate_answers;
 pub mod envoy_certificates;
 pub mod envoy_identity;

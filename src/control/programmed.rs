@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use gatewright_core::inputs::ObjectKey;
 use gatewright_core::model::{Condition, ConditionType, EnvoyFleet, Reason, Status};
-use gatewright_core::translate::{ListenerId, ListenerStatus, ObjectStatus, ParentKey, RouteKey, StatusBody};
+use gatewright_core::translate::{
+    ListenerId, ListenerStatus, ObjectStatus, ParentKey, RouteKey, StatusBody, isolated_name,
+};
 
 /// How far the Envoys are, or why something is not programmed.
 type Verdict = Result<String, (Reason, String)>;
 
 /// How many Envoys have what belongs to an object.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Acks {
     /// Their fleet; `None` where all Envoys serve everything.
     pub fleet: Option<EnvoyFleet>,
@@ -29,11 +31,15 @@ impl Acks {
 
     /// For people.
     pub(crate) fn text(&self) -> String {
-        match (self.all, self.fleet) {
+        match (self.all, &self.fleet) {
             (0, Some(EnvoyFleet::Dedicated)) => {
                 "no Envoy of fleet Dedicated is connected: install the workload that the controller's --dedicated-envoys names"
                     .to_owned()
             }
+            (0, Some(EnvoyFleet::Isolated(gateway))) => format!(
+                "no Envoy of the Gateway's own is connected: Deployment {} in the controller's namespace is to have some",
+                isolated_name(gateway)
+            ),
             (0, _) => "no Envoy is connected".to_owned(),
             (all, _) => format!("acknowledged by {} of {all} Envoys", self.done),
         }
@@ -62,7 +68,7 @@ impl FleetAcks {
     /// Lays the acknowledgements over the status of an object.
     pub fn lay_over(&self, key: &ObjectKey, status: &ObjectStatus) -> ObjectStatus {
         let mut status = status.clone();
-        let verdict = verdict(&self.acks.get(key).copied().unwrap_or_default());
+        let verdict = verdict(&self.acks.get(key).cloned().unwrap_or_default());
         match &mut status.body {
             StatusBody::Class(_) | StatusBody::Policy(_) => {}
             StatusBody::Gateway(gateway) => {

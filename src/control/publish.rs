@@ -1,10 +1,11 @@
 //! From a [`Delta`] of the model to an update of the xDS cache. Pure.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use xds::{Kind, Part, Resource as Encoded, Update};
 
-use crate::fleet_views::{FleetViews, PerView};
+use crate::fleet_views::{FleetViews, Place};
 use gatewright_core::model::{ClusterId, Fleets, Frontend};
 use gatewright_core::translate::{Delta, Resource, ResourceKey};
 use gatewright_envoy::{Edge, ResourceName};
@@ -21,36 +22,63 @@ pub fn update(delta: &Delta) -> Update {
     update
 }
 
-/// Encodes what changed for each view, within an operator's limits of connections. `fleets` tells which fleets are to have a
-/// resource, `had` what was published of it before, in whichever view.
+/// What Envoys of Gateways' own have beside what belongs to one frontend: backends and certificates, each with the views that
+/// show it. It is taken out of no other view, however many there are.
+#[derive(Debug, Default)]
+pub struct ShownApart(BTreeMap<ResourceKey, BTreeSet<Place>>);
+
+impl ShownApart {
+    /// Notes which views show a resource from now on. Returns those that did and do no longer.
+    fn set(&mut self, key: &ResourceKey, now: BTreeSet<Place>) -> BTreeSet<Place> {
+        let before = match now.is_empty() {
+            true => self.0.remove(key),
+            false => self.0.insert(key.clone(), now.clone()),
+        };
+        before.map(|before| before.difference(&now).copied().collect()).unwrap_or_default()
+    }
+}
+
+/// Encodes what changed for each view in which something does, within an operator's limits of connections. `fleets` tells which
+/// fleets are to have a resource, `had` what was published of it before in a view.
 pub fn updates(
     delta: &Delta,
     edge: &Edge,
     views: &FleetViews,
+    apart: &mut ShownApart,
     fleets: impl Fn(&ResourceKey) -> Fleets,
-    had: impl Fn(Kind, &str) -> Option<Encoded>,
-) -> PerView<Update> {
-    let mut updates = views.each(|_| Update::default());
-    let mut show = |key: &ResourceKey, resource: Option<Encoded>| {
+    had: impl Fn(Place, Kind, &str) -> Option<Encoded>,
+) -> BTreeMap<Place, Update> {
+    let mut updates: BTreeMap<Place, Update> = BTreeMap::new();
+    let mut show = |key: &ResourceKey, resource: Option<Encoded>, apart: &mut ShownApart| {
         let fleets = if resource.is_some() { fleets(key) } else { Fleets::default() };
-        for (place, update) in updates.iter_mut() {
-            match &resource {
-                Some(resource) if !views.are_apart() || views.shows(place, fleets) => {
-                    update.upserts.push(resource.clone());
-                }
-                // What a frontend has for itself never was in the view of another fleet.
-                _ if key.frontend().is_some_and(|own| !views.shows(place, own.fleet().into())) => {}
-                _ => update.removals.push(name(key)),
+        let mut places = views.places(&fleets);
+        if resource.is_some() && fleets.is_empty() && !views.are_apart() {
+            places.insert(views.shared());
+        }
+        let gone: BTreeSet<Place> = match key.frontend() {
+            // What a frontend has for itself never was in the view of another fleet.
+            Some(own) => views.place(&own.fleet()).into_iter().collect(),
+            None => {
+                let isolated = places.iter().copied().filter(|place| views.is_isolated(*place)).collect();
+                apart.set(key, isolated).into_iter().chain(views.of_many()).collect()
             }
+        };
+        for place in gone.difference(&places) {
+            updates.entry(*place).or_default().removals.push(name(key));
+        }
+        for place in places {
+            updates.entry(place).or_default().upserts.extend(resource.clone());
         }
     };
     for (key, resource) in &delta.resources {
-        show(key, resource.as_ref().map(|resource| encode_within(resource, edge)));
+        show(key, resource.as_ref().map(|resource| encode_within(resource, edge)), apart);
     }
-    for key in delta.shown.iter().filter(|key| views.are_apart() && !delta.resources.contains_key(key)) {
+    let has_some_apart = views.are_apart() || views.iter().count() > 1;
+    for key in delta.shown.iter().filter(|key| has_some_apart && !delta.resources.contains_key(key)) {
         let (kind, name) = name(key);
-        if let Some(resource) = had(kind, &name) {
-            show(key, Some(resource));
+        let shown = views.of_many().chain(apart.0.get(key).into_iter().flatten().copied());
+        if let Some(resource) = shown.collect::<Vec<_>>().into_iter().find_map(|place| had(place, kind, &name)) {
+            show(key, Some(resource), apart);
         }
     }
     updates

@@ -17,7 +17,7 @@ use crate::cli;
 use gatewright_control::envoy_identity::{EnvoyPod, PodIdentity};
 use gatewright_control::envoys::{Revoke, RevokeRequest};
 use gatewright_core::model::EnvoyFleet;
-use gatewright_kubernetes::keys::{self, CaRotation, Keys, KeysError, Signing};
+use gatewright_kubernetes::keys::{self, CaRotation, EnvoyAccounts, Keys, KeysError, Signing};
 use gatewright_kubernetes::lease::{Term, leads};
 
 /// How often the Secrets are looked at: one or two reads.
@@ -29,6 +29,8 @@ const SEAL: u32 = 30;
 pub(super) struct Xds {
     pub(super) client: Client,
     pub(super) options: cli::Controller,
+    /// Whose pods are Envoys.
+    pub(super) accounts: EnvoyAccounts,
     pub(super) cache: Cache,
     /// What Envoys of the fleet see.
     pub(super) views: Views,
@@ -46,11 +48,11 @@ impl Xds {
     /// Serves until it is told to stop; the holder of the Lease has the Secrets as they should be meanwhile.
     pub(super) async fn serve(mut self, term: watch::Receiver<Term>, mut stop: watch::Receiver<bool>) -> Result<()> {
         let overlap = Duration::from_secs(self.options.xds_ca_overlap);
-        let (fleets, credentials) = (self.options.dedicated.fleets(), self.options.credentials.envoy_credentials);
+        let (fleets, credentials) = (self.accounts.fleets.clone(), self.options.credentials.envoy_credentials);
         let mut tending = Tending {
             keys: Keys::new(self.client, &self.options.namespace, overlap),
             namespace: self.options.namespace.clone(),
-            fleets: fleets.clone(),
+            accounts: self.accounts.clone(),
             term,
             told: BTreeMap::new(),
         };
@@ -96,7 +98,7 @@ impl Xds {
             loop {
                 if let Some(trust) = &trust {
                     for fleet in fleets.iter().filter(|_| credentials.of_fleets()) {
-                        tending.envoy(trust, *fleet).await;
+                        tending.envoy(trust, fleet).await;
                     }
                     if credentials.of_pods() {
                         tending.roots(trust).await;
@@ -193,9 +195,9 @@ fn said(who: &Revoke) -> String {
 struct Tending {
     keys: Keys,
     namespace: String,
-    fleets: Vec<EnvoyFleet>,
+    accounts: EnvoyAccounts,
     term: watch::Receiver<Term>,
-    told: BTreeMap<&'static str, String>,
+    told: BTreeMap<String, String>,
 }
 
 impl Tending {
@@ -228,7 +230,7 @@ impl Tending {
         let RevokeRequest { who, answer } = request;
         let done = async {
             let who = match who {
-                Revoke::PodNamed(name) => Revoke::Pod(self.keys.pod(&name, &self.fleets).await.map_err(text)?),
+                Revoke::PodNamed(name) => Revoke::Pod(self.keys.pod(&name, &self.accounts).await.map_err(text)?),
                 known => known,
             };
             let may_write = leads(*self.term.borrow());
@@ -260,8 +262,8 @@ impl Tending {
         }
     }
 
-    async fn envoy(&mut self, trust: &CaRotation, fleet: EnvoyFleet) {
-        let secret = keys::secret_of(fleet);
+    async fn envoy(&mut self, trust: &CaRotation, fleet: &EnvoyFleet) {
+        let Some(secret) = keys::secret_of(fleet) else { return };
         if !leads(*self.term.borrow()) {
             return;
         }
@@ -295,11 +297,11 @@ impl Tending {
     }
 
     /// Says what is wrong, once.
-    fn tell(&mut self, about: &'static str, error: &KeysError) {
+    fn tell(&mut self, about: &str, error: &KeysError) {
         let error = error.to_string();
         if self.told.get(about) != Some(&error) {
             warn!("{error}");
-            self.told.insert(about, error);
+            self.told.insert(about.to_owned(), error);
         }
     }
 }

@@ -42,6 +42,9 @@ pub struct Limits {
     /// Ports of the Gateways and ListenerSets of a namespace, each counted once for every object that has it
     #[arg(long, value_name = "COUNT", default_value_t = 512)]
     pub max_ports_per_namespace: u64,
+    /// Gateways of a namespace that have Envoys of their own
+    #[arg(long, value_name = "COUNT", default_value_t = 4)]
+    pub max_isolated_gateways_per_namespace: u64,
     /// Endpoints of a Service: addresses times ports
     #[arg(long, value_name = "COUNT", default_value_t = 2000)]
     pub max_endpoints_per_service: u64,
@@ -86,6 +89,7 @@ impl Default for Limits {
             max_routes_per_namespace: 2000,
             max_listeners_per_namespace: 16_384,
             max_ports_per_namespace: 512,
+            max_isolated_gateways_per_namespace: 4,
             max_endpoints_per_service: 2000,
             max_endpoints_per_namespace: 10_000,
             max_backend_tls_policies_per_namespace: 256,
@@ -113,6 +117,7 @@ impl Limits {
         max_routes_per_namespace: u64::MAX,
         max_listeners_per_namespace: u64::MAX,
         max_ports_per_namespace: u64::MAX,
+        max_isolated_gateways_per_namespace: u64::MAX,
         max_endpoints_per_service: u64::MAX,
         max_endpoints_per_namespace: u64::MAX,
         max_backend_tls_policies_per_namespace: u64::MAX,

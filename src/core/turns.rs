@@ -57,6 +57,7 @@ enum Subject {
     Trouble(ObjectName),
     Awaited(ObjectName),
     Unexposed(ObjectName),
+    Undeployed(ObjectName),
     Recorded(Ownable),
     Granted(RouteKey),
     Withheld(ObjectName),
@@ -72,6 +73,7 @@ impl Subject {
             Change::Fact(Fact::Trouble(secret, _)) => Subject::Trouble(secret.clone()),
             Change::Fact(Fact::Awaited(secret, _)) => Subject::Awaited(secret.clone()),
             Change::Fact(Fact::Unexposed(gateway, _)) => Subject::Unexposed(gateway.clone()),
+            Change::Fact(Fact::Undeployed(gateway, _)) => Subject::Undeployed(gateway.clone()),
             Change::Fact(Fact::Recorded(what, _)) => Subject::Recorded(what.clone()),
             Change::Fact(Fact::Granted(route, _)) => Subject::Granted(route.clone()),
             Change::Fact(Fact::Withheld(set, _)) => Subject::Withheld(set.clone()),
@@ -86,7 +88,11 @@ impl Subject {
             (Subject::Challenge(asked), _) => asked.namespace.clone(),
             (Subject::Granted(route), _) => route.name.namespace.clone(),
             (
-                Subject::Trouble(name) | Subject::Awaited(name) | Subject::Unexposed(name) | Subject::Withheld(name),
+                Subject::Trouble(name)
+                | Subject::Awaited(name)
+                | Subject::Unexposed(name)
+                | Subject::Undeployed(name)
+                | Subject::Withheld(name),
                 _,
             ) => name.namespace.clone(),
             (_, Change::Fact(Fact::Recorded(_, Some(owner)))) => owner.namespace.clone(),

@@ -1,5 +1,6 @@
 //! Keys of the connection between Envoys and us: a certificate authority of our own, in a Secret, and what it issues.
 
+mod accounts;
 mod ca_rotation;
 mod pod_certificates;
 mod pod_review;
@@ -21,8 +22,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use xds::TlsError;
 
-use self::pod_review::account_of;
 use self::revoked::Revocation;
+pub use accounts::{EnvoyAccounts, secret_of};
 pub use ca_rotation::{CaRotation, REPLACE};
 pub use gatewright_control::envoy_identity::identity_of;
 pub use pod_certificates::{PodCertificates, Signing};
@@ -30,13 +31,6 @@ pub use revoked::Revocations;
 
 /// The Secret of the authority. Only we read it.
 pub const AUTHORITY: &str = "gatewright-xds-ca";
-/// The Secret that the Envoys of a fleet mount: certificate, key, and the certificates of those whom they trust.
-pub const fn secret_of(fleet: EnvoyFleet) -> &'static str {
-    match fleet {
-        EnvoyFleet::Shared => "gatewright-envoy",
-        EnvoyFleet::Dedicated => "gatewright-envoy-dedicated",
-    }
-}
 /// The Secret with the key of the last good state, which our own pods mount.
 pub const SEAL: &str = "gatewright-last-good";
 /// The ConfigMap with the certificates of those whom pods of Envoys trust, in `ca.crt`, who signs first.
@@ -111,7 +105,7 @@ impl Keys {
         let envoys = match known {
             Some(_) => Vec::new(),
             None => self
-                .get(secret_of(EnvoyFleet::Shared))
+                .get(accounts::SHARED)
                 .await?
                 .and_then(|held| text(&held, "ca.crt"))
                 .map_or(Vec::new(), |t| ca_rotation::roots(&t)),
@@ -130,15 +124,15 @@ impl Keys {
         Ok(if written { Some(decision.trust) } else { known.cloned() })
     }
 
-    /// Sees to it that the Envoys of a fleet have a certificate that will last, and whom they are to trust. Says whether it
-    /// wrote them.
+    /// Sees to it that the Envoys of a fleet have a certificate that will last, and whom they are to trust, in the Secret that they
+    /// mount. Says whether it wrote them.
     ///
     /// # Errors
     /// When they cannot be read or written.
-    pub async fn envoy(&self, trust: &CaRotation, fleet: EnvoyFleet) -> Result<bool, KeysError> {
-        let name = secret_of(fleet);
+    pub async fn envoy(&self, trust: &CaRotation, fleet: &EnvoyFleet) -> Result<bool, KeysError> {
+        let Some(name) = secret_of(fleet) else { return Ok(false) };
         let held = self.get(name).await?;
-        match ca_rotation::renewed(held.as_ref(), trust, identity_of(fleet), SystemTime::now())? {
+        match ca_rotation::renewed(held.as_ref(), trust, &identity_of(fleet), SystemTime::now())? {
             Some(data) => self.put(name, secret(name, data, held.as_ref()), held.is_some()).await,
             None => Ok(false),
         }
@@ -162,11 +156,11 @@ impl Keys {
         written(put(&api, ROOTS, &wanted, is_there).await).map_err(fail)
     }
 
-    /// The pod of this name, where it is one of these fleets.
+    /// The pod of this name, where it is one with an Envoy of ours.
     ///
     /// # Errors
     /// When there is none, or it cannot be read.
-    pub async fn pod(&self, name: &str, fleets: &[EnvoyFleet]) -> Result<PodIdentity, KeysError> {
+    pub async fn pod(&self, name: &str, accounts: &EnvoyAccounts) -> Result<PodIdentity, KeysError> {
         let found = self.pods().get_opt(name).await.map_err(|why| self.pod_error(name, &why))?;
         let namespace = &self.namespace;
         let none = |why: String| KeysError::Revoke(format!("{why}: gatewright envoys list, at each replica"));
@@ -175,7 +169,7 @@ impl Keys {
         })?;
         let (spec, uid) = (pod.spec.unwrap_or_default(), pod.metadata.uid.unwrap_or_default());
         let account = spec.service_account_name.unwrap_or_default();
-        let fleet = fleets.iter().copied().find(|fleet| account_of(*fleet) == account);
+        let fleet = accounts.fleet(&account);
         let fleet = fleet.ok_or_else(|| none(format!("pod {namespace}/{name} is no Envoy of ours")))?;
         let node = spec.node_name.unwrap_or_default();
         let pod = EnvoyPod { namespace: namespace.clone(), name: name.to_owned(), uid, node };

@@ -55,6 +55,10 @@ pub(super) struct MetricsSnapshot {
     pub(super) services: Writes,
     /// Gateways whose Services cannot be as they are to be.
     pub(super) service_troubles: usize,
+    /// What is written for Gateways with Envoys of their own.
+    pub(super) isolated: Writes,
+    /// Gateways whose own Envoys cannot be as they are to be.
+    pub(super) isolated_troubles: usize,
     /// Records: who owns what, and what Envoys of this replica acknowledged.
     pub(super) records: Writes,
     /// What is put right and published for certificates.
@@ -101,6 +105,12 @@ impl Collector for MetricsSnapshot {
         counters(to, "service_write_failures", help, "class", &self.services.failed)?;
         let help = "Gateways whose Services cannot be made or changed as they are to be";
         gauge(to, "service_troubles", help, self.service_troubles)?;
+        let help = "Objects of Gateways' own Envoys written, by what was done";
+        counters(to, "isolated_writes", help, "action", &self.isolated.begun)?;
+        let help = "Writes of objects of Gateways' own Envoys that failed, by class";
+        counters(to, "isolated_write_failures", help, "class", &self.isolated.failed)?;
+        let help = "Gateways whose own Envoys cannot be made or changed as they are to be";
+        gauge(to, "isolated_troubles", help, self.isolated_troubles)?;
         let help = "Records written: who owns what, and what Envoys of a replica acknowledged";
         counters(to, "record_writes", help, "record", &self.records.begun)?;
         let help = "Writes of records that failed, by class";
@@ -129,6 +139,8 @@ mod tests {
             troubles: 6,
             services: Writes { begun: BTreeMap::from([("apply", 7)]), failed: BTreeMap::from([("refused", 8)]) },
             service_troubles: 9,
+            isolated: Writes { begun: BTreeMap::from([("delete", 16)]), failed: BTreeMap::from([("refused", 17)]) },
+            isolated_troubles: 18,
             records: Writes { begun: BTreeMap::from([("owners", 10)]), failed: BTreeMap::from([("gone", 11)]) }
                 .with(Writes { begun: BTreeMap::from([("replica", 12)]), failed: BTreeMap::from([("gone", 13)]) }),
             certificates: Writes {
@@ -151,6 +163,9 @@ mod tests {
             "gatewright_service_writes_total{action=\"apply\"} 7",
             "gatewright_service_write_failures_total{class=\"refused\"} 8",
             "gatewright_service_troubles 9",
+            "gatewright_isolated_writes_total{action=\"delete\"} 16",
+            "gatewright_isolated_write_failures_total{class=\"refused\"} 17",
+            "gatewright_isolated_troubles 18",
             "gatewright_record_writes_total{record=\"owners\"} 10",
             "gatewright_record_write_failures_total{class=\"gone\"} 24",
             "gatewright_record_writes_total{record=\"replica\"} 12",

@@ -4,6 +4,7 @@ mod bodies;
 mod certificates;
 mod claims;
 mod exposure;
+mod isolated;
 mod leading;
 mod metrics;
 mod objects;
@@ -28,6 +29,7 @@ use super::replicas::{self, Record, Replica, Replicas, Told};
 use super::tenants::{self, Decided, Tenants};
 use super::watch::{ObjectUpdate, WatchEvent};
 use crate::expose::services::{self, Services};
+use crate::isolated::IsolatedEnvoys;
 use crate::secrets::body::Body;
 use crate::secrets::references::{BodyRequest, References};
 use crate::watch::observed::ObservedObject;
@@ -36,7 +38,6 @@ use crate::write::status_writer::Done;
 use certificates::Certificates;
 use claims::Ownership;
 use gatewright_control::event::{Event, Severity};
-use gatewright_control::fleet_views::Place;
 use gatewright_control::{ControlPlane, Effects};
 use gatewright_core::inputs::{Kind, ObjectChange, ObjectKey};
 use gatewright_core::model::EnvoyFleet;
@@ -91,6 +92,8 @@ pub struct KubernetesRuntime {
     /// What TenantGateways lead to.
     tenants: Tenants,
     services: Services,
+    /// Envoys of Gateways' own, where they may have some.
+    isolated: Option<IsolatedEnvoys>,
     certificates: Certificates,
     statuses: Statuses,
     ownership: Ownership,
@@ -114,6 +117,7 @@ impl KubernetesRuntime {
             waiting: Waiting::default(),
             tenants: Tenants::new(client.clone()),
             services: Services::new(client.clone()),
+            isolated: None,
             certificates: Certificates::new(issuance),
             statuses: Statuses::new(client.clone(), controller),
             ownership: Ownership::default(),
@@ -127,6 +131,12 @@ impl KubernetesRuntime {
     /// Watches these kinds only.
     pub fn watching(mut self, kinds: &[Kind]) -> Self {
         self.view = WatchSync::new(kinds);
+        self
+    }
+
+    /// Gives Gateways Envoys of their own, made of the PodTemplate of this name in this namespace.
+    pub fn isolating(mut self, client: Client, namespace: &str, template: &str) -> Self {
+        self.isolated = Some(IsolatedEnvoys::new(client, namespace, template));
         self
     }
 
@@ -276,6 +286,7 @@ impl KubernetesRuntime {
             written = self.statuses.writer.next() => Ended(Request::Write(written)),
             written = self.tenants.next() => Ended(Request::Tenants(written)),
             ended = self.services.next() => Ended(Request::Service(ended)),
+            ended = Self::next_isolated(self.isolated.as_mut()) => Ended(Request::Isolated(ended)),
             told = self.certificates.issuance.next() => Ended(Request::Issued(told)),
             ended = self.replicas.next() => Ended(Request::Record(ended)),
             () = Self::until(due) => Ended(Request::Turn),
@@ -292,6 +303,7 @@ impl KubernetesRuntime {
             Request::Tenants(Some(written)) => self.tenants.take_written(written, self.live.pipeline().tenancy()),
             Request::Tenants(None) => {}
             Request::Service(ended) => self.take_service(ended, term),
+            Request::Isolated(ended) => self.take_isolated(ended, term),
             Request::Issued(told) => self.take_issued(told, term),
             Request::Record(ended) => self.replicas.take_ended(ended, Instant::now()),
             Request::Slices => self.catch_up(term),
@@ -344,7 +356,7 @@ impl KubernetesRuntime {
             Ok(effects) => effects,
             Err(never) => match never {},
         };
-        let Effects { events, services, wanted } = effects;
+        let Effects { events, services, envoys, wanted } = effects;
         // A cluster is full of changes that lead to nothing: they stay at the severity for looking for causes.
         events.log(Severity::Debug);
         if let Some((decided, owned)) = decided {
@@ -356,6 +368,9 @@ impl KubernetesRuntime {
             self.want(decided.claims);
         }
         self.services.take_in(services);
+        if let Some(isolated) = &mut self.isolated {
+            isolated.take_in(envoys);
+        }
         self.certify(wanted, secrets, term);
         self.settle(term);
     }
@@ -369,9 +384,9 @@ impl KubernetesRuntime {
         }
     }
 
-    /// Takes in how many names Envoys of a view, at this replica, asked for that nobody has.
-    pub fn asked_in_vain(&mut self, view: Place, total: u64) {
-        self.live.asked_in_vain(view, total, self.started.elapsed()).log(Severity::Debug);
+    /// Takes in how many names Envoys of each view, at this replica, asked for that nobody has.
+    pub fn asked_in_vain(&mut self) {
+        self.live.all_asked_in_vain(self.started.elapsed()).log(Severity::Debug);
     }
 
     /// Takes in what another replica says of its Envoys.
@@ -387,9 +402,9 @@ impl KubernetesRuntime {
         let nodes = views.each(|place| {
             let names = own[place].nodes.iter().map(|node| node.node.clone()).collect();
             let fleet = views.fleet(place).unwrap_or(EnvoyFleet::Shared);
-            self.replicas.nodes(fleet, &names, |state| Some(self.live.generations_of(state)?[place]))
+            self.replicas.nodes(&fleet, &names, |state| self.live.generation_of(state, place))
         });
-        let refused = self.replicas.refused(views.of(EnvoyFleet::Shared));
+        let refused = self.replicas.refused(&views[views.shared()]);
         self.live.set_others(nodes, refused);
         // Whoever writes statuses knows its own Envoys.
         if !self.leads(term) && self.serving {
@@ -423,6 +438,7 @@ impl KubernetesRuntime {
         self.tenants.write(known, may_write);
         self.statuses.writer.yield_to_objects(self.tenants.is_busy(), Instant::now());
         self.write_services(may_write, term);
+        self.write_isolated(may_write, term);
         self.write_statuses(may_write);
         // Each replica has a record of its own.
         self.replicas.write(Instant::now());
@@ -434,6 +450,9 @@ impl KubernetesRuntime {
         self.statuses.stop().await;
         self.tenants.stop().await;
         self.services.stop().await;
+        if let Some(isolated) = self.isolated {
+            isolated.stop().await;
+        }
         self.certificates.stop().await;
         self.replicas.stop().await;
         if let Some(claims) = self.ownership.claims {
@@ -450,6 +469,7 @@ enum Request {
     Write(Option<Done>),
     Tenants(Option<tenants::Written>),
     Service(services::Ended),
+    Isolated(crate::isolated::Ended),
     Issued(issuance::Told),
     Record(Option<replicas::Written>),
     Slices,

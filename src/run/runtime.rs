@@ -80,7 +80,7 @@ impl StandaloneRuntime {
         };
         let changes = std::mem::take(&mut self.owned).into_iter().chain(changes).collect();
         // There are no Services here that we could make.
-        let Effects { events, services: _, wanted } =
+        let Effects { events, services: _, envoys: _, wanted } =
             self.live.apply(changes, known, &mut record, SystemTime::now(), self.start.elapsed())?;
         let changes = self.wanting.changes(self.live.pipeline(), wanted, secrets);
         if !changes.is_empty() {

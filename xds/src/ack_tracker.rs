@@ -100,12 +100,18 @@ pub(crate) struct AckTracker {
     view: View,
     entries: Mutex<Entries>,
     changed: watch::Sender<u64>,
+    /// That of all views.
+    any_changed: Arc<watch::Sender<u64>>,
     events: broadcast::Sender<Event>,
 }
 
 impl AckTracker {
-    pub(crate) fn new(view: View, events: broadcast::Sender<Event>) -> AckTracker {
-        AckTracker { view, entries: Mutex::default(), changed: watch::Sender::new(0), events }
+    pub(crate) fn new(
+        view: View,
+        any_changed: Arc<watch::Sender<u64>>,
+        events: broadcast::Sender<Event>,
+    ) -> AckTracker {
+        AckTracker { view, entries: Mutex::default(), changed: watch::Sender::new(0), any_changed, events }
     }
 
     fn entries(&self) -> MutexGuard<'_, Entries> {
@@ -122,6 +128,7 @@ impl AckTracker {
             let _ = self.events.send(event);
         }
         self.changed.send_modify(|n| *n += 1);
+        self.any_changed.send_modify(|n| *n += 1);
     }
 
     pub(crate) fn connect(&self, member: Member) -> StreamId {

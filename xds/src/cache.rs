@@ -32,6 +32,9 @@ struct Inner {
     shelves: RwLock<BTreeMap<View, Arc<TypeStore>>>,
     events: broadcast::Sender<Event>,
     counters: Counters,
+    /// Changes with the progress of any view, and with the unknown secrets of any.
+    progressed: Arc<watch::Sender<u64>>,
+    unknown: Arc<watch::Sender<u64>>,
 }
 
 impl Default for Cache {
@@ -49,6 +52,8 @@ impl Cache {
             shelves: RwLock::default(),
             events,
             counters: Counters::default(),
+            progressed: Arc::default(),
+            unknown: Arc::default(),
         }))
     }
 
@@ -129,6 +134,34 @@ impl Cache {
         self.shelf(view).watch_unknown()
     }
 
+    /// Changes whenever [`Cache::progress`] of any view does, also of one that comes later.
+    pub fn watch_all(&self) -> watch::Receiver<u64> {
+        self.0.progressed.subscribe()
+    }
+
+    /// Changes whenever [`Cache::unknown`] of any view does, about once in a hundred names.
+    pub fn watch_all_unknown(&self) -> watch::Receiver<u64> {
+        self.0.unknown.subscribe()
+    }
+
+    /// How many on-demand secrets clients of `view` asked for that it does not have, as [`Cache::watch_unknown`] tells it.
+    pub fn unknown(&self, view: &View) -> u64 {
+        self.existing(view).map_or(0, |shelf| *shelf.watch_unknown().borrow())
+    }
+
+    /// Removes `view`, unless streams are still open that see it: they would wait for a view that nobody publishes into. Whether it
+    /// is gone. Whoever may see it has been denied it before ([`crate::Views::revoke`]).
+    pub fn remove(&self, view: &View) -> bool {
+        let mut shelves = self.0.shelves.write().expect("no holder of this lock panics");
+        if let Some(shelf) = shelves.get(view).filter(|shelf| Arc::strong_count(shelf) > 1) {
+            // Streams look whether they may go on.
+            shelf.published.notify_waiters();
+            return false;
+        }
+        shelves.remove(view);
+        true
+    }
+
     /// What clients of `view` refused of shared resources, to be kept for [`Cache::suspect`] of the next start.
     pub fn suspects(&self, view: &View) -> watch::Receiver<Arc<Suspects>> {
         self.shelf(view).watch_suspects()
@@ -182,7 +215,8 @@ impl Cache {
             return shelf;
         }
         let mut shelves = self.0.shelves.write().expect("no holder of this lock panics");
-        let new = || Arc::new(TypeStore::new(view.clone(), AckTracker::new(view.clone(), self.0.events.clone())));
+        let tracker = || AckTracker::new(view.clone(), self.0.progressed.clone(), self.0.events.clone());
+        let new = || Arc::new(TypeStore::new(view.clone(), self.0.unknown.clone(), tracker()));
         shelves.entry(view.clone()).or_insert_with(new).clone()
     }
 }

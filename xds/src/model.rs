@@ -114,7 +114,7 @@ impl<D: Dialect> World<D> {
     fn new() -> Self {
         let view = View::new("model");
         let (events, _) = tokio::sync::broadcast::channel(16);
-        let shelf = TypeStore::new(view.clone(), AckTracker::new(view, events));
+        let shelf = TypeStore::new(view.clone(), Arc::default(), AckTracker::new(view, Arc::default(), events));
         // Small pages, so that paging is part of the model.
         let limits = Arc::new(Limits { response_resources: 3, ..Default::default() });
         World {

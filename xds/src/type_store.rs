@@ -18,6 +18,8 @@ pub(crate) struct TypeStore {
     pub(crate) tracker: AckTracker,
     /// How many on-demand secrets were asked for that did not exist.
     unknown: watch::Sender<u64>,
+    /// That of all views.
+    any_unknown: Arc<watch::Sender<u64>>,
     /// The suspects of the tables, for whoever keeps them.
     suspects: watch::Sender<Arc<Suspects>>,
 }
@@ -26,13 +28,14 @@ pub(crate) struct TypeStore {
 const UNKNOWN_TOLD: u64 = 128;
 
 impl TypeStore {
-    pub(crate) fn new(view: View, tracker: AckTracker) -> TypeStore {
+    pub(crate) fn new(view: View, any_unknown: Arc<watch::Sender<u64>>, tracker: AckTracker) -> TypeStore {
         TypeStore {
             view,
             tables: RwLock::default(),
             published: Arc::default(),
             tracker,
             unknown: watch::Sender::new(0),
+            any_unknown,
             suspects: watch::Sender::default(),
         }
     }
@@ -47,11 +50,14 @@ impl TypeStore {
 
     /// Notes that secrets were asked for that do not exist.
     pub(crate) fn asked_in_vain(&self, names: u64) {
-        self.unknown.send_if_modified(|total| {
+        let is_told = self.unknown.send_if_modified(|total| {
             let before = *total;
             *total += names;
             *total / UNKNOWN_TOLD != before / UNKNOWN_TOLD
         });
+        if is_told {
+            self.any_unknown.send_modify(|n| *n += 1);
+        }
     }
 
     /// Changes what new clients are sent last; `change` says whether it did.

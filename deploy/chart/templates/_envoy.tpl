@@ -1,12 +1,13 @@
 {{/* The pod template of the Envoys of a fleet: list of the root, the values of those Envoys, and the component's name, which after
-gatewright- is that of their ServiceAccount and of the Secret with the certificate of their fleet. */}}
+gatewright- is that of their ServiceAccount and of the Secret with the certificate of their fleet. Envoys of Gateways' own are made
+of it as well, by the controller, with a ServiceAccount for each Gateway. */}}
 {{- define "gatewright.envoyPod" -}}
 {{- $root := index . 0 -}}
 {{- $envoy := index . 1 -}}
 {{- $component := index . 2 -}}
 {{- $serve := int $envoy.drain.serveSeconds -}}
 {{- $drain := int $envoy.drain.drainSeconds -}}
-{{- $own := ne $root.Values.envoy.credentials "Secret" -}}
+{{- $own := or (ne $root.Values.envoy.credentials "Secret") (eq $component "envoy-isolated") -}}
 {{- $tls := ternary "/run/envoy/tls" "/tls" $own -}}
 metadata:
   labels:
@@ -177,7 +178,7 @@ spec:
       matchLabels: {{ include "gatewright.selector" "controller" }}
   ports:
   - {port: xds}
-  {{- if ne .Values.envoy.credentials "Secret" }}
+  {{- if include "gatewright.identity-port" . }}
   - {port: identity}
   {{- end }}
 - ports:

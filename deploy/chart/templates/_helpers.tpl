@@ -90,6 +90,11 @@ priorityClassName: {{ . }}
 {{- if and .Values.envoy.enabled (ne .Values.envoy.credentials "Secret") }}true{{ end }}
 {{- end -}}
 
+{{/* "true" where pods of Envoys get certificates of their own from the controller: all of them, or those of Gateways' own. */}}
+{{- define "gatewright.identity-port" -}}
+{{- if or (include "gatewright.pod-identities" .) .Values.isolated.enabled }}true{{ end }}
+{{- end -}}
+
 {{/* "true" where the chart makes the token that Prometheus reads metrics with. */}}
 {{- define "gatewright.metrics-token" -}}
 {{- $monitoring := .Values.monitoring -}}

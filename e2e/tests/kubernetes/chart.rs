@@ -201,7 +201,7 @@ fn plain_manifests_are_rendered_from_the_chart() -> Result<()> {
     let dir = tempfile::Builder::new().prefix("rendered").tempdir()?;
     render(&[dir.path()])?;
     let mut files = BTreeSet::new();
-    for part in ["", "certificates", "dedicated", "policies"] {
+    for part in ["", "certificates", "dedicated", "isolated", "policies"] {
         for entry in std::fs::read_dir(dir.path().join(part))? {
             let path = entry?.path();
             if path.is_file() {
@@ -294,6 +294,51 @@ fn a_class_of_fleet_dedicated_brings_its_envoys() -> Result<()> {
     let volumes = own.context("there is one")?["spec"]["template"]["spec"]["volumes"].as_array().context("volumes")?;
     let tls = volumes.iter().find(|volume| volume["name"] == "tls");
     assert_eq!(tls.context("keys")?["secret"]["secretName"], "gatewright-envoy-dedicated");
+    Ok(())
+}
+
+/// The template of Envoys of Gateways' own, the rights that go with it and the policy come where they are switched on.
+#[test]
+#[ignore = "needs Helm: e2e/tools install helm"]
+fn isolated_envoys_are_made_of_the_template_of_the_others_and_only_where_that_is_said() -> Result<()> {
+    let helm = Helm::new(None)?;
+    let of_them = |object: &Value| {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        name.ends_with("-isolated")
+    };
+    assert!(!helm.template(&[])?.iter().any(of_them), "not unless it is asked for");
+    for (credentials, said) in [("Secret", "both"), ("Both", "both"), ("Pod", "pod")] {
+        let set = format!(
+            "isolated.enabled=true,envoy.dedicated.enabled=true,envoy.credentials={credentials},isolated.nodeSelector.a=b"
+        );
+        let all = helm.template(&["--set", &set])?;
+        let named = |kind: &str, name: &str| {
+            let found = all.iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name);
+            found.with_context(|| format!("{kind} {name}"))
+        };
+        let (args, _) = arguments(named("Deployment", "gatewright-controller")?)?;
+        for wanted in ["--isolated-envoys=gatewright-envoy-isolated".to_owned(), format!("--envoy-credentials={said}")]
+        {
+            assert!(args.contains(&wanted), "{wanted}: {args:?}");
+        }
+        for kind in
+            ["Role", "RoleBinding", "ClusterRole", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]
+        {
+            named(kind, "gatewright-controller-isolated")?;
+        }
+        let ports = named("Service", "gatewright-xds")?["spec"]["ports"].as_array().context("ports")?;
+        assert!(ports.iter().any(|port| port["name"] == "identity"), "{credentials}");
+        // The pods are those of the dedicated fleet, but for what is said, and for whom they run as.
+        let mut own = named("PodTemplate", "gatewright-envoy-isolated")?["template"].clone();
+        assert_eq!(own["spec"]["nodeSelector"], json!({"a": "b"}));
+        own["spec"]["nodeSelector"] = Value::Null;
+        if credentials != "Secret" {
+            let dedicated = named("Deployment", "gatewright-envoy-dedicated")?["spec"]["template"].to_string();
+            let dedicated: Value = serde_json::from_str(&dedicated.replace("envoy-dedicated", "envoy-isolated"))?;
+            own["spec"].as_object_mut().context("a pod")?.remove("nodeSelector");
+            assert_eq!(own, dedicated, "one template");
+        }
+    }
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::apiserver::ApiServer;
 use e2e::cluster::{NAMESPACE, is_true};
 use e2e::conformance::{ECHO, Outcome, Run, echo, features, wrong_claims};
-use e2e::deploy::{folder, with_dedicated};
+use e2e::deploy::{folder, with_component};
 use e2e::kubelet::Kubelet;
 use serde_json::{Value, json};
 
@@ -58,7 +58,7 @@ async fn every_test_of_what_is_claimed_passes() -> Result<()> {
     ensure!(envoy.exists(), "no Envoy at {}; run: e2e/tools install envoy", envoy.display());
     let images = [("gatewright", e2e::gatewright::binary()?), ("docker.io/envoyproxy/envoy", envoy), (ECHO, echo()?)];
     let kubelet = Kubelet::start_with_balancer(&server, &images).await?;
-    for object in with_dedicated()? {
+    for object in with_component("dedicated")? {
         if object["kind"] == "CustomResourceDefinition" {
             server.install_crds(&folder().join("crds")).await?;
         } else {

@@ -36,19 +36,26 @@ async fn strict(server: &ApiServer) -> Result<()> {
             server.put(object.clone()).await?;
         }
         if object["spec"]["template"].is_object() {
-            pod_of(server, &object).await?;
+            pod_of(server, &object["metadata"], &object["spec"]["template"]).await?;
+        }
+        if object["kind"] == "PodTemplate" {
+            pod_of(server, &object["metadata"], &object["template"]).await?;
         }
     }
     Ok(())
 }
 
 /// The controllers that make pods are not there: the security level is that of the pod itself.
-async fn pod_of(server: &ApiServer, object: &Value) -> Result<()> {
-    let mut pod = object["spec"]["template"].clone();
+async fn pod_of(server: &ApiServer, metadata: &Value, template: &Value) -> Result<()> {
+    let mut pod = template.clone();
     pod["apiVersion"] = json!("v1");
     pod["kind"] = json!("Pod");
-    pod["metadata"]["name"] = object["metadata"]["name"].clone();
-    pod["metadata"]["namespace"] = object["metadata"]["namespace"].clone();
+    pod["metadata"]["name"] = metadata["name"].clone();
+    pod["metadata"]["namespace"] = metadata["namespace"].clone();
+    if pod["spec"]["serviceAccountName"] == "gatewright-envoy-isolated" {
+        // The controller makes one for each Gateway.
+        pod["spec"]["serviceAccountName"] = json!("gatewright-envoy");
+    }
     server.dry_run(pod.clone()).await?;
     // The level is really enforced.
     for index in 0..pod["spec"]["containers"].as_array().map_or(0, Vec::len) {

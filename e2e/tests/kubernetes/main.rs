@@ -16,6 +16,7 @@ mod fleet;
 mod hardening;
 mod image;
 mod images;
+mod isolated;
 mod isolation;
 mod limits;
 mod monitoring;

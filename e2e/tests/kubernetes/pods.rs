@@ -54,7 +54,7 @@ async fn ready(server: &ApiServer, component: &str) -> Result<Vec<(String, Strin
     Ok(all.map(|pod| (pod.name_any(), pod.data["status"]["podIP"].as_str().unwrap_or_default().to_owned())).collect())
 }
 
-async fn until_ready(server: &ApiServer, component: &str, count: usize) -> Result<Vec<(String, String)>> {
+pub(super) async fn until_ready(server: &ApiServer, component: &str, count: usize) -> Result<Vec<(String, String)>> {
     let deadline = Instant::now() + LIMIT;
     loop {
         let pods = ready(server, component).await?;
@@ -71,7 +71,7 @@ async fn until_ready(server: &ApiServer, component: &str, count: usize) -> Resul
     }
 }
 
-async fn until_served(probe: &Probe, status: u16) -> Result<()> {
+pub(super) async fn until_served(probe: &Probe, status: u16) -> Result<()> {
     let deadline = Instant::now() + LIMIT;
     loop {
         let answer = probe.send().await;
@@ -83,7 +83,7 @@ async fn until_served(probe: &Probe, status: u16) -> Result<()> {
     }
 }
 
-fn programs() -> Result<[(&'static str, PathBuf); 2]> {
+pub(super) fn programs() -> Result<[(&'static str, PathBuf); 2]> {
     let envoy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/envoy");
     ensure!(envoy.exists(), "no Envoy at {}; run: e2e/tools install envoy", envoy.display());
     Ok([("gatewright", e2e::gatewright::binary()?), ("docker.io/envoyproxy/envoy", envoy)])

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 
 /// What other tests use, each with the one that does. What stands here and is not given any more is a mistake.
-const ELSEWHERE: [(&str, &[&str], &str); 13] = [
+const ELSEWHERE: [(&str, &[&str], &str); 17] = [
     ("secrets", &["create", "update", "delete"], "certificates: path, handover, storage"),
     ("configmaps", &["get", "create", "update", "delete"], "certificates: path, storage"),
     ("configmaps", &["patch"], "tenancy: first_come"),
@@ -27,8 +27,12 @@ const ELSEWHERE: [(&str, &[&str], &str); 13] = [
     ("certificates", &["list", "watch", "get", "create", "patch", "delete"], "tenancy: others, modes"),
     ("namespaces", &["patch"], "tenancy: others"),
     ("tenantgateways/status", &["patch"], "tenancy: modes"),
-    ("tokenreviews", &["create"], "pod_identity, pods"),
-    ("pods", &["get"], "pod_identity, pods"),
+    ("podtemplates", &["list", "watch"], "isolated"),
+    ("deployments", &["list", "watch", "create", "patch", "delete"], "isolated"),
+    ("serviceaccounts", &["list", "watch", "create", "patch", "delete"], "isolated"),
+    ("poddisruptionbudgets", &["list", "watch", "create", "patch", "delete"], "isolated"),
+    ("tokenreviews", &["create"], "pod_identity, pods, isolated"),
+    ("pods", &["get"], "pod_identity, pods, isolated"),
     // Asked by an admission plugin, so that no request of ours shows it.
     ("tenantgateways/finalizers", &["update"], "admission plugin OwnerReferencesPermissionEnforcement"),
 ];

@@ -46,7 +46,7 @@ impl ControlPlane {
     pub(super) fn progress(&self) -> PerView<Progress> {
         let mut all = self.own_progress();
         for (place, progress) in all.iter_mut() {
-            progress.nodes.extend(self.others.0[place].iter().cloned());
+            progress.nodes.extend(self.others.0.get(place).into_iter().flatten().cloned());
         }
         all
     }
@@ -67,14 +67,14 @@ impl ControlPlane {
         self.views.each(|place| self.cache.progress(&self.views[place]))
     }
 
-    /// The newest generations of ours that had a state.
-    pub fn generations_of(&self, state: u64) -> Option<&Generations> {
-        self.states.iter().rev().find(|had| had.digest == state).map(|had| &had.newest)
+    /// The newest generation of ours in which a view had a state.
+    pub fn generation_of(&self, state: u64, place: Place) -> Option<Generation> {
+        self.states.newest(state, place)
     }
 
     /// The present state, and the generations that it came with.
     pub fn state(&self) -> (u64, Generations) {
-        self.states.back().map_or_else(|| (0, self.views.each(|_| 0)), |last| (last.digest, last.since.clone()))
+        (self.states.present(), self.views.each(|place| self.states.since(place)))
     }
 
     /// How many Envoys have what belongs to an object's Gateway.
@@ -84,8 +84,13 @@ impl ControlPlane {
 
     /// The same of a Gateway: only Envoys of its fleet count, wherever it was before.
     pub(super) fn acks_of(&self, gateway: &ObjectName, progress: &PerView<Progress>) -> Acks {
-        let place = self.views.place(self.engine().fleet_of(gateway));
-        let published = self.published.get(gateway).map_or(0, |published| published[place]);
+        let fleet = self.engine().fleet_of(gateway);
+        let Some(place) = self.views.place(&fleet) else { return Acks { fleet: Some(fleet), done: 0, all: 0 } };
+        let published = match self.published.get(gateway) {
+            Some((at, published)) if *at == place => *published,
+            Some(_) => self.generations[place],
+            None => 0,
+        };
         let (done, all) = progress[place].acknowledged(published);
         Acks { fleet: self.views.fleet(place), done, all }
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use xds::Rejection;
+use xds::{Generation, Rejection};
 
 use super::ControlPlane;
 use crate::event::Event;
@@ -80,14 +80,23 @@ pub(super) fn refusals<'a>(rejections: impl Iterator<Item = &'a Rejection>) -> R
 }
 
 impl ControlPlane {
-    /// Publishes what keeps the constraints of Envoy's messages, to each fleet what it is to see, and notes what does not.
-    pub(super) fn publish(&mut self, delta: &Delta) {
-        let had = |kind, name: &str| self.views.iter().find_map(|(_, view)| self.cache.get(view, kind, name));
+    /// Publishes what keeps the constraints of Envoy's messages, to each fleet what it is to see, and notes what does not. Returns
+    /// the views that changed.
+    pub(super) fn publish(&mut self, delta: &Delta) -> BTreeMap<Place, Generation> {
+        let mut apart = std::mem::take(&mut self.apart);
+        let had = |place, kind, name: &str| self.cache.get(&self.views[place], kind, name);
         let fleets = |key: &ResourceKey| self.engine().fleets(key);
-        let mut updates = publish::updates(delta, &self.edge, &self.views, fleets, had);
-        for (place, update) in updates.iter_mut() {
-            self.publish_to(place, std::mem::take(update));
+        let updates = publish::updates(delta, &self.edge, &self.views, &mut apart, fleets, had);
+        self.apart = apart;
+        let mut changed = BTreeMap::new();
+        for (place, update) in updates {
+            let before = self.generations[place];
+            self.publish_to(place, update);
+            if self.generations[place] != before {
+                changed.insert(place, self.generations[place]);
+            }
         }
+        changed
     }
 
     fn publish_to(&mut self, place: Place, mut update: xds::Update) {

@@ -3,6 +3,7 @@ use xds::View;
 
 use super::*;
 use gatewright_core::inputs::Object;
+use gatewright_core::model::EnvoyFleet;
 use gatewright_core::translate::{DedicatedEnvoys, Fleet};
 
 fn live() -> ControlPlane {
@@ -14,7 +15,7 @@ fn live() -> ControlPlane {
     live
 }
 
-fn put(live: &mut ControlPlane, value: Value) {
+pub(super) fn put(live: &mut ControlPlane, value: Value) {
     let change = Change::put(Object::parse(value).expect("an object"));
     let record = &mut |_: &Outcome| Ok::<_, std::convert::Infallible>(());
     let _ =
@@ -229,8 +230,8 @@ fn route(namespaces: &[&str]) -> Value {
 }
 
 /// What Envoys of a fleet see, by kind and name.
-fn seen(live: &ControlPlane, fleet: EnvoyFleet) -> Vec<String> {
-    let (_, resources) = live.cache.resources(live.views().of(fleet));
+pub(super) fn seen(live: &ControlPlane, fleet: EnvoyFleet) -> Vec<String> {
+    let (_, resources) = live.cache.resources(live.views().of(&fleet).expect("it has a view"));
     let mut seen: Vec<String> =
         resources.iter().map(|resource| format!("{} {}", resource.kind().label(), resource.name())).collect();
     seen.sort();
@@ -250,10 +251,11 @@ fn envoys_of_a_fleet_see_its_gateways_and_the_backends_that_they_lead_to() {
     put(&mut live, route(&["bank"]));
     assert_eq!(seen(&live, EnvoyFleet::Shared), ["lds shared:80", "rds shared:80"]);
     assert_eq!(seen(&live, EnvoyFleet::Dedicated), own);
-    let before = live.own_progress()[live.views().place(EnvoyFleet::Dedicated)].published;
+    let dedicated = live.views().place(&EnvoyFleet::Dedicated).expect("a place");
+    let before = live.own_progress()[dedicated].published;
     put(&mut live, route(&["bank", "shop"]));
     assert_eq!(seen(&live, EnvoyFleet::Shared), shared);
-    let after = live.own_progress()[live.views().place(EnvoyFleet::Dedicated)].published;
+    let after = live.own_progress()[dedicated].published;
     assert_eq!(before, after, "nothing is published to Envoys of whom nothing changed");
 
     // A Gateway that moves is seen by Envoys of its fleet alone, in both directions.
@@ -276,7 +278,7 @@ fn a_gateway_is_programmed_by_envoys_of_its_fleet() {
     };
     let newest = live.publication();
     let node = |name: &str, acknowledged| NodeProgress { node: name.into(), identity: "i".into(), acknowledged };
-    let shared = live.views().place(EnvoyFleet::Shared);
+    let shared = live.views().shared();
     let of_shared = |place| if place == shared { vec![node("s", newest), node("t", newest)] } else { Vec::new() };
     live.set_others(live.views().each(of_shared), Vec::new());
     assert_eq!(programmed(&mut live, "shop"), (true, "acknowledged by 2 of 2 Envoys".to_owned()));

@@ -16,6 +16,7 @@ mod gateway;
 mod grant;
 mod grpcroute;
 mod httproute;
+mod isolated;
 mod kind;
 mod located;
 mod meta;
@@ -48,6 +49,9 @@ pub use gateway::{
     Address, AllowedRoutes, Gateway, GatewayClass, Infrastructure, Listener, ListenerSet, ListenerTls, TlsMode,
 };
 pub use grant::ReferenceGrant;
+pub use isolated::{
+    Amounts, ISOLATED_REPLICAS, IsolatedParameters, Resources, TaintEffect, Toleration, TolerationOperator,
+};
 pub use kind::{Kind, OWN_GROUP, ObjectKey};
 pub use located::Located;
 pub use meta::Meta;

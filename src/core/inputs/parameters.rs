@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::document::{Fields, text};
 use super::kind::OWN_GROUP;
-use super::{Meta, ParseError, Selector};
+use super::{IsolatedParameters, Meta, ParseError, Selector};
 use crate::model::{Hostname, ObjectName, Transport, TransportPort};
 
 /// The custom resource definition.
@@ -37,9 +37,11 @@ pub struct Parameters {
     pub allowed_hostnames: Option<Arc<[AllowedHostnames]>>,
     /// What ports of the shared fleet speak, of a class's parameters. One that is not named speaks what the first listener said.
     pub ports: Option<Arc<[PortProtocol]>>,
-    /// The Service of each Gateway of a dedicated fleet.
+    /// The Service of each Gateway of fleet Dedicated or Isolated.
     #[serde(default)]
     pub service: ServiceParameters,
+    /// The Envoys of each Gateway of fleet Isolated; of a class's parameters also that its Gateways may choose that fleet.
+    pub isolated: Option<IsolatedParameters>,
 }
 
 /// What a port speaks.
@@ -176,6 +178,8 @@ pub enum FleetKind {
     Shared,
     /// A Service for each Gateway leads to ports of its own.
     Dedicated,
+    /// A Service for each Gateway leads to Envoys of its own.
+    Isolated,
 }
 
 /// `spec.service`.
@@ -274,7 +278,10 @@ mod tests {
         let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
         let mut fields: Vec<&String> = schema.as_object().expect("fields").keys().collect();
         fields.sort();
-        assert_eq!(fields, ["allowedHostnames", "escapedSlashes", "fleet", "ports", "routeHostnames", "service"]);
+        assert_eq!(
+            fields,
+            ["allowedHostnames", "escapedSlashes", "fleet", "isolated", "ports", "routeHostnames", "service"]
+        );
         for slashes in schema["escapedSlashes"]["enum"].as_array().expect("values") {
             Object::parse(parse(json!({"escapedSlashes": slashes}))).expect("what the definition lists is understood");
         }
@@ -296,6 +303,20 @@ mod tests {
         }
         let service = &schema["service"]["properties"];
         assert_eq!(service.as_object().expect("fields").keys().collect::<Vec<_>>(), ["loadBalancerClass", "type"]);
+        let isolated = &schema["isolated"]["properties"];
+        let fields = ["labels", "maxReplicas", "nodeSelector", "replicas", "resources", "tolerations"];
+        assert_eq!(isolated.as_object().expect("fields").keys().collect::<Vec<_>>(), fields);
+        let toleration = &isolated["tolerations"]["items"]["properties"];
+        for operator in toleration["operator"]["enum"].as_array().expect("values") {
+            for effect in toleration["effect"]["enum"].as_array().expect("values") {
+                let toleration =
+                    json!({"key": "a", "operator": operator, "value": "b", "effect": effect, "tolerationSeconds": 1});
+                let spec = json!({"isolated": {"replicas": 2, "maxReplicas": 3, "nodeSelector": {"a": "b"},
+                    "labels": {"a": "b"}, "tolerations": [toleration],
+                    "resources": {"requests": {"cpu": "1", "memory": "1Mi"}, "limits": {"cpu": "1", "memory": "1Mi"}}}});
+                Object::parse(parse(spec)).expect("what the definition lists is understood");
+            }
+        }
         for fleet in schema["fleet"]["enum"].as_array().expect("values") {
             for kind in service["type"]["enum"].as_array().expect("values") {
                 let spec = json!({"fleet": fleet, "service": {"type": kind, "loadBalancerClass": "a.org/b"}});

@@ -1,82 +1,86 @@
 //! Fleets of Envoys.
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::ops::{Index, IndexMut};
 
-use super::FrontendId;
+use super::{FrontendId, ObjectName};
 
-/// A fleet of Envoys in a cluster: those that prove one identity, and that serve the frontends of one kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// A fleet of Envoys in a cluster: those that prove one identity, and that serve the frontends of one kind, or of one Gateway.
+/// Printed as identities and views have it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EnvoyFleet {
     /// Serves the frontends that many Gateways have in common.
     Shared,
     /// Serves the frontends that Gateways have each for itself.
     Dedicated,
+    /// Serves one Gateway and nothing else.
+    Isolated(ObjectName),
 }
 
 impl EnvoyFleet {
-    /// All of them.
-    pub const ALL: [EnvoyFleet; 2] = [EnvoyFleet::Shared, EnvoyFleet::Dedicated];
-
-    /// Its name, as identities and views have it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            EnvoyFleet::Shared => "shared",
-            EnvoyFleet::Dedicated => "dedicated",
-        }
-    }
+    /// Those that serve many Gateways: they are there as long as the program runs.
+    pub const OF_MANY: [EnvoyFleet; 2] = [EnvoyFleet::Shared, EnvoyFleet::Dedicated];
 }
 
 impl fmt::Display for EnvoyFleet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        match self {
+            EnvoyFleet::Shared => f.write_str("shared"),
+            EnvoyFleet::Dedicated => f.write_str("dedicated"),
+            EnvoyFleet::Isolated(gateway) => write!(f, "isolated/{gateway}"),
+        }
     }
 }
 
 impl FrontendId {
     /// The fleet whose Envoys serve it.
     pub fn fleet(&self) -> EnvoyFleet {
-        if self.gateway.namespace.is_empty() { EnvoyFleet::Shared } else { EnvoyFleet::Dedicated }
-    }
-}
-
-/// One value for each fleet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct ByFleet<T> {
-    /// That of the shared fleet.
-    pub shared: T,
-    /// That of the dedicated fleet.
-    pub dedicated: T,
-}
-
-impl<T> Index<EnvoyFleet> for ByFleet<T> {
-    type Output = T;
-
-    fn index(&self, fleet: EnvoyFleet) -> &T {
-        match fleet {
-            EnvoyFleet::Shared => &self.shared,
-            EnvoyFleet::Dedicated => &self.dedicated,
-        }
-    }
-}
-
-impl<T> IndexMut<EnvoyFleet> for ByFleet<T> {
-    fn index_mut(&mut self, fleet: EnvoyFleet) -> &mut T {
-        match fleet {
-            EnvoyFleet::Shared => &mut self.shared,
-            EnvoyFleet::Dedicated => &mut self.dedicated,
+        if self.gateway.namespace.is_empty() {
+            EnvoyFleet::Shared
+        } else if self.isolated {
+            EnvoyFleet::Isolated(self.gateway.clone())
+        } else {
+            EnvoyFleet::Dedicated
         }
     }
 }
 
 /// A set of fleets.
-pub type Fleets = ByFleet<bool>;
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fleets {
+    /// Whether the shared fleet is one of them.
+    pub shared: bool,
+    /// Whether the dedicated fleet is.
+    pub dedicated: bool,
+    /// The Gateways whose own Envoys are.
+    pub isolated: BTreeSet<ObjectName>,
+}
+
+impl Fleets {
+    /// Whether a fleet is one of them.
+    pub fn has(&self, fleet: &EnvoyFleet) -> bool {
+        match fleet {
+            EnvoyFleet::Shared => self.shared,
+            EnvoyFleet::Dedicated => self.dedicated,
+            EnvoyFleet::Isolated(gateway) => self.isolated.contains(gateway),
+        }
+    }
+
+    /// Whether it is none.
+    pub fn is_empty(&self) -> bool {
+        !self.shared && !self.dedicated && self.isolated.is_empty()
+    }
+}
 
 impl FromIterator<EnvoyFleet> for Fleets {
     fn from_iter<I: IntoIterator<Item = EnvoyFleet>>(fleets: I) -> Self {
         let mut all = Self::default();
         for fleet in fleets {
-            all[fleet] = true;
+            match fleet {
+                EnvoyFleet::Shared => all.shared = true,
+                EnvoyFleet::Dedicated => all.dedicated = true,
+                EnvoyFleet::Isolated(gateway) => drop(all.isolated.insert(gateway)),
+            }
         }
         all
     }

@@ -14,12 +14,14 @@ pub struct FrontendId {
     pub port: u16,
     /// The transport of the port.
     pub transport: Transport,
+    /// Whether Envoys of the Gateway's own serve it: beside one that they do not, where the Gateway changes its fleet.
+    pub isolated: bool,
 }
 
 impl FrontendId {
-    /// A port of TCP.
+    /// A port of TCP, on Envoys that serve many Gateways.
     pub fn tcp(gateway: ObjectName, port: u16) -> Self {
-        Self { gateway, port, transport: Transport::Tcp }
+        Self { gateway, port, transport: Transport::Tcp, isolated: false }
     }
 
     /// The port with its transport.

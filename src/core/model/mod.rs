@@ -28,7 +28,7 @@ pub use certificate::{Certificate, KeyForm, PrivateKey, Secret, SecretName};
 pub use client_validation::{ClientRoots, ClientValidation, RootsName, ValidationMode};
 pub use condition::{Condition, ConditionType, Reason, Status, clipped};
 pub use external_auth::{AuthProtocol, ExternalAuth};
-pub use fleet::{ByFleet, EnvoyFleet, Fleets};
+pub use fleet::{EnvoyFleet, Fleets};
 pub use frontend::{CertificateSource, Chain, ChainName, Frontend, FrontendKind, Handler, TLS_CHALLENGES, Termination};
 pub use frontend_id::FrontendId;
 pub use gateway_address::GatewayAddress;

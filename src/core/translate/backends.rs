@@ -7,35 +7,79 @@ use std::collections::BTreeMap;
 
 use super::delta::ResourceKey;
 use super::dirty::Dirty;
-use crate::model::{AppProtocol, BackendId, ByFleet, ClusterId, EnvoyFleet, Fleets, ObjectName, ServicePort};
+use crate::model::{AppProtocol, BackendId, ClusterId, EnvoyFleet, Fleets, ObjectName, ServicePort};
 
 /// The backends that are in use, each with the number of resources of each fleet that refer to it.
 #[derive(Default)]
 pub(super) struct Backends {
-    used: BTreeMap<BackendId, ByFleet<usize>>,
+    used: BTreeMap<BackendId, Users>,
+}
+
+/// How many resources of each fleet refer to a backend.
+#[derive(Default)]
+struct Users {
+    shared: usize,
+    dedicated: usize,
+    /// Never none of a Gateway that is here.
+    isolated: BTreeMap<ObjectName, usize>,
+}
+
+impl Users {
+    /// Counts one more of a fleet. Whether it is the first of it.
+    fn add(&mut self, fleet: EnvoyFleet) -> bool {
+        let count = match fleet {
+            EnvoyFleet::Shared => &mut self.shared,
+            EnvoyFleet::Dedicated => &mut self.dedicated,
+            EnvoyFleet::Isolated(gateway) => self.isolated.entry(gateway).or_default(),
+        };
+        *count += 1;
+        *count == 1
+    }
+
+    /// Counts one less of a fleet, which has been counted. Whether it was the last of it.
+    fn take_back(&mut self, fleet: &EnvoyFleet) -> bool {
+        let count = match fleet {
+            EnvoyFleet::Shared => &mut self.shared,
+            EnvoyFleet::Dedicated => &mut self.dedicated,
+            EnvoyFleet::Isolated(gateway) => self.isolated.get_mut(gateway).expect("counted when it was used"),
+        };
+        *count -= 1;
+        let is_last = *count == 0;
+        if let (EnvoyFleet::Isolated(gateway), true) = (fleet, is_last) {
+            self.isolated.remove(gateway);
+        }
+        is_last
+    }
+
+    fn is_empty(&self) -> bool {
+        self.shared == 0 && self.dedicated == 0 && self.isolated.is_empty()
+    }
+
+    fn fleets(&self) -> Fleets {
+        let isolated = self.isolated.keys().cloned().collect();
+        Fleets { shared: self.shared > 0, dedicated: self.dedicated > 0, isolated }
+    }
 }
 
 impl Backends {
     /// Counts one resource of a fleet more that refers to a backend; marks it if it is the first, of all or of the fleet.
     pub(super) fn acquire(&mut self, id: &BackendId, fleet: EnvoyFleet, dirty: &mut Dirty) {
         let users = self.used.entry(id.clone()).or_default();
-        if fleets(users) == Fleets::default() {
+        if users.is_empty() {
             dirty.backends.insert(id.clone());
         }
-        users[fleet] += 1;
-        if users[fleet] == 1 {
+        if users.add(fleet) {
             show(id, dirty);
         }
     }
 
     /// Counts one resource of a fleet less that refers to a backend; marks it if it was the last, of all or of the fleet.
-    pub(super) fn release(&mut self, id: &BackendId, fleet: EnvoyFleet, dirty: &mut Dirty) {
+    pub(super) fn release(&mut self, id: &BackendId, fleet: &EnvoyFleet, dirty: &mut Dirty) {
         let users = self.used.get_mut(id).expect("counted when it was used");
-        users[fleet] -= 1;
-        if users[fleet] == 0 {
+        if users.take_back(fleet) {
             show(id, dirty);
         }
-        if fleets(users) == Fleets::default() {
+        if users.is_empty() {
             self.used.remove(id);
             dirty.backends.insert(id.clone());
         }
@@ -43,7 +87,7 @@ impl Backends {
 
     /// The fleets of which some resource refers to a backend.
     pub(super) fn fleets(&self, id: &BackendId) -> Fleets {
-        self.used.get(id).map(fleets).unwrap_or_default()
+        self.used.get(id).map(Users::fleets).unwrap_or_default()
     }
 
     /// Whether a resource refers to a backend.
@@ -57,10 +101,6 @@ impl Backends {
         let start = BackendId::new(ServicePort::first(service.clone()), AppProtocol::Http1);
         self.used.range(start..).map(|(id, _)| id).take_while(move |id| id.port.service == *service)
     }
-}
-
-fn fleets(users: &ByFleet<usize>) -> Fleets {
-    Fleets { shared: users.shared > 0, dedicated: users.dedicated > 0 }
 }
 
 /// Other fleets than before see a backend, and where it leads.

@@ -8,7 +8,7 @@ use super::endpoints::Behind;
 use super::exposure::exposure;
 use super::fleet::{led, reach};
 use super::frontends::{FOR_CHALLENGES, Frontends};
-use super::gateway_exposure::{Fleet, is_shared};
+use super::gateway_exposure::is_shared;
 use super::internal_ports::{self, recorded};
 use super::ownership::{By, Claimant, Ownable};
 use super::protocol::Family;
@@ -81,8 +81,7 @@ fn sockets_of(
 ) -> (i64, impl Fn(TransportPort) -> (Vec<IpAddr>, u16)) {
     let gateway = store.gateway(place);
     let created = gateway.map_or(0, |gateway| gateway.meta.created);
-    let dedicated =
-        gateway.filter(|gateway| reach(gateway, store, settings).is_ok_and(|r| r.fleet == Fleet::Dedicated));
+    let dedicated = gateway.filter(|gateway| reach(gateway, store, settings).is_ok_and(|r| r.fleet.has_services()));
     let targets = dedicated.map(|gateway| exposure(gateway, store).map(recorded).unwrap_or_default());
     let everywhere = vec![Ipv4Addr::UNSPECIFIED.into()];
     let reached = match gateway {

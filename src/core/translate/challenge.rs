@@ -28,9 +28,17 @@ use crate::model::{
 pub(super) struct ChallengeAnswers {
     answers: BTreeMap<Asked, ChallengeAnswer>,
     /// The answer that stands for a host at a Gateway, or at what Gateways share.
-    placed: BTreeMap<(Hostname, ObjectName), ChallengeAnswer>,
+    placed: BTreeMap<(Hostname, ObjectName), Placed>,
     /// The Service that answers TLS-ALPN-01.
     tls: Option<ServicePort>,
+}
+
+/// An answer where it stands.
+#[derive(Clone, PartialEq, Eq)]
+struct Placed {
+    answer: ChallengeAnswer,
+    /// Whether at Envoys of the Gateway's own.
+    isolated: bool,
 }
 
 impl ChallengeAnswers {
@@ -46,7 +54,7 @@ impl ChallengeAnswers {
         let is_meant = |gateway: &ObjectName| {
             thumbprint.is_none_or(|thumbprint| {
                 let placed = self.placed.get(&(host.clone(), gateway.clone()));
-                placed.is_some_and(|answer| *answer.thumbprint == *thumbprint)
+                placed.is_some_and(|placed| *placed.answer.thumbprint == *thumbprint)
             })
         };
         let ids = names.frontends(host).filter(|id| is_meant(&id.gateway));
@@ -107,32 +115,37 @@ impl Answering<'_> {
         if self.challenges.answers.is_empty() && self.challenges.placed.is_empty() {
             return;
         }
-        let answer = self
-            .namespace_with(host, gateway)
-            .and_then(|namespace| self.challenges.answers.get(&Asked { hostname: host.clone(), namespace }).cloned());
-        let before = match &answer {
-            Some(answer) => self.challenges.placed.insert(place, answer.clone()),
+        let placed = self.namespace_with(host, gateway).and_then(|(namespace, isolated)| {
+            let answer = self.challenges.answers.get(&Asked { hostname: host.clone(), namespace })?.clone();
+            Some(Placed { answer, isolated })
+        });
+        let before = match &placed {
+            Some(placed) => self.challenges.placed.insert(place, placed.clone()),
             None => self.challenges.placed.remove(&place),
         };
-        if before == answer {
+        if before == placed {
             return;
         }
-        let frontend = |port| FrontendId::tcp(gateway.clone(), port);
-        if let Some(before) = before.filter(|before| answer.as_ref().is_none_or(|answer| answer.port != before.port)) {
-            self.answer_at(&frontend(before.port), host, None, dirty);
+        let frontend = |placed: &Placed| FrontendId {
+            isolated: placed.isolated,
+            ..FrontendId::tcp(gateway.clone(), placed.answer.port)
+        };
+        let (before, now) = (before.as_ref().map(frontend), placed.as_ref().map(frontend));
+        if let Some(before) = before.filter(|before| now.as_ref() != Some(before)) {
+            self.answer_at(&before, host, None, dirty);
         }
-        if let Some(answer) = answer {
-            self.answer_at(&frontend(answer.port), host, Some(answer.thumbprint), dirty);
+        if let (Some(now), Some(placed)) = (now, placed) {
+            self.answer_at(&now, host, Some(placed.answer.thumbprint), dirty);
         }
     }
 
-    /// The namespace whose listener ends TLS for a host at a Gateway, or at what Gateways share. Where several have it, on
-    /// different ports, the one on port 443 counts, else the one on the lowest port.
-    fn namespace_with(&self, host: &Hostname, gateway: &ObjectName) -> Option<Arc<str>> {
+    /// The namespace whose listener ends TLS for a host at a Gateway, or at what Gateways share, and whether at Envoys of its
+    /// own. Where several have it, on different ports, the one on port 443 counts, else the one on the lowest port.
+    fn namespace_with(&self, host: &Hostname, gateway: &ObjectName) -> Option<(Arc<str>, bool)> {
         let ids = self.names.frontends(host).filter(|id| id.gateway == *gateway);
         let id = ids.min_by_key(|id| (id.port != 443, id.port))?;
         let (listener, _) = self.frontends.get(id)?.winner(host)?;
-        Some(listener.parent.name().namespace.clone())
+        Some((listener.parent.name().namespace.clone(), id.isolated))
     }
 
     fn answer_at(&mut self, id: &FrontendId, host: &Hostname, thumbprint: Option<Arc<str>>, dirty: &mut Dirty) {

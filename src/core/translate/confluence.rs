@@ -21,8 +21,8 @@ use fleets::Seen;
 
 use super::certificate::issued_secret_name;
 use super::{
-    Asked, ChallengeAnswer, Change, Delta, Engine, Fact, ObjectStatus, Ownable, Ownership, Resource, ResourceKey,
-    ServiceIntent, Settings,
+    Asked, ChallengeAnswer, Change, Delta, Engine, EnvoysIntent, Fact, ObjectStatus, Ownable, Ownership, Resource,
+    ResourceKey, ServiceIntent, Settings,
 };
 use crate::inputs::{CaBundle, CaBundleError, ConfigMap, Object, ObjectChange, ObjectKey, Secret};
 use crate::limits::Limits;
@@ -37,6 +37,7 @@ struct World {
     resources: BTreeMap<ResourceKey, Resource>,
     statuses: BTreeMap<ObjectKey, ObjectStatus>,
     services: BTreeMap<ObjectName, ServiceIntent>,
+    envoys: BTreeMap<ObjectName, EnvoysIntent>,
     wants: BTreeMap<ObjectName, WantedCertificate>,
     records: BTreeMap<Ownable, Ownership>,
 }
@@ -47,6 +48,12 @@ impl World {
             match resource {
                 Some(resource) => self.resources.insert(key, resource),
                 None => self.resources.remove(&key),
+            };
+        }
+        for (gateway, intent) in delta.envoys {
+            match intent {
+                Some(intent) => self.envoys.insert(gateway, intent),
+                None => self.envoys.remove(&gateway),
             };
         }
         for (gateway, intent) in delta.services {
@@ -112,11 +119,13 @@ fn settings(how: &str) -> Settings {
             max_listeners_per_namespace: 3,
             max_endpoints_per_service: 1,
             max_backend_tls_policies_per_namespace: 1,
+            max_isolated_gateways_per_namespace: 1,
             ..Limits::default()
         },
         _ => Limits::NONE,
     };
-    Settings { envoys: Some(ObjectName::new("a", "web")), bind, limits, ..Settings::new(CONTROLLER, addresses) }
+    let envoys = Some(ObjectName::new("a", "web"));
+    Settings { envoys, isolated: Some("a".into()), bind, limits, ..Settings::new(CONTROLLER, addresses) }
 }
 
 fn now() -> SystemTime {
@@ -339,7 +348,8 @@ fn other() -> impl Strategy<Value = Object> {
             "metadata": {"name": name}, "spec": {"controllerName": controller}}))
     });
     let parameters =
-        pick(&["Shared", "Dedicated", "", "Dedicated", "Shared, open", "Shared, open"]).prop_map(parameters);
+        pick(&["Shared", "Dedicated", "", "Dedicated", "Shared, open", "Shared, open", "Isolated", "Isolated"])
+            .prop_map(parameters);
     let namespace =
         (pick(NAMESPACES), pick(&["blue", "red"]), pick(&["x.org", "h.x.org"])).prop_map(|(name, team, host)| {
             let labels = json!({"team": team, crate::inputs::HOST_LABEL: host});
@@ -534,6 +544,7 @@ fn check(how: &str, batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
     prop_assert_eq!(differences(&world.statuses, &fresh.statuses), "");
     prop_assert_eq!(engine.digest(), anew.digest());
     prop_assert_eq!(&world.services, &fresh.services);
+    prop_assert_eq!(&world.envoys, &fresh.envoys);
     let wanted: BTreeMap<ObjectName, WantedCertificate> =
         engine.wants().into_iter().map(|(want, _)| (want.secret.clone(), want)).collect();
     prop_assert_eq!(&world.wants, &wanted);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{Asked, ChallengeAnswer, Grants, ObjectStatus, Ownable, Ownership, RouteKey, ServiceIntent};
+use super::{Asked, ChallengeAnswer, EnvoysIntent, Grants, ObjectStatus, Ownable, Ownership, RouteKey, ServiceIntent};
 use crate::inputs::{Object, ObjectChange, ObjectKey};
 use crate::model::{
     BackendId, ClientRoots, Cluster, ClusterId, Endpoints, Frontend, FrontendId, Hostname, ObjectName, Scope, Secret,
@@ -39,6 +39,9 @@ pub enum Fact {
     /// Why the Service of a Gateway of the dedicated fleet cannot be made or changed as it is to be. Told by whoever writes
     /// Services; leads to the status of the Gateway.
     Unexposed(ObjectName, Option<String>),
+    /// Why the Envoys of a Gateway of fleet Isolated cannot be made or changed as they are to be. Told by whoever writes them;
+    /// leads to the status of the Gateway.
+    Undeployed(ObjectName, Option<String>),
     /// The recorded owner of something on addresses that namespaces share. Told by whoever keeps the record: read at the
     /// start, and again with each change, its own too; leads to whose claims count.
     Recorded(Ownable, Option<Ownership>),
@@ -96,6 +99,8 @@ pub struct Delta {
     pub gateways: BTreeSet<ObjectName>,
     /// Services that Gateways are to have from now on, or no longer, by Gateway.
     pub services: BTreeMap<ObjectName, Option<ServiceIntent>>,
+    /// Envoys that Gateways are to have for themselves from now on, or no longer, by Gateway.
+    pub envoys: BTreeMap<ObjectName, Option<EnvoysIntent>>,
     /// Certificates that issuers are to make, by their Secrets: new or different ones; `None` where nobody wants one
     /// any more.
     pub wants: BTreeMap<ObjectName, Option<WantedCertificate>>,

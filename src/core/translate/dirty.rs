@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::delta::{Delta, Resource, ResourceKey};
+use super::isolated_envoys::EnvoysIntent;
 use super::key::{ListenerId, ParentKey, RouteKey};
 use super::lead::Lead;
 use super::ownership::{Ownable, Ownership};
@@ -155,6 +156,11 @@ impl Dirty {
     /// Says that a Gateway has a part in what changes on frontends that many share.
     pub(super) fn note_gateway(&mut self, gateway: ObjectName) {
         self.delta.gateways.insert(gateway);
+    }
+
+    /// Says which Envoys a Gateway is to have for itself.
+    pub(super) fn want_envoys(&mut self, gateway: ObjectName, intent: Option<EnvoysIntent>) {
+        self.delta.envoys.insert(gateway, intent);
     }
 
     /// Says which Service a Gateway is to have.

@@ -62,10 +62,10 @@ impl Emissions {
         // Whatever refers to backends is a frontend's.
         if let Some(fleet) = key.frontend().map(FrontendId::fleet) {
             for id in used.difference(&before) {
-                self.backends.acquire(id, fleet, dirty);
+                self.backends.acquire(id, fleet.clone(), dirty);
             }
             for id in before.difference(&used) {
-                self.backends.release(id, fleet, dirty);
+                self.backends.release(id, &fleet, dirty);
             }
         }
         match &key {

@@ -14,6 +14,7 @@ use super::exposures::Exposures;
 use super::frontends::Frontends;
 use super::gateway_exposure::Fleet;
 use super::internal_ports::{INTERNAL, recorded};
+use super::isolated_envoys::{DesiredEnvoys, EnvoysIntent, isolated_name};
 use super::key::{ParentKey, Verdict};
 use super::parent::{Parent, ParentListener};
 use super::parents::Parents;
@@ -76,6 +77,29 @@ impl Exposing<'_> {
         if self.exposures.set_intent(gateway, intent.clone()) {
             dirty.want_service(gateway.clone(), intent);
         }
+        let envoys = self.envoys_intent(gateway);
+        if self.exposures.set_envoys(gateway, envoys.clone()) {
+            dirty.want_envoys(gateway.clone(), envoys);
+        }
+    }
+
+    /// The intent for the Envoys of a Gateway's own; `None` when it is to have none.
+    fn envoys_intent(&self, name: &ObjectName) -> Option<EnvoysIntent> {
+        let gateway = self.store.gateway(name)?;
+        let namespace = self.settings.isolated.as_ref()?;
+        let Some(parent) = self.parents.get(&ParentKey::Gateway(name.clone())) else {
+            return self.store.class(&gateway.class).is_none().then_some(EnvoysIntent::Left);
+        };
+        if parent.accepted.is_err() || parent.stand.unusable.is_some() {
+            return Some(EnvoysIntent::Left);
+        }
+        (parent.stand.reach.fleet == Fleet::Isolated).then(|| {
+            EnvoysIntent::Wanted(Box::new(DesiredEnvoys {
+                name: ObjectName::new(namespace.clone(), isolated_name(name)),
+                gateway: name.clone(),
+                parameters: parent.stand.reach.isolated.clone(),
+            }))
+        })
     }
 
     /// The intent for a Gateway's Service; `None` when it is to have none.
@@ -89,8 +113,12 @@ impl Exposing<'_> {
         if parent.accepted.is_err() || parent.stand.unusable.is_some() {
             return Some(ServiceIntent::Left);
         }
-        let dedicated = parent.stand.reach.fleet == Fleet::Dedicated;
-        dedicated.then(|| ServiceIntent::Wanted(Box::new(self.desired_service(parent, gateway))))
+        parent
+            .stand
+            .reach
+            .fleet
+            .has_services()
+            .then(|| ServiceIntent::Wanted(Box::new(self.desired_service(parent, gateway))))
     }
 
     fn desired_service(&self, parent: &Parent, gateway: &Gateway) -> DesiredService {
@@ -119,15 +147,19 @@ impl Exposing<'_> {
             targets: self.targets(gateway, &ports),
             labels,
             annotations,
-            envoys: self.envoys(),
+            envoys: self.envoys(parent, name),
         }
     }
 
-    /// The Envoys that serve Gateways of the dedicated fleet.
-    fn envoys(&self) -> BTreeSet<IpAddr> {
+    /// The Envoys that serve a Gateway.
+    fn envoys(&self, parent: &Parent, gateway: &ObjectName) -> BTreeSet<IpAddr> {
         let behind = |service: &ObjectName| -> BTreeSet<IpAddr> {
             self.store.slices(service).flat_map(|slice| slice.addresses.iter().copied()).collect()
         };
+        if parent.stand.reach.fleet == Fleet::Isolated {
+            let own = self.settings.isolated.as_ref();
+            return own.map(|ns| behind(&ObjectName::new(ns.clone(), isolated_name(gateway)))).unwrap_or_default();
+        }
         let of_their_own = self.settings.dedicated.service().map(behind).unwrap_or_default();
         match &self.settings.dedicated {
             DedicatedEnvoys::Apart(_) => of_their_own,

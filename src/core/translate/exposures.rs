@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::dirty::Dirty;
 use super::internal_ports::recorded;
+use super::isolated_envoys::EnvoysIntent;
 use super::key::ParentKey;
 use super::service_intent::ServiceIntent;
 use crate::inputs::Exposure;
@@ -21,6 +22,11 @@ pub(super) struct Exposures {
     takes: MultiMap<ObjectName, u16>,
     /// Why Services cannot be made or changed as they are to be, by Gateway.
     failures: BTreeMap<ObjectName, String>,
+    /// The Envoys that Gateways are to have for themselves, and whose those behind a Service are.
+    envoys: BTreeMap<ObjectName, EnvoysIntent>,
+    behind: BTreeMap<ObjectName, ObjectName>,
+    /// Why those cannot be made or changed as they are to be, by Gateway.
+    undeployed: BTreeMap<ObjectName, String>,
 }
 
 impl Exposures {
@@ -46,9 +52,53 @@ impl Exposures {
         self.takers.of(&target)
     }
 
-    /// Why a Gateway's Service cannot be as it is to be.
+    /// Sets which Envoys a Gateway is to have for itself. Whether that is different from before.
+    pub(super) fn set_envoys(&mut self, gateway: &ObjectName, intent: Option<EnvoysIntent>) -> bool {
+        if self.envoys.get(gateway) == intent.as_ref() {
+            return false;
+        }
+        let before = match intent {
+            Some(intent) => {
+                if let EnvoysIntent::Wanted(desired) = &intent {
+                    self.behind.insert(desired.name.clone(), gateway.clone());
+                }
+                self.envoys.insert(gateway.clone(), intent)
+            }
+            None => self.envoys.remove(gateway),
+        };
+        // They are called as their Gateway is, so that it is the same Service for as long as there are any.
+        if let (Some(EnvoysIntent::Wanted(desired)), false) = (&before, self.wants_envoys(gateway)) {
+            self.behind.remove(&desired.name);
+        }
+        true
+    }
+
+    fn wants_envoys(&self, gateway: &ObjectName) -> bool {
+        matches!(self.envoys.get(gateway), Some(EnvoysIntent::Wanted(_)))
+    }
+
+    /// The Envoys that Gateways are to have for themselves.
+    pub(super) fn envoys(&self) -> &BTreeMap<ObjectName, EnvoysIntent> {
+        &self.envoys
+    }
+
+    /// The Gateway whose own Envoys are behind a Service.
+    pub(super) fn behind(&self, service: &ObjectName) -> Option<&ObjectName> {
+        self.behind.get(service)
+    }
+
+    /// Why a Gateway's Envoys or its Service cannot be as they are to be: without the former nobody is behind the latter.
     pub(super) fn failure(&self, gateway: &ObjectName) -> Option<&str> {
-        self.failures.get(gateway).map(String::as_str)
+        self.undeployed.get(gateway).or_else(|| self.failures.get(gateway)).map(String::as_str)
+    }
+
+    /// Sets why the Envoys of a Gateway's own cannot be as they are to be.
+    pub(super) fn set_undeployed(&mut self, gateway: ObjectName, text: Option<String>, dirty: &mut Dirty) {
+        dirty.statuses.insert(ParentKey::Gateway(gateway.clone()).object());
+        match text {
+            Some(text) => self.undeployed.insert(gateway, text),
+            None => self.undeployed.remove(&gateway),
+        };
     }
 
     /// Sets why a Gateway's Service cannot be as it is to be.

@@ -62,7 +62,7 @@ pub(super) fn supported(fleet: Fleet) -> Vec<&'static str> {
         Fleet::Own => &["GatewayStaticAddresses"],
         Fleet::Shared => &[],
         // Labels, annotations and addresses have something to stand on: the Service of each Gateway.
-        Fleet::Dedicated => &["GatewayInfrastructure", "GatewayStaticAddresses"],
+        Fleet::Dedicated | Fleet::Isolated => &["GatewayInfrastructure", "GatewayStaticAddresses"],
     };
     let mut all: Vec<&str> = ALWAYS.iter().chain(own).copied().collect();
     all.sort_unstable();
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn they_are_sorted_and_none_stands_twice() {
-        for fleet in [Fleet::Own, Fleet::Shared, Fleet::Dedicated] {
+        for fleet in [Fleet::Own, Fleet::Shared, Fleet::Dedicated, Fleet::Isolated] {
             let all = supported(fleet);
             assert!(all.windows(2).all(|pair| pair[0] < pair[1]) && all.len() <= 64, "{fleet:?}");
         }

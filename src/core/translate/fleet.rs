@@ -9,8 +9,8 @@ use super::parent::Parent;
 use super::parents::Parents;
 use super::settings::Settings;
 use crate::inputs::{
-    Address, FleetKind, Gateway, GatewayClass, Kind, ObjectKey, Parameters, ParametersRef, ServiceParameters,
-    ServicePortSpec, ServiceType,
+    Address, FleetKind, Gateway, GatewayClass, IsolatedParameters, Kind, ObjectKey, Parameters, ParametersRef,
+    ServiceParameters, ServicePortSpec, ServiceType,
 };
 use crate::model::{GatewayAddress, ObjectName, Reason, TransportPort};
 use crate::store::Store;
@@ -39,8 +39,11 @@ pub(super) fn reach(
     let allowed_hostnames = wide.as_ref().and_then(|wide| wide.allowed_hostnames.clone());
     let ports = wide.as_ref().and_then(|wide| wide.ports.clone());
     let said = [own, wide].map(Option::unwrap_or_default);
+    let [own_said, wide_said] = &said;
     let fleet = said.iter().find_map(|parameters| parameters.fleet);
     let fleet = offered(fleet, settings).map_err(invalid)?;
+    let isolated = isolated(own_said, wide_said).map_err(invalid)?;
+    let isolated = if fleet == Fleet::Isolated { isolated } else { IsolatedParameters::default() };
     let escaped_slashes = said.iter().find_map(|parameters| parameters.escaped_slashes).unwrap_or_default();
     let route_hostnames = said.iter().find_map(|parameters| parameters.route_hostnames);
     let [own, wide] = said.map(|parameters| parameters.service);
@@ -48,7 +51,34 @@ pub(super) fn reach(
         r#type: own.r#type.or(wide.r#type),
         load_balancer_class: own.load_balancer_class.or(wide.load_balancer_class),
     };
-    Ok(GatewayExposure { fleet, service, escaped_slashes, route_hostnames, allowed_hostnames, ports })
+    Ok(GatewayExposure { fleet, service, escaped_slashes, route_hostnames, allowed_hostnames, ports, isolated })
+}
+
+/// The Envoys of a Gateway of fleet Isolated by its own parameters and its class's: they run beside the controller, so that a
+/// Gateway has no more of them, and no others, than its class admits.
+fn isolated(own: &Parameters, wide: &Parameters) -> Result<IsolatedParameters, String> {
+    let path = "spec.infrastructure.parametersRef";
+    let of_class = wide.isolated.clone();
+    let is_offered = wide.fleet == Some(FleetKind::Isolated) || of_class.is_some();
+    if own.fleet == Some(FleetKind::Isolated) && !is_offered {
+        return Err(format!(
+            "{path}: spec.fleet: Isolated is not offered by the GatewayClass: its GatewayParameters offer it by spec.isolated \
+             or by that fleet; use one of them, or another fleet"
+        ));
+    }
+    let of_class = of_class.unwrap_or_default();
+    let Some(own) = &own.isolated else { return Ok(of_class) };
+    if let Some(field) = own.of_classes() {
+        return Err(format!("{path}: spec.isolated.{field} belongs to the parameters of a GatewayClass: leave it out"));
+    }
+    let most = of_class.most();
+    if let Some(asked) = own.replicas.filter(|asked| *asked > most) {
+        return Err(format!(
+            "{path}: spec.isolated.replicas is {asked}, and the GatewayClass admits {most} (spec.isolated.maxReplicas of its \
+             GatewayParameters)"
+        ));
+    }
+    Ok(IsolatedParameters { replicas: own.replicas.or(of_class.replicas), ..of_class })
 }
 
 /// The fleet of the Gateways of a class that do not say otherwise.
@@ -67,6 +97,12 @@ fn offered(fleet: Option<FleetKind>, settings: &Settings) -> Result<Fleet, Strin
         Some(FleetKind::Dedicated) => {
             Err("spec.fleet: Dedicated is offered in a cluster only: use Shared, or leave it out".to_owned())
         }
+        Some(FleetKind::Isolated) if settings.isolated.is_some() => Ok(Fleet::Isolated),
+        Some(FleetKind::Isolated) => {
+            Err("spec.fleet: Isolated is switched off: whoever runs the controller switches it on by \
+             --isolated-envoys (isolated.enabled of the chart); or use another fleet"
+                .to_owned())
+        }
     }
 }
 
@@ -82,19 +118,18 @@ pub(super) fn addresses(store: &Store, settings: &Settings) -> Vec<GatewayAddres
 /// A finding about the addresses that a Gateway asks for: a Gateway is never served on one that it does not name.
 /// `shared` is where the shared fleet is reached.
 pub(super) fn unusable(gateway: &Gateway, reach: &GatewayExposure, shared: &[GatewayAddress]) -> Option<String> {
-    let GatewayExposure { fleet, service, escaped_slashes: _, route_hostnames: _, allowed_hostnames: _, ports: _ } =
-        reach;
+    let GatewayExposure { fleet, service, .. } = reach;
     let fleet = *fleet;
     let malformed = gateway.addresses.iter().find_map(|address| match address {
         Address::Malformed(text) => Some(format!("spec.addresses: {text:?} is no IP address")),
         _ => None,
     });
     let ips = gateway.addresses.iter().filter_map(Address::ip).count();
-    if fleet == Fleet::Dedicated && ips > 1 {
+    if fleet.has_services() && ips > 1 {
         return Some("spec.addresses: a Service has one address at most: name one, or none".to_owned());
     }
     let balanced = service.r#type.is_none_or(|kind| kind == ServiceType::LoadBalancer);
-    if fleet == Fleet::Dedicated && ips > 0 && !balanced {
+    if fleet.has_services() && ips > 0 && !balanced {
         return Some("spec.addresses: an address can be asked for with a Service of type LoadBalancer only".to_owned());
     }
     // One that is well formed is served on, where it is a matter of its own.

@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, LazyLock};
 
-use crate::inputs::{AllowedHostnames, EscapedSlashes, Gateway, PortProtocol, RouteHostnames, ServiceParameters};
+use crate::inputs::{
+    AllowedHostnames, EscapedSlashes, Gateway, IsolatedParameters, PortProtocol, RouteHostnames, ServiceParameters,
+};
 use crate::model::ObjectName;
 
 /// How the Gateways of a class are reached.
@@ -14,6 +16,18 @@ pub enum Fleet {
     Shared,
     /// Each by a Service that leads to ports of its own.
     Dedicated,
+    /// Each by a Service that leads to Envoys of its own.
+    Isolated,
+}
+
+impl Fleet {
+    /// Whether each Gateway is reached by a Service that is its alone.
+    pub fn has_services(self) -> bool {
+        match self {
+            Fleet::Own | Fleet::Shared => false,
+            Fleet::Dedicated | Fleet::Isolated => true,
+        }
+    }
 }
 
 /// The owner of the frontends that all Gateways of the shared fleet have in common. A name without a namespace is no
@@ -38,6 +52,8 @@ pub struct GatewayExposure {
     pub allowed_hostnames: Option<Arc<[AllowedHostnames]>>,
     /// The protocols of ports of the shared fleet.
     pub ports: Option<Arc<[PortProtocol]>>,
+    /// Its own Envoys, where it has some.
+    pub isolated: IsolatedParameters,
 }
 
 impl GatewayExposure {
@@ -45,7 +61,7 @@ impl GatewayExposure {
     pub(super) fn place(&self, gateway: &Gateway) -> (ObjectName, Option<Precedence>) {
         let name = gateway.meta.name.clone();
         match self.fleet {
-            Fleet::Own | Fleet::Dedicated => (name, None),
+            Fleet::Own | Fleet::Dedicated | Fleet::Isolated => (name, None),
             Fleet::Shared => (SHARED.clone(), Some(Arc::new((gateway.meta.created, name)))),
         }
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::dirty::Dirty;
 use super::endpoints::Behind;
+use super::gateway_exposure::Fleet;
 use super::key::{ParentKey, RouteKey};
 use super::parent::Parent;
 use super::quota::{Member, Quota};
@@ -97,6 +98,8 @@ pub(super) struct Quotas {
     regexes: Quota<Arc<str>, RouteKey, 1>,
     /// Listeners and ports of Gateways and ListenerSets.
     parents: Quota<Arc<str>, ParentKey, 2>,
+    /// Gateways with Envoys of their own.
+    isolated: Quota<Arc<str>, ParentKey, 1>,
     /// Endpoints of each Service.
     of_service: Quota<ObjectName, ObjectName, 1>,
     /// Endpoints of each namespace.
@@ -113,6 +116,7 @@ impl Quotas {
             routes: Quota::new(routes),
             regexes: Quota::new([limits.max_regexes_per_namespace]),
             parents: Quota::new([limits.max_listeners_per_namespace, limits.max_ports_per_namespace]),
+            isolated: Quota::new([limits.max_isolated_gateways_per_namespace]),
             of_service: Quota::new([limits.max_endpoints_per_service]),
             of_namespace: Quota::new([limits.max_endpoints_per_namespace]),
             policies: Quota::new([limits.max_backend_tls_policies_per_namespace]),
@@ -267,7 +271,24 @@ impl Quotas {
             Member { group: key.name().namespace.clone(), created: parent.created, weight }
         });
         dirty.parents.extend(self.parents.set(key, member));
+        let isolated = new.as_ref().filter(|parent| {
+            matches!(key, ParentKey::Gateway(_))
+                && parent.accepted.is_ok()
+                && parent.stand.reach.fleet == Fleet::Isolated
+        });
+        let group = || key.name().namespace.clone();
+        let isolated = isolated.map(|parent| Member { group: group(), created: parent.created, weight: [1] });
+        dirty.parents.extend(self.isolated.set(key, isolated));
         let mut new = new?;
+        if new.accepted.is_ok() && !self.isolated.has(key) {
+            let text = format!(
+                "the Gateways of fleet Isolated of namespace {} up to this one, the oldest first, exceed \
+                 --max-isolated-gateways-per-namespace {}",
+                key.name().namespace,
+                limits.max_isolated_gateways_per_namespace
+            );
+            new.accepted = Err((Reason::LimitReached, text));
+        }
         if new.accepted.is_ok() && !self.parents.has(key) {
             let text = format!(
                 "the Gateways and ListenerSets of namespace {} up to this one, the oldest first, exceed \

@@ -14,7 +14,8 @@ use super::surroundings::Surroundings;
 use super::tls_options::{self, TlsSettings};
 use super::{allowed_hostnames, fleet, internal_ports, spoken};
 use crate::inputs::{
-    Address, EscapedSlashes, Gateway, Kind, Listener, ListenerSet, Meta, RouteKinds, ServiceParameters, TlsMode,
+    Address, EscapedSlashes, Gateway, IsolatedParameters, Kind, Listener, ListenerSet, Meta, RouteKinds,
+    ServiceParameters, TlsMode,
 };
 use crate::model::{Hostname, ObjectName, Reason};
 
@@ -42,11 +43,12 @@ pub(super) fn gateway(gateway: &Gateway, around: &Surroundings<'_>) -> Parent {
         route_hostnames: None,
         allowed_hostnames: None,
         ports: None,
+        isolated: IsolatedParameters::default(),
     });
     let (place, precedence) = reach.place(gateway);
     let unusable = fleet::unusable(gateway, &reach, &fleet::addresses(store, settings));
     let (name, admits) = (gateway.meta.name.clone(), gateway.allowed_listeners.clone());
-    let keeps_off = settings.envoys.is_some() && reach.fleet != Fleet::Dedicated;
+    let keeps_off = settings.envoys.is_some() && !reach.fleet.has_services();
     let listeners_of = listeners_of(&name.namespace, &name, reach.fleet);
     let clients = ClientPolicy::of(gateway, store, &settings.limits);
     let stand =
@@ -113,7 +115,7 @@ fn listeners_of(namespace: &Arc<str>, gateway: &ObjectName, fleet: Fleet) -> Arc
     let place = match fleet {
         Fleet::Shared => Arc::from("shared"),
         Fleet::Own => Arc::from("own"),
-        Fleet::Dedicated => Arc::from(gateway.to_string()),
+        Fleet::Dedicated | Fleet::Isolated => Arc::from(gateway.to_string()),
     };
     Arc::new(ListenersOf { namespace: namespace.clone(), place })
 }

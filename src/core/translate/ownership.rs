@@ -276,5 +276,5 @@ pub(super) fn well_known(port: TransportPort) -> Option<Family> {
 /// The frontend of a port of the shared fleet.
 pub(super) fn shared_frontend(port: TransportPort) -> FrontendId {
     let TransportPort { number, transport } = port;
-    FrontendId { gateway: ObjectName::clone(shared()), port: number, transport }
+    FrontendId { gateway: ObjectName::clone(shared()), port: number, transport, isolated: false }
 }

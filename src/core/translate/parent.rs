@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::certificate::Served;
 use super::client_certificate::ClientCertificate;
 use super::client_validation::{ClientPolicy, Clients};
-use super::gateway_exposure::{GatewayExposure, Precedence};
+use super::gateway_exposure::{Fleet, GatewayExposure, Precedence};
 use super::key::{ListenerId, ParentKey, Verdict};
 use super::ownership::ListenersOf;
 use super::protocol::Protocol;
@@ -115,7 +115,8 @@ impl Parent {
     /// The frontend of one of its ports.
     pub fn frontend(&self, port: TransportPort) -> FrontendId {
         let TransportPort { number, transport } = port;
-        FrontendId { gateway: self.stand.place.clone(), port: number, transport }
+        let isolated = self.stand.reach.fleet == Fleet::Isolated;
+        FrontendId { gateway: self.stand.place.clone(), port: number, transport, isolated }
     }
 
     /// One of its listeners.

@@ -79,7 +79,7 @@ impl Report<'_> {
             _ => None,
         });
         let (addresses, reached) = match parent.stand.reach.fleet {
-            Fleet::Dedicated => exposure::reached(parent, gateway, self.exposures, self.store),
+            Fleet::Dedicated | Fleet::Isolated => exposure::reached(parent, gateway, self.exposures, self.store),
             Fleet::Shared => self.reached(fleet::addresses(self.store, self.settings)),
             Fleet::Own => self.reached(
                 bind::addresses(self.settings, &gateway.addresses).into_iter().map(GatewayAddress::Ip).collect(),
@@ -209,7 +209,9 @@ impl Report<'_> {
             Err((Reason::Pending, text))
         } else if self.frontends.get(&frontend).is_none_or(|f| f.addresses().is_empty()) {
             match parent.stand.reach.fleet {
-                Fleet::Dedicated => Err((Reason::Pending, "the Gateway's Service does not lead here yet".to_owned())),
+                Fleet::Dedicated | Fleet::Isolated => {
+                    Err((Reason::Pending, "the Gateway's Service does not lead here yet".to_owned()))
+                }
                 Fleet::Own | Fleet::Shared => {
                     Err((Reason::Invalid, "the Gateway has no address to serve on".to_owned()))
                 }

@@ -27,6 +27,8 @@ pub struct Settings {
     pub envoys: Option<ObjectName>,
     /// The Envoys that serve Gateways of the dedicated fleet.
     pub dedicated: DedicatedEnvoys,
+    /// The namespace of the Envoys of fleet Isolated; without it Gateways have none of their own.
+    pub isolated: Option<Arc<str>>,
     /// How much of everything one namespace may ask for.
     pub limits: Limits,
     /// Which fields of the Gateway API are served.
@@ -83,6 +85,7 @@ impl Settings {
             fleet: Fleet::Own,
             envoys: None,
             dedicated: DedicatedEnvoys::default(),
+            isolated: None,
             limits: Limits::default(),
             channel: Channel::default(),
             recording: Recording::Here,

@@ -7,7 +7,6 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use gatewright_control::envoy_certificates::{AUDIENCE, Certified, CertifyEnvoys, Refusal};
 use gatewright_control::envoy_identity::PodIdentity;
-use gatewright_core::model::EnvoyFleet;
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::core::v1::Pod;
@@ -19,8 +18,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::sync::watch;
 use xds::{Pair, TlsError};
 
-use super::CaRotation;
 use super::pod_review::{claim, confirm};
+use super::{CaRotation, EnvoyAccounts};
 
 /// By what certificates are signed now, and what the port shows.
 #[derive(Clone)]
@@ -53,8 +52,8 @@ pub struct PodCertificates {
     pub client: Client,
     /// The namespace of the pods.
     pub namespace: String,
-    /// The fleets that have Envoys.
-    pub fleets: Vec<EnvoyFleet>,
+    /// Whose pods are Envoys.
+    pub accounts: EnvoyAccounts,
     /// How long a certificate lasts.
     pub life: Duration,
     /// By what is signed; `None` while that is not known.
@@ -70,7 +69,7 @@ impl PodCertificates {
         };
         let reviews: Api<TokenReview> = Api::all(self.client.clone());
         let status = reviews.create(&PostParams::default(), &review).await.map_err(away)?.status.unwrap_or_default();
-        let claim = claim(status, &self.namespace, &self.fleets)?;
+        let claim = claim(status, &self.namespace, &self.accounts)?;
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
         let pod = pods.get_opt(&claim.name).await.map_err(away)?;
         confirm(claim, pod, &self.namespace)
@@ -106,7 +105,9 @@ impl CertifyEnvoys for PodCertificates {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
+    use gatewright_control::envoy_access::EnvoyAccess;
     use gatewright_control::envoy_identity::EnvoyPod;
+    use gatewright_core::model::EnvoyFleet;
     use hyper::{Request, Response};
     use kube::client::Body;
     use serde_json::{Value, json};
@@ -166,8 +167,9 @@ mod tests {
         let there = Arc::new(AtomicBool::new(true));
         let (sender, receiver) = watch::channel(None);
         let life = Duration::from_secs(600);
-        let (client, fleets) = (server(there.clone()), vec![EnvoyFleet::Shared]);
-        let by = PodCertificates { client, namespace: HERE.to_owned(), fleets, life, signing: receiver };
+        let accounts = EnvoyAccounts { fleets: vec![EnvoyFleet::Shared], access: EnvoyAccess::default() };
+        let client = server(there.clone());
+        let by = PodCertificates { client, namespace: HERE.to_owned(), accounts, life, signing: receiver };
         let asked = CertificateRequest::new().expect("a key").request;
         assert!(by.tls().is_none());
         assert!(matches!(by.certify("good", &asked).await, Err(Refusal::Unavailable(_))), "there is no authority");

@@ -7,16 +7,13 @@ use gatewright_core::model::EnvoyFleet;
 use k8s_openapi::api::authentication::v1::{TokenReviewStatus, UserInfo};
 use k8s_openapi::api::core::v1::Pod;
 
+use super::accounts::{EnvoyAccounts, account_of};
+
 /// Keys of `extra` of a token that is bound to a pod (Kubernetes, "Managing Service Accounts", "Bound service account tokens").
 const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 /// Since Kubernetes 1.32, and by a feature gate since 1.29.
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
-
-/// The service account of the Envoys of a fleet.
-pub(super) const fn account_of(fleet: EnvoyFleet) -> &'static str {
-    super::secret_of(fleet)
-}
 
 /// What a token says, by the review of an API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +28,7 @@ pub(super) struct Claim {
 ///
 /// # Errors
 /// Why it is of none.
-pub(super) fn claim(status: TokenReviewStatus, namespace: &str, fleets: &[EnvoyFleet]) -> Result<Claim, Refusal> {
+pub(super) fn claim(status: TokenReviewStatus, namespace: &str, accounts: &EnvoyAccounts) -> Result<Claim, Refusal> {
     let TokenReviewStatus { audiences, authenticated, error, user } = status;
     let Some(UserInfo { username: Some(user), extra, .. }) = user.filter(|_| authenticated == Some(true)) else {
         let why = error.filter(|text| !text.is_empty()).unwrap_or_else(|| "it is not known".to_owned());
@@ -41,10 +38,13 @@ pub(super) fn claim(status: TokenReviewStatus, namespace: &str, fleets: &[EnvoyF
     if !audiences.unwrap_or_default().iter().any(|audience| audience == AUDIENCE) {
         return Err(Refusal::Unauthenticated(format!("the token is not meant for the audience {AUDIENCE}")));
     }
-    let account = |fleet: &EnvoyFleet| format!("system:serviceaccount:{namespace}:{}", account_of(*fleet));
-    let Some(fleet) = fleets.iter().copied().find(|fleet| account(fleet) == user) else {
-        let wanted: Vec<String> = fleets.iter().map(account).collect();
-        return Err(Refusal::Forbidden(format!("the token is of {user}: expected {}", wanted.join(" or "))));
+    let account =
+        user.strip_prefix("system:serviceaccount:").and_then(|rest| rest.strip_prefix(namespace)?.strip_prefix(':'));
+    let Some(fleet) = account.and_then(|account| accounts.fleet(account)) else {
+        let expected = accounts.expected(namespace);
+        return Err(Refusal::Forbidden(format!(
+            "the token is of {user}: expected {expected}, or the account of a Gateway that has Envoys of its own"
+        )));
     };
     let extra = extra.unwrap_or_default();
     let one = |key: &str| match extra.get(key).map(Vec::as_slice) {
@@ -71,8 +71,8 @@ pub(super) fn confirm(claim: Claim, pod: Option<Pod>, namespace: &str) -> Result
     if pod.metadata.uid.as_ref() != Some(&uid) {
         return refused("it is gone, and another one has its name".to_owned());
     }
-    if account != account_of(fleet) {
-        return refused(format!("it runs as service account {account}: expected {}", account_of(fleet)));
+    if account != account_of(&fleet) {
+        return refused(format!("it runs as service account {account}: expected {}", account_of(&fleet)));
     }
     if matches!(phase.as_deref(), Some("Succeeded" | "Failed")) {
         return refused("it has ended".to_owned());
@@ -94,10 +94,18 @@ pub(super) fn confirm(claim: Claim, pod: Option<Pod>, namespace: &str) -> Result
 mod tests {
     use serde_json::{Value, json};
 
+    use gatewright_control::envoy_access::EnvoyAccess;
+
     use super::*;
 
     const HERE: &str = "gatewright-system";
-    const BOTH: [EnvoyFleet; 2] = EnvoyFleet::ALL;
+    fn accounts(fleets: &[EnvoyFleet]) -> EnvoyAccounts {
+        EnvoyAccounts { fleets: fleets.to_vec(), access: EnvoyAccess::default() }
+    }
+
+    fn both() -> EnvoyAccounts {
+        accounts(&EnvoyFleet::OF_MANY)
+    }
 
     fn review(change: impl FnOnce(&mut Value)) -> TokenReviewStatus {
         let mut status = json!({"authenticated": true, "audiences": [AUDIENCE],
@@ -116,22 +124,25 @@ mod tests {
     }
 
     fn claimed() -> Claim {
-        claim(review(|_| ()), HERE, &BOTH).expect("a claim")
+        claim(review(|_| ()), HERE, &both()).expect("a claim")
     }
 
     #[test]
     fn a_bound_token_of_a_fleets_account_names_its_pod() {
         let node = |claim: Claim| claim.node;
         assert_eq!(node(claimed()), Some("node-a".to_owned()));
-        let old =
-            claim(review(|s| drop(s["user"]["extra"].as_object_mut().expect("a map").remove(NODE_NAME))), HERE, &BOTH);
+        let old = claim(
+            review(|s| drop(s["user"]["extra"].as_object_mut().expect("a map").remove(NODE_NAME))),
+            HERE,
+            &both(),
+        );
         for claim in [claimed(), old.expect("of a server that tells no nodes")] {
             let identity = confirm(claim, pod(|_| ()), HERE).expect("it is that pod");
             let uri = "spiffe://gatewright.io/fleet/shared/ns/gatewright-system/pod/envoy-a/u-1/node/node-a";
             assert_eq!(identity.to_string(), uri);
         }
         let dedicated = "system:serviceaccount:gatewright-system:gatewright-envoy-dedicated";
-        let other = claim(review(|s| s["user"]["username"] = dedicated.into()), HERE, &BOTH).expect("a claim");
+        let other = claim(review(|s| s["user"]["username"] = dedicated.into()), HERE, &both()).expect("a claim");
         assert_eq!(other.fleet, EnvoyFleet::Dedicated);
         assert!(confirm(other, pod(|_| ()), HERE).is_err(), "the pod runs as another account");
     }
@@ -152,14 +163,14 @@ mod tests {
         ];
         for (change, expected) in cases {
             let (Refusal::Unauthenticated(why) | Refusal::Forbidden(why)) =
-                claim(review(change), HERE, &BOTH).expect_err(expected)
+                claim(review(change), HERE, &both()).expect_err(expected)
             else {
                 panic!("{expected}: it is not the question")
             };
             assert!(why.contains(expected), "{why}");
         }
         let dedicated = "system:serviceaccount:gatewright-system:gatewright-envoy-dedicated";
-        let told = claim(review(|s| s["user"]["username"] = dedicated.into()), HERE, &[EnvoyFleet::Shared]);
+        let told = claim(review(|s| s["user"]["username"] = dedicated.into()), HERE, &accounts(&[EnvoyFleet::Shared]));
         assert!(matches!(told, Err(Refusal::Forbidden(_))), "that fleet has no Envoys of its own: {told:?}");
     }
 

@@ -104,7 +104,7 @@ impl Replicas {
     /// The Envoys of others. See [`Others::nodes`].
     pub(super) fn nodes(
         &mut self,
-        fleet: EnvoyFleet,
+        fleet: &EnvoyFleet,
         own: &BTreeSet<Arc<str>>,
         generation: impl Fn(u64) -> Option<Generation>,
     ) -> Vec<NodeProgress> {

@@ -28,6 +28,9 @@ pub(crate) struct Record {
     /// Of the dedicated fleet, where it sees something of its own.
     #[serde(skip_serializing_if = "Told::is_empty")]
     dedicated: Told,
+    /// Of the Envoys of Gateways' own, by Gateway.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    isolated: BTreeMap<String, Told>,
     /// What Envoys refused.
     refused: Vec<Refusal>,
 }
@@ -75,10 +78,12 @@ struct Refusal {
 impl Record {
     /// The record of a state, and of the generations in which each view has it.
     pub(crate) fn new(views: &FleetViews, (state, since): (u64, &Generations), own: &PerView<Progress>) -> Self {
-        let told = |fleet| {
-            let place = views.place(fleet);
-            Told::new(since[place], &own[place].nodes)
-        };
+        let at = |place| Told::new(since[place], &own[place].nodes);
+        let of_many = |fleet| views.place(&fleet).map(at).unwrap_or_default();
+        let isolated = views.iter().filter_map(|(place, _)| match views.fleet(place)? {
+            EnvoyFleet::Isolated(gateway) => Some((gateway.to_string(), at(place))),
+            EnvoyFleet::Shared | EnvoyFleet::Dedicated => None,
+        });
         let refused = own.values().flat_map(|progress| &progress.rejections);
         let refusal = |r: &Rejection| Refusal {
             node: r.node.to_string(),
@@ -90,21 +95,23 @@ impl Record {
         };
         Self {
             state: format!("{state:016x}"),
-            shared: told(EnvoyFleet::Shared),
-            dedicated: if views.are_apart() { told(EnvoyFleet::Dedicated) } else { Told::default() },
+            shared: of_many(EnvoyFleet::Shared),
+            dedicated: if views.are_apart() { of_many(EnvoyFleet::Dedicated) } else { Told::default() },
+            isolated: isolated.filter(|(_, told)| !told.is_empty()).collect(),
             refused: refused.take(REFUSALS).map(refusal).collect(),
         }
     }
 
     /// Whether there is anybody it speaks of.
     pub(crate) fn is_empty(&self) -> bool {
-        self.shared.is_empty() && self.dedicated.is_empty()
+        self.shared.is_empty() && self.dedicated.is_empty() && self.isolated.is_empty()
     }
 
-    fn told(&self, fleet: EnvoyFleet) -> &Told {
+    fn told(&self, fleet: &EnvoyFleet) -> Option<&Told> {
         match fleet {
-            EnvoyFleet::Shared => &self.shared,
-            EnvoyFleet::Dedicated => &self.dedicated,
+            EnvoyFleet::Shared => Some(&self.shared),
+            EnvoyFleet::Dedicated => Some(&self.dedicated),
+            EnvoyFleet::Isolated(gateway) => self.isolated.get(&gateway.to_string()),
         }
     }
 }
@@ -115,7 +122,7 @@ pub(super) struct Others {
     /// By replica, each with the version in which it was read.
     records: BTreeMap<String, (u64, Record)>,
     /// What each Envoy of others, of a fleet, is known to have of ours.
-    known: BTreeMap<(EnvoyFleet, String), Generation>,
+    known: BTreeMap<EnvoyFleet, BTreeMap<String, Generation>>,
 }
 
 impl Others {
@@ -135,34 +142,39 @@ impl Others {
     /// of another version of this program, which calls the same state by another digest.
     pub(super) fn nodes(
         &mut self,
-        fleet: EnvoyFleet,
+        fleet: &EnvoyFleet,
         own: &BTreeSet<Arc<str>>,
         generation: impl Fn(u64) -> Option<Generation>,
     ) -> Vec<NodeProgress> {
         let mut newest: BTreeMap<&String, (u64, bool, &Record)> = BTreeMap::new();
         for (version, record) in self.records.values() {
-            for (name, done) in record.told(fleet).names().filter(|(name, _)| !own.contains(name.as_str())) {
+            let told = record.told(fleet).into_iter().flat_map(Told::names);
+            for (name, done) in told.filter(|(name, _)| !own.contains(name.as_str())) {
                 let slot = newest.entry(name).or_insert((*version, done, record));
                 if slot.0 < *version {
                     *slot = (*version, done, record);
                 }
             }
         }
-        self.known.retain(|(of, name), _| *of != fleet || newest.contains_key(name));
+        let known = self.known.entry(fleet.clone()).or_default();
+        known.retain(|name, _| newest.contains_key(name));
         let mut nodes = Vec::new();
         for (name, (_, done, record)) in newest {
             let state = u64::from_str_radix(&record.state, 16).ok().filter(|_| done);
             if let Some(has) = state.and_then(&generation) {
-                let known = self.known.entry((fleet, name.clone())).or_default();
+                let known = known.entry(name.clone()).or_default();
                 *known = has.max(*known);
             }
-            if let Some(has) = self.known.get(&(fleet, name.clone())) {
+            if let Some(has) = known.get(name) {
                 nodes.push(NodeProgress {
                     node: Arc::from(name.as_str()),
                     identity: Arc::from("of another replica"),
                     acknowledged: *has,
                 });
             }
+        }
+        if known.is_empty() {
+            self.known.remove(fleet);
         }
         nodes
     }
@@ -208,7 +220,7 @@ mod tests {
     fn check(others: &mut Others, own: &[&str]) -> Vec<(String, Generation)> {
         let own = own.iter().map(|name| Arc::from(*name)).collect();
         let had = |state| [(7, 70), (8, 80)].into_iter().find(|(s, _)| *s == state).map(|(_, generation)| generation);
-        others.nodes(EnvoyFleet::Shared, &own, had).into_iter().map(|n| (n.node.to_string(), n.acknowledged)).collect()
+        others.nodes(&EnvoyFleet::Shared, &own, had).into_iter().map(|n| (n.node.to_string(), n.acknowledged)).collect()
     }
 
     #[test]

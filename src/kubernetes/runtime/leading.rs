@@ -28,6 +28,7 @@ impl KubernetesRuntime {
         self.want(self.objects.seen().keys().cloned().collect());
         self.tenants.look_at_everything(self.live.pipeline().tenancy());
         self.services.look_at_everything();
+        self.look_at_isolated();
         self.look_at_claims();
     }
 
@@ -43,6 +44,7 @@ impl KubernetesRuntime {
             self.want(self.objects.seen().keys().filter(|key| key.kind == kind).cloned().collect());
             if matches!(kind, Kind::Gateway | Kind::GatewayClass) {
                 self.services.look_at_everything();
+                self.look_at_isolated();
             }
         }
         // The record waits for kinds until they are whole, or known not to be served.

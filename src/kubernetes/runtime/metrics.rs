@@ -6,12 +6,15 @@ use super::super::claims::Claims;
 use super::super::lease::{Term, leads};
 use super::super::metrics::MetricsSnapshot;
 use super::KubernetesRuntime;
+use crate::isolated::IsolatedEnvoys;
 
 impl KubernetesRuntime {
     /// The metrics and `others`, in the text format of Prometheus.
     pub fn metrics(&self, term: Term, others: Vec<Box<dyn Collector>>) -> String {
         let (tenants, troubles) = self.tenants.figures();
         let (services, service_troubles) = self.services.figures();
+        let isolated = self.isolated.as_ref().map(IsolatedEnvoys::figures);
+        let (isolated, isolated_troubles) = isolated.unwrap_or_default();
         let claims = self.ownership.claims.as_ref().map(Claims::figures);
         let issuance = &self.certificates.issuance;
         let figures = MetricsSnapshot {
@@ -22,6 +25,8 @@ impl KubernetesRuntime {
             troubles,
             services,
             service_troubles,
+            isolated,
+            isolated_troubles,
             records: claims.unwrap_or_default().with(self.replicas.figures()),
             certificates: issuance.figures(),
             leads: leads(term),

@@ -47,7 +47,11 @@ async fn dedicated_envoy(cluster: &Cluster, node: &str) -> Result<(Envoy, TempDi
 
 /// Asks as an Envoy with these keys would. Of all kinds what it is told, by name; and of the names of secrets that it asks for,
 /// those that there are.
-async fn told(at: SocketAddr, keys: &Keys, secrets: &[&str]) -> Result<(BTreeSet<String>, BTreeSet<String>)> {
+pub(crate) async fn told(
+    at: SocketAddr,
+    keys: &Keys,
+    secrets: &[&str],
+) -> Result<(BTreeSet<String>, BTreeSet<String>)> {
     let tls = ClientTlsConfig::new()
         .ca_certificate(Certificate::from_pem(&keys.bundle))
         .domain_name(gatewright::controller::XDS_NAME)

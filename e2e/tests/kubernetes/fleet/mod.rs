@@ -10,7 +10,7 @@ use e2e::probe::Probe;
 use serde_json::{Value, json};
 
 mod admitted;
-mod apart;
+pub(crate) mod apart;
 mod contest;
 mod dedicated;
 mod endpoints;

@@ -16,6 +16,7 @@ pub(super) fn subject(fact: &Change) -> String {
         Change::Fact(Fact::Challenge(hostname, _)) => hostname.to_string(),
         Change::Fact(Fact::Awaited(secret, _)) => format!("awaited {secret}"),
         Change::Fact(Fact::Unexposed(gateway, _)) => format!("Service of {gateway}"),
+        Change::Fact(Fact::Undeployed(gateway, _)) => format!("Envoys of {gateway}"),
         Change::Fact(Fact::TlsChallenges(_)) => "TLS-ALPN-01".to_owned(),
         Change::Fact(Fact::Trouble(secret, _)) => secret.to_string(),
         Change::Fact(Fact::Granted(route, _)) => format!("granted {}", route.object()),

@@ -8,11 +8,11 @@ use proptest::prelude::*;
 use super::super::emissions::backends;
 use super::super::{Delta, Engine, Resource, ResourceKey};
 use super::World;
-use crate::model::{ByFleet, ClusterId, EnvoyFleet, SecretName};
+use crate::model::{ClusterId, EnvoyFleet, SecretName};
 
 /// The resources that are seen, by fleet.
 #[derive(Default, Debug, PartialEq)]
-pub(super) struct Seen(ByFleet<BTreeMap<ResourceKey, Resource>>);
+pub(super) struct Seen(BTreeMap<EnvoyFleet, BTreeMap<ResourceKey, Resource>>);
 
 impl Seen {
     /// Takes in a delta as the publication does; `before` is what all deltas before it amount to.
@@ -20,24 +20,29 @@ impl Seen {
         let keys: BTreeSet<&ResourceKey> = delta.resources.keys().chain(&delta.shown).collect();
         for key in keys {
             let now = delta.resources.get(key).map_or_else(|| before.resources.get(key), Option::as_ref);
-            for fleet in EnvoyFleet::ALL {
-                match now.filter(|_| engine.fleets(key)[fleet]) {
-                    Some(resource) => self.0[fleet].insert(key.clone(), resource.clone()),
-                    None => self.0[fleet].remove(key),
+            let fleets = engine.fleets(key);
+            let isolated = fleets.isolated.iter().cloned().map(EnvoyFleet::Isolated);
+            for fleet in isolated.chain(EnvoyFleet::OF_MANY) {
+                self.0.entry(fleet).or_default();
+            }
+            for (fleet, seen) in &mut self.0 {
+                match now.filter(|_| fleets.has(fleet)) {
+                    Some(resource) => seen.insert(key.clone(), resource.clone()),
+                    None => seen.remove(key),
                 };
             }
+            self.0.retain(|_, seen| !seen.is_empty());
         }
     }
 
     pub(super) fn check(&self, world: &World, engine: &Engine) -> Result<(), TestCaseError> {
-        let of_all: BTreeSet<&ResourceKey> = EnvoyFleet::ALL.iter().flat_map(|fleet| self.0[*fleet].keys()).collect();
+        let of_all: BTreeSet<&ResourceKey> = self.0.values().flat_map(BTreeMap::keys).collect();
         prop_assert_eq!(of_all, world.resources.keys().collect(), "together all that is served");
-        for fleet in EnvoyFleet::ALL {
-            let seen = &self.0[fleet];
+        for (fleet, seen) in &self.0 {
             for (key, resource) in seen {
                 prop_assert_eq!(Some(resource), world.resources.get(key), "as it is served");
                 if let Some(frontend) = key.frontend() {
-                    prop_assert_eq!(frontend.fleet(), fleet, "{:?}", key);
+                    prop_assert_eq!(&frontend.fleet(), fleet, "{:?}", key);
                 }
             }
             let used: BTreeSet<ResourceKey> = seen.values().flat_map(backends).map(ResourceKey::Backend).collect();

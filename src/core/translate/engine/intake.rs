@@ -33,6 +33,9 @@ impl Engine {
                 return self.certificates.issuance.set_awaited(secret, by);
             }
             Change::Fact(Fact::Unexposed(gateway, text)) => return self.exposures.set_failure(gateway, text, dirty),
+            Change::Fact(Fact::Undeployed(gateway, text)) => {
+                return self.exposures.set_undeployed(gateway, text, dirty);
+            }
             Change::Fact(Fact::Recorded(what, owner)) => return self.owners().take_record(what, owner, dirty),
             Change::Fact(Fact::Granted(route, grants)) => {
                 if self.store.set_grants(&route, grants) {
@@ -90,6 +93,7 @@ impl Engine {
                     if [self.settings.envoys.as_ref(), self.settings.dedicated.service()].contains(&Some(&service)) {
                         self.exposures.touch_all(dirty);
                     }
+                    dirty.services.extend(self.exposures.behind(&service).cloned());
                 }
             }
             Kind::Secret => dirty.parents.extend(self.parents.of_secret(name).cloned()),

@@ -13,6 +13,7 @@ use super::super::delta::ResourceKey;
 use super::super::endpoints::AllowedEndpoints;
 use super::super::explain::{Explainer, Explanation, Host, Question};
 use super::super::gateway_exposure::Fleet;
+use super::super::isolated_envoys::EnvoysIntent;
 use super::super::key::{ParentKey, RouteKey};
 use super::super::ownership::{Ownable, Ownership};
 use super::super::routes::Routing;
@@ -115,15 +116,16 @@ impl Engine {
         let parent = self.parents.get(&ParentKey::Gateway(gateway.clone()));
         match parent.map(|parent| parent.stand.reach.fleet) {
             Some(Fleet::Dedicated) => EnvoyFleet::Dedicated,
+            Some(Fleet::Isolated) => EnvoyFleet::Isolated(gateway.clone()),
             Some(Fleet::Shared | Fleet::Own) | None => EnvoyFleet::Shared,
         }
     }
 
     /// The secrets that frontends of a fleet ask for by the SNI alone.
     #[cfg(test)]
-    pub(in super::super) fn asked_by_sni(&self, fleet: EnvoyFleet) -> BTreeSet<SecretName> {
+    pub(in super::super) fn asked_by_sni(&self, fleet: &EnvoyFleet) -> BTreeSet<SecretName> {
         let all = self.certificates.names.asked_by_sni(&self.register);
-        all.filter(|(id, _)| id.fleet() == fleet).map(|(_, hostname)| SecretName::Sni(hostname.clone())).collect()
+        all.filter(|(id, _)| id.fleet() == *fleet).map(|(_, hostname)| SecretName::Sni(hostname.clone())).collect()
     }
 
     /// The TLS frontends, with every name in their gates where `listed`; else as they are handed out. As much work as there
@@ -172,6 +174,11 @@ impl Engine {
     /// The Services that Gateways are to have.
     pub fn services(&self) -> &BTreeMap<ObjectName, ServiceIntent> {
         self.exposures.intents()
+    }
+
+    /// The Envoys that Gateways are to have for themselves.
+    pub fn isolated_envoys(&self) -> &BTreeMap<ObjectName, EnvoysIntent> {
+        self.exposures.envoys()
     }
 
     fn admission(&self) -> Admission<'_> {

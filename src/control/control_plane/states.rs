@@ -1,0 +1,120 @@
+//! The last states of the configuration by digest, and the generations in which each view had them.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use xds::Generation;
+
+use crate::fleet_views::{PerView, Place};
+
+/// So many states are remembered: what another replica tells of an older one says nothing new.
+const STATES: usize = 1024;
+
+/// States one after the other. A view is noted only where it changes, so that states cost as much as changes, however many views
+/// there are.
+#[derive(Default)]
+pub(super) struct States {
+    /// The digest of each, and its number.
+    states: VecDeque<(u64, u64)>,
+    views: PerView<VecDeque<Held>>,
+}
+
+/// The generations of a view with which a state came and ended.
+#[derive(Clone, Copy)]
+struct Held {
+    number: u64,
+    since: Generation,
+    newest: Generation,
+}
+
+impl States {
+    /// Notes the state that was just published, and the generations of the views that changed with it.
+    pub(super) fn note(&mut self, digest: u64, changed: &BTreeMap<Place, Generation>) {
+        let number = match self.states.back() {
+            Some((last, number)) if *last == digest => *number,
+            last => {
+                let number = last.map_or(0, |(_, number)| number + 1);
+                self.states.push_back((digest, number));
+                number
+            }
+        };
+        if self.states.len() > STATES {
+            self.states.pop_front();
+        }
+        let oldest = self.states.front().map_or(0, |(_, number)| *number);
+        for (place, generation) in changed {
+            let held = self.views.entry(*place);
+            match held.back_mut() {
+                Some(last) if last.number == number => last.newest = *generation,
+                _ => held.push_back(Held { number, since: *generation, newest: *generation }),
+            }
+            while held.get(1).is_some_and(|next| next.number <= oldest) {
+                held.pop_front();
+            }
+        }
+    }
+
+    /// A view went.
+    pub(super) fn forget(&mut self, place: Place) {
+        self.views.remove(place);
+    }
+
+    /// The present state.
+    pub(super) fn present(&self) -> u64 {
+        self.states.back().map_or(0, |(digest, _)| *digest)
+    }
+
+    /// The generation of a view with which the present state came.
+    pub(super) fn since(&self, place: Place) -> Generation {
+        let last = self.views.get(place).and_then(VecDeque::back);
+        let number = self.states.back().map(|(_, number)| *number);
+        last.map_or(0, |held| if Some(held.number) == number { held.since } else { held.newest })
+    }
+
+    /// The newest generation of a view in which it had a state.
+    pub(super) fn newest(&self, digest: u64, place: Place) -> Option<Generation> {
+        let (_, number) = self.states.iter().rev().find(|(had, _)| *had == digest)?;
+        let held = self.views.get(place);
+        let last = held.and_then(|held| held.iter().rev().find(|held| held.number <= *number));
+        // One that never changed has it as it was made.
+        if held.is_none_or(VecDeque::is_empty) { Some(0) } else { last.map(|held| held.newest) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet_views::FleetViews;
+
+    #[test]
+    fn a_view_has_a_state_since_it_last_changed() {
+        let views = FleetViews::apart();
+        let [a, b] = [0, 1].map(|at| views.of_many().nth(at).expect("two"));
+        let mut states = States::default();
+        assert_eq!((states.present(), states.since(a), states.newest(7, a)), (0, 0, None));
+        states.note(7, &BTreeMap::from([(a, 1), (b, 2)]));
+        states.note(7, &BTreeMap::from([(a, 3)]));
+        assert_eq!((states.present(), states.since(a), states.newest(7, a)), (7, 1, Some(3)));
+        states.note(8, &BTreeMap::from([(a, 4)]));
+        assert_eq!((states.since(a), states.since(b)), (4, 2));
+        assert_eq!((states.newest(7, a), states.newest(8, a)), (Some(3), Some(4)));
+        assert_eq!((states.newest(7, b), states.newest(8, b), states.newest(9, b)), (Some(2), Some(2), None));
+        // The same again is another one, and the newest counts.
+        states.note(7, &BTreeMap::from([(b, 5)]));
+        assert_eq!((states.newest(7, a), states.newest(7, b), states.newest(8, b)), (Some(4), Some(5), Some(2)));
+    }
+
+    #[test]
+    fn states_are_as_many_as_are_remembered_and_views_as_many_as_changed() {
+        let (views, mut states) = (FleetViews::apart(), States::default());
+        let [a, b] = [0, 1].map(|at| views.of_many().nth(at).expect("two"));
+        states.note(0, &BTreeMap::from([(b, 1)]));
+        for digest in 1..5000_u64 {
+            states.note(digest, &BTreeMap::from([(a, digest)]));
+        }
+        assert_eq!((states.states.len(), states.views[b].len()), (STATES, 1));
+        assert!(states.views[a].len() <= STATES + 1);
+        assert_eq!((states.newest(4999, b), states.newest(1, a)), (Some(1), None));
+        states.forget(a);
+        assert_eq!(states.since(a), 0);
+    }
+}

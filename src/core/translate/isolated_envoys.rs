@@ -1,0 +1,192 @@
+//! The Envoys of Gateways of fleet Isolated, as they are to be: a workload for each, in the namespace of the installation.
+
+use sha2::{Digest, Sha256};
+
+use crate::inputs::IsolatedParameters;
+use crate::model::ObjectName;
+
+/// What the names of everything begin with that is there for the Envoys of one Gateway.
+pub const ISOLATED_PREFIX: &str = "gatewright-isolated-";
+
+/// The Envoys that a Gateway is to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DesiredEnvoys {
+    /// The name of their Deployment, their ServiceAccount and the Service that has them behind it.
+    pub name: ObjectName,
+    /// The Gateway.
+    pub gateway: ObjectName,
+    /// What of them is not as the installation has it.
+    pub parameters: IsolatedParameters,
+}
+
+/// The intent for a Gateway's own Envoys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EnvoysIntent {
+    /// They are to be like this.
+    Wanted(Box<DesiredEnvoys>),
+    /// They stay as they are: the Gateway is not served now for something that may be put right.
+    Left,
+}
+
+/// The name of a Gateway's own Envoys in the namespace of the installation: at most 63 characters, and another one for every
+/// Gateway. The hash has 80 bits, since tenants choose what is hashed.
+pub fn isolated_name(gateway: &ObjectName) -> String {
+    let hash = Sha256::digest(gateway.to_string().as_bytes());
+    let hash: String = hash.iter().take(10).map(|byte| format!("{byte:02x}")).collect();
+    let plain: String = gateway.name.chars().map(|c| if c == '.' { '-' } else { c }).take(22).collect();
+    format!("{ISOLATED_PREFIX}{}-{hash}", plain.trim_end_matches('-'))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::inputs::{Kind, Object, ObjectKey};
+    use crate::limits::Limits;
+    use crate::model::{Condition, ConditionType, Status};
+    use crate::translate::{Change, Engine, Fact, Fleet, Settings, StatusBody};
+
+    fn put(value: Value) -> Change {
+        Change::put(Object::parse(value).expect("an object"))
+    }
+
+    fn parameters(namespace: &str, name: &str, spec: &Value) -> Change {
+        put(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
+            "metadata": {"name": name, "namespace": namespace}, "spec": spec}))
+    }
+
+    fn gateway(name: &str, created: &str) -> Change {
+        put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+            "metadata": {"name": name, "namespace": "a", "creationTimestamp": created}, "spec": {"gatewayClassName": "g",
+                "infrastructure": {"parametersRef": {"group": "gatewright.io", "kind": "GatewayParameters", "name": "own"}},
+                "listeners": [{"name": "http", "protocol": "HTTP", "port": 80}]}}))
+    }
+
+    /// An engine with a Gateway, by these parameters of its class and its own.
+    fn engine(isolated: bool, of_class: &Value, own: &Value) -> Engine {
+        let limits = Limits { max_isolated_gateways_per_namespace: 1, ..Limits::default() };
+        let mut engine = Engine::new(Settings {
+            fleet: Fleet::Shared,
+            envoys: Some(ObjectName::new("ours", "envoy")),
+            isolated: isolated.then(|| "ours".into()),
+            limits,
+            ..Settings::new("c", vec![[192, 0, 2, 1].into()])
+        });
+        let class = put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+            "metadata": {"name": "g"}, "spec": {"controllerName": "c", "parametersRef":
+                {"group": "gatewright.io", "kind": "GatewayParameters", "name": "p", "namespace": "ours"}}}));
+        let all = vec![
+            parameters("ours", "p", of_class),
+            parameters("a", "own", own),
+            class,
+            gateway("edge", "2026-01-01T00:00:00Z"),
+        ];
+        engine.apply(all, SystemTime::UNIX_EPOCH);
+        engine
+    }
+
+    /// What a condition of an object says, where it is not true.
+    fn told(engine: &Engine, kind: Kind, name: ObjectName, condition: ConditionType) -> Option<String> {
+        let status = engine.status(&ObjectKey::new(kind, name)).expect("it has a status");
+        let conditions: Vec<Condition> = match status.body {
+            StatusBody::Gateway(status) => status.conditions,
+            StatusBody::Class(status) => status.conditions,
+            other => panic!("{other:?}"),
+        };
+        let found = conditions.into_iter().find(|found| found.kind == condition).expect("it has one");
+        (found.status != Status::True).then(|| format!("{:?}: {}", found.reason, found.message))
+    }
+
+    fn edge() -> ObjectName {
+        ObjectName::new("a", "edge")
+    }
+
+    fn accepted(engine: &Engine) -> Option<String> {
+        told(engine, Kind::Gateway, edge(), ConditionType::Accepted)
+    }
+
+    #[test]
+    fn without_the_switch_neither_class_nor_gateway_is_accepted() {
+        let engine = engine(false, &json!({"fleet": "Isolated"}), &json!({}));
+        let class = told(&engine, Kind::GatewayClass, ObjectName::new("", "g"), ConditionType::Accepted);
+        for told in [class, accepted(&engine)] {
+            let told = told.expect("it is refused");
+            assert!(told.starts_with("InvalidParameters") && told.contains("--isolated-envoys"), "{told}");
+        }
+        assert!(engine.isolated_envoys().is_empty());
+    }
+
+    #[test]
+    fn a_gateway_has_what_its_class_offers_and_no_more() {
+        let isolated = json!({"fleet": "Isolated", "isolated": {"replicas": 3}});
+        let by_class = json!({"isolated": {"maxReplicas": 3, "nodeSelector": {"pool": "edge"}}});
+        for (of_class, own, refused) in [
+            (json!({}), json!({"fleet": "Isolated"}), Some("not offered by the GatewayClass")),
+            (json!({"isolated": {}}), isolated.clone(), Some("the GatewayClass admits 2")),
+            (
+                by_class.clone(),
+                json!({"isolated": {"labels": {"a": "b"}}}),
+                Some("spec.isolated.labels belongs to the"),
+            ),
+            (by_class.clone(), isolated, None),
+        ] {
+            let engine = engine(true, &of_class, &own);
+            let told = accepted(&engine);
+            match refused {
+                Some(word) => assert!(told.as_ref().is_some_and(|told| told.contains(word)), "{own}: {told:?}"),
+                None => {
+                    assert_eq!(told, None);
+                    let Some(EnvoysIntent::Wanted(desired)) = engine.isolated_envoys().get(&edge()) else {
+                        panic!("it has Envoys of its own")
+                    };
+                    assert_eq!((desired.parameters.count(), &*desired.name.namespace), (3, "ours"));
+                    assert!(desired.parameters.node_selector.is_some(), "of its class");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_namespace_has_as_many_as_it_may_and_what_is_in_the_way_is_told() {
+        let isolated = json!({"fleet": "Isolated"});
+        let mut engine = engine(true, &isolated, &json!({}));
+        engine.apply(vec![gateway("newer", "2026-02-01T00:00:00Z")], SystemTime::UNIX_EPOCH);
+        let newer = ObjectName::new("a", "newer");
+        let refused = told(&engine, Kind::Gateway, newer.clone(), ConditionType::Accepted).expect("one too many");
+        assert!(refused.contains("--max-isolated-gateways-per-namespace 1"), "{refused}");
+        assert_eq!(engine.isolated_envoys().get(&newer), Some(&EnvoysIntent::Left));
+
+        let unmade = |text: Option<&str>| Change::Fact(Fact::Undeployed(edge(), text.map(str::to_owned)));
+        let programmed =
+            |engine: &Engine| told(engine, Kind::Gateway, edge(), ConditionType::Programmed).expect("not yet");
+        engine.apply(vec![unmade(Some("exceeded quota"))], SystemTime::UNIX_EPOCH);
+        assert!(programmed(&engine).contains("exceeded quota"));
+        engine.apply(vec![unmade(None)], SystemTime::UNIX_EPOCH);
+        assert!(!programmed(&engine).contains("exceeded quota"));
+
+        // The older one goes, and the newer has its Envoys.
+        let gone = Change::delete(ObjectKey::new(Kind::Gateway, edge()));
+        let delta = engine.apply(vec![gone], SystemTime::UNIX_EPOCH);
+        assert_eq!(delta.envoys.get(&edge()), Some(&None));
+        assert!(matches!(delta.envoys.get(&newer), Some(Some(EnvoysIntent::Wanted(_)))));
+    }
+
+    #[test]
+    fn names_are_bounded_and_those_of_two_gateways_differ() {
+        let name = |namespace: &str, name: &str| isolated_name(&ObjectName::new(namespace, name));
+        let long = "a.".repeat(120) + "b";
+        for one in [name("a", "edge"), name("a", &long), name(&"n".repeat(63), &"-".repeat(60))] {
+            assert!(one.len() <= 63 && one.starts_with(ISOLATED_PREFIX), "{one}");
+            assert!(
+                one.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-'),
+                "{one}"
+            );
+        }
+        assert_eq!(name("a", "edge").len(), "gatewright-isolated-edge-".len() + 20);
+        assert_ne!(name("a", "edge"), name("b", "edge"));
+        assert_ne!(name("a", &long), name("a", &(long.clone() + "c")));
+    }
+}

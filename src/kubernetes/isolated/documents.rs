@@ -1,0 +1,199 @@
+//! The objects of a Gateway's own Envoys, as they are to be: the template of the installation with what the Gateway's parameters
+//! say otherwise. Pure.
+
+use gatewright_core::inputs::{Amounts, IsolatedParameters, MANAGED_BY, MANAGER};
+use gatewright_core::translate::DesiredEnvoys;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::{APPLIED, GATEWAY, NAME, Part};
+
+/// The container of a pod whose resources a class may set.
+const ENVOY: &str = "envoy";
+
+/// One object. `template` is `template` of the PodTemplate.
+pub(super) fn document(part: Part, desired: &DesiredEnvoys, template: &Value) -> Value {
+    let mut document = json!({"apiVersion": part.api_version(), "kind": part.kind(), "metadata": metadata(desired)});
+    let name = &*desired.name.name;
+    match part {
+        Part::Account => document["automountServiceAccountToken"] = json!(false),
+        Part::Service => {
+            // The first port of those that Gateways have among themselves: a Service of pods that has none is unusual.
+            let ports = json!([{"name": "first", "port": 20_000, "protocol": "TCP"}]);
+            document["spec"] = json!({"clusterIP": "None", "selector": {NAME: name}, "ports": ports});
+        }
+        Part::Budget => document["spec"] = json!({"maxUnavailable": 1, "selector": {"matchLabels": {NAME: name}}}),
+        Part::Deployment => {
+            document["spec"] = json!({
+                "replicas": desired.parameters.count(),
+                "selector": {"matchLabels": {NAME: name}},
+                // The new Envoy is ready before an old one ends.
+                "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+                "template": pods(desired, template),
+            });
+        }
+    }
+    let digest: String =
+        Sha256::digest(document.to_string().as_bytes()).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    document["metadata"]["annotations"][APPLIED] = json!(digest);
+    document
+}
+
+fn metadata(desired: &DesiredEnvoys) -> Value {
+    let (namespace, name) = (&*desired.name.namespace, &*desired.name.name);
+    json!({
+        "name": name, "namespace": namespace,
+        "labels": {MANAGED_BY: MANAGER, NAME: name},
+        "annotations": {GATEWAY: desired.gateway.to_string()},
+    })
+}
+
+/// The pods: labels, the account, and what of the template a class's parameters replace.
+fn pods(desired: &DesiredEnvoys, template: &Value) -> Value {
+    let IsolatedParameters { replicas: _, max_replicas: _, resources, node_selector, tolerations, labels } =
+        &desired.parameters;
+    let mut pods = json!({"metadata": {}, "spec": template["spec"]});
+    for field in ["labels", "annotations"] {
+        if let Value::Object(fields) = &template["metadata"][field] {
+            pods["metadata"][field] = json!(fields);
+        }
+    }
+    for (key, value) in labels {
+        pods["metadata"]["labels"][key] = json!(value);
+    }
+    pods["metadata"]["labels"][NAME] = json!(&*desired.name.name);
+    let spec = &mut pods["spec"];
+    spec["serviceAccountName"] = json!(&*desired.name.name);
+    // An older name of the same field, which the API server fills in.
+    if let Value::Object(spec) = spec {
+        spec.remove("serviceAccount");
+    }
+    if let Some(selector) = node_selector {
+        spec["nodeSelector"] = json!(selector);
+    }
+    if let Some(tolerations) = tolerations {
+        spec["tolerations"] = json!(tolerations);
+    }
+    if let (Some(resources), Value::Array(containers)) = (resources, &mut spec["containers"])
+        && let Some(envoy) = containers.iter_mut().find(|container| container["name"] == ENVOY)
+    {
+        for (field, amounts) in [("requests", &resources.requests), ("limits", &resources.limits)] {
+            let Amounts { cpu, memory } = amounts;
+            for (name, amount) in [("cpu", cpu), ("memory", memory)] {
+                if let Some(amount) = amount {
+                    envoy["resources"][field][name] = json!(amount);
+                }
+            }
+        }
+    }
+    pods
+}
+
+/// Whether all fields of what was applied are still ours: whoever else changes one has it since (`managedFields`, server-side
+/// apply). `tree` is what `fieldsV1` holds.
+pub(super) fn owns(tree: &Value, applied: &Value) -> bool {
+    let Some(tree) = tree.as_object() else { return false };
+    match applied {
+        Value::Object(fields) => fields.iter().all(|(name, value)| {
+            tree.get(&format!("f:{name}")).is_some_and(|inner| is_whole(inner) || owns(inner, value))
+        }),
+        Value::Array(items) => items.iter().all(|item| {
+            let mut keyed = tree.iter().filter(|(key, _)| is_of(key, item));
+            keyed.any(|(_, inner)| is_whole(inner) || owns(inner, item))
+        }),
+        _ => true,
+    }
+}
+
+/// Whether a tree does not go into what it is of.
+fn is_whole(tree: &Value) -> bool {
+    tree.as_object().is_some_and(|inner| inner.keys().all(|key| key == "."))
+}
+
+/// Whether a key of a tree names an item of a list.
+fn is_of(key: &str, item: &Value) -> bool {
+    let parse = |text: &str| serde_json::from_str::<Value>(text).ok();
+    if let Some(value) = key.strip_prefix("v:") {
+        return parse(value).as_ref() == Some(item);
+    }
+    let keys = key.strip_prefix("k:").and_then(parse);
+    let keys: Option<&Map<String, Value>> = keys.as_ref().and_then(Value::as_object);
+    keys.is_some_and(|keys| keys.iter().all(|(name, value)| item[name] == *value))
+}
+
+#[cfg(test)]
+mod tests {
+    use gatewright_core::inputs::{Object, Resources, Toleration};
+    use gatewright_core::model::ObjectName;
+    use gatewright_core::translate::isolated_name;
+
+    use super::*;
+
+    fn template() -> Value {
+        json!({"metadata": {"labels": {"app.kubernetes.io/component": "envoy-isolated"}}, "spec": {
+        "serviceAccountName": "x", "serviceAccount": "x", "automountServiceAccountToken": false,
+        "nodeSelector": {"pool": "any"},
+        "containers": [
+            {"name": "envoy", "image": "e", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "1Gi"}}},
+            {"name": "drain", "image": "g", "resources": {"limits": {"memory": "64Mi"}}},
+        ]}})
+    }
+
+    fn desired(parameters: Value) -> DesiredEnvoys {
+        let gateway = ObjectName::new("a", "edge");
+        let parameters = json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
+            "metadata": {"namespace": "a", "name": "p"}, "spec": {"isolated": parameters}});
+        let Ok(Object::GatewayParameters(parameters)) = Object::parse(parameters) else { panic!("it is right") };
+        let parameters = parameters.spec.expect("it is right").isolated.expect("it is said");
+        DesiredEnvoys { name: ObjectName::new("ours", isolated_name(&gateway)), gateway, parameters }
+    }
+
+    #[test]
+    fn pods_are_those_of_the_template_but_for_what_a_class_says() {
+        let plain = document(Part::Deployment, &desired(json!({})), &template());
+        let name = isolated_name(&ObjectName::new("a", "edge"));
+        assert_eq!(plain["spec"]["replicas"], 2);
+        let pod = &plain["spec"]["template"];
+        assert_eq!(pod["spec"]["serviceAccountName"], *name);
+        assert_eq!(pod["spec"]["serviceAccount"], Value::Null);
+        assert_eq!(pod["spec"]["containers"], template()["spec"]["containers"]);
+        assert_eq!(pod["metadata"]["labels"], json!({"app.kubernetes.io/component": "envoy-isolated", NAME: name}));
+        assert_eq!(plain["spec"]["selector"]["matchLabels"], json!({NAME: name}));
+
+        let said = json!({"replicas": 3, "labels": {"team": "a"}, "nodeSelector": {"pool": "edge"},
+            "tolerations": [{"key": "edge", "operator": "Exists"}],
+            "resources": {"requests": {"cpu": "250m"}, "limits": {"memory": "2Gi"}}});
+        let more = document(Part::Deployment, &desired(said), &template());
+        let pod = &more["spec"]["template"];
+        assert_eq!((&more["spec"]["replicas"], &pod["metadata"]["labels"]["team"]), (&json!(3), &json!("a")));
+        assert_eq!(pod["spec"]["nodeSelector"], json!({"pool": "edge"}));
+        assert_eq!(pod["spec"]["tolerations"], json!([{"key": "edge", "operator": "Exists"}]));
+        let resources = json!({"requests": {"cpu": "250m", "memory": "1Gi"}, "limits": {"memory": "2Gi"}});
+        assert_eq!(pod["spec"]["containers"][0]["resources"], resources);
+        assert_eq!(pod["spec"]["containers"][1], template()["spec"]["containers"][1], "of Envoy alone");
+        let applied = |document: &Value| document["metadata"]["annotations"][APPLIED].clone();
+        assert_ne!(applied(&plain), applied(&more));
+        assert_eq!(applied(&plain), applied(&document(Part::Deployment, &desired(json!({})), &template())));
+        // The types are written as the API has them.
+        let toleration =
+            Toleration { key: None, operator: None, value: None, effect: None, toleration_seconds: Some(3) };
+        assert_eq!(json!(toleration), json!({"tolerationSeconds": 3}));
+        assert_eq!(json!(Resources::default()), json!({}));
+    }
+
+    #[test]
+    fn what_others_changed_is_seen_in_the_managed_fields() {
+        let applied =
+            json!({"spec": {"replicas": 2, "selector": {"a": "b"}, "containers": [{"name": "envoy", "image": "e"}]}});
+        let tree = json!({"f:spec": {"f:replicas": {}, "f:selector": {},
+            "f:containers": {"k:{\"name\":\"envoy\"}": {".": {}, "f:name": {}, "f:image": {}}}}});
+        assert!(owns(&tree, &applied));
+        for path in ["/f:spec/f:replicas", "/f:spec/f:containers/k:{\"name\":\"envoy\"}/f:image"] {
+            let (parent, last) = path.rsplit_once('/').expect("a path");
+            let mut less = tree.clone();
+            less.pointer_mut(parent).and_then(Value::as_object_mut).expect("it is there").remove(last);
+            assert!(!owns(&less, &applied), "{path}");
+        }
+        assert!(!owns(&Value::Null, &applied), "we never applied it");
+    }
+}

@@ -1,0 +1,418 @@
+//! Writes the Envoys that Gateways have for themselves, and tells the engine how that went; takes back what nobody wants any more.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use gatewright_core::inputs::{Kind, ObjectKey};
+use gatewright_core::model::ObjectName;
+use gatewright_core::multimap::MultiMap;
+use gatewright_core::translate::{Change, EnvoysIntent, Fact};
+use kube::Client;
+use kube::api::{Api, ApiResource, DeleteParams, GroupVersionKind, Patch, PatchParams, Preconditions};
+use kube::core::DynamicObject;
+use serde_json::{Value, json};
+use tracing::debug;
+
+use super::plan::{Step, plan, removal};
+use super::{Held, Part, Told};
+use crate::FIELD_MANAGER;
+use crate::metrics::Writes;
+use crate::write::failure::Failure;
+use crate::write::request::{NONE_YET, failed, in_time};
+use crate::write::worker::Worker;
+
+/// How many Gateways at the same time.
+const AT_ONCE: usize = 4;
+
+/// The Envoys that Gateways have for themselves, and are to have.
+pub(crate) struct IsolatedEnvoys {
+    client: Client,
+    /// Our own namespace.
+    namespace: String,
+    /// The name of the PodTemplate.
+    template_name: String,
+    template: Option<Value>,
+    intents: BTreeMap<ObjectName, EnvoysIntent>,
+    /// What is there, by name.
+    held: BTreeMap<(String, Part), Held>,
+    /// What is there of each Gateway's.
+    by_gateway: MultiMap<ObjectName, (String, Part)>,
+    /// Kinds of which not all objects were told yet, and whether the template was.
+    untold: BTreeSet<Part>,
+    knows_template: bool,
+    worker: Worker<ObjectName, Done>,
+    /// What Gateways were told of what is in the way.
+    told: BTreeMap<ObjectName, String>,
+    /// What the engine has not heard of that.
+    news: Vec<Change>,
+}
+
+/// How work for one Gateway ended.
+struct Done {
+    gateway: ObjectName,
+    outcome: Result<(), Failure>,
+}
+
+/// How work for one Gateway ended; `None` when the next one's turn has come.
+pub(crate) struct Ended(Option<Done>);
+
+impl IsolatedEnvoys {
+    /// Nothing to write yet. Pods are made from the PodTemplate of this name, in this namespace.
+    pub(crate) fn new(client: Client, namespace: &str, template: &str) -> Self {
+        Self {
+            client,
+            namespace: namespace.to_owned(),
+            template_name: template.to_owned(),
+            template: None,
+            intents: BTreeMap::new(),
+            held: BTreeMap::new(),
+            by_gateway: MultiMap::default(),
+            untold: Part::ALL.into_iter().collect(),
+            knows_template: false,
+            worker: Worker::new(AT_ONCE),
+            told: BTreeMap::new(),
+            news: Vec::new(),
+        }
+    }
+
+    /// What Gateways are to have from now on.
+    pub(crate) fn take_in(&mut self, envoys: BTreeMap<ObjectName, Option<EnvoysIntent>>) {
+        for (gateway, intent) in envoys {
+            match intent {
+                Some(intent) => drop(self.intents.insert(gateway.clone(), intent)),
+                None => drop(self.intents.remove(&gateway)),
+            }
+            // What was refused before may be taken now.
+            self.worker.drop(&gateway);
+            self.worker.want(gateway, Instant::now());
+        }
+    }
+
+    /// Takes in what the watch tells.
+    pub(crate) fn see(&mut self, told: Told) {
+        match told {
+            Told::Part(part, name, held) => self.see_part(part, name, held),
+            Told::Parts(part) => {
+                if self.untold.remove(&part) && self.untold.is_empty() {
+                    self.look_at_everything();
+                }
+            }
+            Told::Template(template) => {
+                if self.template != template {
+                    self.template = template;
+                    self.look_at_everything();
+                }
+            }
+            Told::KnowsTemplate => {
+                if !std::mem::replace(&mut self.knows_template, true) {
+                    self.look_at_everything();
+                }
+            }
+        }
+    }
+
+    fn see_part(&mut self, part: Part, name: String, held: Option<Held>) {
+        let place = (name.clone(), part);
+        let mut gateways: BTreeSet<ObjectName> = held.iter().filter_map(|held| held.gateway.clone()).collect();
+        let before = match held {
+            Some(held) => {
+                if let Some(gateway) = &held.gateway {
+                    self.by_gateway.insert(gateway.clone(), place.clone());
+                }
+                self.held.insert(place.clone(), held)
+            }
+            None => self.held.remove(&place),
+        };
+        if let Some(gateway) = before.and_then(|before| before.gateway) {
+            if !gateways.contains(&gateway) {
+                self.by_gateway.remove(&gateway, &place);
+            }
+            gateways.insert(gateway);
+        }
+        // It may have stood in the way of somebody: there are few of these.
+        let in_the_way = self
+            .intents
+            .iter()
+            .filter(|(_, intent)| matches!(intent, EnvoysIntent::Wanted(desired) if *desired.name.name == *name));
+        gateways.extend(in_the_way.map(|(gateway, _)| gateway.clone()));
+        for gateway in gateways {
+            self.worker.want(gateway, Instant::now());
+        }
+    }
+
+    /// Everything is to be compared once: we did not write until now.
+    pub(crate) fn look_at_everything(&mut self) {
+        let there = self.held.values().filter_map(|held| held.gateway.clone());
+        let all: BTreeSet<ObjectName> = self.intents.keys().cloned().chain(there).collect();
+        for gateway in all {
+            self.worker.want(gateway, Instant::now());
+        }
+    }
+
+    /// Begins what can be begun.
+    pub(crate) fn write(&mut self, may_write: bool) {
+        // Until all is told, what is there looks as if it was not.
+        let may_write = may_write && self.untold.is_empty() && self.knows_template;
+        while let Some(gateway) = self.worker.take(Instant::now()) {
+            if !may_write {
+                self.worker.done(&gateway);
+                continue;
+            }
+            let steps = match self.steps(&gateway) {
+                Ok(steps) if !steps.is_empty() => steps,
+                other => {
+                    self.worker.done(&gateway);
+                    self.tell(&gateway, "conflict", other.err());
+                    continue;
+                }
+            };
+            let actions: Vec<&'static str> = steps.iter().map(Step::label).collect();
+            let (client, namespace) = (self.client.clone(), self.namespace.clone());
+            self.worker.begin_several("isolated", &actions, &format!("gateway {gateway}"), async move {
+                Done { outcome: run(&client, &namespace, steps).await, gateway }
+            });
+        }
+    }
+
+    /// What is to be done for a Gateway, or what is in the way.
+    fn steps(&self, gateway: &ObjectName) -> Result<Vec<Step>, String> {
+        let wanted = match self.intents.get(gateway) {
+            Some(EnvoysIntent::Left) => return Ok(Vec::new()),
+            Some(EnvoysIntent::Wanted(desired)) => Some(desired),
+            None => None,
+        };
+        let others =
+            self.by_gateway.of(gateway).filter(|(name, _)| wanted.is_none_or(|desired| *desired.name.name != **name));
+        let others = others.filter_map(|place| {
+            let name = ObjectName::new(self.namespace.as_str(), place.0.as_str());
+            Some((place.1, name, self.held.get(place)?))
+        });
+        let mut steps = match (wanted, &self.template) {
+            (None, _) => Vec::new(),
+            (Some(_), None) => {
+                return Err(format!(
+                    "PodTemplate {}/{} is not there, of which Gateways' own Envoys are made: apply deploy/isolated, or set \
+                     isolated.enabled of the chart",
+                    self.namespace, self.template_name
+                ));
+            }
+            (Some(desired), Some(template)) => {
+                let name = desired.name.name.to_string();
+                plan(desired, template, |part| self.held.get(&(name.clone(), part)))?
+            }
+        };
+        steps.extend(removal(others));
+        Ok(steps)
+    }
+
+    /// Waits until something has ended, or the next Gateway's turn has come.
+    pub(crate) async fn next(&mut self) -> Ended {
+        Ended(self.worker.next().await)
+    }
+
+    /// Takes in how it ended.
+    pub(crate) fn take_ended(&mut self, ended: Ended) {
+        let Some(Done { gateway, outcome }) = ended.0 else { return };
+        let Err(failure) = outcome else {
+            self.worker.done(&gateway);
+            self.tell(&gateway, "conflict", None);
+            return;
+        };
+        match &failure {
+            // Somebody has to do something about it.
+            Failure::Refused(_) | Failure::Forbidden(_) => {
+                self.tell(&gateway, failure.class(), Some(format!("the Gateway's own Envoys: {failure}")));
+            }
+            Failure::Unavailable(text) => debug!("the Envoys of gateway {gateway}: {text}"),
+            Failure::Conflict | Failure::Gone | Failure::Throttled(_) => {}
+        }
+        self.worker.failed(&gateway, &failure, Instant::now());
+    }
+
+    /// What is in the way of a Gateway's Envoys from now on, if anything.
+    fn tell(&mut self, gateway: &ObjectName, reason: &'static str, trouble: Option<String>) {
+        let before = match &trouble {
+            Some(text) => self.told.insert(gateway.clone(), text.clone()),
+            None => self.told.remove(gateway),
+        };
+        if before == trouble {
+            return;
+        }
+        if let Some(text) = &trouble {
+            let object = ObjectKey::new(Kind::Gateway, gateway.clone());
+            let text = format!("{object}: {text}");
+            failed(&object, reason, text);
+        }
+        self.news.push(Change::Fact(Fact::Undeployed(gateway.clone(), trouble)));
+    }
+
+    /// What the engine is to hear.
+    pub(crate) fn take_news(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// What was written, what failed, and how many Gateways have something in the way.
+    pub(crate) fn figures(&self) -> (Writes, usize) {
+        (self.worker.figures(), self.told.len())
+    }
+
+    /// Ends what is being written. Nothing more is begun.
+    pub(crate) async fn stop(self) {
+        self.worker.finish().await;
+    }
+}
+
+/// Does one after the other, up to the first that fails. Each is begun only in a term, see [`crate::fence`].
+async fn run(client: &Client, namespace: &str, steps: Vec<Step>) -> Result<(), Failure> {
+    for step in steps {
+        in_time(step.run(client, namespace)).await?;
+    }
+    Ok(())
+}
+
+impl Step {
+    /// The label of metrics.
+    fn label(&self) -> &'static str {
+        match self {
+            Step::Create(..) => "create",
+            Step::Apply(..) => "apply",
+            Step::Delete(..) => "delete",
+        }
+    }
+
+    async fn run(self, client: &Client, namespace: &str) -> kube::Result<()> {
+        match self {
+            Step::Create(part, mut document) => {
+                document["metadata"]["resourceVersion"] = json!(NONE_YET);
+                apply(&api(client, part, namespace), document).await
+            }
+            Step::Apply(part, mut document, uid) => {
+                document["metadata"]["uid"] = json!(uid);
+                apply(&api(client, part, namespace), document).await
+            }
+            Step::Delete(part, name, uid) => {
+                let preconditions = Some(Preconditions { uid: Some(uid), resource_version: None });
+                let params = DeleteParams { preconditions, ..DeleteParams::background() };
+                match api(client, part, namespace).delete(&name.name, &params).await {
+                    Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+                    other => other.map(drop),
+                }
+            }
+        }
+    }
+}
+
+async fn apply(api: &Api<DynamicObject>, document: Value) -> kube::Result<()> {
+    let name = document["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    api.patch(&name, &params, &Patch::Apply(&document)).await.map(drop)
+}
+
+fn api(client: &Client, part: Part, namespace: &str) -> Api<DynamicObject> {
+    let (group, kind) = part.group_and_kind();
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
+    Api::namespaced_with(client.clone(), namespace, &resource)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use gatewright_core::inputs::IsolatedParameters;
+    use gatewright_core::translate::{DesiredEnvoys, isolated_name};
+    use hyper::{Request, Response};
+    use kube::client::Body;
+
+    use super::*;
+
+    type Asked = Arc<Mutex<Vec<String>>>;
+
+    /// A client of a server that takes everything, and what it was asked.
+    fn client() -> (Client, Asked) {
+        let asked = Asked::default();
+        let notes = asked.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+            let kind = request.uri().path().rsplit('/').nth(1).unwrap_or_default().to_owned();
+            notes.lock().expect("nobody panics").push(format!("{} {kind} {name}", request.method()));
+            let object = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}});
+            async move { Ok::<_, std::convert::Infallible>(Response::new(Body::from(object.to_string().into_bytes()))) }
+        });
+        (Client::new(service, "default"), asked)
+    }
+
+    fn gateway(name: &str) -> ObjectName {
+        ObjectName::new("a", name)
+    }
+
+    fn wanted(name: &str, replicas: u16) -> BTreeMap<ObjectName, Option<EnvoysIntent>> {
+        let parameters = IsolatedParameters { replicas: Some(replicas), ..IsolatedParameters::default() };
+        let name = gateway(name);
+        let desired =
+            DesiredEnvoys { name: ObjectName::new("ours", isolated_name(&name)), gateway: name.clone(), parameters };
+        BTreeMap::from([(name, Some(EnvoysIntent::Wanted(Box::new(desired))))])
+    }
+
+    /// One that knows that nothing is there but the template.
+    fn informed(client: Client) -> IsolatedEnvoys {
+        let mut envoys = IsolatedEnvoys::new(client, "ours", "template");
+        envoys.see(Told::Template(Some(json!({"spec": {"containers": [{"name": "envoy"}]}}))));
+        envoys.see(Told::KnowsTemplate);
+        Part::ALL.into_iter().for_each(|part| envoys.see(Told::Parts(part)));
+        envoys
+    }
+
+    async fn settle(envoys: &mut IsolatedEnvoys, asked: &Asked) -> Vec<String> {
+        envoys.write(true);
+        while envoys.worker.pending() > 0 {
+            let ended = envoys.next().await;
+            envoys.take_ended(ended);
+            envoys.write(true);
+        }
+        std::mem::take(&mut asked.lock().expect("nobody panics"))
+    }
+
+    #[tokio::test]
+    async fn a_change_of_one_gateway_writes_nothing_of_another() {
+        let (client, asked) = client();
+        let mut envoys = informed(client);
+        envoys.take_in(wanted("edge", 2));
+        envoys.take_in(wanted("other", 2));
+        assert_eq!(settle(&mut envoys, &asked).await.len(), 8);
+        envoys.take_in(wanted("edge", 3));
+        let written = settle(&mut envoys, &asked).await;
+        let name = isolated_name(&gateway("edge"));
+        assert!(!written.is_empty() && written.iter().all(|one| one.ends_with(&name)), "{written:?}");
+    }
+
+    #[tokio::test]
+    async fn nothing_is_written_before_all_is_known_or_without_a_template() {
+        let (client, asked) = client();
+        let mut envoys = IsolatedEnvoys::new(client, "ours", "template");
+        envoys.take_in(wanted("edge", 2));
+        assert!(settle(&mut envoys, &asked).await.is_empty() && envoys.take_news().is_empty());
+        Part::ALL.into_iter().for_each(|part| envoys.see(Told::Parts(part)));
+        envoys.see(Told::KnowsTemplate);
+        assert!(settle(&mut envoys, &asked).await.is_empty());
+        let news = envoys.take_news();
+        let [Change::Fact(Fact::Undeployed(of, Some(text)))] = &news[..] else { panic!("{news:?}") };
+        assert!(*of == gateway("edge") && text.contains("PodTemplate ours/template"), "{text}");
+        envoys.see(Told::Template(Some(json!({"spec": {"containers": []}}))));
+        assert_eq!(settle(&mut envoys, &asked).await.len(), 4);
+        assert_eq!(envoys.take_news(), [Change::Fact(Fact::Undeployed(gateway("edge"), None))]);
+    }
+
+    #[tokio::test]
+    async fn what_an_earlier_run_left_and_nobody_wants_goes_and_what_is_left_stays() {
+        let (client, asked) = client();
+        let mut envoys = informed(client);
+        let held = |of: &str| Held { uid: "u".to_owned(), gateway: Some(gateway(of)), ..Held::default() };
+        for of in ["gone", "left"] {
+            envoys.see(Told::Part(Part::Deployment, isolated_name(&gateway(of)), Some(held(of))));
+        }
+        envoys.see(Told::Part(Part::Deployment, "gatewright-isolated-theirs".to_owned(), Some(Held::default())));
+        envoys.take_in(BTreeMap::from([(gateway("left"), Some(EnvoysIntent::Left))]));
+        let name = isolated_name(&gateway("gone"));
+        assert_eq!(settle(&mut envoys, &asked).await, [format!("DELETE deployments {name}")]);
+    }
+}

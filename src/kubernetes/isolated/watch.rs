@@ -1,0 +1,126 @@
+//! The watch of our own namespace: what is there of Gateways' own Envoys, and of what their pods are made.
+
+use std::fmt::Debug;
+
+use gatewright_core::inputs::{MANAGED_BY, MANAGER};
+use gatewright_core::model::ObjectName;
+use gatewright_core::translate::ISOLATED_PREFIX;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{PodTemplate, Service, ServiceAccount};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{Api, ObjectMeta};
+use kube::runtime::watcher::Config;
+use kube::{Client, Resource};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use super::{APPLIED, GATEWAY, Held, NAME, Part};
+use crate::managed_fields;
+use crate::watch::peers;
+
+/// What the watch tells.
+#[derive(Debug)]
+pub enum Told {
+    /// An object of this name is like this, or gone.
+    Part(Part, String, Option<Held>),
+    /// All of these objects were told.
+    Parts(Part),
+    /// The template of pods is this, or gone.
+    Template(Option<Value>),
+    /// Whether there is a template was told.
+    KnowsTemplate,
+}
+
+/// Tells of everything in this namespace that has a name of ours, and of the PodTemplate called `template`, until the receiver is
+/// gone.
+pub async fn watch(client: Client, namespace: String, template: String, out: mpsc::Sender<Told>) {
+    let here = (client.clone(), namespace.as_str(), &out);
+    tokio::join!(
+        follow::<ServiceAccount>(Part::Account, here.clone()),
+        follow::<Service>(Part::Service, here.clone()),
+        follow::<PodDisruptionBudget>(Part::Budget, here.clone()),
+        follow::<Deployment>(Part::Deployment, here.clone()),
+        follow_template(client, &namespace, &template, &out),
+    );
+}
+
+async fn follow<K>(part: Part, (client, namespace, out): (Client, &str, &mpsc::Sender<Told>))
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let api: Api<K> = Api::namespaced(client, namespace);
+    // Also what is not ours, since it may have a name that is to be.
+    let tell = |told: peers::Told<K>| match told {
+        peers::Told::There(object) => {
+            let name = object.meta().name.clone().filter(|name| name.starts_with(ISOLATED_PREFIX))?;
+            let held = held(object.meta());
+            Some(Told::Part(part, name, Some(held)))
+        }
+        peers::Told::Gone(name) if name.starts_with(ISOLATED_PREFIX) => Some(Told::Part(part, name, None)),
+        peers::Told::Gone(_) => None,
+        peers::Told::Complete => Some(Told::Parts(part)),
+    };
+    peers::follow(api, Config::default(), "what Gateways' own Envoys consist of", out.clone(), tell).await;
+}
+
+async fn follow_template(client: Client, namespace: &str, template: &str, out: &mpsc::Sender<Told>) {
+    let api: Api<PodTemplate> = Api::namespaced(client, namespace);
+    let config = Config::default().fields(&format!("metadata.name={template}"));
+    let tell = |told: peers::Told<PodTemplate>| {
+        Some(match told {
+            peers::Told::There(object) => {
+                Told::Template(object.template.and_then(|template| serde_json::to_value(template).ok()))
+            }
+            peers::Told::Gone(_) => Told::Template(None),
+            peers::Told::Complete => Told::KnowsTemplate,
+        })
+    };
+    peers::follow(api, config, "the template of Gateways' own Envoys", out.clone(), tell).await;
+}
+
+/// What is to be known of an object.
+fn held(meta: &ObjectMeta) -> Held {
+    let label = |key: &str| meta.labels.as_ref().and_then(|labels| labels.get(key));
+    let annotation = |key: &str| meta.annotations.as_ref().and_then(|annotations| annotations.get(key));
+    let is_ours = label(MANAGED_BY).is_some_and(|by| by == MANAGER) && label(NAME) == meta.name.as_ref();
+    let gateway = annotation(GATEWAY).and_then(|gateway| gateway.split_once('/')).filter(|_| is_ours);
+    let managed = serde_json::to_value(&meta.managed_fields).unwrap_or_default();
+    Held {
+        uid: meta.uid.clone().unwrap_or_default(),
+        gateway: gateway.map(|(namespace, name)| ObjectName::new(namespace, name)),
+        applied: annotation(APPLIED).cloned().unwrap_or_default(),
+        ours: managed.as_array().and_then(|managed| managed_fields::ours(managed)).unwrap_or_default(),
+        going: meta.deletion_timestamp.is_some(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_has_our_labels_and_names_a_gateway_is_ours() {
+        let read = |change: fn(&mut Value)| {
+            let mut meta = json!({"name": "gatewright-isolated-edge-0", "uid": "u",
+                "labels": {MANAGED_BY: MANAGER, NAME: "gatewright-isolated-edge-0"},
+                "annotations": {GATEWAY: "a/edge", APPLIED: "d"}});
+            change(&mut meta);
+            held(&serde_json::from_value(meta).expect("metadata"))
+        };
+        let ours = read(|_| ());
+        assert_eq!((ours.gateway, &*ours.uid, &*ours.applied), (Some(ObjectName::new("a", "edge")), "u", "d"));
+        let theirs: [fn(&mut Value); 4] = [
+            |meta| meta["labels"] = json!({}),
+            |meta| meta["labels"][NAME] = json!("another"),
+            |meta| meta["annotations"] = json!({}),
+            |meta| meta["annotations"][GATEWAY] = json!("edge"),
+        ];
+        for change in theirs {
+            assert_eq!(read(change).gateway, None);
+        }
+    }
+}
