@@ -102,9 +102,20 @@ fn want(want: &WantedCertificate) -> Value {
     told
 }
 
-/// The Service that a Gateway is to have, in short.
+/// The Service that a Gateway is to have, or what is to be behind the one on which it stands, in short.
 fn service(intent: &ServiceIntent) -> Option<Value> {
-    let ServiceIntent::Wanted(want) = intent else { return None };
+    let want = match intent {
+        ServiceIntent::Wanted(want) => want,
+        ServiceIntent::Behind(want) => {
+            let ports: BTreeMap<&str, String> =
+                want.ports.iter().map(|(name, port)| (name.as_str(), port.to_string())).collect();
+            return Some(json!({
+                "standsOn": want.service.to_string(), "gateway": want.gateway.to_string(), "slices": want.prefix,
+                "ports": ports, "labels": want.labels, "annotations": want.annotations, "envoys": want.envoys,
+            }));
+        }
+        ServiceIntent::Left => return None,
+    };
     let targets: BTreeMap<String, u16> = want.targets.iter().map(|(port, to)| (port.to_string(), *to)).collect();
     Some(json!({
         "service": want.name.to_string(), "gateway": want.gateway.to_string(), "type": want.kind.as_str(),

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use crate::inputs::{
     BackendTlsPolicy, ConfigMap, EndpointSlice, Exposure, Gateway, GatewayClass, GatewayParameters, Kind, ListenerSet,
-    LocalRef, Located, Namespace, Object, ObjectKey, ParentKey, ReferenceGrant, Route, RouteKey, RouteKind, Secret,
-    Service,
+    LocalRef, Located, MadeSlice, Namespace, Object, ObjectKey, ParentKey, ReferenceGrant, Route, RouteKey, RouteKind,
+    Secret, Service,
 };
 use crate::interner::Interner;
 use crate::model::{HostnameGrant, ObjectName, ServicePort};
@@ -136,7 +136,8 @@ impl Store {
                 let (old, new) = replace!(self.slices, o.meta.name.clone(), o);
                 self.index_slice(old.as_deref(), Some(&new));
                 let addresses = self.reserved.slice(old.as_deref(), Some(&new));
-                Replaced { service: old.and_then(|old| old.service.clone()), addresses, ..Replaced::default() }
+                let (service, made) = old.map(|old| (old.service.clone(), old.made.clone())).unwrap_or_default();
+                Replaced { service, made, addresses, ..Replaced::default() }
             }
             Object::Secret(o) => {
                 replace!(self.secrets, o.name.clone(), o);
@@ -212,7 +213,7 @@ impl Store {
                 let old = self.slices.remove(name)?;
                 self.index_slice(Some(&old), None);
                 let addresses = self.reserved.slice(Some(&old), None);
-                Replaced { service: old.service.clone(), addresses, ..Replaced::default() }
+                Replaced { service: old.service.clone(), made: old.made.clone(), addresses, ..Replaced::default() }
             }
             Kind::Secret => {
                 self.secrets.remove(name)?;
@@ -483,6 +484,8 @@ pub(crate) struct Replaced {
     pub(crate) service: Option<ObjectName>,
     /// What was recorded in a Service of ours.
     pub(crate) exposure: Option<Box<Exposure>>,
+    /// What an EndpointSlice of ours was made for.
+    pub(crate) made: Option<Box<MadeSlice>>,
     /// Addresses that are somebody's from now on, or no longer.
     pub(crate) addresses: Vec<IpAddr>,
     /// The Services that a policy was about.

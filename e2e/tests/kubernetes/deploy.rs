@@ -141,7 +141,13 @@ fn what_programs_are_told_fits_to_what_is_said_of_them() -> Result<()> {
     let controller = deployed("Deployment")?.pop().context("a Deployment")?["spec"]["template"]["spec"].clone();
     let envoy = deployed("DaemonSet")?.pop().context("a DaemonSet")?["spec"]["template"]["spec"].clone();
     let Command::Controller(options) = said(&controller, "gatewright")? else { anyhow::bail!("no controller") };
-    let listens = [("xds", Some(options.xds)), ("probes", Some(options.probes)), ("challenges", options.challenges)];
+    let identity = options.credentials.envoy_credentials.of_pods().then_some(options.credentials.envoy_identity);
+    let listens = [
+        ("xds", Some(options.xds)),
+        ("identity", identity),
+        ("probes", Some(options.probes)),
+        ("challenges", options.challenges),
+    ];
     let listens = listens.into_iter().filter_map(|(name, at)| Some((name.to_owned(), u64::from(at?.port()))));
     assert_eq!(ports(&controller), listens.collect());
 
@@ -351,6 +357,12 @@ fn cases() -> Vec<Case> {
         case("something else of one", labelled(dedicated("edge", 20_001), "team", "blue"), None),
         case("what makes it ours", labelled(dedicated("edge", 20_001), MANAGED_BY, "x"), Some("belongs to its")),
         case("any other Service", labelled(dedicated("new", 20_001), MANAGED_BY, "Helm"), None),
+        case("a slice that looks like ours", lent("new", 20_001), Some("leads Service web to a Gateway belongs to")),
+        case("the port of a slice", lent("edge-web-v4", 20_002), Some("belongs to its controller")),
+        case("something else of a slice", labelled(lent("edge-web-v4", 20_001), "team", "blue"), None),
+        case("what makes a slice ours", labelled(lent("edge-web-v4", 20_001), SLICES_BY, "x"), Some("belongs to its")),
+        case("any other slice", labelled(lent("new", 20_001), SLICES_BY, "somebody"), None),
+        by("system:serviceaccounts:gatewright-system", "a slice by the controller", lent("edge-web-v4", 20_003), None),
         by("system:serviceaccounts:gatewright-system", "a Service by the controller", dedicated("edge", 20_003), None),
         by("system:serviceaccounts:cozy-system", "host by the platform", tenant(Some("good.org")), None),
     ]
@@ -363,6 +375,17 @@ fn dedicated(name: &str, target: u16) -> Value {
     json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "tenant-a",
         "labels": {MANAGED_BY: "gatewright"}, "annotations": {"gatewright.io/gateway": "edge"}},
         "spec": {"ports": [{"name": "p443", "port": 443, "targetPort": target, "protocol": "TCP"}]}})
+}
+
+const SLICES_BY: &str = "endpointslice.kubernetes.io/managed-by";
+
+/// The slice that leads a Service of somebody's to a Gateway.
+fn lent(name: &str, target: u16) -> Value {
+    json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"name": name, "namespace": "tenant-a",
+            "labels": {SLICES_BY: "gatewright", "kubernetes.io/service-name": "web"},
+            "annotations": {"gatewright.io/stands-on": "web"}},
+        "endpoints": [], "ports": [{"name": "p443", "port": target, "protocol": "TCP"}]})
 }
 
 fn labelled(mut object: Value, name: &str, value: &str) -> Value {
@@ -412,6 +435,7 @@ async fn policies(server: &ApiServer) -> Result<()> {
         server.put(namespace(name, labels)).await?;
     }
     server.put(dedicated("edge", 20_001)).await?;
+    server.put(lent("edge-web-v4", 20_001)).await?;
     // Whoever tries may do anything as far as RBAC is concerned.
     server
         .put(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",

@@ -17,7 +17,7 @@ use e2e::probe::Probe;
 use gatewright_core::model::ObjectName;
 use gatewright_core::translate::isolated_name;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, ServiceAccount};
 use kube::ResourceExt;
 use kube::api::{Api, ListParams, PostParams};
 use serde_json::{Value, json};
@@ -152,13 +152,10 @@ async fn of_pod(server: &ApiServer, pod: &str, account: &str) -> Result<Keys> {
     Ok(Keys { pair: Pair { certificate: read("tls.crt")?, key: read("tls.key")? }, bundle: roots })
 }
 
-/// The credential of the shared fleet.
+/// The credential of a pod of the shared fleet.
 async fn of_shared(server: &ApiServer) -> Result<Keys> {
-    let secret = Api::<Secret>::namespaced(server.client(), NAMESPACE).get("gatewright-envoy").await?;
-    let data = secret.data.unwrap_or_default();
-    let text = |key: &str| Some(String::from_utf8_lossy(&data.get(key)?.0).into_owned());
-    let pair = Pair { certificate: text("tls.crt").context("a certificate")?, key: text("tls.key").context("a key")? };
-    Ok(Keys { pair, bundle: text("ca.crt").context("roots")? })
+    let (pod, _) = until_ready(server, "envoy", 1).await?.pop().context("an Envoy of the shared fleet")?;
+    of_pod(server, &pod, "gatewright-envoy").await
 }
 
 /// What the controller wrote so far of the Envoys of a namespace's Gateway.

@@ -11,6 +11,8 @@ use crate::model::{ObjectName, Transport, TransportPort};
 
 /// The annotation with the name of the Gateway: a label cannot hold every name.
 pub const EXPOSES: &str = "gatewright.io/gateway";
+/// The annotation with the name of the Service of somebody's that a slice of ours leads to a Gateway.
+pub const STANDS_ON: &str = "gatewright.io/stands-on";
 /// The value of `app.kubernetes.io/managed-by` on what we make.
 pub const MANAGER: &str = "gatewright";
 /// The label with that value.
@@ -48,14 +50,37 @@ pub struct MadeSlice {
     pub uid: String,
     /// The UID of the Gateway that it was made for.
     pub owner: String,
+    /// What more is to be known of one behind a Service that is somebody's: it is the record of which ports of the Envoys
+    /// belong to the Gateway, which all replicas go by.
+    pub lent: Option<LentSlice>,
+}
+
+/// What more we need to know of a slice that we made behind a Service of somebody's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LentSlice {
+    /// The Gateway.
+    pub gateway: ObjectName,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
 }
 
 impl MadeSlice {
     /// Reads one; `None` for a slice that is somebody else's.
     pub(super) fn read(meta: &ObjectMeta) -> Option<Box<Self>> {
         let owner = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
-        let ours = meta.labels.as_ref()?.get(SLICES_BY).is_some_and(|manager| manager == MANAGER);
-        let made = || Self { uid: meta.uid.clone().unwrap_or_default(), owner: owner.uid.clone() };
+        let labels = meta.labels.as_ref()?;
+        let ours = labels.get(SLICES_BY).is_some_and(|manager| manager == MANAGER);
+        let annotations = meta.annotations.as_ref().filter(|annotations| annotations.contains_key(STANDS_ON));
+        let lent = || {
+            Some(LentSlice {
+                gateway: ObjectName::new(meta.namespace.as_deref()?, owner.name.as_str()),
+                labels: labels.clone(),
+                annotations: annotations?.clone(),
+            })
+        };
+        let made = || Self { uid: meta.uid.clone().unwrap_or_default(), owner: owner.uid.clone(), lent: lent() };
         (ours && owner.kind == "Gateway").then(|| Box::new(made()))
     }
 }

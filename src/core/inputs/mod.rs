@@ -42,7 +42,7 @@ pub use backendtlspolicy::{BackendTlsPolicy, PolicyTarget, Roots, Validation};
 pub use change::ObjectChange;
 pub use configmap::{CaBundle, CaBundleError, ConfigMap};
 pub use document::ParseError;
-pub use exposure::{EXPOSES, Exposure, MANAGED_BY, MANAGER, MadeSlice, SLICES_BY};
+pub use exposure::{EXPOSES, Exposure, LentSlice, MANAGED_BY, MANAGER, MadeSlice, SLICES_BY, STANDS_ON};
 pub use external_auth::AuthFilter;
 pub use frontend_tls::{FrontendTls, FrontendValidation};
 pub use gateway::{
@@ -58,8 +58,8 @@ pub use meta::Meta;
 pub use namespace::{HOST_LABEL, Namespace};
 pub use object::Object;
 pub use parameters::{
-    AllowedHostnames, EscapedSlashes, FleetKind, GatewayParameters, PARAMETERS_CRD, Parameters, ParametersRef,
-    PortProtocol, RouteHostnames, ServiceParameters, ServiceType, SpokenProtocol,
+    AllowedHostnames, EscapedSlashes, FleetKind, GatewayParameters, NamedServices, PARAMETERS_CRD, Parameters,
+    ParametersRef, PortProtocol, RouteHostnames, ServiceParameters, ServiceType, SpokenProtocol,
 };
 pub use reference::{LocalRef, ParentRef};
 pub use route::{BackendRef, Extent, Filters, Regexes, Route, RouteKind, RouteKinds, RouteRule};
@@ -68,7 +68,7 @@ pub use secret::{
     CERT_MANAGER, CERTIFICATE_NAME, ISSUED_BY, ISSUED_SERIAL, Secret, SecretError, issued_by, parse_certificate,
 };
 pub use selector::{NamespaceRule, Selector};
-pub use service::{EndpointSlice, Service, ServicePortSpec};
+pub use service::{EndpointSlice, Service, ServicePortSpec, TargetPort};
 pub use session::SessionPersistence;
 pub use tenantgateway::{
     ADDRESSES, CRD, Cloudflare, DIRECTORY, DigitalOcean, Dns01, ISSUER, Invalid, LocalObject, Mode, Rfc2136, Route53,

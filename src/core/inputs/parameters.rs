@@ -37,6 +37,8 @@ pub struct Parameters {
     pub allowed_hostnames: Option<Arc<[AllowedHostnames]>>,
     /// What ports of the shared fleet speak, of a class's parameters. One that is not named speaks what the first listener said.
     pub ports: Option<Arc<[PortProtocol]>>,
+    /// Whether Gateways may stand on Services that they name, of a class's parameters.
+    pub named_services: Option<NamedServices>,
     /// The Service of each Gateway of fleet Dedicated or Isolated.
     #[serde(default)]
     pub service: ServiceParameters,
@@ -171,6 +173,16 @@ pub enum EscapedSlashes {
     Redirect,
 }
 
+/// Whether Gateways of a dedicated fleet may stand on Services that they name, in place of one that is made for each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum NamedServices {
+    /// Each has the one that is made for it.
+    #[default]
+    Refuse,
+    /// A Gateway may name one of its own namespace.
+    Allow,
+}
+
 /// A kind of fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum FleetKind {
@@ -190,6 +202,23 @@ pub struct ServiceParameters {
     pub r#type: Option<ServiceType>,
     /// `spec.loadBalancerClass` of the Service.
     pub load_balancer_class: Option<String>,
+    /// One of the Gateway's namespace that somebody made, of a Gateway's own parameters. It has a type and a class already.
+    #[serde(default, deserialize_with = "service_name")]
+    pub name: Option<Arc<str>>,
+}
+
+/// The name of a Service: a label of DNS (RFC 1123, 2.1).
+fn service_name<'de, D: serde::Deserializer<'de>>(source: D) -> Result<Option<Arc<str>>, D::Error> {
+    let name = String::deserialize(source)?;
+    let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let fits = (1..=63).contains(&name.len())
+        && name.bytes().all(|byte| is_letter(byte) || byte == b'-')
+        && name.bytes().next().is_some_and(is_letter)
+        && name.bytes().last().is_some_and(is_letter);
+    match fits {
+        true => Ok(Some(name.into())),
+        false => Err(serde::de::Error::custom(format!("service.name: {name:?} is not the name of a Service"))),
+    }
 }
 
 /// The type of a Service that leads to a Gateway.
@@ -280,7 +309,16 @@ mod tests {
         fields.sort();
         assert_eq!(
             fields,
-            ["allowedHostnames", "escapedSlashes", "fleet", "isolated", "ports", "routeHostnames", "service"]
+            [
+                "allowedHostnames",
+                "escapedSlashes",
+                "fleet",
+                "isolated",
+                "namedServices",
+                "ports",
+                "routeHostnames",
+                "service"
+            ]
         );
         for slashes in schema["escapedSlashes"]["enum"].as_array().expect("values") {
             Object::parse(parse(json!({"escapedSlashes": slashes}))).expect("what the definition lists is understood");
@@ -288,6 +326,9 @@ mod tests {
         for hostnames in schema["routeHostnames"]["enum"].as_array().expect("values") {
             Object::parse(parse(json!({"routeHostnames": hostnames})))
                 .expect("what the definition lists is understood");
+        }
+        for named in schema["namedServices"]["enum"].as_array().expect("values") {
+            Object::parse(parse(json!({"namedServices": named}))).expect("what the definition lists is understood");
         }
         let allowed = json!([{"namespaces": {"matchLabels": {"team": "a"}, "matchExpressions": [
             {"key": "b", "operator": "In", "values": ["c"]}]}, "hostnames": ["a.org", "*.a.org", "*"]}]);
@@ -302,7 +343,14 @@ mod tests {
             Object::parse(parse(json!({"ports": ports}))).expect("what the definition lists is understood");
         }
         let service = &schema["service"]["properties"];
-        assert_eq!(service.as_object().expect("fields").keys().collect::<Vec<_>>(), ["loadBalancerClass", "type"]);
+        assert_eq!(
+            service.as_object().expect("fields").keys().collect::<Vec<_>>(),
+            ["loadBalancerClass", "name", "type"]
+        );
+        Object::parse(parse(json!({"service": {"name": "web-1"}}))).expect("what the definition lists is understood");
+        for wrong in ["", "-a", "a.b", "A", &"a".repeat(64)] {
+            assert!(Object::parse(parse(json!({"service": {"name": wrong}}))).is_err(), "{wrong}");
+        }
         let isolated = &schema["isolated"]["properties"];
         let fields = ["labels", "maxReplicas", "nodeSelector", "replicas", "resources", "tolerations"];
         assert_eq!(isolated.as_object().expect("fields").keys().collect::<Vec<_>>(), fields);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Service as K8sService, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice as K8sEndpointSlice;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{Exposure, MadeSlice, Meta, ParseError};
 use crate::model::{AppProtocol, GatewayAddress, ObjectName, Transport, TransportPort};
@@ -18,6 +19,10 @@ pub struct Service {
     pub ports: Vec<ServicePortSpec>,
     /// `type: ExternalName`: refused as a backend, since it would let a route reach any address.
     pub external_name: bool,
+    /// Whether it has a selector, by which Kubernetes leads it to pods.
+    pub selects: bool,
+    /// Whether it has no address of its own (`clusterIP: None`): its name leads to its endpoints, at whatever port.
+    pub headless: bool,
     /// Where it is reached: at its load balancer, where it has one, else within the cluster.
     pub reached: Vec<GatewayAddress>,
     /// Its addresses within the cluster, which the API server gives out: no two Services, and no pod, have one.
@@ -37,6 +42,17 @@ pub struct ServicePortSpec {
     pub transport: Transport,
     /// From `appProtocol`; an unknown one is treated as HTTP/1.1 (GEP-1911).
     pub protocol: AppProtocol,
+    /// From `targetPort`.
+    pub target: TargetPort,
+}
+
+/// The port behind a port of a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TargetPort {
+    /// This one.
+    Number(u16),
+    /// The one of this name, where the Service leads to.
+    Name(Arc<str>),
 }
 
 impl Service {
@@ -55,10 +71,20 @@ impl Service {
             };
             let number = super::schema::port(port.port, "spec.ports.port")?;
             let name = Arc::from(port.name.unwrap_or_default());
-            ports.push(ServicePortSpec { name, port: number, transport, protocol });
+            let target = match port.target_port {
+                Some(IntOrString::String(name)) => TargetPort::Name(name.into()),
+                Some(IntOrString::Int(target)) if target != 0 => {
+                    TargetPort::Number(super::schema::port(target, "spec.ports.targetPort")?)
+                }
+                // The same as the port (`ServicePort.targetPort`).
+                Some(IntOrString::Int(_)) | None => TargetPort::Number(number),
+            };
+            ports.push(ServicePortSpec { name, port: number, transport, protocol, target });
         }
         let external_name = spec.type_.as_deref() == Some("ExternalName");
-        Ok(Self { meta, ports, external_name, reached, cluster_ips, exposure })
+        let selects = spec.selector.is_some_and(|selector| !selector.is_empty());
+        let headless = spec.cluster_ip.as_deref() == Some("None");
+        Ok(Self { meta, ports, external_name, selects, headless, reached, cluster_ips, exposure })
     }
 
     /// The port of a number and transport.

@@ -120,9 +120,9 @@ macro_rules! reasons {
 reasons! {
     Accepted: "The object is accepted.", "";
     AddressNotAssigned: "The Gateway has no address yet.",
-        "Wait for the load balancer; see the events of the Gateway's Service.";
-    AddressNotUsable: "An address of `spec.addresses` is none of those at which Envoys listen.",
-        "Take an address of the fleet, or leave `spec.addresses` out.";
+        "Wait for the load balancer; see the events of the Gateway's Service, or create the one that it names.";
+    AddressNotUsable: "An address of `spec.addresses` is none of those at which Envoys listen, or the Gateway cannot stand on the Service that it names.",
+        "Take an address of the fleet, or leave `spec.addresses` out; change the Service as the message says.";
     BackendNotFound: "A backend does not exist, or has no such port.",
         "Create the Service, or correct name and port of the `backendRef`.";
     CertificateLimitReached: "The owner has as many certificates as it may have.",
@@ -184,7 +184,8 @@ reasons! {
     ParentNotAccepted: "The Gateway of the ListenerSet is not accepted.", "See the conditions of the Gateway.";
     ParentNotProgrammed: "The Gateway of the ListenerSet is not programmed.", "See the conditions of the Gateway.";
     Pending: "It is not decided or not served yet.", "Wait; the message says for what.";
-    PortUnavailable: "Another Gateway has the port at this address, or nothing leads to it.", "Take another port or address.";
+    PortUnavailable: "Another Gateway has the port at this address, or nothing leads to it.",
+        "Take another port or address, or another `targetPort` of the Service that the Gateway names.";
     Programmed: "Every connected Envoy has acknowledged it.", "";
     ProtocolConflict: "Another listener has the port with another protocol.",
         "Take another port, or the protocol that the message names.";

@@ -6,15 +6,18 @@ use std::net::{IpAddr, Ipv4Addr};
 use super::dirty::Dirty;
 use super::endpoints::Behind;
 use super::exposure::exposure;
+use super::exposures::Exposures;
 use super::fleet::{led, reach};
 use super::frontends::{FOR_CHALLENGES, Frontends};
 use super::gateway_exposure::is_shared;
 use super::internal_ports::{self, recorded};
+use super::named_service;
 use super::ownership::{By, Claimant, Ownable};
+use super::parents::Parents;
 use super::protocol::Family;
 use super::register::Register;
 use super::settings::Settings;
-use crate::inputs::Address;
+use crate::inputs::{Address, Gateway};
 use crate::model::{FrontendId, ObjectName, TransportPort};
 use crate::store::Store;
 
@@ -23,6 +26,8 @@ pub(super) struct Binding<'a> {
     pub(super) settings: &'a Settings,
     pub(super) store: &'a Store,
     pub(super) behind: &'a Behind,
+    pub(super) parents: &'a Parents,
+    pub(super) exposures: &'a mut Exposures,
     pub(super) frontends: &'a mut Frontends,
     pub(super) register: &'a mut Register,
 }
@@ -33,11 +38,12 @@ impl Binding<'_> {
     pub(super) fn bind(&mut self, gateway: &ObjectName, dirty: &mut Dirty) {
         // Which ports there are may have changed.
         dirty.services.insert(gateway.clone());
+        self.share(gateway, dirty);
         let ids: Vec<FrontendId> = self.frontends.of_gateway(gateway).map(|(id, _)| id.clone()).collect();
         if ids.is_empty() {
             return;
         }
-        let (age, socket) = sockets_of(gateway, self.store, self.settings);
+        let (age, socket) = self.sockets_of(gateway);
         let sockets: Vec<(Vec<IpAddr>, u16)> = ids.iter().map(|id| socket(id.transport_port())).collect();
         for (id, (addresses, port)) in ids.into_iter().zip(sockets) {
             let frontend = self.frontends.get_mut(&id).expect("just listed");
@@ -70,48 +76,77 @@ impl Binding<'_> {
             }
         }
     }
-}
 
-/// The sockets of the frontends of a Gateway, or of what Gateways share: the age that decides between rivals,
-/// and addresses and port by the port of the API.
-fn sockets_of(
-    place: &ObjectName,
-    store: &Store,
-    settings: &Settings,
-) -> (i64, impl Fn(TransportPort) -> (Vec<IpAddr>, u16)) {
-    let gateway = store.gateway(place);
-    let created = gateway.map_or(0, |gateway| gateway.meta.created);
-    let dedicated = gateway.filter(|gateway| reach(gateway, store, settings).is_ok_and(|r| r.fleet.has_services()));
-    let targets = dedicated.map(|gateway| exposure(gateway, store).map(recorded).unwrap_or_default());
-    let everywhere = vec![Ipv4Addr::UNSPECIFIED.into()];
-    let reached = match gateway {
-        Some(gateway) => addresses(settings, &gateway.addresses),
-        // Where it is reached may not be known yet, and is no address of theirs.
-        None if is_shared(place) && settings.default_addresses.is_empty() && settings.envoys.is_some() => {
-            everywhere.clone()
+    /// Sees which ports of the Envoys a Gateway has by the Service of somebody's on which it stands, where it does.
+    fn share(&mut self, gateway: &ObjectName, dirty: &mut Dirty) {
+        let mut asked = BTreeMap::new();
+        if let Some(service) = self.parents.service_of(gateway) {
+            let used = self.frontends.of_gateway(gateway).filter(|(_, frontend)| !frontend.is_idle());
+            asked.extend(used.filter_map(|(id, _)| Some((id.transport_port(), service.target(id.transport_port())?))));
         }
-        None if is_shared(place) => addresses(settings, &[]),
-        None => Vec::new(),
-    };
-    let bind = |reached: Vec<IpAddr>| match settings.bind.is_empty() || reached.is_empty() {
-        true => reached,
-        false => settings.bind.clone(),
-    };
-    let (addresses, everywhere) = (bind(reached), bind(everywhere));
-    let may_be_dedicated = settings.envoys.is_some();
-    let led = led(store, settings).filter(|_| is_shared(place));
-    let socket = move |port: TransportPort| match &targets {
-        // Nobody comes to a port that the Service does not have: Envoys do not open it.
-        None if led.as_ref().is_some_and(|led| !led.contains(&port)) => (Vec::new(), port.number),
-        // Whatever a listener was told: these ports are others'.
-        None if may_be_dedicated && internal_ports::is_internal(port.number) => (Vec::new(), port.number),
-        None => (addresses.clone(), port.number),
-        Some(targets) => match targets.get(&port) {
-            Some(target) => (everywhere.clone(), *target),
-            None => (Vec::new(), port.number),
-        },
-    };
-    (created, socket)
+        for TransportPort { number, transport } in self.exposures.share(gateway, &asked, self.store, dirty) {
+            // Who stands on a Service of somebody's has no Envoys of its own.
+            let id = FrontendId { gateway: gateway.clone(), port: number, transport, isolated: false };
+            self.frontends.touch(&id, dirty);
+        }
+    }
+
+    /// The sockets of the frontends of a Gateway, or of what Gateways share: the age that decides between rivals,
+    /// and addresses and port by the port of the API.
+    fn sockets_of(&self, place: &ObjectName) -> (i64, impl Fn(TransportPort) -> (Vec<IpAddr>, u16) + use<>) {
+        let Self { store, settings, .. } = *self;
+        let gateway = store.gateway(place);
+        let created = gateway.map_or(0, |gateway| gateway.meta.created);
+        let targets = gateway.and_then(|gateway| self.targets(gateway));
+        let everywhere = vec![Ipv4Addr::UNSPECIFIED.into()];
+        let reached = match gateway {
+            Some(gateway) => addresses(settings, &gateway.addresses),
+            // Where it is reached may not be known yet, and is no address of theirs.
+            None if is_shared(place) && settings.default_addresses.is_empty() && settings.envoys.is_some() => {
+                everywhere.clone()
+            }
+            None if is_shared(place) => addresses(settings, &[]),
+            None => Vec::new(),
+        };
+        let bind = |reached: Vec<IpAddr>| match settings.bind.is_empty() || reached.is_empty() {
+            true => reached,
+            false => settings.bind.clone(),
+        };
+        let (addresses, everywhere) = (bind(reached), bind(everywhere));
+        let may_be_dedicated = settings.envoys.is_some();
+        let led = led(store, settings).filter(|_| is_shared(place));
+        let socket = move |port: TransportPort| match &targets {
+            // Nobody comes to a port that the Service does not have: Envoys do not open it.
+            None if led.as_ref().is_some_and(|led| !led.contains(&port)) => (Vec::new(), port.number),
+            // Whatever a listener was told: these ports are others'.
+            None if may_be_dedicated && internal_ports::is_internal(port.number) => (Vec::new(), port.number),
+            None => (addresses.clone(), port.number),
+            Some(targets) => match targets.get(&port) {
+                Some(target) => (everywhere.clone(), *target),
+                None => (Vec::new(), port.number),
+            },
+        };
+        (created, socket)
+    }
+
+    /// The port of the Envoys for each port of a Gateway of the dedicated fleet, as recorded.
+    fn targets(&self, gateway: &Gateway) -> Option<BTreeMap<TransportPort, u16>> {
+        let (name, ports) = (&gateway.meta.name, self.exposures.ports());
+        if let Some(service) = self.parents.service_of(name) {
+            let shares = self.exposures.shares(name);
+            let mut targets = named_service::recorded(service, name, self.store);
+            targets.retain(|port, target| {
+                shares.get(port).is_some_and(Result::is_ok) && ports.holder(*target, self.store) == Some(name)
+            });
+            return Some(targets);
+        }
+        let is_dedicated = reach(gateway, self.store, self.settings).is_ok_and(|r| r.fleet.has_services());
+        is_dedicated.then(|| {
+            let mut targets = exposure(gateway, self.store).map(recorded).unwrap_or_default();
+            targets.retain(|_, target| ports.holder(*target, self.store).is_none_or(|other| other == name));
+            targets
+        })
+    }
 }
 
 /// The addresses a Gateway is bound to, sorted.

@@ -3,9 +3,11 @@
 //! number of hosts.
 
 mod anew;
+mod differences;
 mod facts;
 mod fleets;
 mod locality;
+mod named;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -16,8 +18,10 @@ use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use serde_json::{Value, json};
 
+use differences::differences;
 use facts::{granted, subject, withheld};
 use fleets::Seen;
+use named::{misled, named, refer};
 
 use super::certificate::issued_secret_name;
 use super::{
@@ -223,9 +227,9 @@ fn gateway() -> impl Strategy<Value = Object> {
         listeners(),
         allowed,
         addresses,
-        (pick(&["", "", "a", "b"]), proptest::option::weighted(0.3, frontend_tls())),
+        (pick(&["", "", "a", "b"]), proptest::option::weighted(0.3, frontend_tls()), pick(&["", "", "n"])),
     )
-        .prop_map(|(namespace, name, created, class, listeners, allowed, addresses, (client, frontend))| {
+        .prop_map(|(namespace, name, created, class, listeners, allowed, addresses, (client, frontend, own))| {
             let mut namespaces = json!({"from": allowed});
             if allowed == "Selector" {
                 namespaces["selector"] = json!({"matchLabels": {"team": "blue"}});
@@ -233,6 +237,7 @@ fn gateway() -> impl Strategy<Value = Object> {
             let mut spec = json!({"gatewayClassName": class, "listeners": listeners, "addresses": addresses,
                 "allowedListeners": {"namespaces": namespaces}});
             spec["tls"] = json!({});
+            refer(&mut spec, own);
             if !client.is_empty() {
                 spec["tls"]["backend"] = json!({"clientCertificateRef": {"namespace": client, "name": "one"}});
             }
@@ -348,7 +353,7 @@ fn other() -> impl Strategy<Value = Object> {
             "metadata": {"name": name}, "spec": {"controllerName": controller}}))
     });
     let parameters =
-        pick(&["Shared", "Dedicated", "", "Dedicated", "Shared, open", "Shared, open", "Isolated", "Isolated"])
+        pick(&["Shared", "Dedicated", "", "Dedicated, named", "Shared, open", "Shared, open", "Isolated", "Isolated"])
             .prop_map(parameters);
     let namespace =
         (pick(NAMESPACES), pick(&["blue", "red"]), pick(&["x.org", "h.x.org"])).prop_map(|(name, team, host)| {
@@ -412,7 +417,8 @@ fn policy() -> impl Strategy<Value = Object> {
 }
 
 fn event() -> impl Strategy<Value = Change> {
-    let object = prop_oneof![3 => gateway(), 2 => listener_set(), 4 => route(), 4 => other(), 2 => policy()];
+    let object =
+        prop_oneof![3 => gateway(), 2 => listener_set(), 4 => route(), 4 => other(), 2 => policy(), 1 => named()];
     let objects = (object, proptest::bool::weighted(0.2))
         .prop_map(|(object, delete)| if delete { Change::delete(object.key()) } else { Change::put(object) });
     prop_oneof![12 => objects, 2 => challenge(), 1 => granted(), 1 => withheld()]
@@ -447,6 +453,7 @@ fn parameters(fleet: &str) -> Object {
         "Shared, open" => json!({"fleet": "Shared", "ports": [
             {"port": 20_001, "protocol": "TCP"}, {"port": 80, "protocol": "UDP"},
             {"port": 443, "protocol": "UDP", "namespaces": {"matchLabels": {"team": "blue"}}}]}),
+        "Dedicated, named" => json!({"fleet": "Dedicated", "namedServices": "Allow"}),
         fleet => json!({"fleet": fleet}),
     };
     object(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
@@ -522,7 +529,7 @@ fn check(how: &str, batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
         let delta = engine.apply(batch, now());
         seen.take(&delta, &world, &engine);
         world.take(delta);
-        prop_assert_eq!(world.contested(), "");
+        prop_assert_eq!(world.contested() + &misled(&world), "");
         seen.check(&world, &engine)?;
     }
     for object in classes() {
@@ -586,14 +593,4 @@ fn beneath() -> impl Strategy<Value = Change> {
     let object = prop_oneof![3 => gateway, 2 => route, 2 => secret];
     (object, proptest::bool::weighted(0.25))
         .prop_map(|(object, delete)| if delete { Change::delete(object.key()) } else { Change::put(object) })
-}
-
-/// The differences of two maps, for people.
-fn differences<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug>(
-    a: &BTreeMap<K, V>,
-    b: &BTreeMap<K, V>,
-) -> String {
-    let keys: std::collections::BTreeSet<&K> = a.keys().chain(b.keys()).collect();
-    let differing = keys.into_iter().filter(|key| a.get(key) != b.get(key));
-    differing.map(|key| format!("{key:?}:\n  got  {:?}\n  want {:?}\n", a.get(key), b.get(key))).collect()
 }

@@ -10,17 +10,21 @@ use std::net::IpAddr;
 use sha2::{Digest, Sha256};
 
 use super::dirty::Dirty;
-use super::exposures::Exposures;
+use super::exposures::{Exposures, Refusal};
 use super::frontends::Frontends;
 use super::gateway_exposure::Fleet;
 use super::internal_ports::{INTERNAL, recorded};
 use super::isolated_envoys::{DesiredEnvoys, EnvoysIntent, isolated_name};
 use super::key::{ParentKey, Verdict};
+use super::named_service::{NamedService, recorded as recorded_behind};
 use super::parent::{Parent, ParentListener};
 use super::parents::Parents;
-use super::service_intent::{DesiredService, ServiceIntent};
-use super::settings::{DedicatedEnvoys, Settings};
-use crate::inputs::{Address, EXPOSES, Exposure, Gateway, MANAGED_BY, MANAGER, ServiceParameters, ServiceType};
+use super::service_intent::{DesiredService, DesiredSlices, ServiceIntent};
+use super::settings::Settings;
+use super::{dedicated_envoys, isolated_envoys};
+use crate::inputs::{
+    Address, EXPOSES, Exposure, Gateway, MANAGED_BY, MANAGER, STANDS_ON, ServiceParameters, ServiceType,
+};
 use crate::model::{GatewayAddress, ObjectName, Reason, TransportPort};
 use crate::store::Store;
 
@@ -53,6 +57,21 @@ fn value(text: &str) -> String {
 pub(super) fn service_name(gateway: &Gateway) -> ObjectName {
     let name = &gateway.meta.name;
     ObjectName::new(name.namespace.clone(), label(&format!("{}-{}", name.name, gateway.class)))
+}
+
+/// The labels and annotations of what is made for a Gateway: those that it asks for, and ours (GEP-1762).
+fn marks(gateway: &Gateway) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
+    let name = &gateway.meta.name.name;
+    let asked = gateway.infrastructure.as_deref().cloned().unwrap_or_default();
+    let keys: BTreeSet<&str> = asked.labels.keys().chain(asked.annotations.keys()).map(String::as_str).collect();
+    let keys: Vec<&str> = keys.into_iter().collect();
+    let (mut labels, mut annotations) = (asked.labels.clone(), asked.annotations.clone());
+    for (label, text) in [(MANAGED_BY, MANAGER), (GATEWAY_NAME, &**name), (CLASS_NAME, gateway.class.as_str())] {
+        labels.insert(label.to_owned(), value(text));
+    }
+    annotations.insert(EXPOSES.to_owned(), name.to_string());
+    annotations.insert(ASKED.to_owned(), keys.join(","));
+    (labels, annotations)
 }
 
 /// The Service record of a Gateway of the dedicated fleet.
@@ -110,6 +129,9 @@ impl Exposing<'_> {
         let Some(parent) = self.parents.get(&ParentKey::Gateway(name.clone())) else {
             return self.store.class(&gateway.class).is_none().then_some(ServiceIntent::Left);
         };
+        if let (Ok(()), Some(service)) = (&parent.accepted, &parent.stand.service) {
+            return Some(ServiceIntent::Behind(Box::new(self.desired_slices(service, gateway))));
+        }
         if parent.accepted.is_err() || parent.stand.unusable.is_some() {
             return Some(ServiceIntent::Left);
         }
@@ -126,17 +148,8 @@ impl Exposing<'_> {
         let mut ports: BTreeSet<TransportPort> = parent.listeners.iter().map(ParentListener::transport_port).collect();
         let frontends = self.frontends.of_gateway(name);
         ports.extend(frontends.filter(|(_, frontend)| !frontend.is_idle()).map(|(id, _)| id.transport_port()));
-        let asked = gateway.infrastructure.as_deref().cloned().unwrap_or_default();
-        let keys: BTreeSet<&str> = asked.labels.keys().chain(asked.annotations.keys()).map(String::as_str).collect();
-        let keys: Vec<&str> = keys.into_iter().collect();
-        let mut labels = asked.labels.clone();
-        for (name, text) in [(MANAGED_BY, MANAGER), (GATEWAY_NAME, &*name.name), (CLASS_NAME, gateway.class.as_str())] {
-            labels.insert(name.to_owned(), value(text));
-        }
-        let mut annotations = asked.annotations.clone();
-        annotations.insert(EXPOSES.to_owned(), name.name.to_string());
-        annotations.insert(ASKED.to_owned(), keys.join(","));
-        let ServiceParameters { r#type, load_balancer_class } = parent.stand.reach.service.clone();
+        let (labels, annotations) = marks(gateway);
+        let ServiceParameters { r#type, load_balancer_class, name: _ } = parent.stand.reach.service.clone();
         let kind = r#type.unwrap_or(ServiceType::LoadBalancer);
         DesiredService {
             name: service_name(gateway),
@@ -153,18 +166,32 @@ impl Exposing<'_> {
 
     /// The Envoys that serve a Gateway.
     fn envoys(&self, parent: &Parent, gateway: &ObjectName) -> BTreeSet<IpAddr> {
-        let behind = |service: &ObjectName| -> BTreeSet<IpAddr> {
-            self.store.slices(service).flat_map(|slice| slice.addresses.iter().copied()).collect()
-        };
         if parent.stand.reach.fleet == Fleet::Isolated {
-            let own = self.settings.isolated.as_ref();
-            return own.map(|ns| behind(&ObjectName::new(ns.clone(), isolated_name(gateway)))).unwrap_or_default();
+            return isolated_envoys::addresses(gateway, self.settings, self.store);
         }
-        let of_their_own = self.settings.dedicated.service().map(behind).unwrap_or_default();
-        match &self.settings.dedicated {
-            DedicatedEnvoys::Apart(_) => of_their_own,
-            _ if !of_their_own.is_empty() => of_their_own,
-            _ => self.settings.envoys.as_ref().map(behind).unwrap_or_default(),
+        dedicated_envoys::addresses(self.settings, self.store)
+    }
+
+    /// What is to be behind the Service of somebody's on which a Gateway stands: what leads to ports that it has, and to no
+    /// other.
+    fn desired_slices(&self, service: &NamedService, gateway: &Gateway) -> DesiredSlices {
+        let name = &gateway.meta.name;
+        let led = |(port, share): (&TransportPort, &Result<u16, Refusal>)| {
+            let target = *share.as_ref().ok()?;
+            let named = service.ports.get(port)?;
+            Some((named.name.to_string(), TransportPort { number: target, transport: port.transport }))
+        };
+        let ports = self.exposures.shares(name).iter().filter_map(led).collect();
+        let (labels, mut annotations) = marks(gateway);
+        annotations.insert(STANDS_ON.to_owned(), service.name.name.to_string());
+        DesiredSlices {
+            prefix: label(&format!("{}-{}", name.name, service.name.name)),
+            service: service.name.clone(),
+            gateway: name.clone(),
+            ports,
+            labels,
+            annotations,
+            envoys: dedicated_envoys::addresses(self.settings, self.store),
         }
     }
 
@@ -174,7 +201,12 @@ impl Exposing<'_> {
         let name = &gateway.meta.name;
         let age = |name: &ObjectName| (self.store.gateway(name).map_or(i64::MAX, |g| g.meta.created), name.clone());
         let own = (gateway.meta.created, name.clone());
-        let is_ours = |target: u16| self.exposures.takers(target).all(|other| other == name || age(other) > own);
+        let ports_taken = self.exposures.ports();
+        let is_ours = |target: u16| {
+            let mut made = ports_taken.made.of(target);
+            let is_older = made.all(|other| other == name || age(other) > own);
+            is_older && ports_taken.holder(target, self.store).is_none_or(|other| other == name)
+        };
         let mut targets = BTreeMap::new();
         for (port, target) in exposure(gateway, self.store).map(recorded).unwrap_or_default() {
             if ports.contains(&port) && is_ours(target) {
@@ -185,10 +217,8 @@ impl Exposing<'_> {
             let hash = Sha256::digest(format!("{name}:{port}").as_bytes());
             let start = u16::from_be_bytes([hash[0], hash[1]]) % (INTERNAL.end - INTERNAL.start);
             let mut candidates = (start..INTERNAL.end - INTERNAL.start).chain(0..start).map(|n| INTERNAL.start + n);
-            let is_free = |target: &u16| {
-                self.exposures.takers(*target).all(|other| other == name)
-                    && !targets.values().any(|used| used == target)
-            };
+            let is_free =
+                |target: &u16| ports_taken.is_free(*target, name) && !targets.values().any(|used| used == target);
             if let Some(target) = candidates.find(is_free) {
                 targets.insert(port, target);
             }
@@ -204,10 +234,28 @@ pub(super) fn reached(
     exposures: &Exposures,
     store: &Store,
 ) -> (Vec<GatewayAddress>, Verdict) {
-    let (all, verdict) = reached_by_service(parent, gateway, store);
+    let (all, verdict) = match &parent.stand.service {
+        Some(service) => reached_by_named(service, gateway, store),
+        None => reached_by_service(parent, gateway, store),
+    };
     let Some(text) = exposures.failure(&gateway.meta.name) else { return (all, verdict) };
     let reason = verdict.err().map_or(Reason::Pending, |(reason, _)| reason);
     (all, Err((reason, text.to_owned())))
+}
+
+/// The same of a Gateway that stands on a Service of somebody's.
+fn reached_by_named(service: &NamedService, gateway: &Gateway, store: &Store) -> (Vec<GatewayAddress>, Verdict) {
+    let NamedService { name, .. } = service;
+    let all = store.service(name).map(|service| service.reached.clone()).unwrap_or_default();
+    let verdict = if all.is_empty() {
+        let text = format!("Service {name} has no address yet: whatever gives addresses to load balancers does it");
+        Err((Reason::AddressNotAssigned, text))
+    } else if recorded_behind(service, &gateway.meta.name, store).is_empty() {
+        Err((Reason::Pending, format!("Service {name} does not lead here yet")))
+    } else {
+        Ok(())
+    };
+    (all, verdict)
 }
 
 fn reached_by_service(parent: &Parent, gateway: &Gateway, store: &Store) -> (Vec<GatewayAddress>, Verdict) {
@@ -265,6 +313,7 @@ mod tests {
 
     use serde_json::{Value, json};
 
+    use super::super::settings::DedicatedEnvoys;
     use super::*;
     use crate::inputs::{Kind, Object, ObjectKey};
     use crate::model::{ConditionType, Status};

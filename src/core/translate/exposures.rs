@@ -1,25 +1,43 @@
-//! The Services of Gateways of the dedicated fleet: which are to be there, and which ports of the Envoys are recorded in
-//! those that are.
+//! The Services of Gateways of the dedicated fleet: which are to be there and what is to be behind them, and which ports of
+//! the Envoys are recorded in what is.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::dirty::Dirty;
+use super::envoy_ports::EnvoyPorts;
 use super::internal_ports::recorded;
 use super::isolated_envoys::EnvoysIntent;
 use super::key::ParentKey;
 use super::service_intent::ServiceIntent;
-use crate::inputs::Exposure;
-use crate::model::ObjectName;
+use crate::inputs::{Exposure, MadeSlice};
+use crate::model::{ObjectName, TransportPort};
 use crate::multimap::MultiMap;
 use crate::store::Store;
+
+/// Why a Gateway does not have the port of the Envoys to which a port of its Service leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// This other Gateway has it.
+    Gateway(u16, ObjectName),
+    /// This other port of the Service leads there as well, at which the Gateway has listeners.
+    Port(u16, TransportPort),
+}
+
+/// The ports of the Envoys that a Gateway has by a Service of somebody's, by its own ports.
+pub(super) type Shares = BTreeMap<TransportPort, Result<u16, Refusal>>;
 
 /// The Services of Gateways.
 #[derive(Default)]
 pub(super) struct Exposures {
     intents: BTreeMap<ObjectName, ServiceIntent>,
-    /// Which Gateways have a port of the Envoys, as recorded in their Services, and the same the other way round.
-    takers: MultiMap<u16, ObjectName>,
-    takes: MultiMap<ObjectName, u16>,
+    /// Gateways by the Services that they are to have, or to stand on.
+    by_service: MultiMap<ObjectName, ObjectName>,
+    /// Whose ports of the Envoys are.
+    ports: EnvoyPorts,
+    /// Slices of ours behind Services of somebody's, by Gateway.
+    slices: MultiMap<ObjectName, ObjectName>,
+    /// What Gateways have that stand on a Service of somebody's.
+    shares: BTreeMap<ObjectName, Shares>,
     /// Why Services cannot be made or changed as they are to be, by Gateway.
     failures: BTreeMap<ObjectName, String>,
     /// The Envoys that Gateways are to have for themselves, and whose those behind a Service are.
@@ -37,9 +55,20 @@ impl Exposures {
 
     /// Sets which Service a Gateway is to have. Whether that is different from before.
     pub(super) fn set_intent(&mut self, gateway: &ObjectName, intent: Option<ServiceIntent>) -> bool {
-        if self.intents.get(gateway) == intent.as_ref() {
+        let old = self.intents.get(gateway);
+        if old == intent.as_ref() {
             return false;
         }
+        for (intent, there) in [(old, false), (intent.as_ref(), true)] {
+            if let Some(service) = intent.and_then(ServiceIntent::name) {
+                self.by_service.set(service, gateway, there);
+            }
+        }
+        let chosen = match &intent {
+            Some(ServiceIntent::Wanted(desired)) => desired.targets.values().copied().collect(),
+            Some(ServiceIntent::Behind(_) | ServiceIntent::Left) | None => BTreeSet::new(),
+        };
+        self.ports.chosen.replace(gateway, &chosen);
         match intent {
             Some(intent) => self.intents.insert(gateway.clone(), intent),
             None => self.intents.remove(gateway),
@@ -47,9 +76,51 @@ impl Exposures {
         true
     }
 
-    /// The Gateways whose Services record a port of the Envoys.
-    pub(super) fn takers(&self, target: u16) -> impl Iterator<Item = &ObjectName> {
-        self.takers.of(&target)
+    /// Whose ports of the Envoys are.
+    pub(super) fn ports(&self) -> &EnvoyPorts {
+        &self.ports
+    }
+
+    /// What a Gateway has that stands on a Service of somebody's; nothing of any other.
+    pub(super) fn shares(&self, gateway: &ObjectName) -> &Shares {
+        static NOTHING: Shares = Shares::new();
+        self.shares.get(gateway).unwrap_or(&NOTHING)
+    }
+
+    /// Sets which ports of the Envoys a Gateway has by the Service on which it stands, `asked` by its own ports. The ports
+    /// whose outcome is another.
+    pub(super) fn share(
+        &mut self,
+        gateway: &ObjectName,
+        asked: &BTreeMap<TransportPort, u16>,
+        store: &Store,
+        dirty: &mut Dirty,
+    ) -> Vec<TransportPort> {
+        let stood = self.ports.asked.has_any(gateway);
+        for target in self.ports.asked.replace(gateway, &asked.values().copied().collect()) {
+            self.ports.touch(target, dirty);
+        }
+        if stood != self.ports.asked.has_any(gateway) {
+            self.ports.touch_rivals(gateway, dirty);
+        }
+        let mut shares = Shares::new();
+        for (port, target) in asked {
+            let same = |other: &&TransportPort| other.transport == port.transport && asked[other] == *target;
+            let first = asked.keys().find(same).filter(|first| *first != port);
+            let share = match (first, self.ports.before(*target, gateway, store)) {
+                (Some(first), _) => Err(Refusal::Port(*target, *first)),
+                (None, Some(other)) => Err(Refusal::Gateway(*target, other.clone())),
+                (None, None) => Ok(*target),
+            };
+            shares.insert(*port, share);
+        }
+        let before = match shares.is_empty() {
+            true => self.shares.remove(gateway),
+            false => self.shares.insert(gateway.clone(), shares),
+        };
+        let (before, after) = (before.unwrap_or_default(), self.shares(gateway));
+        let ports: BTreeSet<TransportPort> = before.keys().chain(after.keys()).copied().collect();
+        ports.into_iter().filter(|port| before.get(port) != after.get(port)).collect()
     }
 
     /// Sets which Envoys a Gateway is to have for itself. Whether that is different from before.
@@ -116,21 +187,33 @@ impl Exposures {
         for (exposure, there) in [(old, false), (new.as_deref(), true)] {
             let Some(exposure) = exposure else { continue };
             for target in recorded(exposure).values() {
-                self.takers.set(target, &exposure.gateway, there);
-                self.takes.set(&exposure.gateway, target, there);
-                dirty.services.extend(self.takers.of(target).cloned());
+                self.ports.made.set(&exposure.gateway, *target, there);
+                self.ports.touch(*target, dirty);
             }
             dirty.services.insert(exposure.gateway.clone());
         }
         let mut gateways: BTreeSet<ObjectName> =
             old.into_iter().chain(new.as_deref()).map(|e| e.gateway.clone()).collect();
         // Somebody else's may stand in the way.
-        let intents = self.intents.iter().filter(|(_, intent)| intent.name() == Some(name));
-        gateways.extend(intents.map(|(gateway, _)| gateway.clone()));
+        gateways.extend(self.by_service.of(name).cloned());
         for gateway in gateways {
-            dirty.bindings.insert(gateway.clone());
-            dirty.statuses.insert(ParentKey::Gateway(gateway.clone()).object());
-            dirty.services.insert(gateway);
+            touch(gateway, dirty);
+        }
+    }
+
+    /// Takes in a slice that came, went or changed: `old` is what it was.
+    pub(super) fn take_slice(&mut self, name: &ObjectName, old: Option<&MadeSlice>, store: &Store, dirty: &mut Dirty) {
+        let new = store.slice(name).and_then(|slice| slice.made.as_deref());
+        let gateway = |made: Option<&MadeSlice>| Some(made?.lent.as_ref()?.gateway.clone());
+        for (gateway, there) in [(gateway(old), false), (gateway(new), true)] {
+            let Some(gateway) = gateway else { continue };
+            self.slices.set(&gateway, name, there);
+            let slices = self.slices.of(&gateway).filter_map(|name| store.slice(name));
+            let targets = slices.flat_map(|slice| slice.ports.iter().map(|(_, at)| at.number)).collect();
+            for target in self.ports.lent.replace(&gateway, &targets) {
+                self.ports.touch(target, dirty);
+            }
+            touch(gateway, dirty);
         }
     }
 
@@ -138,13 +221,17 @@ impl Exposures {
     pub(super) fn touch_rivals(&self, name: &ObjectName, dirty: &mut Dirty) {
         dirty.services.insert(name.clone());
         // Those recorded of it count, also where it is of another class now, or gone.
-        for target in self.takes.of(name) {
-            dirty.services.extend(self.takers.of(target).cloned());
-        }
+        self.ports.touch_rivals(name, dirty);
     }
 
     /// The Envoys came or went: marks all Services.
     pub(super) fn touch_all(&self, dirty: &mut Dirty) {
         dirty.services.extend(self.intents.keys().cloned());
     }
+}
+
+fn touch(gateway: ObjectName, dirty: &mut Dirty) {
+    dirty.bindings.insert(gateway.clone());
+    dirty.statuses.insert(ParentKey::Gateway(gateway.clone()).object());
+    dirty.services.insert(gateway);
 }

@@ -9,8 +9,8 @@ use super::parent::Parent;
 use super::parents::Parents;
 use super::settings::Settings;
 use crate::inputs::{
-    Address, FleetKind, Gateway, GatewayClass, IsolatedParameters, Kind, ObjectKey, Parameters, ParametersRef,
-    ServiceParameters, ServicePortSpec, ServiceType,
+    Address, FleetKind, Gateway, GatewayClass, IsolatedParameters, Kind, NamedServices, ObjectKey, Parameters,
+    ParametersRef, ServiceParameters, ServicePortSpec, ServiceType,
 };
 use crate::model::{GatewayAddress, ObjectName, Reason, TransportPort};
 use crate::store::Store;
@@ -31,6 +31,7 @@ pub(super) fn reach(
     let of_classes = [
         ("allowedHostnames", own.as_ref().is_some_and(|own| own.allowed_hostnames.is_some())),
         ("ports", own.as_ref().is_some_and(|own| own.ports.is_some())),
+        ("namedServices", own.as_ref().is_some_and(|own| own.named_services.is_some())),
     ];
     if let Some((field, _)) = of_classes.iter().find(|(_, said)| *said) {
         let path = "spec.infrastructure.parametersRef";
@@ -38,6 +39,7 @@ pub(super) fn reach(
     }
     let allowed_hostnames = wide.as_ref().and_then(|wide| wide.allowed_hostnames.clone());
     let ports = wide.as_ref().and_then(|wide| wide.ports.clone());
+    let named = wide.as_ref().and_then(|wide| wide.named_services).unwrap_or_default();
     let said = [own, wide].map(Option::unwrap_or_default);
     let [own_said, wide_said] = &said;
     let fleet = said.iter().find_map(|parameters| parameters.fleet);
@@ -47,9 +49,13 @@ pub(super) fn reach(
     let escaped_slashes = said.iter().find_map(|parameters| parameters.escaped_slashes).unwrap_or_default();
     let route_hostnames = said.iter().find_map(|parameters| parameters.route_hostnames);
     let [own, wide] = said.map(|parameters| parameters.service);
+    if own.name.is_some() {
+        named_allowed(&own, fleet, named, &gateway.class).map_err(invalid)?;
+    }
     let service = ServiceParameters {
         r#type: own.r#type.or(wide.r#type),
         load_balancer_class: own.load_balancer_class.or(wide.load_balancer_class),
+        name: own.name,
     };
     Ok(GatewayExposure { fleet, service, escaped_slashes, route_hostnames, allowed_hostnames, ports, isolated })
 }
@@ -79,6 +85,26 @@ fn isolated(own: &Parameters, wide: &Parameters) -> Result<IsolatedParameters, S
         ));
     }
     Ok(IsolatedParameters { replicas: own.replicas.or(of_class.replicas), ..of_class })
+}
+
+/// Whether a Gateway may stand on a Service that its parameters name.
+fn named_allowed(own: &ServiceParameters, fleet: Fleet, named: NamedServices, class: &str) -> Result<(), String> {
+    let path = "spec.infrastructure.parametersRef: spec.service.name";
+    if fleet != Fleet::Dedicated {
+        return Err(format!("{path} belongs to fleet Dedicated: leave it out, or ask for that fleet"));
+    }
+    if named == NamedServices::Refuse {
+        return Err(format!(
+            "{path}: Gateways of GatewayClass {class} have Services that are made for them: leave it out, or have the operator \
+             set spec.namedServices to Allow in the GatewayParameters of the class"
+        ));
+    }
+    match own.r#type.is_some() || own.load_balancer_class.is_some() {
+        true => {
+            Err(format!("{path}: that Service has a type and a load balancer of its own: leave out the other fields"))
+        }
+        false => Ok(()),
+    }
 }
 
 /// The fleet of the Gateways of a class that do not say otherwise.
@@ -125,11 +151,13 @@ pub(super) fn unusable(gateway: &Gateway, reach: &GatewayExposure, shared: &[Gat
         _ => None,
     });
     let ips = gateway.addresses.iter().filter_map(Address::ip).count();
-    if fleet.has_services() && ips > 1 {
+    // Whether they are those of a Service that is somebody's is looked at there.
+    let is_made = fleet.has_services() && service.name.is_none();
+    if is_made && ips > 1 {
         return Some("spec.addresses: a Service has one address at most: name one, or none".to_owned());
     }
     let balanced = service.r#type.is_none_or(|kind| kind == ServiceType::LoadBalancer);
-    if fleet.has_services() && ips > 0 && !balanced {
+    if is_made && ips > 0 && !balanced {
         return Some("spec.addresses: an address can be asked for with a Service of type LoadBalancer only".to_owned());
     }
     // One that is well formed is served on, where it is a matter of its own.
@@ -150,7 +178,13 @@ pub(super) fn unusable(gateway: &Gateway, reach: &GatewayExposure, shared: &[Gat
 
 /// The parameters of a class, or what is wrong with them.
 pub(super) fn class_parameters(class: &GatewayClass, store: &Store) -> Result<Option<Parameters>, String> {
-    class.parameters.as_ref().map(|r| parameters(r, "spec.parametersRef", store)).transpose()
+    let Some(reference) = &class.parameters else { return Ok(None) };
+    let path = "spec.parametersRef";
+    let found = parameters(reference, path, store)?;
+    match found.service.name.is_some() {
+        true => Err(format!("{path}: spec.service.name belongs to the parameters of a Gateway: leave it out")),
+        false => Ok(Some(found)),
+    }
 }
 
 fn parameters(reference: &ParametersRef, path: &str, store: &Store) -> Result<Parameters, String> {

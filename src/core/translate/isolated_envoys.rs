@@ -1,9 +1,15 @@
 //! The Envoys of Gateways of fleet Isolated, as they are to be: a workload for each, in the namespace of the installation.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use sha2::{Digest, Sha256};
 
+use super::dedicated_envoys::behind;
+use super::settings::Settings;
 use crate::inputs::IsolatedParameters;
 use crate::model::ObjectName;
+use crate::store::Store;
 
 /// What the names of everything begin with that is there for the Envoys of one Gateway.
 pub const ISOLATED_PREFIX: &str = "gatewright-isolated-";
@@ -35,6 +41,12 @@ pub fn isolated_name(gateway: &ObjectName) -> String {
     let hash: String = hash.iter().take(10).map(|byte| format!("{byte:02x}")).collect();
     let plain: String = gateway.name.chars().map(|c| if c == '.' { '-' } else { c }).take(22).collect();
     format!("{ISOLATED_PREFIX}{}-{hash}", plain.trim_end_matches('-'))
+}
+
+/// The addresses of a Gateway's own Envoys.
+pub(super) fn addresses(gateway: &ObjectName, settings: &Settings, store: &Store) -> BTreeSet<IpAddr> {
+    let service = settings.isolated.as_ref().map(|ours| ObjectName::new(ours.clone(), isolated_name(gateway)));
+    service.map(|service| behind(&service, store)).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use super::client_certificate;
 use super::client_validation::{ClientPolicy, Clients};
 use super::gateway_exposure::{Fleet, GatewayExposure};
 use super::key::{ParentKey, Verdict};
+use super::named_service::named_service;
 use super::ownership::ListenersOf;
 use super::parent::{Parent, ParentListener, Placement};
 use super::protocol::Protocol;
@@ -46,13 +47,26 @@ pub(super) fn gateway(gateway: &Gateway, around: &Surroundings<'_>) -> Parent {
         isolated: IsolatedParameters::default(),
     });
     let (place, precedence) = reach.place(gateway);
+    let named = reach.service.name.as_ref().map(|name| named_service(name, gateway, store, settings));
+    let (service, unfit) = named.map_or((None, None), |(service, unfit)| (Some(Arc::new(service)), unfit));
     let unusable = fleet::unusable(gateway, &reach, &fleet::addresses(store, settings));
+    let unusable = unfit.or(unusable.map(|text| (Reason::AddressNotUsable, text)));
     let (name, admits) = (gateway.meta.name.clone(), gateway.allowed_listeners.clone());
     let keeps_off = settings.envoys.is_some() && !reach.fleet.has_services();
     let listeners_of = listeners_of(&name.namespace, &name, reach.fleet);
     let clients = ClientPolicy::of(gateway, store, &settings.limits);
-    let stand =
-        Placement { gateway: name, place, precedence, reach, unusable, keeps_off, admits, listeners_of, clients };
+    let stand = Placement {
+        gateway: name,
+        place,
+        precedence,
+        reach,
+        service,
+        unusable,
+        keeps_off,
+        admits,
+        listeners_of,
+        clients,
+    };
     let parent = parent(key, &gateway.meta, Arc::new(stand), accepted, around);
     Parent { client: client_certificate::of(gateway, around), ..parent }
 }
@@ -83,6 +97,11 @@ fn parent(key: ParentKey, meta: &Meta, stand: Arc<Placement>, accepted: Verdict,
     for listener in listeners.iter_mut().filter(|_| stand.keeps_off) {
         if let Some(taken) = internal_ports::reserved(listener.port) {
             listener.accepted = listener.accepted.clone().and(Err(taken));
+        }
+    }
+    if let (Some(service), None) = (&stand.service, &stand.unusable) {
+        for listener in &mut listeners {
+            listener.accepted = listener.accepted.clone().and(service.check(listener.transport_port()));
         }
     }
     // Where TLS ends at it, a listener asks clients for what its port asks.

@@ -7,11 +7,12 @@ use super::client_certificate::ClientCertificate;
 use super::client_validation::{ClientPolicy, Clients};
 use super::gateway_exposure::{Fleet, GatewayExposure, Precedence};
 use super::key::{ListenerId, ParentKey, Verdict};
+use super::named_service::NamedService;
 use super::ownership::ListenersOf;
 use super::protocol::Protocol;
 use super::tls_options::TlsSettings;
 use crate::inputs::{AllowedRoutes, NamespaceRule, RouteKinds};
-use crate::model::{Certificate, FrontendId, Hostname, ObjectName, TransportPort};
+use crate::model::{Certificate, FrontendId, Hostname, ObjectName, Reason, TransportPort};
 
 /// A Gateway or ListenerSet of ours.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,8 +46,10 @@ pub struct Placement {
     pub precedence: Option<Precedence>,
     /// How it is reached; as Gateways usually are where that cannot be told.
     pub reach: GatewayExposure,
-    /// Why it is served nowhere, although it is accepted: addresses that it cannot have.
-    pub unusable: Option<String>,
+    /// The Service of somebody's on which it stands, where it stands on one.
+    pub service: Option<Arc<NamedService>>,
+    /// Why it is served nowhere, although it is accepted: addresses that it cannot have, a Service on which it cannot stand.
+    pub unusable: Option<(Reason, String)>,
     /// Whether Envoys have ports that are kept for Gateways of the dedicated fleet, and this is none of them.
     pub keeps_off: bool,
     /// Which namespaces may bring ListenerSets.

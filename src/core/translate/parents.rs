@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use super::by_record::WideListener;
 use super::deadline::Deadlines;
 use super::key::{ListenerId, ParentKey};
+use super::named_service::NamedService;
 use super::ownership::ListenersOf;
 use super::parent::{Parent, ParentListener};
 use crate::model::{FrontendId, Hostname, ObjectName, RootsName};
@@ -23,6 +24,8 @@ pub(super) struct Parents {
     deadlines: Deadlines,
     /// Parents by the CA certificates against which their listeners check certificates of clients.
     by_roots: MultiMap<RootsName, ParentKey>,
+    /// Gateways by the Services of somebody's on which they stand.
+    by_service: MultiMap<ObjectName, ObjectName>,
     /// Wildcard and catch-all listeners where somebody who is admitted may have narrower hostnames.
     admitting: MultiMap<(Arc<ListenersOf>, Hostname), WideListener>,
 }
@@ -80,8 +83,31 @@ impl Parents {
         self.by_roots.set(name, key, there);
     }
 
+    /// The Gateways that stand on a Service of somebody's.
+    pub(super) fn standing_on(&self, service: &ObjectName) -> impl Iterator<Item = &ObjectName> {
+        self.by_service.of(service)
+    }
+
+    /// The Gateways on Services with a `targetPort` that is a name.
+    pub(super) fn standing_by_names(&self) -> impl Iterator<Item = &ObjectName> {
+        let all = self.by_service.keys().flat_map(|service| self.by_service.of(service));
+        all.filter(|gateway| self.service_of(gateway).is_some_and(|service| service.has_names))
+    }
+
+    /// The Service of somebody's on which a Gateway stands.
+    pub(super) fn service_of(&self, gateway: &ObjectName) -> Option<&Arc<NamedService>> {
+        self.all.get(&ParentKey::Gateway(gateway.clone()))?.stand.service.as_ref()
+    }
+
     /// Sets or removes a parent.
     pub(super) fn set(&mut self, key: &ParentKey, parent: Option<Parent>) {
+        if let ParentKey::Gateway(gateway) = key {
+            for (parent, there) in [(self.all.get(key), false), (parent.as_ref(), true)] {
+                if let Some(service) = parent.and_then(|parent| parent.stand.service.as_ref()) {
+                    self.by_service.set(&service.name, gateway, there);
+                }
+            }
+        }
         match parent {
             Some(parent) => self.all.insert(key.clone(), parent),
             None => self.all.remove(key),

@@ -22,7 +22,7 @@ use super::status::{
 };
 use super::statuses::Statuses;
 use super::wanted_index::Grants;
-use super::{bind, exposure, features, fleet};
+use super::{bind, exposure, features, fleet, named_service};
 use crate::inputs::{Address, Kind, ObjectKey};
 use crate::model::{Condition, ConditionType, GatewayAddress, Reason, Status, TransportPort};
 use crate::store::Store;
@@ -87,8 +87,8 @@ impl Report<'_> {
         };
         let programmed = if accepted.status != Status::True {
             Err((Reason::Invalid, "the Gateway is not accepted".to_owned()))
-        } else if let Some(text) = unusable.clone().or(malformed) {
-            Err((Reason::AddressNotUsable, text))
+        } else if let Some(wrong) = unusable.clone().or(malformed.map(|text| (Reason::AddressNotUsable, text))) {
+            Err(wrong)
         } else if let Err(nowhere) = reached {
             Err(nowhere)
         } else if let Some(text) = self.taken(parent) {
@@ -141,6 +141,15 @@ impl Report<'_> {
         none.then(|| fleet::unled(parent, &mut ports, self.store, self.settings))
             .flatten()
             .map(|text| (Reason::Pending, text))
+    }
+
+    /// Whether a listener has its port by the Service of somebody's on which its Gateway stands, where it does.
+    fn shared(self, parent: &Parent, listener: &ParentListener) -> Verdict {
+        let (at, Some(service)) = (listener.transport_port(), &parent.stand.service) else { return Ok(()) };
+        match self.exposures.shares(&parent.stand.gateway).get(&at) {
+            Some(Err(refusal)) => Err((Reason::PortUnavailable, named_service::refused(&service.name, at, refusal))),
+            Some(Ok(_)) | None => Ok(()),
+        }
     }
 
     /// Says which socket of a Gateway another one holds.
@@ -198,12 +207,14 @@ impl Report<'_> {
                 let text = format!("another Gateway holds port {port} on the same address");
                 Err((Reason::PortUnavailable, text))
             }
-            (None, Ok(())) => listener.accepted.clone().and(listener.clients.verdict()),
+            (None, Ok(())) => {
+                listener.accepted.clone().and(self.shared(parent, listener)).and(listener.clients.verdict())
+            }
         };
         let programmed = if let Err((reason, text)) = &accepted {
             let as_accepted = conflict.is_some() || *reason == Reason::Pending;
             Err((if as_accepted { *reason } else { Reason::Invalid }, text.clone()))
-        } else if let Some(text) = &parent.stand.unusable {
+        } else if let Some((_, text)) = &parent.stand.unusable {
             Err((Reason::Invalid, text.clone()))
         } else if let Some(text) = fleet::unled(parent, std::iter::once(port), self.store, self.settings) {
             Err((Reason::Pending, text))
@@ -308,7 +319,8 @@ impl Report<'_> {
     }
 
     fn grants(&self) -> Grants<'_> {
-        Grants { store: self.store, parents: self.parents, frontends: self.frontends, register: self.register }
+        let Self { store, parents, frontends, exposures, register, .. } = self;
+        Grants { store, parents, frontends, exposures, register }
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::certificate::Served;
 use super::dirty::Dirty;
+use super::exposures::Exposures;
 use super::frontends::Frontends;
 use super::key::ParentKey;
 use super::parent::{Parent, ParentListener};
@@ -108,6 +109,7 @@ pub(super) struct Grants<'a> {
     pub(super) store: &'a Store,
     pub(super) parents: &'a Parents,
     pub(super) frontends: &'a Frontends,
+    pub(super) exposures: &'a Exposures,
     pub(super) register: &'a Register,
 }
 
@@ -118,7 +120,8 @@ impl<'a> Grants<'a> {
         let id = parent.frontend(listener.transport_port());
         let Some(frontend) = self.frontends.get(&id) else { return false };
         let winner = frontend.winner(&listener.hostname).map(|(winner, _)| winner);
-        winner == Some(&parent.id(listener)) && self.frontends.rival(&id, self.register).is_none()
+        let has_port = self.exposures.shares(&parent.stand.gateway).get(&id.transport_port()).is_none_or(Result::is_ok);
+        winner == Some(&parent.id(listener)) && has_port && self.frontends.rival(&id, self.register).is_none()
     }
 
     /// Whether listeners have a Secret and all of them are refused: nobody is to fill it.

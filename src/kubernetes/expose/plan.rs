@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use gatewright_core::inputs::{EndpointSlice, Exposure, MANAGER, SLICES_BY, Service, ServiceType};
 use gatewright_core::model::{ObjectName, Transport, TransportPort};
-use gatewright_core::translate::DesiredService;
+use gatewright_core::translate::{DesiredService, DesiredSlices};
 
 /// So many endpoints fit into one slice (`EndpointSlice.endpoints`).
 const SLICE: usize = 1000;
@@ -56,6 +56,32 @@ pub(crate) fn plan<'a>(
         Some(Some(_)) => {}
     }
     let service_changes = !plan.steps.is_empty();
+    plan_slices(&mut plan, &behind_ours(desired), gateway_uid, service_changes, slices, behind);
+    plan
+}
+
+/// What is to be done behind a Service of somebody's for a Gateway with this UID. `behind` are all slices that were made for
+/// it behind any such Service.
+pub(crate) fn plan_behind<'a>(
+    desired: &DesiredSlices,
+    gateway_uid: &str,
+    slices: impl Fn(&ObjectName) -> Option<&'a EndpointSlice>,
+    behind: impl Iterator<Item = &'a EndpointSlice>,
+) -> Plan {
+    let mut plan = Plan::default();
+    plan_slices(&mut plan, desired, gateway_uid, false, slices, behind);
+    plan
+}
+
+/// Adds what is to be done about slices. With `all` each is written, whatever is known to stand in it.
+fn plan_slices<'a>(
+    plan: &mut Plan,
+    desired: &DesiredSlices,
+    gateway_uid: &str,
+    all: bool,
+    slices: impl Fn(&ObjectName) -> Option<&'a EndpointSlice>,
+    behind: impl Iterator<Item = &'a EndpointSlice>,
+) {
     let mut idle: BTreeMap<ObjectName, String> = behind
         .filter_map(|slice| {
             let made = slice.made.as_ref().filter(|made| made.owner == gateway_uid)?;
@@ -63,7 +89,7 @@ pub(crate) fn plan<'a>(
         })
         .collect();
     for (name, v4, addresses) in parts(desired) {
-        let name = ObjectName::new(desired.name.namespace.clone(), name);
+        let name = ObjectName::new(desired.service.namespace.clone(), name);
         idle.remove(&name);
         let document = || slice_document(desired, gateway_uid, &name, v4, &addresses);
         let Some(there) = slices(&name) else {
@@ -79,20 +105,38 @@ pub(crate) fn plan<'a>(
             there.ports.iter().map(|(name, port)| (name.to_string(), *port)).collect();
         let mut held = there.addresses.clone();
         held.sort();
-        let same = there.service.as_ref() == Some(&desired.name) && ports == port_names(desired) && held == addresses;
-        // What we know of a slice says nothing of its labels: they change with those of the Service.
-        if !same || service_changes {
+        // Behind a Service of ours what we know of a slice says nothing of its labels: they change with those of the Service.
+        let marked = made
+            .lent
+            .as_ref()
+            .is_none_or(|there| has(&there.labels, &desired.labels) && has(&there.annotations, &desired.annotations));
+        let same = there.service.as_ref() == Some(&desired.service) && ports == desired.ports && held == addresses;
+        if !same || !marked || all {
             plan.steps.push(ServiceAction::Apply(document(), made.uid.clone()));
         }
     }
     plan.idle.extend(idle);
-    plan
+}
+
+/// What is to be behind a Service of ours.
+fn behind_ours(desired: &DesiredService) -> DesiredSlices {
+    DesiredSlices {
+        prefix: desired.name.name.to_string(),
+        service: desired.name.clone(),
+        gateway: desired.gateway.clone(),
+        ports: port_names(desired),
+        labels: desired.labels.clone(),
+        annotations: desired.annotations.clone(),
+        envoys: desired.envoys.clone(),
+    }
+}
+
+/// Whether all that is wanted is there.
+fn has(there: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> bool {
+    wanted.iter().all(|(key, value)| there.get(key) == Some(value))
 }
 
 fn is_as_desired(there: &Exposure, desired: &DesiredService) -> bool {
-    let has = |there: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>| {
-        wanted.iter().all(|(key, value)| there.get(key) == Some(value))
-    };
     // The class of a load balancer is never changed, which the Gateway says.
     there.kind == desired.kind.as_str()
         && there.load_balancer_ip == desired.address.map(|ip| ip.to_string())
@@ -117,9 +161,13 @@ fn port_name(port: TransportPort) -> String {
     }
 }
 
-/// The slices by name, each with whether it is of IPv4 and its sorted addresses: of one family, as the API wants it.
-fn parts(desired: &DesiredService) -> Vec<(String, bool, Vec<IpAddr>)> {
+/// The slices by name, each with whether it is of IPv4 and its sorted addresses: of one family, as the API wants it. None
+/// where there is no port.
+fn parts(desired: &DesiredSlices) -> Vec<(String, bool, Vec<IpAddr>)> {
     let mut all = Vec::new();
+    if desired.ports.is_empty() {
+        return all;
+    }
     for (family, v4) in [("v4", true), ("v6", false)] {
         let addresses: Vec<IpAddr> = desired.envoys.iter().filter(|ip| ip.is_ipv4() == v4).copied().collect();
         if addresses.is_empty() && !v4 {
@@ -131,19 +179,20 @@ fn parts(desired: &DesiredService) -> Vec<(String, bool, Vec<IpAddr>)> {
         }
         for (index, chunk) in chunks.into_iter().enumerate() {
             let number = if index == 0 { String::new() } else { format!("-{index}") };
-            all.push((format!("{}-{family}{number}", desired.name.name), v4, chunk));
+            all.push((format!("{}-{family}{number}", desired.prefix), v4, chunk));
         }
     }
     all
 }
 
-fn metadata(desired: &DesiredService, name: &ObjectName, gateway_uid: &str) -> Value {
+/// The metadata of something that is made for a Gateway, with these labels and annotations.
+fn metadata(name: &ObjectName, marks: [&BTreeMap<String, String>; 2], gateway: (&ObjectName, &str)) -> Value {
+    let ([labels, annotations], (gateway, uid)) = (marks, gateway);
     json!({
-        "name": &*name.name, "namespace": &*name.namespace,
-        "labels": desired.labels, "annotations": desired.annotations,
+        "name": &*name.name, "namespace": &*name.namespace, "labels": labels, "annotations": annotations,
         "ownerReferences": [{
-            "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "name": &*desired.gateway.name,
-            "uid": gateway_uid, "controller": true,
+            "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "name": &*gateway.name, "uid": uid,
+            "controller": true,
         }],
     })
 }
@@ -162,21 +211,24 @@ fn service_document(desired: &DesiredService, gateway_uid: &str, there: Option<&
     if let Some(ip) = &desired.address {
         spec["loadBalancerIP"] = json!(ip.to_string());
     }
-    json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata(desired, &desired.name, gateway_uid), "spec": spec})
+    let marks = [&desired.labels, &desired.annotations];
+    let metadata = metadata(&desired.name, marks, (&desired.gateway, gateway_uid));
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
 }
 
 fn slice_document(
-    desired: &DesiredService,
+    desired: &DesiredSlices,
     gateway_uid: &str,
     name: &ObjectName,
     v4: bool,
     addresses: &[IpAddr],
 ) -> Value {
-    let mut metadata = metadata(desired, name, gateway_uid);
-    metadata["labels"]["kubernetes.io/service-name"] = json!(&*desired.name.name);
+    let marks = [&desired.labels, &desired.annotations];
+    let mut metadata = metadata(name, marks, (&desired.gateway, gateway_uid));
+    metadata["labels"]["kubernetes.io/service-name"] = json!(&*desired.service.name);
     metadata["labels"][SLICES_BY] = json!(MANAGER);
-    let ports = port_names(desired);
-    let ports = ports
+    let ports = desired
+        .ports
         .iter()
         .map(|(name, port)| json!({"name": name, "port": port.number, "protocol": port.transport.as_str()}));
     let endpoint = |ip: &IpAddr| json!({"addresses": [ip.to_string()], "conditions": {"ready": true}});
@@ -193,7 +245,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use gatewright_core::inputs::{EXPOSES, MANAGED_BY, Object, ServiceType};
+    use gatewright_core::inputs::{EXPOSES, MANAGED_BY, Object, STANDS_ON, ServiceType};
 
     fn desired() -> DesiredService {
         DesiredService {
@@ -327,6 +379,65 @@ mod tests {
             let text = plan.trouble.expect("it is told");
             assert!(text.contains("EndpointSlice a/g-c-v4 is somebody else's"), "{text}");
         }
+    }
+
+    fn behind(ports: &[(&str, u16)]) -> DesiredSlices {
+        let port = |(name, port): &(&str, u16)| ((*name).to_owned(), TransportPort::tcp(*port));
+        DesiredSlices {
+            prefix: "g-web".to_owned(),
+            service: ObjectName::new("a", "web"),
+            gateway: ObjectName::new("a", "g"),
+            ports: ports.iter().map(port).collect(),
+            labels: desired().labels,
+            annotations: BTreeMap::from([(STANDS_ON.to_owned(), "web".to_owned())]),
+            envoys: desired().envoys,
+        }
+    }
+
+    /// The plan behind a Service of somebody's when these slices are there, which were made for the Gateway `g`.
+    fn check_behind(there: &[Value], desired: &DesiredSlices) -> Plan {
+        let objects: Vec<Object> = there.iter().cloned().map(parsed).collect();
+        let slices = || objects.iter().filter_map(|o| if let Object::EndpointSlice(s) = o { Some(s) } else { None });
+        let lent = |slice: &&EndpointSlice| slice.made.as_ref().is_some_and(|made| made.lent.is_some());
+        plan_behind(desired, "u", |name| slices().find(|slice| slice.meta.name == *name), slices().filter(lent))
+    }
+
+    #[test]
+    fn behind_a_service_of_somebodys_are_slices_of_ours_and_nothing_else_is_written() {
+        let made = written(&check_behind(&[], &behind(&[("https", 20_001)])));
+        assert_eq!(made.iter().map(|made| &made["kind"]).collect::<Vec<_>>(), ["EndpointSlice"]);
+        assert_eq!(made[0]["metadata"]["name"], "g-web-v4");
+        assert_eq!(made[0]["metadata"]["labels"]["kubernetes.io/service-name"], "web");
+        assert_eq!(made[0]["ports"], json!([{"name": "https", "port": 20_001, "protocol": "TCP"}]));
+        assert_eq!(check_behind(&made, &behind(&[("https", 20_001)])), Plan::default());
+        // Another port, label or annotation is written, since no Service of ours has them.
+        let label = |key: &str| {
+            let mut desired = behind(&[("https", 20_001)]);
+            desired.labels.insert(key.to_owned(), "x".to_owned());
+            desired
+        };
+        for other in [behind(&[("https", 20_002)]), behind(&[("https", 20_001), ("more", 20_002)]), label("team")] {
+            let plan = check_behind(&made, &other);
+            assert!(matches!(&plan.steps[..], [ServiceAction::Apply(_, uid)] if uid == "uid of the EndpointSlice"));
+            assert!(plan.idle.is_empty());
+        }
+        // Another Service, or nothing that leads to the Gateway: what is there goes.
+        let idle = [(ObjectName::new("a", "g-web-v4"), "uid of the EndpointSlice".to_owned())];
+        let elsewhere = DesiredSlices {
+            prefix: "g-other".to_owned(),
+            service: ObjectName::new("a", "other"),
+            ..behind(&[("https", 20_001)])
+        };
+        let moved = check_behind(&made, &elsewhere);
+        assert_eq!((moved.steps.len(), &moved.idle[..]), (1, &idle[..]));
+        let nothing = check_behind(&made, &behind(&[]));
+        assert_eq!((nothing.steps.len(), &nothing.idle[..]), (0, &idle[..]));
+        // Somebody else's of that name is left alone, and told.
+        let mut theirs = made.clone();
+        theirs[0]["metadata"]["ownerReferences"] = json!([]);
+        let plan = check_behind(&theirs, &behind(&[("https", 20_002)]));
+        assert!(plan.steps.is_empty() && plan.idle.is_empty());
+        assert!(plan.trouble.expect("it is told").contains("EndpointSlice a/g-web-v4 is somebody else's"));
     }
 
     #[test]

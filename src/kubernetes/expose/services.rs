@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tracing::debug;
 
 use crate::FIELD_MANAGER;
-use crate::expose::plan::{Plan, ServiceAction, plan};
+use crate::expose::plan::{Plan, ServiceAction, plan, plan_behind};
 use crate::metrics::Writes;
 use crate::watch::observed::ObservedObject;
 use crate::write::failure::Failure;
@@ -34,6 +34,9 @@ pub(crate) struct Services {
     wanted: MultiMap<ObjectName, ObjectName>,
     /// The Services of ours that are there, with their Gateways and UIDs.
     ours: BTreeMap<ObjectName, (ObjectName, String)>,
+    /// Slices of ours behind Services of somebody's, by Gateway, and the Gateway of each.
+    lent: MultiMap<ObjectName, ObjectName>,
+    lent_to: BTreeMap<ObjectName, ObjectName>,
     worker: Worker<ObjectName, Done>,
     /// What Gateways were told of what is in the way.
     told: BTreeMap<ObjectName, String>,
@@ -60,6 +63,8 @@ impl Services {
             intents: BTreeMap::new(),
             wanted: MultiMap::default(),
             ours: BTreeMap::new(),
+            lent: MultiMap::default(),
+            lent_to: BTreeMap::new(),
             worker: Worker::new(AT_ONCE),
             told: BTreeMap::new(),
             news: Vec::new(),
@@ -102,6 +107,8 @@ impl Services {
                 if let Some(service) = &slice.service {
                     self.look_at(service);
                 }
+                let lent = slice.made.as_ref().and_then(|made| made.lent.as_ref());
+                self.set_lent(&slice.meta.name, lent.map(|lent| &lent.gateway));
             }
             _ => {}
         }
@@ -122,8 +129,26 @@ impl Services {
         self.ours.remove(service);
     }
 
-    /// A slice is gone; it carries the name of its Service at its front.
+    /// Notes to which Gateway a slice leads that is behind a Service of somebody's.
+    fn set_lent(&mut self, slice: &ObjectName, gateway: Option<&ObjectName>) {
+        let before = match gateway {
+            Some(gateway) => self.lent_to.insert(slice.clone(), gateway.clone()),
+            None => self.lent_to.remove(slice),
+        };
+        if let Some(before) = &before {
+            self.lent.remove(before, slice);
+        }
+        for gateway in before.iter().chain(gateway) {
+            self.worker.want(gateway.clone(), Instant::now());
+        }
+        if let Some(gateway) = gateway {
+            self.lent.insert(gateway.clone(), slice.clone());
+        }
+    }
+
+    /// A slice is gone; behind a Service of ours it carries the name of that at its front.
     fn forget_slice(&mut self, slice: &ObjectName) {
+        self.set_lent(slice, None);
         if let Some((service, _)) = slice.name.rsplit_once("-v") {
             self.look_at(&ObjectName::new(slice.namespace.clone(), service));
         }
@@ -137,8 +162,13 @@ impl Services {
 
     /// Everything is to be compared once: we did not write until now.
     pub(crate) fn look_at_everything(&mut self) {
-        let all: BTreeSet<ObjectName> =
-            self.intents.keys().chain(self.ours.values().map(|(gateway, _)| gateway)).cloned().collect();
+        let all: BTreeSet<ObjectName> = self
+            .intents
+            .keys()
+            .chain(self.ours.values().map(|(gateway, _)| gateway))
+            .chain(self.lent.keys())
+            .cloned()
+            .collect();
         for gateway in all {
             self.worker.want(gateway, Instant::now());
         }
@@ -172,14 +202,25 @@ impl Services {
     fn work(&self, store: &Store, gateway: &ObjectName, uid: Option<Box<str>>) -> (Vec<Work>, Option<String>) {
         let intent = self.intents.get(gateway);
         let (mut work, mut in_the_way) = (Vec::new(), None);
-        if let (Some(ServiceIntent::Wanted(desired)), Some(uid)) = (intent, uid) {
-            let service = store.service(&desired.name).map(AsRef::as_ref);
-            let there = store.slices(&desired.name).map(AsRef::as_ref);
-            let Plan { steps, idle, trouble } =
-                plan(desired, &uid, service, |name| store.slice(name).map(AsRef::as_ref), there);
+        let slice = |name: &ObjectName| store.slice(name).map(AsRef::as_ref);
+        let lent = || self.lent.of(gateway).filter_map(slice);
+        let planned = match (intent, &uid) {
+            (Some(ServiceIntent::Wanted(desired)), Some(uid)) => {
+                let service = store.service(&desired.name).map(AsRef::as_ref);
+                Some(plan(desired, uid, service, slice, store.slices(&desired.name).map(AsRef::as_ref)))
+            }
+            (Some(ServiceIntent::Behind(desired)), Some(uid)) => Some(plan_behind(desired, uid, slice, lent())),
+            _ => None,
+        };
+        if let Some(Plan { steps, idle, trouble }) = planned {
             work.extend(steps.into_iter().map(Work::Write));
             work.extend(idle.into_iter().map(|(name, uid)| Work::DeleteSlice(name, uid)));
             in_the_way = trouble;
+        }
+        if matches!(intent, Some(ServiceIntent::Wanted(_)) | None) {
+            // It stands on nobody's Service any more.
+            let made = lent().filter_map(|slice| Some((slice.meta.name.clone(), slice.made.as_ref()?.uid.clone())));
+            work.extend(made.map(|(name, uid)| Work::DeleteSlice(name, uid)));
         }
         if !matches!(intent, Some(ServiceIntent::Left)) {
             let wanted = intent.and_then(ServiceIntent::name);
@@ -347,13 +388,15 @@ fn api(client: &Client, group: &str, kind: &str, namespace: &str) -> Api<Dynamic
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
+    use std::time::SystemTime;
 
     use hyper::{Request, Response, StatusCode};
     use kube::client::Body;
 
     use super::*;
-    use gatewright_core::inputs::ServiceType;
-    use gatewright_core::translate::DesiredService;
+    use gatewright_core::inputs::{MANAGER, SLICES_BY, STANDS_ON, ServiceType};
+    use gatewright_core::model::TransportPort;
+    use gatewright_core::translate::{DesiredService, DesiredSlices, Engine, Settings};
 
     /// A client of a server that refuses Services, and what it was asked.
     fn client() -> (Client, Arc<Mutex<Vec<String>>>) {
@@ -392,6 +435,60 @@ mod tests {
             assert_eq!(ended, Err(Failure::Refused("no".into())), "it is told all the same");
             assert_eq!(asked.lock().expect("nobody panics").len(), asked_for, "{asked:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn slices_behind_a_service_of_somebodys_go_with_the_gateway_and_before_a_service_of_ours_is_made() {
+        let gateway = ObjectName::new("a", "g");
+        let slice = |name: &str, gateway: &str| {
+            let mut slice = document("discovery.k8s.io/v1", "EndpointSlice", name);
+            slice["addressType"] = json!("IPv4");
+            slice["endpoints"] = json!([]);
+            slice["metadata"]["uid"] = json!(format!("uid of {name}"));
+            slice["metadata"]["annotations"] = json!({STANDS_ON: "web"});
+            slice["metadata"]["labels"] = json!({"kubernetes.io/service-name": "web", SLICES_BY: MANAGER});
+            slice["metadata"]["ownerReferences"] =
+                json!([{"apiVersion": "v1", "kind": "Gateway", "name": gateway, "uid": "u", "controller": true}]);
+            Object::parse_admitted(slice).expect("a slice")
+        };
+        let (mut services, mut engine) = (Services::new(client().0), Engine::new(Settings::new("c", vec![])));
+        for object in [slice("g-web-v4", "g"), slice("other-web-v4", "other")] {
+            services.see(&object);
+            engine.apply(vec![Change::put(object)], SystemTime::UNIX_EPOCH);
+        }
+        let store = engine.store();
+        let deleted = |services: &Services, store: &Store| -> Vec<String> {
+            let (work, _) = services.work(store, &gateway, Some("u".into()));
+            let name = |work: &Work| match work {
+                Work::DeleteSlice(name, uid) => Some(format!("{} {uid}", name.name)),
+                _ => None,
+            };
+            work.iter().filter_map(name).collect()
+        };
+        let gone = ["g-web-v4 uid of g-web-v4"];
+        assert_eq!(deleted(&services, store), gone, "it is not ours any more, or gone");
+        let behind = |ports: &[u16]| {
+            let desired = DesiredSlices {
+                prefix: "g-web".to_owned(),
+                service: ObjectName::new("a", "web"),
+                gateway: gateway.clone(),
+                ports: ports.iter().map(|port| (port.to_string(), TransportPort::tcp(*port))).collect(),
+                labels: BTreeMap::new(),
+                annotations: BTreeMap::new(),
+                envoys: BTreeSet::new(),
+            };
+            BTreeMap::from([(gateway.clone(), Some(ServiceIntent::Behind(Box::new(desired))))])
+        };
+        services.take_in(behind(&[20_001]));
+        assert!(deleted(&services, store).is_empty());
+        services.take_in(behind(&[]));
+        assert_eq!(deleted(&services, store), gone, "nothing leads to it any more");
+        services.take_in(BTreeMap::from([(gateway.clone(), Some(ServiceIntent::Left))]));
+        assert!(deleted(&services, store).is_empty(), "what may be put right stays");
+        // It is looked at again when it is gone.
+        services.write(store, &BTreeMap::new(), false);
+        services.gone(&ObjectKey::new(Kind::EndpointSlice, ObjectName::new("a", "g-web-v4")));
+        assert!(services.worker.is_wanted(&gateway) && services.lent.of(&gateway).next().is_none());
     }
 
     #[tokio::test]

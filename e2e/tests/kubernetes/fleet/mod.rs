@@ -15,6 +15,7 @@ mod contest;
 mod dedicated;
 mod endpoints;
 mod kinds;
+mod named;
 mod ownership;
 mod parameters;
 mod ports;

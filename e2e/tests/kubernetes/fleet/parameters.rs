@@ -24,6 +24,9 @@ async fn parameters_are_checked_told_and_put_right() -> Result<()> {
         (json!({"fleet": "Shared", "service": {}}), "spec.service belongs to fleet Dedicated"),
         (json!({"service": {"type": "ClusterIP", "loadBalancerClass": "a.org/b"}}), "belongs to type LoadBalancer"),
         (json!({"service": {"loadBalancerClass": "x".repeat(400)}}), "Too long"),
+        (json!({"service": {"name": "web", "type": "ClusterIP"}}), "has a type and a load balancer of its own"),
+        (json!({"service": {"name": "web"}, "namedServices": "Allow"}), "belongs to the parameters of a Gateway"),
+        (json!({"service": {"name": "Web.a"}}), "should match"),
     ] {
         let refused = format!("{:#}", server.put(parameters("bad", spec)).await.expect_err("refused"));
         assert!(refused.contains(text), "{refused}");

@@ -7,7 +7,8 @@ use anyhow::Result;
 use e2e::cluster::{BACKEND, is_true, service, tls_secret};
 use e2e::echo::Echo;
 use e2e::probe::{Answer, Probe};
-use serde_json::json;
+use hyper::Method;
+use serde_json::{Value, json};
 
 use e2e::tenants::{GATEWAY, TENANT, cluster, member, namespace, route, tenant, until, until_ready};
 
@@ -86,6 +87,79 @@ async fn from_a_tenant_gateway_to_https_and_ready() -> Result<()> {
     until("nothing is served", async || Ok(Probe::https(https, host).send().await.is_err())).await?;
     assert_eq!(cluster.denied()?, [], "every right that is needed is given");
     Ok(())
+}
+
+/// A GRPCRoute claims a hostname as an HTTPRoute does: its host gets a listener and a certificate, and calls come to it.
+#[tokio::test]
+#[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
+async fn a_grpc_route_has_its_host_with_a_listener_and_a_certificate() -> Result<()> {
+    let address = format!("127.46.{}.{}", std::process::id() / 250 % 250, std::process::id() % 250 + 1);
+    let cluster = cluster().await?.reached_at(address.parse()?);
+    let server = &cluster.server;
+    let (calls, pages) = (Echo::start_on("calls", BACKEND).await?, Echo::start_on("pages", BACKEND).await?);
+    let mut controller = cluster.controller("one")?;
+    controller.line("xDS at").await?;
+    let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
+    server.apply(include_str!("../../../../deploy/gatewayclass.yaml")).await?;
+
+    let apex = "rpc.example.org";
+    namespace(server, "tenant-rpc", apex).await?;
+    for (space, echo) in [("tenant-rpc-a", &calls), ("tenant-rpc-b", &pages)] {
+        member(server, space, "tenant-rpc", apex).await?;
+        for object in service(space, "web", echo.address().port()) {
+            server.put(object).await?;
+        }
+    }
+    let mut object = tenant("tenant-rpc", json!({"apex": apex, "gatewayClassName": "gatewright"}));
+    object["metadata"]["annotations"] = json!({"gatewright.io/issuer": "internal-ca"});
+    server.put(object).await?;
+    let host = "api.rpc.example.org";
+    let mut grpc = route("tenant-rpc-a", "api", "tenant-rpc", &[host]);
+    grpc["kind"] = json!("GRPCRoute");
+    server.put(grpc).await?;
+
+    let gateway =
+        cluster.until(GATEWAY, "Gateway", "tenant-rpc", "cozystack", |o| listener_of(o, host).is_some()).await?;
+    let secret = listener_of(&gateway, host).unwrap_or_default();
+    let held = |o: &Value| o["type"] == "kubernetes.io/tls" && o["data"]["tls.key"].is_string();
+    cluster.until("v1", "Secret", "tenant-rpc", &secret, held).await?;
+    let https: SocketAddr = format!("{address}:443").parse()?;
+    let call = || {
+        let call = Probe::https(https, host).alpn(&["h2"]).method(Method::POST).path("/shop.Cart/Add");
+        call.header("content-type", "application/grpc").body(vec![0; 5])
+    };
+    until("calls are answered", async || {
+        Ok(call().send().await.is_ok_and(|answer| answer.status == 200 && says(&answer, "calls")))
+    })
+    .await?;
+    until_ready(&cluster, "tenant-rpc", "Reconciled").await?;
+
+    // The same name by an HTTPRoute of another namespace is not to be had, and no call goes astray.
+    server.put(route("tenant-rpc-b", "web", "tenant-rpc", &[host])).await?;
+    let lost = |o: &Value| {
+        let parents = o["status"]["parents"].as_array().cloned().unwrap_or_default();
+        parents.iter().any(|parent| parent["conditions"][0]["reason"] == "HostnameConflict")
+    };
+    cluster.until(GATEWAY, "HTTPRoute", "tenant-rpc-b", "web", lost).await?;
+    let answer = call().send().await?;
+    assert!(answer.status == 200 && says(&answer, "calls"), "{}", String::from_utf8_lossy(&answer.body));
+
+    // It leaves, and the other has the host.
+    server.api(GATEWAY, "GRPCRoute", "tenant-rpc-a").await?.delete("api", &Default::default()).await?;
+    until("the other is served", async || {
+        let answer = Probe::https(https, host).send().await;
+        Ok(answer.is_ok_and(|answer| answer.status == 200 && says(&answer, "pages")))
+    })
+    .await?;
+    assert_eq!(cluster.denied()?, [], "every right that is needed is given");
+    Ok(())
+}
+
+/// The Secret of a Gateway's listener for a host.
+fn listener_of(gateway: &Value, host: &str) -> Option<String> {
+    let listeners = gateway["spec"]["listeners"].as_array()?;
+    let listener = listeners.iter().find(|listener| listener["hostname"] == host)?;
+    Some(listener["tls"]["certificateRefs"][0]["name"].as_str()?.to_owned())
 }
 
 /// Gateways of the shared fleet have one address: the hostnames of plain HTTP decide whose redirect is whose, also below

@@ -85,6 +85,9 @@ impl Engine {
                 }
                 self.behind.touch_endpoints(name, dirty);
                 self.exposures.take_service(name, replaced.exposure.as_deref(), &self.store, dirty);
+                for gateway in self.parents.standing_on(name) {
+                    touch_parent(ParentKey::Gateway(gateway.clone()), dirty);
+                }
                 touch_fleet(&self.settings, &self.parents, name, dirty);
             }
             Kind::EndpointSlice => {
@@ -92,9 +95,11 @@ impl Engine {
                     self.behind.touch_endpoints(&service, dirty);
                     if [self.settings.envoys.as_ref(), self.settings.dedicated.service()].contains(&Some(&service)) {
                         self.exposures.touch_all(dirty);
+                        dirty.parents.extend(self.parents.standing_by_names().cloned().map(ParentKey::Gateway));
                     }
                     dirty.services.extend(self.exposures.behind(&service).cloned());
                 }
+                self.exposures.take_slice(name, replaced.made.as_deref(), &self.store, dirty);
             }
             Kind::Secret => dirty.parents.extend(self.parents.of_secret(name).cloned()),
             // Whoever lists their addresses is touched above.

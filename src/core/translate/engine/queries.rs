@@ -229,7 +229,8 @@ impl Engine {
     }
 
     fn grants(&self) -> Grants<'_> {
-        Grants { store: &self.store, parents: &self.parents, frontends: &self.frontends, register: &self.register }
+        let Self { store, parents, frontends, exposures, register, .. } = self;
+        Grants { store, parents, frontends, exposures, register }
     }
 }
 

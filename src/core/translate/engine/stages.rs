@@ -53,6 +53,8 @@ impl Engine {
             settings: &self.settings,
             store: &self.store,
             behind: &self.behind,
+            parents: &self.parents,
+            exposures: &mut self.exposures,
             frontends: &mut self.frontends,
             register: &mut self.register,
         }
@@ -162,9 +164,8 @@ impl Engine {
     }
 
     pub(super) fn wanting(&mut self) -> (&mut WantedIndex, Grants<'_>) {
-        let grants =
-            Grants { store: &self.store, parents: &self.parents, frontends: &self.frontends, register: &self.register };
-        (&mut self.certificates.wanted, grants)
+        let Self { store, parents, frontends, exposures, register, certificates, .. } = self;
+        (&mut certificates.wanted, Grants { store, parents, frontends, exposures, register })
     }
 
     pub(super) fn report(&self) -> Report<'_> {

@@ -1,0 +1,137 @@
+//! Gateways that stand on Services which they name: drawn among everything else, and close together.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
+use serde_json::{Value, json};
+
+use super::{NAMESPACES, World, challenge, check, exposure, gateway_object, object, parameters, pick};
+use crate::inputs::{MANAGER, Object, SLICES_BY, STANDS_ON};
+use crate::model::FrontendId;
+use crate::translate::{Change, Resource, ServiceIntent};
+
+const SERVICES: &[&str] = &["api", "alt", "web", "g-common"];
+
+/// What Gateways stand on: their parameters, Services, slices of ours, and those behind which Envoys are.
+pub(super) fn named() -> impl Strategy<Value = Object> {
+    let chosen = (pick(NAMESPACES), pick(&["api", "alt", "web", "gone", ""])).prop_map(|(namespace, service)| {
+        let spec = match service {
+            "" => json!({}),
+            service => json!({"service": {"name": service}}),
+        };
+        object(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
+            "metadata": {"namespace": namespace, "name": "n"}, "spec": spec}))
+    });
+    let target = || prop_oneof![5 => (20_001i32..20_004).prop_map(|port| json!(port)), 1 => Just(json!("e")), 1 => Just(json!(80))];
+    let ports = (target(), target(), target());
+    let service = (pick(NAMESPACES), pick(&["api", "alt"]), ports, pick(&["", "", "", "selector", "headless"]));
+    let service = service.prop_map(|(namespace, name, (first, second, datagrams), how)| {
+        let mut spec = json!({"type": "ClusterIP", "clusterIPs": ["10.96.0.1"], "ports": [
+            {"name": "p", "port": 80, "targetPort": first}, {"name": "s", "port": 443, "targetPort": second},
+            {"name": "u", "port": 80, "targetPort": datagrams, "protocol": "UDP"}]});
+        match how {
+            "selector" => spec["selector"] = json!({"app": "x"}),
+            "headless" => spec["clusterIP"] = json!("None"),
+            _ => {}
+        }
+        object(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": namespace, "name": name},
+            "spec": spec}))
+    });
+    let lent = (pick(NAMESPACES), pick(&["g", "f"]), pick(SERVICES), 20_001i32..20_004, 20_001i32..20_004);
+    let lent = lent.prop_map(|(namespace, gateway, service, first, second)| {
+        let labels = json!({"kubernetes.io/service-name": service, SLICES_BY: MANAGER});
+        object(json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"namespace": namespace, "name": format!("{gateway}-{service}-v4"), "uid": "s",
+                "labels": labels, "annotations": {STANDS_ON: service}, "ownerReferences": [{
+                    "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "name": gateway, "uid": "g",
+                    "controller": true}]},
+            "ports": [{"name": "p", "port": first}, {"name": "s", "port": second},
+                {"name": "u", "port": second, "protocol": "UDP"}], "endpoints": []}))
+    });
+    let fleet = (pick(&["one", "two"]), 20_001i32..20_003).prop_map(|(name, port)| {
+        object(json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"namespace": "a", "name": name, "labels": {"kubernetes.io/service-name": "web"}},
+            "ports": [{"name": "e", "port": port}], "endpoints": [{"addresses": ["10.0.0.9"]}]}))
+    });
+    prop_oneof![3 => chosen, 4 => service, 4 => lent, 1 => fleet]
+}
+
+/// Gateways that may stand on Services, and little else.
+fn standing() -> impl Strategy<Value = Change> {
+    let listener = || (pick(&["HTTP", "HTTP", "TCP", "UDP"]), proptest::sample::select(vec![80, 80, 443]));
+    let listeners = || {
+        proptest::collection::vec(listener(), 1..3).prop_map(|all| {
+            let listener = |(n, (protocol, port)): (usize, (&str, i32))| {
+                json!({"name": format!("l{n}"), "protocol": protocol, "port": port})
+            };
+            all.into_iter().enumerate().map(listener).collect::<Vec<Value>>()
+        })
+    };
+    let gateway = (pick(NAMESPACES), pick(&["g", "f"]), 0u32..3, listeners(), pick(&["n", "n", "n", ""]));
+    let gateway = gateway.prop_map(|(namespace, name, created, listeners, parameters)| {
+        let mut spec = json!({"gatewayClassName": "common", "listeners": listeners,
+            "allowedListeners": {"namespaces": {"from": "All"}}});
+        refer(&mut spec, parameters);
+        gateway_object("Gateway", namespace, name, created, spec)
+    });
+    let set = (pick(NAMESPACES), pick(NAMESPACES), listeners()).prop_map(|(namespace, parent, listeners)| {
+        let spec = json!({"parentRef": {"namespace": parent, "name": "g"}, "listeners": listeners});
+        gateway_object("ListenerSet", namespace, "s", 0, spec)
+    });
+    let class = pick(&["Dedicated, named", "Dedicated, named", "Dedicated", "Shared"]).prop_map(parameters);
+    let made = (pick(NAMESPACES), pick(&["g", "f"]), 20_001i32..20_003)
+        .prop_map(|(namespace, gateway, target)| exposure(namespace, gateway, "10.9.0.1", target));
+    let object = prop_oneof![4 => gateway, 1 => set, 1 => class, 1 => made, 6 => named()];
+    let objects = (object, proptest::bool::weighted(0.2))
+        .prop_map(|(object, delete)| if delete { Change::delete(object.key()) } else { Change::put(object) });
+    prop_oneof![20 => objects, 1 => challenge()]
+}
+
+/// Has a Gateway refer to parameters of its namespace, if to any.
+pub(super) fn refer(spec: &mut Value, parameters: &str) {
+    if !parameters.is_empty() {
+        let reference = json!({"group": "gatewright.io", "kind": "GatewayParameters", "name": parameters});
+        spec["infrastructure"] = json!({"parametersRef": reference});
+    }
+}
+
+/// What is to lead to a Gateway by a Service of somebody's leads to no other: not by the same port of the Envoys, and not
+/// where another one listens.
+pub(super) fn misled(world: &World) -> String {
+    let mut told = String::new();
+    let mut led: BTreeMap<u16, &crate::model::ObjectName> = BTreeMap::new();
+    for intent in world.services.values() {
+        let ServiceIntent::Behind(desired) = intent else { continue };
+        for at in desired.ports.values() {
+            if let Some(other) = led.insert(at.number, &desired.gateway).filter(|other| **other != desired.gateway) {
+                told += &format!("{} leads to {} and {other}\n", at.number, desired.gateway);
+            }
+        }
+    }
+    for resource in world.resources.values() {
+        let Resource::Frontend(frontend) = resource else { continue };
+        let FrontendId { gateway, .. } = &frontend.id;
+        if let Some(other) = led.get(&frontend.port).filter(|other| **other != gateway) {
+            told += &format!("{other} is led to {}, where {gateway} listens\n", frontend.port);
+        }
+    }
+    told
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: ProptestConfig::default().cases.max(400),
+        max_shrink_iters: 4000,
+        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn gateways_on_services_that_they_name_change_together(
+        batches in proptest::collection::vec(proptest::collection::vec(standing(), 1..4), 1..16)
+    ) {
+        let open = vec![Change::put(parameters("Dedicated, named"))];
+        check("by a Service", std::iter::once(open).chain(batches).collect())?;
+    }
+}

@@ -1,0 +1,206 @@
+//! Gateways of the dedicated fleet that stand on a Service of somebody's, in place of one that is made for them.
+//!
+//! The port of a listener is the Service's port, and its `targetPort` is where Envoys listen for the Gateway. Nothing is
+//! inferred from what selects which pods: the Gateway's parameters name the one Service, and Envoys are behind it by slices
+//! of ours, which lead to nothing but ports that are this Gateway's. The slices are the record of that: as with a Service
+//! of ours nothing is bound before they have come back by being watched.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::dedicated_envoys;
+use super::exposures::Refusal;
+use super::internal_ports::{INTERNAL, is_internal};
+use super::key::Verdict;
+use super::settings::Settings;
+use crate::inputs::{Address, Gateway, MadeSlice, Service, ServicePortSpec, TargetPort};
+use crate::model::{GatewayAddress, ObjectName, Reason, TransportPort};
+use crate::store::Store;
+
+/// The Service of somebody's on which a Gateway stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamedService {
+    /// Its name.
+    pub name: ObjectName,
+    /// Its ports; none where it cannot be stood on.
+    pub ports: BTreeMap<TransportPort, NamedPort>,
+    /// Whether a `targetPort` is a name: what it stands for is said by the Service that has the Envoys behind it.
+    pub has_names: bool,
+}
+
+/// A port of such a Service.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamedPort {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The port of the Envoys, or why it has none.
+    pub target: Result<u16, String>,
+}
+
+/// The Service of this name, in the namespace of a Gateway that is to stand on it, and why it cannot.
+pub(super) fn named_service(
+    name: &Arc<str>,
+    gateway: &Gateway,
+    store: &Store,
+    settings: &Settings,
+) -> (NamedService, Option<(Reason, String)>) {
+    let name = ObjectName::new(gateway.meta.name.namespace.clone(), name.clone());
+    let nothing = |name: ObjectName| NamedService { name, ports: BTreeMap::new(), has_names: false };
+    let Some(service) = store.service(&name) else {
+        let text = format!("Service {name} is not there: create it, without a selector, or name another one");
+        return (nothing(name), Some((Reason::AddressNotAssigned, text)));
+    };
+    if let Some(text) = unfit(service, settings) {
+        return (nothing(name), Some((Reason::AddressNotUsable, text)));
+    }
+    let ports = service.ports.iter().map(|port| {
+        let at = TransportPort { number: port.port, transport: port.transport };
+        (at, NamedPort { name: port.name.clone(), target: target(service, port, store, settings) })
+    });
+    let has_names = service.ports.iter().any(|port| matches!(port.target, TargetPort::Name(_)));
+    let wrong = unlike(service, gateway).map(|text| (Reason::AddressNotUsable, text));
+    (NamedService { name, ports: ports.collect(), has_names }, wrong)
+}
+
+/// Why no Gateway can stand on a Service.
+fn unfit(service: &Service, settings: &Settings) -> Option<String> {
+    let name = &service.meta.name;
+    if let Some(made) = &service.exposure {
+        return Some(format!("Service {name} is the one that was made for Gateway {}: name another one", made.gateway));
+    }
+    if [settings.envoys.as_ref(), settings.dedicated.service()].contains(&Some(name)) {
+        return Some(format!("Service {name} leads to all Envoys of a fleet: name another one"));
+    }
+    if service.external_name {
+        return Some(format!(
+            "Service {name} is of type ExternalName, by which no Envoy is reached: make it LoadBalancer, NodePort or ClusterIP"
+        ));
+    }
+    if service.headless {
+        return Some(format!(
+            "Service {name} is headless (clusterIP: None), so that clients would come to Envoys at ports of listeners: make one \
+             with an address"
+        ));
+    }
+    service.selects.then(|| {
+        format!(
+            "Service {name} has a selector, by which Kubernetes leads it to pods of this namespace: remove spec.selector, and \
+             EndpointSlices lead it to Envoys"
+        )
+    })
+}
+
+/// What is wrong with the addresses that a Gateway asks for: it is served on all of the Service's, and on no other.
+fn unlike(service: &Service, gateway: &Gateway) -> Option<String> {
+    let asked: BTreeSet<GatewayAddress> =
+        gateway.addresses.iter().filter_map(Address::ip).copied().map(GatewayAddress::Ip).collect();
+    let all: BTreeSet<GatewayAddress> = service.reached.iter().cloned().collect();
+    if asked.is_empty() || asked == all {
+        return None;
+    }
+    let name = &service.meta.name;
+    let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+    Some(match all.is_empty() {
+        true => format!("spec.addresses: Service {name} has no address yet: name none"),
+        false => format!("spec.addresses: Service {name} is reached at {}: name that, or none", all.join(" and ")),
+    })
+}
+
+/// The port of the Envoys to which a port of a Service leads.
+fn target(service: &Service, port: &ServicePortSpec, store: &Store, settings: &Settings) -> Result<u16, String> {
+    let at = TransportPort { number: port.port, transport: port.transport };
+    let this = format!("port {at} of Service {} has targetPort", service.meta.name);
+    let (first, last) = (INTERNAL.start, INTERNAL.end - 1);
+    let number = match &port.target {
+        TargetPort::Number(number) => *number,
+        TargetPort::Name(name) => {
+            let Some(fleet) = dedicated_envoys::service(settings, store) else {
+                return Err(format!("{this} {name:?}, and no Service has Envoys behind it: use a number"));
+            };
+            let ports = store.slices(fleet).flat_map(|slice| slice.ports.iter());
+            let meant = ports.filter(|(other, at)| other == name && at.transport == port.transport);
+            let meant: BTreeSet<u16> = meant.map(|(_, at)| at.number).collect();
+            let mut all = meant.iter();
+            match (all.next(), all.next()) {
+                (Some(number), None) => *number,
+                (None, _) => {
+                    return Err(format!(
+                        "{this} {name:?}, and Service {fleet}, which has the Envoys behind it, leads to no port of this name: \
+                         use a number from {first} to {last}"
+                    ));
+                }
+                (Some(one), Some(other)) => {
+                    return Err(format!(
+                        "{this} {name:?}, which is {one} and {other} behind Service {fleet}: use a number from {first} to {last}"
+                    ));
+                }
+            }
+        }
+    };
+    match is_internal(number) {
+        true => Ok(number),
+        false => Err(format!(
+            "{this} {number}, where Envoys may listen for others: use a number from {first} to {last}, which are kept for \
+             Gateways of fleet Dedicated"
+        )),
+    }
+}
+
+impl NamedService {
+    /// Whether a listener may have a port, as far as the Service says.
+    pub(super) fn check(&self, at: TransportPort) -> Verdict {
+        let unavailable = |text: String| Err((Reason::PortUnavailable, text));
+        match self.ports.get(&at).map(|port| &port.target) {
+            Some(Ok(_)) => Ok(()),
+            Some(Err(text)) => unavailable(text.clone()),
+            None => {
+                let has: Vec<String> = self.ports.keys().map(ToString::to_string).collect();
+                let has = if has.is_empty() { "none".to_owned() } else { has.join(", ") };
+                unavailable(format!("Service {} has no port {at}: add it, or use one that it has ({has})", self.name))
+            }
+        }
+    }
+
+    /// The port of the Envoys for a port.
+    pub(super) fn target(&self, at: TransportPort) -> Option<u16> {
+        self.ports.get(&at)?.target.as_ref().ok().copied()
+    }
+}
+
+/// The ports of the Envoys that slices of ours record for the ports of a Gateway's Service.
+pub(super) fn recorded(service: &NamedService, gateway: &ObjectName, store: &Store) -> BTreeMap<TransportPort, u16> {
+    let of_gateway = |made: &MadeSlice| made.lent.as_ref().is_some_and(|lent| lent.gateway == *gateway);
+    let slices = store.slices(&service.name).filter(|slice| slice.made.as_deref().is_some_and(of_gateway));
+    let mut targets = BTreeMap::new();
+    for (name, at) in slices.flat_map(|slice| slice.ports.iter()).filter(|(_, at)| is_internal(at.number)) {
+        let leads =
+            |(port, named): &(&TransportPort, &NamedPort)| named.name == *name && port.transport == at.transport;
+        if let Some((port, _)) = service.ports.iter().find(leads) {
+            targets.entry(*port).or_insert(at.number);
+        }
+    }
+    targets
+}
+
+/// Why a listener does not have its port. Another namespace's Gateway is not named.
+pub(super) fn refused(service: &ObjectName, port: TransportPort, refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::Gateway(target, other) => {
+            let other = match other.namespace == service.namespace {
+                true => format!("Gateway {other} has"),
+                false => "a Gateway of another namespace has".to_owned(),
+            };
+            format!(
+                "port {port} of Service {service} leads to port {target} of Envoys, which {other}: give it another targetPort, or \
+                 take another port"
+            )
+        }
+        Refusal::Port(target, other) => format!(
+            "port {port} of Service {service} leads to port {target} of Envoys, as port {other} does, at which this Gateway has \
+             listeners: give it another targetPort"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests;

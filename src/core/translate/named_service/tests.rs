@@ -1,0 +1,514 @@
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use serde_json::{Value, json};
+
+use crate::inputs::{Kind, MANAGED_BY, MANAGER, Object, ObjectKey, SLICES_BY};
+use crate::model::{Condition, ConditionType, Frontend, ObjectName, Status, TransportPort};
+use crate::translate::{
+    Change, Counters, DedicatedEnvoys, Delta, Engine, Fleet, Resource, ResourceKey, ServiceIntent, Settings, StatusBody,
+};
+
+const GATEWAY: &str = "gateway.networking.k8s.io/v1";
+
+/// An installation whose class `g` lets Gateways stand on Services that they name.
+struct Site {
+    engine: Engine,
+    frontends: BTreeMap<ResourceKey, Frontend>,
+}
+
+impl Site {
+    fn new() -> Self {
+        let settings = Settings {
+            fleet: Fleet::Shared,
+            envoys: Some(ObjectName::new("ours", "envoy")),
+            dedicated: DedicatedEnvoys::Apart(ObjectName::new("ours", "own")),
+            ..Settings::new("c", vec![])
+        };
+        let mut site = Self { engine: Engine::new(settings), frontends: BTreeMap::new() };
+        site.put(parameters("infra", "class", json!({"fleet": "Dedicated", "namedServices": "Allow"})));
+        site.put(json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "g"}, "spec": {
+            "controllerName": "c", "parametersRef": reference("class", Some("infra"))}}));
+        site.put(fleet("own", &[("first", 20_000)], "10.0.0.1"));
+        site
+    }
+
+    fn apply(&mut self, change: Change) -> Delta {
+        let delta = self.engine.apply(vec![change], SystemTime::UNIX_EPOCH);
+        for (key, resource) in &delta.resources {
+            match resource {
+                Some(Resource::Frontend(frontend)) => drop(self.frontends.insert(key.clone(), frontend.clone())),
+                _ => drop(self.frontends.remove(key)),
+            }
+        }
+        delta
+    }
+
+    fn put(&mut self, value: Value) -> Delta {
+        self.apply(Change::put(Object::parse_admitted(value).expect("an object")))
+    }
+
+    fn delete(&mut self, kind: Kind, namespace: &str, name: &str) -> Delta {
+        self.apply(Change::delete(ObjectKey::new(kind, ObjectName::new(namespace, name))))
+    }
+
+    /// A Gateway with HTTP listeners at these ports, which stands on a Service of its namespace.
+    fn stand(&mut self, namespace: &str, name: &str, created: u32, service: &str, ports: &[u16]) {
+        self.put(parameters(namespace, name, json!({"service": {"name": service}})));
+        self.put(gateway(namespace, name, created, ports));
+    }
+
+    /// Writes what is to be behind the Service of a Gateway, as the holder of the Lease does. Whether there is anything.
+    fn write(&mut self, namespace: &str, name: &str) -> bool {
+        let gateway = ObjectName::new(namespace, name);
+        let Some(ServiceIntent::Behind(desired)) = self.engine.services().get(&gateway).cloned() else {
+            panic!("{gateway} stands on a Service")
+        };
+        let slice = format!("{}-v4", desired.prefix);
+        if desired.ports.is_empty() {
+            self.delete(Kind::EndpointSlice, namespace, &slice);
+            return false;
+        }
+        let ports: Vec<Value> = desired
+            .ports
+            .iter()
+            .map(|(name, at)| json!({"name": name, "port": at.number, "protocol": at.transport.as_str()}))
+            .collect();
+        let endpoints: Vec<Value> = desired.envoys.iter().map(|ip| json!({"addresses": [ip]})).collect();
+        let mut labels = json!(desired.labels);
+        labels["kubernetes.io/service-name"] = json!(*desired.service.name);
+        labels[SLICES_BY] = json!(MANAGER);
+        self.put(json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"namespace": namespace, "name": slice, "uid": "s", "labels": labels,
+                "annotations": desired.annotations, "ownerReferences": [{"apiVersion": GATEWAY, "kind": "Gateway",
+                    "name": name, "uid": "u", "controller": true}]},
+            "endpoints": endpoints, "ports": ports}));
+        true
+    }
+
+    /// The port of the Envoys on which each port of a Gateway is served.
+    fn served(&self, namespace: &str, name: &str) -> Vec<(u16, u16)> {
+        let gateway = ObjectName::new(namespace, name);
+        let of_gateway = self.frontends.values().filter(|frontend| frontend.id.gateway == gateway);
+        of_gateway.map(|frontend| (frontend.id.port, frontend.port)).collect()
+    }
+
+    /// What is to lead to a Gateway: the names of its Service's ports, and ports of the Envoys.
+    fn led(&self, namespace: &str, name: &str) -> Vec<String> {
+        match self.engine.services().get(&ObjectName::new(namespace, name)) {
+            Some(ServiceIntent::Behind(desired)) => {
+                desired.ports.iter().map(|(name, at)| format!("{name}={at}")).collect()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn status(&self, kind: Kind, namespace: &str, name: &str) -> (Vec<Condition>, Vec<Vec<Condition>>, Vec<String>) {
+        let key = ObjectKey::new(kind, ObjectName::new(namespace, name));
+        match self.engine.status(&key).expect("it has a status").body {
+            StatusBody::Gateway(status) => (
+                status.conditions,
+                status.listeners.into_iter().map(|listener| listener.conditions).collect(),
+                status.addresses.iter().map(ToString::to_string).collect(),
+            ),
+            StatusBody::ListenerSet(status) => {
+                (status.conditions, status.listeners.into_iter().map(|listener| listener.conditions).collect(), vec![])
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// `Accepted` and `Programmed` of a Gateway.
+    fn told(&self, namespace: &str, name: &str) -> [String; 2] {
+        let (conditions, ..) = self.status(Kind::Gateway, namespace, name);
+        [ConditionType::Accepted, ConditionType::Programmed].map(|kind| condition(&conditions, kind))
+    }
+
+    /// `Accepted` of its listeners.
+    fn listeners(&self, namespace: &str, name: &str) -> Vec<String> {
+        let (_, listeners, _) = self.status(Kind::Gateway, namespace, name);
+        listeners.iter().map(|conditions| condition(conditions, ConditionType::Accepted)).collect()
+    }
+
+    fn addresses(&self, namespace: &str, name: &str) -> Vec<String> {
+        self.status(Kind::Gateway, namespace, name).2
+    }
+}
+
+fn condition(conditions: &[Condition], kind: ConditionType) -> String {
+    let found = conditions.iter().find(|condition| condition.kind == kind).expect("it has one");
+    match found.status {
+        Status::True => "True".to_owned(),
+        _ => format!("{:?}: {}", found.reason, found.message),
+    }
+}
+
+fn reference(name: &str, namespace: Option<&str>) -> Value {
+    let mut reference = json!({"group": "gatewright.io", "kind": "GatewayParameters", "name": name});
+    if let Some(namespace) = namespace {
+        reference["namespace"] = json!(namespace);
+    }
+    reference
+}
+
+fn parameters(namespace: &str, name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
+        "metadata": {"namespace": namespace, "name": name}, "spec": spec})
+}
+
+fn gateway(namespace: &str, name: &str, created: u32, ports: &[u16]) -> Value {
+    let listener = |port: &u16| json!({"name": format!("l{port}"), "protocol": "HTTP", "port": port});
+    json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"namespace": namespace, "name": name,
+            "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z")},
+        "spec": {"gatewayClassName": "g", "infrastructure": {"parametersRef": reference(name, None)},
+            "allowedListeners": {"namespaces": {"from": "All"}},
+            "listeners": ports.iter().map(listener).collect::<Vec<_>>()}})
+}
+
+/// A Service of somebody's, with an address.
+fn service(namespace: &str, name: &str, ports: &[(u16, Value)]) -> Value {
+    let port = |(port, target): &(u16, Value)| json!({"name": format!("n{port}"), "port": port, "targetPort": target});
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": namespace, "name": name},
+        "spec": {"type": "LoadBalancer", "clusterIPs": ["10.96.0.7"], "ports": ports.iter().map(port).collect::<Vec<_>>()},
+        "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.7"}]}}})
+}
+
+/// A slice of the Envoys behind a Service of the installation.
+fn fleet(service: &str, ports: &[(&str, u16)], ip: &str) -> Value {
+    let port = |(name, port): &(&str, u16)| json!({"name": name, "port": port});
+    json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"namespace": "ours", "name": format!("{service}-{ip}"),
+            "labels": {"kubernetes.io/service-name": service}},
+        "endpoints": [{"addresses": [ip]}], "ports": ports.iter().map(port).collect::<Vec<_>>()})
+}
+
+#[test]
+fn a_gateway_is_served_at_the_target_ports_of_the_service_that_it_names() {
+    let mut site = Site::new();
+    site.put(service("a", "web", &[(80, json!(20_001)), (443, json!(20_002))]));
+    site.stand("a", "edge", 0, "web", &[80]);
+    assert_eq!(site.led("a", "edge"), ["n80=20001"], "nothing leads to a port that has no listener");
+    assert!(site.served("a", "edge").is_empty(), "before it is recorded");
+    assert_eq!(site.told("a", "edge")[1], "Pending: Service a/web does not lead here yet");
+    assert!(site.write("a", "edge"));
+    assert_eq!(site.served("a", "edge"), [(80, 20_001)]);
+    assert_eq!(site.told("a", "edge"), ["True", "True"]);
+    assert_eq!(site.addresses("a", "edge"), ["192.0.2.7"]);
+    assert!(
+        !site.engine.services().values().any(|intent| matches!(intent, ServiceIntent::Wanted(_))),
+        "no Service is made for it"
+    );
+
+    // Its targetPort changes: it is served at the old one until the new one is recorded.
+    site.put(service("a", "web", &[(80, json!(20_003))]));
+    assert_eq!(site.served("a", "edge"), [(80, 20_001)]);
+    assert!(site.write("a", "edge"));
+    assert_eq!(site.served("a", "edge"), [(80, 20_003)]);
+    // A listener more, and a ListenerSet's.
+    site.put(service("a", "web", &[(80, json!(20_003)), (443, json!(20_002)), (81, json!(20_004))]));
+    site.put(gateway("a", "edge", 0, &[80, 443]));
+    site.put(json!({"apiVersion": GATEWAY, "kind": "ListenerSet", "metadata": {"namespace": "b", "name": "more"},
+        "spec": {"parentRef": {"name": "edge", "namespace": "a"}, "listeners": [
+            {"name": "l81", "protocol": "HTTP", "port": 81}, {"name": "l82", "protocol": "HTTP", "port": 82}]}}));
+    assert!(site.write("a", "edge"));
+    assert_eq!(site.served("a", "edge"), [(80, 20_003), (81, 20_004), (443, 20_002)]);
+    let (_, listeners, _) = site.status(Kind::ListenerSet, "b", "more");
+    let told: Vec<String> = listeners.iter().map(|l| condition(l, ConditionType::Accepted)).collect();
+    let lacks = "PortUnavailable: Service a/web has no port 82: add it, or use one that it has (80, 81, 443)";
+    assert_eq!(told, ["True", lacks]);
+
+    // The Service goes: nothing is served, and nothing leads here.
+    site.delete(Kind::Service, "a", "web");
+    let gone = "AddressNotAssigned: Service a/web is not there: create it, without a selector, or name another one";
+    assert_eq!(site.told("a", "edge")[1], gone);
+    assert!(site.served("a", "edge").is_empty() && site.addresses("a", "edge").is_empty());
+    assert!(!site.write("a", "edge"), "slices go as well");
+    site.put(service("a", "web", &[(80, json!(20_003))]));
+    assert!(site.write("a", "edge"));
+    assert_eq!(site.served("a", "edge"), [(80, 20_003)]);
+}
+
+/// The four cases: two Gateways on two Services or on one, with two target ports or with one.
+#[test]
+fn gateways_that_would_meet_on_a_target_port_are_told_and_the_first_is_served_on() {
+    let have = |one: &str, other: &str| {
+        format!("PortUnavailable: {one} of Envoys, which {other} has: give it another targetPort, or take another port")
+    };
+    for (second, port, target, told) in [
+        // Two Services and two target ports; one Service and two target ports.
+        ("two", 80, 20_002, "True".to_owned()),
+        ("one", 81, 20_002, "True".to_owned()),
+        // Two Services and one target port; one Service and one target port, by one of its ports or by two.
+        ("two", 80, 20_001, have("port 80 of Service a/two leads to port 20001", "Gateway a/y")),
+        ("one", 80, 20_001, have("port 80 of Service a/one leads to port 20001", "Gateway a/y")),
+        ("one", 81, 20_001, have("port 81 of Service a/one leads to port 20001", "Gateway a/y")),
+    ] {
+        let mut site = Site::new();
+        site.put(service("a", "one", &[(80, json!(20_001)), (81, json!(target))]));
+        site.put(service("a", "two", &[(80, json!(target))]));
+        // The first one is the younger.
+        site.stand("a", "y", 9, "one", &[80]);
+        assert!(site.write("a", "y"));
+        site.stand("a", "x", 1, second, &[port]);
+        assert_eq!(site.listeners("a", "x"), [told.as_str()], "{second} {port} {target}");
+        let is_served = told == "True";
+        assert_eq!(site.write("a", "x"), is_served, "nothing leads to what is another's");
+        assert_eq!(!site.served("a", "x").is_empty(), is_served);
+        assert_eq!(site.served("a", "y"), [(80, 20_001)], "it goes on unharmed");
+        assert_eq!(site.told("a", "y"), ["True", "True"]);
+        // Once the first is gone with what led to it, the other has the port.
+        site.delete(Kind::Gateway, "a", "y");
+        if !is_served {
+            assert_eq!(site.listeners("a", "x"), [told.as_str()], "slices of ours still lead there");
+        }
+        site.delete(Kind::EndpointSlice, "a", "y-one-v4");
+        assert_eq!(site.listeners("a", "x"), ["True"]);
+        assert!(site.write("a", "x"));
+        assert_eq!(site.served("a", "x"), [(port, target)]);
+    }
+}
+
+#[test]
+fn of_gateways_that_come_together_the_older_has_the_target_port_and_others_are_not_named() {
+    let mut site = Site::new();
+    for (namespace, created) in [("a", 5), ("b", 3)] {
+        site.put(service(namespace, "web", &[(80, json!(20_001))]));
+        site.stand(namespace, "edge", created, "web", &[80]);
+    }
+    assert_eq!(site.led("b", "edge"), ["n80=20001"]);
+    let told = "PortUnavailable: port 80 of Service a/web leads to port 20001 of Envoys, which a Gateway of another \
+                namespace has: give it another targetPort, or take another port";
+    assert_eq!(site.listeners("a", "edge"), [told]);
+    assert!(site.led("a", "edge").is_empty());
+    // It heals by another target port alone, and the other one is not touched.
+    site.write("b", "edge");
+    site.put(service("a", "web", &[(80, json!(20_002))]));
+    assert!(site.write("a", "edge"));
+    assert_eq!((site.served("a", "edge"), site.served("b", "edge")), (vec![(80, 20_002)], vec![(80, 20_001)]));
+    // Whoever has a port keeps it, also against one that is older.
+    site.put(service("b", "web", &[(80, json!(20_002))]));
+    assert!(site.listeners("b", "edge")[0].starts_with("PortUnavailable"));
+    assert!(!site.write("b", "edge"), "and what led there before does no more");
+    assert_eq!((site.served("a", "edge"), site.served("b", "edge")), (vec![(80, 20_002)], vec![]));
+}
+
+#[test]
+fn two_ports_of_a_service_are_never_merged() {
+    let mut site = Site::new();
+    site.put(service("a", "web", &[(80, json!(20_001)), (81, json!(20_001))]));
+    site.stand("a", "edge", 0, "web", &[80, 81]);
+    let told = "PortUnavailable: port 81 of Service a/web leads to port 20001 of Envoys, as port 80 does, at which this \
+                Gateway has listeners: give it another targetPort";
+    assert_eq!(site.listeners("a", "edge"), ["True", told]);
+    assert_eq!(site.led("a", "edge"), ["n80=20001"]);
+    site.write("a", "edge");
+    assert_eq!(site.served("a", "edge"), [(80, 20_001)]);
+    // Alone it has the port.
+    site.put(gateway("a", "edge", 0, &[81]));
+    site.write("a", "edge");
+    assert_eq!((site.served("a", "edge"), site.listeners("a", "edge")), (vec![(81, 20_001)], vec!["True".to_owned()]));
+}
+
+#[test]
+fn a_service_that_cannot_be_stood_on_is_told() {
+    let good = || service("a", "web", &[(80, json!(20_001))]);
+    let with = |field: &str, value: Value| {
+        let mut service = good();
+        service["spec"][field] = value;
+        service
+    };
+    let made = {
+        let mut made = good();
+        made["metadata"]["labels"] = json!({MANAGED_BY: MANAGER});
+        made["metadata"]["annotations"] = json!({"gatewright.io/gateway": "other"});
+        made["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": GATEWAY, "kind": "Gateway", "name": "other", "uid": "1", "controller": true}]);
+        made
+    };
+    let mut site = Site::new();
+    site.put(good());
+    site.stand("a", "edge", 0, "web", &[80]);
+    for (service, told) in [
+        (with("type", json!("ExternalName")), "Service a/web is of type ExternalName"),
+        (with("clusterIP", json!("None")), "Service a/web is headless"),
+        (with("selector", json!({"app": "web"})), "Service a/web has a selector"),
+        (made, "Service a/web is the one that was made for Gateway a/other: name another one"),
+    ] {
+        site.put(good());
+        assert!(site.write("a", "edge"));
+        assert_eq!(site.served("a", "edge"), [(80, 20_001)]);
+        site.put(service);
+        let programmed = &site.told("a", "edge")[1];
+        assert!(programmed.starts_with(&format!("AddressNotUsable: {told}")), "{programmed}");
+        assert!(site.served("a", "edge").is_empty() && site.led("a", "edge").is_empty(), "{told}");
+        assert_eq!(site.listeners("a", "edge"), ["True"], "it is no matter of the listener's");
+    }
+    site.put(good());
+    // Addresses that it does not have.
+    let mut asking = gateway("a", "edge", 0, &[80]);
+    asking["spec"]["addresses"] = json!([{"type": "IPAddress", "value": "192.0.2.8"}]);
+    site.put(asking.clone());
+    let told = "AddressNotUsable: spec.addresses: Service a/web is reached at 192.0.2.7: name that, or none";
+    assert_eq!(site.told("a", "edge")[1], told);
+    assert!(site.served("a", "edge").is_empty());
+    asking["spec"]["addresses"][0]["value"] = json!("192.0.2.7");
+    site.put(asking);
+    assert_eq!(site.told("a", "edge")[1], "True");
+    // The Service of the fleet itself.
+    site.put(service("ours", "own", &[(80, json!(20_001))]));
+    site.stand("ours", "edge", 0, "own", &[80]);
+    let programmed = &site.told("ours", "edge")[1];
+    assert!(programmed.contains("Service ours/own leads to all Envoys of a fleet"), "{programmed}");
+    // One without an address yet is recorded, and told.
+    let mut waiting = good();
+    waiting["status"] = json!({});
+    site.put(waiting);
+    site.put(gateway("a", "edge", 0, &[80]));
+    let programmed = &site.told("a", "edge")[1];
+    assert!(programmed.starts_with("AddressNotAssigned: Service a/web has no address yet"), "{programmed}");
+}
+
+#[test]
+fn target_ports_are_numbers_of_the_dedicated_fleet_or_names_behind_its_service() {
+    let mut site = Site::new();
+    site.put(fleet("own", &[("first", 20_000), ("web", 20_007), ("admin", 9901)], "10.0.0.1"));
+    for (target, told) in [
+        (json!(20_001), Ok(20_001)),
+        (json!("web"), Ok(20_007)),
+        (json!(8080), Err("has targetPort 8080, where Envoys may listen for others")),
+        (json!(0), Err("has targetPort 80, where Envoys may listen for others")),
+        (json!("admin"), Err("has targetPort 9901, where Envoys may listen for others")),
+        (
+            json!("gone"),
+            Err("has targetPort \"gone\", and Service ours/own, which has the Envoys behind it, leads to no port"),
+        ),
+    ] {
+        site.put(service("a", "web", &[(80, target)]));
+        site.stand("a", "edge", 0, "web", &[80]);
+        let written = site.write("a", "edge");
+        match told {
+            Ok(port) => assert_eq!((written, site.served("a", "edge")), (true, vec![(80, port)])),
+            Err(text) => {
+                let listener = &site.listeners("a", "edge")[0];
+                assert!(
+                    listener.starts_with(&format!("PortUnavailable: port 80 of Service a/web {text}")),
+                    "{listener}"
+                );
+                assert!(!written && site.served("a", "edge").is_empty());
+            }
+        }
+    }
+    // Envoys of another generation have another port of that name.
+    site.put(service("a", "web", &[(80, json!("web"))]));
+    site.write("a", "edge");
+    assert_eq!(site.served("a", "edge"), [(80, 20_007)]);
+    site.put(fleet("own", &[("web", 20_008)], "10.0.0.2"));
+    let listener = &site.listeners("a", "edge")[0];
+    let told = "\"web\", which is 20007 and 20008 behind Service ours/own: use a number from 20000 to 29999";
+    assert!(listener.contains(told), "{listener}");
+    assert!(site.served("a", "edge").is_empty() && site.led("a", "edge").is_empty());
+    site.delete(Kind::EndpointSlice, "ours", "own-10.0.0.1");
+    site.write("a", "edge");
+    assert_eq!(site.served("a", "edge"), [(80, 20_008)]);
+}
+
+#[test]
+fn only_where_the_class_allows_it_and_only_in_parameters_of_a_gateway() {
+    let mut site = Site::new();
+    site.put(service("a", "web", &[(80, json!(20_001))]));
+    site.stand("a", "edge", 0, "web", &[80]);
+    site.write("a", "edge");
+    for (class, told) in [
+        (json!({"fleet": "Dedicated"}), "Gateways of GatewayClass g have Services that are made for them"),
+        (json!({"fleet": "Dedicated", "namedServices": "Refuse"}), "set spec.namedServices to Allow"),
+        (json!({"fleet": "Shared", "namedServices": "Allow"}), "spec.service.name belongs to fleet Dedicated"),
+        (json!({"service": {"name": "web"}}), "spec.service.name belongs to the parameters of a Gateway"),
+    ] {
+        site.put(parameters("infra", "class", class));
+        let accepted = &site.told("a", "edge")[0];
+        assert!(accepted.starts_with("InvalidParameters: ") && accepted.contains(told), "{accepted}");
+        assert!(site.served("a", "edge").is_empty());
+        // What is there stays, and its port is nobody else's.
+        let gateway = ObjectName::new("a", "edge");
+        assert_eq!(site.engine.services().get(&gateway), Some(&ServiceIntent::Left));
+    }
+    site.put(parameters("infra", "class", json!({"fleet": "Dedicated", "namedServices": "Allow"})));
+    assert_eq!(site.served("a", "edge"), [(80, 20_001)]);
+    for (own, told) in [
+        (json!({"namedServices": "Allow"}), "spec.namedServices belongs to the parameters of a GatewayClass"),
+        (json!({"service": {"name": "web", "type": "ClusterIP"}}), "has a type and a load balancer of its own"),
+    ] {
+        site.put(parameters("a", "edge", own));
+        let accepted = &site.told("a", "edge")[0];
+        assert!(accepted.starts_with("InvalidParameters: ") && accepted.contains(told), "{accepted}");
+    }
+}
+
+/// Whose Service we make gives way: another port is chosen for it.
+#[test]
+fn no_port_is_chosen_for_a_service_of_ours_that_somebody_stands_on() {
+    let mut site = Site::new();
+    site.put(gateway("b", "made", 0, &[80]));
+    site.put(parameters("b", "made", json!({})));
+    let chosen = |site: &Site| match site.engine.services().get(&ObjectName::new("b", "made")) {
+        Some(ServiceIntent::Wanted(desired)) => desired.targets[&TransportPort::tcp(80)],
+        other => panic!("{other:?}"),
+    };
+    let first = chosen(&site);
+    site.put(service("a", "web", &[(80, json!(first))]));
+    site.stand("a", "edge", 9, "web", &[80]);
+    assert_ne!(chosen(&site), first, "it is not recorded yet");
+    site.delete(Kind::Gateway, "a", "edge");
+
+    // Recorded in a Service of ours, it is that Gateway's.
+    let ours = |target: u16| {
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "b", "name": "made-g", "uid": "u",
+                "labels": {MANAGED_BY: MANAGER}, "annotations": {"gatewright.io/gateway": "made"},
+                "ownerReferences": [{"apiVersion": GATEWAY, "kind": "Gateway", "name": "made", "uid": "u", "controller": true}]},
+            "spec": {"type": "LoadBalancer", "ports": [{"name": "p80", "port": 80, "targetPort": target}]},
+            "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.9"}]}}})
+    };
+    site.put(ours(first));
+    assert_eq!(site.served("b", "made"), [(80, first)]);
+    site.stand("a", "edge", 9, "web", &[80]);
+    assert!(site.listeners("a", "edge")[0].contains("a Gateway of another namespace has"));
+    assert!(!site.write("a", "edge"));
+    // Whoever can write Services takes nobody's port away by it.
+    site.put(ours(first + 1));
+    assert!(site.write("a", "edge"));
+    site.put(ours(first));
+    assert_eq!((site.served("a", "edge"), site.served("b", "made")), (vec![(80, first)], vec![]));
+    assert_ne!(chosen(&site), first);
+
+    // Nor who can write slices, and may not stand on Services: what is there leads nowhere then.
+    site.put(parameters("a", "edge", json!({})));
+    assert_eq!((site.served("a", "edge"), site.served("b", "made")), (vec![], vec![(80, first)]));
+    site.put(service("c", "web", &[(80, json!(first))]));
+    site.stand("c", "edge", 5, "web", &[80]);
+    assert!(site.listeners("c", "edge")[0].starts_with("PortUnavailable"), "slices of ours lead there still");
+}
+
+#[test]
+fn a_service_concerns_the_gateways_that_stand_on_it_alone() {
+    let work = |count: u16| {
+        let mut site = Site::new();
+        for n in 0..count {
+            let name = format!("g{n}");
+            site.put(service("a", &name, &[(80, json!(20_001 + n))]));
+            site.stand("a", &name, 0, &name, &[80]);
+            assert!(site.write("a", &name));
+        }
+        let before = site.engine.counters();
+        let delta = site.put(service("a", "g0", &[(80, json!(29_000))]));
+        let counted = |site: &Site, before: &Counters| site.engine.counters().since(before);
+        let services = delta.services.keys().cloned().collect::<Vec<_>>();
+        assert_eq!(services, [ObjectName::new("a", "g0")]);
+        let changed = (counted(&site, &before), delta.resources.len(), delta.statuses.len());
+        let before = site.engine.counters();
+        site.write("a", "g0");
+        (changed, counted(&site, &before))
+    };
+    let ((few, written), many) = (work(3), work(60));
+    assert_eq!((few.0.parents, written.frontends), (1, 1));
+    assert_eq!((few, written), many);
+}
