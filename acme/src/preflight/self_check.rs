@@ -380,7 +380,9 @@ mod tests {
     #[tokio::test]
     async fn connections_are_kept_and_names_asked_about_side_by_side() {
         let server = server(|_| false).await;
-        let check = SelfCheck::new(LIMIT);
+        // Far longer than all of it takes on a busy machine: who waited for an end would wait as long.
+        let limit = Duration::from_secs(120);
+        let check = SelfCheck::new(limit);
         let start = Instant::now();
         for i in 0..50 {
             check.ask(&host(i), "thumb", server.address, 6).await.expect("answered");
@@ -390,7 +392,7 @@ mod tests {
         try_join_all(names.iter().map(|name| check.ask(name, "thumb", server.address, 6))).await.expect("answered");
         assert!(server.connections.load(Ordering::Relaxed) <= 6 * AT_ONCE);
         // The server does not close the connections, and nobody waits until it does.
-        assert!(start.elapsed() < LIMIT / 2, "{:?}", start.elapsed());
+        assert!(start.elapsed() < limit / 2, "{:?}", start.elapsed());
     }
 
     #[tokio::test]
