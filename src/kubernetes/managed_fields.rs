@@ -109,6 +109,28 @@ fn within(tree: &Value, value: &Value) -> bool {
     })
 }
 
+/// Whether a tree has all fields of what was applied: whoever else changes one has it since (server-side apply). A field that the
+/// tree does not go into is had whole.
+pub(super) fn has(tree: &Value, applied: &Value) -> bool {
+    let Some(tree) = tree.as_object() else { return false };
+    let has_part = |subtree: &Value, part: &Value| is_whole(subtree) || has(subtree, part);
+    match applied {
+        Value::Object(fields) => fields
+            .iter()
+            .all(|(name, value)| tree.get(&format!("f:{name}")).is_some_and(|subtree| has_part(subtree, value))),
+        Value::Array(items) => items.iter().all(|item| {
+            let mut named = tree.iter().filter(|(name, _)| is_item(name, item));
+            named.any(|(_, subtree)| has_part(subtree, item))
+        }),
+        _ => true,
+    }
+}
+
+/// Whether a tree does not go into what it is of.
+fn is_whole(tree: &Value) -> bool {
+    tree.as_object().is_some_and(|inner| inner.keys().all(|name| name == "."))
+}
+
 /// Whether `k:{"name":"x"}` or `v:"x"` speaks of an item.
 fn is_item(name: &str, item: &Value) -> bool {
     let parsed = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
@@ -198,5 +220,21 @@ mod tests {
         let ours = entry(FIELD_MANAGER, "Apply", &tree(&["a"]));
         let taken = taken_over(&[ours, theirs], "g/v1");
         assert_eq!(taken[0]["fieldsV1"]["f:spec"], tree(&["a", "b"]));
+    }
+
+    #[test]
+    fn what_others_changed_is_seen_in_the_managed_fields() {
+        let applied =
+            json!({"spec": {"replicas": 2, "selector": {"a": "b"}, "containers": [{"name": "envoy", "image": "e"}]}});
+        let tree = json!({"f:spec": {"f:replicas": {}, "f:selector": {},
+            "f:containers": {"k:{\"name\":\"envoy\"}": {".": {}, "f:name": {}, "f:image": {}}}}});
+        assert!(has(&tree, &applied));
+        for path in ["/f:spec/f:replicas", "/f:spec/f:containers/k:{\"name\":\"envoy\"}/f:image"] {
+            let (parent, last) = path.rsplit_once('/').expect("a path");
+            let mut less = tree.clone();
+            less.pointer_mut(parent).and_then(Value::as_object_mut).expect("it is there").remove(last);
+            assert!(!has(&less, &applied), "{path}");
+        }
+        assert!(!has(&Value::Null, &applied), "we never applied it");
     }
 }

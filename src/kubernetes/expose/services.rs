@@ -5,17 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use kube::Client;
-use kube::api::{Api, ApiResource, DeleteParams, GroupVersionKind, Patch, PatchParams, Preconditions};
+use kube::api::{Api, ApiResource, DeleteParams, GroupVersionKind};
 use kube::core::DynamicObject;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tracing::debug;
 
-use crate::FIELD_MANAGER;
 use crate::expose::plan::{Plan, ServiceAction, plan, plan_behind};
 use crate::metrics::Writes;
 use crate::watch::observed::ObservedObject;
 use crate::write::failure::Failure;
-use crate::write::request::{NONE_YET, failed, in_time};
+use crate::write::request::{apply_over, create, delete, in_time};
+use crate::write::troubles::Troubles;
 use crate::write::worker::Worker;
 use gatewright_core::inputs::{EndpointSlice, Kind, Object, ObjectKey};
 use gatewright_core::model::ObjectName;
@@ -38,10 +38,7 @@ pub(crate) struct Services {
     lent: MultiMap<ObjectName, ObjectName>,
     lent_to: BTreeMap<ObjectName, ObjectName>,
     worker: Worker<ObjectName, Done>,
-    /// What Gateways were told of what is in the way.
-    told: BTreeMap<ObjectName, String>,
-    /// What the engine has not heard of that.
-    news: Vec<Change>,
+    troubles: Troubles,
 }
 
 /// How work for one Gateway ended.
@@ -66,8 +63,7 @@ impl Services {
             lent: MultiMap::default(),
             lent_to: BTreeMap::new(),
             worker: Worker::new(AT_ONCE),
-            told: BTreeMap::new(),
-            news: Vec::new(),
+            troubles: Troubles::new(Fact::Unexposed),
         }
     }
 
@@ -187,7 +183,7 @@ impl Services {
             let (work, trouble) = self.work(store, &gateway, uid(&gateway));
             if work.is_empty() {
                 self.worker.done(&gateway);
-                self.tell(&gateway, "conflict", trouble);
+                self.troubles.tell(&gateway, "conflict", trouble);
                 continue;
             }
             let actions: Vec<&'static str> = work.iter().map(Work::label).collect();
@@ -250,7 +246,7 @@ impl Services {
         let Some(Done { gateway, outcome, trouble }) = ended.0 else { return };
         let Err(failure) = outcome else {
             self.worker.done(&gateway);
-            self.tell(&gateway, "conflict", trouble);
+            self.troubles.tell(&gateway, "conflict", trouble);
             return;
         };
         match &failure {
@@ -260,7 +256,7 @@ impl Services {
                     Some(service) => format!("Service {service}: {failure}"),
                     None => failure.to_string(),
                 };
-                self.tell(&gateway, failure.class(), Some(text));
+                self.troubles.tell(&gateway, failure.class(), Some(text));
             }
             Failure::Unavailable(text) => debug!("the Service of gateway {gateway}: {text}"),
             Failure::Conflict | Failure::Gone | Failure::Throttled(_) => {}
@@ -268,31 +264,14 @@ impl Services {
         self.worker.failed(&gateway, &failure, Instant::now());
     }
 
-    /// What is in the way of a Gateway's Service from now on, if anything.
-    fn tell(&mut self, gateway: &ObjectName, reason: &'static str, trouble: Option<String>) {
-        let before = match &trouble {
-            Some(text) => self.told.insert(gateway.clone(), text.clone()),
-            None => self.told.remove(gateway),
-        };
-        if before == trouble {
-            return;
-        }
-        if let Some(text) = &trouble {
-            let object = ObjectKey::new(Kind::Gateway, gateway.clone());
-            let text = format!("{object}: {text}");
-            failed(&object, reason, text);
-        }
-        self.news.push(Change::Fact(Fact::Unexposed(gateway.clone(), trouble)));
-    }
-
     /// What the engine is to hear.
     pub(crate) fn take_news(&mut self) -> Vec<Change> {
-        std::mem::take(&mut self.news)
+        self.troubles.take_news()
     }
 
     /// What was written, what failed, and how many Gateways have something in the way.
     pub(crate) fn figures(&self) -> (Writes, usize) {
-        (self.worker.figures(), self.told.len())
+        (self.worker.figures(), self.troubles.count())
     }
 
     /// Ends what is being written. Nothing more is begun.
@@ -346,38 +325,29 @@ impl Work {
 
     async fn run(self, client: &Client) -> kube::Result<()> {
         match self {
-            Work::Write(ServiceAction::Create(mut document)) => {
-                document["metadata"]["resourceVersion"] = json!(NONE_YET);
-                apply(client, document).await
+            Work::Write(ServiceAction::Create(document)) => {
+                create(&api_of(client, &document), document).await.map(drop)
             }
-            Work::Write(ServiceAction::Apply(mut document, uid)) => {
-                document["metadata"]["uid"] = json!(uid);
-                apply(client, document).await
+            Work::Write(ServiceAction::Apply(document, uid)) => {
+                apply_over(&api_of(client, &document), document, &uid).await.map(drop)
             }
-            Work::Delete(name, uid) => delete(&api(client, "", "Service", &name.namespace), &name, uid).await,
+            Work::Delete(name, uid) => {
+                delete(&api(client, "", "Service", &name.namespace), &name.name, uid, DeleteParams::default()).await
+            }
             Work::DeleteSlice(name, uid) => {
-                delete(&api(client, "discovery.k8s.io", "EndpointSlice", &name.namespace), &name, uid).await
+                let api = api(client, "discovery.k8s.io", "EndpointSlice", &name.namespace);
+                delete(&api, &name.name, uid, DeleteParams::default()).await
             }
         }
     }
 }
 
-async fn apply(client: &Client, document: Value) -> kube::Result<()> {
-    let text = |pointer: &str| document.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+/// Where a document belongs.
+fn api_of(client: &Client, document: &Value) -> Api<DynamicObject> {
+    let text = |pointer: &str| document.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let version = text("/apiVersion");
     let group = version.rsplit_once('/').map_or("", |(group, _)| group);
-    let api = api(client, group, &text("/kind"), &text("/metadata/namespace"));
-    let params = PatchParams::apply(FIELD_MANAGER).force();
-    api.patch(&text("/metadata/name"), &params, &Patch::Apply(&document)).await.map(drop)
-}
-
-/// Deletes the object of this UID.
-async fn delete(api: &Api<DynamicObject>, name: &ObjectName, uid: String) -> kube::Result<()> {
-    let preconditions = Some(Preconditions { uid: Some(uid), resource_version: None });
-    match api.delete(&name.name, &DeleteParams { preconditions, ..DeleteParams::default() }).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        other => other.map(drop),
-    }
+    api(client, group, text("/kind"), text("/metadata/namespace"))
 }
 
 fn api(client: &Client, group: &str, kind: &str, namespace: &str) -> Api<DynamicObject> {
@@ -392,6 +362,7 @@ mod tests {
 
     use hyper::{Request, Response, StatusCode};
     use kube::client::Body;
+    use serde_json::json;
 
     use super::*;
     use gatewright_core::inputs::{MANAGER, SLICES_BY, STANDS_ON, ServiceType};

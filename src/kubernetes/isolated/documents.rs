@@ -3,7 +3,7 @@
 
 use gatewright_core::inputs::{Amounts, IsolatedParameters, MANAGED_BY, MANAGER};
 use gatewright_core::translate::DesiredEnvoys;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::{APPLIED, GATEWAY, NAME, Part};
@@ -89,38 +89,6 @@ fn pods(desired: &DesiredEnvoys, template: &Value) -> Value {
     pods
 }
 
-/// Whether all fields of what was applied are still ours: whoever else changes one has it since (`managedFields`, server-side
-/// apply). `tree` is what `fieldsV1` holds.
-pub(super) fn owns(tree: &Value, applied: &Value) -> bool {
-    let Some(tree) = tree.as_object() else { return false };
-    match applied {
-        Value::Object(fields) => fields.iter().all(|(name, value)| {
-            tree.get(&format!("f:{name}")).is_some_and(|inner| is_whole(inner) || owns(inner, value))
-        }),
-        Value::Array(items) => items.iter().all(|item| {
-            let mut keyed = tree.iter().filter(|(key, _)| is_of(key, item));
-            keyed.any(|(_, inner)| is_whole(inner) || owns(inner, item))
-        }),
-        _ => true,
-    }
-}
-
-/// Whether a tree does not go into what it is of.
-fn is_whole(tree: &Value) -> bool {
-    tree.as_object().is_some_and(|inner| inner.keys().all(|key| key == "."))
-}
-
-/// Whether a key of a tree names an item of a list.
-fn is_of(key: &str, item: &Value) -> bool {
-    let parse = |text: &str| serde_json::from_str::<Value>(text).ok();
-    if let Some(value) = key.strip_prefix("v:") {
-        return parse(value).as_ref() == Some(item);
-    }
-    let keys = key.strip_prefix("k:").and_then(parse);
-    let keys: Option<&Map<String, Value>> = keys.as_ref().and_then(Value::as_object);
-    keys.is_some_and(|keys| keys.iter().all(|(name, value)| item[name] == *value))
-}
-
 #[cfg(test)]
 mod tests {
     use gatewright_core::inputs::{Object, Resources, Toleration};
@@ -179,21 +147,5 @@ mod tests {
             Toleration { key: None, operator: None, value: None, effect: None, toleration_seconds: Some(3) };
         assert_eq!(json!(toleration), json!({"tolerationSeconds": 3}));
         assert_eq!(json!(Resources::default()), json!({}));
-    }
-
-    #[test]
-    fn what_others_changed_is_seen_in_the_managed_fields() {
-        let applied =
-            json!({"spec": {"replicas": 2, "selector": {"a": "b"}, "containers": [{"name": "envoy", "image": "e"}]}});
-        let tree = json!({"f:spec": {"f:replicas": {}, "f:selector": {},
-            "f:containers": {"k:{\"name\":\"envoy\"}": {".": {}, "f:name": {}, "f:image": {}}}}});
-        assert!(owns(&tree, &applied));
-        for path in ["/f:spec/f:replicas", "/f:spec/f:containers/k:{\"name\":\"envoy\"}/f:image"] {
-            let (parent, last) = path.rsplit_once('/').expect("a path");
-            let mut less = tree.clone();
-            less.pointer_mut(parent).and_then(Value::as_object_mut).expect("it is there").remove(last);
-            assert!(!owns(&less, &applied), "{path}");
-        }
-        assert!(!owns(&Value::Null, &applied), "we never applied it");
     }
 }

@@ -3,22 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::ObjectName;
 use gatewright_core::multimap::MultiMap;
 use gatewright_core::translate::{Change, EnvoysIntent, Fact};
 use kube::Client;
-use kube::api::{Api, ApiResource, DeleteParams, GroupVersionKind, Patch, PatchParams, Preconditions};
+use kube::api::{Api, ApiResource, DeleteParams, GroupVersionKind};
 use kube::core::DynamicObject;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tracing::debug;
 
 use super::plan::{Step, plan, removal};
 use super::{Held, Part, Told};
-use crate::FIELD_MANAGER;
 use crate::metrics::Writes;
 use crate::write::failure::Failure;
-use crate::write::request::{NONE_YET, failed, in_time};
+use crate::write::request::{apply_over, create, delete, in_time};
+use crate::write::troubles::Troubles;
 use crate::write::worker::Worker;
 
 /// How many Gateways at the same time.
@@ -41,10 +40,7 @@ pub(crate) struct IsolatedEnvoys {
     untold: BTreeSet<Part>,
     knows_template: bool,
     worker: Worker<ObjectName, Done>,
-    /// What Gateways were told of what is in the way.
-    told: BTreeMap<ObjectName, String>,
-    /// What the engine has not heard of that.
-    news: Vec<Change>,
+    troubles: Troubles,
 }
 
 /// How work for one Gateway ended.
@@ -70,8 +66,7 @@ impl IsolatedEnvoys {
             untold: Part::ALL.into_iter().collect(),
             knows_template: false,
             worker: Worker::new(AT_ONCE),
-            told: BTreeMap::new(),
-            news: Vec::new(),
+            troubles: Troubles::new(Fact::Undeployed),
         }
     }
 
@@ -162,7 +157,7 @@ impl IsolatedEnvoys {
                 Ok(steps) if !steps.is_empty() => steps,
                 other => {
                     self.worker.done(&gateway);
-                    self.tell(&gateway, "conflict", other.err());
+                    self.troubles.tell(&gateway, "conflict", other.err());
                     continue;
                 }
             };
@@ -215,13 +210,13 @@ impl IsolatedEnvoys {
         let Some(Done { gateway, outcome }) = ended.0 else { return };
         let Err(failure) = outcome else {
             self.worker.done(&gateway);
-            self.tell(&gateway, "conflict", None);
+            self.troubles.tell(&gateway, "conflict", None);
             return;
         };
         match &failure {
             // Somebody has to do something about it.
             Failure::Refused(_) | Failure::Forbidden(_) => {
-                self.tell(&gateway, failure.class(), Some(format!("the Gateway's own Envoys: {failure}")));
+                self.troubles.tell(&gateway, failure.class(), Some(format!("the Gateway's own Envoys: {failure}")));
             }
             Failure::Unavailable(text) => debug!("the Envoys of gateway {gateway}: {text}"),
             Failure::Conflict | Failure::Gone | Failure::Throttled(_) => {}
@@ -229,31 +224,14 @@ impl IsolatedEnvoys {
         self.worker.failed(&gateway, &failure, Instant::now());
     }
 
-    /// What is in the way of a Gateway's Envoys from now on, if anything.
-    fn tell(&mut self, gateway: &ObjectName, reason: &'static str, trouble: Option<String>) {
-        let before = match &trouble {
-            Some(text) => self.told.insert(gateway.clone(), text.clone()),
-            None => self.told.remove(gateway),
-        };
-        if before == trouble {
-            return;
-        }
-        if let Some(text) = &trouble {
-            let object = ObjectKey::new(Kind::Gateway, gateway.clone());
-            let text = format!("{object}: {text}");
-            failed(&object, reason, text);
-        }
-        self.news.push(Change::Fact(Fact::Undeployed(gateway.clone(), trouble)));
-    }
-
     /// What the engine is to hear.
     pub(crate) fn take_news(&mut self) -> Vec<Change> {
-        std::mem::take(&mut self.news)
+        self.troubles.take_news()
     }
 
     /// What was written, what failed, and how many Gateways have something in the way.
     pub(crate) fn figures(&self) -> (Writes, usize) {
-        (self.worker.figures(), self.told.len())
+        (self.worker.figures(), self.troubles.count())
     }
 
     /// Ends what is being written. Nothing more is begun.
@@ -282,30 +260,15 @@ impl Step {
 
     async fn run(self, client: &Client, namespace: &str) -> kube::Result<()> {
         match self {
-            Step::Create(part, mut document) => {
-                document["metadata"]["resourceVersion"] = json!(NONE_YET);
-                apply(&api(client, part, namespace), document).await
-            }
-            Step::Apply(part, mut document, uid) => {
-                document["metadata"]["uid"] = json!(uid);
-                apply(&api(client, part, namespace), document).await
+            Step::Create(part, document) => create(&api(client, part, namespace), document).await.map(drop),
+            Step::Apply(part, document, uid) => {
+                apply_over(&api(client, part, namespace), document, &uid).await.map(drop)
             }
             Step::Delete(part, name, uid) => {
-                let preconditions = Some(Preconditions { uid: Some(uid), resource_version: None });
-                let params = DeleteParams { preconditions, ..DeleteParams::background() };
-                match api(client, part, namespace).delete(&name.name, &params).await {
-                    Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-                    other => other.map(drop),
-                }
+                delete(&api(client, part, namespace), &name.name, uid, DeleteParams::background()).await
             }
         }
     }
-}
-
-async fn apply(api: &Api<DynamicObject>, document: Value) -> kube::Result<()> {
-    let name = document["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    let params = PatchParams::apply(FIELD_MANAGER).force();
-    api.patch(&name, &params, &Patch::Apply(&document)).await.map(drop)
 }
 
 fn api(client: &Client, part: Part, namespace: &str) -> Api<DynamicObject> {
@@ -322,6 +285,7 @@ mod tests {
     use gatewright_core::translate::{DesiredEnvoys, isolated_name};
     use hyper::{Request, Response};
     use kube::client::Body;
+    use serde_json::json;
 
     use super::*;
 

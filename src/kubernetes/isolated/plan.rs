@@ -4,8 +4,9 @@ use gatewright_core::model::ObjectName;
 use gatewright_core::translate::DesiredEnvoys;
 use serde_json::Value;
 
-use super::documents::{document, owns};
+use super::documents::document;
 use super::{APPLIED, Held, Part};
+use crate::managed_fields;
 
 /// Something to write.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,7 +55,7 @@ pub(super) fn plan<'a>(
 fn is_ours(held: &Held, document: &Value) -> bool {
     let Some(fields) = document.as_object() else { return false };
     let said = fields.iter().filter(|(name, _)| !matches!(name.as_str(), "apiVersion" | "kind" | "metadata"));
-    owns(&held.ours, &said.map(|(name, value)| (name.clone(), value.clone())).collect())
+    managed_fields::has(&held.ours, &said.map(|(name, value)| (name.clone(), value.clone())).collect())
 }
 
 /// What is to be done about objects that nobody wants any more.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::super::FIELD_MANAGER;
 use crate::managed_fields;
 use crate::write::failure::Failure;
-use crate::write::request::{NONE_YET, api, in_time, resource};
+use crate::write::request::{api, apply_over, create, in_time, resource};
 use gatewright_core::inputs::ObjectKey;
 
 /// What is to be done to one object.
@@ -37,19 +37,11 @@ async fn carry_out(client: Client, key: &ObjectKey, job: Job) -> kube::Result<Op
     let resource = resource(key.kind, &key.kind.api_version());
     let api = api(client, key, &resource);
     let name = &*key.name.name;
-    let apply = PatchParams::apply(FIELD_MANAGER).force();
     let edit = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     match job {
-        Job::Create(mut document) => {
-            document["metadata"]["resourceVersion"] = json!(NONE_YET);
-            api.patch(name, &apply, &Patch::Apply(document)).await.map(Some)
-        }
-        Job::Apply(mut document, uid) => {
-            document["metadata"]["uid"] = json!(uid);
-            api.patch(name, &apply, &Patch::Apply(document)).await.map(Some)
-        }
-        Job::TakeOver(mut document, uid) => {
-            document["metadata"]["uid"] = json!(uid);
+        Job::Create(document) => create(&api, document).await.map(Some),
+        Job::Apply(document, uid) => apply_over(&api, document, &uid).await.map(Some),
+        Job::TakeOver(document, uid) => {
             let there = api.get(name).await?;
             let managed = serde_json::to_value(&there.metadata.managed_fields).unwrap_or_default();
             let managed = managed.as_array().map(Vec::as_slice).unwrap_or_default();
@@ -60,7 +52,7 @@ async fn carry_out(client: Client, key: &ObjectKey, job: Job) -> kube::Result<Op
                     "resourceVersion": there.metadata.resource_version}});
                 api.patch(name, &edit, &Patch::Merge(claim)).await?;
             }
-            api.patch(name, &apply, &Patch::Apply(document)).await.map(Some)
+            apply_over(&api, document, &uid).await.map(Some)
         }
         Job::Delete(uid, version) => {
             let preconditions = Some(Preconditions { uid: Some(uid), resource_version: Some(version) });

@@ -4,19 +4,20 @@ use std::fmt::Display;
 use std::time::Instant;
 
 use kube::Client;
-use kube::api::{Api, ApiResource, GroupVersionKind};
+use kube::api::{Api, ApiResource, DeleteParams, GroupVersionKind, Patch, PatchParams, Preconditions};
 use kube::core::DynamicObject;
+use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout};
 use tracing::{Instrument, info_span};
 
-use crate::REQUEST_TIMEOUT;
 use crate::write::failure::Failure;
+use crate::{FIELD_MANAGER, REQUEST_TIMEOUT};
 use gatewright_control::event::{Event, Severity};
 use gatewright_core::inputs::{Kind, ObjectKey};
 
 /// A version that no object has: whoever names it creates, and never writes over something.
-pub(crate) const NONE_YET: &str = "1";
+const NONE_YET: &str = "1";
 
 /// How a kind is asked for, in the version of an `apiVersion`. Plurals of the kinds we write are regular.
 pub(crate) fn resource(kind: Kind, api_version: &str) -> ApiResource {
@@ -30,6 +31,41 @@ pub(crate) fn api(client: Client, key: &ObjectKey, resource: &ApiResource) -> Ap
         Api::namespaced_with(client, &key.name.namespace, resource)
     } else {
         Api::all_with(client, resource)
+    }
+}
+
+/// Creates an object by an apply; refused where one of that name is there.
+pub(crate) async fn create(api: &Api<DynamicObject>, mut document: Value) -> kube::Result<DynamicObject> {
+    document["metadata"]["resourceVersion"] = json!(NONE_YET);
+    apply(api, &document).await
+}
+
+/// Applies an object over that of this UID, and over no other.
+pub(crate) async fn apply_over(
+    api: &Api<DynamicObject>,
+    mut document: Value,
+    uid: &str,
+) -> kube::Result<DynamicObject> {
+    document["metadata"]["uid"] = json!(uid);
+    apply(api, &document).await
+}
+
+async fn apply(api: &Api<DynamicObject>, document: &Value) -> kube::Result<DynamicObject> {
+    let name = document["metadata"]["name"].as_str().unwrap_or_default();
+    api.patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(document)).await
+}
+
+/// Deletes the object of this UID, if it is still there.
+pub(crate) async fn delete(
+    api: &Api<DynamicObject>,
+    name: &str,
+    uid: String,
+    params: DeleteParams,
+) -> kube::Result<()> {
+    let preconditions = Some(Preconditions { uid: Some(uid), resource_version: None });
+    match api.delete(name, &DeleteParams { preconditions, ..params }).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        other => other.map(drop),
     }
 }
 
