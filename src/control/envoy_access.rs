@@ -10,7 +10,7 @@ use xds::{View, Views};
 
 use crate::envoy_identity::identity_of;
 
-/// Who is let in. Cheap to clone; all clones are one.
+/// Service accounts and certificates of Envoys that the xDS server admits. A clone is cheap and shares its state.
 #[derive(Clone, Debug, Default)]
 pub struct EnvoyAccess {
     views: Views,

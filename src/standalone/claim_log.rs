@@ -153,7 +153,8 @@ impl<E: Entry> ClaimLog<E> {
             // A longer file says the same.
             Err(why) if text.is_empty() => return Err(io(why)),
             Err(why) => {
-                log.cut().map_err(io)?;
+                // What is behind the last whole line would spoil the next one. To cut it off takes no room.
+                fs::OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(log.length)).map_err(io)?;
                 warn!("{}: {why}; it is used as it is", path.display());
             }
         }
@@ -175,6 +176,7 @@ impl<E: Entry> ClaimLog<E> {
         let write = || {
             let mut file = fs::OpenOptions::new().append(true).open(&self.path)?;
             if self.failed {
+                // The last attempt may have ended in the middle of a line.
                 file.set_len(self.length)?;
             }
             file.write_all(self.waiting.as_bytes())?;
@@ -196,15 +198,8 @@ impl<E: Entry> ClaimLog<E> {
                          is possible: make room, or whose these names are is decided anew at the next start"
                     );
                 }
-                // Half a line would make the next one unreadable; the next attempt begins with this as well.
-                let _cut_later = self.cut();
             }
         }
-    }
-
-    /// Leaves whole lines, which takes no room.
-    fn cut(&self) -> std::io::Result<()> {
-        fs::OpenOptions::new().write(true).open(&self.path)?.set_len(self.length)
     }
 }
 

@@ -57,10 +57,10 @@ impl IsolatedParameters {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Resources {
-    /// What is kept for it.
+    /// Amounts that the scheduler reserves for the container.
     #[serde(default, skip_serializing_if = "Amounts::is_empty")]
     pub requests: Amounts,
-    /// What it has at most.
+    /// Amounts that the container may not exceed.
     #[serde(default, skip_serializing_if = "Amounts::is_empty")]
     pub limits: Amounts,
 }

@@ -210,12 +210,7 @@ pub struct ServiceParameters {
 /// The name of a Service: a label of DNS (RFC 1123, 2.1).
 fn service_name<'de, D: serde::Deserializer<'de>>(source: D) -> Result<Option<Arc<str>>, D::Error> {
     let name = String::deserialize(source)?;
-    let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let fits = (1..=63).contains(&name.len())
-        && name.bytes().all(|byte| is_letter(byte) || byte == b'-')
-        && name.bytes().next().is_some_and(is_letter)
-        && name.bytes().last().is_some_and(is_letter);
-    match fits {
+    match super::names::is_label(&name) {
         true => Ok(Some(name.into())),
         false => Err(serde::de::Error::custom(format!("service.name: {name:?} is not the name of a Service"))),
     }

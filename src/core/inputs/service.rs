@@ -19,9 +19,9 @@ pub struct Service {
     pub ports: Vec<ServicePortSpec>,
     /// `type: ExternalName`: refused as a backend, since it would let a route reach any address.
     pub external_name: bool,
-    /// Whether it has a selector, by which Kubernetes leads it to pods.
+    /// Whether the Service has a selector, by which Kubernetes finds its pods.
     pub selects: bool,
-    /// Whether it has no address of its own (`clusterIP: None`): its name leads to its endpoints, at whatever port.
+    /// Whether the Service has no address of its own (`clusterIP: None`): its name leads to its endpoints, at whatever port.
     pub headless: bool,
     /// Where it is reached: at its load balancer, where it has one, else within the cluster.
     pub reached: Vec<GatewayAddress>,

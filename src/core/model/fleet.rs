@@ -66,7 +66,7 @@ impl Fleets {
         }
     }
 
-    /// Whether it is none.
+    /// Whether no fleet is among them.
     pub fn is_empty(&self) -> bool {
         !self.shared && !self.dedicated && self.isolated.is_empty()
     }

@@ -485,14 +485,18 @@ fn classes() -> [Object; 3] {
     [class("ours", json!({"controllerName": CONTROLLER})), class("common", common), parameters("Shared")]
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig {
+/// How often sequences are drawn. What fails is kept beside this file: `confluence.regressions`.
+fn config() -> ProptestConfig {
+    ProptestConfig {
         cases: ProptestConfig::default().cases.max(400),
         max_shrink_iters: 4000,
-        // Beside this file: `confluence.regressions`.
         failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
         ..ProptestConfig::default()
-    })]
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
 
     #[test]
     fn any_sequence_of_events_ends_as_one_translation_from_nothing(

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use proptest::test_runner::FileFailurePersistence;
 use serde_json::{Value, json};
 
-use super::{NAMESPACES, World, challenge, check, exposure, gateway_object, object, parameters, pick};
+use super::{NAMESPACES, World, challenge, check, config, exposure, gateway_object, object, parameters, pick};
 use crate::inputs::{MANAGER, Object, SLICES_BY, STANDS_ON};
 use crate::model::FrontendId;
 use crate::translate::{Change, Resource, ServiceIntent};
@@ -120,12 +119,7 @@ pub(super) fn misled(world: &World) -> String {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: ProptestConfig::default().cases.max(400),
-        max_shrink_iters: 4000,
-        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(config())]
 
     #[test]
     fn gateways_on_services_that_they_name_change_together(
