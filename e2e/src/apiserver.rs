@@ -243,6 +243,13 @@ impl ApiServer {
         self.audit.read(&self.dir.path().join("audit.log"))
     }
 
+    /// What a user was refused so far for want of a right.
+    pub fn denied(&self, user: &str) -> Result<Vec<Request>> {
+        let mut all = self.requests()?;
+        all.retain(|request| request.user == user && request.code == 403);
+        Ok(all)
+    }
+
     /// The address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address

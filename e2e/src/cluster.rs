@@ -318,9 +318,7 @@ impl Cluster {
 
     /// What the controller was refused for want of a right.
     pub fn denied(&self) -> Result<Vec<Request>> {
-        let mut all = self.server.requests()?;
-        all.retain(|request| request.user == ACCOUNT && request.code == 403);
-        Ok(all)
+        self.server.denied(ACCOUNT)
     }
 }
 

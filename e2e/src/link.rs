@@ -43,7 +43,7 @@ impl Link {
         Ok(Self { address, state, accepting })
     }
 
-    /// Where it begins.
+    /// The address at which the link accepts connections.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

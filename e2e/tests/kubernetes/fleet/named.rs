@@ -187,7 +187,7 @@ async fn gateways_stand_on_services_that_they_name() -> Result<()> {
     cluster.until(GATEWAY, "Gateway", "nora", "edge", programmed).await?;
     until_answered(fourth, HOST, "nora").await?;
 
-    // What it cannot stand on is told: it leads to pods of somebody's choice.
+    // A Service with a selector is refused with a reason: it leads to pods of somebody's choice.
     let selector = Patch::Merge(json!({"spec": {"selector": {"app": "nora"}}}));
     server.api("v1", "Service", "nora").await?.patch("front", &Default::default(), &selector).await?;
     let selects = |o: &Value| condition(&o["status"], "Programmed").is_some_and(|c| c["reason"] == "AddressNotUsable");

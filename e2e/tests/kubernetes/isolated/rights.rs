@@ -177,7 +177,7 @@ async fn who_has_the_controllers_token_runs_no_pod_but_envoys_of_the_template() 
         assert!(create(&thief, &object).await?.is_some(), "{what} was admitted");
     }
 
-    // What is there already, and is not of these.
+    // Objects that are there already, and belong to no isolated Gateway.
     for object in with_component("isolated")? {
         if object["kind"] == "Deployment" {
             server.put(object).await?;
