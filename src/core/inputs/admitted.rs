@@ -3,10 +3,9 @@
 //! A value that we do not know takes down what it stands in, a rule or a listener, and is told there; not the rest of
 //! the object, and not what others have by it. It is decided by the object alone, so a restart changes nothing.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::document::{self, Fields};
 use super::object::SOLVER;
 use super::{
     AllowedRoutes, BackendTlsPolicy, Gateway, Kind, Listener, ListenerSet, Meta, NamespaceRule, Object, ParseError,
@@ -46,7 +45,7 @@ fn items<'a>(value: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
 }
 
 fn meta(value: &Value, kind: Kind) -> Option<Meta> {
-    Meta::read(kind, &ObjectMeta::deserialize(&value["metadata"]).ok()?).ok()
+    Meta::read(kind, &document::read(&value["metadata"], Fields::Any).ok()?).ok()
 }
 
 /// A Gateway with those listeners that can be read. Where that is not enough it has none, and is told to be invalid.
@@ -112,7 +111,7 @@ fn route(value: &Value, kind: RouteKind, why: &ParseError) -> Option<Route> {
     if by_rules.is_some() {
         return by_rules;
     }
-    let parents = items(value, "parentRefs").map(|parent| HttpRouteParentRefs::deserialize(parent).ok());
+    let parents = items(value, "parentRefs").map(|parent| document::read::<HttpRouteParentRefs>(parent, Fields::Any).ok());
     let hostnames = items(value, "hostnames").map(|hostname| Some(Hostname::parse(hostname.as_str()?)));
     let labels = value["metadata"]["labels"].as_object();
     Some(Route {

@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::Deserialize;
 use serde_json::Value;
 
-use super::document::text;
+use super::document::{Fields, read, text};
 use super::text::{exact_hostname, quoted};
 use super::{Kind, LocalRef, Meta, ParseError};
 use crate::gateway_api::backendtlspolicies::{
@@ -72,7 +70,7 @@ impl BackendTlsPolicy {
 
     /// A policy whose specification cannot be read as a whole, `why` not: what it is about is not to be served unguarded.
     pub(super) fn salvage(value: &Value, why: &ParseError) -> Option<Self> {
-        let meta = Meta::read(Kind::BackendTLSPolicy, &ObjectMeta::deserialize(&value["metadata"]).ok()?).ok()?;
+        let meta = Meta::read(Kind::BackendTLSPolicy, &read(&value["metadata"], Fields::Any).ok()?).ok()?;
         let written = value["spec"]["targetRefs"].as_array()?.iter();
         let read = written.filter_map(|target| {
             let text = |field| text(target, field).map(str::to_owned);

@@ -64,23 +64,29 @@ pub(super) enum Fields {
     Any,
 }
 
+/// Reads one of our types. Both ways are one deserializer: each of another type would have the code of all objects once more.
 pub(super) fn read<T: DeserializeOwned>(value: &Value, fields: Fields) -> Result<T, ParseError> {
-    if fields == Fields::Any {
-        return T::deserialize(value).map_err(|e| ParseError::Schema(e.to_string()));
-    }
     let mut unknown = None;
-    let mut note = |path: serde_ignored::Path<'_>| {
+    let object = serde_ignored::deserialize(value, &mut noting(&mut unknown, fields))
+        .map_err(|e| ParseError::Schema(e.to_string()))?;
+    match unknown {
+        Some(path) => Err(ParseError::UnknownField(path)),
+        None => Ok(object),
+    }
+}
+
+/// Notes the first unknown field, where that matters. It is apart from [`read`], so that its type is the same for every `T`.
+fn noting(unknown: &mut Option<String>, fields: Fields) -> impl FnMut(serde_ignored::Path<'_>) {
+    move |path| {
+        if fields == Fields::Any || unknown.is_some() {
+            return;
+        }
         // `?` marks an Option that was stepped into; people do not write it. What every object carries at its top
         // and our types leave out (apiVersion, kind, status) is no mistake.
         let path = path.to_string().replace(".?", "").replace("?.", "");
         let top = path.split('.').next().unwrap_or_default();
-        if !matches!(top, "apiVersion" | "kind" | "status") && unknown.is_none() {
-            unknown = Some(path);
+        if !matches!(top, "apiVersion" | "kind" | "status") {
+            *unknown = Some(path);
         }
-    };
-    let object = serde_ignored::deserialize(value, &mut note).map_err(|e| ParseError::Schema(e.to_string()))?;
-    match unknown {
-        Some(path) => Err(ParseError::UnknownField(path)),
-        None => Ok(object),
     }
 }

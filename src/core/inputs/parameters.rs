@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::document::{Fields, text};
+use super::document::{Fields, read, text};
 use super::kind::OWN_GROUP;
 use super::{IsolatedParameters, Meta, ParseError, Selector};
 use crate::model::{Hostname, ObjectName, Transport, TransportPort};
@@ -262,7 +262,7 @@ impl GatewayParameters {
         if text(&value["metadata"], "name").is_none() {
             return Err(ParseError::NoName);
         }
-        let meta = ObjectMeta::deserialize(&value["metadata"]).map_err(|e| ParseError::Schema(e.to_string()))?;
+        let meta: ObjectMeta = read(&value["metadata"], Fields::Any)?;
         let meta = Meta::read(super::Kind::GatewayParameters, &meta)?;
         let spec = match &value["spec"] {
             Value::Null => Ok(Parameters::default()),

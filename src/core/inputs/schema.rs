@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::ParseError;
+use super::document::{Fields, read};
 
 /// Says what is wrong with `field`.
 fn refuse<T>(field: &str, text: &str) -> Result<T, ParseError> {
@@ -30,7 +31,8 @@ pub(super) fn port(number: i32, field: &str) -> Result<u16, ParseError> {
 
 /// Turns one generated type into another one of the same shape.
 pub(super) fn same_shape<T: Serialize, U: DeserializeOwned>(value: T) -> Result<U, ParseError> {
-    serde_json::to_value(value).and_then(serde_json::from_value).map_err(|e| ParseError::Schema(e.to_string()))
+    let value = serde_json::to_value(value).map_err(|e| ParseError::Schema(e.to_string()))?;
+    read(&value, Fields::Any)
 }
 
 /// A list without room to grow: objects are kept for long and never grow.

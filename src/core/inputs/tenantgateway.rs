@@ -231,8 +231,7 @@ impl TenantGateway {
     /// Reads one. What only the schema refuses is an error where no other fields than ours may be, and told by
     /// [`Self::check`] of one that an API server has admitted.
     pub(super) fn parse_with(value: &Value, fields: Fields) -> Result<Self, ParseError> {
-        let meta: ObjectMeta =
-            ObjectMeta::deserialize(&value["metadata"]).map_err(|error| ParseError::Schema(error.to_string()))?;
+        let meta: ObjectMeta = read(&value["metadata"], Fields::Any)?;
         let name = object_name(Kind::TenantGateway, &meta)?;
         let spec = if value["spec"].is_null() { Value::Object(serde_json::Map::new()) } else { value["spec"].clone() };
         let (spec, unreadable) = match read(&spec, fields) {
