@@ -167,6 +167,7 @@ mod tests {
         };
         let condition = Event::Condition {
             object: shop(),
+            listeners: Vec::new(),
             generation: 3,
             condition: "ResolvedRefs".to_owned(),
             status: "False".to_owned(),

@@ -13,6 +13,9 @@ use gatewright_core::model::Reason;
 /// The field with the name of an event: its presence tells that the text of a line says what the fields say.
 pub const FIELD: &str = "event";
 
+/// How many listeners the text of an event names.
+const LISTENERS_TOLD: usize = 4;
+
 /// How much an event matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
@@ -66,6 +69,8 @@ pub enum Event {
     Condition {
         /// The object.
         object: ObjectKey,
+        /// Its listeners that have the condition; none where it is the object's own, or of a parent of a route.
+        listeners: Vec<String>,
         /// The generation of the object that was judged.
         generation: i64,
         /// The condition's type, as in its status.
@@ -186,13 +191,15 @@ impl Event {
                     milliseconds
                 );
             }
-            Self::Condition { object, generation, condition, status, reason, .. } => {
+            Self::Condition { object, listeners, generation, condition, status, reason, .. } => {
                 let (object, namespace) = named(Some(object));
+                let listeners = (!listeners.is_empty()).then(|| listeners.join(","));
                 let observed_generation = generation;
                 at_its_severity!(
                     event = "Condition",
                     object,
                     namespace,
+                    listeners,
                     observed_generation,
                     condition,
                     status,
@@ -233,9 +240,18 @@ impl fmt::Display for Event {
                 let milliseconds = took.as_millis();
                 write!(f, "{subject}: {hosts} host{s} changed, acked {envoys}/{envoys} in {milliseconds} ms")
             }
-            Self::Condition { object, condition, status, reason, message, frozen, .. } => {
+            Self::Condition { object, listeners, condition, status, reason, message, frozen, .. } => {
                 let stays = if *frozen { "; what was live stays live" } else { "" };
-                write!(f, "{object}: {condition}={status} {reason}: {message}{stays}")
+                let of = match &listeners[..] {
+                    [] => String::new(),
+                    [one] => format!("listener {one}: "),
+                    some if some.len() <= LISTENERS_TOLD => format!("listeners {}: ", some.join(", ")),
+                    many => {
+                        let (told, others) = many.split_at(LISTENERS_TOLD);
+                        format!("listeners {} and {} more: ", told.join(", "), others.len())
+                    }
+                };
+                write!(f, "{object}: {of}{condition}={status} {reason}: {message}{stays}")
             }
             Self::Rejected { node, kind, resource, text, .. } => {
                 write!(f, "envoy {node:?} refused {kind} {resource}: {text}")
@@ -306,6 +322,7 @@ mod tests {
     fn condition(reason: &str) -> Event {
         Event::Condition {
             object: ObjectKey::new(Kind::HTTPRoute, ObjectName::new("alice", "shop")),
+            listeners: Vec::new(),
             generation: 3,
             condition: "ResolvedRefs".to_owned(),
             status: "False".to_owned(),

@@ -13,6 +13,7 @@ pub(super) fn complaints(pipeline: &Pipeline, delta: &Delta) -> Vec<Event> {
     let tenants = tenants.filter(|(_, readiness)| readiness.reason != "Reconciled");
     let tenants = tenants.map(|(name, readiness)| Event::Condition {
         object: ObjectKey::new(Kind::TenantGateway, name.clone()),
+        listeners: Vec::new(),
         generation: pipeline.tenancy().generation(name).unwrap_or_default(),
         condition: "Ready".to_owned(),
         status: "False".to_owned(),
@@ -24,6 +25,7 @@ pub(super) fn complaints(pipeline: &Pipeline, delta: &Delta) -> Vec<Event> {
         let verdict = verdict.as_ref().filter(|verdict| !verdict.is_accepted())?;
         (!pipeline.tenancy().is_own(tenant)).then(|| Event::Condition {
             object: claim.object(),
+            listeners: Vec::new(),
             generation: verdict.generation,
             condition: ConditionType::Accepted.to_string(),
             status: "False".to_owned(),

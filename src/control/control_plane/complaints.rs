@@ -5,6 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::event::Event;
 use gatewright_core::inputs::ObjectKey;
+use gatewright_core::model::Condition;
 use gatewright_core::translate::ObjectStatus;
 
 /// Digests of what stands, by object. Objects without such a condition take no place.
@@ -33,19 +34,67 @@ fn digest(event: &Event) -> u64 {
 /// The conditions of an object that need somebody's attention.
 fn complaints(key: &ObjectKey, status: Option<&ObjectStatus>) -> Vec<Event> {
     let Some(status) = status.filter(|status| !status.is_good()) else { return Vec::new() };
-    let mut events: Vec<Event> = status
-        .conditions()
-        .filter(|condition| !condition.is_good())
-        .map(|c| Event::Condition {
-            object: key.clone(),
-            generation: status.generation,
-            condition: c.kind.to_string(),
-            status: format!("{:?}", c.status),
-            reason: c.reason.as_str().to_owned(),
-            message: c.message.to_string(),
-            frozen: false,
-        })
-        .collect();
-    events.dedup();
-    events
+    let mut found: Vec<(&Condition, Vec<String>)> = Vec::new();
+    for (listener, condition) in status.conditions_of_listeners().filter(|(_, condition)| !condition.is_good()) {
+        let same = found
+            .iter_mut()
+            .find(|(other, listeners)| *other == condition && listeners.is_empty() == listener.is_none());
+        match same {
+            Some((_, listeners)) => listeners.extend(listener.map(str::to_owned)),
+            None => found.push((condition, listener.map(str::to_owned).into_iter().collect())),
+        }
+    }
+    let event = |(c, listeners): (&Condition, Vec<String>)| Event::Condition {
+        object: key.clone(),
+        listeners,
+        generation: status.generation,
+        condition: c.kind.to_string(),
+        status: format!("{:?}", c.status),
+        reason: c.reason.as_str().to_owned(),
+        message: c.message.to_string(),
+        frozen: false,
+    };
+    found.into_iter().map(event).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gatewright_core::inputs::Kind;
+    use gatewright_core::model::{ConditionType, ObjectName, Reason, Status};
+    use gatewright_core::translate::{GatewayStatus, ListenerStatus, StatusBody};
+
+    #[test]
+    fn listeners_with_the_same_trouble_are_one_event_that_names_them() {
+        let bad = |message: &str| Condition {
+            kind: ConditionType::Programmed,
+            status: Status::False,
+            reason: Reason::Invalid,
+            message: message.to_owned(),
+        };
+        let listener = |name: &str, message: &str| ListenerStatus {
+            name: name.into(),
+            supported_kinds: Vec::new(),
+            attached_routes: 0,
+            conditions: vec![bad(message)],
+        };
+        let listeners = vec![listener("a", "no"), listener("b", "never"), listener("c", "no")];
+        let body = StatusBody::Gateway(GatewayStatus {
+            attached_listener_sets: 0,
+            conditions: vec![bad("no")],
+            listeners,
+            addresses: Vec::new(),
+        });
+        let key = ObjectKey::new(Kind::Gateway, ObjectName::new("infra", "edge"));
+        let told: Vec<String> =
+            complaints(&key, Some(&ObjectStatus { generation: 1, body })).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            told,
+            [
+                "gateway infra/edge: Programmed=False Invalid: no",
+                "gateway infra/edge: listeners a, c: Programmed=False Invalid: no",
+                "gateway infra/edge: listener b: Programmed=False Invalid: never",
+            ]
+        );
+    }
 }

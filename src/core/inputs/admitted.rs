@@ -111,7 +111,8 @@ fn route(value: &Value, kind: RouteKind, why: &ParseError) -> Option<Route> {
     if by_rules.is_some() {
         return by_rules;
     }
-    let parents = items(value, "parentRefs").map(|parent| document::read::<HttpRouteParentRefs>(parent, Fields::Any).ok());
+    let parents =
+        items(value, "parentRefs").map(|parent| document::read::<HttpRouteParentRefs>(parent, Fields::Any).ok());
     let hostnames = items(value, "hostnames").map(|hostname| Some(Hostname::parse(hostname.as_str()?)));
     let labels = value["metadata"]["labels"].as_object();
     Some(Route {

@@ -17,6 +17,11 @@ pub struct ObjectStatus {
 impl ObjectStatus {
     /// Every condition in it.
     pub fn conditions(&self) -> impl Iterator<Item = &Condition> {
+        self.conditions_of_listeners().map(|(_, condition)| condition)
+    }
+
+    /// Every condition in it, with the name of the listener where it is of one.
+    pub fn conditions_of_listeners(&self) -> impl Iterator<Item = (Option<&str>, &Condition)> {
         let own: &[Condition] = match &self.body {
             StatusBody::Class(status) => &status.conditions,
             StatusBody::Gateway(status) => &status.conditions,
@@ -33,8 +38,11 @@ impl ObjectStatus {
             StatusBody::Route(status) => status.parents.as_slice(),
             StatusBody::Class(_) | StatusBody::Gateway(_) | StatusBody::ListenerSet(_) | StatusBody::Policy(_) => &[],
         };
-        let listeners = listeners.iter().flat_map(|listener| &listener.conditions);
-        own.iter().chain(listeners).chain(parents.iter().flat_map(|(_, conditions)| conditions))
+        let listeners = listeners
+            .iter()
+            .flat_map(|listener| listener.conditions.iter().map(|condition| (Some(&*listener.name), condition)));
+        let parents = parents.iter().flat_map(|(_, conditions)| conditions).map(|condition| (None, condition));
+        own.iter().map(|condition| (None, condition)).chain(listeners).chain(parents)
     }
 
     /// Whether nothing in it needs anybody's attention.
