@@ -2,8 +2,8 @@
 //!
 //! `cargo bench --workspace --bench edge [-- NAME=PROGRAM ...]`, with the program as cargo builds it where none is named. Each version
 //! runs `standalone` with an Envoy of its own over the same manifests: two tenants, 200 hosts, all listeners terminate TLS by the
-//! internal CA or serve cleartext. Versions take turns, so that they share what else the machine does. Prints a table and asserts
-//! nothing about time.
+//! internal CA or serve cleartext. Versions take turns, so that they share what else the machine does, and the last column is the
+//! median of the ratios of each turn. Prints a table and asserts nothing about time.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
@@ -32,7 +32,7 @@ const CONNECTIONS: usize = 2_000;
 /// Clients at a time.
 const CLIENTS: usize = 8;
 /// Turns of each version.
-const TURNS: usize = 5;
+const TURNS: usize = 9;
 
 /// Figures of a run, by name, in microseconds of processor time each.
 type Figures = Vec<(&'static str, f64)>;
@@ -155,9 +155,12 @@ async fn main() -> Result<()> {
         versions.push(("this version", e2e::gatewright::binary()?.display().to_string()));
     }
     let mut turns: Vec<Vec<Vec<(String, f64)>>> = vec![Vec::new(); versions.len()];
-    for _ in 0..TURNS {
-        for ((_, program), turns) in versions.iter().zip(&mut turns) {
-            turns.push(turn(program)?);
+    for number in 0..TURNS {
+        // Each begins as often as it ends: what ran before it has warmed or worn out the machine.
+        let order: Vec<usize> =
+            if number % 2 == 0 { (0..versions.len()).collect() } else { (0..versions.len()).rev().collect() };
+        for version in order {
+            turns[version].push(turn(&versions[version].1)?);
         }
     }
     print!("{:<34}", "us of processor time, median");
@@ -166,13 +169,13 @@ async fn main() -> Result<()> {
     }
     println!("   last / first");
     for (row, (what, _)) in turns[0][0].iter().enumerate() {
-        let medians: Vec<f64> =
-            turns.iter().map(|turns| median(turns.iter().map(|turn| turn[row].1).collect())).collect();
+        let figures: Vec<Vec<f64>> = turns.iter().map(|turns| turns.iter().map(|turn| turn[row].1).collect()).collect();
         print!("{what:<34}");
-        for median in &medians {
-            print!(" {median:>14.0}");
+        for figures in &figures {
+            print!(" {:>14.0}", median(figures.clone()));
         }
-        println!(" {:>14.2}", medians[medians.len() - 1] / medians[0]);
+        let (first, last) = (&figures[0], &figures[figures.len() - 1]);
+        println!(" {:>14.2}", median(last.iter().zip(first).map(|(last, first)| last / first).collect()));
     }
     Ok(())
 }
