@@ -16,7 +16,7 @@ use kube::api::ListParams;
 use serde_json::{Map, Value, json};
 
 /// Flags that the chart sets itself, and those that have no place in a pod.
-const OF_THE_CHART: [&str; 19] = [
+const OF_THE_CHART: [&str; 20] = [
     "admin",
     "challenges",
     "dedicated-envoys",
@@ -31,6 +31,7 @@ const OF_THE_CHART: [&str; 19] = [
     "last-good-key",
     "metrics-access",
     "namespace",
+    "namespaces",
     "pod-uid",
     "probes",
     "probes-tls-dir",
