@@ -17,11 +17,11 @@ use kube::api::{Api, DynamicObject, ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::edge::until_answers;
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
-const ROUTES: &str = "httproutes.gateway.networking.k8s.io";
 /// Objects without a namespace, and questions about somebody's rights.
 const OF_THE_CLUSTER: [&str; 5] =
     ["namespaces", "nodes", "gatewayclasses", "gatewayclasses/status", "selfsubjectaccessreviews"];
@@ -68,17 +68,18 @@ fn told(route: &Value, kind: &str) -> Option<Value> {
     condition(&route["status"]["parents"][0], kind).cloned()
 }
 
-/// A client with a token of the controller's service account.
-async fn with_token(server: &ApiServer) -> Result<Client> {
+/// A client with a token of the controller's service account, and where that is kept.
+async fn with_token(server: &ApiServer) -> Result<(Client, TempDir)> {
     let accounts: Api<ServiceAccount> = Api::namespaced(server.client(), NAMESPACE);
     let spec = TokenRequestSpec { expiration_seconds: Some(600), ..TokenRequestSpec::default() };
     let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
     let made = accounts.create_token_request("gatewright-controller", &PostParams::default(), &request).await?;
     let dir = tempfile::tempdir()?;
     let file = dir.path().join("token");
-    std::fs::write(&file, made.status.context("a status")?.token)?;
+    std::fs::write(&file, made.status.and_then(|status| status.token).context("a token")?)?;
     let kubeconfig = Kubeconfig::read_from(server.kubeconfig_with_token(&file)?)?;
-    Ok(Client::try_from(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)?)
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    Ok((Client::try_from(config)?, dir))
 }
 
 /// Of what the controller asked for, what it has no business with: another namespace, or all of a kind that is in namespaces.
@@ -102,9 +103,6 @@ async fn other_namespaces_are_neither_read_nor_written_and_cannot_be() -> Result
     let echo = Echo::start_on("web", BACKEND).await?;
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
     for object in ["team-a", "team-b", "other"].map(|at| service(at, "web", echo.address().port())).concat() {
-        server.put(object).await?;
-    }
-    for object in service(NAMESPACE, "gatewright-envoy", 80) {
         server.put(object).await?;
     }
     server.put(tls_secret("team-a", "cert", &["*.example.org"])?).await?;
@@ -164,7 +162,7 @@ async fn other_namespaces_are_neither_read_nor_written_and_cannot_be() -> Result
     }
 
     // What it may not do by its own token.
-    let theirs = with_token(server).await?;
+    let (theirs, _token) = with_token(server).await?;
     let secrets = |namespace| Api::<Secret>::namespaced(theirs.clone(), namespace);
     let routes = server.api(GATEWAY, "HTTPRoute", "other").await?;
     let routes_path = routes.resource_url().to_owned();
@@ -173,7 +171,7 @@ async fn other_namespaces_are_neither_read_nor_written_and_cannot_be() -> Result
         matches!(secrets("other").list(&ListParams::default()).await, Err(kube::Error::Api(told)) if told.code == 403)
     );
     let asked = http_get(&theirs, &routes_path).await;
-    assert!(matches!(&asked, Err(kube::Error::Api(told)) if told.code == 403), "{ROUTES}: {asked:?}");
+    assert!(matches!(&asked, Err(kube::Error::Api(told)) if told.code == 403), "{asked:?}");
     let mine = http_get(&theirs, &routes_path.replace("/other/", "/team-b/")).await;
     assert!(mine.is_ok(), "{mine:?}");
 
@@ -181,7 +179,7 @@ async fn other_namespaces_are_neither_read_nor_written_and_cannot_be() -> Result
     let by_test: BTreeSet<String> = ["/api/v1/namespaces/other/secrets".to_owned(), routes_path].into();
     drop(one);
     let watched = |requests: &[Request]| {
-        ["team-a/httproutes", "team-b/secrets", "gatewright-system/services"].iter().all(|path| {
+        ["team-a/httproutes", "team-b/secrets", "gatewright-system/pods"].iter().all(|path| {
             requests
                 .iter()
                 .any(|request| request.verb == "watch" && request.uri.contains(&format!("/namespaces/{path}?")))
