@@ -252,80 +252,6 @@ fn examples_pass_the_schema_and_mistakes_do_not() -> Result<()> {
     Ok(())
 }
 
-/// What the chart gives in ClusterRoles with `controller.namespaces` is about objects without a namespace. Elsewhere it says the
-/// same with it and without.
-#[test]
-#[ignore = "needs Helm: e2e/tools install helm"]
-fn namespaces_have_roles_in_place_of_a_cluster_role() -> Result<()> {
-    let helm = Helm::new(None)?;
-    let everything = "controller.settings.certificates=own,policies.enabled=true,isolated.enabled=true";
-    let all = helm.template(&["--set", everything])?;
-    let some = helm.template(&["--set", everything, "--set", "controller.namespaces={team-a,team-b,team-a}"])?;
-    let of = |objects: &[Value], kind: &str| -> Vec<Value> {
-        objects.iter().filter(|object| object["kind"] == kind).cloned().collect()
-    };
-    let rights = |roles: &[Value]| -> BTreeSet<(String, String)> {
-        let mut rights = BTreeSet::new();
-        for rule in roles.iter().flat_map(|role| role["rules"].as_array().cloned().unwrap_or_default()) {
-            let texts = |field: &str| -> Vec<String> {
-                let all = rule[field].as_array().into_iter().flatten();
-                all.filter_map(|text| text.as_str().map(str::to_owned)).collect()
-            };
-            for resource in texts("resources") {
-                rights.extend(texts("verbs").into_iter().map(|verb| (resource.clone(), verb)));
-            }
-        }
-        rights
-    };
-    let cluster_wide = of(&some, "ClusterRole");
-    let resources: BTreeSet<String> = rights(&cluster_wide).into_iter().map(|(resource, _)| resource).collect();
-    let expected = ["gatewayclasses", "gatewayclasses/status", "namespaces", "nodes", "tokenreviews"];
-    assert_eq!(resources.iter().map(String::as_str).collect::<Vec<_>>(), expected);
-    for role in &cluster_wide {
-        for rule in
-            role["rules"].as_array().into_iter().flatten().filter(|rule| rule["resources"] == json!(["namespaces"]))
-        {
-            assert_eq!(rule["resourceNames"], json!([NAMESPACE, "team-a", "team-b"]));
-        }
-    }
-    let roles_in = |namespace: &str| -> Vec<Value> {
-        let roles = of(&some, "Role").into_iter();
-        let mut roles: Vec<Value> = roles.filter(|role| role["metadata"]["namespace"] == namespace).collect();
-        for role in &roles {
-            let bound = of(&some, "RoleBinding").into_iter().any(|binding| {
-                binding["metadata"]["namespace"] == namespace && binding["roleRef"]["name"] == role["metadata"]["name"]
-            });
-            assert!(bound, "{}", role["metadata"]);
-        }
-        roles.extend(cluster_wide.clone());
-        roles
-    };
-    // With what is asked of single Namespaces, and that is all.
-    let mut before = rights(&of(&all, "ClusterRole"));
-    before.insert(("namespaces".to_owned(), "get".to_owned()));
-    for namespace in ["team-a", "team-b"] {
-        assert_eq!(rights(&roles_in(namespace)), before, "{namespace}");
-    }
-    assert!(rights(&roles_in(NAMESPACE)).is_superset(&before));
-    let others = |objects: &[Value]| -> Vec<Value> {
-        let rbac = ["ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding"].map(Value::from);
-        objects.iter().filter(|object| !rbac.contains(&object["kind"])).cloned().collect()
-    };
-    for (with, without) in others(&some).into_iter().zip(others(&all)) {
-        if with["kind"] == "Deployment" && with["metadata"]["name"] == "gatewright-controller" {
-            let (args, controller) = arguments(&with)?;
-            assert_eq!(controller.watched.namespaces, ["team-a", "team-b", "team-a"]);
-            let (mut expected, _) = arguments(&without)?;
-            expected.extend(args.iter().filter(|arg| arg.starts_with("--namespaces=")).cloned());
-            assert_eq!(BTreeSet::from_iter(args), BTreeSet::from_iter(expected));
-        } else {
-            assert_eq!(with, without);
-        }
-    }
-    assert_eq!(others(&some).len(), others(&all).len());
-    Ok(())
-}
-
 /// Envoys of fleet Dedicated come with a class of it, or where they are asked for.
 #[test]
 #[ignore = "needs Helm: e2e/tools install helm"]
@@ -468,7 +394,7 @@ fn pods_of_envoys_have_certificates_of_their_own_where_that_is_said() -> Result<
 }
 
 /// The command line of the controller's pods, and what it means.
-fn arguments(deployment: &Value) -> Result<(Vec<String>, gatewright::cli::Controller)> {
+pub(crate) fn arguments(deployment: &Value) -> Result<(Vec<String>, gatewright::cli::Controller)> {
     let args = deployment.pointer("/spec/template/spec/containers/0/args").and_then(Value::as_array).context("args")?;
     let args: Vec<String> = args.iter().filter_map(Value::as_str).map(str::to_owned).collect();
     match Cli::try_parse_from(std::iter::once("gatewright").chain(args.iter().map(String::as_str)))?.command {

@@ -19,6 +19,7 @@ use kube::{Client, Config};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::chart::arguments;
 use crate::edge::until_answers;
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
@@ -219,4 +220,78 @@ async fn other_namespaces_are_neither_read_nor_written_and_cannot_be() -> Result
 async fn http_get(client: &Client, path: &str) -> kube::Result<kube::core::ObjectList<DynamicObject>> {
     let request = hyper::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
     client.request(request).await
+}
+
+/// What the chart gives in ClusterRoles with `controller.namespaces` is about objects without a namespace. Elsewhere it says the
+/// same with it and without.
+#[test]
+#[ignore = "needs Helm: e2e/tools install helm"]
+fn the_chart_gives_roles_in_place_of_a_cluster_role() -> Result<()> {
+    let helm = Helm::new(None)?;
+    let everything = "controller.settings.certificates=own,policies.enabled=true,isolated.enabled=true";
+    let all = helm.template(&["--set", everything])?;
+    let some = helm.template(&["--set", everything, "--set", "controller.namespaces={team-a,team-b,team-a}"])?;
+    let of = |objects: &[Value], kind: &str| -> Vec<Value> {
+        objects.iter().filter(|object| object["kind"] == kind).cloned().collect()
+    };
+    let rights = |roles: &[Value]| -> BTreeSet<(String, String)> {
+        let mut rights = BTreeSet::new();
+        for rule in roles.iter().flat_map(|role| role["rules"].as_array().cloned().unwrap_or_default()) {
+            let texts = |field: &str| -> Vec<String> {
+                let all = rule[field].as_array().into_iter().flatten();
+                all.filter_map(|text| text.as_str().map(str::to_owned)).collect()
+            };
+            for resource in texts("resources") {
+                rights.extend(texts("verbs").into_iter().map(|verb| (resource.clone(), verb)));
+            }
+        }
+        rights
+    };
+    let cluster_wide = of(&some, "ClusterRole");
+    let resources: BTreeSet<String> = rights(&cluster_wide).into_iter().map(|(resource, _)| resource).collect();
+    let expected = ["gatewayclasses", "gatewayclasses/status", "namespaces", "nodes", "tokenreviews"];
+    assert_eq!(resources.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+    for role in &cluster_wide {
+        for rule in
+            role["rules"].as_array().into_iter().flatten().filter(|rule| rule["resources"] == json!(["namespaces"]))
+        {
+            assert_eq!(rule["resourceNames"], json!([NAMESPACE, "team-a", "team-b"]));
+        }
+    }
+    let roles_in = |namespace: &str| -> Vec<Value> {
+        let roles = of(&some, "Role").into_iter();
+        let mut roles: Vec<Value> = roles.filter(|role| role["metadata"]["namespace"] == namespace).collect();
+        for role in &roles {
+            let bound = of(&some, "RoleBinding").into_iter().any(|binding| {
+                binding["metadata"]["namespace"] == namespace && binding["roleRef"]["name"] == role["metadata"]["name"]
+            });
+            assert!(bound, "{}", role["metadata"]);
+        }
+        roles.extend(cluster_wide.clone());
+        roles
+    };
+    // With what is asked of single Namespaces, and that is all.
+    let mut before = rights(&of(&all, "ClusterRole"));
+    before.insert(("namespaces".to_owned(), "get".to_owned()));
+    for namespace in ["team-a", "team-b"] {
+        assert_eq!(rights(&roles_in(namespace)), before, "{namespace}");
+    }
+    assert!(rights(&roles_in(NAMESPACE)).is_superset(&before));
+    let others = |objects: &[Value]| -> Vec<Value> {
+        let rbac = ["ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding"].map(Value::from);
+        objects.iter().filter(|object| !rbac.contains(&object["kind"])).cloned().collect()
+    };
+    for (with, without) in others(&some).into_iter().zip(others(&all)) {
+        if with["kind"] == "Deployment" && with["metadata"]["name"] == "gatewright-controller" {
+            let (args, controller) = arguments(&with)?;
+            assert_eq!(controller.watched.namespaces, ["team-a", "team-b", "team-a"]);
+            let (mut expected, _) = arguments(&without)?;
+            expected.extend(args.iter().filter(|arg| arg.starts_with("--namespaces=")).cloned());
+            assert_eq!(BTreeSet::from_iter(args), BTreeSet::from_iter(expected));
+        } else {
+            assert_eq!(with, without);
+        }
+    }
+    assert_eq!(others(&some).len(), others(&all).len());
+    Ok(())
 }
