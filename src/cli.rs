@@ -20,6 +20,7 @@ mod offline;
 mod ports;
 mod running_program;
 mod standalone;
+mod watched;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -54,6 +55,7 @@ pub use offline::{Lint, Translate};
 pub use ports::{Keeping, MetricsAccess, Ports};
 pub use running_program::RunningProgram;
 pub use standalone::Standalone;
+pub use watched::Watched;
 
 /// From a tenant's hostname to the right Envoy, with the right certificate and a truthful status.
 #[derive(Debug, Parser)]
@@ -269,6 +271,9 @@ pub struct Controller {
     /// The namespace of the lease and of the keys between Envoys and this program
     #[arg(long, env = "POD_NAMESPACE", default_value = "gatewright-system")]
     pub namespace: String,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub watched: Watched,
     /// This replica's name in the lease
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     pub identity: Option<String>,

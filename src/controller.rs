@@ -143,6 +143,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         last_good::prepare(file).with_context(|| format!("--last-good {}", file.display()))?;
     }
     let mut standby = Standby::read(place.clone(), cache.clone(), &fleet_views, grants, figures.clone()).await;
+    let namespaces = options.watched.with(&options.namespace);
     let settings = Settings {
         fleet: Fleet::Shared,
         envoys: Some(ObjectName::new(options.namespace.as_str(), options.envoys.as_str())),
@@ -156,6 +157,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         issuers: options.issuer_use.policy(&issuers(&options)?, Unlisted::Nobody)?,
         endpoints: EndpointPolicy { loopback: false, denied: options.endpoints.denied_endpoint_networks.clone() },
         system_roots: options.endpoints.system_roots(),
+        namespaces: namespaces.clone(),
         ..Settings::new(options.controller_name.as_str(), addresses(&options.addresses))
     };
     let tenancy = tenancy_settings(&options, &issuers(&options)?);
@@ -191,7 +193,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let (sender, mut news) = mpsc::channel(16);
     let for_watches = client.clone();
     tasks.spawn("watches", async move {
-        watch_all(for_watches, kinds, sender).await;
+        watch_all(for_watches, kinds, namespaces, sender).await;
         Ok(())
     });
     let (tell, mut told) = mpsc::channel(16);

@@ -53,6 +53,11 @@ impl Cluster {
         for file in ["namespace.yaml", "rbac.yaml", "policies/controller-rights.yaml", "certificates/rbac.yaml"] {
             server.apply(&std::fs::read_to_string(deploy.join(file)).with_context(|| file.to_owned())?).await?;
         }
+        Self::prepared(server)
+    }
+
+    /// A cluster in which all of that is there already.
+    pub fn prepared(server: ApiServer) -> Result<Self> {
         Ok(Self {
             server,
             xds: SocketAddr::from(([127, 0, 0, 1], free_port()?)),

@@ -15,6 +15,7 @@ pub mod interner;
 pub mod limits;
 pub mod model;
 pub mod multimap;
+pub mod namespaces;
 pub mod pipeline;
 mod reservations;
 pub mod statuses;

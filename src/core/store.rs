@@ -16,6 +16,7 @@ use crate::inputs::{
 use crate::interner::Interner;
 use crate::model::{HostnameGrant, ObjectName, ServicePort};
 use crate::multimap::MultiMap;
+use crate::namespaces::Namespaces;
 
 pub use self::granted::Grants;
 pub(crate) use self::reserved::{Holder, Reserved};
@@ -61,6 +62,8 @@ pub struct Store {
     pub(crate) parents_across: MultiMap<Arc<str>, ParentKey>,
     /// Addresses that tenants' endpoints may not have, with whose they are.
     reserved: Reserved,
+    /// The namespaces whose objects come at all.
+    watched: Namespaces,
 }
 
 macro_rules! replace {
@@ -75,9 +78,14 @@ macro_rules! replace {
 }
 
 impl Store {
-    /// A store of a cluster in which this namespace is the installation's.
-    pub(crate) fn in_cluster(home: Option<Arc<str>>) -> Self {
-        Self { reserved: Reserved::new(home), ..Self::default() }
+    /// A store of a cluster in which this namespace is the installation's, and of which these are looked at.
+    pub(crate) fn in_cluster(home: Option<Arc<str>>, watched: Namespaces) -> Self {
+        Self { reserved: Reserved::new(home), watched, ..Self::default() }
+    }
+
+    /// What a message about an object that is not found, or not granted, adds about its namespace.
+    pub(crate) fn unwatched(&self, name: &ObjectName) -> String {
+        self.watched.note(&name.namespace)
     }
 
     /// Whether a namespace is the installation's own.

@@ -42,7 +42,7 @@ pub use watch::discovery::{DiscoveryError, Served, discover};
 pub use watch::kinds::run as watch_all;
 pub use watch::observed::ObservedObject;
 pub use watch::sync::{State, WatchSync};
-pub use watch::{Lists, ObjectUpdate, WatchEvent, watch};
+pub use watch::{ObjectUpdate, WatchEvent};
 pub use write::conflict_backoff::WriteConflictBackoff;
 pub use write::failure::Failure;
 pub use write::fence::Fence;

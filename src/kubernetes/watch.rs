@@ -1,4 +1,4 @@
-//! The watch of one kind: objects from the API server, parsed into slim forms; the rest is dropped at once.
+//! The watch of one kind, or of a part of it: objects from the API server, parsed into slim forms; the rest is dropped at once.
 
 mod backoff;
 pub(crate) mod discovery;
@@ -7,6 +7,7 @@ mod located;
 pub(crate) mod missing_kinds;
 pub(crate) mod observed;
 pub(crate) mod peers;
+pub(crate) mod scope;
 pub(crate) mod sync;
 
 use std::collections::BTreeSet;
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use futures::{Stream, StreamExt, TryStreamExt};
 use hyper::Request;
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, ApiResource};
 use kube::client::Body;
@@ -23,11 +25,12 @@ use kube::core::{DynamicObject, PartialObjectMeta};
 use kube::runtime::watcher::{self, Config, Event, InitialListStrategy, watcher};
 use kube::{Client, Error};
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, watch};
-use tokio::time::sleep;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
 use tower::service_fn;
 use tracing::debug;
 
+use crate::REQUEST_TIMEOUT;
 use crate::live_object::{LiveObject, derived};
 use crate::watch::observed::ObservedObject;
 use backoff::{Came, WatchBackoff};
@@ -36,6 +39,7 @@ use gatewright_core::interner::Interner;
 use gatewright_core::model::ObjectName;
 use gatewright_core::tenancy::{Derived, Existing};
 use located::{Place, RUNNING};
+use scope::Part;
 
 /// How many objects are handed over at once.
 const BATCH: usize = 1024;
@@ -82,7 +86,7 @@ pub enum ObjectUpdate {
 
 /// How lists are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lists {
+pub(crate) enum Lists {
     /// As a stream of events, of which the server holds one copy for everybody.
     Streamed,
     /// In pages.
@@ -92,7 +96,7 @@ pub enum Lists {
 /// The names of a kind that were told. They outlive a watch: a kind that is served again, or in another version, may lack
 /// some.
 #[derive(Clone, Default)]
-pub struct Names {
+pub(crate) struct Names {
     known: Arc<Mutex<Known>>,
     /// What objects of all kinds have in common is kept once from here on, where they wait for each other as well.
     interner: Arc<Mutex<Interner>>,
@@ -126,33 +130,20 @@ impl Known {
     }
 }
 
-/// Watches a kind until the receiver is gone. Never ends otherwise: whatever fails is tried again.
-pub async fn watch(
-    client: Client,
-    kind: Kind,
-    resource: ApiResource,
-    lists: Lists,
-    names: Names,
-    out: mpsc::Sender<WatchEvent>,
-) {
-    let refused = watch_by(client.clone(), kind, &resource, lists, names.clone(), out.clone()).await;
+/// Watches a part of a kind until the receiver is gone. Never ends otherwise: whatever fails is tried again.
+pub(crate) async fn watch(client: Client, resource: ApiResource, lists: Lists, names: Names, part: Part) {
+    let refused = watch_by(client.clone(), &resource, lists, names.clone(), &part).await;
     if refused.is_some() {
-        debug!("{}: this API server has no streaming lists", kind.as_str());
-        watch_by(client, kind, &resource, Lists::Paged, names, out).await;
+        debug!("{}: this API server has no streaming lists", part.kind().as_str());
+        watch_by(client, &resource, Lists::Paged, names, &part).await;
     }
 }
 
 /// The server does not take requests for lists of this sort.
 struct NotTaken;
 
-async fn watch_by(
-    client: Client,
-    kind: Kind,
-    resource: &ApiResource,
-    lists: Lists,
-    names: Names,
-    out: mpsc::Sender<WatchEvent>,
-) -> Option<NotTaken> {
+async fn watch_by(client: Client, resource: &ApiResource, lists: Lists, names: Names, part: &Part) -> Option<NotTaken> {
+    let (kind, scope) = (part.kind(), &part.scope);
     let config = Config {
         page_size: Some(PAGE),
         field_selector: selector(kind).map(str::to_owned),
@@ -162,15 +153,17 @@ async fn watch_by(
         },
         ..Config::default()
     };
+    let config = scope.select(kind, config);
     let (taken_up, _) = watch::channel(false);
-    let client = telling(client, taken_up.clone());
+    let asked = Asked { client: client.clone(), resource, lists, names: names.clone(), taken_up: taken_up.clone() };
+    let client = telling(client, taken_up);
     let api_version = Arc::from(resource.api_version.as_str());
     let interner = names.interner.clone();
     let whole = |event| Slim::of(event, kind, &api_version, &interner);
     if matches!(kind, Kind::Pod | Kind::Node) {
-        let api: Api<Place> = Api::all_with(client, resource);
+        let api: Api<Place> = scope.api(client, kind, resource);
         let events = watcher(api, config).map_ok(|event| Slim::located(event, kind, &interner));
-        pass_on(events, kind, resource, lists, names, taken_up, out).await
+        pass_on(events, asked, part).await
     } else if matches!(kind, Kind::Namespace | Kind::Secret | Kind::ConfigMap) {
         // Of these the metadata is enough.
         let bare = |object: PartialObjectMeta<DynamicObject>| DynamicObject {
@@ -178,17 +171,17 @@ async fn watch_by(
             metadata: object.metadata,
             data: Value::Null,
         };
-        let events = watcher(Api::all_with(client, resource), config).map_ok(move |event| match event {
+        let events = watcher(scope.api(client, kind, resource), config).map_ok(move |event| match event {
             Event::Apply(object) => Event::Apply(bare(object)),
             Event::InitApply(object) => Event::InitApply(bare(object)),
             Event::Delete(object) => Event::Delete(bare(object)),
             Event::Init => Event::Init,
             Event::InitDone => Event::InitDone,
         });
-        pass_on(events.map_ok(whole), kind, resource, lists, names, taken_up, out).await
+        pass_on(events.map_ok(whole), asked, part).await
     } else {
-        let events = watcher(Api::<DynamicObject>::all_with(client, resource), config);
-        pass_on(events.map_ok(whole), kind, resource, lists, names, taken_up, out).await
+        let events = watcher(scope.api::<DynamicObject>(client, kind, resource), config);
+        pass_on(events.map_ok(whole), asked, part).await
     }
 }
 
@@ -281,6 +274,13 @@ struct Noted {
 }
 
 impl Names {
+    /// Nothing is there any more. Whoever notes it has to tell it.
+    fn none(&self, kind: Kind) -> Vec<ObjectUpdate> {
+        let mut known = self.known.lock().expect("nothing panics while it is held");
+        known.list_anew();
+        known.gone().into_iter().map(|name| ObjectUpdate::Delete(ObjectKey::new(kind, name))).collect()
+    }
+
     /// Takes in a chunk of events. Whoever does so has to tell of them: what is noted is not told again.
     fn note(&self, kind: Kind, chunk: Vec<watcher::Result<Slim>>) -> Noted {
         let mut noted = Noted::default();
@@ -314,16 +314,20 @@ impl Names {
     }
 }
 
-/// Tells what events say, until the receiver is gone or the server does not take what it was asked.
-async fn pass_on(
-    events: impl Stream<Item = watcher::Result<Slim>>,
-    kind: Kind,
-    resource: &ApiResource,
+/// How a watch asks.
+struct Asked<'a> {
+    client: Client,
+    resource: &'a ApiResource,
     lists: Lists,
     names: Names,
+    /// Whether the server has taken up a watch that goes on where it was.
     taken_up: watch::Sender<bool>,
-    out: mpsc::Sender<WatchEvent>,
-) -> Option<NotTaken> {
+}
+
+/// Tells what events say, until the receiver is gone or the server does not take what it was asked.
+async fn pass_on(events: impl Stream<Item = watcher::Result<Slim>>, asked: Asked<'_>, part: &Part) -> Option<NotTaken> {
+    let Asked { client, resource, lists, names, taken_up } = asked;
+    let kind = part.kind();
     let mut course = WatchBackoff::new();
     let mut heard = taken_up.subscribe();
     // What was taken up before a failure says nothing of what comes after it.
@@ -342,18 +346,20 @@ async fn pass_on(
             chunk = events.next() => chunk?,
             () = goes_on, if course.is_interrupted() => {
                 course.goes_on();
-                out.send(WatchEvent::Complete(kind)).await.ok()?;
+                part.complete().await.ok()?;
                 continue;
             }
         };
         // There is room before anything is noted, so that a watch that is ended here has noted nothing that it did not tell.
-        let room = out.reserve().await.ok()?;
+        let room = part.room().await.ok()?;
         let Noted { updates, came, failed } = names.note(kind, chunk);
-        if !updates.is_empty() {
+        if updates.is_empty() {
+            drop(room);
+        } else {
             room.send(WatchEvent::Changed(updates));
         }
         if course.takes(came) {
-            out.send(WatchEvent::Complete(kind)).await.ok()?;
+            part.complete().await.ok()?;
         }
         if let Some(error) = failed {
             if lists == Lists::Streamed && is_not_taken(&error) {
@@ -362,12 +368,44 @@ async fn pass_on(
             // A watch that ends now and then is the usual course of things.
             let usual = matches!(&error, watcher::Error::WatchFailed(_))
                 || matches!(&error, watcher::Error::WatchError(status) if status.code == 410);
-            if !usual {
-                out.send(WatchEvent::Trouble(kind, explain(&error, resource))).await.ok()?;
+            if usual {
+                sleep(course.fails(true)).await;
+                continue;
             }
-            sleep(course.fails(usual)).await;
+            // Roles go with their namespace.
+            if let Some(namespace) = part.scope.namespace(kind).filter(|_| is_forbidden(&error))
+                && is_absent(&client, namespace).await
+            {
+                debug!("{}: there is no namespace {namespace}", kind.as_str());
+                let room = part.room().await.ok()?;
+                room.send(WatchEvent::Changed(names.none(kind)));
+                part.complete().await.ok()?;
+                loop {
+                    sleep(course.fails(true)).await;
+                    if !is_absent(&client, namespace).await {
+                        break;
+                    }
+                }
+                continue;
+            }
+            part.trouble(explain(&error, resource)).await.ok()?;
+            sleep(course.fails(false)).await;
         }
     }
+}
+
+fn is_forbidden(error: &watcher::Error) -> bool {
+    let (watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) = error else {
+        return false;
+    };
+    matches!(error, Error::Api(status) if status.code == 403)
+}
+
+/// Whether a namespace does not exist. One of which the API server does not say it is taken to be there.
+async fn is_absent(client: &Client, namespace: &str) -> bool {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let asked = timeout(REQUEST_TIMEOUT, namespaces.get_metadata(namespace)).await;
+    matches!(asked, Ok(Err(Error::Api(status))) if status.code == 404)
 }
 
 /// Whether a server has no streaming lists, whatever its version: `sendInitialEvents` is refused where the feature

@@ -122,3 +122,65 @@ authorization:
   credentials: {name: {{ $monitoring.tokenSecret.name | default "gatewright-metrics-token" }}, key: {{ $monitoring.tokenSecret.key }}}
 {{- end }}
 {{- end -}}
+
+{{/* Rules about what is in namespaces: of a ClusterRole, or of a Role in each of controller.namespaces. */}}
+{{- define "gatewright.rules" -}}
+# What is read. Of Secrets the metadata of those of type kubernetes.io/tls is watched, and the bodies of those that
+# a Gateway or listener refers to are got; of ConfigMaps the metadata, and the bodies of those that a policy refers to. RBAC
+# cannot say it more narrowly. Of pods the addresses are kept: endpoints are compared with them.
+- apiGroups: [""]
+  resources: [services, pods]
+  verbs: [list, watch]
+- apiGroups: [""]
+  resources: [secrets, configmaps]
+  verbs: [get, list, watch]
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices]
+  verbs: [list, watch]
+- apiGroups: [gateway.networking.k8s.io]
+  resources: [gateways, listenersets, httproutes, grpcroutes, tlsroutes, tcproutes, udproutes, referencegrants, backendtlspolicies]
+  verbs: [list, watch]
+- apiGroups: [gateway.cozystack.io]
+  resources: [tenantgateways]
+  verbs: [list, watch]
+- apiGroups: [cert-manager.io]
+  resources: [issuers, certificates]
+  verbs: [list, watch]
+- apiGroups: [gatewright.io]
+  resources: [gatewayparameters]
+  verbs: [list, watch]
+# Gateways of the dedicated fleet have a Service each, with the Envoys behind it.
+- apiGroups: [""]
+  resources: [services]
+  verbs: [create, patch, delete]
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices]
+  verbs: [create, patch, delete]
+# What is written: statuses.
+- apiGroups: [gateway.networking.k8s.io]
+  resources: [gateways/status, listenersets/status, httproutes/status, grpcroutes/status, tlsroutes/status, tcproutes/status, udproutes/status, backendtlspolicies/status]
+  verbs: [patch]
+- apiGroups: [gateway.cozystack.io]
+  resources: [tenantgateways/status]
+  verbs: [patch]
+# What TenantGateways lead to. An apply creates what is not there; what somebody else wrote into is got before.
+- apiGroups: [gateway.networking.k8s.io]
+  resources: [gateways, listenersets, httproutes]
+  verbs: [get, create, patch, delete]
+- apiGroups: [cert-manager.io]
+  resources: [issuers, certificates]
+  verbs: [get, create, patch, delete]
+# What became better or worse.
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create]
+# An owner that may not go before what it owns (admission plugin OwnerReferencesPermissionEnforcement).
+- apiGroups: [gateway.cozystack.io]
+  resources: [tenantgateways/finalizers]
+  verbs: [update]
+{{- end -}}
+
+{{/* The namespaces that the controller looks at, as a JSON list; nothing where it looks at all. */}}
+{{- define "gatewright.namespaces" -}}
+{{- with .Values.controller.namespaces }}{{ append . $.Release.Namespace | uniq | sortAlpha | toJson }}{{ end }}
+{{- end -}}

@@ -16,7 +16,7 @@ use kube::api::ListParams;
 use serde_json::{Map, Value, json};
 
 /// Flags that the chart sets itself, and those that have no place in a pod.
-const OF_THE_CHART: [&str; 19] = [
+const OF_THE_CHART: [&str; 20] = [
     "admin",
     "challenges",
     "dedicated-envoys",
@@ -31,6 +31,7 @@ const OF_THE_CHART: [&str; 19] = [
     "last-good-key",
     "metrics-access",
     "namespace",
+    "namespaces",
     "pod-uid",
     "probes",
     "probes-tls-dir",
@@ -240,6 +241,7 @@ fn examples_pass_the_schema_and_mistakes_do_not() -> Result<()> {
         ("controller.settings.certificates=ours", "certificates"),
         ("controller.settings.hostnameHold=long", "hostnameHold"),
         ("controller.replicas=two", "replicas"),
+        ("controller.namespaces={team.a}", "namespaces"),
         ("enovy.hostPorts=true", "enovy"),
         ("image.digest=latest", "digest"),
         ("envoy.resources.limits=null", "resources"),
@@ -392,7 +394,7 @@ fn pods_of_envoys_have_certificates_of_their_own_where_that_is_said() -> Result<
 }
 
 /// The command line of the controller's pods, and what it means.
-fn arguments(deployment: &Value) -> Result<(Vec<String>, gatewright::cli::Controller)> {
+pub(crate) fn arguments(deployment: &Value) -> Result<(Vec<String>, gatewright::cli::Controller)> {
     let args = deployment.pointer("/spec/template/spec/containers/0/args").and_then(Value::as_array).context("args")?;
     let args: Vec<String> = args.iter().filter_map(Value::as_str).map(str::to_owned).collect();
     match Cli::try_parse_from(std::iter::once("gatewright").chain(args.iter().map(String::as_str)))?.command {

@@ -20,6 +20,7 @@ mod isolated;
 mod isolation;
 mod limits;
 mod monitoring;
+mod namespaces;
 mod own_class;
 mod pod_identity;
 mod pods;

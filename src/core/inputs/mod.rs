@@ -55,6 +55,7 @@ pub use isolated::{
 pub use kind::{Kind, OWN_GROUP, ObjectKey};
 pub use located::Located;
 pub use meta::Meta;
+pub(crate) use names::is_label;
 pub use namespace::{HOST_LABEL, Namespace};
 pub use object::Object;
 pub use parameters::{

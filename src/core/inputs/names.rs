@@ -30,7 +30,7 @@ pub(super) fn object_name(kind: Kind, meta: &ObjectMeta) -> Result<ObjectName, P
 }
 
 /// A DNS label of lower-case letters, digits and hyphens.
-pub(super) fn is_label(text: &str) -> bool {
+pub(crate) fn is_label(text: &str) -> bool {
     text.len() <= LONGEST_LABEL && is_part(text)
 }
 

@@ -142,7 +142,8 @@ pub(super) fn resolve(
     }
     // Permission is decided before existence, so that nobody learns what another namespace holds.
     if !store.permits(kind, &meta.name.namespace, "Secret", name) {
-        let text = format!("{field}: Secret {name} is in another namespace and no ReferenceGrant permits it");
+        let note = store.unwatched(name);
+        let text = format!("{field}: Secret {name} is in another namespace and no ReferenceGrant permits it{note}");
         return refused(Reason::RefNotPermitted, text);
     }
     let Some(secret) = store.secret(name) else {

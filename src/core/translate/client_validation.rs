@@ -111,7 +111,8 @@ pub(super) fn union(
         if store.permits(Kind::Gateway, &gateway.namespace, "ConfigMap", name) {
             return Ok(());
         }
-        let text = format!("ConfigMap {name} is in another namespace and no ReferenceGrant permits it");
+        let note = store.unwatched(name);
+        let text = format!("ConfigMap {name} is in another namespace and no ReferenceGrant permits it{note}");
         Err((Reason::RefNotPermitted, text))
     };
     ca_bundles::union(&validation.references, |_, reference, before| {

@@ -86,7 +86,10 @@ impl Engine {
         Self {
             quotas: Quotas::new(&settings.limits),
             register: Register::new(settings.recording, settings.hold),
-            store: Store::in_cluster(settings.envoys.as_ref().map(|envoys| envoys.namespace.clone())),
+            store: Store::in_cluster(
+                settings.envoys.as_ref().map(|envoys| envoys.namespace.clone()),
+                settings.namespaces.clone(),
+            ),
             behind: Behind::new(&settings.installation),
             settings,
             parents: Parents::default(),

@@ -199,7 +199,10 @@ fn parameters(reference: &ParametersRef, path: &str, store: &Store) -> Result<Pa
         });
     };
     let Some(found) = store.parameters(&target) else {
-        return Err(format!("{path}: GatewayParameters {target} is not there: create it, or remove the reference"));
+        let note = store.unwatched(&target);
+        return Err(format!(
+            "{path}: GatewayParameters {target} is not there: create it, or remove the reference{note}"
+        ));
     };
     found.spec.clone().map_err(|text| format!("{path}: GatewayParameters {target}: {text}"))
 }

@@ -228,8 +228,9 @@ impl Resolver<'_> {
         }
         let from = self.route.kind.kind();
         if !self.store.permits(from, &self.route.meta.name.namespace, "Service", name) {
+            let note = self.store.unwatched(name);
             let text =
-                format!("{field}: Service {name} is in another namespace and no ReferenceGrant there permits it");
+                format!("{field}: Service {name} is in another namespace and no ReferenceGrant there permits it{note}");
             return Err((Reason::RefNotPermitted, text));
         }
         let missing = |text: String| (Reason::BackendNotFound, format!("{field}: {text}"));

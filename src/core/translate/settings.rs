@@ -10,6 +10,7 @@ use super::policy::IssuerPolicy;
 use crate::channel::Channel;
 use crate::limits::Limits;
 use crate::model::ObjectName;
+use crate::namespaces::Namespaces;
 
 /// Decisions of an installation.
 #[derive(Clone, Debug)]
@@ -47,6 +48,8 @@ pub struct Settings {
     pub installation: Arc<str>,
     /// The file beside each Envoy with the roots that its system trusts; `None` where there is none.
     pub system_roots: Option<Arc<str>>,
+    /// The namespaces that are looked at: objects of others do not come, and messages say so.
+    pub namespaces: Namespaces,
 }
 
 /// The Envoys that serve Gateways of the dedicated fleet.
@@ -95,6 +98,7 @@ impl Settings {
             endpoints: EndpointPolicy::default(),
             installation: Arc::default(),
             system_roots: Some(SYSTEM_ROOTS.into()),
+            namespaces: Namespaces::All,
         }
     }
 }

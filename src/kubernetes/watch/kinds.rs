@@ -1,4 +1,4 @@
-//! All watches: one for each kind that is served, started when it appears and started anew in another version.
+//! All watches: one for each kind that is served, or for each namespace that is looked at, started when it appears and started anew in another version.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,8 +13,10 @@ use tracing::{debug, warn};
 use crate::REQUEST_TIMEOUT;
 use crate::watch::discovery::{discover, is_ready};
 use crate::watch::missing_kinds::MissingKinds;
+use crate::watch::scope::{Part, Parts};
 use crate::watch::{Lists, Names, WatchEvent, watch};
 use gatewright_core::inputs::Kind;
+use gatewright_core::namespaces::Namespaces;
 
 /// How often the server is asked what it serves.
 const DISCOVERY: Duration = Duration::from_secs(10);
@@ -24,11 +26,16 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 const STREAMING: u32 = 34;
 
 /// Runs until the receiver is gone.
-pub async fn run(client: Client, kinds: Vec<Kind>, out: mpsc::Sender<WatchEvent>) {
-    let mut running: BTreeMap<Kind, (ApiResource, AbortHandle)> = BTreeMap::new();
+pub async fn run(client: Client, kinds: Vec<Kind>, namespaces: Namespaces, out: mpsc::Sender<WatchEvent>) {
+    let mut running: BTreeMap<Kind, (ApiResource, Vec<AbortHandle>)> = BTreeMap::new();
     let mut tasks = JoinSet::new();
     let names = Names::default();
-    let names: BTreeMap<Kind, Names> = kinds.iter().map(|kind| (*kind, names.of_another())).collect();
+    let watches = |kind: &Kind| {
+        let parts = Parts::new(*kind, &namespaces, out.clone());
+        let each: Vec<(Part, Names)> = parts.each().map(|part| (part, names.of_another())).collect();
+        (*kind, (parts, each))
+    };
+    let watches: BTreeMap<Kind, (Parts, Vec<(Part, Names)>)> = kinds.iter().map(watches).collect();
     let mut told = BTreeMap::new();
     let mut absence = MissingKinds::default();
     // What the first answer lacks counts as well.
@@ -63,13 +70,16 @@ pub async fn run(client: Client, kinds: Vec<Kind>, out: mpsc::Sender<WatchEvent>
                 (Some(resource), Some((current, _))) if resource == current => absence.has(*kind),
                 (Some(resource), replaced) => {
                     absence.has(*kind);
-                    if let Some((old, handle)) = replaced {
+                    if let Some((old, handles)) = replaced {
                         warn!("{} is served as {} and no longer as {}", kind.as_str(), resource.version, old.version);
-                        end(handle, &mut tasks).await;
+                        end(handles, &mut tasks).await;
                     }
-                    let names = names[kind].clone();
-                    let task = watch(client.clone(), *kind, resource.clone(), lists, names, out.clone());
-                    running.insert(*kind, (resource.clone(), tasks.spawn(task)));
+                    let (parts, each) = &watches[kind];
+                    parts.begin();
+                    let start = |(part, names): &(Part, Names)| {
+                        tasks.spawn(watch(client.clone(), resource.clone(), lists, names.clone(), part.clone()))
+                    };
+                    running.insert(*kind, (resource.clone(), each.iter().map(start).collect()));
                     if told.remove(kind).is_some() && out.send(WatchEvent::Listing(*kind)).await.is_err() {
                         return;
                     }
@@ -79,8 +89,8 @@ pub async fn run(client: Client, kinds: Vec<Kind>, out: mpsc::Sender<WatchEvent>
                         continue;
                     }
                     // What was seen of it stays: that a kind is not served says nothing of its objects.
-                    if let Some((_, handle)) = running.remove(kind) {
-                        end(&handle, &mut tasks).await;
+                    if let Some((_, handles)) = running.remove(kind) {
+                        end(&handles, &mut tasks).await;
                     }
                     if told.insert(*kind, false) != Some(false) && out.send(WatchEvent::Missing(*kind)).await.is_err() {
                         return;
@@ -104,10 +114,10 @@ fn look_at(ended: Result<(), JoinError>) {
     }
 }
 
-/// Ends a watch, and waits until it has: the next one of its kind goes on from what this one told.
-async fn end(handle: &AbortHandle, tasks: &mut JoinSet<()>) {
-    handle.abort();
-    while !handle.is_finished() {
+/// Ends the watches of a kind, and waits until they have: the next ones go on from what these told.
+async fn end(handles: &[AbortHandle], tasks: &mut JoinSet<()>) {
+    handles.iter().for_each(AbortHandle::abort);
+    while !handles.iter().all(AbortHandle::is_finished) {
         if let Some(ended) = tasks.join_next().await {
             look_at(ended);
         }

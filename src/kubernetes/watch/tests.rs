@@ -6,7 +6,10 @@ use http_body_util::{Either, Full, StreamBody};
 use hyper::body::Frame;
 use tokio::time::timeout;
 
+use super::scope::Parts;
 use super::*;
+use gatewright_core::namespaces::Namespaces;
+use tokio::sync::mpsc;
 
 fn route(name: &str, version: &str) -> DynamicObject {
     serde_json::from_value(route_value(name, version)).expect("an object")
@@ -35,6 +38,18 @@ fn slim(event: Event<DynamicObject>, names: &Names) -> Slim {
     Slim::of(event, Kind::HTTPRoute, &Arc::from(resource().api_version), &names.interner)
 }
 
+/// The one watch of a cluster.
+fn part(out: mpsc::Sender<WatchEvent>) -> Part {
+    Parts::new(Kind::HTTPRoute, &Namespaces::All, out).each().next().expect("one")
+}
+
+/// A watch whose events are given.
+fn asked(resource: &ApiResource, names: Names) -> Asked<'_> {
+    let nobody = |_: Request<Body>| std::future::pending::<Result<hyper::Response<Body>, std::convert::Infallible>>();
+    let client = Client::new(service_fn(nobody), "default");
+    Asked { client, resource, lists: Lists::Paged, names, taken_up: watch::channel(false).0 }
+}
+
 async fn told(names: Names, events: Vec<watcher::Result<Event<DynamicObject>>>) -> Vec<String> {
     let (sender, mut receiver) = mpsc::channel(64);
     // One event after the other: a chunk is what is ready at once.
@@ -43,8 +58,7 @@ async fn told(names: Names, events: Vec<watcher::Result<Event<DynamicObject>>>) 
         tokio::task::yield_now().await;
         event.map(|event| slim(event, &read))
     });
-    let (taken_up, _) = watch::channel(false);
-    pass_on(stream, Kind::HTTPRoute, &resource(), Lists::Paged, names, taken_up, sender).await;
+    pass_on(stream, asked(&resource(), names), &part(sender)).await;
     let mut told = Vec::new();
     while let Some(news) = receiver.recv().await {
         match news {
@@ -119,7 +133,7 @@ async fn what_could_not_be_told_any_more_is_told_by_the_next_watch() {
     let of = names.clone();
     let resource = resource();
     let stuck = tokio::spawn(async move {
-        pass_on(ended, Kind::HTTPRoute, &resource, Lists::Paged, of, watch::channel(false).0, sender).await;
+        pass_on(ended, asked(&resource, of), &part(sender)).await;
     });
     for _ in 0..10 {
         tokio::task::yield_now().await;
@@ -156,7 +170,7 @@ async fn a_server_without_streaming_lists_is_asked_for_pages() {
     };
     let client = Client::new(tower::service_fn(answer), "default");
     let (sender, mut receiver) = mpsc::channel(4);
-    let watching = watch(client, Kind::HTTPRoute, resource(), Lists::Streamed, Names::default(), sender);
+    let watching = watch(client, resource(), Lists::Streamed, Names::default(), part(sender));
     let watching = tokio::spawn(watching);
     assert!(matches!(receiver.recv().await, Some(WatchEvent::Changed(all)) if all.len() == 1));
     assert!(matches!(receiver.recv().await, Some(WatchEvent::Complete(Kind::HTTPRoute))));
@@ -194,7 +208,7 @@ async fn interrupted(first: Option<Value>, count: usize) -> Vec<String> {
     };
     let client = Client::new(service_fn(answer), "default");
     let (sender, mut receiver) = mpsc::channel(4);
-    let watching = watch(client, Kind::HTTPRoute, resource(), Lists::Paged, Names::default(), sender);
+    let watching = watch(client, resource(), Lists::Paged, Names::default(), part(sender));
     let watching = tokio::spawn(watching);
     let mut told = Vec::new();
     while told.len() < count {
@@ -252,4 +266,69 @@ async fn a_missing_right_is_named() {
     let error = watcher::Error::InitialListFailed(Error::Api(Box::new(denied)));
     let told = told(Names::default(), vec![Err(error)]).await;
     assert!(told[0].contains("list and watch on httproutes"), "{told:?}");
+}
+
+fn status(code: u16) -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": "no"})
+}
+
+/// A namespace that was deleted took its Roles with it; the other one has them.
+#[tokio::test]
+async fn namespaces_are_asked_for_one_by_one_and_one_that_is_absent_has_nothing() {
+    let asked_for: Arc<Mutex<BTreeSet<String>>> = Arc::default();
+    let (asked, absent_asked) = (asked_for.clone(), Arc::new(AtomicUsize::new(0)));
+    let answer = move |request: Request<Body>| {
+        let (path, query) = (request.uri().path().to_owned(), request.uri().query().unwrap_or_default().to_owned());
+        asked.lock().expect("nothing panics while it is held").insert(path.clone());
+        let is_watch = query.contains("watch=true");
+        let (code, value) = match path.as_str() {
+            // It comes into being after a while.
+            "/api/v1/namespaces/gone" if absent_asked.fetch_add(1, Ordering::SeqCst) < 2 => (404, status(404)),
+            "/api/v1/namespaces/gone" => (200, json!({"metadata": {"name": "gone"}})),
+            path if path.contains("/gone/") && absent_asked.load(Ordering::SeqCst) < 3 => (403, status(403)),
+            _ if is_watch => (200, Value::Null),
+            path => {
+                let mut item = route_value("x", "1");
+                item["metadata"]["namespace"] = json!(path.split('/').nth(5).unwrap_or("?"));
+                let list = json!({"kind": "HTTPRouteList", "apiVersion": "gateway.networking.k8s.io/v1",
+                    "metadata": {"resourceVersion": "7"}, "items": [item]});
+                (200, list)
+            }
+        };
+        let body = if is_watch && code == 200 {
+            Either::Right(StreamBody::new(futures::stream::pending::<Result<Frame<Bytes>, std::convert::Infallible>>()))
+        } else {
+            Either::Left(Full::from(value.to_string()))
+        };
+        let mut response = hyper::Response::new(body);
+        *response.status_mut() = hyper::StatusCode::from_u16(code).expect("a status");
+        async move { Ok::<_, std::convert::Infallible>(response) }
+    };
+    let client = Client::new(service_fn(answer), "default");
+    let (sender, mut receiver) = mpsc::channel(16);
+    let listed = Namespaces::listed(&["gone".to_owned()], "own");
+    let parts = Parts::new(Kind::HTTPRoute, &listed, sender);
+    let names = Names::default();
+    let watches: Vec<_> = parts
+        .each()
+        .map(|part| tokio::spawn(watch(client.clone(), resource(), Lists::Paged, names.of_another(), part)))
+        .collect();
+    let (mut objects, mut complete) = (Vec::new(), 0);
+    while objects.len() < 2 || complete < 2 {
+        let next = timeout(Duration::from_secs(20), receiver.recv()).await.expect("it is told");
+        match next.expect("it is watched") {
+            WatchEvent::Changed(updates) => objects.extend(updates.into_iter().map(|update| match update {
+                ObjectUpdate::Put(object, _) => object.key().to_string(),
+                other => format!("{other:?}"),
+            })),
+            WatchEvent::Complete(_) => complete += 1,
+            other => panic!("{other:?}"),
+        }
+        assert!(complete == 0 || objects.contains(&"httproute own/x".to_owned()), "all of it was told before");
+    }
+    watches.iter().for_each(tokio::task::JoinHandle::abort);
+    assert_eq!(objects, ["httproute own/x", "httproute gone/x"]);
+    let asked_for = asked_for.lock().expect("nothing panicked").clone();
+    let routes = |namespace| format!("/apis/gateway.networking.k8s.io/v1/namespaces/{namespace}/httproutes");
+    assert_eq!(asked_for, [routes("gone"), routes("own"), "/api/v1/namespaces/gone".to_owned()].into());
 }

@@ -1,0 +1,68 @@
+//! Which namespaces are looked at: all, or those of `--namespaces`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::inputs::is_label;
+
+/// The namespaces whose objects are read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Namespaces {
+    /// All of the cluster.
+    #[default]
+    All,
+    /// These alone: what is in another one does not exist.
+    Listed(BTreeSet<Arc<str>>),
+}
+
+impl Namespaces {
+    /// The namespaces that are listed and the one that is always among them; all where none is listed.
+    pub fn listed(names: &[String], own: &str) -> Self {
+        if names.is_empty() {
+            return Self::All;
+        }
+        Self::Listed(names.iter().map(String::as_str).chain([own]).map(Arc::from).collect())
+    }
+
+    /// Checks the name of a namespace.
+    ///
+    /// # Errors
+    /// When no namespace can have it.
+    pub fn check(name: &str) -> Result<String, String> {
+        match is_label(name) {
+            true => Ok(name.to_owned()),
+            false => Err(format!(
+                "{name:?} is no name of a namespace: lower-case letters, digits and \"-\", 63 at most, as in team-a"
+            )),
+        }
+    }
+
+    /// What a message about an object that is not found adds about its namespace: nothing where that is looked at.
+    pub fn note(&self, namespace: &str) -> String {
+        match self {
+            Self::Listed(names) if !names.contains(namespace) => {
+                format!(" (namespace {namespace} is not among --namespaces)")
+            }
+            _ => String::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_own_namespace_is_always_looked_at_and_others_are_noted() {
+        let names = ["b".to_owned(), "a".to_owned(), "b".to_owned()];
+        let listed = Namespaces::listed(&names, "own");
+        assert_eq!(listed, Namespaces::Listed(["a", "b", "own"].map(Arc::from).into()));
+        assert_eq!(listed.note("own"), "");
+        assert_eq!(listed.note("c"), " (namespace c is not among --namespaces)");
+        assert_eq!(Namespaces::listed(&[], "own").note("c"), "");
+        assert!(Namespaces::check("team-a").is_ok());
+        for wrong in ["", "A", "a.b", "a_b", "-a", "*"] {
+            assert!(Namespaces::check(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Which objects of a kind one watch is about, and how the watches of a kind are one to whoever is told.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Display};
+use std::sync::{Arc, Mutex};
+
+use kube::Client;
+use kube::api::{Api, ApiResource};
+use kube::core::DynamicResourceScope;
+use kube::runtime::watcher::Config;
+use tokio::sync::mpsc;
+
+use super::WatchEvent;
+use gatewright_core::inputs::Kind;
+use gatewright_core::namespaces::Namespaces;
+
+/// The objects of one watch.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Scope {
+    /// All of the cluster.
+    Cluster,
+    /// Those of one namespace; of Namespaces the one of this name.
+    Namespace(Arc<str>),
+}
+
+impl Scope {
+    /// The scopes by which all of a kind is watched that is looked at.
+    pub(crate) fn all(kind: Kind, namespaces: &Namespaces) -> Vec<Self> {
+        match namespaces {
+            Namespaces::Listed(names) if kind.namespaced() || kind == Kind::Namespace => {
+                names.iter().cloned().map(Self::Namespace).collect()
+            }
+            _ => vec![Self::Cluster],
+        }
+    }
+
+    /// Where it is asked for.
+    pub(super) fn api<K>(&self, client: Client, kind: Kind, resource: &ApiResource) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
+    {
+        match self {
+            Self::Namespace(namespace) if kind.namespaced() => Api::namespaced_with(client, namespace, resource),
+            _ => Api::all_with(client, resource),
+        }
+    }
+
+    /// How it is asked for: RBAC allows the list of a single object by its name where a field selector has that.
+    pub(super) fn select(&self, kind: Kind, config: Config) -> Config {
+        match self {
+            Self::Namespace(name) if kind == Kind::Namespace => config.fields(&format!("metadata.name={name}")),
+            _ => config,
+        }
+    }
+
+    /// The namespace in which objects are.
+    pub(super) fn namespace(&self, kind: Kind) -> Option<&str> {
+        match self {
+            Self::Namespace(namespace) if kind.namespaced() => Some(namespace),
+            _ => None,
+        }
+    }
+}
+
+impl Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cluster => f.write_str("the cluster"),
+            Self::Namespace(namespace) => write!(f, "namespace {namespace}"),
+        }
+    }
+}
+
+/// The scopes of a kind that are not whole, with the trouble of each.
+type Lacking = BTreeMap<Scope, Option<String>>;
+
+/// What tells of all watches of one kind.
+#[derive(Clone, Debug)]
+pub(crate) struct Parts {
+    kind: Kind,
+    scopes: Arc<[Scope]>,
+    lacking: Arc<Mutex<Lacking>>,
+    out: mpsc::Sender<WatchEvent>,
+}
+
+impl Parts {
+    /// Nothing was seen of these.
+    pub(crate) fn new(kind: Kind, namespaces: &Namespaces, out: mpsc::Sender<WatchEvent>) -> Self {
+        let scopes: Arc<[Scope]> = Scope::all(kind, namespaces).into();
+        let parts = Self { kind, scopes, lacking: Arc::default(), out };
+        parts.begin();
+        parts
+    }
+
+    /// All watches begin anew.
+    pub(crate) fn begin(&self) {
+        *self.held() = self.scopes.iter().map(|scope| (scope.clone(), None)).collect();
+    }
+
+    /// Each of them.
+    pub(crate) fn each(&self) -> impl Iterator<Item = Part> {
+        self.scopes.iter().map(|scope| Part { scope: scope.clone(), all: self.clone() })
+    }
+
+    fn held(&self) -> std::sync::MutexGuard<'_, Lacking> {
+        self.lacking.lock().expect("nothing panics while it is held")
+    }
+}
+
+/// What tells of one watch. The kind is complete when the last of its watches is, and is in trouble while one of them is.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    /// What it is about.
+    pub(crate) scope: Scope,
+    all: Parts,
+}
+
+/// The receiver is gone.
+#[derive(Debug)]
+pub(super) struct Gone;
+
+impl Part {
+    /// Which kind it is of.
+    pub(crate) fn kind(&self) -> Kind {
+        self.all.kind
+    }
+
+    /// Waits for room for one message.
+    pub(super) async fn room(&self) -> Result<mpsc::Permit<'_, WatchEvent>, Gone> {
+        self.all.out.reserve().await.map_err(|_| Gone)
+    }
+
+    /// The view of it is complete.
+    pub(super) async fn complete(&self) -> Result<(), Gone> {
+        let room = self.room().await?;
+        // What is told is told in the order of what is noted.
+        let mut lacking = self.all.held();
+        let had = lacking.remove(&self.scope).flatten();
+        let kind = self.kind();
+        if lacking.is_empty() {
+            room.send(WatchEvent::Complete(kind));
+        } else if had.is_some() {
+            room.send(match lacking.values().flatten().next() {
+                Some(text) => WatchEvent::Trouble(kind, text.clone()),
+                None => WatchEvent::Listing(kind),
+            });
+        }
+        Ok(())
+    }
+
+    /// It cannot be watched now, and why.
+    pub(super) async fn trouble(&self, text: String) -> Result<(), Gone> {
+        let room = self.room().await?;
+        let text = match self.scope.namespace(self.kind()) {
+            Some(namespace) => format!("in namespace {namespace}: {text}"),
+            None => text,
+        };
+        self.all.held().insert(self.scope.clone(), Some(text.clone()));
+        room.send(WatchEvent::Trouble(self.kind(), text));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed() -> Namespaces {
+        Namespaces::Listed(["a".into(), "b".into()].into())
+    }
+
+    #[test]
+    fn kinds_of_namespaces_are_asked_for_in_each_and_others_in_the_cluster() {
+        let both = vec![Scope::Namespace("a".into()), Scope::Namespace("b".into())];
+        for (kind, expected) in [
+            (Kind::HTTPRoute, both.clone()),
+            (Kind::Namespace, both),
+            (Kind::Node, vec![Scope::Cluster]),
+            (Kind::GatewayClass, vec![Scope::Cluster]),
+        ] {
+            assert_eq!(Scope::all(kind, &listed()), expected);
+            assert_eq!(Scope::all(kind, &Namespaces::All), [Scope::Cluster]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_kind_is_complete_with_its_last_watch_and_troubled_with_any() {
+        let (out, mut told) = mpsc::channel(8);
+        let parts = Parts::new(Kind::HTTPRoute, &listed(), out);
+        let [a, b] = parts.each().collect::<Vec<_>>().try_into().expect("two");
+        let mut next = || match told.try_recv() {
+            Ok(WatchEvent::Trouble(_, text)) => text,
+            Ok(WatchEvent::Complete(_)) => "complete".to_owned(),
+            Ok(WatchEvent::Listing(_)) => "listing".to_owned(),
+            Ok(other) => format!("{other:?}"),
+            Err(_) => "nothing".to_owned(),
+        };
+        a.complete().await.expect("it is heard");
+        assert_eq!(next(), "nothing");
+        b.complete().await.expect("it is heard");
+        assert_eq!(next(), "complete");
+        a.trouble("x".to_owned()).await.expect("it is heard");
+        assert_eq!(next(), "in namespace a: x");
+        b.trouble("y".to_owned()).await.expect("it is heard");
+        assert_eq!(next(), "in namespace b: y");
+        b.complete().await.expect("it is heard");
+        assert_eq!(next(), "in namespace a: x", "one that is well says nothing of the other");
+        a.complete().await.expect("it is heard");
+        assert_eq!(next(), "complete");
+        parts.begin();
+        b.trouble("y".to_owned()).await.expect("it is heard");
+        assert_eq!(next(), "in namespace b: y");
+        b.complete().await.expect("it is heard");
+        assert_eq!(next(), "listing");
+        a.complete().await.expect("it is heard");
+        assert_eq!(next(), "complete");
+    }
+}
