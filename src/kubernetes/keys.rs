@@ -2,6 +2,7 @@
 
 mod accounts;
 mod ca_rotation;
+mod pod;
 mod pod_certificates;
 mod pod_review;
 mod revoked;
@@ -15,7 +16,7 @@ use gatewright_control::envoys::Revoke;
 use gatewright_core::model::EnvoyFleet;
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::{Client, Error};
 use serde::Serialize;
@@ -161,13 +162,16 @@ impl Keys {
     /// # Errors
     /// When there is none, or it cannot be read.
     pub async fn pod(&self, name: &str, accounts: &EnvoyAccounts) -> Result<PodIdentity, KeysError> {
-        let found = self.pods().get_opt(name).await.map_err(|why| self.pod_error(name, &why))?;
+        let found = pod::pods(self.client.clone(), &self.namespace)
+            .get_opt(name)
+            .await
+            .map_err(|why| self.pod_error(name, &why))?;
         let namespace = &self.namespace;
         let none = |why: String| KeysError::Revoke(format!("{why}: gatewright envoys list, at each replica"));
         let pod = found.ok_or_else(|| {
             none(format!("no Envoy {name:?} is connected here, and there is no pod {namespace}/{name}"))
         })?;
-        let (spec, uid) = (pod.spec.unwrap_or_default(), pod.metadata.uid.unwrap_or_default());
+        let (spec, uid) = (pod.spec, pod.metadata.uid.unwrap_or_default());
         let account = spec.service_account_name.unwrap_or_default();
         let fleet = accounts.fleet(&account);
         let fleet = fleet.ok_or_else(|| none(format!("pod {namespace}/{name} is no Envoy of ours")))?;
@@ -182,17 +186,14 @@ impl Keys {
     /// The pods of this list that are known to be gone. Where that cannot be asked, none is: nobody waits for it to be revoked.
     async fn gone(&self, pods: impl Iterator<Item = PodIdentity>) -> Vec<PodIdentity> {
         let mut gone = Vec::new();
+        let api = pod::pods(self.client.clone(), &self.namespace);
         for identity in pods {
-            let Ok(found) = self.pods().get_opt(&identity.pod.name).await else { break };
+            let Ok(found) = api.get_opt(&identity.pod.name).await else { break };
             if found.is_none_or(|pod| pod.metadata.uid.as_ref() != Some(&identity.pod.uid)) {
                 gone.push(identity);
             }
         }
         gone
-    }
-
-    fn pods(&self) -> Api<Pod> {
-        Api::namespaced(self.client.clone(), &self.namespace)
     }
 
     fn pod_error(&self, name: &str, why: &Error) -> KeysError {

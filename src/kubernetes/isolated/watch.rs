@@ -9,10 +9,10 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{PodTemplate, Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{Api, ObjectMeta};
+use kube::api::{Api, ApiResource, ObjectMeta};
+use kube::core::{DynamicObject, PartialObjectMeta};
 use kube::runtime::watcher::Config;
 use kube::{Client, Resource};
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
@@ -48,11 +48,11 @@ pub async fn watch(client: Client, namespace: String, template: String, out: mps
 
 async fn follow<K>(part: Part, (client, namespace, out): (Client, &str, &mpsc::Sender<Told>))
 where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + Default + Send + 'static,
 {
-    let api: Api<K> = Api::namespaced(client, namespace);
+    let api: Api<PartialObjectMeta<K>> = Api::namespaced(client, namespace);
     // Also what is not ours, since it may have a name that is to be.
-    let tell = |told: peers::Told<K>| match told {
+    let tell = |told: peers::Told<PartialObjectMeta<K>>| match told {
         peers::Told::There(object) => {
             let name = object.meta().name.clone().filter(|name| name.starts_with(ISOLATED_PREFIX))?;
             let held = held(object.meta());
@@ -66,13 +66,12 @@ where
 }
 
 async fn follow_template(client: Client, namespace: &str, template: &str, out: &mpsc::Sender<Told>) {
-    let api: Api<PodTemplate> = Api::namespaced(client, namespace);
+    // As it is written: fields that our version of the API does not know are to reach the pods.
+    let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &ApiResource::erase::<PodTemplate>(&()));
     let config = Config::default().fields(&format!("metadata.name={template}"));
-    let tell = |told: peers::Told<PodTemplate>| {
+    let tell = |told: peers::Told<DynamicObject>| {
         Some(match told {
-            peers::Told::There(object) => {
-                Told::Template(object.template.and_then(|template| serde_json::to_value(template).ok()))
-            }
+            peers::Told::There(object) => Told::Template(object.data.get("template").cloned()),
             peers::Told::Gone(_) => Told::Template(None),
             peers::Told::Complete => Told::KnowsTemplate,
         })

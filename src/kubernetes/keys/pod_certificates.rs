@@ -9,7 +9,6 @@ use gatewright_control::envoy_certificates::{AUDIENCE, Certified, CertifyEnvoys,
 use gatewright_control::envoy_identity::PodIdentity;
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
-use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::api::{Api, PostParams};
 use rustls::ServerConfig;
@@ -18,6 +17,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::sync::watch;
 use xds::{Pair, TlsError};
 
+use super::pod::pods;
 use super::pod_review::{claim, confirm};
 use super::{CaRotation, EnvoyAccounts};
 
@@ -70,8 +70,7 @@ impl PodCertificates {
         let reviews: Api<TokenReview> = Api::all(self.client.clone());
         let status = reviews.create(&PostParams::default(), &review).await.map_err(away)?.status.unwrap_or_default();
         let claim = claim(status, &self.namespace, &self.accounts)?;
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
-        let pod = pods.get_opt(&claim.name).await.map_err(away)?;
+        let pod = pods(self.client.clone(), &self.namespace).get_opt(&claim.name).await.map_err(away)?;
         confirm(claim, pod, &self.namespace)
     }
 }

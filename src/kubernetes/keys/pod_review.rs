@@ -5,9 +5,9 @@ use gatewright_control::envoy_certificates::{AUDIENCE, Refusal};
 use gatewright_control::envoy_identity::{EnvoyPod, PodIdentity};
 use gatewright_core::model::EnvoyFleet;
 use k8s_openapi::api::authentication::v1::{TokenReviewStatus, UserInfo};
-use k8s_openapi::api::core::v1::Pod;
 
 use super::accounts::{EnvoyAccounts, account_of};
+use super::pod::Pod;
 
 /// Keys of `extra` of a token that is bound to a pod (Kubernetes, "Managing Service Accounts", "Bound service account tokens").
 const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
@@ -66,7 +66,7 @@ pub(super) fn confirm(claim: Claim, pod: Option<Pod>, namespace: &str) -> Result
     let Claim { fleet, name, uid, node } = claim;
     let refused = |why: String| Err(Refusal::Forbidden(format!("pod {namespace}/{name} (UID {uid}): {why}")));
     let Some(pod) = pod else { return refused("it is gone".to_owned()) };
-    let spec = pod.spec.unwrap_or_default();
+    let spec = pod.spec;
     let (phase, account) = (pod.status.and_then(|status| status.phase), spec.service_account_name.unwrap_or_default());
     if pod.metadata.uid.as_ref() != Some(&uid) {
         return refused("it is gone, and another one has its name".to_owned());
@@ -116,7 +116,7 @@ mod tests {
     }
 
     fn pod(change: impl FnOnce(&mut Value)) -> Option<Pod> {
-        let mut pod = json!({"metadata": {"name": "envoy-a", "namespace": HERE, "uid": "u-1"},
+        let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "envoy-a", "namespace": HERE, "uid": "u-1"},
             "spec": {"serviceAccountName": "gatewright-envoy", "nodeName": "node-a", "containers": []},
             "status": {"phase": "Pending"}});
         change(&mut pod);
