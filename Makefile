@@ -113,7 +113,7 @@ image: ## the container image, as an archive, and in docker, podman or buildah i
 
 release: image ## what a release consists of, into dist/: program, image, chart, manifests, bill of materials, notes, checksums
 	e2e/tools install helm kubernetes
-	deploy/release/build $(VERSION) $(OUT)/gatewright-$(VERSION).oci.tar $(or $(DIST),dist) \
+	$(if $(BINARY),ANY_SIZE=1) deploy/release/build $(VERSION) $(OUT)/gatewright-$(VERSION).oci.tar $(or $(DIST),dist) \
 	    $(foreach platform,$(PLATFORMS),$(platform)=$(call program,$(platform)))
 
 airgap: release ## the release and Envoy's image as one archive, with the script that installs them without the internet

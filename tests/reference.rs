@@ -92,7 +92,8 @@ fn conditions() {
 #[test]
 fn tls_options() {
     let mut body = "# TLS options\n\nKeys of `tls.options` of a listener; lists are separated by commas. Keys of other domains are \
-                    ignored, an unknown key or value of ours is told by a condition.\n\n\
+                    ignored. A listener with an unknown key or value of ours, or with the same item twice in a list, is `Accepted=False` with \
+                    reason `UnsupportedValue`, whose message says what is expected, and is not served.\n\n\
                     | Key | Values | Meaning |\n| --- | --- | --- |\n"
         .to_owned();
     for (name, values, meaning) in TLS_OPTIONS {

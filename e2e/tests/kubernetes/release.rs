@@ -22,6 +22,23 @@ fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8(out.stdout)?)
 }
 
+#[test]
+#[ignore = "needs Helm and kubectl: e2e/tools install helm kubernetes"]
+fn a_program_that_is_not_optimised_is_refused() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let (small, large) = (dir.path().join("small"), dir.path().join("large"));
+    std::fs::write(&small, format!("#!/bin/sh\necho gatewright {VERSION}\n"))?;
+    std::fs::set_permissions(&small, std::fs::Permissions::from_mode(0o755))?;
+    std::fs::File::create(&large)?.set_len(25_000_001)?;
+    let mut build = Command::new(folder().join("release/build"));
+    build.args([Path::new(VERSION), &small, &dir.path().join("dist")]);
+    build.args([format!("linux/amd64={}", small.display()), format!("linux/arm64={}", large.display())]);
+    let refused = build.output()?;
+    let why = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && why.contains("has 25000001 bytes, expected 25000000 or less"), "{why}");
+    Ok(())
+}
+
 /// A release of a program that calls the one of this build, for two platforms.
 fn release(dir: &Path) -> Result<BTreeMap<String, String>> {
     let program = dir.join("gatewright");
