@@ -228,6 +228,10 @@ impl ControlPlane {
         for (key, status) in &delta.statuses {
             if status.is_none() {
                 self.in_doubt.remove(key);
+                if key.kind == Kind::Gateway {
+                    self.published.remove(&key.name);
+                    self.awaited.remove(&key.name);
+                }
                 let places = self.since.range((key.clone(), String::new())..);
                 let places = places.map_while(|(place, _)| (place.0 == *key).then(|| place.clone()));
                 for place in places.collect::<Vec<_>>() {

@@ -16,7 +16,10 @@ fn live() -> ControlPlane {
 }
 
 pub(super) fn put(live: &mut ControlPlane, value: Value) {
-    let change = Change::put(Object::parse(value).expect("an object"));
+    apply(live, Change::put(Object::parse(value).expect("an object")));
+}
+
+fn apply(live: &mut ControlPlane, change: Change) {
     let record = &mut |_: &Outcome| Ok::<_, std::convert::Infallible>(());
     let _ =
         live.apply(vec![change], Vec::new(), record, SystemTime::UNIX_EPOCH, Duration::ZERO).expect("it is recorded");
@@ -54,6 +57,16 @@ fn what_is_said_of_an_envoy_that_comes_late_is_looked_at_when_it_has_acknowledge
     assert!(live.take_touched().contains(&key));
     live.look_at(&key);
     assert!(live.take_touched().is_empty());
+}
+
+#[test]
+fn nothing_is_kept_of_a_gateway_that_is_gone() {
+    let (mut live, key) = (live(), ObjectKey::new(Kind::Gateway, ObjectName::new("a", "edge")));
+    put(&mut live, gateway(80));
+    assert!(live.published.contains_key(&key.name) && live.awaited.contains(&key.name));
+    apply(&mut live, Change::delete(key.clone()));
+    assert!(live.published.is_empty() && live.awaited.is_empty());
+    assert!(live.since.keys().all(|(object, _)| *object != key));
 }
 
 #[test]
