@@ -176,11 +176,14 @@ impl<E: Entry> ClaimLog<E> {
         let write = || {
             let mut file = fs::OpenOptions::new().append(true).open(&self.path)?;
             if self.failed {
-                // The last attempt may have ended in the middle of a line.
+                // The last attempt may have ended in the middle of a line, with a program that could not cut it off.
                 file.set_len(self.length)?;
             }
-            file.write_all(self.waiting.as_bytes())?;
-            file.sync_data()
+            file.write_all(self.waiting.as_bytes()).and_then(|()| file.sync_data()).inspect_err(|_| {
+                // What was written of the lines goes: all of them are written again. To cut it off takes no room, and
+                // where it fails, the next attempt does it.
+                let _cut_off = file.set_len(self.length);
+            })
         };
         let (path, count) = (self.path.display(), self.waiting.lines().count());
         match write() {

@@ -81,7 +81,6 @@ async fn a_full_disk_costs_no_request_and_holds_up_nobody() -> Result<()> {
     redirected(ports[7]).await?;
     assert_eq!(site.status("late.example.org").await?, 200);
     load.more(ANSWERS).await?;
-    assert!(!ownership()?.contains("bob"));
 
     // A start needs no room either.
     drop(program);
