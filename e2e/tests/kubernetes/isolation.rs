@@ -110,12 +110,12 @@ async fn an_issuer_makes_no_certificate_of_anothers_name() -> Result<()> {
         ("cluster", "kubernetes.default.svc", 443),
         ("corp", "*.corp.example", 443),
     ];
+    // Names belong to whoever was first: what the issuer refuses is the matter here. A wildcard wants a rule of its own.
+    server.put(gateway("alice", "wide", listener("*.alice.example.org", 443))).await?;
+    server.put(gateway("alice", "own", listener("own.alice.example.org", 443))).await?;
     for (name, host, port) in asked {
         server.put(gateway("mallory", name, listener(host, port))).await?;
     }
-    // A wildcard wants a rule of its own.
-    server.put(gateway("alice", "wide", listener("*.alice.example.org", 443))).await?;
-    server.put(gateway("alice", "own", listener("own.alice.example.org", 443))).await?;
     let reason = |object: &Value| {
         let resolved = condition(&object["status"]["listeners"][0], "ResolvedRefs").cloned().unwrap_or_default();
         (resolved["status"].clone(), resolved["reason"].clone())
