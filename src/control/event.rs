@@ -13,6 +13,17 @@ use gatewright_core::model::Reason;
 /// The field with the name of an event: its presence tells that the text of a line says what the fields say.
 pub const FIELD: &str = "event";
 
+/// About the Envoy that `gatewright standalone` runs; field `pid` where it is about one process.
+pub const PROCESS: &str = "EnvoyProcess";
+/// About a file; field `file`.
+pub const FILE: &str = "File";
+/// About a Lease; fields `object` and `identity`.
+pub const LEASE: &str = "Lease";
+/// About what is watched at the API server; field `kind`.
+pub const WATCH: &str = "Watch";
+/// About the keys and certificates of xDS; fields `object` and `step` where it is about one.
+pub const XDS_KEYS: &str = "XdsKeys";
+
 /// How many listeners the text of an event names.
 const LISTENERS_TOLD: usize = 4;
 

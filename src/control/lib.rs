@@ -26,6 +26,7 @@ pub mod metrics;
 mod probes;
 pub mod programmed;
 pub mod publish;
+pub mod server_tls;
 mod tenants;
 
 pub use admin::{AdminError, AdminQuery, AdminRequest, ask, serve as serve_admin, tell};

@@ -17,8 +17,6 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -28,6 +26,7 @@ use tracing::warn;
 use crate::admin::{AdminQuery, Asks, METRICS, live, put, typed};
 use crate::bounded_listener;
 use crate::heartbeat::Heartbeat;
+use crate::server_tls::server_tls;
 
 /// How long a copy of the metrics is given out.
 const FRESH: Duration = Duration::from_secs(1);
@@ -213,16 +212,8 @@ fn server_config(dir: &std::path::Path) -> Result<Arc<ServerConfig>, String> {
         let path = dir.join(name);
         std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))
     };
-    let chain = CertificateDer::pem_slice_iter(&read("tls.crt")?).collect::<Result<Vec<_>, _>>();
-    let chain = chain.map_err(|error| format!("{}/tls.crt: {error}", dir.display()))?;
-    let key = PrivateKeyDer::from_pem_slice(&read("tls.key")?)
-        .map_err(|error| format!("{}/tls.key: {error}", dir.display()))?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
-        .map_err(|error| format!("{}: {error}", dir.display()))?;
-    Ok(Arc::new(config))
+    server_tls(&read("tls.crt")?, &read("tls.key")?, rustls::DEFAULT_VERSIONS)
+        .map_err(|error| format!("tls.crt and tls.key of {}: {error}", dir.display()))
 }
 
 /// The metrics, asked for seldom and given out often.

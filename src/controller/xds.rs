@@ -16,6 +16,7 @@ use super::last_good::Shown;
 use crate::cli;
 use gatewright_control::envoy_identity::{EnvoyPod, PodIdentity};
 use gatewright_control::envoys::{Revoke, RevokeRequest};
+use gatewright_control::event::XDS_KEYS;
 use gatewright_core::model::EnvoyFleet;
 use gatewright_kubernetes::keys::{self, CaRotation, EnvoyAccounts, Keys, KeysError, Signing};
 use gatewright_kubernetes::lease::{Term, leads};
@@ -144,11 +145,11 @@ impl Xds {
                 match rotated {
                     Ok(()) => {
                         if !is_same {
-                            info!("authority of xDS is {}", new.step());
+                            info!(event = XDS_KEYS, step = %new.step(), "authority of xDS is {}", new.step());
                         }
                         (trust, since) = (Some(new), SystemTime::now());
                     }
-                    Err(error) => warn!("{error}"),
+                    Err(error) => warn!(event = XDS_KEYS, "{error}"),
                 }
             }
         };
@@ -251,7 +252,7 @@ impl Tending {
         match done.await {
             Ok(who) => {
                 let said = said(&who);
-                warn!("{said}");
+                warn!(event = XDS_KEYS, "{said}");
                 Some((who, said, answer))
             }
             Err(why) => {
@@ -268,7 +269,9 @@ impl Tending {
             return;
         }
         match self.keys.envoy(trust, fleet).await {
-            Ok(true) => info!("secret {}/{secret} is new", self.namespace),
+            Ok(true) => {
+                info!(event = XDS_KEYS, object = %format_args!("secret {}/{secret}", self.namespace), "secret {}/{secret} is new", self.namespace)
+            }
             Ok(false) => drop(self.told.remove(secret)),
             Err(error) => self.tell(secret, &error),
         }
@@ -279,7 +282,9 @@ impl Tending {
             return;
         }
         match self.keys.roots(trust).await {
-            Ok(true) => info!("configmap {}/{} is new", self.namespace, keys::ROOTS),
+            Ok(true) => {
+                info!(event = XDS_KEYS, object = %format_args!("configmap {}/{}", self.namespace, keys::ROOTS), "configmap {}/{} is new", self.namespace, keys::ROOTS)
+            }
             Ok(false) => drop(self.told.remove(keys::ROOTS)),
             Err(error) => self.tell(keys::ROOTS, &error),
         }
@@ -290,7 +295,9 @@ impl Tending {
             return;
         }
         match self.keys.seal().await {
-            Ok(true) => info!("secret {}/{} is new", self.namespace, keys::SEAL),
+            Ok(true) => {
+                info!(event = XDS_KEYS, object = %format_args!("secret {}/{}", self.namespace, keys::SEAL), "secret {}/{} is new", self.namespace, keys::SEAL)
+            }
             Ok(false) => drop(self.told.remove(keys::SEAL)),
             Err(error) => self.tell(keys::SEAL, &error),
         }
@@ -300,7 +307,7 @@ impl Tending {
     fn tell(&mut self, about: &str, error: &KeysError) {
         let error = error.to_string();
         if self.told.get(about) != Some(&error) {
-            warn!("{error}");
+            warn!(event = XDS_KEYS, "{error}");
             self.told.insert(about.to_owned(), error);
         }
     }

@@ -15,6 +15,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
+use gatewright_control::event::LEASE;
+
 use crate::watch::observed::newer;
 
 /// Which Lease, and who we are.
@@ -65,20 +67,21 @@ pub async fn run(
     let mut rival = Rival::default();
     let mut held: Option<Lease> = None;
     let mut told = String::new();
+    let object = format!("lease {}/{}", candidate.namespace, candidate.name);
     loop {
         let asked = Instant::now();
         let attempt = timeout(candidate.duration / 3, attempt(&api, &candidate, &mut rival, held.take())).await;
         match attempt {
             Ok(Ok(Some(lease))) => {
                 if term.send_replace(Some(asked + candidate.duration * 2 / 3)).is_none() {
-                    info!("holding the lease {}/{} as {}", candidate.namespace, candidate.name, candidate.identity);
+                    info!(event = LEASE, %object, identity = candidate.identity, "holding the {object} as {}", candidate.identity);
                 }
                 told.clear();
                 held = Some(lease);
             }
             Ok(Ok(None)) => {
                 if term.send_replace(None).is_some() {
-                    warn!("the lease {}/{} went to another replica", candidate.namespace, candidate.name);
+                    warn!(event = LEASE, %object, identity = candidate.identity, "the {object} went to another replica");
                 }
                 told.clear();
             }
@@ -88,7 +91,7 @@ pub async fn run(
                     _ => "the API server does not answer".to_owned(),
                 };
                 if told != text {
-                    warn!("lease {}/{}: {text}", candidate.namespace, candidate.name);
+                    warn!(event = LEASE, %object, identity = candidate.identity, "{object}: {text}");
                     told = text;
                 }
                 // The term that is on runs out by itself.

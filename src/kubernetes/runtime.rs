@@ -37,7 +37,7 @@ use crate::watch::sync::WatchSync;
 use crate::write::status_writer::Done;
 use certificates::Certificates;
 use claims::Ownership;
-use gatewright_control::event::{Event, Severity};
+use gatewright_control::event::{Event, Severity, WATCH};
 use gatewright_control::{ControlPlane, Effects};
 use gatewright_core::inputs::{Kind, ObjectChange, ObjectKey};
 use gatewright_core::model::EnvoyFleet;
@@ -182,7 +182,7 @@ impl KubernetesRuntime {
     /// Takes in that more or less is known of a kind, if it is different from before.
     fn take_state(&mut self, kind: Kind, line: Option<String>, term: Term) {
         if let Some(line) = line {
-            info!("{line}");
+            info!(event = WATCH, kind = kind.as_str(), "{line}");
             if kind == Kind::ListenerSet {
                 self.waiting
                     .known

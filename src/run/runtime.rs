@@ -14,7 +14,7 @@ use crate::manifest::{self, Outcome, Stale};
 use crate::replace::replace;
 use crate::standalone::{Addresses, ClaimLog, Tenants};
 use gatewright_control::certificates::{CertificateManager, CertificateUpdate, WantedTracker};
-use gatewright_control::event::{Events, Severity};
+use gatewright_control::event::{Events, FILE, Severity};
 use gatewright_control::{AdminQuery, AdminRequest, ControlPlane, Effects};
 use gatewright_core::inputs::Kind;
 use gatewright_core::model::ObjectName;
@@ -106,13 +106,14 @@ impl StandaloneRuntime {
     /// Writes the roots of the internal CA, where they are others than before.
     fn write_roots(&mut self) {
         let roots = self.manager.authority().bundle(Timestamp::now());
-        let written = roots == self.written || {
-            let written = replace(&self.bundle, |file| file.write_all(roots.as_bytes()));
-            if let (Err(error), false) = (&written, self.roots_wait) {
-                warn!("{}: {error}: it is written as soon as that is possible", self.bundle.display());
-            }
-            written.is_ok()
-        };
+        let written = roots == self.written
+            || {
+                let written = replace(&self.bundle, |file| file.write_all(roots.as_bytes()));
+                if let (Err(error), false) = (&written, self.roots_wait) {
+                    warn!(event = FILE, file = %self.bundle.display(), "{}: {error}: it is written as soon as that is possible", self.bundle.display());
+                }
+                written.is_ok()
+            };
         self.roots_wait = !written;
         if written {
             self.written = roots;

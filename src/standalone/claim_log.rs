@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
 use super::private_dir::write_private;
+use gatewright_control::event::FILE;
 use gatewright_core::model::Hostname;
 use gatewright_core::tenancy::Record;
 use gatewright_core::translate::{Ownable, Ownership};
@@ -155,7 +156,7 @@ impl<E: Entry> ClaimLog<E> {
             Err(why) => {
                 // What is behind the last whole line would spoil the next one. To cut it off takes no room.
                 fs::OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(log.length)).map_err(io)?;
-                warn!("{}: {why}; it is used as it is", path.display());
+                warn!(event = FILE, file = %path.display(), "{}: {why}; it is used as it is", path.display());
             }
         }
         Ok((log, records))
@@ -191,12 +192,14 @@ impl<E: Entry> ClaimLog<E> {
                 self.length += self.waiting.len() as u64;
                 self.waiting.clear();
                 if std::mem::take(&mut self.failed) {
-                    info!("{path}: {count} records that waited are written");
+                    info!(event = FILE, file = %path, "{path}: {count} records that waited are written");
                 }
             }
             Err(why) => {
                 if !std::mem::replace(&mut self.failed, true) {
                     warn!(
+                        event = FILE,
+                        file = %path,
                         "{path}: {why}; {count} records hold as long as this program runs, and are written as soon as that \
                          is possible: make room, or whose these names are is decided anew at the next start"
                     );

@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use acme::DnsName;
 use jiff::Timestamp;
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::Echo;
 use crate::manifest::parse;
 use gatewright_control::certificates::Authority;
+use gatewright_control::server_tls::server_tls;
 use gatewright_core::inputs::Object;
 use gatewright_core::tenancy::Ports;
 
@@ -91,20 +90,10 @@ fn free(wanted: u16) -> Result<u16, String> {
 }
 
 fn tls(authority: &Authority, name: &str) -> Result<Arc<rustls::ServerConfig>, String> {
-    let text = |error: &dyn std::fmt::Display| error.to_string();
-    let name = DnsName::parse(name).map_err(|error| text(&error))?;
+    let name = DnsName::parse(name).map_err(|error| error.to_string())?;
     let given = authority.sign(&name, Timestamp::now())?;
-    let chain = CertificateDer::pem_slice_iter(given.chain_pem.as_bytes())
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| text(&error))?;
-    let key = PrivateKeyDer::from_pem_slice(given.key_pem.expose().as_bytes()).map_err(|error| text(&error))?;
-    let config = rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| text(&error))?
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .map_err(|error| text(&error))?;
-    Ok(Arc::new(config))
+    let key = given.key_pem.expose().as_bytes();
+    server_tls(given.chain_pem.as_bytes(), key, rustls::DEFAULT_VERSIONS).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use tracing::warn;
+
+use gatewright_control::event::FILE;
 use xds::{Cache, Suspects, View};
 
 use crate::replace::replace;
@@ -30,7 +32,7 @@ impl RefusedParts {
         };
         let parsed = text.and_then(|text| serde_json::from_slice(&text).map_err(io::Error::from));
         parsed.unwrap_or_else(|error| {
-            warn!("{}: {error}; what Envoy refuses is found out anew", self.0.display());
+            warn!(event = FILE, file = %self.0.display(), "{}: {error}; what Envoy refuses is found out anew", self.0.display());
             Suspects::default()
         })
     }
@@ -65,8 +67,8 @@ impl RefusedParts {
             let (file, present) = (self.clone(), suspects.borrow_and_update().clone());
             match tokio::task::spawn_blocking(move || file.write(&present)).await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => warn!("{}: {error}", self.0.display()),
-                Err(error) => warn!("{}: {error}", self.0.display()),
+                Ok(Err(error)) => warn!(event = FILE, file = %self.0.display(), "{}: {error}", self.0.display()),
+                Err(error) => warn!(event = FILE, file = %self.0.display(), "{}: {error}", self.0.display()),
             }
         }
     }

@@ -26,6 +26,8 @@ use tokio::task::{block_in_place, spawn_blocking};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
+use gatewright_control::event::{FILE, PROCESS};
+
 use launch::{DETACH, Launch, SHELL, digest};
 use plan::{Info, Plan, Wanted, plan};
 use process::{Process, Signal};
@@ -124,7 +126,7 @@ impl Supervisor {
             // Whoever gives orders has failed.
             (Some(Order::Leave), _) | (None, Lifetime::Independent) => {
                 for process in self.running().await {
-                    info!("envoy: process {} serves on", process.pid);
+                    info!(event = PROCESS, pid = process.pid, "envoy: process {} serves on", process.pid);
                 }
             }
             _ => self.end(orders).await,
@@ -145,7 +147,7 @@ impl Supervisor {
         });
         let found = found.await.map_err(std::io::Error::from).flatten();
         found.unwrap_or_else(|error| {
-            warn!("envoy: processes cannot be listed: {error}");
+            warn!(event = PROCESS, "envoy: processes cannot be listed: {error}");
             Vec::new()
         })
     }
@@ -163,7 +165,7 @@ impl Supervisor {
             let found = self.running().await;
             let plan = self.plan(&found).await;
             match self.carry_out(plan).await {
-                Err(error) => warn!("envoy: {} cannot be started: {error}", self.program.display()),
+                Err(error) => warn!(event = PROCESS, "envoy: {} cannot be started: {error}", self.program.display()),
                 Ok(mut running) => {
                     let others: Vec<Process> = found.into_iter().filter(|other| *other != running.process).collect();
                     let process = running.process.clone();
@@ -173,7 +175,7 @@ impl Supervisor {
                     };
                     tokio::select! {
                         how = running.ended() => {
-                            warn!("envoy: process {} ended{how}; see {}", process.pid, self.log().display());
+                            warn!(event = PROCESS, pid = process.pid, "envoy: process {} ended{how}; see {}", process.pid, self.log().display());
                         }
                         () = settled => {}
                     }
@@ -184,7 +186,7 @@ impl Supervisor {
                 pause = FIRST_PAUSE;
             }
             sleep(pause).await;
-            info!("envoy: starting again");
+            info!(event = PROCESS, "envoy: starting again");
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
@@ -234,20 +236,30 @@ impl Supervisor {
         match plan {
             Plan::Start => self.start(tidy::free_base_id(), 0).await,
             Plan::Adopt(process) => {
-                info!("envoy: took over process {}, which served on while this program was away", process.pid);
+                info!(
+                    event = PROCESS,
+                    pid = process.pid,
+                    "envoy: took over process {}, which served on while this program was away",
+                    process.pid
+                );
                 Ok(Running { process, child: None })
             }
             Plan::Restart(process, why) => {
-                info!("envoy: {why}: replacing it by a hot restart");
+                info!(event = PROCESS, pid = process.pid, "envoy: {why}: replacing it by a hot restart");
                 // In the middle of its own start it would refuse, and be in nobody's hands afterwards.
                 let configured = self.configured(&process, self.admin_of(&process));
                 if timeout(CONFIGURED, configured).await.is_err() {
-                    warn!("envoy: process {} has no configuration: it may refuse a hot restart", process.pid);
+                    warn!(
+                        event = PROCESS,
+                        pid = process.pid,
+                        "envoy: process {} has no configuration: it may refuse a hot restart",
+                        process.pid
+                    );
                 }
                 self.start(process.launch.base_id, process.launch.epoch + 1).await
             }
             Plan::Replace(why) => {
-                warn!("envoy: {why}: starting another beside it, to end it when that one serves");
+                warn!(event = PROCESS, "envoy: {why}: starting another beside it, to end it when that one serves");
                 // Whoever has a socket open at its new name still reaches it.
                 let _ = fs::rename(&self.admin, self.old_admin());
                 self.start(tidy::free_base_id(), 0).await
@@ -260,7 +272,7 @@ impl Supervisor {
         block_in_place(|| write_private(&launch.bootstrap(&self.dir), self.bootstrap.as_bytes()))?;
         let log = log::open(&self.log()).map_or_else(
             |error| {
-                warn!("{}: {error}", self.log().display());
+                warn!(event = FILE, file = %self.log().display(), "{}: {error}", self.log().display());
                 Stdio::null()
             },
             Stdio::from,
@@ -274,7 +286,7 @@ impl Supervisor {
                 (child.id().unwrap_or_default(), Some(child))
             }
         };
-        info!("envoy: started, process {pid}");
+        info!(event = PROCESS, pid, "envoy: started, process {pid}");
         Ok(Running { process: Process::of_child(pid, launch), child })
     }
 
@@ -315,14 +327,23 @@ impl Supervisor {
             return;
         }
         if timeout(CONFIGURED, self.configured(process, self.admin.clone())).await.is_err() {
-            warn!("envoy: process {} still has no configuration; what it is to replace serves on", process.pid);
+            warn!(
+                event = PROCESS,
+                pid = process.pid,
+                "envoy: process {} still has no configuration; what it is to replace serves on",
+                process.pid
+            );
             self.configured(process, self.admin.clone()).await;
         }
         let (same, foreign): (Vec<_>, Vec<_>) =
             others.into_iter().partition(|other| other.launch.base_id == process.launch.base_id);
         for other in &same {
             let (new, old, patience) = (process.pid, other.pid, self.patience);
-            info!("envoy: process {new} serves in place of process {old}, whose connections have {patience} s to end");
+            info!(
+                event = PROCESS,
+                pid = new,
+                "envoy: process {new} serves in place of process {old}, whose connections have {patience} s to end"
+            );
         }
         for other in foreign {
             self.retire(&other).await;
@@ -331,7 +352,12 @@ impl Supervisor {
         let late = Duration::from_secs(self.patience.into()) + LATE;
         for other in same {
             if timeout(late, gone(&other)).await.is_err() {
-                warn!("envoy: process {} was replaced and does not end: it is killed", other.pid);
+                warn!(
+                    event = PROCESS,
+                    pid = other.pid,
+                    "envoy: process {} was replaced and does not end: it is killed",
+                    other.pid
+                );
                 end(&other).await;
             }
         }
@@ -355,7 +381,7 @@ impl Supervisor {
         }
         end(process).await;
         let _ = fs::remove_file(&admin);
-        info!("envoy: process {} was replaced and has ended", process.pid);
+        info!(event = PROCESS, pid = process.pid, "envoy: process {} was replaced and has ended", process.pid);
     }
 
     /// Ends all that run.
@@ -392,7 +418,7 @@ async fn idle(admin: &Path, patience: Duration) {
         }
     };
     if timeout(patience, requests).await.is_err() {
-        warn!("envoy: requests that are still under way after {} s are cut off", patience.as_secs());
+        warn!(event = PROCESS, "envoy: requests that are still under way after {} s are cut off", patience.as_secs());
     }
 }
 
@@ -400,10 +426,10 @@ async fn idle(admin: &Path, patience: Duration) {
 async fn end(process: &Process) {
     process.signal(Signal::Term).await;
     if timeout(GRACE, gone(process)).await.is_err() {
-        warn!("envoy: process {} does not end: it is killed", process.pid);
+        warn!(event = PROCESS, pid = process.pid, "envoy: process {} does not end: it is killed", process.pid);
         process.signal(Signal::Kill).await;
         if timeout(GRACE, gone(process)).await.is_err() {
-            warn!("envoy: process {} is killed and still there", process.pid);
+            warn!(event = PROCESS, pid = process.pid, "envoy: process {} is killed and still there", process.pid);
         }
     }
 }

@@ -7,13 +7,12 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use gatewright_control::envoy_certificates::{AUDIENCE, Certified, CertifyEnvoys, Refusal};
 use gatewright_control::envoy_identity::PodIdentity;
+use gatewright_control::server_tls::server_tls;
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use kube::Client;
 use kube::api::{Api, PostParams};
 use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::sync::watch;
 use xds::{Pair, TlsError};
 
@@ -34,15 +33,9 @@ impl Signing {
     /// # Errors
     /// When the certificate cannot be shown.
     pub fn new(trust: CaRotation, shown: &Pair) -> Result<Self, TlsError> {
-        let configure = |error: &dyn std::fmt::Display| TlsError::Configure(error.to_string());
-        let chain = CertificateDer::pem_slice_iter(shown.certificate.as_bytes()).collect::<Result<Vec<_>, _>>();
-        let chain = chain.map_err(|error| configure(&error))?;
-        let key = PrivateKeyDer::from_pem_slice(shown.key.as_bytes()).map_err(|error| configure(&error))?;
-        let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
-            .map_err(|error| configure(&error))?;
-        Ok(Self { trust, tls: Arc::new(config) })
+        let tls = server_tls(shown.certificate.as_bytes(), shown.key.as_bytes(), &[&rustls::version::TLS13])
+            .map_err(|error| TlsError::Configure(error.to_string()))?;
+        Ok(Self { trust, tls })
     }
 }
 

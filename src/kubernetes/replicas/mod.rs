@@ -18,6 +18,8 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tracing::warn;
+
+use gatewright_control::event::LEASE;
 use xds::{Generation, NodeProgress, Rejection, View};
 
 use record::Others;
@@ -174,6 +176,9 @@ impl Replicas {
         let text = failure.to_string();
         if self.told != text {
             warn!(
+                event = LEASE,
+                object = %format_args!("lease {}/{}", self.replica.namespace, name(&self.replica)),
+                identity = self.replica.identity,
                 "lease {}/{}: {text}; what Envoys here acknowledged is not known to others",
                 self.replica.namespace,
                 name(&self.replica)

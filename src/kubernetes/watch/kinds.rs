@@ -10,6 +10,8 @@ use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
+use gatewright_control::event::WATCH;
+
 use crate::REQUEST_TIMEOUT;
 use crate::watch::discovery::{discover, is_ready};
 use crate::watch::missing_kinds::MissingKinds;
@@ -71,7 +73,14 @@ pub async fn run(client: Client, kinds: Vec<Kind>, namespaces: Namespaces, out: 
                 (Some(resource), replaced) => {
                     absence.has(*kind);
                     if let Some((old, handles)) = replaced {
-                        warn!("{} is served as {} and no longer as {}", kind.as_str(), resource.version, old.version);
+                        warn!(
+                            event = WATCH,
+                            kind = kind.as_str(),
+                            "{} is served as {} and no longer as {}",
+                            kind.as_str(),
+                            resource.version,
+                            old.version
+                        );
                         end(handles, &mut tasks).await;
                     }
                     let (parts, each) = &watches[kind];

@@ -14,6 +14,8 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
+use gatewright_control::event::WATCH;
+
 /// How soon again after a failure.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -66,9 +68,9 @@ pub(crate) async fn follow<K, T>(
             Some(Err(error)) => {
                 // A watch that ends now and then is the usual course of things; what cannot be listed is waited for.
                 if matches!(error, watcher::Error::InitialListFailed(_)) && !std::mem::replace(&mut unlisted, true) {
-                    warn!("watching {what}: {error}");
+                    warn!(event = WATCH, kind = what, "watching {what}: {error}");
                 } else {
-                    debug!("watching {what}: {error}");
+                    debug!(event = WATCH, kind = what, "watching {what}: {error}");
                 }
                 sleep(PAUSE).await;
             }

@@ -11,6 +11,8 @@ use tokio::io::{AsyncReadExt, AsyncSeekExt, SeekFrom};
 use tokio::time::sleep;
 use tracing::warn;
 
+use gatewright_control::event::FILE;
+
 /// The log starts over at this size.
 const MAX_BYTES: u64 = 64 << 20;
 /// How often it is looked at.
@@ -49,7 +51,7 @@ pub(super) async fn follow(path: &Path) -> Infallible {
                     tell(&String::from_utf8_lossy(&lines));
                     begun.truncate(AT_ONCE as usize);
                 }
-                Err(error) => warn!("{}: {error}", path.display()),
+                Err(error) => warn!(event = FILE, file = %path.display(), "{}: {error}", path.display()),
             }
         }
         if read > MAX_BYTES && shorten(path).await.is_ok() {

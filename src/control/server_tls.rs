@@ -1,0 +1,39 @@
+//! TLS of the servers of this program that are not Envoy's: what they show is PEM.
+
+use std::sync::Arc;
+
+use rustls::{ServerConfig, SupportedProtocolVersion};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+/// Why there is no server.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerTlsError {
+    /// The certificates cannot be read.
+    #[error("the certificates: {0}")]
+    Chain(rustls_pki_types::pem::Error),
+    /// The key cannot be read.
+    #[error("the key: {0}")]
+    Key(rustls_pki_types::pem::Error),
+    /// They do not belong together, or are of a kind that is not served.
+    #[error("{0}")]
+    Pair(#[from] rustls::Error),
+}
+
+/// What a server shows to clients, of which it wants no certificate: the chain, leaf first, and the key, both as PEM.
+///
+/// # Errors
+/// When they cannot be read, or do not belong together.
+pub fn server_tls(
+    chain: &[u8],
+    key: &[u8],
+    versions: &[&'static SupportedProtocolVersion],
+) -> Result<Arc<ServerConfig>, ServerTlsError> {
+    let chain = CertificateDer::pem_slice_iter(chain).collect::<Result<Vec<_>, _>>().map_err(ServerTlsError::Chain)?;
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(ServerTlsError::Key)?;
+    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_protocol_versions(versions)?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)?;
+    Ok(Arc::new(config))
+}
