@@ -15,6 +15,7 @@ pub mod envoys;
 pub mod gatewright;
 pub mod grpc;
 pub mod helm;
+pub mod kubeconform;
 pub mod kubelet;
 pub mod link;
 pub mod load;

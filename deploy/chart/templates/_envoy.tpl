@@ -82,9 +82,11 @@ spec:
     {{- include "gatewright.image" (list $envoy.image "") | nindent 4 }}
     {{- $arguments := list "--config-path" "/run/envoy/bootstrap.json" "--use-dynamic-base-id" "--drain-time-s" (max 1 (sub $drain 5) | toString) }}
     args: {{ concat $arguments $envoy.extraArgs | toJson }}
+    {{- with $envoy.ports }}
     ports:
-    {{- range $envoy.ports }}
+    {{- range . }}
     - {name: {{ .name }}, containerPort: {{ .port }}{{ with .protocol }}, protocol: {{ . }}{{ end }}{{ if $envoy.hostPorts }}, hostPort: {{ .port }}{{ end }}}
+    {{- end }}
     {{- end }}
     # Envoy ends at once when it is told to; the container drain ends it before that.
     lifecycle:

@@ -11,6 +11,7 @@ use e2e::apiserver::ApiServer;
 use e2e::apiserver::manifests::documents;
 use e2e::deploy::folder;
 use e2e::helm::{Helm, NAMESPACE, chart, examples};
+use e2e::kubeconform::Schemas;
 use gatewright::cli::{Cli, Command};
 use kube::api::ListParams;
 use serde_json::{Map, Value, json};
@@ -455,7 +456,7 @@ fn every_setting_reaches_the_command_line() -> Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "needs Kubernetes and Helm: e2e/tools install kubernetes gateway-api prometheus-crds helm"]
+#[ignore = "needs Kubernetes and Helm: e2e/tools install kubernetes gateway-api prometheus-crds helm kubeconform"]
 async fn a_real_server_takes_every_example() -> Result<()> {
     let server = ApiServer::start().await?;
     server.install_gateway_api().await?;
@@ -475,10 +476,12 @@ async fn a_real_server_takes_every_example() -> Result<()> {
         server.put(account).await?;
     }
     let chart = chart().display().to_string();
+    let schemas = Schemas::of(&server).await?;
     let mut kinds = BTreeSet::new();
     for (name, file) in examples()? {
         // The pod of `helm test` as well.
         let all = helm.run(&["template", "gatewright", &chart, "--namespace", NAMESPACE, "-f", &file])?;
+        schemas.check(&all).with_context(|| name.clone())?;
         for object in documents(&all)?.into_iter().filter(|object| !object.is_null()) {
             kinds.insert(object["kind"].as_str().unwrap_or_default().to_owned());
             let mut wrong = object.clone();
@@ -488,6 +491,21 @@ async fn a_real_server_takes_every_example() -> Result<()> {
             let refused = server.dry_run(wrong).await.expect_err("an unknown field");
             let refused = format!("{refused:#}");
             assert!(refused.contains("metadata.annotation"), "{refused}");
+        }
+    }
+    // Whoever checks the plain manifests in a pipeline of their own has the schemas alone.
+    for file in std::fs::read_dir(folder())? {
+        let path = file?.path();
+        if path.extension().is_some_and(|kind| kind == "yaml") && !path.ends_with("kustomization.yaml") {
+            let text = read(&path)?;
+            schemas.check(&text).with_context(|| path.display().to_string())?;
+            for object in documents(&text)?.into_iter().filter(|object| !object.is_null()) {
+                let kind = object["kind"].clone();
+                let mut wrong = object;
+                wrong["spek"] = json!({});
+                let refused = schemas.check(&wrong.to_string()).expect_err("an unknown field").to_string();
+                assert!(refused.contains("spek"), "{kind}: {refused}");
+            }
         }
     }
     for kind in ["Pod", "PodMonitor", "PrometheusRule", "Secret", "ValidatingAdmissionPolicy", "GatewayParameters"] {

@@ -1,0 +1,134 @@
+//! The real kubeconform, with the schemas that a real API server publishes.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use kube::Client;
+use serde_json::{Map, Value, json};
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+
+use crate::apiserver::ApiServer;
+use crate::deploy::folder;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The schemas of every kind that an API server serves, as files.
+#[derive(Debug)]
+pub struct Schemas(TempDir);
+
+impl Schemas {
+    /// Asks for the OpenAPI documents of all groups (`/openapi/v3`), until those of each definition are there.
+    pub async fn of(server: &ApiServer) -> Result<Self> {
+        let (client, dir) = (server.client(), TempDir::new()?);
+        let definitions = get(&client, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions").await?;
+        let wanted: Vec<String> = definitions["items"].as_array().into_iter().flatten().flat_map(files_of).collect();
+        ensure!(!wanted.is_empty(), "no definitions");
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            write(&client, dir.path()).await?;
+            match wanted.iter().find(|file| !dir.path().join(file).exists()) {
+                None => return Ok(Self(dir)),
+                Some(file) => ensure!(Instant::now() < deadline, "the API server publishes no {file}"),
+            }
+            sleep(Duration::from_millis(500)).await;
+        }
+    }
+
+    /// Checks manifests.
+    ///
+    /// # Errors
+    /// What kubeconform says of the first that is not as its schema has it, or has none.
+    pub fn check(&self, manifests: &str) -> Result<()> {
+        let program = folder().join("../.tools/kubeconform");
+        ensure!(program.exists(), "no kubeconform at {}; run: e2e/tools install kubeconform", program.display());
+        let schemas = self.0.path().join("{{.ResourceKind}}-{{.Group}}-{{.ResourceAPIVersion}}.json");
+        let mut kubeconform = Command::new(program)
+            .args(["-strict", "-summary", "-schema-location"])
+            .arg(schemas)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        kubeconform.stdin.take().context("a pipe")?.write_all(manifests.as_bytes())?;
+        let out = kubeconform.wait_with_output()?;
+        let said = String::from_utf8_lossy(&out.stdout) + String::from_utf8_lossy(&out.stderr);
+        ensure!(out.status.success(), "kubeconform: {said}");
+        // What it passes over is not checked.
+        ensure!(said.contains("Skipped: 0") && !said.contains("found 0 resources"), "kubeconform: {said}");
+        Ok(())
+    }
+}
+
+/// Writes a file for each kind.
+async fn write(client: &Client, dir: &Path) -> Result<()> {
+    let index = get(client, "/openapi/v3").await?;
+    let groups = index["paths"].as_object().context("paths")?;
+    for path in groups.keys().filter(|path| path.starts_with("api")) {
+        let mut document = get(client, &format!("/openapi/v3/{path}")).await.with_context(|| path.clone())?;
+        let Value::Object(mut schemas) = document["components"]["schemas"].take() else { continue };
+        let kinds: Vec<(String, String)> = schemas.iter().flat_map(|(name, schema)| named(name, schema)).collect();
+        schemas.values_mut().for_each(close);
+        let components = json!({"schemas": Value::Object(schemas)});
+        for (name, file) in kinds {
+            let schema = json!({"$ref": format!("#/components/schemas/{name}"), "components": components});
+            fs::write(dir.join(file), schema.to_string())?;
+        }
+    }
+    Ok(())
+}
+
+/// The name of a kind's file, as `check` has kubeconform look for it: its group is the version where there is none.
+fn file(group: &str, version: &str, kind: &str) -> String {
+    let group = if group.is_empty() { version } else { group };
+    format!("{}-{group}-{version}.json", kind.to_lowercase())
+}
+
+/// The files of a definition's served versions.
+fn files_of(definition: &Value) -> Vec<String> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (group, kind) = (text(&definition["spec"]["group"]), text(&definition["spec"]["names"]["kind"]));
+    let versions = definition["spec"]["versions"].as_array().into_iter().flatten();
+    versions.filter(|version| version["served"] == true).map(|v| file(&group, &text(&v["name"]), &kind)).collect()
+}
+
+async fn get(client: &Client, path: &str) -> Result<Value> {
+    let request = hyper::Request::get(path).body(Vec::new())?;
+    Ok(serde_json::from_str(&client.request_text(request).await?)?)
+}
+
+/// The name of a schema that is an object's own, and its file.
+fn named(name: &str, schema: &Value) -> Option<(String, String)> {
+    // Options of deletion are in the documents of all groups, with all of these.
+    let [kind] = schema["x-kubernetes-group-version-kind"].as_array()?.as_slice() else { return None };
+    let part = |name: &str| kind[name].as_str().unwrap_or_default();
+    schema["properties"]["metadata"]
+        .is_object()
+        .then(|| (name.to_owned(), file(part("group"), part("version"), part("kind"))))
+}
+
+/// Refuses what a schema does not name, as the API server does with strict validation of fields.
+fn close(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            fields.values_mut().for_each(close);
+            if is_closed(fields) {
+                fields.insert("additionalProperties".to_owned(), json!(false));
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(close),
+        _ => {}
+    }
+}
+
+fn is_closed(fields: &Map<String, Value>) -> bool {
+    fields.get("properties").is_some_and(Value::is_object)
+        && fields.get("type") == Some(&json!("object"))
+        && !fields.contains_key("additionalProperties")
+        && fields.get("x-kubernetes-preserve-unknown-fields") != Some(&json!(true))
+        && fields.get("x-kubernetes-embedded-resource") != Some(&json!(true))
+}
