@@ -12,6 +12,8 @@ GATEWAY_API := v1.7.0
 # The tests against real counterparts, a binary each. All of cargo's calls are for the workspace: others would choose
 # other features, and build everything again.
 E2E := acme envoy isolation kubernetes xds
+# These tests wait for programs more than they compute.
+E2E_THREADS ?= $(shell echo $$(($$(nproc) + 2)))
 # A registry's hiccup is no failure.
 export CARGO_NET_RETRY ?= 10
 
@@ -56,7 +58,7 @@ golden: ## the golden cases; CASE=part-of-a-name for some, UPDATE=1 rewrites the
 	$(if $(UPDATE),UPDATE=1) $(CARGO) test --workspace --test golden -- $(CASE)
 
 e2e: ## the tests against real counterparts; TEST=binary or TEST="binary part-of-a-name" for some
-	$(CARGO) test --workspace --no-fail-fast $(addprefix --test ,$(or $(firstword $(TEST)),$(E2E))) -- --ignored $(wordlist 2,9,$(TEST))
+	$(CARGO) test --workspace --no-fail-fast $(addprefix --test ,$(or $(firstword $(TEST)),$(E2E))) -- --ignored --test-threads=$(E2E_THREADS) $(wordlist 2,9,$(TEST))
 
 conformance: ## the Gateway API's own suite against deploy/, reports in docs/conformance; TEST=ShortName for one of its tests
 	e2e/tools install envoy kubernetes gateway-api conformance
