@@ -11,13 +11,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::probe::{Connection, Probe, roots_of};
 use e2e::walkthrough::{Place, Step, follow, steps};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 const NAMESPACE: &str = "gatewright-system";
 const HOST: &str = "shop.alice.example.org";
+const LATE: &str = "late.alice.example.org";
 const LIMIT: Duration = Duration::from_secs(180);
 
 fn root() -> PathBuf {
@@ -46,8 +47,13 @@ fn objects(arguments: &[&str]) -> Result<Vec<Value>> {
     Ok(told["items"].as_array().cloned().unwrap_or_else(|| vec![told]))
 }
 
-/// Alice's shop, at the address of the load balancer, by the roots of the internal CA.
+/// Alice's shop.
 fn shop() -> Result<Probe> {
+    at(HOST)
+}
+
+/// A host at the address of the load balancer, by the roots of the internal CA.
+fn at(host: &str) -> Result<Probe> {
     let service = objects(&["service", "gatewright-envoy", "-n", NAMESPACE])?.pop().context("a Service")?;
     let address: IpAddr = service["status"]["loadBalancer"]["ingress"][0]["ip"]
         .as_str()
@@ -55,7 +61,7 @@ fn shop() -> Result<Probe> {
         .parse()?;
     let roots = objects(&["configmap", "gatewright-internal-ca", "-n", NAMESPACE])?.pop().context("roots")?;
     let roots = roots_of(roots["data"]["ca.crt"].as_str().context("roots")?)?;
-    Ok(Probe::https(SocketAddr::new(address, 443), HOST).roots(roots).limit(Duration::from_secs(30)))
+    Ok(Probe::https(SocketAddr::new(address, 443), host).roots(roots).limit(Duration::from_secs(30)))
 }
 
 async fn until_served(probe: &Probe) -> Result<()> {
@@ -212,6 +218,78 @@ async fn b_rollouts_lose_no_request() -> Result<()> {
     ])?;
     rolled_out("deployment/gatewright-controller")?;
     traffic.none_failed(200).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs a kind cluster: make kind-e2e"]
+async fn b_the_last_replica_is_not_evicted() -> Result<()> {
+    rolled_out("deployment/gatewright-controller")?;
+    let probe = shop()?;
+    until_served(&probe).await?;
+    let traffic = Traffic::start(&probe);
+    let pods = objects(&["pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=controller"])?;
+    ensure!(pods.len() == 2, "{} replicas", pods.len());
+    let mut answers = Vec::new();
+    for pod in &pods {
+        let name = pod["metadata"]["name"].as_str().context("a name")?;
+        let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction",
+            "metadata": {"name": name, "namespace": NAMESPACE}});
+        let file = tempfile::NamedTempFile::new()?;
+        std::fs::write(file.path(), eviction.to_string())?;
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}/eviction");
+        answers.push(kubectl(&["create", "--raw", &path, "-f", &file.path().display().to_string()]));
+    }
+    let [first, second] = answers.as_slice() else { unreachable!("two replicas") };
+    ensure!(first.is_ok(), "{first:?}");
+    let refused = format!("{:#}", second.as_ref().err().context("both replicas were evicted")?);
+    ensure!(refused.contains("disruption budget"), "{refused}");
+    rolled_out("deployment/gatewright-controller")?;
+    traffic.none_failed(20).await
+}
+
+/// The node of the Lease's holder is silent, with all that runs on it: another replica takes over, and writes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs a kind cluster: make kind-e2e"]
+async fn c_a_node_that_is_lost_takes_the_lease_along_for_a_moment() -> Result<()> {
+    if objects(&["nodes", "-l", "!node-role.kubernetes.io/control-plane"])?.len() < 2 {
+        println!("there is no second node: none is lost");
+        return Ok(());
+    }
+    let before = holder()?;
+    let pod = objects(&["pod", &before, "-n", NAMESPACE])?.pop().context("its pod")?;
+    let node = pod["spec"]["nodeName"].as_str().context("its node")?;
+    let route = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+        "metadata": {"name": "late", "namespace": "tenant-alice"},
+        "spec": {"parentRefs": [{"name": "gateway"}], "hostnames": [LATE],
+            "rules": [{"backendRefs": [{"name": "shop", "port": 80}]}]}});
+    let file = tempfile::NamedTempFile::new()?;
+    std::fs::write(file.path(), route.to_string())?;
+    run("docker", &["pause", node])?;
+    let others = async {
+        let deadline = Instant::now() + LIMIT;
+        while holder()? == before {
+            ensure!(Instant::now() < deadline, "nobody else holds the Lease");
+            sleep(Duration::from_millis(500)).await;
+        }
+        kubectl(&["apply", "-f", &file.path().display().to_string()])?;
+        loop {
+            let route = objects(&["httproute", "late", "-n", "tenant-alice"])?.pop().context("the route")?;
+            if route["status"]["parents"].to_string().contains("gatewright.io/gateway-controller") {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "nobody writes its status: {}", route["status"]);
+            sleep(Duration::from_millis(500)).await;
+        }
+    };
+    let others = others.await;
+    run("docker", &["unpause", node])?;
+    others?;
+    kubectl(&["wait", "--for=condition=Ready", &format!("node/{node}"), "--timeout=3m"])?;
+    rolled_out("deployment/gatewright-controller")?;
+    rolled_out("daemonset/gatewright-envoy")?;
+    until_served(&at(LATE)?).await?;
+    kubectl(&["delete", "-f", &file.path().display().to_string()])?;
+    until_served(&shop()?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
 
 use acme::failure::{Class, Failure};
-use acme::internal_ca::{Constraints, InternalCa, InternalCaConfig};
+use acme::internal_ca::{CaError, Constraints, InternalCa, InternalCaConfig};
 use acme::issuer::{IssueRequest, Issuer};
 use acme::storage::{Expect, Key, Kind, StorageError, Version};
 use acme::{DnsName, IssuedCertificate, Names, Storage};
@@ -76,7 +76,7 @@ impl Authority {
                 && let Some(domain) = entry.file_name().to_str()
                 && let Err(why) = authority.ca(domain, "", now)
             {
-                authority.wait_for_mending(domain, &why);
+                authority.wait_for_mending(domain, &why.message);
             }
         }
         Ok(authority)
@@ -136,7 +136,7 @@ impl Authority {
                     self.damaged.write().expect("nobody panics while holding it").remove(&domain);
                     mended = true;
                 }
-                Err(why) => self.wait_for_mending(&domain, &why),
+                Err(why) => self.wait_for_mending(&domain, &why.message),
             }
         }
         mended
@@ -204,7 +204,8 @@ impl Authority {
     /// When the CA cannot sign it.
     pub fn sign(&self, name: &DnsName, now: Timestamp) -> Result<IssuedCertificate, String> {
         let names = Names::one(name.clone());
-        self.ca(&domain(name), "", now)?.sign(&names, None, now).map_err(|error| error.to_string())
+        let ca = self.ca(&domain(name), "", now).map_err(|failure| failure.message)?;
+        ca.sign(&names, None, now).map_err(|error| error.to_string())
     }
 
     /// The roots that clients should trust.
@@ -228,7 +229,12 @@ impl Authority {
     }
 
     /// The CA of a domain; one that is not there is made for a tenant.
-    fn ca(&self, domain: &str, tenant: &str, now: Timestamp) -> Result<Arc<InternalCa>, String> {
+    fn ca(&self, domain: &str, tenant: &str, now: Timestamp) -> Result<Arc<InternalCa>, Failure> {
+        let unusable = |error: CaError| {
+            // A full disk is over sooner than a wrong configuration.
+            let class = if matches!(error, CaError::Storage(_)) { Class::Transient } else { Class::Config };
+            Failure::new(class, error.to_string())
+        };
         if let Some(ca) = self.cas.read().expect("nobody panics while holding it").get(domain) {
             return Ok(ca.clone());
         }
@@ -236,11 +242,13 @@ impl Authority {
         if let Some(ca) = cas.get(domain) {
             return Ok(ca.clone());
         }
-        let constraints = Constraints::permit([domain]).map_err(|error| error.to_string())?;
-        let Home::Directory(directory) = &self.home else { return Err(format!("there is no CA for {domain} yet")) };
+        let constraints = Constraints::permit([domain]).map_err(unusable)?;
+        let Home::Directory(directory) = &self.home else {
+            return Err(Failure::new(Class::Config, format!("there is no CA for {domain} yet")));
+        };
         let config = InternalCaConfig::new(INTERNAL_CA, directory.join(domain), constraints);
         let config = InternalCaConfig { made_for: tenant.to_owned(), ..config };
-        let ca = Arc::new(InternalCa::open(config, now).map_err(|error| error.to_string())?);
+        let ca = Arc::new(InternalCa::open(config, now).map_err(unusable)?);
         cas.insert(domain.to_owned(), ca.clone());
         Ok(ca)
     }
@@ -249,7 +257,9 @@ impl Authority {
     async fn keep(&self, domain: &str, tenant: &str, now: Timestamp) -> Result<Arc<InternalCa>, Failure> {
         let failed = |class, text: String| Failure::new(class, format!("{INTERNAL_CA}: {text}"));
         let config = |text: String| failed(Class::Config, text);
-        let Home::Storage(storage, written) = &self.home else { return self.ca(domain, tenant, now).map_err(config) };
+        let Home::Storage(storage, written) = &self.home else {
+            return self.ca(domain, tenant, now).map_err(|failure| failed(failure.class, failure.message));
+        };
         let mut written = written.lock().await;
         let key = Key::new(Kind::Authority, domain);
         let stored = |error: StorageError| failed(Class::Transient, error.to_string());
@@ -335,6 +345,19 @@ mod tests {
         assert_eq!(again.bundle(now), bundle);
         let names = |text| Names::parse([text]).expect("a name");
         assert!(again.has_ca_of(&names("x.example.org")) && !again.has_ca_of(&names("x.example.com")));
+    }
+
+    #[tokio::test]
+    async fn a_ca_that_cannot_be_written_now_is_tried_again_soon() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (now, home) = (Timestamp::now(), dir.path().join("ca"));
+        let authority = Authority::open(home.clone(), now).expect("opens");
+        fs::create_dir_all(&home).expect("made");
+        fs::write(home.join("example.org"), "in the way").expect("written");
+        let refused = authority.issue(&request("a.example.org", now)).await.expect_err("no directory");
+        assert_eq!(refused.class, Class::Transient, "{refused}");
+        fs::remove_file(home.join("example.org")).expect("removed");
+        authority.issue(&request("a.example.org", now)).await.expect("issued");
     }
 
     #[tokio::test]

@@ -158,8 +158,7 @@ impl TryFrom<Written> for IsolatedParameters {
 /// Whether Services, policies and Deployments tell pods of ours from each other by a label.
 fn is_ours(key: &str) -> bool {
     let prefix = key.split_once('/').map_or("", |(prefix, _)| prefix);
-    prefix == "pod-template-hash"
-        || key == "pod-template-hash"
+    key == "pod-template-hash"
         || ["gatewright.io", "kubernetes.io", "k8s.io"]
             .iter()
             .any(|domain| prefix == *domain || prefix.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.')))
