@@ -42,9 +42,7 @@ use gatewright_kubernetes::issuance::{Issuance, IssuanceConfig, watch_answers};
 use gatewright_kubernetes::keys::{EnvoyAccounts, PodCertificates};
 use gatewright_kubernetes::lease::{self, Candidate, Term};
 use gatewright_kubernetes::replicas::{self, Replica};
-use gatewright_kubernetes::{
-    Fence, KINDS, KubernetesRuntime, MetricsReaders, connect, kinds_without_tenants, watch_all,
-};
+use gatewright_kubernetes::{Fence, KubernetesRuntime, MetricsReaders, connect, kinds, watch_all};
 
 /// How often certificates are looked at.
 const CERTIFICATES: Duration = Duration::from_secs(60);
@@ -167,7 +165,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let live = live.admitting(accounts.access.clone());
     let replica =
         Replica { namespace: options.namespace.clone(), identity: identity.clone(), pod: options.pod_uid.clone() };
-    let kinds = if options.leave_tenant_gateways { kinds_without_tenants() } else { KINDS.to_vec() };
+    let kinds = kinds(!options.leave_tenant_gateways, options.gateway_api.gateway_api_channel);
     let (places, mut places_asked) = mpsc::channel::<AddressQuery>(16);
     let denied = DeniedNetworks::new(options.tenant_denied_networks.iter().copied());
     let denied = denied.allowing(options.tenant_allowed_networks.iter().copied());

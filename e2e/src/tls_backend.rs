@@ -73,6 +73,14 @@ impl TlsBackend {
     /// # Errors
     /// When it cannot listen.
     pub async fn start(shown: &Pair, clients: Option<&TestRoot>) -> Result<Self> {
+        Self::start_on("127.0.0.1", shown, clients).await
+    }
+
+    /// The same, at an address of this machine.
+    ///
+    /// # Errors
+    /// When it cannot listen.
+    pub async fn start_on(address: &str, shown: &Pair, clients: Option<&TestRoot>) -> Result<Self> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder =
             rustls::ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
@@ -89,7 +97,7 @@ impl TlsBackend {
         let mut config = builder.with_single_cert(vec![shown.certificate.der().clone()], key)?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let listener = TcpListener::bind((address, 0)).await?;
         let address = listener.local_addr()?;
         let accepting = tokio::spawn(async move {
             let mut connections = JoinSet::new();

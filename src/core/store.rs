@@ -2,6 +2,7 @@
 
 mod granted;
 mod reserved;
+mod trust_bundles;
 mod withheld;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,9 +10,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::inputs::{
-    BackendTlsPolicy, ConfigMap, EndpointSlice, Exposure, Gateway, GatewayClass, GatewayParameters, Kind, ListenerSet,
-    LocalRef, Located, MadeSlice, Namespace, Object, ObjectKey, ParentKey, ReferenceGrant, Route, RouteKey, RouteKind,
-    Secret, Service,
+    BackendTlsPolicy, ClusterTrustBundle, ConfigMap, EndpointSlice, Exposure, Gateway, GatewayClass, GatewayParameters,
+    Kind, ListenerSet, LocalRef, Located, MadeSlice, Namespace, Object, ObjectKey, ParentKey, ReferenceGrant, Route,
+    RouteKey, RouteKind, Secret, Service,
 };
 use crate::interner::Interner;
 use crate::model::{HostnameGrant, ObjectName, ServicePort};
@@ -39,6 +40,9 @@ pub struct Store {
     slices: BTreeMap<ObjectName, Arc<EndpointSlice>>,
     secrets: BTreeMap<ObjectName, Arc<Secret>>,
     config_maps: BTreeMap<ObjectName, Arc<ConfigMap>>,
+    trust_bundles: BTreeMap<ObjectName, Arc<ClusterTrustBundle>>,
+    /// Whether there can be ClusterTrustBundles.
+    has_trust_bundles: bool,
     policies: BTreeMap<ObjectName, Arc<BackendTlsPolicy>>,
     parameters: BTreeMap<ObjectName, Arc<GatewayParameters>>,
     pods: BTreeMap<ObjectName, Located>,
@@ -46,17 +50,17 @@ pub struct Store {
     pub(crate) gateways_by_class: MultiMap<String, ObjectName>,
     /// Gateways and classes that refer to GatewayParameters.
     pub(crate) users_of_parameters: MultiMap<ObjectName, ObjectKey>,
-    /// Gateways by the ConfigMaps that they refer to.
-    pub(crate) gateways_by_config_map: MultiMap<ObjectName, ObjectName>,
+    /// Gateways by the ConfigMaps and ClusterTrustBundles that they refer to.
+    pub(crate) gateways_by_roots: MultiMap<ObjectName, ObjectName>,
     pub(crate) sets_by_gateway: MultiMap<ObjectName, ObjectName>,
     pub(crate) routes_by_parent: MultiMap<ParentKey, RouteKey>,
     /// Routes whose hostnames tenancy decides, by the parent they name; the other index has what they reach.
     pub(crate) granted_by_parent: MultiMap<ParentKey, RouteKey>,
     pub(crate) routes_by_service: MultiMap<ObjectName, RouteKey>,
     pub(crate) slices_by_service: MultiMap<ObjectName, ObjectName>,
-    /// BackendTLSPolicies by the Services that they are about, and by the ConfigMaps that they refer to.
+    /// BackendTLSPolicies by the Services that they are about, and by the ConfigMaps and ClusterTrustBundles that they refer to.
     pub(crate) policies_by_service: MultiMap<ObjectName, ObjectName>,
-    pub(crate) policies_by_config_map: MultiMap<ObjectName, ObjectName>,
+    pub(crate) policies_by_roots: MultiMap<ObjectName, ObjectName>,
     /// Routes and parents that refer into another namespace, by that namespace: what a ReferenceGrant there touches.
     pub(crate) routes_across: MultiMap<Arc<str>, RouteKey>,
     pub(crate) parents_across: MultiMap<Arc<str>, ParentKey>,
@@ -79,8 +83,8 @@ macro_rules! replace {
 
 impl Store {
     /// A store of a cluster in which this namespace is the installation's, and of which these are looked at.
-    pub(crate) fn in_cluster(home: Option<Arc<str>>, watched: Namespaces) -> Self {
-        Self { reserved: Reserved::new(home), watched, ..Self::default() }
+    pub(crate) fn in_cluster(home: Option<Arc<str>>, watched: Namespaces, has_trust_bundles: bool) -> Self {
+        Self { reserved: Reserved::new(home), watched, has_trust_bundles, ..Self::default() }
     }
 
     /// What a message about an object that is not found, or not granted, adds about its namespace.
@@ -153,6 +157,10 @@ impl Store {
             }
             Object::ConfigMap(o) => {
                 replace!(self.config_maps, o.name.clone(), o);
+                Replaced::default()
+            }
+            Object::ClusterTrustBundle(o) => {
+                replace!(self.trust_bundles, o.name.clone(), o);
                 Replaced::default()
             }
             Object::BackendTlsPolicy(o) => {
@@ -231,6 +239,10 @@ impl Store {
                 self.config_maps.remove(name)?;
                 Replaced::default()
             }
+            Kind::ClusterTrustBundle => {
+                self.trust_bundles.remove(name)?;
+                Replaced::default()
+            }
             Kind::BackendTLSPolicy => {
                 let old = self.policies.remove(name)?;
                 self.index_policy(Some(&old), None);
@@ -278,7 +290,7 @@ impl Store {
                 self.index_across(&key, client, there);
             }
             for reference in gateway.frontend_tls.iter().flat_map(|tls| tls.references()) {
-                self.gateways_by_config_map.set(&reference.name, name, there);
+                self.gateways_by_roots.set(&reference.name, name, there);
                 self.index_across(&key, reference, there);
             }
         }
@@ -318,7 +330,7 @@ impl Store {
                 self.policies_by_service.set(&target.service, &policy.meta.name, there);
             }
             for reference in policy.references() {
-                self.policies_by_config_map.set(&reference.name, &policy.meta.name, there);
+                self.policies_by_roots.set(&reference.name, &policy.meta.name, there);
             }
         }
     }

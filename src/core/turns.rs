@@ -61,6 +61,7 @@ enum Subject {
     Recorded(Ownable),
     Granted(RouteKey),
     Withheld(ObjectName),
+    TrustBundles,
 }
 
 impl Subject {
@@ -77,6 +78,7 @@ impl Subject {
             Change::Fact(Fact::Recorded(what, _)) => Subject::Recorded(what.clone()),
             Change::Fact(Fact::Granted(route, _)) => Subject::Granted(route.clone()),
             Change::Fact(Fact::Withheld(set, _)) => Subject::Withheld(set.clone()),
+            Change::Fact(Fact::TrustBundles(_)) => Subject::TrustBundles,
         }
     }
 
@@ -96,7 +98,7 @@ impl Subject {
                 _,
             ) => name.namespace.clone(),
             (_, Change::Fact(Fact::Recorded(_, Some(owner)))) => owner.namespace.clone(),
-            (Subject::TlsChallenges | Subject::Recorded(_), _) => "".into(),
+            (Subject::TlsChallenges | Subject::TrustBundles | Subject::Recorded(_), _) => "".into(),
         }
     }
 }

@@ -35,7 +35,7 @@ mod write;
 pub use access::MetricsReaders;
 pub use client::{ClientError, connect};
 pub use live_object::{ApplyAction, LiveObject, derived};
-pub use runtime::{KINDS, KubernetesRuntime, kinds_without_tenants};
+pub use runtime::{KubernetesRuntime, kinds};
 pub use secrets::refs::{BodyAction, BodyRefs};
 pub use storage::ObjectStorage;
 pub use watch::discovery::{DiscoveryError, Served, discover};

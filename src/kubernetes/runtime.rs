@@ -39,17 +39,18 @@ use certificates::Certificates;
 use claims::Ownership;
 use gatewright_control::event::{Event, Severity, WATCH};
 use gatewright_control::{ControlPlane, Effects};
+use gatewright_core::channel::Channel;
 use gatewright_core::inputs::{Kind, ObjectChange, ObjectKey};
 use gatewright_core::model::EnvoyFleet;
 use gatewright_core::pipeline::Outcome;
 use gatewright_core::tenancy;
-use gatewright_core::translate::Change;
+use gatewright_core::translate::{Change, Fact};
 use objects::Objects;
 use statuses::Statuses;
 use turns::{Afterwards, Waiting};
 
 /// The kinds that are watched.
-pub const KINDS: [Kind; 21] = [
+pub(crate) const KINDS: [Kind; 22] = [
     Kind::Namespace,
     Kind::TenantGateway,
     Kind::GatewayClass,
@@ -70,14 +71,19 @@ pub const KINDS: [Kind; 21] = [
     Kind::EndpointSlice,
     Kind::Secret,
     Kind::ConfigMap,
+    Kind::ClusterTrustBundle,
     Kind::Issuer,
     Kind::Certificate,
 ];
 
-/// The kinds that are watched where somebody else carries out TenantGateways.
-pub fn kinds_without_tenants() -> Vec<Kind> {
-    let of_tenants = [Kind::TenantGateway, Kind::Issuer, Kind::Certificate];
-    KINDS.into_iter().filter(|kind| !of_tenants.contains(kind)).collect()
+/// The kinds that are watched where TenantGateways are carried out here, or by somebody else, and by what channel.
+pub fn kinds(tenants: bool, channel: Channel) -> Vec<Kind> {
+    let is_watched = |kind: &Kind| match kind {
+        Kind::TenantGateway | Kind::Issuer | Kind::Certificate => tenants,
+        Kind::ClusterTrustBundle => channel == Channel::Experimental,
+        _ => true,
+    };
+    KINDS.into_iter().filter(is_watched).collect()
 }
 
 /// The cluster, as we see it.
@@ -190,6 +196,9 @@ impl KubernetesRuntime {
                 self.apply(Vec::new(), term);
             }
             if self.serving {
+                if kind == Kind::ClusterTrustBundle {
+                    self.apply(vec![self.trust_bundles()], term);
+                }
                 self.look_at_kind(kind, term);
             }
         }
@@ -315,14 +324,20 @@ impl KubernetesRuntime {
         }
     }
 
+    /// Whether the API server has ClusterTrustBundles, and they are watched.
+    fn trust_bundles(&self) -> Change {
+        Change::Fact(Fact::TrustBundles(!self.view.is_missing(Kind::ClusterTrustBundle)))
+    }
+
     /// Begins to serve when the view is complete.
     fn begin(&mut self, term: Term) {
         if self.serving || !self.view.is_complete() || !self.knows_claims() {
             return;
         }
         self.serving = true;
-        let early = std::mem::take(&mut self.waiting.early);
+        let mut early = std::mem::take(&mut self.waiting.early);
         info!("the view is complete: {} objects", early.len());
+        early.push(self.trust_bundles());
         self.apply(early, term);
         self.note_undecided();
         if self.leads(term) {

@@ -1,12 +1,14 @@
 //! The Helm chart (`make manifests`): what is made from it and for it is up to date, every setting of the controller reaches its command line,
 //! and a real API server takes every example of values, an install, an upgrade, a rollback and an uninstall.
 
+mod settings;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command as Program;
 
 use anyhow::{Context, Result, ensure};
-use clap::{Arg, ArgAction, CommandFactory, Parser};
+use clap::{Arg, ArgAction, Parser};
 use e2e::apiserver::ApiServer;
 use e2e::apiserver::manifests::documents;
 use e2e::deploy::folder;
@@ -15,33 +17,7 @@ use e2e::kubeconform::Schemas;
 use gatewright::cli::{Cli, Command};
 use kube::api::ListParams;
 use serde_json::{Map, Value, json};
-
-/// Flags that the chart sets itself, and those that have no place in a pod.
-const OF_THE_CHART: [&str; 20] = [
-    "admin",
-    "challenges",
-    "dedicated-envoys",
-    "envoy-credentials",
-    "envoy-identity",
-    "envoys",
-    "fleet-views",
-    "help",
-    "identity",
-    "kubeconfig",
-    "last-good",
-    "last-good-key",
-    "metrics-access",
-    "namespace",
-    "namespaces",
-    "pod-uid",
-    "probes",
-    "probes-tls-dir",
-    "xds",
-    // HTTP-01 of other Envoys is answered by --challenges.
-    "acme-responder",
-];
-/// Refused in a cluster.
-const NOT_IN_A_CLUSTER: &str = "acme-tls-alpn";
+use settings::{camel, defaults, flags, is_number, setting};
 
 fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| path.display().to_string())
@@ -55,55 +31,6 @@ fn made(path: &Path, text: &str) -> Result<()> {
     let same = std::fs::read_to_string(path).is_ok_and(|there| there == text);
     ensure!(same, "{} is out of date: run `make manifests`", path.display());
     Ok(())
-}
-
-fn camel(flag: &str) -> String {
-    let mut words = flag.split('-');
-    let first = words.next().unwrap_or_default().to_owned();
-    words.fold(first, |name, word| name + &word[..1].to_uppercase() + &word[1..])
-}
-
-/// The flags of `gatewright controller` that are settings of the chart.
-fn flags() -> Vec<Arg> {
-    let command = Cli::command();
-    let controller = command.find_subcommand("controller").expect("there is one");
-    let all = controller.get_arguments().filter(|arg| {
-        let flag = arg.get_long().unwrap_or("help");
-        !OF_THE_CHART.contains(&flag) && flag != NOT_IN_A_CLUSTER
-    });
-    all.cloned().collect()
-}
-
-fn is_number(arg: &Arg) -> bool {
-    let names = arg.get_value_names().unwrap_or_default();
-    let numbers = ["SECONDS", "PORT", "COUNT", "BYTES", "HOURS", "NUMBER", "KIB", "INSTRUCTIONS"];
-    names.iter().any(|name| numbers.contains(&name.as_str()))
-}
-
-fn defaults(arg: &Arg) -> Vec<String> {
-    arg.get_default_values().iter().map(|value| value.to_string_lossy().into_owned()).collect()
-}
-
-/// The schema of a flag's setting.
-fn setting(arg: &Arg) -> Value {
-    let help = arg.get_long_help().or_else(|| arg.get_help()).map(ToString::to_string).unwrap_or_default();
-    let choices: Vec<String> = arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
-    let mut one = match arg.get_action() {
-        ArgAction::SetTrue => json!({"type": "boolean"}),
-        _ if is_number(arg) => json!({"type": "integer", "minimum": 0}),
-        _ if !choices.is_empty() => json!({"enum": choices}),
-        _ => json!({"type": "string", "minLength": 1}),
-    };
-    if matches!(arg.get_action(), ArgAction::Append) {
-        one = json!({"type": "array", "items": one});
-    }
-    let default = defaults(arg);
-    one["description"] = json!(help.split_whitespace().collect::<Vec<_>>().join(" "));
-    if !matches!(arg.get_action(), ArgAction::SetTrue) && !default.is_empty() {
-        one["description"] =
-            json!(format!("{} [default: {}]", one["description"].as_str().unwrap_or_default(), default.join(", ")));
-    }
-    one
 }
 
 #[test]
@@ -491,21 +418,6 @@ async fn a_real_server_takes_every_example() -> Result<()> {
             let refused = server.dry_run(wrong).await.expect_err("an unknown field");
             let refused = format!("{refused:#}");
             assert!(refused.contains("metadata.annotation"), "{refused}");
-        }
-    }
-    // Whoever checks the plain manifests in a pipeline of their own has the schemas alone.
-    for file in std::fs::read_dir(folder())? {
-        let path = file?.path();
-        if path.extension().is_some_and(|kind| kind == "yaml") && !path.ends_with("kustomization.yaml") {
-            let text = read(&path)?;
-            schemas.check(&text).with_context(|| path.display().to_string())?;
-            for object in documents(&text)?.into_iter().filter(|object| !object.is_null()) {
-                let kind = object["kind"].clone();
-                let mut wrong = object;
-                wrong["spek"] = json!({});
-                let refused = schemas.check(&wrong.to_string()).expect_err("an unknown field").to_string();
-                assert!(refused.contains("spek"), "{kind}: {refused}");
-            }
         }
     }
     for kind in ["Pod", "PodMonitor", "PrometheusRule", "Secret", "ValidatingAdmissionPolicy", "GatewayParameters"] {

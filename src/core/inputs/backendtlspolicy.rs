@@ -131,10 +131,7 @@ impl Validation {
             .ca_certificate_refs
             .unwrap_or_default()
             .into_iter()
-            .map(|reference| {
-                let name = ObjectName::new(meta.name.namespace.clone(), reference.name);
-                LocalRef { group: reference.group, kind: reference.kind, name }
-            })
+            .map(|to| LocalRef::to_roots(to.group, to.kind, meta.name.namespace.clone(), to.name))
             .collect();
         let well_known = spec.well_known_ca_certificates.filter(|name| !name.is_empty());
         let roots = match (well_known.as_deref(), references.is_empty()) {

@@ -34,21 +34,21 @@ pub struct CaBundle {
     pub count: usize,
 }
 
-/// Why an object holds no certificates of CAs.
+/// Why an object holds no certificates of CAs, with the field where they should be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CaBundleError {
     /// Nothing stands under the key.
     #[error("has no key {KEY}")]
     Missing,
     /// There is no certificate in it.
-    #[error("{KEY} has no certificate in PEM")]
-    Empty,
+    #[error("{0} has no certificate in PEM")]
+    Empty(&'static str),
     /// Not PEM.
-    #[error("{KEY} is not PEM: {0}")]
-    Pem(String),
+    #[error("{0} is not PEM: {1}")]
+    Pem(&'static str, String),
     /// One of them is no certificate.
-    #[error("certificate {0} of {KEY} is not X.509: {1}")]
-    Certificate(usize, String),
+    #[error("certificate {1} of {0} is not X.509: {2}")]
+    Certificate(&'static str, usize, String),
     /// We could not look into it.
     #[error("cannot be read: {0}")]
     Unread(String),
@@ -58,7 +58,7 @@ impl ConfigMap {
     pub(super) fn read(meta: Meta, object: K8sConfigMap) -> Self {
         let text = object.data.and_then(|mut data| data.remove(KEY)).map(String::into_bytes);
         let bytes = text.or_else(|| object.binary_data.and_then(|mut data| data.remove(KEY)).map(|bytes| bytes.0));
-        let bundle = bytes.ok_or(CaBundleError::Missing).and_then(|bytes| CaBundle::parse(&bytes)).map(Arc::new);
+        let bundle = bytes.ok_or(CaBundleError::Missing).and_then(|bytes| CaBundle::parse(&bytes, KEY)).map(Arc::new);
         Self { name: meta.name, bundle }
     }
 
@@ -77,16 +77,16 @@ impl CaBundle {
         Self { pem: blocks.concat().into(), count: blocks.len() }
     }
 
-    /// Reads certificates in PEM. Whatever is none is left out, keys above all: the text goes to Envoys.
+    /// Reads certificates in PEM, of a field `place`. Whatever is none is left out, keys above all: the text goes to Envoys.
     ///
     /// # Errors
     /// When there is no certificate, or one that cannot be read: Envoy would refuse them all.
-    pub fn parse(text: &[u8]) -> Result<Self, CaBundleError> {
+    pub fn parse(text: &[u8], place: &'static str) -> Result<Self, CaBundleError> {
         let ders = CertificateDer::pem_slice_iter(text).collect::<Result<Vec<_>, _>>();
-        let ders = ders.map_err(|error| CaBundleError::Pem(error.to_string()))?;
+        let ders = ders.map_err(|error| CaBundleError::Pem(place, error.to_string()))?;
         let (mut seen, mut pem) = (BTreeSet::new(), String::new());
         for (index, der) in ders.iter().enumerate() {
-            let wrong = |why: String| CaBundleError::Certificate(index + 1, why);
+            let wrong = |why: String| CaBundleError::Certificate(place, index + 1, why);
             let (rest, _) = X509Certificate::from_der(der).map_err(|error| wrong(error.to_string()))?;
             if !rest.is_empty() {
                 return Err(wrong("something follows it".to_owned()));
@@ -96,7 +96,7 @@ impl CaBundle {
             }
         }
         match seen.len() {
-            0 => Err(CaBundleError::Empty),
+            0 => Err(CaBundleError::Empty(place)),
             count => Ok(Self { pem: pem.into(), count }),
         }
     }
@@ -117,16 +117,16 @@ mod tests {
     fn certificates_are_kept_once_each_and_nothing_else_is() {
         let (one, two) = (root("one"), root("two"));
         let key = rcgen::KeyPair::generate().expect("a key").serialize_pem();
-        let bundle = CaBundle::parse(format!("a word\n{one}\n{key}{two}{one}").as_bytes()).expect("a bundle");
+        let bundle = CaBundle::parse(format!("a word\n{one}\n{key}{two}{one}").as_bytes(), KEY).expect("a bundle");
         assert_eq!(bundle.count, 2);
         assert!(!bundle.pem.contains("PRIVATE") && !bundle.pem.contains("word"));
-        assert_eq!(CaBundle::parse(bundle.pem.as_bytes()), Ok(bundle));
+        assert_eq!(CaBundle::parse(bundle.pem.as_bytes(), KEY), Ok(bundle));
     }
 
     #[test]
     fn what_holds_no_certificates_says_why() {
         let pem = |body: &str| format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n");
-        let why = |text: &str| CaBundle::parse(text.as_bytes()).expect_err("no bundle").to_string();
+        let why = |text: &str| CaBundle::parse(text.as_bytes(), KEY).expect_err("no bundle").to_string();
         assert_eq!(why(""), "ca.crt has no certificate in PEM");
         assert_eq!(why("nonsense"), "ca.crt has no certificate in PEM");
         assert!(why(&pem("%%%")).starts_with("ca.crt is not PEM: "), "{}", why(&pem("%%%")));

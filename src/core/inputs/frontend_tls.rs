@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::schema::{port, same_shape};
 use super::{LocalRef, Meta, ParseError};
 use crate::gateway_api::gateways as gw;
-use crate::model::{ObjectName, ValidationMode};
+use crate::model::ValidationMode;
 
 /// The most ports that have settings of their own (`perPort`).
 const PORTS: usize = 64;
@@ -70,10 +70,9 @@ impl FrontendValidation {
         let references: Vec<LocalRef> = spec
             .ca_certificate_refs
             .into_iter()
-            .map(|r| LocalRef {
-                group: r.group,
-                kind: r.kind,
-                name: ObjectName::new(r.namespace.map_or_else(|| meta.name.namespace.clone(), Arc::from), r.name),
+            .map(|to| {
+                let namespace = to.namespace.map_or_else(|| meta.name.namespace.clone(), Arc::from);
+                LocalRef::to_roots(to.group, to.kind, namespace, to.name)
             })
             .collect();
         if references.is_empty() || references.len() > REFERENCES {
@@ -92,6 +91,7 @@ impl FrontendValidation {
 mod tests {
     use super::*;
     use crate::inputs::Object;
+    use crate::model::ObjectName;
     use serde_json::{Value, json};
 
     fn read(frontend: Value) -> Result<FrontendTls, String> {

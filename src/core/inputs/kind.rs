@@ -25,6 +25,7 @@ pub enum Kind {
     EndpointSlice,
     Secret,
     ConfigMap,
+    ClusterTrustBundle,
     /// cert-manager's, which we write and do not read from files.
     Issuer,
     /// The same.
@@ -37,7 +38,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds that are parsed, in the order in which they are best read.
-    pub const ALL: [Kind; 17] = [
+    pub const ALL: [Kind; 18] = [
         Kind::Namespace,
         Kind::GatewayClass,
         Kind::Gateway,
@@ -55,6 +56,7 @@ impl Kind {
         Kind::EndpointSlice,
         Kind::Secret,
         Kind::ConfigMap,
+        Kind::ClusterTrustBundle,
     ];
 
     /// The kind as written in manifests.
@@ -77,6 +79,7 @@ impl Kind {
             Kind::EndpointSlice => "EndpointSlice",
             Kind::Secret => "Secret",
             Kind::ConfigMap => "ConfigMap",
+            Kind::ClusterTrustBundle => "ClusterTrustBundle",
             Kind::Issuer => "Issuer",
             Kind::Certificate => "Certificate",
             Kind::Pod => "Pod",
@@ -89,6 +92,7 @@ impl Kind {
         match self {
             Kind::Namespace | Kind::Service | Kind::Secret | Kind::ConfigMap | Kind::Pod | Kind::Node => "",
             Kind::EndpointSlice => "discovery.k8s.io",
+            Kind::ClusterTrustBundle => "certificates.k8s.io",
             Kind::TenantGateway => "gateway.cozystack.io",
             Kind::Issuer | Kind::Certificate => "cert-manager.io",
             Kind::GatewayParameters => super::OWN_GROUP,
@@ -107,7 +111,9 @@ impl Kind {
     /// The versions we understand, the newest first.
     pub fn versions(self) -> &'static [&'static str] {
         match self {
-            Kind::GatewayClass | Kind::Gateway | Kind::HTTPRoute | Kind::ReferenceGrant => &["v1", "v1beta1"],
+            Kind::GatewayClass | Kind::Gateway | Kind::HTTPRoute | Kind::ReferenceGrant | Kind::ClusterTrustBundle => {
+                &["v1", "v1beta1"]
+            }
             // What we read of it has the same shape in all of them.
             Kind::TLSRoute => &["v1", "v1alpha3", "v1alpha2"],
             Kind::TCPRoute | Kind::UDPRoute => &["v1", "v1alpha2"],
@@ -118,7 +124,7 @@ impl Kind {
 
     /// Whether objects of this kind live in a namespace.
     pub fn namespaced(self) -> bool {
-        !matches!(self, Kind::Namespace | Kind::GatewayClass | Kind::Node)
+        !matches!(self, Kind::Namespace | Kind::GatewayClass | Kind::Node | Kind::ClusterTrustBundle)
     }
 }
 

@@ -37,6 +37,7 @@ mod tcproute;
 mod tenantgateway;
 mod text;
 mod tlsroute;
+mod trust_bundle;
 
 pub use backendtlspolicy::{BackendTlsPolicy, PolicyTarget, Roots, Validation};
 pub use change::ObjectChange;
@@ -76,3 +77,4 @@ pub use tenantgateway::{
     SecretKey, Source, Spec, TenantGateway,
 };
 pub use text::{Unsupported, kept_headers};
+pub use trust_bundle::ClusterTrustBundle;

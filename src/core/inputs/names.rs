@@ -17,7 +17,12 @@ const LONGEST_LABEL: usize = 63;
 /// Without a name, and with one that no object can have ("Object Names and IDs" of the Kubernetes documentation).
 pub(super) fn object_name(kind: Kind, meta: &ObjectMeta) -> Result<ObjectName, ParseError> {
     let name = meta.name.as_deref().filter(|name| !name.is_empty()).ok_or(ParseError::NoName)?;
-    let fits = if kind == Kind::Namespace { is_label(name) } else { is_subdomain(name) };
+    let fits = match kind {
+        Kind::Namespace => is_label(name),
+        // That of a signer begins with the signer's name, colons in place of its slashes (KEP-3257).
+        Kind::ClusterTrustBundle => name.len() <= LONGEST_NAME && name.split(':').all(is_subdomain),
+        _ => is_subdomain(name),
+    };
     if !fits {
         return Err(ParseError::InvalidName { field: "metadata.name", found: quoted(name) });
     }
@@ -58,6 +63,8 @@ mod tests {
     #[test]
     fn names_are_those_that_an_api_server_admits() {
         assert_eq!(named(Kind::Gateway, "", "g"), Ok("default/g".to_owned()));
+        let bundle = |name| named(Kind::ClusterTrustBundle, "", name).is_ok();
+        assert!(bundle("roots") && bundle("example.org:clients:roots") && !bundle("example.org::roots"));
         assert_eq!(named(Kind::Secret, "a", "x.org-tls"), Ok("a/x.org-tls".to_owned()));
         for (namespace, name) in
             [("a", "g\nb: c"), ("a", "G"), ("a", "a..b"), ("a", "-a"), ("a.b", "g"), ("a\u{0}", "g"), ("a/b", "g")]

@@ -8,9 +8,11 @@ use serde_json::Value;
 
 use super::admitted::salvage;
 use super::document::{Fields, read, text};
+use super::trust_bundle;
 use super::{
-    BackendTlsPolicy, ConfigMap, EndpointSlice, Gateway, GatewayClass, GatewayParameters, Kind, ListenerSet, Located,
-    Meta, Namespace, ObjectKey, ParseError, ReferenceGrant, Route, Secret, Service, TenantGateway,
+    BackendTlsPolicy, ClusterTrustBundle, ConfigMap, EndpointSlice, Gateway, GatewayClass, GatewayParameters, Kind,
+    ListenerSet, Located, Meta, Namespace, ObjectKey, ParseError, ReferenceGrant, Route, Secret, Service,
+    TenantGateway,
 };
 use crate::gateway_api as gw;
 use crate::model::ObjectName;
@@ -35,6 +37,7 @@ pub enum Object {
     EndpointSlice(EndpointSlice),
     Secret(Secret),
     ConfigMap(ConfigMap),
+    ClusterTrustBundle(ClusterTrustBundle),
     Pod(Located),
     Node(Located),
 }
@@ -151,6 +154,11 @@ impl Object {
                 let object: core::ConfigMap = read(value, fields)?;
                 Object::ConfigMap(ConfigMap::read(Meta::read(known, &object.metadata)?, object))
             }
+            Kind::ClusterTrustBundle => {
+                let object: trust_bundle::Written = read(value, fields)?;
+                let meta = Meta::read(known, &object.metadata)?;
+                Object::ClusterTrustBundle(ClusterTrustBundle::read(meta, &object))
+            }
             Kind::Issuer | Kind::Certificate | Kind::Pod | Kind::Node => {
                 unreachable!("they are not among the kinds that are parsed")
             }
@@ -173,6 +181,7 @@ impl Object {
             Object::EndpointSlice(o) => (Kind::EndpointSlice, o.meta.name.clone()),
             Object::Secret(o) => (Kind::Secret, o.name.clone()),
             Object::ConfigMap(o) => (Kind::ConfigMap, o.name.clone()),
+            Object::ClusterTrustBundle(o) => (Kind::ClusterTrustBundle, o.name.clone()),
             Object::Pod(o) => (Kind::Pod, o.name.clone()),
             Object::Node(o) => (Kind::Node, o.name.clone()),
         };

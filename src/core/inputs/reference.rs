@@ -16,6 +16,15 @@ pub struct LocalRef {
     pub name: ObjectName,
 }
 
+impl LocalRef {
+    /// A reference to certificates of CAs by an object in `namespace`. A ClusterTrustBundle is in no namespace.
+    pub(super) fn to_roots(group: String, kind: String, namespace: Arc<str>, name: String) -> Self {
+        let in_none = group == Kind::ClusterTrustBundle.group() && kind == Kind::ClusterTrustBundle.as_str();
+        let namespace = if in_none { "".into() } else { namespace };
+        Self { group, kind, name: ObjectName::new(namespace, name) }
+    }
+}
+
 /// A reference to a parent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ParentRef {

@@ -116,7 +116,7 @@ pub(super) fn union(
         Err((Reason::RefNotPermitted, text))
     };
     ca_bundles::union(&validation.references, |_, reference, before| {
-        let with = |(reason, text)| (reason, format!("with ConfigMap {}: {text}", reference.name));
+        let with = |(reason, text)| (reason, format!("with {} {}: {text}", reference.kind, reference.name));
         ca_bundles::look_up(reference, store, Reason::InvalidCACertificateKind, permitted)
             .and_then(|found| ca_bundles::bundle(before, found, limits).map(|()| found).map_err(with))
             .map_err(|(reason, text)| (reason, format!("caCertificateRefs: {text}")))

@@ -8,6 +8,7 @@ mod facts;
 mod fleets;
 mod locality;
 mod named;
+mod policies;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -19,16 +20,17 @@ use proptest::test_runner::FileFailurePersistence;
 use serde_json::{Value, json};
 
 use differences::differences;
-use facts::{granted, subject, withheld};
+use facts::{granted, subject, trust_bundles, withheld};
 use fleets::Seen;
 use named::{misled, named, refer};
+use policies::policy;
 
 use super::certificate::issued_secret_name;
 use super::{
     Asked, ChallengeAnswer, Change, Delta, Engine, EnvoysIntent, Fact, ObjectStatus, Ownable, Ownership, Resource,
     ResourceKey, ServiceIntent, Settings,
 };
-use crate::inputs::{CaBundle, CaBundleError, ConfigMap, Object, ObjectChange, ObjectKey, Secret};
+use crate::inputs::{Object, ObjectChange, ObjectKey, Secret};
 use crate::limits::Limits;
 use crate::model::{Certificate, FrontendId, Hostname, KeyForm, ObjectName, PrivateKey, TransportPort};
 use crate::wanted::WantedCertificate;
@@ -385,43 +387,12 @@ fn other() -> impl Strategy<Value = Object> {
     prop_oneof![grant, class, parameters, namespace, service, exposure, slice, secret]
 }
 
-/// Policies of Services, and the ConfigMaps in which their roots are.
-fn policy() -> impl Strategy<Value = Object> {
-    let bundle = (pick(NAMESPACES), pick(&["good", "bad"])).prop_map(|(namespace, holds)| {
-        let name = ObjectName::new(namespace, "ca");
-        let bundle = match holds {
-            "good" => Ok(Arc::new(CaBundle { pem: "PEM".into(), count: 1 })),
-            _ => Err(CaBundleError::Empty),
-        };
-        Object::ConfigMap(ConfigMap { name, bundle })
-    });
-    let targets = proptest::collection::vec((pick(&["web", "api"]), pick(&["", "p", "q"])), 1..3);
-    let policy = (pick(NAMESPACES), pick(&["p", "o"]), 0u32..3, targets, pick(&["ca", "System", "own.org/x"]));
-    let policy = policy.prop_map(|(namespace, name, created, targets, roots)| {
-        let targets = targets.into_iter().map(|(service, section)| {
-            let mut target = json!({"group": "", "kind": "Service", "name": service});
-            if !section.is_empty() {
-                target["sectionName"] = json!(section);
-            }
-            target
-        });
-        let mut validation = json!({"hostname": "web.internal"});
-        match roots {
-            "ca" => validation["caCertificateRefs"] = json!([{"group": "", "kind": "ConfigMap", "name": "ca"}]),
-            other => validation["wellKnownCACertificates"] = json!(other),
-        }
-        let spec = json!({"targetRefs": targets.collect::<Vec<_>>(), "validation": validation});
-        gateway_object("BackendTLSPolicy", namespace, name, created, spec)
-    });
-    prop_oneof![1 => bundle, 2 => policy]
-}
-
 fn event() -> impl Strategy<Value = Change> {
     let object =
         prop_oneof![3 => gateway(), 2 => listener_set(), 4 => route(), 4 => other(), 2 => policy(), 1 => named()];
     let objects = (object, proptest::bool::weighted(0.2))
         .prop_map(|(object, delete)| if delete { Change::delete(object.key()) } else { Change::put(object) });
-    prop_oneof![12 => objects, 2 => challenge(), 1 => granted(), 1 => withheld()]
+    prop_oneof![12 => objects, 2 => challenge(), 1 => granted(), 1 => withheld(), 1 => trust_bundles()]
 }
 
 fn challenge() -> impl Strategy<Value = Change> {

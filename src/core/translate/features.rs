@@ -57,14 +57,15 @@ const ALWAYS: [&str; 48] = [
 ];
 
 /// The features of the Gateways of a class, sorted.
-pub(super) fn supported(fleet: Fleet) -> Vec<&'static str> {
+pub(super) fn supported(fleet: Fleet, has_trust_bundles: bool) -> Vec<&'static str> {
     let own: &[&str] = match fleet {
         Fleet::Own => &["GatewayStaticAddresses"],
         Fleet::Shared => &[],
         // Labels, annotations and addresses have something to stand on: the Service of each Gateway.
         Fleet::Dedicated | Fleet::Isolated => &["GatewayInfrastructure", "GatewayStaticAddresses"],
     };
-    let mut all: Vec<&str> = ALWAYS.iter().chain(own).copied().collect();
+    let mut all: Vec<&str> =
+        ALWAYS.iter().chain(own).copied().chain(has_trust_bundles.then_some("ClusterTrustBundle")).collect();
     all.sort_unstable();
     all
 }
@@ -76,7 +77,7 @@ mod tests {
     #[test]
     fn they_are_sorted_and_none_stands_twice() {
         for fleet in [Fleet::Own, Fleet::Shared, Fleet::Dedicated, Fleet::Isolated] {
-            let all = supported(fleet);
+            let all = supported(fleet, true);
             assert!(all.windows(2).all(|pair| pair[0] < pair[1]) && all.len() <= 64, "{fleet:?}");
         }
     }

@@ -60,7 +60,8 @@ impl Report<'_> {
     fn class_status(self, key: &ObjectKey) -> Option<ObjectStatus> {
         let class = self.store.class(&key.name.name).filter(|c| c.controller == self.settings.controller)?;
         let fleet = fleet::of_class(class, self.store, self.settings);
-        let features = fleet.as_ref().map(|fleet| features::supported(*fleet)).unwrap_or_default();
+        let features = fleet.as_ref().map(|fleet| features::supported(*fleet, self.store.has_trust_bundles()));
+        let features = features.unwrap_or_default();
         let conditions = vec![condition(ConditionType::Accepted, fleet.map(|_| ()), Reason::Accepted)];
         Some(ObjectStatus {
             generation: class.meta.generation,

@@ -5,7 +5,7 @@ use super::super::dirty::Dirty;
 use super::super::fleet::{touch_class, touch_fleet, touch_parameters};
 use super::super::key::{ParentKey, RouteKey};
 use super::Engine;
-use crate::inputs::{Kind, ObjectChange};
+use crate::inputs::{Kind, ObjectChange, ObjectKey};
 use crate::model::ObjectName;
 
 impl Engine {
@@ -46,6 +46,12 @@ impl Engine {
             Change::Fact(Fact::Withheld(set, listeners)) => {
                 if self.store.set_withheld(&set, listeners) {
                     touch_parent(ParentKey::ListenerSet(set), dirty);
+                }
+                return;
+            }
+            Change::Fact(Fact::TrustBundles(can_be)) => {
+                if self.store.set_trust_bundles(can_be) {
+                    self.touch_trust_bundles(dirty);
                 }
                 return;
             }
@@ -109,13 +115,21 @@ impl Engine {
                 dirty.policed.extend(targets.map(|target| target.service.clone()).chain(replaced.targets));
                 dirty.policies.insert(name.clone());
             }
-            Kind::ConfigMap => {
-                dirty.policies.extend(self.store.policies_by_config_map.of(name).cloned());
-                let gateways = self.store.gateways_by_config_map.of(name).cloned();
+            Kind::ConfigMap | Kind::ClusterTrustBundle => {
+                dirty.policies.extend(self.store.policies_by_roots.of(name).cloned());
+                let gateways = self.store.gateways_by_roots.of(name).cloned();
                 dirty.parents.extend(gateways.map(ParentKey::Gateway));
             }
             Kind::TenantGateway | Kind::Issuer | Kind::Certificate => {}
         }
+    }
+
+    /// Marks whoever refers to a ClusterTrustBundle, and classes, which list it among their features.
+    fn touch_trust_bundles(&self, dirty: &mut Dirty) {
+        let (policies, gateways) = self.store.users_of_trust_bundles();
+        dirty.policies.extend(policies);
+        dirty.parents.extend(gateways.map(ParentKey::Gateway));
+        dirty.statuses.extend(self.store.class_names().map(|name| ObjectKey::new(Kind::GatewayClass, name.clone())));
     }
 
     /// Marks whoever has a Secret.

@@ -1,0 +1,36 @@
+//! The plain manifests of `deploy/`, for whoever checks them in a pipeline of their own, with the schemas alone.
+
+use anyhow::{Context, Result};
+use e2e::apiserver::ApiServer;
+use e2e::apiserver::manifests::documents;
+use e2e::deploy::folder;
+use e2e::helm::chart;
+use e2e::kubeconform::Schemas;
+use serde_json::json;
+
+#[tokio::test]
+#[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api kubeconform"]
+async fn they_are_as_the_schemas_of_the_server_have_it() -> Result<()> {
+    let server = ApiServer::start().await?;
+    server.install_gateway_api().await?;
+    server.install_crds(&chart().join("crds")).await?;
+    let schemas = Schemas::of(&server).await?;
+    let mut checked = 0;
+    for file in std::fs::read_dir(folder())? {
+        let path = file?.path();
+        if path.extension().is_none_or(|kind| kind != "yaml") || path.ends_with("kustomization.yaml") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path)?;
+        schemas.check(&text).with_context(|| path.display().to_string())?;
+        for mut wrong in documents(&text)?.into_iter().filter(|object| !object.is_null()) {
+            let kind = wrong["kind"].clone();
+            wrong["spek"] = json!({});
+            let refused = schemas.check(&wrong.to_string()).expect_err("an unknown field").to_string();
+            assert!(refused.contains("spek"), "{kind}: {refused}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 20, "only {checked} objects");
+    Ok(())
+}

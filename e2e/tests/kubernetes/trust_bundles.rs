@@ -1,0 +1,111 @@
+//! ClusterTrustBundles of a real API server as roots of backends, on a real Envoy.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use e2e::apiserver::ApiServer;
+use e2e::cluster::{BACKEND, Cluster, condition, service};
+use e2e::helm::Helm;
+use e2e::probe::Probe;
+use e2e::tls_backend::{TestRoot, TlsBackend};
+use e2e::world::free_port;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+const GATEWAY: &str = "gateway.networking.k8s.io/v1";
+const BUNDLES: &str = "certificates.k8s.io/v1beta1";
+const LIMIT: Duration = Duration::from_secs(60);
+const HOST: &str = "app.example.org";
+
+fn bundle(root: &TestRoot) -> Value {
+    json!({"apiVersion": BUNDLES, "kind": "ClusterTrustBundle", "metadata": {"name": "backends"},
+        "spec": {"trustBundle": root.pem()}})
+}
+
+/// Status and reason of a condition of the policy.
+fn told(policy: &Value, kind: &str) -> (Value, Value) {
+    let condition = condition(&policy["status"]["ancestors"][0], kind).cloned().unwrap_or_default();
+    (condition["status"].clone(), condition["reason"].clone())
+}
+
+fn is_listed(class: &Value) -> bool {
+    let features = class["status"]["supportedFeatures"].as_array().into_iter().flatten();
+    features.into_iter().any(|feature| feature["name"] == "ClusterTrustBundle")
+}
+
+#[tokio::test]
+#[ignore = "needs Kubernetes, Envoy and Helm: e2e/tools install"]
+async fn backends_are_verified_by_a_bundle_of_the_cluster() -> Result<()> {
+    let gate = "--feature-gates=ClusterTrustBundle=true";
+    let served = "--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true";
+    let server = ApiServer::start_with(&[gate, served]).await?;
+    server.install_gateway_api().await?;
+    let cluster = Cluster::over(server).await?;
+    let server = &cluster.server;
+    // The rights are those that the chart gives for this channel.
+    let experimental = ["--set", "controller.settings.gatewayApiChannel=experimental"];
+    for object in Helm::new(None)?.template(&experimental)?.into_iter().filter(|one| one["kind"] == "ClusterRole") {
+        server.put(object).await?;
+    }
+    let (root, other) = (TestRoot::new("one")?, TestRoot::new("two")?);
+    let backend = TlsBackend::start_on(BACKEND, &root.issue("web.internal", None)?, None).await?;
+    server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;
+    for object in service("default", "web", backend.address().port()) {
+        server.put(object).await?;
+    }
+    let port = free_port()?;
+    let listeners = json!([{"name": "http", "protocol": "HTTP", "port": port}]);
+    server
+        .put(json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "edge", "namespace": "default"},
+            "spec": {"gatewayClassName": "gatewright", "listeners": listeners}}))
+        .await?;
+    server
+        .put(json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": "app", "namespace": "default"},
+            "spec": {"parentRefs": [{"name": "edge"}], "hostnames": [HOST],
+                "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}}))
+        .await?;
+    let reference = json!({"group": "certificates.k8s.io", "kind": "ClusterTrustBundle", "name": "backends"});
+    server
+        .put(json!({"apiVersion": GATEWAY, "kind": "BackendTLSPolicy", "metadata": {"name": "web", "namespace": "default"},
+            "spec": {"targetRefs": [{"group": "", "kind": "Service", "name": "web"}],
+                "validation": {"hostname": "web.internal", "caCertificateRefs": [reference]}}}))
+        .await?;
+    let mut controller = cluster.controller_with("one", &["--gateway-api-channel", "experimental"])?;
+    controller.line("xDS at").await?;
+    let (mut envoy, _tls) = cluster.envoy("envoy-a").await?;
+    envoy.ready().await?;
+    cluster.until(GATEWAY, "GatewayClass", "", "gatewright", is_listed).await?;
+
+    let policy = async |good: bool, reason: &str| {
+        let wanted = (json!(if good { "True" } else { "False" }), json!(reason));
+        cluster.until(GATEWAY, "BackendTLSPolicy", "default", "web", |o| told(o, "ResolvedRefs") == wanted).await
+    };
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let answers = async |status: u16| {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let answer = Probe::http(address, HOST).send().await;
+            if answer.as_ref().is_ok_and(|answer| answer.status == status) {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "{answer:?} in place of {status}");
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    policy(false, "InvalidCACertificateRef").await?;
+    answers(503).await?;
+    server.put(bundle(&root)).await?;
+    policy(true, "ResolvedRefs").await?;
+    answers(200).await?;
+    // Roots are replaced, and taken away: nothing is sent to whom nobody vouches for.
+    server.put(bundle(&other)).await?;
+    answers(503).await?;
+    server.put(bundle(&root)).await?;
+    answers(200).await?;
+    server.api(BUNDLES, "ClusterTrustBundle", "").await?.delete("backends", &Default::default()).await?;
+    policy(false, "InvalidCACertificateRef").await?;
+    answers(503).await?;
+    assert_eq!(cluster.denied()?, [], "every right that is needed is given");
+    Ok(())
+}

@@ -1,0 +1,43 @@
+//! ClusterTrustBundles, whether there can be some, and who refers to them.
+
+use std::sync::Arc;
+
+use super::Store;
+use crate::inputs::ClusterTrustBundle;
+use crate::model::ObjectName;
+use crate::multimap::MultiMap;
+
+impl Store {
+    /// A ClusterTrustBundle by name.
+    pub(crate) fn trust_bundle(&self, name: &ObjectName) -> Option<&Arc<ClusterTrustBundle>> {
+        self.trust_bundles.get(name)
+    }
+
+    /// Whether there can be ClusterTrustBundles: the API server serves them, or they come from manifests.
+    pub(crate) fn has_trust_bundles(&self) -> bool {
+        self.has_trust_bundles
+    }
+
+    /// The policies and the Gateways that refer to ClusterTrustBundles.
+    pub(crate) fn users_of_trust_bundles(
+        &self,
+    ) -> (impl Iterator<Item = ObjectName> + '_, impl Iterator<Item = ObjectName> + '_) {
+        let users = |by_roots: &'_ MultiMap<ObjectName, ObjectName>| {
+            let all = by_roots.from(ObjectName::new("", ""));
+            // Bundles are in no namespace, and come first.
+            let of_bundles = all.take_while(|(name, _)| name.namespace.is_empty());
+            of_bundles.flat_map(|(_, users)| users).cloned().collect::<Vec<_>>().into_iter()
+        };
+        (users(&self.policies_by_roots), users(&self.gateways_by_roots))
+    }
+
+    /// The names of all classes.
+    pub(crate) fn class_names(&self) -> impl Iterator<Item = &ObjectName> {
+        self.classes.keys()
+    }
+
+    /// Notes whether there can be ClusterTrustBundles. Whether that is new.
+    pub(crate) fn set_trust_bundles(&mut self, can_be: bool) -> bool {
+        std::mem::replace(&mut self.has_trust_bundles, can_be) != can_be
+    }
+}

@@ -1,0 +1,53 @@
+//! Policies among the objects, and where their roots are.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::{NAMESPACES, gateway_object, pick};
+use crate::inputs::{CaBundle, CaBundleError, ClusterTrustBundle, ConfigMap, Object};
+use crate::model::ObjectName;
+
+/// Policies of Services, and the ConfigMaps and ClusterTrustBundles in which their roots are.
+pub(super) fn policy() -> impl Strategy<Value = Object> {
+    let bundle = (pick(NAMESPACES), pick(&["good", "bad"])).prop_map(|(namespace, holds)| {
+        let name = ObjectName::new(namespace, "ca");
+        let bundle = match holds {
+            "good" => Ok(Arc::new(CaBundle { pem: "PEM".into(), count: 1 })),
+            _ => Err(CaBundleError::Empty("ca.crt")),
+        };
+        Object::ConfigMap(ConfigMap { name, bundle })
+    });
+    let shared = pick(&["good", "bad"]).prop_map(|holds| {
+        let bundle = match holds {
+            "good" => Ok(Arc::new(CaBundle { pem: "SHARED".into(), count: 1 })),
+            _ => Err(CaBundleError::Empty("spec.trustBundle")),
+        };
+        Object::ClusterTrustBundle(ClusterTrustBundle { name: ObjectName::new("", "ca"), bundle })
+    });
+    let targets = proptest::collection::vec((pick(&["web", "api"]), pick(&["", "p", "q"])), 1..3);
+    let policy =
+        (pick(NAMESPACES), pick(&["p", "o"]), 0u32..3, targets, pick(&["ca", "shared", "System", "own.org/x"]));
+    let policy = policy.prop_map(|(namespace, name, created, targets, roots)| {
+        let targets = targets.into_iter().map(|(service, section)| {
+            let mut target = json!({"group": "", "kind": "Service", "name": service});
+            if !section.is_empty() {
+                target["sectionName"] = json!(section);
+            }
+            target
+        });
+        let mut validation = json!({"hostname": "web.internal"});
+        match roots {
+            "ca" => validation["caCertificateRefs"] = json!([{"group": "", "kind": "ConfigMap", "name": "ca"}]),
+            "shared" => {
+                validation["caCertificateRefs"] =
+                    json!([{"group": "certificates.k8s.io", "kind": "ClusterTrustBundle", "name": "ca"}]);
+            }
+            other => validation["wellKnownCACertificates"] = json!(other),
+        }
+        let spec = json!({"targetRefs": targets.collect::<Vec<_>>(), "validation": validation});
+        gateway_object("BackendTLSPolicy", namespace, name, created, spec)
+    });
+    prop_oneof![1 => bundle, 1 => shared, 2 => policy]
+}
