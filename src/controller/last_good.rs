@@ -7,16 +7,18 @@
 
 mod file;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use ::xds::{Cache, Pair, Resource, RevokedClients, Suspects, Update, Views};
+use ::xds::{Cache, Generation, Pair, Resource, RevokedClients, Suspects, Update, View, Views};
 use envoy_types::pb::envoy::service::runtime::v3::Runtime;
-use gatewright_control::fleet_views::{FleetViews, Generations};
+use gatewright_control::envoy_access::EnvoyAccess;
+use gatewright_control::fleet_views::FleetViews;
 use gatewright_control::metrics::gauge;
-use gatewright_core::model::EnvoyFleet;
+use gatewright_core::model::{EnvoyFleet, ObjectName};
 use gatewright_kubernetes::keys;
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
@@ -54,6 +56,8 @@ pub(super) struct Grants {
     pub(super) views: Views,
     /// The fleets that have an identity.
     pub(super) fleets: Vec<EnvoyFleet>,
+    /// For Envoys of Gateways' own, where Gateways may have some.
+    pub(super) isolated: Option<EnvoyAccess>,
 }
 
 impl Grants {
@@ -63,6 +67,23 @@ impl Grants {
             if let Some(view) = views.of(fleet) {
                 self.views.allow(keys::identity_of(fleet), view.clone());
             }
+        }
+    }
+
+    /// Until what is real is whole, Envoys see these.
+    fn stand_in(&self, views: &FleetViews) {
+        self.allow(views);
+        if let Some(access) = &self.isolated {
+            let of = |(place, view): (_, &View)| Some((views.gateway(place)?.clone(), view.clone()));
+            access.stand_in(views.iter().filter_map(of));
+        }
+    }
+
+    /// From now on they see what is real.
+    fn end_stand_in(&self, live: &FleetViews) {
+        self.allow(live);
+        if let Some(access) = &self.isolated {
+            access.end_stand_in();
         }
     }
 }
@@ -97,8 +118,9 @@ impl Collector for Figures {
 /// What is served while the API server's state is not whole.
 pub(super) struct Standby {
     kept: Option<Kept>,
-    /// What Envoys refused before the start, by view: of the last good state, and of the real one after it.
-    suspects: Vec<Suspects>,
+    /// What Envoys refused before the start, by view, or by Gateway where the Envoys are its own: of the last good state, and of
+    /// the real one after it.
+    suspects: Vec<(Option<ObjectName>, Suspects)>,
     started: Instant,
     cache: Cache,
     views: FleetViews,
@@ -114,7 +136,7 @@ struct Serving {
 }
 
 impl Standby {
-    /// Reads what is kept for as many views as `live` has, if there is anything that can be read. What cannot is said, and no
+    /// Reads what is kept for as many fleets as `live` has views of, and for Gateways with Envoys of their own, if there is anything that can be read. What cannot is said, and no
     /// reason not to start.
     pub(super) async fn read(
         place: Option<Place>,
@@ -124,8 +146,7 @@ impl Standby {
         figures: Figures,
     ) -> Self {
         let started = Instant::now();
-        let views = live.called("last good");
-        let loaded: Option<(Kept, Vec<Suspects>)> = match place {
+        let loaded: Option<Kept> = match place {
             None => None,
             Some(place) => tokio::task::spawn_blocking(move || match load(&place) {
                 Ok(loaded) => loaded,
@@ -138,18 +159,26 @@ impl Standby {
             .unwrap_or_default(),
         };
         // Whose a resource is cannot be told afterwards: what all saw may not be for the Envoys of one fleet.
-        let loaded = loaded.filter(|(kept, _)| {
-            let fits = kept.views.len() == views.iter().count();
+        let of_many = live.of_many().count();
+        let mut kept = loaded.filter(|kept| {
+            let fits = kept.views.iter().filter(|view| view.gateway.is_none()).count() == of_many;
             if !fits {
                 warn!("last good state: it was kept while Envoys of the fleets saw something else than now; it is not used");
             }
             fits
         });
-        let (kept, suspects) = loaded.unzip();
+        let mut suspects = Vec::new();
+        if let Some(kept) = &mut kept {
+            // Their Envoys are let in no more where that is switched off.
+            kept.views.retain(|view| view.gateway.is_none() || grants.isolated.is_some());
+            kept.views.sort_by_key(|view| view.gateway.is_some());
+            let refused = kept.views.iter_mut();
+            suspects = refused.map(|view| (view.gateway.clone(), std::mem::take(&mut view.suspects))).collect();
+        }
+        let views = live.called("last good", suspects.iter().filter_map(|(gateway, _)| gateway.as_ref()));
         if let Some(kept) = &kept {
             info!("last good state: {} resources of {}", kept.count(), time(kept.at));
         }
-        let suspects = suspects.unwrap_or_default();
         Self { kept, suspects, started, cache, views, grants, figures, serving: None }
     }
 
@@ -164,10 +193,10 @@ impl Standby {
         let count = kept.count();
         let Kept { at, shown, views, ended } = kept;
         self.suspect(&self.views);
-        for ((_, view), resources) in self.views.iter().zip(views) {
-            self.cache.publish(view, Update { upserts: resources, removals: Vec::new() });
+        for ((_, view), state) in self.views.iter().zip(views) {
+            self.cache.publish(view, Update { upserts: state.resources, removals: Vec::new() });
         }
-        self.grants.allow(&self.views);
+        self.grants.stand_in(&self.views);
         self.figures.serves(Some(at));
         self.serving = Some(Serving { at, ended });
         let lines = self.lines();
@@ -183,7 +212,7 @@ impl Standby {
         self.kept = None;
         self.suspect(live);
         self.suspects.clear();
-        self.grants.allow(live);
+        self.grants.end_stand_in(live);
         if self.serving.take().is_none() {
             return;
         }
@@ -198,13 +227,19 @@ impl Standby {
                 let mut clients = cache.watch(&view);
                 while !cache.progress(&view).nodes.is_empty() && clients.changed().await.is_ok() {}
                 cache.replace(&view, Vec::new());
+                drop(clients);
+                cache.remove(&view);
             });
         }
     }
 
     /// Has the parts that were refused before the start sent last in these views.
     fn suspect(&self, views: &FleetViews) {
-        for ((_, view), suspects) in views.iter().zip(&self.suspects).filter(|(_, suspects)| !suspects.is_empty()) {
+        let of_many = views.of_many().map(|place| &views[place]);
+        let isolated = self.suspects.iter().filter_map(|(gateway, suspects)| Some((gateway.clone()?, suspects)));
+        let isolated = isolated.filter_map(|(gateway, s)| Some((views.of(&EnvoyFleet::Isolated(gateway))?, s)));
+        let shared = self.suspects.iter().filter(|(gateway, _)| gateway.is_none()).map(|(_, suspects)| suspects);
+        for (view, suspects) in of_many.zip(shared).chain(isolated).filter(|(_, suspects)| !suspects.is_empty()) {
             self.cache.suspect(view, suspects.clone());
         }
     }
@@ -236,7 +271,10 @@ fn time(at: SystemTime) -> String {
 pub(super) struct Keeper {
     pub(super) place: Place,
     pub(super) cache: Cache,
+    /// Those of fleets that serve many Gateways.
     pub(super) views: FleetViews,
+    /// Who knows those of Gateways with Envoys of their own.
+    pub(super) access: EnvoyAccess,
     /// What the xDS server shows.
     pub(super) shown: watch::Receiver<Option<Shown>>,
     /// Whether the state of the API server is whole.
@@ -248,8 +286,8 @@ impl Keeper {
     /// Keeps it until it is told to stop.
     pub(super) async fn keep(mut self, mut stop: watch::Receiver<bool>) {
         let mut pause = SAVE_INTERVAL;
-        let mut written: Option<Generations> = None;
-        let mut suspects = self.views.each(|place| self.cache.suspects(&self.views[place]));
+        let mut written: Option<BTreeMap<View, Generation>> = None;
+        let mut suspects: BTreeMap<View, watch::Receiver<Arc<Suspects>>> = BTreeMap::new();
         let mut said = String::new();
         loop {
             tokio::select! {
@@ -257,19 +295,26 @@ impl Keeper {
                 _ = stop.wait_for(|stop| *stop) => return,
             }
             pause = SAVE_INTERVAL;
+            let isolated = self.access.isolated().into_iter().map(|(gateway, view)| (Some(gateway), view));
+            let of_many = self.views.of_many().map(|place| (None, self.views[place].clone()));
+            let views: Vec<(Option<ObjectName>, View)> = of_many.chain(isolated).collect();
+            suspects.retain(|view, _| views.iter().any(|(_, there)| there == view));
+            for (_, view) in &views {
+                suspects.entry(view.clone()).or_insert_with(|| self.cache.suspects(view));
+            }
             let is_suspected = suspects.values().any(|suspects| suspects.has_changed().unwrap_or(false));
             let is_new = self.shown.has_changed().unwrap_or(false) || is_suspected;
             let Some(shown) = self.shown.borrow_and_update().clone().filter(|_| *self.whole.borrow()) else { continue };
-            let all = self.views.each(|place| self.cache.resources(&self.views[place]));
-            let generations = self.views.each(|place| all[place].0);
+            let states = views.into_iter().map(|(gateway, view)| {
+                let (generation, resources) = self.cache.resources(&view);
+                let suspects = suspects.get_mut(&view).map(|suspects| Suspects::clone(&suspects.borrow_and_update()));
+                let suspects = suspects.unwrap_or_default();
+                ((view, generation), ViewState { gateway, resources, suspects })
+            });
+            let (generations, views): (BTreeMap<View, Generation>, Vec<ViewState>) = states.unzip();
             if written.as_ref() == Some(&generations) && !is_new {
                 continue;
             }
-            let of_view = |(place, suspects): (_, &mut watch::Receiver<Arc<Suspects>>)| ViewState {
-                resources: all[place].1.clone(),
-                suspects: Suspects::clone(&suspects.borrow_and_update()),
-            };
-            let views: Vec<ViewState> = suspects.iter_mut().map(of_view).collect();
             let (begun, at, place) = (Instant::now(), SystemTime::now(), self.place.clone());
             let ended = tokio::task::spawn_blocking(move || save(&place, at, &shown, &views)).await;
             let failure = match ended {
@@ -282,10 +327,13 @@ impl Keeper {
                     written = Some(generations);
                     self.figures.wrote(at);
                 }
-                Some(text) if said != *text => {
-                    warn!("last good state: {text}");
+                Some(text) => {
+                    // Also where nothing is new, it is tried again.
+                    written = None;
+                    if said != *text {
+                        warn!("last good state: {text}");
+                    }
                 }
-                Some(_) => {}
             }
             said = failure.unwrap_or_default();
             pause = SAVE_INTERVAL.max(begun.elapsed() * MAX_SAVE_SHARE);
@@ -295,7 +343,7 @@ impl Keeper {
 
 #[cfg(test)]
 mod tests {
-    use ::xds::{Kind, View};
+    use ::xds::Kind;
 
     use super::file::tests::{DAY, host, place, shown, suspects};
     use super::*;
@@ -305,14 +353,21 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let place = place(dir.path());
         let good = shown(DAY);
-        let view = ViewState { resources: vec![host("a.example.org", &good)], suspects: suspects() };
-        save(&place, SystemTime::now(), &good, &[view]).expect("written");
+        let of = |gateway, name: &str| ViewState { gateway, resources: vec![host(name, &good)], suspects: suspects() };
+        let [bank, gone] = ["bank", "gone"].map(|namespace| ObjectName::new(namespace, "edge"));
+        let isolated = [&bank, &gone].map(|gateway| of(Some(gateway.clone()), "i.example.org"));
+        let all: Vec<ViewState> = [of(None, "a.example.org")].into_iter().chain(isolated).collect();
+        save(&place, SystemTime::now(), &good, &all).expect("written");
         let (cache, live) = (Cache::new(), FleetViews::from(View::new("shared")));
-        let read_for = async |views: FleetViews| {
-            let grants = Grants { views: Views::new(), fleets: EnvoyFleet::OF_MANY.to_vec() };
+        let granted = Views::new();
+        let access = EnvoyAccess::new(granted.clone());
+        let read_for = async |views: FleetViews, isolated: Option<EnvoyAccess>| {
+            let grants = Grants { views: granted.clone(), fleets: EnvoyFleet::OF_MANY.to_vec(), isolated };
             Standby::read(Some(place.clone()), cache.clone(), &views, grants, Figures::default()).await
         };
-        let read = async || read_for(live.clone()).await;
+        let read = async || read_for(live.clone(), Some(access.clone())).await;
+        let seen = |fleet: EnvoyFleet| granted.of(&keys::identity_of(&fleet)).map(|view| view.name().to_owned());
+        let [of_bank, of_gone] = [bank, gone].map(EnvoyFleet::Isolated);
         let mut standby = read().await;
         let started = standby.started;
         assert!(standby.begin(false, started).is_none());
@@ -322,6 +377,19 @@ mod tests {
         let kept = standby.views[standby.views.shared()].clone();
         assert_eq!(cache.len(&kept, Kind::Secret), 1);
         assert!(!cache.suspects(&kept).borrow().is_empty());
+        assert_eq!(seen(EnvoyFleet::Shared).as_deref(), Some("last good shared"));
+        for (fleet, name) in [(&of_bank, "last good isolated/bank/edge"), (&of_gone, "last good isolated/gone/edge")] {
+            assert_eq!(seen(fleet.clone()).as_deref(), Some(name));
+            let names: Vec<_> = cache.resources(&View::new(name)).1.iter().map(|r| r.name().to_owned()).collect();
+            assert_eq!(names, ["i.example.org"], "its own and nothing else");
+        }
+        let live_now = live.called("now", [&ObjectName::new("bank", "edge")]);
+        standby.end(&live_now);
+        assert_eq!(**cache.suspects(live_now.of(&of_bank).expect("a view")).borrow(), suspects());
+        assert_eq!((seen(of_bank.clone()), seen(of_gone)), (None, None), "nobody has admitted them");
+        let mut standby = read_for(live.clone(), None).await;
+        assert!(standby.begin(true, standby.started + SLOW).is_some());
+        assert_eq!(seen(of_bank), None, "it is switched off");
         standby.end(&live);
         assert_eq!(**cache.suspects(&View::new("shared")).borrow(), suspects());
         assert!(!standby.is_serving() && standby.lines().is_empty());
@@ -331,7 +399,7 @@ mod tests {
         let mut standby = read().await;
         standby.end(&live);
         assert!(standby.begin(false, standby.started + SLOW).is_none(), "what is real comes first");
-        let mut standby = read_for(FleetViews::apart()).await;
+        let mut standby = read_for(FleetViews::apart(), None).await;
         assert!(
             standby.begin(false, standby.started + SLOW).is_none(),
             "it has what neither fleet may see of the other"

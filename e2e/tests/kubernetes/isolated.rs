@@ -1,5 +1,6 @@
 //! Gateways of fleet Isolated: each has Envoys of its own, which the controller makes, and which see it and nothing else.
 
+mod last_good;
 mod rights;
 
 use std::collections::BTreeSet;
@@ -123,7 +124,12 @@ async fn controller(server: &ApiServer) -> Result<IpAddr> {
 
 /// The credential of a pod, as the pod gets it itself.
 async fn of_pod(server: &ApiServer, pod: &str, account: &str) -> Result<Keys> {
-    let (client, controller) = (server.client(), controller(server).await?);
+    of_pod_by(server, SocketAddr::new(controller(server).await?, 18001), pod, account).await
+}
+
+/// The same of the replica at this address.
+async fn of_pod_by(server: &ApiServer, controller: SocketAddr, pod: &str, account: &str) -> Result<Keys> {
+    let client = server.client();
     let uid = Api::<Pod>::namespaced(client.clone(), NAMESPACE).get(pod).await?.metadata.uid;
     let bound = BoundObjectReference {
         api_version: Some("v1".to_owned()),
@@ -143,7 +149,7 @@ async fn of_pod(server: &ApiServer, pod: &str, account: &str) -> Result<Keys> {
     std::fs::write(dir.path().join("token"), token)?;
     std::fs::write(dir.path().join("ca.crt"), &roots)?;
     let [token, ca, tls] = ["token", "ca.crt", "tls"].map(|name| dir.path().join(name).display().to_string());
-    let at = SocketAddr::new(controller, 18001).to_string();
+    let at = controller.to_string();
     let arguments = ["envoy-identity", "--once", "--controller", &at, "--token", &token, "--roots", &ca, "--dir", &tls];
     let mut beside = Gatewright::start(&arguments)?;
     beside.line("certificate from").await?;

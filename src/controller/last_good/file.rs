@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use envoy_types::pb::envoy::config::core::v3::data_source::Specifier;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::secret::Type;
+use gatewright_core::model::ObjectName;
 use prost::Message;
 use serde::{Deserialize, Serialize};
 use x509_parser::pem::Pem;
@@ -69,29 +70,33 @@ struct More {
     /// How many resources it has.
     resources: usize,
     suspects: Suspects,
+    /// Namespace and name of the Gateway whose own Envoys see it; nothing where it is of a fleet that serves many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    gateway: Option<(String, String)>,
 }
 
-/// What a view has, to be written.
+/// What a view has. Those of fleets that serve many Gateways come first.
 #[derive(Default)]
 pub(super) struct ViewState {
+    /// The Gateway whose own Envoys see it.
+    pub(super) gateway: Option<ObjectName>,
     pub(super) resources: Vec<Resource>,
     /// What Envoys refused of them.
     pub(super) suspects: Suspects,
 }
 
-/// What a file had in it, but for the refused parts.
+/// What a file had in it.
 pub(super) struct Kept {
     pub(super) at: SystemTime,
     pub(super) shown: Shown,
-    /// The resources of each view.
-    pub(super) views: Vec<Vec<Resource>>,
+    pub(super) views: Vec<ViewState>,
     /// Hosts whose certificate has ended.
     pub(super) ended: Vec<String>,
 }
 
 impl Kept {
     pub(super) fn count(&self) -> usize {
-        self.views.iter().map(Vec::len).sum()
+        self.views.iter().map(|view| view.resources.len()).sum()
     }
 }
 
@@ -104,7 +109,11 @@ pub(super) fn save(place: &Place, at: SystemTime, shown: &Shown, views: &[ViewSt
     let Shown { pair: Pair { certificate, key: private }, roots, revoked } = shown.clone();
     let RevokedClients { certificates: revoked, names: revoked_names } = revoked;
     let suspects = views.first().map(|view| view.suspects.clone()).unwrap_or_default();
-    let more = |view: &ViewState| More { resources: view.resources.len(), suspects: view.suspects.clone() };
+    let more = |view: &ViewState| More {
+        resources: view.resources.len(),
+        suspects: view.suspects.clone(),
+        gateway: view.gateway.as_ref().map(|gateway| (gateway.namespace.to_string(), gateway.name.to_string())),
+    };
     let more = views.iter().skip(1).map(more).collect();
     let head = Head { at: seconds(at), certificate, key: private, roots, suspects, revoked, revoked_names, more };
     let head = Zeroizing::new(serde_json::to_vec(&head)?);
@@ -118,8 +127,8 @@ pub(super) fn save(place: &Place, at: SystemTime, shown: &Shown, views: &[ViewSt
     written.with_context(|| place.file.display().to_string())
 }
 
-/// What is kept, and the parts that Envoys refused of each view; `None` where there is no file.
-pub(super) fn load(place: &Place) -> Result<Option<(Kept, Vec<Suspects>)>> {
+/// What is kept; `None` where there is no file.
+pub(super) fn load(place: &Place) -> Result<Option<Kept>> {
     let file = match File::open(&place.file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file.with_context(|| place.file.display().to_string())?,
@@ -145,19 +154,17 @@ pub(super) fn load(place: &Place) -> Result<Option<(Kept, Vec<Suspects>)>> {
     let ended = resources.iter().filter(|resource| has_ended(resource, now)).map(|r| r.name().to_owned()).collect();
     let revoked = RevokedClients { certificates: revoked, names: revoked_names };
     let shown = Shown { pair: Pair { certificate, key }, roots, revoked };
-    let (mut views, mut refused) = (Vec::new(), Vec::new());
-    for More { resources: count, suspects } in more.into_iter().rev() {
+    let mut views = Vec::new();
+    for More { resources: count, suspects, gateway } in more.into_iter().rev() {
         let Some(first) = resources.len().checked_sub(count) else {
             bail!("{}: it has fewer resources than it says", place.file.display())
         };
-        views.push(resources.split_off(first));
-        refused.push(suspects);
+        let gateway = gateway.map(|(namespace, name)| ObjectName::new(namespace, name));
+        views.push(ViewState { gateway, resources: resources.split_off(first), suspects });
     }
-    views.push(resources);
-    refused.push(suspects);
+    views.push(ViewState { gateway: None, resources, suspects });
     views.reverse();
-    refused.reverse();
-    Ok(Some((Kept { at: UNIX_EPOCH + Duration::from_secs(at), shown, views, ended }, refused)))
+    Ok(Some(Kept { at: UNIX_EPOCH + Duration::from_secs(at), shown, views, ended }))
 }
 
 /// Whether it is a certificate of a host that has ended.
@@ -240,20 +247,28 @@ pub(super) mod tests {
         assert!(load(&place).expect("there is none").is_none());
         let (good, over, suspects) = (shown(DAY), shown(Duration::ZERO), suspects());
         let resources = vec![host("a.example.org", &good), host("b.example.org", &over)];
-        let view = || ViewState { resources: resources.clone(), suspects: suspects.clone() };
+        let view = || ViewState { gateway: None, resources: resources.clone(), suspects: suspects.clone() };
         let dedicated = || ViewState { resources: vec![host("d.example.org", &good)], ..ViewState::default() };
         let at = UNIX_EPOCH + Duration::from_secs(1_790_000_000);
-        save(&place, at, &good, &[view(), dedicated()]).expect("written");
-        let (kept, refused) = load(&place).expect("readable").expect("there");
-        let [shared, of_dedicated] = &kept.views[..] else { panic!("{} views", kept.views.len()) };
-        assert_eq!((of_dedicated.len(), of_dedicated[0].name()), (1, "d.example.org"));
-        assert_eq!(refused, [suspects.clone(), Suspects::default()]);
+        let bank = || ViewState {
+            gateway: Some(ObjectName::new("bank", "edge")),
+            resources: vec![host("i.example.org", &good), host("j.example.org", &good)],
+            ..ViewState::default()
+        };
+        save(&place, at, &good, &[view(), dedicated(), bank()]).expect("written");
+        let kept = load(&place).expect("readable").expect("there");
+        let [shared, of_dedicated, of_bank] = &kept.views[..] else { panic!("{} views", kept.views.len()) };
+        assert_eq!((of_dedicated.resources.len(), of_dedicated.resources[0].name()), (1, "d.example.org"));
+        assert_eq!((of_bank.resources.len(), of_bank.resources[1].name()), (2, "j.example.org"));
+        let gateways = [shared, of_dedicated, of_bank].map(|view| view.gateway.clone());
+        assert_eq!(gateways, [None, None, Some(ObjectName::new("bank", "edge"))]);
+        assert_eq!((&shared.suspects, &of_dedicated.suspects), (&suspects, &Suspects::default()));
         assert_eq!((kept.at, kept.shown.pair.key.as_str()), (at, good.pair.key.as_str()));
         assert_eq!(kept.shown.revoked, good.revoked);
         assert_eq!(kept.ended, ["b.example.org"]);
         let versions =
             |all: &[Resource]| all.iter().map(|r| (r.name().to_owned(), r.version().to_owned())).collect::<Vec<_>>();
-        assert_eq!(versions(shared), versions(&resources), "Envoys are sent nothing that they have");
+        assert_eq!(versions(&shared.resources), versions(&resources), "Envoys are sent nothing that they have");
 
         let bytes = std::fs::read(&place.file).expect("there");
         for text in ["PRIVATE KEY", "example.org", "BEGIN CERTIFICATE"] {
