@@ -2,6 +2,7 @@
 
 mod last_good;
 mod rights;
+mod rolling;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -122,6 +123,21 @@ async fn controller(server: &ApiServer) -> Result<IpAddr> {
     Ok(until_ready(server, "controller", 2).await?[0].1.parse()?)
 }
 
+/// What is deployed with the switch on, in pods.
+async fn deployed() -> Result<(ApiServer, Kubelet)> {
+    let mut server = ApiServer::start().await?;
+    server.install_gateway_api().await?;
+    server.start_controllers_of_pods()?;
+    let kubelet = Kubelet::start_with_balancer(&server, &programs()?).await?;
+    for object in with_component("isolated")? {
+        match object["kind"] == "CustomResourceDefinition" {
+            true => server.install_crds(&folder().join("crds")).await?,
+            false => drop(server.put(object).await?),
+        }
+    }
+    Ok((server, kubelet))
+}
+
 /// The credential of a pod, as the pod gets it itself.
 async fn of_pod(server: &ApiServer, pod: &str, account: &str) -> Result<Keys> {
     of_pod_by(server, SocketAddr::new(controller(server).await?, 18001), pod, account).await
@@ -182,16 +198,7 @@ async fn until_gone(server: &ApiServer, namespace: &str) -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Kubernetes and Envoy, and root for the network of pods: e2e/tools install"]
 async fn gateways_with_envoys_of_their_own_are_served_apart() -> Result<()> {
-    let mut server = ApiServer::start().await?;
-    server.install_gateway_api().await?;
-    server.start_controllers_of_pods()?;
-    let kubelet = Kubelet::start_with_balancer(&server, &programs()?).await?;
-    for object in with_component("isolated")? {
-        match object["kind"] == "CustomResourceDefinition" {
-            true => server.install_crds(&folder().join("crds")).await?,
-            false => drop(server.put(object).await?),
-        }
-    }
+    let (server, kubelet) = deployed().await?;
     // What an earlier run left, and nobody wants: it goes.
     let left = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name_of("left"), "namespace": NAMESPACE,
         "labels": {"app.kubernetes.io/managed-by": "gatewright", "gatewright.io/isolated": name_of("left")},
