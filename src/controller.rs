@@ -441,7 +441,7 @@ fn addresses(given: &[IpAddr]) -> Vec<IpAddr> {
 fn ready(cluster: &KubernetesRuntime, standby: &Standby) -> Result<Vec<String>, Vec<String>> {
     match (standby.is_serving(), cluster.serving()) {
         (true, _) => Ok([standby.lines(), cluster.waiting()].concat()),
-        (false, true) => Ok(Vec::new()),
+        (false, true) => Ok(cluster.late_views()),
         (false, false) => Err(cluster.waiting()),
     }
 }

@@ -1,6 +1,7 @@
 //! Gateways of fleet Isolated: each has Envoys of its own, which the controller makes, and which see it and nothing else.
 
 mod last_good;
+mod late;
 mod rights;
 mod rolling;
 

@@ -16,25 +16,25 @@ use tokio::time::{Instant, sleep};
 use super::{GATEWAY, LIMIT, class, name_of, of_pod_by, parameters, told};
 use crate::edge::until_answers;
 use crate::hardening::{bring_key, until_settled};
-use crate::trust::keys;
+use crate::trust::{Keys, keys};
 
-const DEDICATED: &str = "gatewright-envoy-dedicated";
+pub(super) const DEDICATED: &str = "gatewright-envoy-dedicated";
 /// The port at which Envoys serve a Gateway follows from its namespace, and tests share this machine's.
 const TENANTS: [(&str, &str); 4] =
     [("kept-shop", "gatewright"), ("kept-coop", "dedicated"), ("kept-bank", "isolated"), ("kept-gone", "isolated")];
 
-fn host(namespace: &str) -> String {
+pub(super) fn host(namespace: &str) -> String {
     format!("{namespace}.example.org")
 }
 
-fn route(namespace: &str) -> Value {
+pub(super) fn route(namespace: &str) -> Value {
     json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": "web", "namespace": namespace},
         "spec": {"parentRefs": [{"name": "edge"}], "hostnames": [host(namespace)],
             "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}})
 }
 
 /// What has to be there before the controller, with classes of all three fleets.
-async fn prepare(cluster: &Cluster) -> Result<()> {
+pub(super) async fn prepare(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
     server.install_crds(&folder().join("crds")).await?;
     server.put(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}})).await?;
@@ -56,7 +56,7 @@ async fn prepare(cluster: &Cluster) -> Result<()> {
 }
 
 /// A namespace with a Gateway of a class, and where its Envoys serve it.
-async fn tenant(cluster: &Cluster, namespace: &str, class: &str, backend: u16) -> Result<SocketAddr> {
+pub(super) async fn tenant(cluster: &Cluster, namespace: &str, class: &str, backend: u16) -> Result<SocketAddr> {
     let server = &cluster.server;
     let metadata = json!({"name": namespace, "labels": {"gatewright.io/endpoints": "any"}});
     server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})).await?;
@@ -81,6 +81,17 @@ async fn tenant(cluster: &Cluster, namespace: &str, class: &str, backend: u16) -
     let given = json!({"status": {"loadBalancer": {"ingress": [{"ip": BACKEND}]}}});
     services.patch_status(&service, &Default::default(), &Patch::Merge(&given)).await?;
     Ok(([127, 0, 0, 1], target(&made).context("a port")?).into())
+}
+
+/// The credential of a pod of a Gateway's own, which is there as a kubelet would have it.
+pub(super) async fn pod_of(cluster: &Cluster, controller: SocketAddr, namespace: &str) -> Result<Keys> {
+    let account = name_of(namespace);
+    cluster.until("v1", "ServiceAccount", NAMESPACE, &account, |o| !o.is_null()).await?;
+    let mut pod = e2e::cluster::pod(NAMESPACE, namespace, "198.18.0.9");
+    pod["spec"]["serviceAccountName"] = account.as_str().into();
+    pod["spec"]["nodeName"] = "node-a".into();
+    cluster.server.put(pod).await?;
+    of_pod_by(&cluster.server, controller, namespace, &account).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -111,16 +122,10 @@ async fn envoys_of_every_fleet_are_told_what_was_last_good_for_them() -> Result<
         addresses.push(tenant(&cluster, namespace, class, echo.address().port()).await?);
     }
 
-    // Nobody makes pods of Deployments here: two are there as a kubelet would have them.
+    // Nobody makes pods of Deployments here.
     let mut own = Vec::new();
     for namespace in ["kept-bank", "kept-gone"] {
-        let account = name_of(namespace);
-        cluster.until("v1", "ServiceAccount", NAMESPACE, &account, |o| !o.is_null()).await?;
-        let mut pod = e2e::cluster::pod(NAMESPACE, namespace, "198.18.0.9");
-        pod["spec"]["serviceAccountName"] = account.as_str().into();
-        pod["spec"]["nodeName"] = "node-a".into();
-        cluster.server.put(pod).await?;
-        own.push(of_pod_by(&cluster.server, identity, namespace, &account).await?);
+        own.push(pod_of(&cluster, identity, namespace).await?);
     }
     let deadline = Instant::now() + LIMIT;
     let of_dedicated = loop {
