@@ -135,7 +135,8 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     );
     let (views, figures) = (Views::new(), Figures::default());
     let accounts = EnvoyAccounts { fleets: options.dedicated.fleets(), access: EnvoyAccess::new(views.clone()) };
-    let grants = Grants { views: views.clone(), fleets: options.dedicated.fleets() };
+    let isolated = options.isolated.isolated_envoys.as_ref().map(|_| accounts.access.clone());
+    let grants = Grants { views: views.clone(), fleets: options.dedicated.fleets(), isolated };
     let place = Place::of(&options);
     if let Some(file) = &options.keeping.last_good {
         last_good::prepare(file).with_context(|| format!("--last-good {}", file.display()))?;
@@ -269,7 +270,8 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let (whole, is_whole) = watch::channel(false);
     if let Some(place) = place {
         let (cache, views, figures) = (cache.clone(), fleet_views.clone(), figures.clone());
-        let keeper = Keeper { place, cache, views, shown: told_shown, whole: is_whole, figures };
+        let access = accounts.access.clone();
+        let keeper = Keeper { place, cache, views, access, shown: told_shown, whole: is_whole, figures };
         let stop = stop.clone();
         tasks.spawn("last good state", async move {
             keeper.keep(stop).await;
@@ -305,7 +307,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         if !*whole.borrow() {
             if cluster.knows_gateways() {
                 whole.send_replace(true);
-                standby.end(&fleet_views);
+                standby.end(cluster.live().views());
                 if let Some(xds) = xds.take() {
                     tasks.spawn("xDS", xds.serve(term.clone(), stop.clone()));
                 }
@@ -437,7 +439,7 @@ fn addresses(given: &[IpAddr]) -> Vec<IpAddr> {
 fn ready(cluster: &KubernetesRuntime, standby: &Standby) -> Result<Vec<String>, Vec<String>> {
     match (standby.is_serving(), cluster.serving()) {
         (true, _) => Ok([standby.lines(), cluster.waiting()].concat()),
-        (false, true) => Ok(Vec::new()),
+        (false, true) => Ok(cluster.late_views()),
         (false, false) => Err(cluster.waiting()),
     }
 }

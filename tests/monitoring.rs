@@ -11,9 +11,10 @@ use serde_json::Value;
 
 /// Labels that Prometheus adds to what it reads in a cluster.
 const ADDED: [&str; 2] = ["namespace", "pod"];
-/// Labels of families that have no series until something is counted.
-const UNTIL_COUNTED: [(&str, &[&str]); 11] = [
+/// Labels of families that have no series until something is counted, or there is a view.
+const UNTIL_COUNTED: [(&str, &[&str]); 12] = [
     ("gatewright_kind", &["kind", "state"]),
+    ("gatewright_xds_view_age_seconds", &["view"]),
     ("gatewright_write_failures", &["class"]),
     ("gatewright_tenant_writes", &["kind"]),
     ("gatewright_tenant_write_failures", &["class"]),

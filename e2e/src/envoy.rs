@@ -108,6 +108,16 @@ impl Envoy {
         usage::memory(self.pid(), "VmRSS")
     }
 
+    /// Freezes it: its connections stay, and nobody answers.
+    pub fn freeze(&self) -> Result<()> {
+        self.process.signal("STOP")
+    }
+
+    /// Lets it go on.
+    pub fn thaw(&self) -> Result<()> {
+        self.process.signal("CONT")
+    }
+
     /// Its process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()

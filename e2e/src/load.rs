@@ -28,6 +28,8 @@ pub struct Load {
 struct Counts {
     /// Answers, by client.
     good: BTreeMap<&'static str, u64>,
+    /// Connections of clients that keep theirs.
+    opened: BTreeMap<&'static str, u64>,
     /// What went wrong, with the time since the start.
     failures: Vec<String>,
 }
@@ -70,7 +72,10 @@ impl Load {
                 };
                 let connection = match open.filter(|_| takes_more) {
                     Some(connection) => Ok(connection),
-                    None => probe.connect().await,
+                    None => {
+                        *counts.lock().expect("nobody panics while holding it").opened.entry(name).or_default() += 1;
+                        probe.connect().await
+                    }
                 };
                 let answer = match connection {
                     Ok(mut connection) => {
@@ -119,7 +124,7 @@ impl Load {
     /// When not; it says what.
     pub fn failures(&self) -> Result<()> {
         let counts = self.counts.lock().expect("nobody panics while holding it");
-        let Counts { good, failures } = &*counts;
+        let Counts { good, failures, .. } = &*counts;
         ensure!(
             failures.is_empty(),
             "{} failed beside {good:?}: {:#?}",
@@ -127,6 +132,11 @@ impl Load {
             &failures[..failures.len().min(20)]
         );
         Ok(())
+    }
+
+    /// How many connections there were, by client that keeps its own for as long as it may.
+    pub fn opened(&self) -> BTreeMap<&'static str, u64> {
+        self.counts.lock().expect("nobody panics while holding it").opened.clone()
     }
 
     /// How many answers there were.

@@ -14,6 +14,7 @@ use crate::envoy_access::EnvoyAccess;
 use crate::event::{Event, Events, Subject};
 use crate::fleet_views::{FleetViews, Generations, PerView, Place};
 use crate::flood::Flood;
+use crate::lag::Lag;
 use crate::metrics::{self, Connected, Program};
 use crate::programmed::{Acks, FleetAcks, Refused};
 use crate::publish;
@@ -47,6 +48,8 @@ pub struct ControlPlane {
     controller: String,
     edge: Edge,
     floods: PerView<Flood>,
+    /// For how long Envoys of this replica have lacked something.
+    lags: PerView<Lag>,
     /// The last publications that touched a Gateway.
     published: BTreeMap<ObjectName, (Place, Generation)>,
     generations: Generations,
@@ -129,6 +132,7 @@ impl ControlPlane {
             cache,
             edge: Edge::DEFAULT,
             floods: views.each(|_| Flood::default()),
+            lags: views.each(|_| Lag::default()),
             published: BTreeMap::new(),
             generations: views.each(|_| 0),
             since: BTreeMap::new(),
@@ -302,7 +306,9 @@ impl ControlPlane {
 
     /// What has been acknowledged or refused since the last time.
     pub fn settled(&mut self, at: Duration) -> Events {
-        let progress = self.progress();
+        let own = self.own_progress();
+        self.note_lags(&own, at);
+        let progress = self.with_others(own);
         let mut events = Events::default();
         let refused = self.rejections(&progress).map(|r| (Refusal::of(r), refusals::key(r))).collect();
         events.extend(self.new_refusals(refused));
@@ -467,11 +473,11 @@ impl ControlPlane {
     }
 
     /// The metrics, in the text format of Prometheus, with what others have to say.
-    pub fn metrics(&self, others: Vec<Box<dyn Collector>>) -> String {
+    pub fn metrics(&self, others: Vec<Box<dyn Collector>>, at: Duration) -> String {
         let progress = self.progress();
         let connected = |(place, view): (Place, &xds::View)| {
             let Acks { done, all, .. } = self.acks_of_view(place, &progress);
-            Connected { view: view.name().to_owned(), all, behind: all - done }
+            Connected { view: view.name().to_owned(), all, behind: all - done, age: self.lags[place].age(at) }
         };
         let (good, bad) = self.engine().good_and_bad();
         let program = Program {

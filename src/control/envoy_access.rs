@@ -14,33 +14,77 @@ use crate::envoy_identity::identity_of;
 #[derive(Clone, Debug, Default)]
 pub struct EnvoyAccess {
     views: Views,
-    /// By the name of the service account of their pods.
-    accounts: Arc<RwLock<BTreeMap<String, ObjectName>>>,
+    isolated: Arc<RwLock<Isolated>>,
+}
+
+#[derive(Debug, Default)]
+struct Isolated {
+    /// Gateways with their views, by the name of the service account of their pods.
+    admitted: BTreeMap<String, (ObjectName, View)>,
+    /// The same of what is seen in their place; `None` where nothing is.
+    standing_in: Option<BTreeMap<String, (ObjectName, View)>>,
 }
 
 impl EnvoyAccess {
     /// Nobody yet beside whom `views` lets in.
     pub fn new(views: Views) -> Self {
-        Self { views, accounts: Arc::default() }
+        Self { views, isolated: Arc::default() }
     }
 
     /// The fleet of the pods of a service account, where it is that of a Gateway that has Envoys of its own now.
     pub fn fleet_of_account(&self, account: &str) -> Option<EnvoyFleet> {
-        let accounts = self.accounts.read().expect("no holder of this lock panics");
-        accounts.get(account).cloned().map(EnvoyFleet::Isolated)
+        let isolated = self.isolated.read().expect("no holder of this lock panics");
+        let (gateway, _) = isolated.standing_in.as_ref().unwrap_or(&isolated.admitted).get(account)?;
+        Some(EnvoyFleet::Isolated(gateway.clone()))
+    }
+
+    /// The Gateways that have Envoys of their own now, with what these see.
+    pub fn isolated(&self) -> Vec<(ObjectName, View)> {
+        let isolated = self.isolated.read().expect("no holder of this lock panics");
+        isolated.admitted.values().cloned().collect()
+    }
+
+    /// Has Envoys of Gateways' own see these views and no others, whoever is admitted meanwhile, until [`Self::end_stand_in`].
+    pub fn stand_in(&self, views: impl IntoIterator<Item = (ObjectName, View)>) {
+        let mut isolated = self.isolated.write().expect("no holder of this lock panics");
+        let standing_in = views.into_iter().map(|(gateway, view)| (isolated_name(&gateway), (gateway, view))).collect();
+        self.show(&isolated.admitted, &standing_in);
+        isolated.standing_in = Some(standing_in);
+    }
+
+    /// From now on they see what they were admitted to, and those of Gateways that are gone see nothing.
+    pub fn end_stand_in(&self) {
+        let mut isolated = self.isolated.write().expect("no holder of this lock panics");
+        if let Some(before) = isolated.standing_in.take() {
+            self.show(&before, &isolated.admitted);
+        }
+    }
+
+    fn show(&self, before: &BTreeMap<String, (ObjectName, View)>, now: &BTreeMap<String, (ObjectName, View)>) {
+        for (gateway, view) in now.values() {
+            self.views.allow(identity_of(&EnvoyFleet::Isolated(gateway.clone())), view.clone());
+        }
+        for (_, (gateway, _)) in before.iter().filter(|(account, _)| !now.contains_key(*account)) {
+            self.views.revoke(&identity_of(&EnvoyFleet::Isolated(gateway.clone())));
+        }
     }
 
     /// Lets the Envoys of a Gateway's own see their view, and no other.
     pub(crate) fn admit(&self, gateway: &ObjectName, view: View) {
-        self.views.allow(identity_of(&EnvoyFleet::Isolated(gateway.clone())), view);
-        let mut accounts = self.accounts.write().expect("no holder of this lock panics");
-        accounts.insert(isolated_name(gateway), gateway.clone());
+        let mut isolated = self.isolated.write().expect("no holder of this lock panics");
+        if isolated.standing_in.is_none() {
+            self.views.allow(identity_of(&EnvoyFleet::Isolated(gateway.clone())), view.clone());
+        }
+        isolated.admitted.insert(isolated_name(gateway), (gateway.clone(), view));
     }
 
     /// Lets them see nothing any more: they get no certificate, and their streams end.
     pub(crate) fn dismiss(&self, gateway: &ObjectName) {
-        self.accounts.write().expect("no holder of this lock panics").remove(&isolated_name(gateway));
-        self.views.revoke(&identity_of(&EnvoyFleet::Isolated(gateway.clone())));
+        let mut isolated = self.isolated.write().expect("no holder of this lock panics");
+        isolated.admitted.remove(&isolated_name(gateway));
+        if isolated.standing_in.is_none() {
+            self.views.revoke(&identity_of(&EnvoyFleet::Isolated(gateway.clone())));
+        }
     }
 }
 
@@ -58,5 +102,33 @@ mod tests {
         assert_eq!(access.fleet_of_account(&isolated_name(&ObjectName::new("b", "edge"))), None);
         access.dismiss(&edge);
         assert_eq!(access.fleet_of_account(&account), None);
+    }
+
+    #[test]
+    fn what_stands_in_is_seen_until_it_ends_whoever_comes_and_goes() {
+        let access = EnvoyAccess::default();
+        let [a, b, c] = ["a", "b", "c"].map(|namespace| ObjectName::new(namespace, "edge"));
+        let seen = || {
+            let of = |gateway: &ObjectName| {
+                let view = access.views.of(&identity_of(&EnvoyFleet::Isolated(gateway.clone())));
+                view.map(|view| view.name().to_owned()).unwrap_or_default()
+            };
+            [&a, &b, &c].map(of)
+        };
+        access.admit(&a, View::new("a"));
+        access.stand_in([(b.clone(), View::new("old b")), (c.clone(), View::new("old c"))]);
+        assert_eq!(seen(), ["", "old b", "old c"]);
+        access.admit(&b, View::new("b"));
+        access.dismiss(&a);
+        assert_eq!(seen(), ["", "old b", "old c"], "half of what is to be seen is not seen");
+        let fleet = |gateway: &ObjectName| access.fleet_of_account(&isolated_name(gateway));
+        assert!(fleet(&a).is_none() && fleet(&c).is_some());
+        access.admit(&a, View::new("a"));
+        access.end_stand_in();
+        assert_eq!(seen(), ["a", "b", ""], "c is gone");
+        assert!(fleet(&a).is_some() && fleet(&c).is_none());
+        let mut isolated = access.isolated();
+        isolated.sort();
+        assert_eq!(isolated, [(a.clone(), View::new("a")), (b.clone(), View::new("b"))]);
     }
 }

@@ -41,10 +41,16 @@ impl FleetViews {
         Self { views, are_apart, isolated: BTreeMap::new(), gateways: BTreeMap::new(), next }
     }
 
-    /// Others for the fleets that serve many Gateways, which the same Envoys see at another time: their names begin so.
-    pub fn called(&self, prefix: &str) -> Self {
+    /// Others for the fleets that serve many Gateways, and for these Gateways with Envoys of their own, which the same Envoys see
+    /// at another time: their names begin so.
+    pub fn called<'a>(&self, prefix: &str, isolated: impl IntoIterator<Item = &'a ObjectName>) -> Self {
         let of_many = self.views.iter().filter(|(place, _)| !self.gateways.contains_key(place));
-        Self::of_views(of_many.map(|(_, view)| View::new(format!("{prefix} {view}"))).collect())
+        let mut views = Self::of_views(of_many.map(|(_, view)| View::new(format!("{prefix} {view}"))).collect());
+        for gateway in isolated {
+            let name = format!("{prefix} {}", EnvoyFleet::Isolated(gateway.clone()));
+            views.isolate_as(gateway, View::new(name));
+        }
+        views
     }
 
     /// Whether each fleet that serves many Gateways has a view of its own.
@@ -88,6 +94,11 @@ impl FleetViews {
         [SHARED, DEDICATED].into_iter().take(if self.are_apart { 2 } else { 1 })
     }
 
+    /// The Gateway whose own Envoys see a view.
+    pub fn gateway(&self, place: Place) -> Option<&ObjectName> {
+        self.gateways.get(&place)
+    }
+
     /// Whether a view is that of a Gateway with Envoys of its own.
     pub fn is_isolated(&self, place: Place) -> bool {
         self.gateways.contains_key(&place)
@@ -109,10 +120,14 @@ impl FleetViews {
 
     /// Gives the Envoys of a Gateway's own a view, where they have none.
     pub(crate) fn isolate(&mut self, gateway: &ObjectName) -> Option<(Place, View)> {
+        self.isolate_as(gateway, View::new(EnvoyFleet::Isolated(gateway.clone()).to_string()))
+    }
+
+    fn isolate_as(&mut self, gateway: &ObjectName, view: View) -> Option<(Place, View)> {
         if self.isolated.contains_key(gateway) {
             return None;
         }
-        let (place, view) = (Place(self.next), View::new(EnvoyFleet::Isolated(gateway.clone()).to_string()));
+        let place = Place(self.next);
         self.next += 1;
         self.isolated.insert(gateway.clone(), place);
         self.gateways.insert(place, gateway.clone());
@@ -237,7 +252,10 @@ mod tests {
             assert_eq!((views.isolate(&edge), views.fleet(first)), (None, Some(fleet.clone())), "once");
             assert_eq!(views.places(&fleet.clone().into()), BTreeSet::from([first]));
             assert!(views.is_isolated(first) && views.of_many().all(|place| place != first));
-            assert_eq!(views.called("x").iter().count(), before.iter().count(), "of fleets that serve many");
+            assert_eq!(views.called("x", []).iter().count(), before.iter().count(), "of fleets that serve many");
+            let others = views.called("x", [&edge]);
+            assert_eq!(others.of(&fleet).map(View::name), Some("x isolated/a/edge"));
+            assert_eq!(others.iter().count(), views.iter().count());
             assert_eq!(views.dissolve(&edge), Some((first, view)));
             assert_eq!((views.dissolve(&edge), views.iter().count()), (None, before.iter().count()));
             let (again, _) = views.isolate(&edge).expect("it is new");

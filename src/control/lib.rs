@@ -22,6 +22,7 @@ pub mod event;
 pub mod fleet_views;
 mod flood;
 pub mod heartbeat;
+mod lag;
 pub mod metrics;
 mod probes;
 pub mod programmed;

@@ -3,6 +3,7 @@
 //! Every label has a fixed set of values: no name of a host, object or node becomes one.
 
 use std::fmt;
+use std::time::Duration;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -22,6 +23,8 @@ pub struct Connected {
     pub all: usize,
     /// Those of them that have not acknowledged the last change.
     pub behind: usize,
+    /// For how long one that is connected to this replica has lacked what was published.
+    pub age: Duration,
 }
 
 /// Name, help, and where its value is.
@@ -92,9 +95,11 @@ impl Collector for Program {
         gauge(&mut encoder, "xds_connected_proxies", "Envoys that are connected", all)?;
         let behind = connected.iter().map(|of| of.behind).sum();
         gauge(&mut encoder, "xds_proxies_behind", behind_help, behind)?;
-        let by_view: [OfView; 2] = [
+        let age = "For how long one of them, at this replica, has lacked what was published";
+        let by_view: [OfView; 3] = [
             ("xds_view_connected_proxies", "Envoys that are connected, by what they see", |of| of.all),
             ("xds_view_proxies_behind", "Those of them that have not acknowledged the last change", |of| of.behind),
+            ("xds_view_age_seconds", age, |of| usize::try_from(of.age.as_secs()).unwrap_or(usize::MAX)),
         ];
         for (name, help, count) in by_view {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
@@ -120,7 +125,12 @@ mod tests {
     #[test]
     fn one_text_has_the_program_the_engine_and_the_xds_server() {
         let work = Counters { units: 7, ..Default::default() };
-        let view = |view: &str, all| Connected { view: view.to_owned(), all, behind: all / 2 };
+        let view = |view: &str, all| Connected {
+            view: view.to_owned(),
+            all,
+            behind: all / 2,
+            age: Duration::from_secs(7 * all as u64),
+        };
         let connected = vec![view("shared", 2), view("dedicated", 0)];
         let program = Program { changes: 3, work, connected, good: 5, bad: 1, ..Default::default() };
         let text = text(program, &xds::Cache::new(), Vec::new());
@@ -130,6 +140,7 @@ mod tests {
             "gatewright_xds_connected_proxies 2",
             "gatewright_xds_view_connected_proxies{view=\"dedicated\"} 0",
             "gatewright_xds_view_proxies_behind{view=\"shared\"} 1",
+            "gatewright_xds_view_age_seconds{view=\"shared\"} 14",
             "gatewright_objects{good=\"true\"} 5",
             "gatewright_objects{good=\"false\"} 1",
             "gatewright_xds_nack_total{type=\"sds\"} 0",

@@ -5,39 +5,30 @@
 //! start needs nothing of what is away, decides nothing anew, and writes nothing. It is in a view of its own; once the API
 //! server's state is whole, Envoys are let go and come back for the real one.
 
-use std::collections::BTreeSet;
+mod file;
+
+use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
-use std::io::{self, BufReader};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
-use ::xds::{Cache, Fingerprint, Kind, Pair, Resource, RevokedClients, Suspects, Update, Views};
-use anyhow::{Context, Result, bail};
-use envoy_types::pb::envoy::config::core::v3::data_source::Specifier;
-use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
-use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::secret::Type;
+use ::xds::{Cache, Generation, Pair, Resource, RevokedClients, Suspects, Update, View, Views};
 use envoy_types::pb::envoy::service::runtime::v3::Runtime;
-use gatewright_control::fleet_views::{FleetViews, Generations};
+use gatewright_control::envoy_access::EnvoyAccess;
+use gatewright_control::fleet_views::FleetViews;
 use gatewright_control::metrics::gauge;
-use gatewright_core::model::EnvoyFleet;
+use gatewright_core::model::{EnvoyFleet, ObjectName};
 use gatewright_kubernetes::keys;
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
-use prost::Message;
-use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{info, warn};
-use x509_parser::pem::Pem;
-use zeroize::Zeroizing;
 
-use super::sealed::{self, Sealer};
-use crate::cli;
-use crate::replace::replace;
+use self::file::{Kept, ViewState, load, save, seconds};
+pub(super) use self::file::{Place, prepare};
 
 /// The state is looked at so often, and written if it changed.
 const SAVE_INTERVAL: Duration = Duration::from_secs(5);
@@ -50,25 +41,6 @@ const SLOW: Duration = Duration::from_secs(30);
 /// How many hosts with an ended certificate are named.
 const NAMED: usize = 3;
 
-/// Where the file is, and where its key.
-#[derive(Clone, Debug)]
-pub(super) struct Place {
-    file: PathBuf,
-    key: PathBuf,
-}
-
-impl Place {
-    pub(super) fn of(options: &cli::Controller) -> Option<Place> {
-        let (file, key) = (options.keeping.last_good.clone()?, options.keeping.last_good_key.clone()?);
-        Some(Place { file, key })
-    }
-
-    /// The key, as it is now.
-    fn key(&self) -> io::Result<Zeroizing<Vec<u8>>> {
-        std::fs::read(&self.key).map(Zeroizing::new)
-    }
-}
-
 /// What the xDS server shows, and the roots of the clients that it takes.
 #[derive(Clone, Debug)]
 pub(super) struct Shown {
@@ -78,50 +50,14 @@ pub(super) struct Shown {
     pub(super) revoked: RevokedClients,
 }
 
-/// The first record of the file.
-#[derive(Serialize, Deserialize)]
-struct Head {
-    /// When it was written, in seconds since 1970.
-    at: u64,
-    certificate: String,
-    key: String,
-    roots: String,
-    /// What Envoys refused of the first view.
-    #[serde(default)]
-    suspects: Suspects,
-    /// A file of an earlier version has none.
-    #[serde(default)]
-    revoked: BTreeSet<Fingerprint>,
-    /// The same by a name in their certificates.
-    #[serde(default)]
-    revoked_names: BTreeSet<String>,
-    /// The views after the first, where not all fleets see the same: their resources are the last ones.
-    #[serde(default)]
-    more: Vec<More>,
-}
-
-/// A view after the first.
-#[derive(Serialize, Deserialize)]
-struct More {
-    /// How many resources it has.
-    resources: usize,
-    suspects: Suspects,
-}
-
-/// What a view has, to be written.
-#[derive(Default)]
-struct ViewState {
-    resources: Vec<Resource>,
-    /// What Envoys refused of them.
-    suspects: Suspects,
-}
-
 /// Which Envoys are let in to see what.
 #[derive(Clone, Debug)]
 pub(super) struct Grants {
     pub(super) views: Views,
     /// The fleets that have an identity.
     pub(super) fleets: Vec<EnvoyFleet>,
+    /// For Envoys of Gateways' own, where Gateways may have some.
+    pub(super) isolated: Option<EnvoyAccess>,
 }
 
 impl Grants {
@@ -133,21 +69,22 @@ impl Grants {
             }
         }
     }
-}
 
-/// What a file had in it, but for the refused parts.
-struct Kept {
-    at: SystemTime,
-    shown: Shown,
-    /// The resources of each view.
-    views: Vec<Vec<Resource>>,
-    /// Hosts whose certificate has ended.
-    ended: Vec<String>,
-}
+    /// Until what is real is whole, Envoys see these.
+    fn stand_in(&self, views: &FleetViews) {
+        self.allow(views);
+        if let Some(access) = &self.isolated {
+            let of = |(place, view): (_, &View)| Some((views.gateway(place)?.clone(), view.clone()));
+            access.stand_in(views.iter().filter_map(of));
+        }
+    }
 
-impl Kept {
-    fn count(&self) -> usize {
-        self.views.iter().map(Vec::len).sum()
+    /// From now on they see what is real.
+    fn end_stand_in(&self, live: &FleetViews) {
+        self.allow(live);
+        if let Some(access) = &self.isolated {
+            access.end_stand_in();
+        }
     }
 }
 
@@ -178,15 +115,12 @@ impl Collector for Figures {
     }
 }
 
-fn seconds(at: SystemTime) -> u64 {
-    at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
-}
-
 /// What is served while the API server's state is not whole.
 pub(super) struct Standby {
     kept: Option<Kept>,
-    /// What Envoys refused before the start, by view: of the last good state, and of the real one after it.
-    suspects: Vec<Suspects>,
+    /// What Envoys refused before the start, by view, or by Gateway where the Envoys are its own: of the last good state, and of
+    /// the real one after it.
+    suspects: Vec<(Option<ObjectName>, Suspects)>,
     started: Instant,
     cache: Cache,
     views: FleetViews,
@@ -202,7 +136,7 @@ struct Serving {
 }
 
 impl Standby {
-    /// Reads what is kept for as many views as `live` has, if there is anything that can be read. What cannot is said, and no
+    /// Reads what is kept for as many fleets as `live` has views of, and for Gateways with Envoys of their own, if there is anything that can be read. What cannot is said, and no
     /// reason not to start.
     pub(super) async fn read(
         place: Option<Place>,
@@ -212,8 +146,7 @@ impl Standby {
         figures: Figures,
     ) -> Self {
         let started = Instant::now();
-        let views = live.called("last good");
-        let loaded: Option<(Kept, Vec<Suspects>)> = match place {
+        let loaded: Option<Kept> = match place {
             None => None,
             Some(place) => tokio::task::spawn_blocking(move || match load(&place) {
                 Ok(loaded) => loaded,
@@ -226,18 +159,26 @@ impl Standby {
             .unwrap_or_default(),
         };
         // Whose a resource is cannot be told afterwards: what all saw may not be for the Envoys of one fleet.
-        let loaded = loaded.filter(|(kept, _)| {
-            let fits = kept.views.len() == views.iter().count();
+        let of_many = live.of_many().count();
+        let mut kept = loaded.filter(|kept| {
+            let fits = kept.views.iter().filter(|view| view.gateway.is_none()).count() == of_many;
             if !fits {
                 warn!("last good state: it was kept while Envoys of the fleets saw something else than now; it is not used");
             }
             fits
         });
-        let (kept, suspects) = loaded.unzip();
+        let mut suspects = Vec::new();
+        if let Some(kept) = &mut kept {
+            // Their Envoys are let in no more where that is switched off.
+            kept.views.retain(|view| view.gateway.is_none() || grants.isolated.is_some());
+            kept.views.sort_by_key(|view| view.gateway.is_some());
+            let refused = kept.views.iter_mut();
+            suspects = refused.map(|view| (view.gateway.clone(), std::mem::take(&mut view.suspects))).collect();
+        }
+        let views = live.called("last good", suspects.iter().filter_map(|(gateway, _)| gateway.as_ref()));
         if let Some(kept) = &kept {
             info!("last good state: {} resources of {}", kept.count(), time(kept.at));
         }
-        let suspects = suspects.unwrap_or_default();
         Self { kept, suspects, started, cache, views, grants, figures, serving: None }
     }
 
@@ -252,10 +193,10 @@ impl Standby {
         let count = kept.count();
         let Kept { at, shown, views, ended } = kept;
         self.suspect(&self.views);
-        for ((_, view), resources) in self.views.iter().zip(views) {
-            self.cache.publish(view, Update { upserts: resources, removals: Vec::new() });
+        for ((_, view), state) in self.views.iter().zip(views) {
+            self.cache.publish(view, Update { upserts: state.resources, removals: Vec::new() });
         }
-        self.grants.allow(&self.views);
+        self.grants.stand_in(&self.views);
         self.figures.serves(Some(at));
         self.serving = Some(Serving { at, ended });
         let lines = self.lines();
@@ -271,7 +212,7 @@ impl Standby {
         self.kept = None;
         self.suspect(live);
         self.suspects.clear();
-        self.grants.allow(live);
+        self.grants.end_stand_in(live);
         if self.serving.take().is_none() {
             return;
         }
@@ -286,13 +227,19 @@ impl Standby {
                 let mut clients = cache.watch(&view);
                 while !cache.progress(&view).nodes.is_empty() && clients.changed().await.is_ok() {}
                 cache.replace(&view, Vec::new());
+                drop(clients);
+                cache.remove(&view);
             });
         }
     }
 
     /// Has the parts that were refused before the start sent last in these views.
     fn suspect(&self, views: &FleetViews) {
-        for ((_, view), suspects) in views.iter().zip(&self.suspects).filter(|(_, suspects)| !suspects.is_empty()) {
+        let of_many = views.of_many().map(|place| &views[place]);
+        let isolated = self.suspects.iter().filter_map(|(gateway, suspects)| Some((gateway.clone()?, suspects)));
+        let isolated = isolated.filter_map(|(gateway, s)| Some((views.of(&EnvoyFleet::Isolated(gateway))?, s)));
+        let shared = self.suspects.iter().filter(|(gateway, _)| gateway.is_none()).map(|(_, suspects)| suspects);
+        for (view, suspects) in of_many.zip(shared).chain(isolated).filter(|(_, suspects)| !suspects.is_empty()) {
             self.cache.suspect(view, suspects.clone());
         }
     }
@@ -324,7 +271,10 @@ fn time(at: SystemTime) -> String {
 pub(super) struct Keeper {
     pub(super) place: Place,
     pub(super) cache: Cache,
+    /// Those of fleets that serve many Gateways.
     pub(super) views: FleetViews,
+    /// Who knows those of Gateways with Envoys of their own.
+    pub(super) access: EnvoyAccess,
     /// What the xDS server shows.
     pub(super) shown: watch::Receiver<Option<Shown>>,
     /// Whether the state of the API server is whole.
@@ -336,8 +286,8 @@ impl Keeper {
     /// Keeps it until it is told to stop.
     pub(super) async fn keep(mut self, mut stop: watch::Receiver<bool>) {
         let mut pause = SAVE_INTERVAL;
-        let mut written: Option<Generations> = None;
-        let mut suspects = self.views.each(|place| self.cache.suspects(&self.views[place]));
+        let mut written: Option<BTreeMap<View, Generation>> = None;
+        let mut suspects: BTreeMap<View, watch::Receiver<Arc<Suspects>>> = BTreeMap::new();
         let mut said = String::new();
         loop {
             tokio::select! {
@@ -345,19 +295,26 @@ impl Keeper {
                 _ = stop.wait_for(|stop| *stop) => return,
             }
             pause = SAVE_INTERVAL;
+            let isolated = self.access.isolated().into_iter().map(|(gateway, view)| (Some(gateway), view));
+            let of_many = self.views.of_many().map(|place| (None, self.views[place].clone()));
+            let views: Vec<(Option<ObjectName>, View)> = of_many.chain(isolated).collect();
+            suspects.retain(|view, _| views.iter().any(|(_, there)| there == view));
+            for (_, view) in &views {
+                suspects.entry(view.clone()).or_insert_with(|| self.cache.suspects(view));
+            }
             let is_suspected = suspects.values().any(|suspects| suspects.has_changed().unwrap_or(false));
             let is_new = self.shown.has_changed().unwrap_or(false) || is_suspected;
             let Some(shown) = self.shown.borrow_and_update().clone().filter(|_| *self.whole.borrow()) else { continue };
-            let all = self.views.each(|place| self.cache.resources(&self.views[place]));
-            let generations = self.views.each(|place| all[place].0);
+            let states = views.into_iter().map(|(gateway, view)| {
+                let (generation, resources) = self.cache.resources(&view);
+                let suspects = suspects.get_mut(&view).map(|suspects| Suspects::clone(&suspects.borrow_and_update()));
+                let suspects = suspects.unwrap_or_default();
+                ((view, generation), ViewState { gateway, resources, suspects })
+            });
+            let (generations, views): (BTreeMap<View, Generation>, Vec<ViewState>) = states.unzip();
             if written.as_ref() == Some(&generations) && !is_new {
                 continue;
             }
-            let of_view = |(place, suspects): (_, &mut watch::Receiver<Arc<Suspects>>)| ViewState {
-                resources: all[place].1.clone(),
-                suspects: Suspects::clone(&suspects.borrow_and_update()),
-            };
-            let views: Vec<ViewState> = suspects.iter_mut().map(of_view).collect();
             let (begun, at, place) = (Instant::now(), SystemTime::now(), self.place.clone());
             let ended = tokio::task::spawn_blocking(move || save(&place, at, &shown, &views)).await;
             let failure = match ended {
@@ -370,10 +327,13 @@ impl Keeper {
                     written = Some(generations);
                     self.figures.wrote(at);
                 }
-                Some(text) if said != *text => {
-                    warn!("last good state: {text}");
+                Some(text) => {
+                    // Also where nothing is new, it is tried again.
+                    written = None;
+                    if said != *text {
+                        warn!("last good state: {text}");
+                    }
                 }
-                Some(_) => {}
             }
             said = failure.unwrap_or_default();
             pause = SAVE_INTERVAL.max(begun.elapsed() * MAX_SAVE_SHARE);
@@ -381,188 +341,33 @@ impl Keeper {
     }
 }
 
-fn save(place: &Place, at: SystemTime, shown: &Shown, views: &[ViewState]) -> Result<()> {
-    let key = place.key().with_context(|| format!("key {}", place.key.display()))?;
-    let Shown { pair: Pair { certificate, key: private }, roots, revoked } = shown.clone();
-    let RevokedClients { certificates: revoked, names: revoked_names } = revoked;
-    let suspects = views.first().map(|view| view.suspects.clone()).unwrap_or_default();
-    let more = |view: &ViewState| More { resources: view.resources.len(), suspects: view.suspects.clone() };
-    let more = views.iter().skip(1).map(more).collect();
-    let head = Head { at: seconds(at), certificate, key: private, roots, suspects, revoked, revoked_names, more };
-    let head = Zeroizing::new(serde_json::to_vec(&head)?);
-    let written = replace(&place.file, |file| {
-        let mut sealer = Sealer::new(file, &key)?;
-        sealer.record(&head)?;
-        let mut resources = views.iter().flat_map(|view| &view.resources);
-        resources.try_for_each(|resource| sealer.record(&resource.to_bytes()))?;
-        sealer.finish()
-    });
-    written.with_context(|| place.file.display().to_string())
-}
-
-/// What is kept, and the parts that Envoys refused of each view; `None` where there is no file.
-fn load(place: &Place) -> Result<Option<(Kept, Vec<Suspects>)>> {
-    let file = match File::open(&place.file) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        file => file.with_context(|| place.file.display().to_string())?,
-    };
-    let key = place.key().with_context(|| format!("key {}", place.key.display()))?;
-    let invalid = |error: &dyn fmt::Display| io::Error::new(io::ErrorKind::InvalidData, error.to_string());
-    let (mut head, mut resources) = (None::<Head>, Vec::new());
-    let read = sealed::open(BufReader::new(file), &key, |record| {
-        match &head {
-            None => head = Some(serde_json::from_slice(record).map_err(|error| invalid(&error))?),
-            Some(_) => resources.push(Resource::from_bytes(record).map_err(|error| invalid(&error))?),
-        }
-        Ok(())
-    });
-    read.with_context(|| place.file.display().to_string())?;
-    let Some(Head { at, certificate, key, roots, suspects, revoked, revoked_names, more }) = head else {
-        bail!("{}: it is empty", place.file.display())
-    };
-    let now = SystemTime::now();
-    if ends(certificate.as_bytes()).is_none_or(|end| end <= now) {
-        bail!("{}: the certificate of the xDS server has ended: Envoys would not take it", place.file.display());
-    }
-    let ended = resources.iter().filter(|resource| has_ended(resource, now)).map(|r| r.name().to_owned()).collect();
-    let revoked = RevokedClients { certificates: revoked, names: revoked_names };
-    let shown = Shown { pair: Pair { certificate, key }, roots, revoked };
-    let (mut views, mut refused) = (Vec::new(), Vec::new());
-    for More { resources: count, suspects } in more.into_iter().rev() {
-        let Some(first) = resources.len().checked_sub(count) else {
-            bail!("{}: it has fewer resources than it says", place.file.display())
-        };
-        views.push(resources.split_off(first));
-        refused.push(suspects);
-    }
-    views.push(resources);
-    refused.push(suspects);
-    views.reverse();
-    refused.reverse();
-    Ok(Some((Kept { at: UNIX_EPOCH + Duration::from_secs(at), shown, views, ended }, refused)))
-}
-
-/// Whether it is a certificate of a host that has ended.
-fn has_ended(resource: &Resource, now: SystemTime) -> bool {
-    if resource.kind() != Kind::Secret {
-        return false;
-    }
-    let Ok(Secret { r#type: Some(Type::TlsCertificate(tls)), .. }) = Secret::decode(&*resource.body()) else {
-        return false;
-    };
-    let end = match tls.certificate_chain.and_then(|chain| chain.specifier) {
-        Some(Specifier::InlineString(text)) => ends(text.as_bytes()),
-        Some(Specifier::InlineBytes(bytes)) => ends(&bytes),
-        _ => None,
-    };
-    end.is_some_and(|end| end <= now)
-}
-
-/// When the first certificate of a PEM text ends.
-fn ends(pem: &[u8]) -> Option<SystemTime> {
-    let pem = Pem::iter_from_buffer(pem).next()?.ok()?;
-    let end = pem.parse_x509().ok()?.validity().not_after.timestamp();
-    Some(UNIX_EPOCH + Duration::from_secs(u64::try_from(end).unwrap_or_default()))
-}
-
-/// The file's directory, made for this user alone where it is not there.
-pub(super) fn prepare(file: &Path) -> io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    let Some(dir) = file.parent().filter(|dir| !dir.as_os_str().is_empty()) else { return Ok(()) };
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
-}
-
 #[cfg(test)]
 mod tests {
-    use ::xds::{Authority, View};
-    use envoy_types::pb::envoy::config::core::v3::DataSource;
-    use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::TlsCertificate;
+    use ::xds::Kind;
 
+    use super::file::tests::{DAY, host, place, shown, suspects};
     use super::*;
-
-    const DAY: Duration = Duration::from_secs(24 * 3600);
-
-    fn shown(life: Duration) -> Shown {
-        let now = SystemTime::now();
-        let authority = Authority::new("test", 2 * DAY, now).expect("made");
-        let pair = authority.issue_server(&["xds".to_owned()], life, now).expect("issued");
-        let certificates = BTreeSet::from([Fingerprint::of(b"revoked")]);
-        let revoked = RevokedClients { certificates, names: ["spiffe://pod".to_owned()].into() };
-        Shown { pair, roots: authority.certificate().to_owned(), revoked }
-    }
-
-    /// A host with a certificate that ends then, in seconds from now.
-    fn host(name: &str, shown: &Shown) -> Resource {
-        let text = |text: &str| {
-            Some(DataSource { specifier: Some(Specifier::InlineString(text.to_owned())), ..Default::default() })
-        };
-        let tls = TlsCertificate {
-            certificate_chain: text(&shown.pair.certificate),
-            private_key: text(&shown.pair.key),
-            ..Default::default()
-        };
-        Resource::new(name, &Secret { name: name.to_owned(), r#type: Some(Type::TlsCertificate(tls)) })
-    }
-
-    fn place(dir: &Path) -> Place {
-        std::fs::write(dir.join("key"), [3; 32]).expect("written");
-        Place { file: dir.join("state"), key: dir.join("key") }
-    }
-
-    fn suspects() -> Suspects {
-        let one =
-            r#"[{"kind": "rds", "name": "t", "virtual_host": "m", "parts": ["00112233445566778899aabbccddeeff"]}]"#;
-        serde_json::from_str(one).expect("it is ours")
-    }
-
-    #[test]
-    fn a_state_comes_back_as_it_was_and_nothing_of_it_is_in_clear_text() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let place = place(dir.path());
-        assert!(load(&place).expect("there is none").is_none());
-        let (good, over, suspects) = (shown(DAY), shown(Duration::ZERO), suspects());
-        let resources = vec![host("a.example.org", &good), host("b.example.org", &over)];
-        let view = || ViewState { resources: resources.clone(), suspects: suspects.clone() };
-        let dedicated = || ViewState { resources: vec![host("d.example.org", &good)], ..ViewState::default() };
-        let at = UNIX_EPOCH + Duration::from_secs(1_790_000_000);
-        save(&place, at, &good, &[view(), dedicated()]).expect("written");
-        let (kept, refused) = load(&place).expect("readable").expect("there");
-        let [shared, of_dedicated] = &kept.views[..] else { panic!("{} views", kept.views.len()) };
-        assert_eq!((of_dedicated.len(), of_dedicated[0].name()), (1, "d.example.org"));
-        assert_eq!(refused, [suspects.clone(), Suspects::default()]);
-        assert_eq!((kept.at, kept.shown.pair.key.as_str()), (at, good.pair.key.as_str()));
-        assert_eq!(kept.shown.revoked, good.revoked);
-        assert_eq!(kept.ended, ["b.example.org"]);
-        let versions =
-            |all: &[Resource]| all.iter().map(|r| (r.name().to_owned(), r.version().to_owned())).collect::<Vec<_>>();
-        assert_eq!(versions(shared), versions(&resources), "Envoys are sent nothing that they have");
-
-        let bytes = std::fs::read(&place.file).expect("there");
-        for text in ["PRIVATE KEY", "example.org", "BEGIN CERTIFICATE"] {
-            assert!(!bytes.windows(text.len()).any(|part| part == text.as_bytes()), "{text}");
-        }
-        // Of no use with another key, or to a server whose own certificate has ended.
-        std::fs::write(&place.key, [4; 32]).expect("written");
-        let error = format!("{:#}", load(&place).err().expect("another key"));
-        assert!(error.contains("sealed by another key"), "{error}");
-        save(&place, at, &over, &[view()]).expect("written");
-        let error = format!("{:#}", load(&place).err().expect("it is over"));
-        assert!(error.contains("has ended"), "{error}");
-    }
 
     #[tokio::test]
     async fn it_is_served_where_the_api_server_is_away_and_not_where_it_answers() {
         let dir = tempfile::tempdir().expect("a directory");
         let place = place(dir.path());
         let good = shown(DAY);
-        let view = ViewState { resources: vec![host("a.example.org", &good)], suspects: suspects() };
-        save(&place, SystemTime::now(), &good, &[view]).expect("written");
+        let of = |gateway, name: &str| ViewState { gateway, resources: vec![host(name, &good)], suspects: suspects() };
+        let [bank, gone] = ["bank", "gone"].map(|namespace| ObjectName::new(namespace, "edge"));
+        let isolated = [&bank, &gone].map(|gateway| of(Some(gateway.clone()), "i.example.org"));
+        let all: Vec<ViewState> = [of(None, "a.example.org")].into_iter().chain(isolated).collect();
+        save(&place, SystemTime::now(), &good, &all).expect("written");
         let (cache, live) = (Cache::new(), FleetViews::from(View::new("shared")));
-        let read_for = async |views: FleetViews| {
-            let grants = Grants { views: Views::new(), fleets: EnvoyFleet::OF_MANY.to_vec() };
+        let granted = Views::new();
+        let access = EnvoyAccess::new(granted.clone());
+        let read_for = async |views: FleetViews, isolated: Option<EnvoyAccess>| {
+            let grants = Grants { views: granted.clone(), fleets: EnvoyFleet::OF_MANY.to_vec(), isolated };
             Standby::read(Some(place.clone()), cache.clone(), &views, grants, Figures::default()).await
         };
-        let read = async || read_for(live.clone()).await;
+        let read = async || read_for(live.clone(), Some(access.clone())).await;
+        let seen = |fleet: EnvoyFleet| granted.of(&keys::identity_of(&fleet)).map(|view| view.name().to_owned());
+        let [of_bank, of_gone] = [bank, gone].map(EnvoyFleet::Isolated);
         let mut standby = read().await;
         let started = standby.started;
         assert!(standby.begin(false, started).is_none());
@@ -572,6 +377,19 @@ mod tests {
         let kept = standby.views[standby.views.shared()].clone();
         assert_eq!(cache.len(&kept, Kind::Secret), 1);
         assert!(!cache.suspects(&kept).borrow().is_empty());
+        assert_eq!(seen(EnvoyFleet::Shared).as_deref(), Some("last good shared"));
+        for (fleet, name) in [(&of_bank, "last good isolated/bank/edge"), (&of_gone, "last good isolated/gone/edge")] {
+            assert_eq!(seen(fleet.clone()).as_deref(), Some(name));
+            let names: Vec<_> = cache.resources(&View::new(name)).1.iter().map(|r| r.name().to_owned()).collect();
+            assert_eq!(names, ["i.example.org"], "its own and nothing else");
+        }
+        let live_now = live.called("now", [&ObjectName::new("bank", "edge")]);
+        standby.end(&live_now);
+        assert_eq!(**cache.suspects(live_now.of(&of_bank).expect("a view")).borrow(), suspects());
+        assert_eq!((seen(of_bank.clone()), seen(of_gone)), (None, None), "nobody has admitted them");
+        let mut standby = read_for(live.clone(), None).await;
+        assert!(standby.begin(true, standby.started + SLOW).is_some());
+        assert_eq!(seen(of_bank), None, "it is switched off");
         standby.end(&live);
         assert_eq!(**cache.suspects(&View::new("shared")).borrow(), suspects());
         assert!(!standby.is_serving() && standby.lines().is_empty());
@@ -581,7 +399,7 @@ mod tests {
         let mut standby = read().await;
         standby.end(&live);
         assert!(standby.begin(false, standby.started + SLOW).is_none(), "what is real comes first");
-        let mut standby = read_for(FleetViews::apart()).await;
+        let mut standby = read_for(FleetViews::apart(), None).await;
         assert!(
             standby.begin(false, standby.started + SLOW).is_none(),
             "it has what neither fleet may see of the other"

@@ -100,7 +100,7 @@ impl Cache {
 
     /// All that `view` holds, of one generation.
     pub fn resources(&self, view: &View) -> (Generation, Vec<Resource>) {
-        let shelf = self.shelf(view);
+        let Some(shelf) = self.existing(view) else { return (0, Vec::new()) };
         let tables = shelf.read();
         let all = Kind::ALL.iter().flat_map(|kind| tables.table(*kind).resources());
         (tables.generation, all.map(|resource| Resource::clone(resource)).collect())

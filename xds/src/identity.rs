@@ -163,7 +163,8 @@ impl Views {
         self.0.write().expect("no holder of this lock panics").remove(identity);
     }
 
-    fn view(&self, identity: &str) -> Option<View> {
+    /// What `identity` may read.
+    pub fn of(&self, identity: &str) -> Option<View> {
         self.0.read().expect("no holder of this lock panics").get(identity).cloned()
     }
 }
@@ -197,12 +198,12 @@ impl Certificates {
     fn granted(&self, name: &str, expires: SystemTime) -> Option<Grant> {
         let expires = Some(expires);
         let of_identity = || {
-            let view = self.views.view(name).filter(|_| self.identities)?;
+            let view = self.views.of(name).filter(|_| self.identities)?;
             Some(Grant { identity: name.into(), instance: None, view, expires })
         };
         let of_instance = || {
             let (identity, instance) = self.instances?(name)?;
-            let view = self.views.view(identity)?;
+            let view = self.views.of(identity)?;
             Some(Grant { identity: identity.into(), instance: Some(instance), view, expires })
         };
         of_identity().or_else(of_instance)
@@ -240,7 +241,7 @@ impl Authenticate for Certificates {
     }
 
     fn still_granted(&self, grant: &Grant) -> bool {
-        self.views.view(&grant.identity).as_ref() == Some(&grant.view)
+        self.views.of(&grant.identity).as_ref() == Some(&grant.view)
     }
 }
 
@@ -278,14 +279,14 @@ impl<R: ReviewToken> Authenticate for Tokens<R> {
     async fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Grant, Denied> {
         let token = credentials.bearer.ok_or_else(|| Denied::Unauthenticated("expected a bearer token".into()))?;
         let Reviewed { user, expires } = self.reviewer.review(token).await?;
-        match self.views.view(&user) {
+        match self.views.of(&user) {
             Some(view) => Ok(Grant { identity: user.into(), instance: None, view, expires }),
             None => Err(Denied::Forbidden(user)),
         }
     }
 
     fn still_granted(&self, grant: &Grant) -> bool {
-        self.views.view(&grant.identity).as_ref() == Some(&grant.view)
+        self.views.of(&grant.identity).as_ref() == Some(&grant.view)
     }
 }
 

@@ -270,7 +270,7 @@ async fn metrics_are_for_whom_the_api_server_allows_them() -> Result<()> {
 }
 
 /// Does what a kubelet does with the Secret of the key.
-async fn bring_key(cluster: &Cluster, to: &Path) -> Result<()> {
+pub(crate) async fn bring_key(cluster: &Cluster, to: &Path) -> Result<()> {
     let secrets: Api<Secret> = Api::namespaced(cluster.server.client(), NAMESPACE);
     let deadline = Instant::now() + LIMIT;
     loop {
@@ -285,7 +285,7 @@ async fn bring_key(cluster: &Cluster, to: &Path) -> Result<()> {
 }
 
 /// Waits until a file is there and does not change any more: the next look of the program found nothing new.
-async fn until_settled(file: &Path) -> Result<()> {
+pub(crate) async fn until_settled(file: &Path) -> Result<()> {
     let deadline = Instant::now() + LIMIT;
     loop {
         let age = std::fs::metadata(file).and_then(|meta| meta.modified());

@@ -1,6 +1,9 @@
 //! Gateways of fleet Isolated: each has Envoys of its own, which the controller makes, and which see it and nothing else.
 
+mod last_good;
+mod late;
 mod rights;
+mod rolling;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -121,9 +124,29 @@ async fn controller(server: &ApiServer) -> Result<IpAddr> {
     Ok(until_ready(server, "controller", 2).await?[0].1.parse()?)
 }
 
+/// What is deployed with the switch on, in pods.
+async fn deployed() -> Result<(ApiServer, Kubelet)> {
+    let mut server = ApiServer::start().await?;
+    server.install_gateway_api().await?;
+    server.start_controllers_of_pods()?;
+    let kubelet = Kubelet::start_with_balancer(&server, &programs()?).await?;
+    for object in with_component("isolated")? {
+        match object["kind"] == "CustomResourceDefinition" {
+            true => server.install_crds(&folder().join("crds")).await?,
+            false => drop(server.put(object).await?),
+        }
+    }
+    Ok((server, kubelet))
+}
+
 /// The credential of a pod, as the pod gets it itself.
 async fn of_pod(server: &ApiServer, pod: &str, account: &str) -> Result<Keys> {
-    let (client, controller) = (server.client(), controller(server).await?);
+    of_pod_by(server, SocketAddr::new(controller(server).await?, 18001), pod, account).await
+}
+
+/// The same of the replica at this address.
+async fn of_pod_by(server: &ApiServer, controller: SocketAddr, pod: &str, account: &str) -> Result<Keys> {
+    let client = server.client();
     let uid = Api::<Pod>::namespaced(client.clone(), NAMESPACE).get(pod).await?.metadata.uid;
     let bound = BoundObjectReference {
         api_version: Some("v1".to_owned()),
@@ -143,7 +166,7 @@ async fn of_pod(server: &ApiServer, pod: &str, account: &str) -> Result<Keys> {
     std::fs::write(dir.path().join("token"), token)?;
     std::fs::write(dir.path().join("ca.crt"), &roots)?;
     let [token, ca, tls] = ["token", "ca.crt", "tls"].map(|name| dir.path().join(name).display().to_string());
-    let at = SocketAddr::new(controller, 18001).to_string();
+    let at = controller.to_string();
     let arguments = ["envoy-identity", "--once", "--controller", &at, "--token", &token, "--roots", &ca, "--dir", &tls];
     let mut beside = Gatewright::start(&arguments)?;
     beside.line("certificate from").await?;
@@ -176,16 +199,7 @@ async fn until_gone(server: &ApiServer, namespace: &str) -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Kubernetes and Envoy, and root for the network of pods: e2e/tools install"]
 async fn gateways_with_envoys_of_their_own_are_served_apart() -> Result<()> {
-    let mut server = ApiServer::start().await?;
-    server.install_gateway_api().await?;
-    server.start_controllers_of_pods()?;
-    let kubelet = Kubelet::start_with_balancer(&server, &programs()?).await?;
-    for object in with_component("isolated")? {
-        match object["kind"] == "CustomResourceDefinition" {
-            true => server.install_crds(&folder().join("crds")).await?,
-            false => drop(server.put(object).await?),
-        }
-    }
+    let (server, kubelet) = deployed().await?;
     // What an earlier run left, and nobody wants: it goes.
     let left = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name_of("left"), "namespace": NAMESPACE,
         "labels": {"app.kubernetes.io/managed-by": "gatewright", "gatewright.io/isolated": name_of("left")},

@@ -1,5 +1,8 @@
 //! How far Envoys are, of this replica and of others: what they acknowledged and refused of what each of them sees.
 
+use std::cmp::Reverse;
+use std::time::Duration;
+
 use xds::{Generation, NodeProgress, Progress, Rejection};
 
 use super::ControlPlane;
@@ -7,6 +10,11 @@ use crate::fleet_views::{Generations, PerView, Place};
 use crate::programmed::Acks;
 use gatewright_core::inputs::ObjectKey;
 use gatewright_core::model::ObjectName;
+
+/// An Envoy that takes so long is in trouble: large changes take it seconds.
+const LATE: Duration = Duration::from_secs(20);
+/// So many views in trouble are named.
+const NAMED: usize = 3;
 
 impl ControlPlane {
     /// How many Envoys have acknowledged what belongs to an object, and how many are connected.
@@ -44,11 +52,36 @@ impl ControlPlane {
 
     /// How far the Envoys are, also those that other replicas told of.
     pub(super) fn progress(&self) -> PerView<Progress> {
-        let mut all = self.own_progress();
+        self.with_others(self.own_progress())
+    }
+
+    pub(super) fn with_others(&self, mut all: PerView<Progress>) -> PerView<Progress> {
         for (place, progress) in all.iter_mut() {
             progress.nodes.extend(self.others.0.get(place).into_iter().flatten().cloned());
         }
         all
+    }
+
+    /// Takes note of what Envoys lack that are connected here.
+    pub(super) fn note_lags(&mut self, own: &PerView<Progress>, at: Duration) {
+        for (place, progress) in own.iter() {
+            self.lags[place].note(self.generations[place], progress, at);
+        }
+    }
+
+    /// Lines for people on views whose Envoys, connected here, have lacked for long what was published. One tenant's Envoys
+    /// are no reason to take away the replica from everybody else's.
+    pub fn late_views(&self, at: Duration) -> Vec<String> {
+        let late = self.lags.iter().map(|(place, lag)| (place, lag.age(at))).filter(|(_, age)| *age >= LATE);
+        let mut late: Vec<_> = late.collect();
+        late.sort_by_key(|(_, age)| Reverse(*age));
+        let line = |(place, age): &(Place, Duration)| {
+            let name = self.views[*place].name();
+            format!("view {name}: an Envoy has lacked for {} seconds what was published", age.as_secs())
+        };
+        let more = late.len().saturating_sub(NAMED);
+        let more = (more > 0).then(|| format!("{more} more views: gatewright_xds_view_age_seconds"));
+        late.iter().take(NAMED).map(line).chain(more).collect()
     }
 
     /// What Envoys refused, also those of other replicas, and what they would refuse.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::ControlPlane;
 use crate::flood::Flood;
+use crate::lag::Lag;
 use gatewright_core::model::ObjectName;
 use gatewright_core::translate::EnvoysIntent;
 
@@ -14,6 +15,7 @@ impl ControlPlane {
             let Some((place, view)) = self.views.isolate(gateway.0) else { continue };
             self.leaving.remove(&view);
             self.floods.insert(place, Flood::default());
+            self.lags.insert(place, Lag::default());
             self.generations.insert(place, self.cache.publish(&view, xds::Update::default()));
             self.others.0.insert(place, Vec::new());
             self.known.0.insert(place, 0);
@@ -28,6 +30,7 @@ impl ControlPlane {
             let Some((place, view)) = self.views.dissolve(gateway) else { continue };
             self.access.dismiss(gateway);
             self.floods.remove(place);
+            self.lags.remove(place);
             self.generations.remove(place);
             self.others.0.remove(place);
             self.known.0.remove(place);

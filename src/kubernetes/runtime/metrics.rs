@@ -9,6 +9,11 @@ use super::KubernetesRuntime;
 use crate::isolated::IsolatedEnvoys;
 
 impl KubernetesRuntime {
+    /// Lines for people on Envoys that have lacked for long what was published.
+    pub fn late_views(&self) -> Vec<String> {
+        self.live.late_views(self.started.elapsed())
+    }
+
     /// The metrics and `others`, in the text format of Prometheus.
     pub fn metrics(&self, term: Term, others: Vec<Box<dyn Collector>>) -> String {
         let (tenants, troubles) = self.tenants.figures();
@@ -34,6 +39,6 @@ impl KubernetesRuntime {
         let manager =
             issuance.manager().borrow().as_ref().map(|manager| Box::new(manager.figures()) as Box<dyn Collector>);
         let own = manager.into_iter().chain([Box::new(figures) as Box<dyn Collector>]);
-        self.live.metrics(own.chain(others).collect())
+        self.live.metrics(own.chain(others).collect(), self.started.elapsed())
     }
 }

@@ -1,0 +1,60 @@
+//! For how long Envoys of a view have lacked what was published. Pure.
+
+use std::time::Duration;
+
+use xds::{Generation, Progress};
+
+/// What Envoys of one view lack, and since when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lag(Option<(Generation, Duration)>);
+
+impl Lag {
+    /// Takes note of how far they are. Times are since an origin of the caller's.
+    ///
+    /// What is published while they lack something is a wait of its own once they have that: changes that never end do not
+    /// count as one that never arrives.
+    pub(crate) fn note(&mut self, published: Generation, progress: &Progress, at: Duration) {
+        let has_all = |generation| {
+            let (done, all) = progress.acknowledged(generation);
+            done == all
+        };
+        if self.0.is_some_and(|(lacked, _)| has_all(lacked)) {
+            self.0 = None;
+        }
+        if self.0.is_none() && !has_all(published) {
+            self.0 = Some((published, at));
+        }
+    }
+
+    /// How long that is.
+    pub(crate) fn age(self, at: Duration) -> Duration {
+        self.0.map_or(Duration::ZERO, |(_, since)| at.saturating_sub(since))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn progress(acknowledged: &[Generation]) -> Progress {
+        let node = |has: &Generation| xds::NodeProgress { node: "n".into(), identity: "i".into(), acknowledged: *has };
+        let nodes = acknowledged.iter().map(node);
+        Progress { published: 0, nodes: nodes.collect(), rejections: Vec::new() }
+    }
+
+    #[test]
+    fn it_lasts_until_all_have_what_was_lacked() {
+        let (mut lag, at) = (Lag::default(), Duration::from_secs);
+        let mut note = |published, acknowledged: &[Generation], second| {
+            lag.note(published, &progress(acknowledged), at(second));
+            lag.age(at(second)).as_secs()
+        };
+        assert_eq!(note(7, &[], 1), 0, "nobody is there");
+        assert_eq!(note(7, &[7, 7], 2), 0);
+        assert_eq!((note(8, &[8, 7], 10), note(8, &[8, 7], 15)), (0, 5));
+        assert_eq!(note(9, &[9, 7], 20), 10, "it goes on with the next change");
+        assert_eq!(note(9, &[9, 8], 25), 0, "the next change is another wait");
+        assert_eq!(note(9, &[9, 8], 27), 2);
+        assert_eq!(note(9, &[9], 30), 0, "who lacked it has gone");
+    }
+}

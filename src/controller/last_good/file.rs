@@ -1,0 +1,285 @@
+//! The file of the last good state: how it is written, sealed, and read.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ::xds::{Fingerprint, Kind, Pair, Resource, RevokedClients, Suspects};
+use anyhow::{Context, Result, bail};
+use envoy_types::pb::envoy::config::core::v3::data_source::Specifier;
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::secret::Type;
+use gatewright_core::model::ObjectName;
+use prost::Message;
+use serde::{Deserialize, Serialize};
+use x509_parser::pem::Pem;
+use zeroize::Zeroizing;
+
+use super::Shown;
+use crate::cli;
+use crate::controller::sealed::{self, Sealer};
+use crate::replace::replace;
+
+/// Where the file is, and where its key.
+#[derive(Clone, Debug)]
+pub(in crate::controller) struct Place {
+    file: PathBuf,
+    key: PathBuf,
+}
+
+impl Place {
+    pub(in crate::controller) fn of(options: &cli::Controller) -> Option<Place> {
+        let (file, key) = (options.keeping.last_good.clone()?, options.keeping.last_good_key.clone()?);
+        Some(Place { file, key })
+    }
+
+    /// The key, as it is now.
+    fn key(&self) -> io::Result<Zeroizing<Vec<u8>>> {
+        std::fs::read(&self.key).map(Zeroizing::new)
+    }
+}
+
+/// The first record of the file.
+#[derive(Serialize, Deserialize)]
+struct Head {
+    /// When it was written, in seconds since 1970.
+    at: u64,
+    certificate: String,
+    key: String,
+    roots: String,
+    /// What Envoys refused of the first view.
+    #[serde(default)]
+    suspects: Suspects,
+    /// A file of an earlier version has none.
+    #[serde(default)]
+    revoked: BTreeSet<Fingerprint>,
+    /// The same by a name in their certificates.
+    #[serde(default)]
+    revoked_names: BTreeSet<String>,
+    /// The views after the first, where not all fleets see the same: their resources are the last ones.
+    #[serde(default)]
+    more: Vec<More>,
+}
+
+/// A view after the first.
+#[derive(Serialize, Deserialize)]
+struct More {
+    /// How many resources it has.
+    resources: usize,
+    suspects: Suspects,
+    /// Namespace and name of the Gateway whose own Envoys see it; nothing where it is of a fleet that serves many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    gateway: Option<(String, String)>,
+}
+
+/// What a view has. Those of fleets that serve many Gateways come first.
+#[derive(Default)]
+pub(super) struct ViewState {
+    /// The Gateway whose own Envoys see it.
+    pub(super) gateway: Option<ObjectName>,
+    pub(super) resources: Vec<Resource>,
+    /// What Envoys refused of them.
+    pub(super) suspects: Suspects,
+}
+
+/// What a file had in it.
+pub(super) struct Kept {
+    pub(super) at: SystemTime,
+    pub(super) shown: Shown,
+    pub(super) views: Vec<ViewState>,
+    /// Hosts whose certificate has ended.
+    pub(super) ended: Vec<String>,
+}
+
+impl Kept {
+    pub(super) fn count(&self) -> usize {
+        self.views.iter().map(|view| view.resources.len()).sum()
+    }
+}
+
+pub(super) fn seconds(at: SystemTime) -> u64 {
+    at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+pub(super) fn save(place: &Place, at: SystemTime, shown: &Shown, views: &[ViewState]) -> Result<()> {
+    let key = place.key().with_context(|| format!("key {}", place.key.display()))?;
+    let Shown { pair: Pair { certificate, key: private }, roots, revoked } = shown.clone();
+    let RevokedClients { certificates: revoked, names: revoked_names } = revoked;
+    let suspects = views.first().map(|view| view.suspects.clone()).unwrap_or_default();
+    let more = |view: &ViewState| More {
+        resources: view.resources.len(),
+        suspects: view.suspects.clone(),
+        gateway: view.gateway.as_ref().map(|gateway| (gateway.namespace.to_string(), gateway.name.to_string())),
+    };
+    let more = views.iter().skip(1).map(more).collect();
+    let head = Head { at: seconds(at), certificate, key: private, roots, suspects, revoked, revoked_names, more };
+    let head = Zeroizing::new(serde_json::to_vec(&head)?);
+    let written = replace(&place.file, |file| {
+        let mut sealer = Sealer::new(file, &key)?;
+        sealer.record(&head)?;
+        let mut resources = views.iter().flat_map(|view| &view.resources);
+        resources.try_for_each(|resource| sealer.record(&resource.to_bytes()))?;
+        sealer.finish()
+    });
+    written.with_context(|| place.file.display().to_string())
+}
+
+/// What is kept; `None` where there is no file.
+pub(super) fn load(place: &Place) -> Result<Option<Kept>> {
+    let file = match File::open(&place.file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file.with_context(|| place.file.display().to_string())?,
+    };
+    let key = place.key().with_context(|| format!("key {}", place.key.display()))?;
+    let invalid = |error: &dyn fmt::Display| io::Error::new(io::ErrorKind::InvalidData, error.to_string());
+    let (mut head, mut resources) = (None::<Head>, Vec::new());
+    let read = sealed::open(BufReader::new(file), &key, |record| {
+        match &head {
+            None => head = Some(serde_json::from_slice(record).map_err(|error| invalid(&error))?),
+            Some(_) => resources.push(Resource::from_bytes(record).map_err(|error| invalid(&error))?),
+        }
+        Ok(())
+    });
+    read.with_context(|| place.file.display().to_string())?;
+    let Some(Head { at, certificate, key, roots, suspects, revoked, revoked_names, more }) = head else {
+        bail!("{}: it is empty", place.file.display())
+    };
+    let now = SystemTime::now();
+    if ends(certificate.as_bytes()).is_none_or(|end| end <= now) {
+        bail!("{}: the certificate of the xDS server has ended: Envoys would not take it", place.file.display());
+    }
+    let ended = resources.iter().filter(|resource| has_ended(resource, now)).map(|r| r.name().to_owned()).collect();
+    let revoked = RevokedClients { certificates: revoked, names: revoked_names };
+    let shown = Shown { pair: Pair { certificate, key }, roots, revoked };
+    let mut views = Vec::new();
+    for More { resources: count, suspects, gateway } in more.into_iter().rev() {
+        let Some(first) = resources.len().checked_sub(count) else {
+            bail!("{}: it has fewer resources than it says", place.file.display())
+        };
+        let gateway = gateway.map(|(namespace, name)| ObjectName::new(namespace, name));
+        views.push(ViewState { gateway, resources: resources.split_off(first), suspects });
+    }
+    views.push(ViewState { gateway: None, resources, suspects });
+    views.reverse();
+    Ok(Some(Kept { at: UNIX_EPOCH + Duration::from_secs(at), shown, views, ended }))
+}
+
+/// Whether it is a certificate of a host that has ended.
+fn has_ended(resource: &Resource, now: SystemTime) -> bool {
+    if resource.kind() != Kind::Secret {
+        return false;
+    }
+    let Ok(Secret { r#type: Some(Type::TlsCertificate(tls)), .. }) = Secret::decode(&*resource.body()) else {
+        return false;
+    };
+    let end = match tls.certificate_chain.and_then(|chain| chain.specifier) {
+        Some(Specifier::InlineString(text)) => ends(text.as_bytes()),
+        Some(Specifier::InlineBytes(bytes)) => ends(&bytes),
+        _ => None,
+    };
+    end.is_some_and(|end| end <= now)
+}
+
+/// When the first certificate of a PEM text ends.
+fn ends(pem: &[u8]) -> Option<SystemTime> {
+    let pem = Pem::iter_from_buffer(pem).next()?.ok()?;
+    let end = pem.parse_x509().ok()?.validity().not_after.timestamp();
+    Some(UNIX_EPOCH + Duration::from_secs(u64::try_from(end).unwrap_or_default()))
+}
+
+/// The file's directory, made for this user alone where it is not there.
+pub(in crate::controller) fn prepare(file: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    let Some(dir) = file.parent().filter(|dir| !dir.as_os_str().is_empty()) else { return Ok(()) };
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use ::xds::Authority;
+    use envoy_types::pb::envoy::config::core::v3::DataSource;
+    use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::TlsCertificate;
+
+    use super::*;
+
+    pub(in super::super) const DAY: Duration = Duration::from_secs(24 * 3600);
+
+    pub(in super::super) fn shown(life: Duration) -> Shown {
+        let now = SystemTime::now();
+        let authority = Authority::new("test", 2 * DAY, now).expect("made");
+        let pair = authority.issue_server(&["xds".to_owned()], life, now).expect("issued");
+        let certificates = BTreeSet::from([Fingerprint::of(b"revoked")]);
+        let revoked = RevokedClients { certificates, names: ["spiffe://pod".to_owned()].into() };
+        Shown { pair, roots: authority.certificate().to_owned(), revoked }
+    }
+
+    /// A host with a certificate that ends then, in seconds from now.
+    pub(in super::super) fn host(name: &str, shown: &Shown) -> Resource {
+        let text = |text: &str| {
+            Some(DataSource { specifier: Some(Specifier::InlineString(text.to_owned())), ..Default::default() })
+        };
+        let tls = TlsCertificate {
+            certificate_chain: text(&shown.pair.certificate),
+            private_key: text(&shown.pair.key),
+            ..Default::default()
+        };
+        Resource::new(name, &Secret { name: name.to_owned(), r#type: Some(Type::TlsCertificate(tls)) })
+    }
+
+    pub(in super::super) fn place(dir: &Path) -> Place {
+        std::fs::write(dir.join("key"), [3; 32]).expect("written");
+        Place { file: dir.join("state"), key: dir.join("key") }
+    }
+
+    pub(in super::super) fn suspects() -> Suspects {
+        let one =
+            r#"[{"kind": "rds", "name": "t", "virtual_host": "m", "parts": ["00112233445566778899aabbccddeeff"]}]"#;
+        serde_json::from_str(one).expect("it is ours")
+    }
+
+    #[test]
+    fn a_state_comes_back_as_it_was_and_nothing_of_it_is_in_clear_text() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let place = place(dir.path());
+        assert!(load(&place).expect("there is none").is_none());
+        let (good, over, suspects) = (shown(DAY), shown(Duration::ZERO), suspects());
+        let resources = vec![host("a.example.org", &good), host("b.example.org", &over)];
+        let view = || ViewState { gateway: None, resources: resources.clone(), suspects: suspects.clone() };
+        let dedicated = || ViewState { resources: vec![host("d.example.org", &good)], ..ViewState::default() };
+        let at = UNIX_EPOCH + Duration::from_secs(1_790_000_000);
+        let bank = || ViewState {
+            gateway: Some(ObjectName::new("bank", "edge")),
+            resources: vec![host("i.example.org", &good), host("j.example.org", &good)],
+            ..ViewState::default()
+        };
+        save(&place, at, &good, &[view(), dedicated(), bank()]).expect("written");
+        let kept = load(&place).expect("readable").expect("there");
+        let [shared, of_dedicated, of_bank] = &kept.views[..] else { panic!("{} views", kept.views.len()) };
+        assert_eq!((of_dedicated.resources.len(), of_dedicated.resources[0].name()), (1, "d.example.org"));
+        assert_eq!((of_bank.resources.len(), of_bank.resources[1].name()), (2, "j.example.org"));
+        let gateways = [shared, of_dedicated, of_bank].map(|view| view.gateway.clone());
+        assert_eq!(gateways, [None, None, Some(ObjectName::new("bank", "edge"))]);
+        assert_eq!((&shared.suspects, &of_dedicated.suspects), (&suspects, &Suspects::default()));
+        assert_eq!((kept.at, kept.shown.pair.key.as_str()), (at, good.pair.key.as_str()));
+        assert_eq!(kept.shown.revoked, good.revoked);
+        assert_eq!(kept.ended, ["b.example.org"]);
+        let versions =
+            |all: &[Resource]| all.iter().map(|r| (r.name().to_owned(), r.version().to_owned())).collect::<Vec<_>>();
+        assert_eq!(versions(&shared.resources), versions(&resources), "Envoys are sent nothing that they have");
+
+        let bytes = std::fs::read(&place.file).expect("there");
+        for text in ["PRIVATE KEY", "example.org", "BEGIN CERTIFICATE"] {
+            assert!(!bytes.windows(text.len()).any(|part| part == text.as_bytes()), "{text}");
+        }
+        // Of no use with another key, or to a server whose own certificate has ended.
+        std::fs::write(&place.key, [4; 32]).expect("written");
+        let error = format!("{:#}", load(&place).err().expect("another key"));
+        assert!(error.contains("sealed by another key"), "{error}");
+        save(&place, at, &over, &[view()]).expect("written");
+        let error = format!("{:#}", load(&place).err().expect("it is over"));
+        assert!(error.contains("has ended"), "{error}");
+    }
+}
