@@ -123,10 +123,12 @@ airgap: release ## the release and Envoy's image as one archive, with the script
 	kind/cluster exec kind/envoy-image $(PROGRAM) $(OUT)/envoy.tar
 	deploy/airgap/build $(or $(DIST),dist) $(OUT)/envoy.tar $(or $(DIST),dist)/gatewright-$(VERSION)-airgap.tar
 
-# A static program of an architecture. glibc's own resolver is in it, and reads /etc/resolv.conf as everywhere.
+# A static program of an architecture. __TIME__ of C, which mimalloc has, is that of SOURCE_DATE_EPOCH. glibc's own resolver is in
+# it, and reads /etc/resolv.conf as everywhere.
 define static
 	[ -d "$$(rustc --print target-libdir --target $(RUST_TARGET_$(1)))" ] || rustup target add $(RUST_TARGET_$(1))
-	RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs --remap-path-prefix=$(CURDIR)=/src --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo" \
+	SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-0}" \
+	    RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs --remap-path-prefix=$(CURDIR)=/src --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo" \
 	    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
 	    $(CARGO) build --locked --profile image --target $(RUST_TARGET_$(1)) --bin gatewright
 
