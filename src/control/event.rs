@@ -21,6 +21,8 @@ pub const FILE: &str = "File";
 pub const LEASE: &str = "Lease";
 /// About what is watched at the API server; field `kind`.
 pub const WATCH: &str = "Watch";
+/// About the last good state that a controller keeps.
+pub const LAST_GOOD: &str = "LastGood";
 /// About the keys and certificates of xDS; fields `object` and `step` where it is about one.
 pub const XDS_KEYS: &str = "XdsKeys";
 

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant, SystemTime};
 use ::xds::{Cache, Generation, Pair, Resource, RevokedClients, Suspects, Update, View, Views};
 use envoy_types::pb::envoy::service::runtime::v3::Runtime;
 use gatewright_control::envoy_access::EnvoyAccess;
+use gatewright_control::event::LAST_GOOD;
 use gatewright_control::fleet_views::FleetViews;
 use gatewright_control::metrics::gauge;
 use gatewright_core::model::{EnvoyFleet, ObjectName};
@@ -151,7 +152,7 @@ impl Standby {
             Some(place) => tokio::task::spawn_blocking(move || match load(&place) {
                 Ok(loaded) => loaded,
                 Err(error) => {
-                    warn!("last good state: {error:#}; it is not used");
+                    warn!(event = LAST_GOOD, "last good state: {error:#}; it is not used");
                     None
                 }
             })
@@ -163,7 +164,7 @@ impl Standby {
         let mut kept = loaded.filter(|kept| {
             let fits = kept.views.iter().filter(|view| view.gateway.is_none()).count() == of_many;
             if !fits {
-                warn!("last good state: it was kept while Envoys of the fleets saw something else than now; it is not used");
+                warn!(event = LAST_GOOD, "last good state: it was kept while Envoys of the fleets saw something else than now; it is not used");
             }
             fits
         });
@@ -177,7 +178,7 @@ impl Standby {
         }
         let views = live.called("last good", suspects.iter().filter_map(|(gateway, _)| gateway.as_ref()));
         if let Some(kept) = &kept {
-            info!("last good state: {} resources of {}", kept.count(), time(kept.at));
+            info!(event = LAST_GOOD, "last good state: {} resources of {}", kept.count(), time(kept.at));
         }
         Self { kept, suspects, started, cache, views, grants, figures, serving: None }
     }
@@ -201,6 +202,7 @@ impl Standby {
         self.serving = Some(Serving { at, ended });
         let lines = self.lines();
         warn!(
+            event = LAST_GOOD,
             "the API server does not say how things are: {count} resources are served as they were; {}",
             lines.join("; ")
         );
@@ -217,7 +219,7 @@ impl Standby {
             return;
         }
         self.figures.serves(None);
-        info!("the API server's state is whole, and served from now on");
+        info!(event = LAST_GOOD, "the API server's state is whole, and served from now on");
         for (_, view) in self.views.iter() {
             // Streams look whether they may go on when something changes. Nobody subscribes to this.
             let change = Resource::new("last good state is over", &Runtime::default());
@@ -331,7 +333,7 @@ impl Keeper {
                     // Also where nothing is new, it is tried again.
                     written = None;
                     if said != *text {
-                        warn!("last good state: {text}");
+                        warn!(event = LAST_GOOD, "last good state: {text}");
                     }
                 }
             }
