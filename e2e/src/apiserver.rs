@@ -243,11 +243,18 @@ impl ApiServer {
         self.audit.read(&self.dir.path().join("audit.log"))
     }
 
-    /// What a user was refused so far for want of a right.
+    /// What a user was refused so far for want of a right, and was not allowed later: the server goes by a role some time after
+    /// it was written.
     pub fn denied(&self, user: &str) -> Result<Vec<Request>> {
         let mut all = self.requests()?;
-        all.retain(|request| request.user == user && request.code == 403);
-        Ok(all)
+        all.retain(|request| request.user == user);
+        let same = |one: &Request, other: &Request| {
+            (&one.verb, &one.resource, &one.object) == (&other.verb, &other.resource, &other.object)
+        };
+        let is_denied = |at: usize, one: &Request| {
+            one.code == 403 && !all[at..].iter().any(|later| same(one, later) && later.code != 403)
+        };
+        Ok(all.iter().enumerate().filter(|(at, one)| is_denied(*at, one)).map(|(_, one)| one.clone()).collect())
     }
 
     /// The address on which it listens.

@@ -1,4 +1,4 @@
-//! Ports for programs that are told theirs before they bind it.
+//! Ports and addresses for programs that are told theirs before they bind it.
 //!
 //! A port that the kernel gives out and that is closed again may be given to anybody else until whoever is to have it
 //! binds it, which takes seconds where another program starts first. So these are from a range that the kernel gives to
@@ -11,6 +11,7 @@ use std::env::temp_dir;
 use std::fs::{File, OpenOptions, create_dir_all};
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::ops::Range;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
@@ -77,6 +78,14 @@ pub fn free_port() -> Result<u16> {
     bail!("no port of loopback from {} to {} is free", RANGE.start, RANGE.end - 1)
 }
 
+/// An address of loopback that no other test has: for servers at well-known ports.
+pub fn own_address() -> Ipv4Addr {
+    static COUNT: AtomicU8 = AtomicU8::new(0);
+    let id = std::process::id();
+    let byte = |number: u32| u8::try_from(number % 250).unwrap_or_default() + 1;
+    Ipv4Addr::new(127, 100 + COUNT.fetch_add(1, Ordering::Relaxed) % 150, byte(id / 250), byte(id))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,6 +96,12 @@ mod tests {
         let _taken = TcpListener::bind((Ipv4Addr::LOCALHOST, first + 1));
         let all: std::collections::BTreeSet<u16> = (0..150).map(|_| free_port().unwrap()).collect();
         assert!(all.len() == 150 && !all.contains(&first) && !all.contains(&(first + 1)), "{first}: {all:?}");
+    }
+
+    #[test]
+    fn an_address_is_handed_out_once() {
+        let all: std::collections::BTreeSet<Ipv4Addr> = (0..100).map(|_| own_address()).collect();
+        assert!(all.len() == 100 && all.iter().all(Ipv4Addr::is_loopback), "{all:?}");
     }
 
     #[test]

@@ -146,7 +146,7 @@ fn versioned(number: usize, version: usize) -> Value {
 
 impl Site {
     async fn start() -> Result<Self> {
-        let place = Place::start(8).await?;
+        let place = Place::start().await?;
         let replica = async |identity| {
             let proxy = Proxy::start(&place.cluster.server, ACCOUNT).await?;
             let xds = SocketAddr::from(([127, 0, 0, 1], free_port()?));
@@ -424,7 +424,7 @@ fn strip(value: &mut Value, generation: Option<i64>) {
 
 /// The same hosts in a cluster of their own, where nothing fails.
 async fn undisturbed(hosts: &BTreeMap<usize, usize>) -> Result<BTreeMap<String, String>> {
-    let place = Place::start(9).await?;
+    let place = Place::start().await?;
     let _controller = place.controller("one").await?;
     place.by_acme().await?;
     place.route("steady", STEADY).await?;

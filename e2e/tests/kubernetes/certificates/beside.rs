@@ -115,7 +115,7 @@ async fn solvers(place: &Place) -> Result<Vec<Value>> {
 #[tokio::test]
 #[ignore = "needs Kubernetes, Envoy and Pebble: e2e/tools install"]
 async fn challenges_come_to_the_replicas_where_another_serves_the_gateway() -> Result<()> {
-    let place = Place::start(8).await?;
+    let place = Place::start().await?;
     let server = &place.cluster.server;
     let _edge = Edge::start(&place).await?;
     let here: IpAddr = BACKEND.parse()?;

@@ -15,7 +15,7 @@ const SECRET: &str = "Zm9yIHRlc3RzIG9ubHk6IGZvcnR5LWVpZ2h0IGJ5dGVzIG9mIGEga2V5IQ
 async fn a_wildcard_is_got_with_the_tenants_credential() -> Result<()> {
     let key = BindKey { name: "k".to_owned(), algorithm: "hmac-sha256".to_owned(), secret: SECRET.to_owned() };
     let bind = Bind::start(&[key], &[BindZone::new(APEX).open_to("k")]).await?;
-    let place = Place::with(7, Options { resolver: Some(bind.address()), ..Options::default() }).await?;
+    let place = Place::with(Options { resolver: Some(bind.address()), ..Options::default() }).await?;
     // What the installation knows of the directory: its roots, and where DNS is looked at. Its credential is not lent.
     let files = tempfile::tempdir()?;
     let (issuers, installed) = (files.path().join("issuers.yaml"), files.path().join("key"));

@@ -32,7 +32,7 @@ fn by_cert_manager(host: &str) -> Value {
 #[tokio::test]
 #[ignore = "needs Kubernetes, Envoy and Pebble: e2e/tools install"]
 async fn what_cert_manager_issued_is_served_until_it_is_due() -> Result<()> {
-    let place = Place::start(3).await?;
+    let place = Place::start().await?;
     let server = &place.cluster.server;
     let host = "kept.cert.example.org";
     // cert-manager issues, as it is deployed.
@@ -103,7 +103,7 @@ async fn what_cert_manager_issued_is_served_until_it_is_due() -> Result<()> {
 #[tokio::test]
 #[ignore = "needs Kubernetes, Envoy and Pebble: e2e/tools install"]
 async fn the_issuer_of_a_tenant_gateway_can_be_changed_while_it_serves() -> Result<()> {
-    let place = Place::start(4).await?;
+    let place = Place::start().await?;
     let _controller = place.controller("one").await?;
     let _envoy = place.envoy().await?;
     place.by_acme().await?;

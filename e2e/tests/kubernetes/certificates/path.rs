@@ -12,7 +12,7 @@ use e2e::tenants::{owned, until_ready};
 #[tokio::test]
 #[ignore = "needs Kubernetes, Envoy and Pebble: e2e/tools install"]
 async fn a_certificate_is_got_over_acme_through_our_envoy() -> Result<()> {
-    let place = Place::start(1).await?;
+    let place = Place::start().await?;
     let _controller = place.controller("one").await?;
     let _envoy = place.envoy().await?;
     place.by_acme().await?;
@@ -49,7 +49,7 @@ async fn a_certificate_is_got_over_acme_through_our_envoy() -> Result<()> {
 #[tokio::test]
 #[ignore = "needs Kubernetes, Envoy and Pebble: e2e/tools install"]
 async fn the_internal_ca_issues_where_there_is_no_way_out() -> Result<()> {
-    let place = Place::start(2).await?;
+    let place = Place::start().await?;
     // As it is deployed: cert-manager issues for the others.
     let mut controller = place.cluster.controller("one")?;
     controller.line("xDS at").await?;

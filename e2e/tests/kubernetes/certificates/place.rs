@@ -10,6 +10,7 @@ use e2e::echo::Echo;
 use e2e::envoy::Envoy;
 use e2e::gatewright::Gatewright;
 use e2e::pebble::{Options, Pebble};
+use e2e::port::own_address;
 use e2e::probe::{Answer, Probe, roots_of};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::Api;
@@ -33,18 +34,18 @@ pub(crate) struct Place {
 
 impl Place {
     /// A place at a loopback address of its own: everybody asks at the well-known ports.
-    pub(crate) async fn start(last: u8) -> Result<Self> {
-        Self::with(last, Options::default()).await
+    pub(crate) async fn start() -> Result<Self> {
+        Self::with(Options::default()).await
     }
 
     /// A place beside such a Pebble.
-    pub(crate) async fn with(last: u8, options: Options) -> Result<Self> {
-        Self::over(cluster().await?, last, options).await
+    pub(crate) async fn with(options: Options) -> Result<Self> {
+        Self::over(cluster().await?, options).await
     }
 
     /// A place in a cluster.
-    pub(crate) async fn over(cluster: Cluster, last: u8, options: Options) -> Result<Self> {
-        let address: IpAddr = format!("127.46.{}.{last}", std::process::id() % 250).parse()?;
+    pub(crate) async fn over(cluster: Cluster, options: Options) -> Result<Self> {
+        let address: IpAddr = own_address().into();
         let pebble = Pebble::start(&Options { http_port: Some(80), hosts: Some(address), ..options }).await?;
         let Roots::Pem(ca) = pebble.roots() else { bail!("Pebble has a root of its own") };
         let bundle = NamedTempFile::new()?;

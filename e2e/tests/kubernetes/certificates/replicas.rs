@@ -27,7 +27,7 @@ async fn until_placed(place: &Place) -> Result<()> {
 #[tokio::test]
 #[ignore = "needs Kubernetes, Envoy and Pebble: e2e/tools install"]
 async fn a_replica_that_dies_in_the_middle_of_an_order_leaves_it_to_the_next() -> Result<()> {
-    let place = Place::start(5).await?;
+    let place = Place::start().await?;
     let controller = place.controller("one").await?;
     let _envoy = place.envoy().await?;
     place.by_acme().await?;
@@ -47,7 +47,7 @@ async fn a_replica_that_dies_in_the_middle_of_an_order_leaves_it_to_the_next() -
 #[tokio::test]
 #[ignore = "needs Kubernetes, Envoy and Pebble: e2e/tools install"]
 async fn of_two_replicas_one_orders_and_both_answer() -> Result<()> {
-    let place = Place::start(6).await?;
+    let place = Place::start().await?;
     let leader = place.controller("one").await?;
     let arguments = place.arguments();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();

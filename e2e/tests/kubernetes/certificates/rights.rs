@@ -17,7 +17,7 @@ const OTHER: &str = "tenant-other";
 #[tokio::test]
 #[ignore = "needs Kubernetes, Envoy and Pebble: e2e/tools install"]
 async fn without_the_right_to_write_secrets_certificates_alone_are_missing() -> Result<()> {
-    let place = Place::start(13).await?;
+    let place = Place::start().await?;
     let server = &place.cluster.server;
     let roles = server.api("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "").await?;
     roles.delete("gatewright-controller-certificates", &Default::default()).await?;

@@ -53,8 +53,8 @@ async fn issued_by(place: &Place, issuer: Option<&str>) -> Result<()> {
     place.cluster.server.put(object).await.map(drop)
 }
 
-async fn place(last: u8) -> Result<(Place, Kubelet, CertManager)> {
-    let place = Place::over(cluster_with_pods().await?, last, Options::default()).await?;
+async fn place() -> Result<(Place, Kubelet, CertManager)> {
+    let place = Place::over(cluster_with_pods().await?, Options::default()).await?;
     let server = &place.cluster.server;
     let kubelet = Kubelet::start(server, &[solver()?]).await?;
     let roots = std::fs::read(place.bundle())?;
@@ -65,7 +65,7 @@ async fn place(last: u8) -> Result<(Place, Kubelet, CertManager)> {
 #[tokio::test]
 #[ignore = "needs Kubernetes, Envoy, Pebble and cert-manager, and root for the network of pods: e2e/tools install"]
 async fn an_installation_goes_from_cert_manager_to_us_and_back_and_nothing_is_ordered_for_it() -> Result<()> {
-    let (place, _kubelet, _cert_manager) = place(11).await?;
+    let (place, _kubelet, _cert_manager) = place().await?;
     let before = place.beside_cert_manager("one").await?;
     let _envoy = place.envoy().await?;
     issued_by(&place, None).await?;
@@ -119,7 +119,7 @@ async fn an_installation_goes_from_cert_manager_to_us_and_back_and_nothing_is_or
 #[tokio::test]
 #[ignore = "needs Kubernetes, Envoy, Pebble and cert-manager, and root for the network of pods: e2e/tools install"]
 async fn one_tenant_gateway_is_moved_and_served_throughout() -> Result<()> {
-    let (place, _kubelet, _cert_manager) = place(12).await?;
+    let (place, _kubelet, _cert_manager) = place().await?;
     // The installation stays with cert-manager; what is known of Pebble holds for tenants of the same directory.
     let _controller = place.beside_cert_manager("one").await?;
     let _envoy = place.envoy().await?;

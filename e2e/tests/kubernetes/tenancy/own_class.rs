@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use anyhow::Result;
 use e2e::cluster::{BACKEND, is_true, service, tls_secret};
 use e2e::echo::Echo;
+use e2e::port::own_address;
 use e2e::probe::{Answer, Probe};
 use hyper::Method;
 use serde_json::{Value, json};
@@ -21,8 +22,8 @@ fn says(answer: &Answer, name: &str) -> bool {
 #[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
 async fn from_a_tenant_gateway_to_https_and_ready() -> Result<()> {
     // A loopback address of its own: others use the well-known ports of the first.
-    let address = format!("127.44.{}.{}", std::process::id() / 250 % 250, std::process::id() % 250 + 1);
-    let cluster = cluster().await?.reached_at(address.parse()?);
+    let address = own_address();
+    let cluster = cluster().await?.reached_at(address.into());
     let server = &cluster.server;
     let (winner, loser) = (Echo::start_on("winner", BACKEND).await?, Echo::start_on("loser", BACKEND).await?);
     let mut controller = cluster.controller("one")?;
@@ -93,8 +94,8 @@ async fn from_a_tenant_gateway_to_https_and_ready() -> Result<()> {
 #[tokio::test]
 #[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
 async fn a_grpc_route_has_its_host_with_a_listener_and_a_certificate() -> Result<()> {
-    let address = format!("127.46.{}.{}", std::process::id() / 250 % 250, std::process::id() % 250 + 1);
-    let cluster = cluster().await?.reached_at(address.parse()?);
+    let address = own_address();
+    let cluster = cluster().await?.reached_at(address.into());
     let server = &cluster.server;
     let (calls, pages) = (Echo::start_on("calls", BACKEND).await?, Echo::start_on("pages", BACKEND).await?);
     let mut controller = cluster.controller("one")?;
@@ -167,8 +168,8 @@ fn listener_of(gateway: &Value, host: &str) -> Option<String> {
 #[tokio::test]
 #[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
 async fn tenants_that_share_an_address_each_redirect_their_own_hosts() -> Result<()> {
-    let address = format!("127.45.{}.{}", std::process::id() / 250 % 250, std::process::id() % 250 + 1);
-    let cluster = cluster().await?.reached_at(address.parse()?);
+    let address = own_address();
+    let cluster = cluster().await?.reached_at(address.into());
     let server = &cluster.server;
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
@@ -217,8 +218,8 @@ async fn tenants_that_share_an_address_each_redirect_their_own_hosts() -> Result
 #[tokio::test]
 #[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
 async fn a_listener_set_takes_no_plain_http_of_another_tenant() -> Result<()> {
-    let address = format!("127.46.{}.{}", std::process::id() / 250 % 250, std::process::id() % 250 + 1);
-    let cluster = cluster().await?.reached_at(address.parse()?);
+    let address = own_address();
+    let cluster = cluster().await?.reached_at(address.into());
     let server = &cluster.server;
     let (alice, mallory) = (Echo::start_on("alice", BACKEND).await?, Echo::start_on("mallory", BACKEND).await?);
     let mut controller = cluster.controller("one")?;
