@@ -19,9 +19,17 @@ pub struct LocalRef {
 impl LocalRef {
     /// A reference to certificates of CAs by an object in `namespace`. A ClusterTrustBundle is in no namespace.
     pub(super) fn to_roots(group: String, kind: String, namespace: Arc<str>, name: String) -> Self {
-        let in_none = group == Kind::ClusterTrustBundle.group() && kind == Kind::ClusterTrustBundle.as_str();
-        let namespace = if in_none { "".into() } else { namespace };
-        Self { group, kind, name: ObjectName::new(namespace, name) }
+        let reference = Self { group, kind, name: ObjectName::new(namespace, name) };
+        if reference.is_to_trust_bundle() {
+            let name = ObjectName::new("", reference.name.name.clone());
+            return Self { name, ..reference };
+        }
+        reference
+    }
+
+    /// Whether it is to a ClusterTrustBundle (GEP-5075).
+    pub(crate) fn is_to_trust_bundle(&self) -> bool {
+        self.group == Kind::ClusterTrustBundle.group() && self.kind == Kind::ClusterTrustBundle.as_str()
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) struct Written {
 #[serde(rename_all = "camelCase")]
 struct Spec {
     trust_bundle: String,
-    /// Whose certificates they are; whoever refers to the bundle names it.
+    /// The signer; a field that the schema has and references do not need: they name the bundle.
     #[serde(default, rename = "signerName")]
     _signer_name: Option<String>,
 }

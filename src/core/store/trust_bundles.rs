@@ -19,14 +19,12 @@ impl Store {
     }
 
     /// The policies and the Gateways that refer to ClusterTrustBundles.
-    pub(crate) fn users_of_trust_bundles(
-        &self,
-    ) -> (impl Iterator<Item = ObjectName> + '_, impl Iterator<Item = ObjectName> + '_) {
-        let users = |by_roots: &'_ MultiMap<ObjectName, ObjectName>| {
+    pub(crate) fn users_of_trust_bundles(&self) -> (Vec<ObjectName>, Vec<ObjectName>) {
+        let users = |by_roots: &MultiMap<ObjectName, ObjectName>| {
             let all = by_roots.from(ObjectName::new("", ""));
             // Bundles are in no namespace, and come first.
             let of_bundles = all.take_while(|(name, _)| name.namespace.is_empty());
-            of_bundles.flat_map(|(_, users)| users).cloned().collect::<Vec<_>>().into_iter()
+            of_bundles.flat_map(|(_, users)| users).cloned().collect()
         };
         (users(&self.policies_by_roots), users(&self.gateways_by_roots))
     }

@@ -11,8 +11,9 @@ use crate::store::Store;
 /// The bundle that a reference leads to. The texts of errors name the object and not the field.
 ///
 /// # Errors
-/// With reason `not_supported` for anything but a core ConfigMap, and a ClusterTrustBundle where there can be some (GEP-5075), with the
-/// error of `permitted` for a ConfigMap, and where the object does not exist or holds no CA certificates. Permission is decided before existence, so that nobody learns what another namespace holds.
+/// With reason `not_supported` for anything but a core ConfigMap, and a ClusterTrustBundle where there can be some (GEP-5075),
+/// with the error of `permitted` for a ConfigMap, and where the object does not exist or holds no CA certificates. Permission is
+/// decided before existence, so that nobody learns what another namespace holds.
 pub(super) fn look_up<'a>(
     reference: &LocalRef,
     store: &'a Store,
@@ -20,18 +21,14 @@ pub(super) fn look_up<'a>(
     permitted: impl FnOnce(&ObjectName) -> Verdict,
 ) -> Result<&'a Arc<CaBundle>, (Reason, String)> {
     let LocalRef { group, kind, name } = reference;
-    let bundle = match (group.as_str(), kind.as_str()) {
-        ("", "ConfigMap") => {
-            permitted(name)?;
-            store.config_map(name).map(|config_map| &config_map.bundle)
-        }
-        ("certificates.k8s.io", "ClusterTrustBundle") if store.has_trust_bundles() => {
-            store.trust_bundle(name).map(|found| &found.bundle)
-        }
-        _ => {
-            let text = format!("{kind} {name} of group {group:?} is not supported, use a core ConfigMap");
-            return Err((not_supported, text));
-        }
+    let bundle = if group.is_empty() && kind == "ConfigMap" {
+        permitted(name)?;
+        store.config_map(name).map(|config_map| &config_map.bundle)
+    } else if reference.is_to_trust_bundle() && store.has_trust_bundles() {
+        store.trust_bundle(name).map(|found| &found.bundle)
+    } else {
+        let text = format!("{kind} {name} of group {group:?} is not supported, use a core ConfigMap");
+        return Err((not_supported, text));
     };
     let invalid = |text: String| (Reason::InvalidCACertificateRef, text);
     let bundle = bundle.ok_or_else(|| invalid(format!("{kind} {name} does not exist")))?;

@@ -128,7 +128,7 @@ impl Engine {
     fn touch_trust_bundles(&self, dirty: &mut Dirty) {
         let (policies, gateways) = self.store.users_of_trust_bundles();
         dirty.policies.extend(policies);
-        dirty.parents.extend(gateways.map(ParentKey::Gateway));
+        dirty.parents.extend(gateways.into_iter().map(ParentKey::Gateway));
         dirty.statuses.extend(self.store.class_names().map(|name| ObjectKey::new(Kind::GatewayClass, name.clone())));
     }
 
