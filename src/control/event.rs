@@ -2,6 +2,7 @@
 //! programs that read the log as JSON.
 
 use std::fmt;
+use std::path::Path;
 use std::time::Duration;
 
 use tracing::{debug, info, warn};
@@ -28,6 +29,12 @@ pub const XDS_KEYS: &str = "XdsKeys";
 
 /// How many listeners the text of an event names.
 const LISTENERS_TOLD: usize = 4;
+
+/// Writes a line at WARN about a file: its path, and `text`.
+pub fn warn_of_file(path: &Path, text: impl fmt::Display) {
+    let path = path.display();
+    warn!(event = FILE, file = %path, "{path}: {text}");
+}
 
 /// How much an event matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -11,8 +11,8 @@ pub(crate) struct Lag(Option<(Generation, Duration)>);
 impl Lag {
     /// Takes note of how far they are. Times are since an origin of the caller's.
     ///
-    /// What is published while they lack something is a wait of its own once they have that: changes that never end do not
-    /// count as one that never arrives.
+    /// A publication that comes while Envoys lack an earlier one is waited for once they have that one: changes that never end
+    /// do not count as one that never arrives.
     pub(crate) fn note(&mut self, published: Generation, progress: &Progress, at: Duration) {
         let has_all = |generation| {
             let (done, all) = progress.acknowledged(generation);

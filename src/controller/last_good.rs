@@ -137,8 +137,8 @@ struct Serving {
 }
 
 impl Standby {
-    /// Reads what is kept for as many fleets as `live` has views of, and for Gateways with Envoys of their own, if there is anything that can be read. What cannot is said, and no
-    /// reason not to start.
+    /// Reads the file for as many fleets as `live` has views of, and for Gateways with Envoys of their own. A file that cannot be
+    /// read is told in the log, and is no reason not to start.
     pub(super) async fn read(
         place: Option<Place>,
         cache: Cache,
@@ -164,7 +164,8 @@ impl Standby {
         let mut kept = loaded.filter(|kept| {
             let fits = kept.views.iter().filter(|view| view.gateway.is_none()).count() == of_many;
             if !fits {
-                warn!(event = LAST_GOOD, "last good state: it was kept while Envoys of the fleets saw something else than now; it is not used");
+                let why = "it was kept while Envoys of the fleets saw something else than now; it is not used";
+                warn!(event = LAST_GOOD, "last good state: {why}");
             }
             fits
         });

@@ -269,9 +269,7 @@ impl Tending {
             return;
         }
         match self.keys.envoy(trust, fleet).await {
-            Ok(true) => {
-                info!(event = XDS_KEYS, object = %format_args!("secret {}/{secret}", self.namespace), "secret {}/{secret} is new", self.namespace)
-            }
+            Ok(true) => self.tell_new("secret", secret),
             Ok(false) => drop(self.told.remove(secret)),
             Err(error) => self.tell(secret, &error),
         }
@@ -282,9 +280,7 @@ impl Tending {
             return;
         }
         match self.keys.roots(trust).await {
-            Ok(true) => {
-                info!(event = XDS_KEYS, object = %format_args!("configmap {}/{}", self.namespace, keys::ROOTS), "configmap {}/{} is new", self.namespace, keys::ROOTS)
-            }
+            Ok(true) => self.tell_new("configmap", keys::ROOTS),
             Ok(false) => drop(self.told.remove(keys::ROOTS)),
             Err(error) => self.tell(keys::ROOTS, &error),
         }
@@ -295,12 +291,15 @@ impl Tending {
             return;
         }
         match self.keys.seal().await {
-            Ok(true) => {
-                info!(event = XDS_KEYS, object = %format_args!("secret {}/{}", self.namespace, keys::SEAL), "secret {}/{} is new", self.namespace, keys::SEAL)
-            }
+            Ok(true) => self.tell_new("secret", keys::SEAL),
             Ok(false) => drop(self.told.remove(keys::SEAL)),
             Err(error) => self.tell(keys::SEAL, &error),
         }
+    }
+
+    fn tell_new(&self, kind: &str, name: &str) {
+        let object = format!("{kind} {}/{name}", self.namespace);
+        info!(event = XDS_KEYS, object, "{object} is new");
     }
 
     /// Says what is wrong, once.

@@ -74,7 +74,8 @@ pub async fn run(
         match attempt {
             Ok(Ok(Some(lease))) => {
                 if term.send_replace(Some(asked + candidate.duration * 2 / 3)).is_none() {
-                    info!(event = LEASE, %object, identity = candidate.identity, "holding the {object} as {}", candidate.identity);
+                    let identity = &candidate.identity;
+                    info!(event = LEASE, %object, identity, "holding the {object} as {identity}");
                 }
                 told.clear();
                 held = Some(lease);

@@ -127,7 +127,7 @@ pub(super) fn save(place: &Place, at: SystemTime, shown: &Shown, views: &[ViewSt
     written.with_context(|| place.file.display().to_string())
 }
 
-/// What is kept; `None` where there is no file.
+/// Reads the file; `None` where there is none.
 pub(super) fn load(place: &Place) -> Result<Option<Kept>> {
     let file = match File::open(&place.file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -167,7 +167,7 @@ pub(super) fn load(place: &Place) -> Result<Option<Kept>> {
     Ok(Some(Kept { at: UNIX_EPOCH + Duration::from_secs(at), shown, views, ended }))
 }
 
-/// Whether it is a certificate of a host that has ended.
+/// Whether the resource is a Secret whose certificate has expired.
 fn has_ended(resource: &Resource, now: SystemTime) -> bool {
     if resource.kind() != Kind::Secret {
         return false;

@@ -175,13 +175,12 @@ impl Replicas {
         };
         let text = failure.to_string();
         if self.told != text {
+            let object = format!("lease {}/{}", self.replica.namespace, name(&self.replica));
             warn!(
                 event = LEASE,
-                object = %format_args!("lease {}/{}", self.replica.namespace, name(&self.replica)),
+                object,
                 identity = self.replica.identity,
-                "lease {}/{}: {text}; what Envoys here acknowledged is not known to others",
-                self.replica.namespace,
-                name(&self.replica)
+                "{object}: {text}; what Envoys here acknowledged is not known to others"
             );
             self.told = text;
         }
