@@ -14,7 +14,7 @@ use crate::manifest::{self, Outcome, Stale};
 use crate::replace::replace;
 use crate::standalone::{Addresses, ClaimLog, Tenants};
 use gatewright_control::certificates::{CertificateManager, CertificateUpdate, WantedTracker};
-use gatewright_control::event::{Events, FILE, Severity};
+use gatewright_control::event::{Events, Severity, warn_of_file};
 use gatewright_control::{AdminQuery, AdminRequest, ControlPlane, Effects};
 use gatewright_core::inputs::Kind;
 use gatewright_core::model::ObjectName;
@@ -106,17 +106,18 @@ impl StandaloneRuntime {
     /// Writes the roots of the internal CA, where they are others than before.
     fn write_roots(&mut self) {
         let roots = self.manager.authority().bundle(Timestamp::now());
-        let written = roots == self.written
-            || {
-                let written = replace(&self.bundle, |file| file.write_all(roots.as_bytes()));
-                if let (Err(error), false) = (&written, self.roots_wait) {
-                    warn!(event = FILE, file = %self.bundle.display(), "{}: {error}: it is written as soon as that is possible", self.bundle.display());
+        if roots == self.written {
+            self.roots_wait = false;
+            return;
+        }
+        match replace(&self.bundle, |file| file.write_all(roots.as_bytes())) {
+            Ok(()) => (self.written, self.roots_wait) = (roots, false),
+            Err(error) => {
+                if !std::mem::replace(&mut self.roots_wait, true) {
+                    let text = format_args!("{error}: it is written as soon as that is possible");
+                    warn_of_file(&self.bundle, text);
                 }
-                written.is_ok()
-            };
-        self.roots_wait = !written;
-        if written {
-            self.written = roots;
+            }
         }
     }
 

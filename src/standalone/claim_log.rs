@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
 use super::private_dir::write_private;
-use gatewright_control::event::FILE;
+use gatewright_control::event::{FILE, warn_of_file};
 use gatewright_core::model::Hostname;
 use gatewright_core::tenancy::Record;
 use gatewright_core::translate::{Ownable, Ownership};
@@ -154,9 +154,9 @@ impl<E: Entry> ClaimLog<E> {
             // A longer file says the same.
             Err(why) if text.is_empty() => return Err(io(why)),
             Err(why) => {
-                // What is behind the last whole line would spoil the next one. To cut it off takes no room.
+                // Bytes behind the last whole line would spoil the next one. The cut takes no room.
                 fs::OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(log.length)).map_err(io)?;
-                warn!(event = FILE, file = %path.display(), "{}: {why}; it is used as it is", path.display());
+                warn_of_file(path, format_args!("{why}; it is used as it is"));
             }
         }
         Ok((log, records))
@@ -181,8 +181,8 @@ impl<E: Entry> ClaimLog<E> {
                 file.set_len(self.length)?;
             }
             file.write_all(self.waiting.as_bytes()).and_then(|()| file.sync_data()).inspect_err(|_| {
-                // What was written of the lines goes: all of them are written again. To cut it off takes no room, and
-                // where it fails, the next attempt does it.
+                // Lines that were written are cut off, also in part: all of them are written again. The cut takes no
+                // room, and where it fails, the next attempt makes it.
                 let _cut_off = file.set_len(self.length);
             })
         };

@@ -7,9 +7,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use tracing::warn;
 
-use gatewright_control::event::FILE;
+use gatewright_control::event::warn_of_file;
 use xds::{Cache, Suspects, View};
 
 use crate::replace::replace;
@@ -32,7 +31,7 @@ impl RefusedParts {
         };
         let parsed = text.and_then(|text| serde_json::from_slice(&text).map_err(io::Error::from));
         parsed.unwrap_or_else(|error| {
-            warn!(event = FILE, file = %self.0.display(), "{}: {error}; what Envoy refuses is found out anew", self.0.display());
+            warn_of_file(&self.0, format_args!("{error}; what Envoy refuses is found out anew"));
             Suspects::default()
         })
     }
@@ -65,10 +64,9 @@ impl RefusedParts {
                 _ = stop.wait_for(|stop| *stop) => return,
             }
             let (file, present) = (self.clone(), suspects.borrow_and_update().clone());
-            match tokio::task::spawn_blocking(move || file.write(&present)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => warn!(event = FILE, file = %self.0.display(), "{}: {error}", self.0.display()),
-                Err(error) => warn!(event = FILE, file = %self.0.display(), "{}: {error}", self.0.display()),
+            let writing = tokio::task::spawn_blocking(move || file.write(&present));
+            if let Err(error) = writing.await.map_err(io::Error::from).flatten() {
+                warn_of_file(&self.0, error);
             }
         }
     }

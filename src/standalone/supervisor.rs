@@ -26,7 +26,7 @@ use tokio::task::{block_in_place, spawn_blocking};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
-use gatewright_control::event::{FILE, PROCESS};
+use gatewright_control::event::{PROCESS, warn_of_file};
 
 use launch::{DETACH, Launch, SHELL, digest};
 use plan::{Info, Plan, Wanted, plan};
@@ -272,7 +272,7 @@ impl Supervisor {
         block_in_place(|| write_private(&launch.bootstrap(&self.dir), self.bootstrap.as_bytes()))?;
         let log = log::open(&self.log()).map_or_else(
             |error| {
-                warn!(event = FILE, file = %self.log().display(), "{}: {error}", self.log().display());
+                warn_of_file(&self.log(), error);
                 Stdio::null()
             },
             Stdio::from,

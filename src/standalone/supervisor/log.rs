@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncSeekExt, SeekFrom};
 use tokio::time::sleep;
 use tracing::warn;
 
-use gatewright_control::event::FILE;
+use gatewright_control::event::warn_of_file;
 
 /// The log starts over at this size.
 const MAX_BYTES: u64 = 64 << 20;
@@ -51,7 +51,7 @@ pub(super) async fn follow(path: &Path) -> Infallible {
                     tell(&String::from_utf8_lossy(&lines));
                     begun.truncate(AT_ONCE as usize);
                 }
-                Err(error) => warn!(event = FILE, file = %path.display(), "{}: {error}", path.display()),
+                Err(error) => warn_of_file(path, error),
             }
         }
         if read > MAX_BYTES && shorten(path).await.is_ok() {
