@@ -38,6 +38,13 @@ fn kubectl(arguments: &[&str]) -> Result<String> {
     run("kubectl", arguments)
 }
 
+/// `kubectl` with an object as its file.
+fn kubectl_of(arguments: &[&str], object: &Value) -> Result<String> {
+    let file = tempfile::NamedTempFile::new()?;
+    std::fs::write(file.path(), object.to_string())?;
+    kubectl(&[arguments, &["-f", &file.path().display().to_string()]].concat())
+}
+
 fn gatewright(arguments: &[&str]) -> Result<String> {
     kubectl(&[&["-n", NAMESPACE, "exec", "deployment/gatewright-controller", "--", "gatewright"], arguments].concat())
 }
@@ -234,10 +241,8 @@ async fn b_the_last_replica_is_not_evicted() -> Result<()> {
         let name = pod["metadata"]["name"].as_str().context("a name")?;
         let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction",
             "metadata": {"name": name, "namespace": NAMESPACE}});
-        let file = tempfile::NamedTempFile::new()?;
-        std::fs::write(file.path(), eviction.to_string())?;
         let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}/eviction");
-        answers.push(kubectl(&["create", "--raw", &path, "-f", &file.path().display().to_string()]));
+        answers.push(kubectl_of(&["create", "--raw", &path], &eviction));
     }
     let [first, second] = answers.as_slice() else { unreachable!("two replicas") };
     ensure!(first.is_ok(), "{first:?}");
@@ -262,8 +267,6 @@ async fn c_a_node_that_is_lost_takes_the_lease_along_for_a_moment() -> Result<()
         "metadata": {"name": "late", "namespace": "tenant-alice"},
         "spec": {"parentRefs": [{"name": "gateway"}], "hostnames": [LATE],
             "rules": [{"backendRefs": [{"name": "shop", "port": 80}]}]}});
-    let file = tempfile::NamedTempFile::new()?;
-    std::fs::write(file.path(), route.to_string())?;
     run("docker", &["pause", node])?;
     let others = async {
         let deadline = Instant::now() + LIMIT;
@@ -271,7 +274,7 @@ async fn c_a_node_that_is_lost_takes_the_lease_along_for_a_moment() -> Result<()
             ensure!(Instant::now() < deadline, "nobody else holds the Lease");
             sleep(Duration::from_millis(500)).await;
         }
-        kubectl(&["apply", "-f", &file.path().display().to_string()])?;
+        kubectl_of(&["apply"], &route)?;
         loop {
             let route = objects(&["httproute", "late", "-n", "tenant-alice"])?.pop().context("the route")?;
             if route["status"]["parents"].to_string().contains("gatewright.io/gateway-controller") {
@@ -288,7 +291,7 @@ async fn c_a_node_that_is_lost_takes_the_lease_along_for_a_moment() -> Result<()
     rolled_out("deployment/gatewright-controller")?;
     rolled_out("daemonset/gatewright-envoy")?;
     until_served(&at(LATE)?).await?;
-    kubectl(&["delete", "-f", &file.path().display().to_string()])?;
+    kubectl_of(&["delete"], &route)?;
     until_served(&shop()?).await
 }
 

@@ -1,7 +1,6 @@
 //! A Gateway with one HTTPS listener, its certificate and a backend: what several tests begin with.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use anyhow::Result;
 use e2e::cluster::{BACKEND, Cluster, service, tls_secret};
@@ -9,10 +8,10 @@ use e2e::echo::Echo;
 use e2e::probe::Probe;
 use e2e::world::free_port;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+
+use crate::pods::until_served;
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
-const LIMIT: Duration = Duration::from_secs(120);
 
 /// Makes the Gateway `edge` for `*.example.org` and the Service `web`, and tells where the Gateway is to listen.
 pub(crate) async fn edge(cluster: &Cluster) -> Result<(Echo, SocketAddr)> {
@@ -42,10 +41,5 @@ pub(crate) fn route(name: &str, host: &str) -> Value {
 
 /// Waits until a host is answered with this status over HTTPS.
 pub(crate) async fn until_answers(address: SocketAddr, host: &str, status: u16) -> Result<()> {
-    let deadline = Instant::now() + LIMIT;
-    while !Probe::https(address, host).send().await.is_ok_and(|answer| answer.status == status) {
-        assert!(Instant::now() < deadline, "{host} does not answer {status}");
-        sleep(Duration::from_millis(50)).await;
-    }
-    Ok(())
+    until_served(&Probe::https(address, host), status).await
 }

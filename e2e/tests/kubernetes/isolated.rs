@@ -124,7 +124,7 @@ async fn controller(server: &ApiServer) -> Result<IpAddr> {
     Ok(until_ready(server, "controller", 2).await?[0].1.parse()?)
 }
 
-/// What is deployed with the switch on, in pods.
+/// A cluster with the chart installed for fleet Isolated, its programs in pods.
 async fn deployed() -> Result<(ApiServer, Kubelet)> {
     let mut server = ApiServer::start().await?;
     server.install_gateway_api().await?;

@@ -1,9 +1,8 @@
 //! ClusterTrustBundles of a real API server as roots of backends, on a real Envoy.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use e2e::apiserver::ApiServer;
 use e2e::cluster::{BACKEND, Cluster, condition, service};
 use e2e::helm::Helm;
@@ -11,11 +10,11 @@ use e2e::probe::Probe;
 use e2e::tls_backend::{TestRoot, TlsBackend};
 use e2e::world::free_port;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+
+use crate::pods::until_served;
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 const BUNDLES: &str = "certificates.k8s.io/v1beta1";
-const LIMIT: Duration = Duration::from_secs(60);
 const HOST: &str = "app.example.org";
 
 fn bundle(root: &TestRoot) -> Value {
@@ -82,17 +81,8 @@ async fn backends_are_verified_by_a_bundle_of_the_cluster() -> Result<()> {
         cluster.until(GATEWAY, "BackendTLSPolicy", "default", "web", |o| told(o, "ResolvedRefs") == wanted).await
     };
     let address = SocketAddr::from(([127, 0, 0, 1], port));
-    let answers = async |status: u16| {
-        let deadline = Instant::now() + LIMIT;
-        loop {
-            let answer = Probe::http(address, HOST).send().await;
-            if answer.as_ref().is_ok_and(|answer| answer.status == status) {
-                return Ok(());
-            }
-            ensure!(Instant::now() < deadline, "{answer:?} in place of {status}");
-            sleep(Duration::from_millis(50)).await;
-        }
-    };
+    let probe = Probe::http(address, HOST);
+    let answers = |status| until_served(&probe, status);
     policy(false, "InvalidCACertificateRef").await?;
     answers(503).await?;
     server.put(bundle(&root)).await?;

@@ -33,7 +33,7 @@ pub(super) fn route(namespace: &str) -> Value {
             "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}})
 }
 
-/// What has to be there before the controller, with classes of all three fleets.
+/// Applies the objects that the controller starts with: classes of all three fleets, and theirs.
 pub(super) async fn prepare(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
     server.install_crds(&folder().join("crds")).await?;

@@ -82,7 +82,7 @@ async fn replicas_are_replaced_under_load_and_clients_of_no_view_notice() -> Res
         let before = leader(&server).await?;
         roll(&server, number).await?;
         server.until(LEASE, "gatewright-controller", LIMIT, |o| holder(o).is_some_and(|now| now != before)).await?;
-        // Who came tells the Envoys of both what is new, and they are who answers for them.
+        // The new replicas tell the Envoys of both Gateways of a new route, and write that it is programmed.
         for (namespace, address, load) in &served {
             server.put(route(namespace, number)).await?;
             let host = format!("r{number}.{namespace}.example.org");
