@@ -31,7 +31,8 @@ const CONTROLLERS: &str = "namespace-controller,garbage-collector-controller,ser
 root-ca-certificate-publisher-controller";
 
 /// Those that make pods of Deployments and DaemonSets, and keep what is behind Services.
-const OF_PODS: &str = "deployment-controller,replicaset-controller,daemonset-controller,endpointslice-controller";
+const OF_PODS: &str = "deployment-controller,replicaset-controller,daemonset-controller,endpointslice-controller,\
+horizontal-pod-autoscaler-controller";
 
 /// A running API server; it and its etcd are killed on drop.
 pub struct ApiServer {
@@ -109,6 +110,7 @@ impl ApiServer {
             format!("--service-account-private-key-file={}", file("accounts.key")),
             format!("--root-ca-file={}", file("ca.crt")),
             "--leader-elect=false".to_owned(),
+            "--horizontal-pod-autoscaler-sync-period=1s".to_owned(),
             format!("--secure-port={}", free_port()?),
             "--bind-address=127.0.0.1".to_owned(),
         ];

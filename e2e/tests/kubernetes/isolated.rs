@@ -1,5 +1,6 @@
 //! Gateways of fleet Isolated: each has Envoys of its own, which the controller makes, and which see it and nothing else.
 
+mod autoscaling;
 mod last_good;
 mod late;
 mod rights;
@@ -35,8 +36,13 @@ const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 const LIMIT: Duration = Duration::from_secs(180);
 const DEPLOYMENT: (&str, &str, &str) = ("apps/v1", "Deployment", NAMESPACE);
 /// What the Envoys of a Gateway consist of.
-const PARTS: [(&str, &str); 4] =
-    [("v1", "ServiceAccount"), ("v1", "Service"), ("policy/v1", "PodDisruptionBudget"), ("apps/v1", "Deployment")];
+const PARTS: [(&str, &str); 5] = [
+    ("v1", "ServiceAccount"),
+    ("v1", "Service"),
+    ("policy/v1", "PodDisruptionBudget"),
+    ("apps/v1", "Deployment"),
+    ("autoscaling/v2", "HorizontalPodAutoscaler"),
+];
 
 fn name_of(namespace: &str) -> String {
     isolated_name(&ObjectName::new(namespace, "edge"))

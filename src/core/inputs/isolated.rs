@@ -9,13 +9,17 @@ use serde::{Deserialize, Serialize};
 pub const ISOLATED_REPLICAS: u16 = 2;
 /// So many Envoys a Gateway has at most.
 const MOST_REPLICAS: u16 = 100;
+/// What Envoys may use of the processor that they request, in percent, before there are more of them.
+const TARGET_CPU: u8 = 80;
 
 /// The pods with the Envoys of one Gateway: what of them is not as the installation has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct IsolatedParameters {
-    /// How many.
+    /// How many; not beside `autoscaling`.
     pub replicas: Option<u16>,
+    /// Between which bounds their number follows what they use; not beside `replicas`.
+    pub autoscaling: Option<Autoscaling>,
     /// How many Gateways may ask for by parameters of their own, of a class's parameters; [`IsolatedParameters::replicas`] without.
     pub max_replicas: Option<u16>,
     /// What they may use.
@@ -31,7 +35,7 @@ pub struct IsolatedParameters {
 impl IsolatedParameters {
     /// The fields that only those of a class have, where one is said.
     pub fn of_classes(&self) -> Option<&'static str> {
-        let Self { replicas: _, max_replicas, resources, node_selector, tolerations, labels } = self;
+        let Self { replicas: _, autoscaling: _, max_replicas, resources, node_selector, tolerations, labels } = self;
         let said = [
             ("maxReplicas", max_replicas.is_some()),
             ("resources", resources.is_some()),
@@ -42,14 +46,70 @@ impl IsolatedParameters {
         said.into_iter().find_map(|(field, said)| said.then_some(field))
     }
 
-    /// How many Envoys a Gateway has.
+    /// How many Envoys a Gateway has; with `autoscaling`, at first.
     pub fn count(&self) -> u16 {
-        self.replicas.unwrap_or(ISOLATED_REPLICAS)
+        match &self.autoscaling {
+            Some(autoscaling) => autoscaling.least(),
+            None => self.replicas.unwrap_or(ISOLATED_REPLICAS),
+        }
     }
 
     /// How many Envoys a Gateway may ask for, by these parameters of its class.
     pub fn most(&self) -> u16 {
-        self.max_replicas.unwrap_or_else(|| self.count())
+        let own = self.autoscaling.as_ref().map_or_else(|| self.count(), |autoscaling| autoscaling.max_replicas);
+        self.max_replicas.unwrap_or(own)
+    }
+}
+
+/// `autoscaling` of the Envoys: what their HorizontalPodAutoscaler says (`autoscaling/v2`).
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Autoscaling {
+    /// At least so many.
+    pub min_replicas: Option<u16>,
+    /// At most so many.
+    pub max_replicas: u16,
+    /// The mean of what they use, in percent of what they request of the processor, beyond which there are more of them.
+    #[serde(rename = "targetCPUUtilizationPercentage")]
+    pub target_cpu: Option<u8>,
+}
+
+impl Autoscaling {
+    /// At least so many Envoys a Gateway has.
+    pub fn least(&self) -> u16 {
+        self.min_replicas.unwrap_or(ISOLATED_REPLICAS.min(self.max_replicas))
+    }
+
+    /// The target of the processor, in percent.
+    pub fn target(&self) -> u8 {
+        self.target_cpu.unwrap_or(TARGET_CPU)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        for (field, count) in [("minReplicas", self.min_replicas), ("maxReplicas", Some(self.max_replicas))] {
+            bounded(&format!("autoscaling.{field}"), count)?;
+        }
+        if self.least() > self.max_replicas {
+            return Err(format!(
+                "isolated.autoscaling: minReplicas {} is more than maxReplicas {}",
+                self.least(),
+                self.max_replicas
+            ));
+        }
+        match self.target() {
+            1..=100 => Ok(()),
+            wrong => {
+                Err(format!("isolated.autoscaling.targetCPUUtilizationPercentage: expected 1 to 100, found {wrong}"))
+            }
+        }
+    }
+}
+
+/// Whether a number of Envoys is one that a Gateway may have.
+fn bounded(field: &str, count: Option<u16>) -> Result<(), String> {
+    match count.filter(|count| !(1..=MOST_REPLICAS).contains(count)) {
+        Some(count) => Err(format!("isolated.{field}: expected 1 to {MOST_REPLICAS}, found {count}")),
+        None => Ok(()),
     }
 }
 
@@ -122,6 +182,7 @@ pub enum TaintEffect {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Written {
     replicas: Option<u16>,
+    autoscaling: Option<Autoscaling>,
     max_replicas: Option<u16>,
     resources: Option<Arc<Resources>>,
     node_selector: Option<BTreeMap<String, String>>,
@@ -134,10 +195,13 @@ impl TryFrom<Written> for IsolatedParameters {
     type Error = String;
 
     fn try_from(written: Written) -> Result<Self, String> {
-        let Written { replicas, max_replicas, resources, node_selector, tolerations, labels } = written;
-        for (field, count) in [("replicas", replicas), ("maxReplicas", max_replicas)] {
-            if let Some(count) = count.filter(|count| !(1..=MOST_REPLICAS).contains(count)) {
-                return Err(format!("isolated.{field}: expected 1 to {MOST_REPLICAS}, found {count}"));
+        let Written { replicas, autoscaling, max_replicas, resources, node_selector, tolerations, labels } = written;
+        bounded("replicas", replicas)?;
+        bounded("maxReplicas", max_replicas)?;
+        if let Some(autoscaling) = &autoscaling {
+            autoscaling.check()?;
+            if replicas.is_some() {
+                return Err("isolated: replicas and autoscaling exclude each other, leave one out".to_owned());
             }
         }
         let amounts = resources.iter().flat_map(|resources| [&resources.requests, &resources.limits]);
@@ -151,7 +215,7 @@ impl TryFrom<Written> for IsolatedParameters {
                 "isolated.labels: {key} is not to be had: the controller tells pods by labels of that prefix"
             ));
         }
-        Ok(Self { replicas, max_replicas, resources, node_selector, tolerations, labels })
+        Ok(Self { replicas, autoscaling, max_replicas, resources, node_selector, tolerations, labels })
     }
 }
 
@@ -210,6 +274,11 @@ mod tests {
             json!({"resources": {"limits": {"nvidia.com/gpu": "1"}}}),
             json!({"tolerations": [{"operator": "In"}]}),
             json!({"image": "mine"}),
+            json!({"autoscaling": {}}),
+            json!({"autoscaling": {"maxReplicas": 101}}),
+            json!({"autoscaling": {"minReplicas": 3, "maxReplicas": 2}}),
+            json!({"autoscaling": {"maxReplicas": 2, "targetCPUUtilizationPercentage": 0}}),
+            json!({"autoscaling": {"maxReplicas": 2}, "replicas": 2}),
         ] {
             assert!(read(wrong.clone()).is_err(), "{wrong}");
         }
@@ -220,5 +289,9 @@ mod tests {
         assert_eq!((good.count(), good.most()), (3, 5));
         assert_eq!(good.of_classes(), Some("maxReplicas"));
         assert_eq!(read(json!({})).map(|none| (none.count(), none.most(), none.of_classes())), Ok((2, 2, None)));
+        let scaled =
+            |autoscaling: Value| read(json!({"autoscaling": autoscaling})).map(|all| (all.count(), all.most()));
+        assert_eq!(scaled(json!({"maxReplicas": 1})), Ok((1, 1)));
+        assert_eq!(scaled(json!({"minReplicas": 3, "maxReplicas": 6})), Ok((3, 6)));
     }
 }

@@ -51,7 +51,7 @@ pub use gateway::{
 };
 pub use grant::ReferenceGrant;
 pub use isolated::{
-    Amounts, ISOLATED_REPLICAS, IsolatedParameters, Resources, TaintEffect, Toleration, TolerationOperator,
+    Amounts, Autoscaling, ISOLATED_REPLICAS, IsolatedParameters, Resources, TaintEffect, Toleration, TolerationOperator,
 };
 pub use kind::{Kind, OWN_GROUP, ObjectKey};
 pub use located::Located;

@@ -347,7 +347,7 @@ mod tests {
             assert!(Object::parse(parse(json!({"service": {"name": wrong}}))).is_err(), "{wrong}");
         }
         let isolated = &schema["isolated"]["properties"];
-        let fields = ["labels", "maxReplicas", "nodeSelector", "replicas", "resources", "tolerations"];
+        let fields = ["autoscaling", "labels", "maxReplicas", "nodeSelector", "replicas", "resources", "tolerations"];
         assert_eq!(isolated.as_object().expect("fields").keys().collect::<Vec<_>>(), fields);
         let toleration = &isolated["tolerations"]["items"]["properties"];
         for operator in toleration["operator"]["enum"].as_array().expect("values") {
@@ -360,6 +360,10 @@ mod tests {
                 Object::parse(parse(spec)).expect("what the definition lists is understood");
             }
         }
+        let autoscaling = isolated["autoscaling"]["properties"].as_object().expect("fields");
+        let spec: serde_json::Map<String, Value> = autoscaling.keys().map(|field| (field.clone(), json!(2))).collect();
+        Object::parse(parse(json!({"isolated": {"autoscaling": spec}})))
+            .expect("what the definition lists is understood");
         for fleet in schema["fleet"]["enum"].as_array().expect("values") {
             for kind in service["type"]["enum"].as_array().expect("values") {
                 let spec = json!({"fleet": fleet, "service": {"type": kind, "loadBalancerClass": "a.org/b"}});

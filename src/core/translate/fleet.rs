@@ -77,14 +77,19 @@ fn isolated(own: &Parameters, wide: &Parameters) -> Result<IsolatedParameters, S
     if let Some(field) = own.of_classes() {
         return Err(format!("{path}: spec.isolated.{field} belongs to the parameters of a GatewayClass: leave it out"));
     }
+    let (field, asked) = match (&own.replicas, &own.autoscaling) {
+        (None, None) => return Ok(of_class),
+        (Some(replicas), _) => ("replicas", *replicas),
+        (None, Some(autoscaling)) => ("autoscaling.maxReplicas", autoscaling.max_replicas),
+    };
     let most = of_class.most();
-    if let Some(asked) = own.replicas.filter(|asked| *asked > most) {
+    if asked > most {
         return Err(format!(
-            "{path}: spec.isolated.replicas is {asked}, and the GatewayClass admits {most} (spec.isolated.maxReplicas of its \
+            "{path}: spec.isolated.{field} is {asked}, and the GatewayClass admits {most} (spec.isolated.maxReplicas of its \
              GatewayParameters)"
         ));
     }
-    Ok(IsolatedParameters { replicas: own.replicas.or(of_class.replicas), ..of_class })
+    Ok(IsolatedParameters { replicas: own.replicas, autoscaling: own.autoscaling.clone(), ..of_class })
 }
 
 /// Whether a Gateway may stand on a Service that its parameters name.

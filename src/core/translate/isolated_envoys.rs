@@ -143,6 +143,16 @@ mod tests {
                 json!({"isolated": {"labels": {"a": "b"}}}),
                 Some("spec.isolated.labels belongs to the"),
             ),
+            (
+                by_class.clone(),
+                json!({"fleet": "Isolated", "isolated": {"autoscaling": {"maxReplicas": 4}}}),
+                Some("spec.isolated.autoscaling.maxReplicas is 4, and the GatewayClass admits 3"),
+            ),
+            (
+                by_class.clone(),
+                json!({"fleet": "Isolated", "isolated": {"autoscaling": {"minReplicas": 3, "maxReplicas": 3}}}),
+                None,
+            ),
             (by_class.clone(), isolated, None),
         ] {
             let engine = engine(true, &of_class, &own);

@@ -11,8 +11,8 @@ use super::{APPLIED, GATEWAY, NAME, Part};
 /// The container of a pod whose resources a class may set.
 const ENVOY: &str = "envoy";
 
-/// One object. `template` is `template` of the PodTemplate.
-pub(super) fn document(part: Part, desired: &DesiredEnvoys, template: &Value) -> Value {
+/// One object; `None` for one that the Gateway is not to have. `template` is `template` of the PodTemplate.
+pub(super) fn document(part: Part, desired: &DesiredEnvoys, template: &Value) -> Option<Value> {
     let mut document = json!({"apiVersion": part.api_version(), "kind": part.kind(), "metadata": metadata(desired)});
     let name = &*desired.name.name;
     match part {
@@ -25,17 +25,39 @@ pub(super) fn document(part: Part, desired: &DesiredEnvoys, template: &Value) ->
         Part::Budget => document["spec"] = json!({"maxUnavailable": 1, "selector": {"matchLabels": {NAME: name}}}),
         Part::Deployment => {
             document["spec"] = json!({
-                "replicas": desired.parameters.count(),
                 "selector": {"matchLabels": {NAME: name}},
                 // The new Envoy is ready before an old one ends.
                 "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
                 "template": pods(desired, template),
+            });
+            // Without it the number is the autoscaler's, and of no concern to an apply.
+            if desired.parameters.autoscaling.is_none() {
+                document["spec"]["replicas"] = json!(desired.parameters.count());
+            }
+        }
+        Part::Autoscaler => {
+            let autoscaling = desired.parameters.autoscaling.as_ref()?;
+            let target = json!({"type": "Utilization", "averageUtilization": autoscaling.target()});
+            let resource = json!({"name": "cpu", "container": ENVOY, "target": target});
+            document["spec"] = json!({
+                "scaleTargetRef": {"apiVersion": Part::Deployment.api_version(), "kind": Part::Deployment.kind(), "name": name},
+                "minReplicas": autoscaling.least(),
+                "maxReplicas": autoscaling.max_replicas,
+                "metrics": [{"type": "ContainerResource", "containerResource": resource}],
             });
         }
     }
     let digest: String =
         Sha256::digest(document.to_string().as_bytes()).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
     document["metadata"]["annotations"][APPLIED] = json!(digest);
+    Some(document)
+}
+
+/// The same as it is created: with as many pods as there are to be at first.
+pub(super) fn first(mut document: Value, part: Part, desired: &DesiredEnvoys) -> Value {
+    if part == Part::Deployment {
+        document["spec"]["replicas"] = json!(desired.parameters.count());
+    }
     document
 }
 
@@ -50,8 +72,15 @@ fn metadata(desired: &DesiredEnvoys) -> Value {
 
 /// The pods: labels, the account, and what of the template a class's parameters replace.
 fn pods(desired: &DesiredEnvoys, template: &Value) -> Value {
-    let IsolatedParameters { replicas: _, max_replicas: _, resources, node_selector, tolerations, labels } =
-        &desired.parameters;
+    let IsolatedParameters {
+        replicas: _,
+        autoscaling: _,
+        max_replicas: _,
+        resources,
+        node_selector,
+        tolerations,
+        labels,
+    } = &desired.parameters;
     let mut pods = json!({"metadata": {}, "spec": template["spec"]});
     for field in ["labels", "annotations"] {
         if let Value::Object(fields) = &template["metadata"][field] {
@@ -118,7 +147,10 @@ mod tests {
 
     #[test]
     fn pods_are_those_of_the_template_but_for_what_a_class_says() {
-        let plain = document(Part::Deployment, &desired(json!({})), &template());
+        let made = |parameters: Value| {
+            document(Part::Deployment, &desired(parameters), &template()).expect("there are always pods")
+        };
+        let plain = made(json!({}));
         let name = isolated_name(&ObjectName::new("a", "edge"));
         assert_eq!(plain["spec"]["replicas"], 2);
         let pod = &plain["spec"]["template"];
@@ -131,7 +163,7 @@ mod tests {
         let said = json!({"replicas": 3, "labels": {"team": "a"}, "nodeSelector": {"pool": "edge"},
             "tolerations": [{"key": "edge", "operator": "Exists"}],
             "resources": {"requests": {"cpu": "250m"}, "limits": {"memory": "2Gi"}}});
-        let more = document(Part::Deployment, &desired(said), &template());
+        let more = made(said);
         let pod = &more["spec"]["template"];
         assert_eq!((&more["spec"]["replicas"], &pod["metadata"]["labels"]["team"]), (&json!(3), &json!("a")));
         assert_eq!(pod["spec"]["nodeSelector"], json!({"pool": "edge"}));
@@ -141,7 +173,13 @@ mod tests {
         assert_eq!(pod["spec"]["containers"][1], template()["spec"]["containers"][1], "of Envoy alone");
         let applied = |document: &Value| document["metadata"]["annotations"][APPLIED].clone();
         assert_ne!(applied(&plain), applied(&more));
-        assert_eq!(applied(&plain), applied(&document(Part::Deployment, &desired(json!({})), &template())));
+        assert_eq!(applied(&plain), applied(&made(json!({}))));
+        let (scaled, of) = (json!({"autoscaling": {"minReplicas": 3, "maxReplicas": 6}}), Part::Autoscaler);
+        assert_eq!(made(scaled.clone())["spec"]["replicas"], Value::Null);
+        assert_eq!(first(made(scaled.clone()), Part::Deployment, &desired(scaled.clone()))["spec"]["replicas"], 3);
+        let autoscaler = document(of, &desired(scaled), &template()).expect("it is asked for");
+        assert_eq!((&autoscaler["spec"]["minReplicas"], &autoscaler["spec"]["maxReplicas"]), (&json!(3), &json!(6)));
+        assert_eq!(document(of, &desired(json!({"replicas": 3})), &template()), None);
         // The types are written as the API has them.
         let toleration =
             Toleration { key: None, operator: None, value: None, effect: None, toleration_seconds: Some(3) };

@@ -16,10 +16,12 @@ use super::plan::{Step, plan, removal};
 use super::{Held, Part, Told};
 use crate::metrics::Writes;
 use crate::write::failure::Failure;
-use crate::write::request::{apply_over, create, delete, in_time};
+use crate::write::request::{apply_over, create, delete, hand_over, in_time};
 use crate::write::troubles::Troubles;
 use crate::write::worker::Worker;
 
+/// The field manager that has the number of pods until an autoscaler changes it: a field that nobody has is set to its default.
+const REPLICAS_MANAGER: &str = "gatewright-replicas";
 /// How many Gateways at the same time.
 const AT_ONCE: usize = 4;
 
@@ -88,7 +90,7 @@ impl IsolatedEnvoys {
         match told {
             Told::Part(part, name, held) => self.see_part(part, name, held),
             Told::Parts(part) => {
-                if self.untold.remove(&part) && self.untold.is_empty() {
+                if self.untold.remove(&part) && self.knows_pods() {
                     self.look_at_everything();
                 }
             }
@@ -144,10 +146,15 @@ impl IsolatedEnvoys {
         }
     }
 
+    /// Whether all is told but autoscalers, which nobody waits for who has none: rights for them came later.
+    fn knows_pods(&self) -> bool {
+        self.untold.iter().all(|part| *part == Part::Autoscaler)
+    }
+
     /// Begins what can be begun.
     pub(crate) fn write(&mut self, may_write: bool) {
         // Until all is told, what is there looks as if it was not.
-        let may_write = may_write && self.untold.is_empty() && self.knows_template;
+        let may_write = may_write && self.knows_pods() && self.knows_template;
         while let Some(gateway) = self.worker.take(Instant::now()) {
             if !may_write {
                 self.worker.done(&gateway);
@@ -173,6 +180,11 @@ impl IsolatedEnvoys {
     fn steps(&self, gateway: &ObjectName) -> Result<Vec<Step>, String> {
         let wanted = match self.intents.get(gateway) {
             Some(EnvoysIntent::Left) => return Ok(Vec::new()),
+            Some(EnvoysIntent::Wanted(desired))
+                if desired.parameters.autoscaling.is_some() && self.untold.contains(&Part::Autoscaler) =>
+            {
+                return Ok(Vec::new());
+            }
             Some(EnvoysIntent::Wanted(desired)) => Some(desired),
             None => None,
         };
@@ -253,7 +265,7 @@ impl Step {
     fn label(&self) -> &'static str {
         match self {
             Step::Create(..) => "create",
-            Step::Apply(..) => "apply",
+            Step::Apply(..) | Step::LeaveReplicas(..) => "apply",
             Step::Delete(..) => "delete",
         }
     }
@@ -264,6 +276,10 @@ impl Step {
             Step::Apply(part, document, uid) => {
                 apply_over(&api(client, part, namespace), document, &uid).await.map(drop)
             }
+            Step::LeaveReplicas(name, uid) => {
+                let deployments = api(client, Part::Deployment, namespace);
+                hand_over(&deployments, &name.name, &uid, "/spec/replicas", REPLICAS_MANAGER).await
+            }
             Step::Delete(part, name, uid) => {
                 delete(&api(client, part, namespace), &name.name, uid, DeleteParams::background()).await
             }
@@ -272,8 +288,8 @@ impl Step {
 }
 
 fn api(client: &Client, part: Part, namespace: &str) -> Api<DynamicObject> {
-    let (group, kind) = part.group_and_kind();
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
+    let (group, version, kind) = part.gvk();
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
     Api::namespaced_with(client.clone(), namespace, &resource)
 }
 

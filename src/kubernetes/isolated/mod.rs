@@ -30,28 +30,32 @@ pub enum Part {
     Budget,
     /// The pods.
     Deployment,
+    /// Who says how many pods there are, where parameters have `autoscaling`.
+    Autoscaler,
 }
 
 impl Part {
-    const ALL: [Part; 4] = [Part::Account, Part::Service, Part::Budget, Part::Deployment];
+    const ALL: [Part; 5] = [Part::Account, Part::Service, Part::Budget, Part::Deployment, Part::Autoscaler];
 
-    fn group_and_kind(self) -> (&'static str, &'static str) {
+    /// Group, version and kind.
+    fn gvk(self) -> (&'static str, &'static str, &'static str) {
         match self {
-            Part::Account => ("", "ServiceAccount"),
-            Part::Service => ("", "Service"),
-            Part::Budget => ("policy", "PodDisruptionBudget"),
-            Part::Deployment => ("apps", "Deployment"),
+            Part::Account => ("", "v1", "ServiceAccount"),
+            Part::Service => ("", "v1", "Service"),
+            Part::Budget => ("policy", "v1", "PodDisruptionBudget"),
+            Part::Deployment => ("apps", "v1", "Deployment"),
+            Part::Autoscaler => ("autoscaling", "v2", "HorizontalPodAutoscaler"),
         }
     }
 
     fn kind(self) -> &'static str {
-        self.group_and_kind().1
+        self.gvk().2
     }
 
     fn api_version(self) -> String {
-        match self.group_and_kind().0 {
-            "" => "v1".to_owned(),
-            group => format!("{group}/v1"),
+        match self.gvk() {
+            ("", version, _) => version.to_owned(),
+            (group, version, _) => format!("{group}/{version}"),
         }
     }
 }

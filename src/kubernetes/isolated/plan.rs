@@ -4,7 +4,7 @@ use gatewright_core::model::ObjectName;
 use gatewright_core::translate::DesiredEnvoys;
 use serde_json::Value;
 
-use super::documents::document;
+use super::documents::{document, first};
 use super::{APPLIED, Held, Part};
 use crate::managed_fields;
 
@@ -15,6 +15,8 @@ pub(super) enum Step {
     Create(Part, Value),
     /// Apply this over what is there with this UID.
     Apply(Part, Value, String),
+    /// Leave the number of pods of the Deployment with this name and UID to others, as it is.
+    LeaveReplicas(ObjectName, String),
     /// Delete what has this name and UID.
     Delete(Part, ObjectName, String),
 }
@@ -36,19 +38,40 @@ pub(super) fn plan<'a>(
             ));
         }
     }
-    let step = |part| {
-        let document = document(part, desired, template);
-        match held(part) {
-            None => Some(Step::Create(part, document)),
+    let (mut unwanted, mut steps) = (Vec::new(), Vec::new());
+    for part in Part::ALL {
+        let (document, held) = (document(part, desired, template), held(part));
+        match (document, held) {
             // It is made anew once it is gone.
-            Some(held) if held.going => None,
-            Some(held) => {
+            (_, Some(held)) if held.going => {}
+            (None, None) => {}
+            (None, Some(held)) => unwanted.push((part, desired.name.clone(), held)),
+            (Some(document), None) => steps.push(Step::Create(part, first(document, part, desired))),
+            (Some(document), Some(held)) => {
                 let is_same = document["metadata"]["annotations"][APPLIED] == held.applied;
-                (!is_same || !is_ours(held, &document)).then(|| Step::Apply(part, document, held.uid.clone()))
+                let leaves = part == Part::Deployment && says_replicas(&held.ours) && !says_replicas_of(&document);
+                if leaves {
+                    steps.push(Step::LeaveReplicas(desired.name.clone(), held.uid.clone()));
+                }
+                if leaves || !is_same || !is_ours(held, &document) {
+                    steps.push(Step::Apply(part, document, held.uid.clone()));
+                }
             }
         }
-    };
-    Ok(Part::ALL.into_iter().filter_map(step).collect())
+    }
+    // Two would else say how many pods there are.
+    let mut all = removal(unwanted.into_iter());
+    all.append(&mut steps);
+    Ok(all)
+}
+
+/// Whether the number of pods is among the fields that are ours.
+fn says_replicas(ours: &Value) -> bool {
+    ours.pointer("/f:spec/f:replicas").is_some()
+}
+
+fn says_replicas_of(document: &Value) -> bool {
+    document.pointer("/spec/replicas").is_some()
 }
 
 /// Whether nobody changed what we applied.
@@ -71,15 +94,18 @@ pub(super) fn removal<'a>(held: impl Iterator<Item = (Part, ObjectName, &'a Held
 mod tests {
     use std::collections::BTreeMap;
 
-    use gatewright_core::inputs::IsolatedParameters;
+    use gatewright_core::inputs::{Autoscaling, IsolatedParameters};
     use gatewright_core::translate::isolated_name;
     use serde_json::json;
 
     use super::*;
 
     fn desired(replicas: u16) -> DesiredEnvoys {
+        by(IsolatedParameters { replicas: Some(replicas), ..IsolatedParameters::default() })
+    }
+
+    fn by(parameters: IsolatedParameters) -> DesiredEnvoys {
         let gateway = ObjectName::new("a", "edge");
-        let parameters = IsolatedParameters { replicas: Some(replicas), ..IsolatedParameters::default() };
         DesiredEnvoys { name: ObjectName::new("ours", isolated_name(&gateway)), gateway, parameters }
     }
 
@@ -106,7 +132,7 @@ mod tests {
                 let gateway = Some(ObjectName::new("a", "edge"));
                 (*part, Held { uid: part.kind().to_owned(), gateway, applied, ours: tree(document), going: false })
             }
-            Step::Delete(..) => panic!("nothing goes"),
+            Step::LeaveReplicas(..) | Step::Delete(..) => panic!("nothing goes"),
         };
         steps.iter().map(held).collect()
     }
@@ -136,6 +162,39 @@ mod tests {
         // It is being deleted.
         held.get_mut(&Part::Deployment).expect("it is there").going = true;
         assert_eq!(check(&held, &desired(2), &template()), Ok(vec![]), "until it is gone");
+    }
+
+    #[test]
+    fn the_number_of_pods_is_the_autoscalers_and_comes_back_from_it() {
+        let autoscaling = Autoscaling { min_replicas: Some(1), max_replicas: 3, target_cpu: None };
+        let scaled = by(IsolatedParameters { autoscaling: Some(autoscaling), ..IsolatedParameters::default() });
+        let steps =
+            |held: &BTreeMap<Part, Held>, desired: &DesiredEnvoys| check(held, desired, &template()).expect("ours");
+        // From a number: it is left to others as it is before an apply goes without it.
+        let mut held = written(&steps(&BTreeMap::new(), &desired(2)));
+        let [leave, pods, autoscaler] = &steps(&held, &scaled)[..] else { panic!("{:?}", steps(&held, &scaled)) };
+        assert_eq!(*leave, Step::LeaveReplicas(scaled.name.clone(), "Deployment".to_owned()));
+        let Step::Apply(Part::Deployment, document, _) = pods else { panic!("{pods:?}") };
+        assert!(!says_replicas_of(document));
+        assert!(matches!(autoscaler, Step::Create(Part::Autoscaler, _)));
+        held.append(&mut written(&[pods.clone(), autoscaler.clone()]));
+        assert_eq!(steps(&held, &scaled), []);
+        // A new template says nothing of their number.
+        let newer = json!({"spec": {"containers": [{"name": "envoy", "image": "f"}]}});
+        let applied = check(&held, &scaled, &newer).expect("ours");
+        assert!(matches!(&applied[..], [Step::Apply(Part::Deployment, document, _)] if !says_replicas_of(document)));
+        // Back to a number: the autoscaler goes first.
+        let back = steps(&held, &desired(2));
+        let [Step::Delete(Part::Autoscaler, ..), Step::Apply(Part::Deployment, document, _)] = &back[..] else {
+            panic!("{back:?}")
+        };
+        assert_eq!(document["spec"]["replicas"], 2);
+        // From nothing: created with the least number, which is left to others then.
+        let created = steps(&BTreeMap::new(), &scaled);
+        let Step::Create(Part::Deployment, document) = &created[3] else { panic!("{created:?}") };
+        assert_eq!((created.len(), &document["spec"]["replicas"]), (5, &json!(1)));
+        let held = written(&created);
+        assert!(matches!(&steps(&held, &scaled)[..], [Step::LeaveReplicas(..), Step::Apply(Part::Deployment, ..)]));
     }
 
     #[test]

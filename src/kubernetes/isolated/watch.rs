@@ -7,6 +7,7 @@ use gatewright_core::model::ObjectName;
 use gatewright_core::translate::ISOLATED_PREFIX;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::{PodTemplate, Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, ApiResource, ObjectMeta};
@@ -42,6 +43,7 @@ pub async fn watch(client: Client, namespace: String, template: String, out: mps
         follow::<Service>(Part::Service, here.clone()),
         follow::<PodDisruptionBudget>(Part::Budget, here.clone()),
         follow::<Deployment>(Part::Deployment, here.clone()),
+        follow::<HorizontalPodAutoscaler>(Part::Autoscaler, here.clone()),
         follow_template(client, &namespace, &template, &out),
     );
 }
@@ -62,7 +64,8 @@ where
         peers::Told::Gone(_) => None,
         peers::Told::Complete => Some(Told::Parts(part)),
     };
-    peers::follow(api, Config::default(), "what Gateways' own Envoys consist of", out.clone(), tell).await;
+    let what = format!("{}s of Gateways' own Envoys", part.kind());
+    peers::follow(api, Config::default(), &what, out.clone(), tell).await;
 }
 
 async fn follow_template(client: Client, namespace: &str, template: &str, out: &mpsc::Sender<Told>) {

@@ -55,6 +55,26 @@ async fn apply(api: &Api<DynamicObject>, document: &Value) -> kube::Result<Dynam
     api.patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(document)).await
 }
 
+/// Has another field manager own the value of a field, as it is, of the object of this name and UID: an apply of ours that
+/// leaves the field out leaves it as it is then (Kubernetes, Server-Side Apply, "Transferring ownership").
+pub(crate) async fn hand_over(
+    api: &Api<DynamicObject>,
+    name: &str,
+    uid: &str,
+    field: &str,
+    manager: &str,
+) -> kube::Result<()> {
+    let live = api.get(name).await?;
+    let (version, kind) = live.types.map(|types| (types.api_version, types.kind)).unwrap_or_default();
+    let mut document = json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "uid": uid}});
+    let value = live.data.pointer(field).cloned().unwrap_or_default();
+    let nested = field.rsplit('/').filter(|name| !name.is_empty()).fold(value, |value, name| json!({name: value}));
+    if let (Value::Object(document), Value::Object(nested)) = (&mut document, nested) {
+        document.extend(nested);
+    }
+    api.patch(name, &PatchParams::apply(manager), &Patch::Apply(&document)).await.map(drop)
+}
+
 /// Deletes the object of this UID, if it is still there.
 pub(crate) async fn delete(
     api: &Api<DynamicObject>,

@@ -95,7 +95,13 @@ async fn who_has_the_controllers_token_runs_no_pod_but_envoys_of_the_template() 
         json!({"spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector}}}),
     );
     let deadline = Instant::now() + LIMIT;
-    for object in [&good, &account, &service, &budget] {
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": NAME});
+    let autoscaler = made(
+        "autoscaling/v2",
+        "HorizontalPodAutoscaler",
+        json!({"spec": {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 4}}),
+    );
+    for object in [&good, &account, &service, &budget, &autoscaler] {
         // What admits it may come later than what refuses.
         while let Some(why) = create(&thief, object).await? {
             ensure!(Instant::now() < deadline, "{}: {why}", object["kind"]);
@@ -172,6 +178,9 @@ async fn who_has_the_controllers_token_runs_no_pod_but_envoys_of_the_template() 
         ("a Service with an address", bad(&service, |o| o["spec"]["clusterIP"] = json!("10.96.0.77"))),
         ("a Service before others' pods", bad(&service, |o| o["spec"]["selector"] = json!({"app": "theirs"}))),
         ("a Service with addresses of others", bad(&service, |o| o["spec"]["externalIPs"] = json!(["192.0.2.1"]))),
+        ("an autoscaler of another's", bad(&autoscaler, |o| o["spec"]["scaleTargetRef"]["name"] = json!("theirs"))),
+        ("an autoscaler of very many", bad(&autoscaler, |o| o["spec"]["maxReplicas"] = json!(1000))),
+        ("an autoscaler of another name", bad(&autoscaler, |o| o["metadata"]["name"] = json!("mine"))),
         ("a budget of another name", bad(&budget, |o| o["metadata"]["name"] = json!("mine"))),
     ] {
         assert!(create(&thief, &object).await?.is_some(), "{what} was admitted");
