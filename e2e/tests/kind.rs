@@ -156,6 +156,25 @@ async fn over_one_connection(probe: Probe, stopped: watch::Receiver<bool>) -> (u
     (count, failed)
 }
 
+/// A route of alice's that the demo has not.
+fn late() -> Value {
+    json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+        "metadata": {"name": "late", "namespace": "tenant-alice"},
+        "spec": {"parentRefs": [{"name": "gateway"}], "hostnames": [LATE],
+            "rules": [{"backendRefs": [{"name": "shop", "port": 80}]}]}})
+}
+
+/// The pods of the shared fleet.
+fn envoys() -> Result<Vec<Value>> {
+    objects(&["pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=envoy"])
+}
+
+/// What the kubelet says of the container of Envoy.
+fn container(pod: &Value) -> Result<&Value> {
+    let all = pod["status"]["containerStatuses"].as_array().context("no containers")?;
+    all.iter().find(|container| container["name"] == "envoy").context("no Envoy")
+}
+
 /// The pod that holds the Lease.
 fn holder() -> Result<String> {
     let lease = objects(&["lease", "gatewright-controller", "-n", NAMESPACE])?.pop().context("a Lease")?;
@@ -252,6 +271,100 @@ async fn b_the_last_replica_is_not_evicted() -> Result<()> {
     traffic.none_failed(20).await
 }
 
+/// In a node: leaves the container with this ID 32 MiB of memory more than it has, takes more than that within it, and has the
+/// kernel end its own processes first.
+const TAKE_MEMORY: &str = r#"
+for group in $(find /sys/fs/cgroup -type d -name "*$1*"); do
+    if [ -e "$group/memory.max" ]; then limit=memory.max used=memory.current
+    elif [ -e "$group/memory.limit_in_bytes" ]; then limit=memory.limit_in_bytes used=memory.usage_in_bytes
+    else continue
+    fi
+    for process in $(cat "$group/cgroup.procs"); do echo 1000 >"/proc/$process/oom_score_adj"; done
+    echo $(($(cat "$group/$used") + (32 << 20))) >"$group/$limit"
+    sh -c 'echo $$ >"$1/cgroup.procs"; exec timeout 60 tail /dev/zero' sh "$group" || true
+    exit 0
+done
+echo "no cgroup of $1 limits memory" >&2
+exit 1
+"#;
+
+/// The kernel ends an Envoy for its memory (OOM): the kubelet starts it again, and it serves what it served, and what is new.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs a kind cluster: make kind-e2e"]
+async fn b_an_envoy_that_the_kernel_ends_for_its_memory_serves_again() -> Result<()> {
+    rolled_out("daemonset/gatewright-envoy")?;
+    until_served(&shop()?).await?;
+    let before = envoys()?;
+    let (pod, others) = before.split_first().context("an Envoy")?;
+    let (name, node) = (&pod["metadata"]["name"], pod["spec"]["nodeName"].as_str().context("its node")?);
+    let id = container(pod)?["containerID"].as_str().and_then(|id| id.rsplit('/').next()).context("its ID")?;
+    run("docker", &["exec", node, "sh", "-c", TAKE_MEMORY, "sh", id])?;
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let all = envoys()?;
+        let now = container(all.iter().find(|now| now["metadata"]["name"] == *name).context("its pod")?)?;
+        let ended = &now["lastState"]["terminated"];
+        if now["ready"] == true && ended["containerID"].as_str().is_some_and(|ended| ended.ends_with(id)) {
+            ensure!(ended["reason"] == "OOMKilled", "{ended}");
+            break;
+        }
+        ensure!(Instant::now() < deadline, "it does not serve again: {now}");
+        sleep(Duration::from_millis(200)).await;
+    }
+    for other in others {
+        let now = envoys()?.into_iter().find(|now| now["metadata"]["uid"] == other["metadata"]["uid"]);
+        let restarts = |pod: &Value| container(pod).map(|container| container["restartCount"].clone());
+        assert_eq!(restarts(&now.context("another Envoy is gone")?)?, restarts(other)?);
+    }
+    kubectl_of(&["apply"], &late())?;
+    for probe in [shop()?, at(LATE)?] {
+        until_served(&probe).await?;
+    }
+    kubectl_of(&["delete"], &late())?;
+    Ok(())
+}
+
+/// A release of another version, which is the same program under another tag, and back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs a kind cluster: make kind-e2e"]
+async fn b_an_upgrade_and_its_rollback_lose_no_request() -> Result<()> {
+    let (image, version) = ("docker.io/library/gatewright", env!("CARGO_PKG_VERSION"));
+    let (now, next) = (format!("{image}:{version}"), format!("{image}:{version}-next"));
+    for node in objects(&["nodes"])? {
+        let node = node["metadata"]["name"].as_str().context("a name")?;
+        run("docker", &["exec", node, "ctr", "-n", "k8s.io", "images", "tag", "--force", &now, &next])?;
+    }
+    let uses = |tag: &str| -> Result<bool> {
+        let pods = objects(&["pods", "-n", NAMESPACE])?;
+        let images = pods.iter().flat_map(|pod| pod["spec"]["containers"].as_array().into_iter().flatten());
+        let ours: Vec<&str> =
+            images.filter_map(|one| one["image"].as_str()).filter(|image| image.contains("gatewright")).collect();
+        Ok(!ours.is_empty() && ours.iter().all(|image| image.ends_with(tag)))
+    };
+    until_served(&shop()?).await?;
+    let traffic = Traffic::start(&shop()?);
+    let chart = root().join("deploy/chart").display().to_string();
+    let tag = format!("image.tag={version}-next");
+    let upgrade = ["upgrade", "gatewright", &chart, "-n", NAMESPACE, "--reuse-values", "--set", &tag];
+    let wait = ["--wait", "--timeout=5m"];
+    run("helm", &[&upgrade[..], &wait].concat())?;
+    for (step, ends) in [("the upgrade", "-next"), ("the rollback", version)] {
+        if ends == version {
+            run("helm", &[&["rollback", "gatewright", "-n", NAMESPACE][..], &wait].concat())?;
+        }
+        for what in ["deployment/gatewright-controller", "daemonset/gatewright-envoy"] {
+            rolled_out(what)?;
+        }
+        let deadline = Instant::now() + LIMIT;
+        while !uses(ends)? {
+            ensure!(Instant::now() < deadline, "after {step} there are pods of another version");
+            sleep(Duration::from_millis(500)).await;
+        }
+    }
+    until_served(&shop()?).await?;
+    traffic.none_failed(100).await
+}
+
 /// The node of the Lease's holder is silent, with all that runs on it: another replica takes over, and writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs a kind cluster: make kind-e2e"]
@@ -263,10 +376,7 @@ async fn c_a_node_that_is_lost_takes_the_lease_along_for_a_moment() -> Result<()
     let before = holder()?;
     let pod = objects(&["pod", &before, "-n", NAMESPACE])?.pop().context("its pod")?;
     let node = pod["spec"]["nodeName"].as_str().context("its node")?;
-    let route = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
-        "metadata": {"name": "late", "namespace": "tenant-alice"},
-        "spec": {"parentRefs": [{"name": "gateway"}], "hostnames": [LATE],
-            "rules": [{"backendRefs": [{"name": "shop", "port": 80}]}]}});
+    let route = late();
     run("docker", &["pause", node])?;
     let others = async {
         let deadline = Instant::now() + LIMIT;
