@@ -42,8 +42,9 @@ pub struct IssuedCertificate {
 impl IssuedCertificate {
     /// Reads a chain and its key, and refuses what must not be served.
     ///
-    /// Checked: the key is the leaf's, the names are exactly `names`, the time is right, each certificate is
-    /// signed by the next one.
+    /// Checked: the key is the leaf's, the names are exactly `names`, it has not expired, each certificate is signed by the next
+    /// one. One that begins later is taken: a clock that is behind would have the CA issue one after the other, and each of them
+    /// is better than none ([`IssuedCertificate::may_replace`]).
     pub fn verified(
         chain_pem: String,
         key_pem: PrivateKeyPem,
@@ -54,9 +55,6 @@ impl IssuedCertificate {
         let certificate = Self::read(chain_pem, key_pem, issuer)?;
         if certificate.names != *names {
             return Err(Unfit::Names { wanted: names.to_string(), found: certificate.names.to_string() });
-        }
-        if certificate.not_before > now + SKEW {
-            return Err(Unfit::NotYet { from: certificate.not_before });
         }
         if certificate.not_after <= now {
             return Err(Unfit::Expired { since: certificate.not_after });
@@ -101,8 +99,8 @@ impl IssuedCertificate {
         self.not_after.duration_since(self.not_before)
     }
 
-    /// May this one take the place of `held`? A working certificate is never replaced by a worse one: one that ends sooner
-    /// or soon, that clients cannot verify for want of intermediates, or that serves fewer of the names that are still
+    /// May this one take the place of `held`? A working certificate is never replaced by a worse one: one that is not valid yet,
+    /// that ends sooner or soon, that clients cannot verify for want of intermediates, or that serves fewer of the names that are still
     /// wanted.
     pub fn may_replace(&self, held: &Self, wanted: &Names, now: Timestamp) -> Result<(), Unfit> {
         let held_works = held.not_before <= now && now < held.not_after && held.names.cover(wanted);
@@ -114,6 +112,9 @@ impl IssuedCertificate {
         }
         if self.serial == held.serial && self.issuer == held.issuer {
             return Err(Unfit::Same);
+        }
+        if self.not_before > now + SKEW {
+            return Err(Unfit::NotYet { from: self.not_before });
         }
         // A shorter profile (90 d to 6 d) rightly ends sooner than an old certificate does; what counts is that
         // the new one was issued later and is not about to end.
@@ -257,4 +258,22 @@ pub enum Unfit {
 /// Is `name` among those a certificate with `names` serves?
 pub fn serves(names: &Names, name: &DnsName) -> bool {
     names.iter().any(|n| n.covers(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bootstrap::self_signed;
+
+    #[test]
+    fn by_a_clock_that_is_behind_a_certificate_is_better_than_none_and_worse_than_one_that_works() {
+        let (name, now, day) =
+            (DnsName::parse("a.example.org").expect("a name"), Timestamp::now(), SignedDuration::from_hours(24));
+        let made = |at| self_signed(&name, at).expect("made");
+        let (held, new) = (made(now), made(now + day));
+        let taken =
+            IssuedCertificate::verified(new.chain_pem, new.key_pem, &new.names, "ca", now).expect("it is taken");
+        assert!(matches!(taken.may_replace(&held, &held.names, now), Err(Unfit::NotYet { .. })));
+        assert!(taken.may_replace(&held, &held.names, now + day).is_ok());
+    }
 }
