@@ -66,7 +66,7 @@ conformance: ## the Gateway API's own suite against deploy/, reports in docs/con
 	    $(CARGO) test -p e2e --test kubernetes -- --ignored --nocapture conformance::
 
 chaos: ## faults drawn from a seed while hosts come and go; STEPS=200 faults, SEED=n repeats a run
-	e2e/tools install envoy kubernetes gateway-api cert-manager-crds pebble
+	e2e/tools install envoy kubernetes gateway-api cert-manager-crds pebble faketime
 	GATEWRIGHT_CHAOS_STEPS=$(or $(STEPS),200) GATEWRIGHT_CHAOS_SEED=$(or $(SEED),$$RANDOM) \
 	    $(CARGO) test --workspace --test kubernetes -- --ignored --nocapture chaos::
 

@@ -14,6 +14,7 @@ use xds::Pair;
 
 use crate::apiserver::proxy::Proxy;
 use crate::apiserver::{ApiServer, Request, is_write};
+use crate::clock::Clock;
 use crate::envoy::Envoy;
 use crate::gatewright::Gatewright;
 use crate::kubelet::mount;
@@ -119,15 +120,17 @@ impl Cluster {
         self.start_controller(identity, anywhere, more, proxy.kubeconfig().to_owned())
     }
 
-    /// The same, at an address where Envoys find it.
+    /// The same, at an address where Envoys find it, by a wall clock of its own.
     pub fn replica_through_at(
         &self,
         identity: &str,
         proxy: &Proxy,
         xds: SocketAddr,
         more: &[&str],
+        clock: &Clock,
     ) -> Result<Gatewright> {
-        self.start_controller(identity, xds, more, proxy.kubeconfig().to_owned())
+        let arguments = self.arguments(identity, xds, more, proxy.kubeconfig());
+        Gatewright::start_by(clock, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
     /// Starts a further replica with another kubeconfig.
@@ -146,6 +149,11 @@ impl Cluster {
         more: &[&str],
         kubeconfig: PathBuf,
     ) -> Result<Gatewright> {
+        let arguments = self.arguments(identity, xds, more, &kubeconfig);
+        Gatewright::start(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    fn arguments(&self, identity: &str, xds: SocketAddr, more: &[&str], kubeconfig: &Path) -> Vec<String> {
         let (kubeconfig, xds) = (kubeconfig.display().to_string(), xds.to_string());
         let address = self.address.map(|address| address.to_string());
         let mut arguments = vec![
@@ -170,7 +178,7 @@ impl Cluster {
             arguments.extend(["--max-routes-per-namespace", "100000"]);
         }
         arguments.extend(more);
-        Gatewright::start(&arguments)
+        arguments.into_iter().map(str::to_owned).collect()
     }
 
     /// Starts an Envoy with the bootstrap and the Secret that its pod would have.

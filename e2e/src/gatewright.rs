@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use tokio::time::{Instant, sleep};
 
+use crate::clock::Clock;
 use crate::probe::Probe;
 use crate::process::Process;
 
@@ -31,6 +32,15 @@ impl Gatewright {
             args.extend(["--envoy-lifetime", "with-program"].map(str::to_owned));
         }
         Ok(Self { process: Process::start(&binary()?, &args, dir)? })
+    }
+
+    /// Starts a controller with these arguments that goes by this wall clock.
+    pub fn start_by(clock: &Clock, args: &[&str]) -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("gatewright").tempdir().context("making a directory")?;
+        let mut words = clock.environment()?.to_vec();
+        words.push(binary()?.display().to_string());
+        words.extend(args.iter().map(|arg| (*arg).to_owned()));
+        Ok(Self { process: Process::start(Path::new("/usr/bin/env"), &words, dir)? })
     }
 
     /// Runs the program to its end.

@@ -6,6 +6,7 @@ pub mod bind;
 pub mod certmanager;
 pub mod cilium;
 pub mod client_ca;
+pub mod clock;
 pub mod cluster;
 pub mod conformance;
 pub mod deploy;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::apiserver::proxy::Proxy;
+use e2e::clock::Clock;
 use e2e::cluster::{ACCOUNT, condition};
 use e2e::envoy::Envoy;
 use e2e::gatewright::Gatewright;
@@ -65,6 +66,8 @@ enum Fault {
     SlowWrites(usize),
     /// The API server says nothing to a replica.
     Silence(usize),
+    /// The wall clock of a replica is so many hours ahead, or behind.
+    Clock(usize, i64),
     /// Envoy is killed, and started with nothing.
     Envoy,
     /// Somebody deletes the Gateway, which is written again.
@@ -89,6 +92,7 @@ impl Fault {
             Self::LateLease(replica),
             Self::SlowWrites(replica),
             Self::Silence(replica),
+            Self::Clock(replica, [-24, -1, 1, 24][below(rng, 4)]),
             Self::Envoy,
             Self::GatewayDeleted,
             Self::GatewayEdited,
@@ -110,6 +114,7 @@ struct Replica {
     identity: &'static str,
     xds: SocketAddr,
     proxy: Proxy,
+    clock: Clock,
     program: Option<Gatewright>,
 }
 
@@ -150,7 +155,7 @@ impl Site {
         let replica = async |identity| {
             let proxy = Proxy::start(&place.cluster.server, ACCOUNT).await?;
             let xds = SocketAddr::from(([127, 0, 0, 1], free_port()?));
-            anyhow::Ok(Replica { identity, xds, proxy, program: None })
+            anyhow::Ok(Replica { identity, xds, proxy, clock: Clock::new()?, program: None })
         };
         let replicas = [replica("one").await?, replica("two").await?];
         let link = Link::start(replicas[0].xds).await?;
@@ -184,8 +189,9 @@ impl Site {
     async fn start_replica(&mut self, number: usize) -> Result<()> {
         let arguments = self.place.arguments();
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let Replica { identity, xds, proxy, program } = &mut self.replicas[number];
-        let started = program.insert(self.place.cluster.replica_through_at(identity, proxy, *xds, &arguments)?);
+        let Replica { identity, xds, proxy, clock, program } = &mut self.replicas[number];
+        let started = self.place.cluster.replica_through_at(identity, proxy, *xds, &arguments, clock)?;
+        let started = program.insert(started);
         started.line("xDS at").await.map(drop)
     }
 
@@ -308,6 +314,7 @@ impl Site {
             Fault::LateLease(number) => weather(number).late.store(2_500, Ordering::Relaxed),
             Fault::SlowWrites(number) => weather(number).slow.store(700, Ordering::Relaxed),
             Fault::Silence(number) => weather(number).silent.store(true, Ordering::Relaxed),
+            Fault::Clock(number, hours) => self.replicas[number].clock.set(hours * 3600)?,
             Fault::Envoy => {
                 // A CA that finds nobody has the name wait for a minute, which is not what this is about.
                 self.until_all_served().await?;
@@ -355,6 +362,7 @@ impl Site {
             Fault::LateLease(number) => weather(number).late.store(0, Ordering::Relaxed),
             Fault::SlowWrites(number) => weather(number).slow.store(0, Ordering::Relaxed),
             Fault::Silence(number) => weather(number).silent.store(false, Ordering::Relaxed),
+            Fault::Clock(number, _) => self.replicas[number].clock.set(0)?,
             Fault::Envoy => self.start_envoy().await?,
             Fault::GatewayDeleted | Fault::GatewayEdited => {
                 let (uid, generation) = &self.spoiled;
@@ -444,7 +452,7 @@ async fn undisturbed(hosts: &BTreeMap<usize, usize>) -> Result<BTreeMap<String, 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs Kubernetes, Envoy and Pebble: e2e/tools install"]
+#[ignore = "needs Kubernetes, Envoy, Pebble and libfaketime: e2e/tools install"]
 #[allow(clippy::print_stderr, reason = "the seed is what a failure is repeated by")]
 async fn faults_while_hosts_come_and_go_leave_what_a_run_without_leaves() -> Result<()> {
     let steps = setting("GATEWRIGHT_CHAOS_STEPS", STEPS)?;
