@@ -2,6 +2,7 @@
 //! replica of several, and from the hands of cert-manager.
 
 mod beside;
+mod clock;
 mod denied;
 mod dns;
 mod handover;

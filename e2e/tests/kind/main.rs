@@ -2,6 +2,8 @@
 //! while Envoys and controllers are replaced and a node is drained; the CLI works in the pods; an uninstall leaves what it
 //! says, and whoever installs again goes on where it was. The cluster is the one of `kind/cluster up`, with the demo's tenants.
 
+mod tokens;
+
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
