@@ -60,7 +60,7 @@ impl Claim {
     /// Sets the verdict, and tells it where it is new.
     pub(super) fn judge(&mut self, verdict: Option<Verdict>, dirty: &mut Dirty) {
         if self.verdict != verdict {
-            dirty.judged.push(((self.key.clone(), self.tenant.clone()), verdict.clone()));
+            dirty.tell((self.key.clone(), self.tenant.clone()), verdict.clone());
             self.verdict = verdict;
         }
     }

@@ -105,7 +105,7 @@ impl Derivations {
             None => self.desired.remove(&key),
         };
         if before != value {
-            dirty.emitted.push((key, value));
+            dirty.hand_out(key, value);
         }
     }
 
@@ -114,7 +114,7 @@ impl Derivations {
         if self.wanted.get(&secret) == want.as_ref() {
             return;
         }
-        dirty.delta.wants.insert(secret.clone(), want.clone());
+        dirty.want_certificate(secret.clone(), want.clone());
         match want {
             Some(want) => drop(self.wanted.insert(secret, want)),
             None => drop(self.wanted.remove(&secret)),

@@ -96,7 +96,7 @@ impl Tenancy {
         self.records.begin();
         // Where hosts stand can only be read back once the TenantGateways are known.
         changes.into_iter().for_each(|change| self.take_in(change, &mut dirty));
-        for (key, existing) in std::mem::take(&mut dirty.existing) {
+        for (key, existing) in dirty.take_existing() {
             self.observing().observe(key, existing, &mut dirty);
         }
         while let Some(tenant) = dirty.tenants.pop() {
@@ -133,7 +133,6 @@ impl Tenancy {
         while let Some(tenant) = dirty.readiness.pop() {
             self.reporting().report(&tenant, &mut dirty);
         }
-        let (objects, verdicts) = (dirty.emitted.into_iter().collect(), dirty.judged.into_iter().collect());
-        Delta { objects, verdicts, ..dirty.delta }
+        dirty.done()
     }
 }

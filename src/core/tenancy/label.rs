@@ -23,7 +23,7 @@ impl Labelling<'_> {
         let before = self.namespaces.gateway_of(name);
         let patch = self.patch(name);
         if self.namespaces.set_patch(name, patch.clone()) {
-            dirty.delta.namespaces.insert(name.clone(), patch);
+            dirty.patch_namespace(name.clone(), patch);
         }
         let after = self.namespaces.gateway_of(name);
         let member = self.namespaces.member_of(name).cloned();

@@ -182,7 +182,7 @@ impl Records {
             Precedence::FirstCome => {
                 if is_new {
                     self.set(&name.0, record.clone());
-                    dirty.delta.records.insert(name.0.clone(), record);
+                    dirty.record(name.0.clone(), record);
                 }
                 winner
             }
@@ -203,7 +203,7 @@ impl Records {
         match (self.proposed.get(&name.0), wanted) {
             (Some(there), Some(record)) if same(there, &record) => {}
             (_, Some(record)) => {
-                dirty.delta.records.insert(name.0.clone(), record.clone());
+                dirty.record(name.0.clone(), record.clone());
                 self.proposed.insert(name.0.clone(), record);
             }
             (_, None) => drop(self.proposed.remove(&name.0)),

@@ -129,7 +129,7 @@ impl Tenants {
         if self.readiness.get(name) == new.as_ref() {
             return;
         }
-        dirty.delta.tenants.insert(name.clone(), new.clone());
+        dirty.tell_readiness(name.clone(), new.clone());
         match new {
             Some(new) => drop(self.readiness.insert(name.clone(), new)),
             None => drop(self.readiness.remove(name)),

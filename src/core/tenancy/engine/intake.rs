@@ -37,7 +37,7 @@ impl Tenancy {
             Change::TenantGateway(name, new) => self.take_tenant(name, new, dirty),
             Change::Namespace(name, new) => self.take_namespace(name, new, dirty),
             Change::Claimant(key, new) => self.take_claimant(&key, new, dirty),
-            Change::Existing(key, new) => dirty.existing.push((key, new)),
+            Change::Existing(key, new) => dirty.observe(key, new),
         }
     }
 
