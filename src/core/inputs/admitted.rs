@@ -1,8 +1,8 @@
 //! Salvages an object that an API server admitted by a schema newer or laxer than ours: reads its readable parts. Pure.
 //!
 //! An unknown value invalidates the rule or listener that contains it, and is reported there; the rest of the object,
-//! and
-//! the objects that refer to it, stay in effect. The result depends on the object alone, so a restart changes nothing.
+//! and the objects that refer to it, stay in effect. The result depends on the object alone, so a restart changes
+//! nothing.
 
 use serde_json::{Value, json};
 
@@ -104,8 +104,7 @@ fn broken(listener: &Value, why: &ParseError) -> Option<Listener> {
 }
 
 /// A route with its readable rules. A rule of which only the matches can be read refuses the requests that it matches.
-/// A
-/// route that loses rules is reported as invalid, and keeps its hostnames.
+/// A route that loses rules is reported as invalid, and keeps its hostnames.
 fn route(value: &Value, kind: RouteKind, why: &ParseError) -> Option<Route> {
     let by_rules = match kind {
         RouteKind::Http | RouteKind::Grpc => route_by_rules(value),

@@ -69,8 +69,7 @@ impl BackendTlsPolicy {
     }
 
     /// Reads the targets of a policy whose specification cannot be read as a whole, for the reason `why`: they are not
-    /// served
-    /// without verification.
+    /// served without verification.
     pub(super) fn salvage(value: &Value, why: &ParseError) -> Option<Self> {
         let meta = Meta::read(Kind::BackendTLSPolicy, &read(&value["metadata"], Fields::Any).ok()?).ok()?;
         let written = value["spec"]["targetRefs"].as_array()?.iter();

@@ -78,8 +78,7 @@ impl CaBundle {
     }
 
     /// Reads the certificates from PEM text of the field `place`. Leaves out all other blocks, above all private keys:
-    /// the
-    /// text goes to Envoys.
+    /// the text goes to Envoys.
     ///
     /// # Errors
     /// When there is no certificate, or an unreadable one: Envoy would refuse the whole bundle.

@@ -84,8 +84,7 @@ fn noting(unknown: &mut Option<String>, fields: Fields) -> impl FnMut(serde_igno
             return;
         }
         // `?` marks an Option that was stepped into; people do not write it. The top-level fields of every object that
-        // our
-        // types leave out (apiVersion, kind, status) are no mistake.
+        // our types leave out (apiVersion, kind, status) are no mistake.
         let path = path.to_string().replace(".?", "").replace("?.", "");
         let top = path.split('.').next().unwrap_or_default();
         if !matches!(top, "apiVersion" | "kind" | "status") {

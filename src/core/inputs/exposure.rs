@@ -1,6 +1,5 @@
 //! The fields of a Service that we made for a Gateway. The Service is also the record of which Envoy port belongs to
-//! which
-//! port of the Gateway; all replicas follow it.
+//! which port of the Gateway; all replicas follow it.
 
 use std::collections::BTreeMap;
 
@@ -52,8 +51,7 @@ pub struct MadeSlice {
     /// The UID of the Gateway that is its owner reference.
     pub owner: String,
     /// Set for a lent slice, which is behind a Service that a user made: it is the record of which Envoy ports belong
-    /// to the
-    /// Gateway; all replicas follow it.
+    /// to the Gateway; all replicas follow it.
     pub lent: Option<LentSlice>,
 }
 

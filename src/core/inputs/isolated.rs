@@ -230,8 +230,7 @@ fn is_ours(key: &str) -> bool {
 }
 
 /// Whether a text is digits, optionally with a fraction, and a suffix (Kubernetes, `resource.Quantity`); without sign
-/// or
-/// exponent.
+/// or exponent.
 fn is_quantity(text: &str) -> bool {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);

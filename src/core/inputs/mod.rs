@@ -2,10 +2,8 @@
 //! needs.
 //!
 //! In: JSON of one Kubernetes object. Out: an [`Object`], or a [`ParseError`] that names the field. An invalid *value*
-//! (a
-//! hostname in upper case, an unknown filter) is kept as a value and becomes a condition on the object; only violations
-//! of
-//! the API server's schema are errors here.
+//! (a hostname in upper case, an unknown filter) is kept as a value and becomes a condition on the object; only
+//! violations of the API server's schema are errors here.
 
 mod admitted;
 mod backendtlspolicy;

@@ -50,8 +50,7 @@ impl Object {
     }
 
     /// Reads one object that an API server has admitted, whose schema may be newer than ours or of the experimental
-    /// channel:
-    /// unknown fields are ignored, and of an object with an unknown value the rest is read.
+    /// channel: unknown fields are ignored, and of an object with an unknown value the rest is read.
     pub fn parse_admitted(value: Value) -> Result<Self, ParseError> {
         Self::admitted(&value).or_else(|why| salvage(&value, why))
     }

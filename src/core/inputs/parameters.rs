@@ -36,8 +36,7 @@ pub struct Parameters {
     /// In a class's parameters: the hostnames that each namespace may have. Without it every namespace may have any.
     pub allowed_hostnames: Option<Arc<[AllowedHostnames]>>,
     /// In a class's parameters: the protocols of ports of the shared fleet. A port that is not listed has the protocol
-    /// of its
-    /// first listener.
+    /// of its first listener.
     pub ports: Option<Arc<[PortProtocol]>>,
     /// In a class's parameters: whether Gateways may stand on Services that they name.
     pub named_services: Option<NamedServices>,
@@ -208,8 +207,7 @@ pub struct ServiceParameters {
     /// `spec.loadBalancerClass` of the Service.
     pub load_balancer_class: Option<String>,
     /// In a Gateway's own parameters: the name of an existing Service of its namespace. Excludes a type and a class,
-    /// which
-    /// that Service has already.
+    /// which that Service has already.
     #[serde(default, deserialize_with = "service_name")]
     pub name: Option<Arc<str>>,
 }

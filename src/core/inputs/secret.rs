@@ -55,8 +55,7 @@ pub const CERT_MANAGER: &str = "cert-manager";
 pub const ISSUED_SERIAL: &str = "gatewright.io/serial";
 
 /// Returns the issuer of the certificate in a Secret by its annotations; ours is valid only for the serial number that
-/// is
-/// annotated with it.
+/// is annotated with it.
 pub fn issued_by<'a>(annotations: Option<&'a BTreeMap<String, String>>, certificate: &Certificate) -> Option<&'a str> {
     let annotations = annotations?;
     let says = |key: &str| annotations.get(key).map(String::as_str);

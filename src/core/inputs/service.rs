@@ -121,8 +121,7 @@ pub struct EndpointSlice {
     /// Ready addresses. An absent `conditions.ready` counts as ready, as the API specifies.
     pub addresses: Vec<IpAddr>,
     /// The pods of the same namespace that have the addresses by `targetRef`, sorted. This is not verified: the writer
-    /// of the
-    /// slice may name any pod.
+    /// of the slice may name any pod.
     pub pods: Box<[(IpAddr, Arc<str>)]>,
     /// Set for a slice that we made for a Gateway.
     pub made: Option<Box<MadeSlice>>,

@@ -14,8 +14,7 @@ use super::{Kind, ParseError};
 use crate::model::{Hostname, ObjectName};
 
 /// The annotation that chooses the certificate source, instead of the installation's default; `spec` stays as
-/// upstream's
-/// schema has it.
+/// upstream's schema has it.
 pub const ISSUER: &str = "gatewright.io/issuer";
 /// The annotation with the URL of an ACME directory other than those of `spec.issuerName`.
 pub const DIRECTORY: &str = "gatewright.io/acme-directory";
@@ -232,8 +231,7 @@ impl TenantGateway {
     }
 
     /// Reads a TenantGateway. Violations of the schema are errors when unknown fields are ([`Fields::Known`]); of an
-    /// object that
-    /// an API server has admitted they are reported by [`Self::check`].
+    /// object that an API server has admitted they are reported by [`Self::check`].
     pub(super) fn parse_with(value: &Value, fields: Fields) -> Result<Self, ParseError> {
         let meta: ObjectMeta = read(&value["metadata"], Fields::Any)?;
         let name = object_name(Kind::TenantGateway, &meta)?;
@@ -279,8 +277,7 @@ impl TenantGateway {
     }
 
     /// Validates the specification, and returns the parsed apex and mode. `from` is the certificate source if the
-    /// annotation
-    /// does not name one.
+    /// annotation does not name one.
     pub fn check(&self, from: Source) -> Result<(Hostname, Mode), Invalid> {
         if let Some(why) = &self.unreadable {
             return invalid("spec", format!("cannot be read: {why}"));

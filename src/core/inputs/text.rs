@@ -2,8 +2,7 @@
 //!
 //! Envoy refuses a whole resource for one bad text in it (the `well_known_regex` and `min_len` rules of its protobuf
 //! messages), and many tenants may share a resource. So every text of a user passes one of these functions first. They
-//! are
-//! as strict as the grammar of the field: a header (RFC 9110), a path (RFC 3986), a host name, an origin.
+//! are as strict as the grammar of the field: a header (RFC 9110), a path (RFC 3986), a host name, an origin.
 
 use super::ParseError;
 use crate::model::Hostname;
@@ -200,8 +199,7 @@ pub(super) fn rule_name(field: &str, name: &str) -> Checked {
 const KEPT: [(&str, &str); 14] = [
     ("host", "use filter URLRewrite with a hostname"),
     // Framing and hop-by-hop (RFC 9110, 7.6.1; RFC 9112, 6): changing them changes where a message ends, so that the
-    // rest
-    // of the connection is read as another request.
+    // rest of the connection is read as another request.
     ("content-length", FRAMING),
     ("transfer-encoding", FRAMING),
     ("connection", FRAMING),
