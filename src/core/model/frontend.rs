@@ -15,8 +15,7 @@ pub struct Frontend {
     pub addresses: Vec<IpAddr>,
     /// The port to bind: the Gateway's own, or the target of a Service.
     pub port: u16,
-    /// The identifier by which this installation recognizes requests that it has forwarded before (`CDN-Loop`, RFC
-    /// 8586).
+    /// The identifier in `CDN-Loop` (RFC 8586) of requests that this installation has forwarded.
     pub cdn_id: Arc<str>,
     /// The protocol, with its routing.
     pub kind: FrontendKind,
