@@ -25,7 +25,7 @@ pub struct BackendTlsPolicy {
     pub targets: Vec<PolicyTarget>,
     /// References to anything but a Service, as text; the policy has no effect there.
     pub others: Vec<String>,
-    /// How backends are verified; or why the policy cannot be carried out: then no requests are sent to them.
+    /// The verification of backends; or why the policy cannot be carried out: then no requests are sent to them.
     pub validation: Result<Validation, String>,
 }
 
@@ -38,7 +38,7 @@ pub struct PolicyTarget {
     pub section: Option<Arc<str>>,
 }
 
-/// How backends are verified.
+/// The verification of backends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Validation {
     /// The SNI sent to them.

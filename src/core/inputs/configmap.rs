@@ -46,7 +46,7 @@ pub enum CaBundleError {
     /// Not PEM.
     #[error("{0} is not PEM: {1}")]
     Pem(&'static str, String),
-    /// One of them is no certificate.
+    /// A certificate is not X.509.
     #[error("certificate {1} of {0} is not X.509: {2}")]
     Certificate(&'static str, usize, String),
     /// The object could not be read.

@@ -22,7 +22,7 @@ pub struct FrontendTls {
     pub ports: BTreeMap<u16, Option<FrontendValidation>>,
 }
 
-/// How client certificates are validated.
+/// Validation of client certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrontendValidation {
     /// The objects that hold the CA certificates, 1 to 16.

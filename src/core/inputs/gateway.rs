@@ -104,7 +104,7 @@ pub struct Listener {
     pub port: u16,
     /// Its protocol, as written.
     pub protocol: String,
-    /// Its hostname, or what is wrong with it.
+    /// Its hostname, or the error in it.
     pub hostname: Result<Hostname, HostnameError>,
     /// Its TLS settings.
     pub tls: Option<ListenerTls>,
@@ -125,7 +125,7 @@ pub struct ListenerTls {
     pub options: BTreeMap<String, String>,
 }
 
-/// What a listener does with TLS.
+/// The TLS mode of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsMode {
     /// Terminates TLS.

@@ -161,7 +161,7 @@ pub struct Toleration {
     pub toleration_seconds: Option<i64>,
 }
 
-/// How a toleration's value is compared with the taint's.
+/// The operator by which a toleration's value is compared with the taint's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the names are those of the API")]
 pub enum TolerationOperator {

@@ -9,7 +9,7 @@ use crate::gateway_api::httproutes as gw;
 /// Bytes of Envoy's memory for the filter of one match, as measured: each match has a filter of its own.
 const FILTER: u64 = 2560;
 
-/// How requests of one client are sent to the same endpoint.
+/// Session persistence of a rule: the means by which requests of one client reach the same endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SessionPersistence {
     /// By a cookie.
@@ -18,7 +18,7 @@ pub enum SessionPersistence {
         name: Option<String>,
         /// Its path.
         path: String,
-        /// How long it is valid; `None` for a session cookie, which the browser drops when it ends.
+        /// Its lifetime; `None` for a session cookie, which the browser drops when it ends.
         lifetime: Option<Duration>,
     },
     /// By a header of this lower-case name.

@@ -18,7 +18,7 @@ pub struct ClientValidation {
 /// `FrontendValidationModeType`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ValidationMode {
-    /// The handshake fails.
+    /// They are not accepted: the handshake fails.
     #[default]
     AllowValidOnly,
     /// They are accepted all the same, and backends are not told.

@@ -341,7 +341,7 @@ pub struct Cors {
     pub expose_headers: Vec<String>,
     /// Whether credentials are allowed.
     pub allow_credentials: bool,
-    /// How long a browser may remember a preflight.
+    /// The time for which a browser may cache the response to a preflight.
     pub max_age: Duration,
 }
 

@@ -19,7 +19,7 @@ pub struct SessionCookie {
     pub name: String,
     /// The path below which it is sent.
     pub path: String,
-    /// How long it is valid; `None` for a session cookie, which the browser drops when it ends.
+    /// Its lifetime; `None` for a session cookie, which the browser drops when it ends.
     pub lifetime: Option<Duration>,
     /// Whether it has the attribute Secure: set if the host is served over TLS.
     pub secure: bool,

@@ -13,7 +13,7 @@ use crate::multimap::MultiMap;
 /// The most listeners of one Gateway or ListenerSet (Gateway API: `spec.listeners`, at most 64 items).
 const LISTENERS: usize = 64;
 
-/// What a host without a place waits for.
+/// The reason why a host has no place, and for which it waits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum WaitingFor {
     /// Room in a shard.

@@ -28,9 +28,9 @@ pub struct DesiredEnvoys {
 /// The intent for a Gateway's own Envoys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EnvoysIntent {
-    /// They are to be like this.
+    /// Create or update them like this.
     Wanted(Box<DesiredEnvoys>),
-    /// They stay as they are: the Gateway is not served now for a reason that may be temporary.
+    /// Leave them as they are: the Gateway is not served now for a reason that may be temporary.
     Left,
 }
 
