@@ -1,6 +1,6 @@
-//! Counters of work: what tests compare to the size of a change.
+//! Counters of work, which tests compare with the size of a change.
 
-/// Makes a type of counters, all `usize`, with `since`: the work done since an earlier reading.
+/// Defines a struct of counters, all `usize`, with `since`: the work done since an earlier reading.
 macro_rules! counters {
     ($(#[$of:meta])* pub struct $name:ident { $($(#[$doc:meta])* $field:ident),* $(,)? }) => {
         $(#[$of])*

@@ -1,4 +1,5 @@
-//! Equal parts of objects, kept once: a name that ten objects refer to, the issuers of ten thousand certificates.
+//! Interning: equal parts of objects share memory, such as a name that ten objects refer to, or the issuers of ten
+//! thousand certificates.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -6,21 +7,21 @@ use std::sync::Arc;
 use crate::inputs::{Listener, Object, ParentRef};
 use crate::model::ObjectName;
 
-/// What objects have in common. Changes where values are kept, never what they are.
+/// The interned values. Interning changes where values are stored, never what they are.
 #[derive(Default)]
 pub struct Interner {
     names: HashSet<ObjectName>,
     texts: HashSet<Arc<str>>,
     parents: HashSet<Arc<[ParentRef]>>,
-    /// How many there may be before those are looked for that nobody has any more.
+    /// The number of values above which unused ones are looked for.
     full: usize,
 }
 
-/// Fewer than this are not worth a look.
+/// The number of values below which unused ones are never looked for.
 const FEW: usize = 1024;
 
 impl Interner {
-    /// Lets an object refer to what others already refer to.
+    /// Replaces parts of an object by the interned copies.
     pub fn object(&mut self, object: &mut Object) {
         match object {
             Object::Gateway(gateway) => {
@@ -53,7 +54,7 @@ impl Interner {
     }
 
     fn listeners(&mut self, listeners: &mut [Arc<Listener>]) {
-        // One that somebody else has as well is shared already.
+        // A listener that is shared already contains interned values.
         for listener in listeners.iter_mut().filter_map(Arc::get_mut) {
             self.text(&mut listener.name);
             let certificates = listener.tls.iter_mut().flat_map(|tls| &mut tls.certificates);
@@ -61,7 +62,7 @@ impl Interner {
         }
     }
 
-    /// Lets `name` be the copy that others have.
+    /// Replaces `name` by the interned copy.
     pub fn name(&mut self, name: &mut ObjectName) {
         if let Some(known) = self.names.get(name) {
             name.clone_from(known);
@@ -94,7 +95,7 @@ impl Interner {
         self.sweep();
     }
 
-    /// Forgets what nobody else has, each time there is twice as much as the last time.
+    /// Removes values that nothing else refers to, each time their number has doubled since the last time.
     fn sweep(&mut self) {
         if self.len() <= self.full.max(FEW) {
             return;

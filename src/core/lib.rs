@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! inputs ==> tenancy ==> translate (store, attach, compile, emit) ==> model, wanted
-//!    pipeline joins the two stages;  statuses writes what they decided as Gateway API documents
+//!    pipeline joins the two stages;  statuses writes their results as Gateway API documents
 //! ```
 //!
-//! Values in, values out. Neither a client, a task, a clock nor a log can be named here: `Cargo.toml` has no crate for it.
+//! Values in, values out. No client, task, clock or log can be named here: `Cargo.toml` has no crate with one.
 
 pub mod channel;
 mod counters;

@@ -1,7 +1,7 @@
-//! How much of everything one tenant may ask for. Pure.
+//! Limits of the objects of one tenant. Pure.
 //!
-//! What an object asks for is multiplied before Envoy has it: a match by the hostnames of its route, the headers of a
-//! filter by the matches of its rule. The limits are on the products. Whoever reaches one is told its name and value.
+//! Values in an object are multiplied on the way to Envoy: a match by the hostnames of its route, the headers of a
+//! filter by the matches of its rule. The limits are on the products. A message about a limit has its name and value.
 
 use clap::Args;
 
@@ -75,7 +75,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// As the command line has them.
+    /// The defaults of the command line.
     fn default() -> Self {
         Self {
             max_regex_length: 1024,
@@ -104,7 +104,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// One tenant has everything: for measurements.
+    /// No limits: for measurements.
     pub const NONE: Self = Self {
         max_regex_length: usize::MAX,
         max_regex_size: u32::MAX,

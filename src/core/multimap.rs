@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A map from a key to a sorted set of values that never keeps an empty set.
 ///
-/// Nearly every key has one value, which is kept without a tree of its own.
+/// Nearly every key has one value, which is stored without a tree of its own.
 #[derive(Clone, Debug)]
 pub struct MultiMap<K, V>(BTreeMap<K, Values<V>>);
 
@@ -13,7 +13,7 @@ pub struct MultiMap<K, V>(BTreeMap<K, Values<V>>);
 #[allow(clippy::box_collection, reason = "there are hundreds of thousands of these, and few have many values")]
 enum Values<V> {
     One(V),
-    /// A pointer: what is rare does not make every entry larger.
+    /// A pointer, so that this rare case does not make every entry larger.
     Many(Box<BTreeSet<V>>),
 }
 
@@ -54,7 +54,7 @@ impl<K: Ord + Clone, V: Ord + Clone> MultiMap<K, V> {
         }
     }
 
-    /// The keys that have values.
+    /// The keys, each of which has values.
     pub fn keys(&self) -> impl Iterator<Item = &K> {
         self.0.keys()
     }
@@ -116,7 +116,7 @@ impl<K: Ord + Clone, V: Ord + Clone> MultiMap<K, V> {
         self.of(key).next()
     }
 
-    /// How many values a key has.
+    /// The number of values of a key.
     pub fn count(&self, key: &K) -> usize {
         match self.0.get(key) {
             Some(Values::One(_)) => 1,

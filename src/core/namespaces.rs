@@ -1,4 +1,4 @@
-//! Which namespaces are looked at: all, or those of `--namespaces`.
+//! The watched namespaces: all, or those of `--namespaces`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,15 +8,15 @@ use crate::inputs::is_label;
 /// The namespaces whose objects are read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Namespaces {
-    /// All of the cluster.
+    /// All namespaces of the cluster.
     #[default]
     All,
-    /// These alone: what is in another one does not exist.
+    /// These alone: objects in other namespaces do not exist for us.
     Listed(BTreeSet<Arc<str>>),
 }
 
 impl Namespaces {
-    /// The namespaces that are listed and the one that is always among them; all where none is listed.
+    /// The listed namespaces and `own`; all namespaces if none is listed.
     pub fn listed(names: &[String], own: &str) -> Self {
         if names.is_empty() {
             return Self::All;
@@ -24,10 +24,10 @@ impl Namespaces {
         Self::Listed(names.iter().map(String::as_str).chain([own]).map(Arc::from).collect())
     }
 
-    /// Checks the name of a namespace.
+    /// Checks that a text is the name of a namespace.
     ///
     /// # Errors
-    /// When no namespace can have it.
+    /// When it is not.
     pub fn check(name: &str) -> Result<String, String> {
         match is_label(name) {
             true => Ok(name.to_owned()),
@@ -37,7 +37,7 @@ impl Namespaces {
         }
     }
 
-    /// What a message about an object that is not found adds about its namespace: nothing where that is looked at.
+    /// An addition to messages about an object that is not found: whether its namespace is not watched; empty if it is.
     pub fn note(&self, namespace: &str) -> String {
         match self {
             Self::Listed(names) if !names.contains(namespace) => {

@@ -1,11 +1,11 @@
-//! From objects to what Envoys are given, tenancy included: the two pure stages joined.
+//! The pipeline: the two pure stages, tenancy and translation, from objects to resources and statuses.
 //!
 //! ```text
 //! objects ==> tenancy ==> desired objects ==> (written, and watched; or taken in at once) ==> translate ==> resources
 //!                   +===> grants of hostnames, withheld listeners, as facts ==================^
 //! ```
 //!
-//! In: [`Change`]s of objects. Out: an [`Outcome`]. Nothing here reads, writes or knows the time.
+//! In: [`Change`]s of objects. Out: an [`Outcome`]. Nothing here does I/O or reads the clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,42 +22,42 @@ use crate::tenancy::{
 };
 use crate::translate::{Change, Delta, Engine, Fact, Grants, Ownable, RouteKey, Settings};
 
-/// Where desired objects go.
+/// The destination of desired objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// They are taken in at once: nobody else would write them.
+    /// Taken in at once, without being written.
     Here,
-    /// To a cluster. They come back by being watched.
+    /// Written to a cluster. They come back through the watches.
     ToTheCluster,
 }
 
-/// The two stages.
+/// The two stages, with the state that joins them.
 pub struct Pipeline {
     tenancy: Tenancy,
     engine: Engine,
     written: Written,
     controller: String,
-    /// Namespaces as they were read.
+    /// Namespaces as read, without the label that tenancy adds.
     namespaces: BTreeMap<Arc<str>, Namespace>,
-    /// Objects that somebody else put under names that we derive.
+    /// Objects that are not ours under names that we derive.
     theirs: BTreeSet<ObjectKey>,
-    /// TenantGateways whose Gateway is ours: there hostnames have to be granted.
+    /// TenantGateways whose Gateway is ours: hostnames there must be granted.
     governed: BTreeSet<ObjectName>,
-    /// What tenancy is to be told of the record of ownership.
+    /// Changes of the record of ownership for tenancy, to be applied with the next call.
     owned: Vec<tenancy::Change>,
 }
 
-/// What changes lead to.
+/// The result of changes.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// For Envoys, and statuses.
+    /// Resources and statuses.
     pub delta: Delta,
-    /// Desired objects, wanted certificates for certificates, verdicts.
+    /// Desired objects, wanted certificates, verdicts.
     pub tenancy: tenancy::Delta,
 }
 
 impl Pipeline {
-    /// Stages that have seen nothing.
+    /// A pipeline without any objects.
     pub fn new(settings: Settings, tenancy: tenancy::Settings, written: Written) -> Self {
         Self {
             controller: settings.controller.clone(),
@@ -71,30 +71,30 @@ impl Pipeline {
         }
     }
 
-    /// The first stage, to be looked at.
+    /// The tenancy stage, for queries.
     pub fn tenancy(&self) -> &Tenancy {
         &self.tenancy
     }
 
-    /// The second stage, to be looked at.
+    /// The translation stage, for queries.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// When there is something to do though nothing has changed: see [`Engine::next_deadline`], and for names that TenantGateways
-    /// reserve.
+    /// The time at which there is work without a change: see [`Engine::next_deadline`], and the end of tenancy's
+    /// reservations.
     pub fn next_deadline(&self) -> Option<SystemTime> {
         let reserved = self.tenancy.next_expiry().and_then(|at| UNIX_EPOCH.checked_add(Duration::from_secs(at)));
         self.engine.next_deadline().into_iter().chain(reserved).min()
     }
 
-    /// Takes in changes of objects.
+    /// Applies changes of objects.
     pub fn apply(&mut self, changes: Vec<Change>, now: SystemTime) -> Outcome {
         self.apply_with(changes, Vec::new(), now)
     }
 
-    /// Takes in changes of objects, with what only tenancy wants to know: records of an earlier run, and whose the
-    /// objects are that stand in a cluster under derived names.
+    /// Applies changes of objects, with inputs of tenancy alone: records of an earlier run, and the owners of existing
+    /// objects in a cluster under derived names.
     pub fn apply_with(&mut self, changes: Vec<Change>, known: Vec<tenancy::Change>, now: SystemTime) -> Outcome {
         let mut asked = known;
         let mut batch = Batch::default();
@@ -139,8 +139,8 @@ impl Pipeline {
         Outcome { delta, tenancy: decided }
     }
 
-    /// Tells tenancy which namespace owns a hostname on the addresses that Gateways share: of several TenantGateways whose
-    /// claimants ask for it, that namespace's has it.
+    /// Tells tenancy which namespace owns a hostname on shared addresses: of several TenantGateways with claimants of
+    /// the hostname, that namespace's gets it.
     fn tell_owner(&mut self, what: &Ownable) {
         let Ownable::Hostname(hostname) = what else { return };
         let owner = self.engine.owner(what).filter(|owner| owner.released.is_none());
@@ -150,7 +150,7 @@ impl Pipeline {
         )));
     }
 
-    /// What a change of an object tells tenancy.
+    /// Converts a change of an object into changes for tenancy.
     fn ask(&mut self, change: &Change, asked: &mut Vec<tenancy::Change>) {
         let Some(key) = change.key() else { return };
         let object = match change {
@@ -192,7 +192,7 @@ impl Pipeline {
         if self.written == Written::Here
             && let Some(derived) = derivable(&key)
         {
-            // What stands in a file belongs to whoever wrote the file.
+            // An object in a file belongs to the user who wrote the file.
             let there = object.map(|_| Existing::default());
             if there.is_some() {
                 self.theirs.insert(key);
@@ -203,8 +203,8 @@ impl Pipeline {
         }
     }
 
-    /// A Secret with the certificate that it had before, where it has none now that can be served. One that was deleted meanwhile
-    /// has no certificate from before.
+    /// Returns a Secret with its last good certificate, if it has none now that can be served. A Secret that was
+    /// deleted meanwhile has no last good certificate.
     fn keep_last_good(&self, secret: Secret, batch: &Batch, now: SystemTime) -> Secret {
         let before = match batch.changes.get(&ObjectKey::new(Kind::Secret, secret.name.clone())) {
             Some(Change::Object(ObjectChange::Put(Object::Secret(before)))) => Some(before),
@@ -214,7 +214,7 @@ impl Pipeline {
         secret.following(before, now)
     }
 
-    /// What is in the Secrets that TenantGateways come to name, whenever those came.
+    /// Adds the contents of Secrets that TenantGateways begin to refer to, whenever the Secrets came.
     fn ask_for_secrets(&self, batch: &Batch, asked: &mut Vec<tenancy::Change>) {
         let named = asked.iter().filter_map(|change| match change {
             tenancy::Change::TenantGateway(_, Some(tenant)) => tenancy::secret_of(tenant),
@@ -232,7 +232,7 @@ impl Pipeline {
         asked.extend(brought);
     }
 
-    /// Takes in what nobody else writes: objects, and labels of namespaces.
+    /// Takes in desired objects and labels of namespaces, which nothing writes to a cluster.
     fn take_back(&mut self, decided: &tenancy::Delta, batch: &mut Batch) {
         for (derived, value) in &decided.objects {
             let Some(key) = served(derived) else { continue };
@@ -253,7 +253,7 @@ impl Pipeline {
         }
     }
 
-    /// Tells the second stage which Secrets somebody is about to fill.
+    /// Tells the translation which Secrets an issuer is about to fill.
     fn tell_who_issues(&self, decided: &tenancy::Delta, batch: &mut Batch) {
         let certificates = decided.objects.keys().filter(|derived| derived.kind == DerivedKind::Certificate);
         for secret in decided.wants.keys().chain(certificates.map(|derived| &derived.name)) {
@@ -266,7 +266,7 @@ impl Pipeline {
         }
     }
 
-    /// A namespace with the label that tenancy gives it.
+    /// Returns a namespace with the label that tenancy gives it.
     fn labelled(&self, namespace: &Namespace) -> Namespace {
         let mut namespace = namespace.clone();
         match self.tenancy.patch(&namespace.name) {
@@ -281,7 +281,7 @@ impl Pipeline {
         namespace
     }
 
-    /// Tells what tenancy grants to the routes that it concerns, and what it withholds of ListenerSets.
+    /// Tells the translation the grants of the affected routes, and the withheld listeners of ListenerSets.
     fn tell_grants(&mut self, decided: &tenancy::Delta, batch: &mut Batch) {
         for name in std::mem::take(&mut batch.namespaces) {
             batch.put(match self.namespaces.get(&name) {
@@ -291,7 +291,7 @@ impl Pipeline {
         }
         let mut claims: BTreeSet<ObjectKey> = decided.verdicts.keys().map(|(claim, _)| claim.object()).collect();
         claims.extend(batch.changes.keys().filter(|key| ClaimKey::of(key).is_some()).cloned());
-        // Whether tenancy has a say at all changes with the Gateway.
+        // A Gateway of ours that is new or deleted changes whether hostnames must be granted.
         let made = decided.objects.keys().filter(|derived| derived.kind == DerivedKind::Gateway).map(|made| &made.name);
         let there = batch.changes.keys().filter(|key| key.kind == Kind::Gateway).map(|key| &key.name);
         let concerned: BTreeSet<&ObjectName> = made.chain(decided.tenants.keys()).chain(there).collect();
@@ -310,7 +310,7 @@ impl Pipeline {
         }
     }
 
-    /// Tells what tenancy grants a route.
+    /// Tells the translation the grants of a route.
     fn grant(&self, key: RouteKey, batch: &mut Batch) {
         let grants = match batch.changes.get(&key.object()) {
             Some(Change::Object(ObjectChange::Put(Object::Route(route)))) => self.grants(route),
@@ -320,7 +320,7 @@ impl Pipeline {
         batch.facts.push(Change::Fact(Fact::Granted(key, grants)));
     }
 
-    /// Tells which listeners of a ListenerSet tenancy withholds.
+    /// Tells the translation the withheld listeners of a ListenerSet.
     fn withhold(&self, key: &ObjectKey, batch: &mut Batch) {
         let withheld = match batch.changes.get(key) {
             Some(Change::Object(ObjectChange::Put(Object::ListenerSet(set)))) => self.withheld(set),
@@ -330,7 +330,7 @@ impl Pipeline {
         batch.facts.push(Change::Fact(Fact::Withheld(key.name.clone(), withheld)));
     }
 
-    /// The grants of a route, one for each parent that it names and where tenancy has a say.
+    /// The grants of a route, one for each parent that it refers to and where hostnames must be granted.
     fn grants(&self, route: &Route) -> Grants {
         let claim = Claimant::from(route).key;
         let namespace = &route.meta.name.namespace;
@@ -343,7 +343,7 @@ impl Pipeline {
         route.parents.iter().filter_map(granted).collect()
     }
 
-    /// The listeners of a ListenerSet whose hostnames tenancy does not grant it; none where tenancy has no say.
+    /// The listeners of a ListenerSet whose hostnames tenancy does not grant; empty if hostnames need no grant there.
     fn withheld(&self, set: &ListenerSet) -> BTreeSet<Arc<str>> {
         let Some(tenant) = set.parent.as_ref().filter(|parent| self.governed.contains(*parent)) else {
             return BTreeSet::new();
@@ -364,7 +364,7 @@ impl Pipeline {
     fn is_theirs(&self, set: &ObjectName) -> bool {
         match self.written {
             Written::Here => self.theirs.contains(&ObjectKey::new(Kind::ListenerSet, set.clone())),
-            // In a cluster anybody may take such a name.
+            // In a cluster a tenant may create an object with such a name.
             Written::ToTheCluster => {
                 let derived = Derived { kind: DerivedKind::ListenerSet, name: set.clone() };
                 let tenant = self.tenancy.tenant_of(&derived);
@@ -374,11 +374,11 @@ impl Pipeline {
     }
 }
 
-/// What goes to the second stage, one change an object, and whose namespaces are to be looked at.
+/// Changes for the translation, one for each object, and the namespaces whose label may have changed.
 #[derive(Default)]
 struct Batch {
     changes: BTreeMap<ObjectKey, Change>,
-    /// What is no object.
+    /// Changes of facts.
     facts: Vec<Change>,
     namespaces: BTreeSet<Arc<str>>,
 }
@@ -392,7 +392,7 @@ impl Batch {
     }
 }
 
-/// What a change of the record of ownership is about.
+/// The item that a change of the record of ownership is about.
 fn recorded(change: &Change) -> Option<&Ownable> {
     match change {
         Change::Fact(Fact::Recorded(what, _)) => Some(what),
@@ -400,7 +400,7 @@ fn recorded(change: &Change) -> Option<&Ownable> {
     }
 }
 
-/// The object of the second stage that a derived one is.
+/// The key of the object that a derived object becomes in translation.
 fn served(derived: &Derived) -> Option<ObjectKey> {
     let kind = match derived.kind {
         DerivedKind::Gateway => Kind::Gateway,
@@ -411,7 +411,7 @@ fn served(derived: &Derived) -> Option<ObjectKey> {
     Some(ObjectKey::new(kind, derived.name.clone()))
 }
 
-/// What an object could be taken for, by its name.
+/// The derived object that an object could be, by its name.
 fn derivable(key: &ObjectKey) -> Option<Derived> {
     let kind = match key.kind {
         Kind::Gateway => DerivedKind::Gateway,

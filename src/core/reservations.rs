@@ -1,12 +1,13 @@
-//! What namespaces gave up and is still reserved for them, for a while: nobody takes over a name whose DNS still leads here. Pure.
+//! Reservations: a released hostname stays reserved for its namespace for a while, so that nobody takes over a name
+//! whose DNS still points here. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// So many names that a namespace gave up stay reserved for it; more are free at once.
+/// The most names that are reserved for one namespace; further released names are free at once.
 const RESERVED: usize = 1_000;
 
-/// What is reserved, by the time when it was given up, and how much of it by namespace. Times are seconds since the epoch.
+/// Reservations by the time of release, and their number by namespace. Times are seconds since the epoch.
 #[derive(Debug)]
 pub(crate) struct Reservations<K> {
     hold: u64,
@@ -15,19 +16,19 @@ pub(crate) struct Reservations<K> {
 }
 
 impl<K: Ord + Clone> Reservations<K> {
-    /// Nothing is reserved yet; what is will be for `hold` seconds.
+    /// Creates an empty set of reservations, which last for `hold` seconds.
     pub(crate) fn new(hold: u64) -> Self {
         Self { hold, by_time: BTreeSet::new(), count: BTreeMap::new() }
     }
 
-    /// A namespace gave something up at this time.
+    /// Adds a reservation for a namespace that released an item at this time.
     pub(crate) fn add(&mut self, what: &K, namespace: &Arc<str>, released: u64) {
         if self.by_time.insert((released, what.clone())) {
             *self.count.entry(namespace.clone()).or_insert(0) += 1;
         }
     }
 
-    /// What a namespace gave up at this time is reserved no longer.
+    /// Removes the reservation for a namespace that released an item at this time.
     pub(crate) fn remove(&mut self, what: &K, namespace: &Arc<str>, released: u64) {
         if self.by_time.remove(&(released, what.clone()))
             && let Some(count) = self.count.get_mut(namespace)
@@ -39,21 +40,21 @@ impl<K: Ord + Clone> Reservations<K> {
         }
     }
 
-    /// Since when something is reserved that a namespace had and claims no more; `None` where it is free. `released` is since
-    /// when that is recorded.
+    /// Returns the time of release of a reserved item that its namespace claims no more; `None` if it is free.
+    /// `released` is the recorded time of release, if there is one.
     pub(crate) fn since(&self, namespace: &Arc<str>, released: Option<u64>, now: u64) -> Option<u64> {
         let is_full = released.is_none() && self.count.get(namespace).is_some_and(|count| *count >= RESERVED);
         let released = released.unwrap_or(now);
         (released.saturating_add(self.hold) > now && !is_full).then_some(released)
     }
 
-    /// What need not be reserved any longer.
+    /// The items whose reservation has ended.
     pub(crate) fn expired(&self, now: u64) -> impl Iterator<Item = &K> {
         let is_over = move |(released, _): &&(u64, K)| released.saturating_add(self.hold) <= now;
         self.by_time.iter().take_while(is_over).map(|(_, what)| what)
     }
 
-    /// When the next reservation ends.
+    /// The end of the next reservation.
     pub(crate) fn next_expiry(&self) -> Option<u64> {
         self.by_time.first().map(|(released, _)| released.saturating_add(self.hold))
     }

@@ -1,5 +1,5 @@
-//! Every status as a document, as it would be written to Kubernetes: those of translation, of TenantGateways, and
-//! the verdicts on claims at Gateways that somebody else serves. Pure.
+//! All statuses as JSON documents, as written to Kubernetes: those of the translation, of TenantGateways, and the
+//! verdicts on claims at Gateways of other data planes. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use crate::pipeline::Pipeline;
 use crate::tenancy::{self, ClaimKey, ClaimKind, Derived, DerivedKind, ParentState, Tenancy, Verdict};
 use crate::translate::{ObjectStatus, StatusBody, parent_ref, status_document};
 
-/// Who knows what is not known here.
+/// The data for statuses that the core does not have.
 pub trait Context {
     /// The controller name of our entries.
     fn controller(&self) -> &str;
-    /// The status of an object with what its Envoys say of it.
+    /// Adds the acknowledgements of Envoys to the status of an object.
     fn lay_over(&self, key: &ObjectKey, status: &ObjectStatus) -> ObjectStatus;
-    /// When a condition, named by where it stands, last changed its status; in RFC 3339.
+    /// `lastTransitionTime` of a condition, which is identified by its path; in RFC 3339.
     fn since(&self, key: &ObjectKey, place: &str, status: Status) -> String;
 }
 
@@ -53,12 +53,12 @@ pub fn documents(pipeline: &Pipeline, context: &dyn Context) -> Vec<Value> {
         let key = claim.object();
         let own = tenancy.is_own(tenant);
         if key.kind == Kind::ListenerSet {
-            // It has one list of conditions, which belongs to whoever serves it.
+            // It has a single list of conditions, which belongs to the controller that serves it.
             let conditions = all.get_mut(&key).filter(|_| own).map(|document| &mut document["conditions"]);
             refuse(conditions.and_then(Value::as_array_mut), verdict);
             continue;
         }
-        // What we serve has it among its own conditions.
+        // At a Gateway that we serve the verdict is in our own conditions.
         if own {
             continue;
         }
@@ -73,8 +73,8 @@ pub fn documents(pipeline: &Pipeline, context: &dyn Context) -> Vec<Value> {
     all.into_iter().map(|(key, status)| item(&key, status)).collect()
 }
 
-/// What a route at Gateways that somebody else serves is told of its claims: entries of `status.parents`, and the
-/// generation that they were made from.
+/// The entries of `status.parents` with the verdicts on a route's claims at Gateways of other data planes, and the
+/// generation that they were computed from.
 pub fn claims(tenancy: &Tenancy, key: &ObjectKey, now: &str) -> (Vec<Value>, i64) {
     let Some(claim) = ClaimKey::of(key).filter(|claim| claim.kind != ClaimKind::ListenerSet) else {
         return (Vec::new(), i64::MAX);
@@ -90,7 +90,7 @@ pub fn claims(tenancy: &Tenancy, key: &ObjectKey, now: &str) -> (Vec<Value>, i64
     (entries, generation)
 }
 
-/// Lays what tenancy refuses to a ListenerSet at a Gateway of ours over its status.
+/// Adds the refusal of a ListenerSet's claims, at a Gateway of ours, to its status.
 pub fn refused(tenancy: &Tenancy, key: &ObjectKey, status: &mut ObjectStatus) {
     let Some(claim) = ClaimKey::of(key) else { return };
     let StatusBody::ListenerSet(set) = &mut status.body else { return };
@@ -123,7 +123,7 @@ fn told(parent: &ParentRef, verdict: &Verdict, since: &str) -> Value {
     })
 }
 
-/// Lays a refusal over `Accepted`.
+/// Replaces `Accepted` by a refusal.
 fn refuse(conditions: Option<&mut Vec<Value>>, verdict: &tenancy::Verdict) {
     let conditions = conditions.into_iter().flatten().filter(|condition| condition["type"] == "Accepted");
     for condition in conditions.filter(|_| !verdict.is_accepted()) {

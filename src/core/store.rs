@@ -1,4 +1,4 @@
-//! What we have seen: every object, and indexes from what objects refer to back to who refers to it.
+//! The store: the objects seen so far, and indexes from referenced objects to the objects that refer to them.
 
 mod granted;
 mod reserved;
@@ -30,10 +30,10 @@ pub struct Store {
     classes: BTreeMap<ObjectName, Arc<GatewayClass>>,
     gateways: BTreeMap<ObjectName, Arc<Gateway>>,
     listener_sets: BTreeMap<ObjectName, Arc<ListenerSet>>,
-    /// The listeners that tenancy withholds of ListenerSets, which may not be there yet.
+    /// The listeners that tenancy withholds, by ListenerSets, which may not exist yet.
     withheld: BTreeMap<ObjectName, BTreeSet<Arc<str>>>,
     routes: BTreeMap<RouteKey, Arc<Route>>,
-    /// What tenancy grants to routes, which may not be there yet.
+    /// The grants of tenancy, by routes, which may not exist yet.
     granted: BTreeMap<RouteKey, Grants>,
     grants: BTreeMap<ObjectName, Arc<ReferenceGrant>>,
     services: BTreeMap<ObjectName, Arc<Service>>,
@@ -41,7 +41,7 @@ pub struct Store {
     secrets: BTreeMap<ObjectName, Arc<Secret>>,
     config_maps: BTreeMap<ObjectName, Arc<ConfigMap>>,
     trust_bundles: BTreeMap<ObjectName, Arc<ClusterTrustBundle>>,
-    /// Whether there can be ClusterTrustBundles.
+    /// Whether the API server serves ClusterTrustBundles.
     has_trust_bundles: bool,
     policies: BTreeMap<ObjectName, Arc<BackendTlsPolicy>>,
     parameters: BTreeMap<ObjectName, Arc<GatewayParameters>>,
@@ -54,19 +54,21 @@ pub struct Store {
     pub(crate) gateways_by_roots: MultiMap<ObjectName, ObjectName>,
     pub(crate) sets_by_gateway: MultiMap<ObjectName, ObjectName>,
     pub(crate) routes_by_parent: MultiMap<ParentKey, RouteKey>,
-    /// Routes whose hostnames tenancy decides, by the parent they name; the other index has what they reach.
+    /// Routes whose hostnames tenancy decides, by the parents they refer to; `routes_by_parent` has the parents they
+    /// reach.
     pub(crate) granted_by_parent: MultiMap<ParentKey, RouteKey>,
     pub(crate) routes_by_service: MultiMap<ObjectName, RouteKey>,
     pub(crate) slices_by_service: MultiMap<ObjectName, ObjectName>,
-    /// BackendTLSPolicies by the Services that they are about, and by the ConfigMaps and ClusterTrustBundles that they refer to.
+    /// BackendTLSPolicies by their target Services, and by the ConfigMaps and ClusterTrustBundles that they refer to.
     pub(crate) policies_by_service: MultiMap<ObjectName, ObjectName>,
     pub(crate) policies_by_roots: MultiMap<ObjectName, ObjectName>,
-    /// Routes and parents that refer into another namespace, by that namespace: what a ReferenceGrant there touches.
+    /// Routes and parents that refer into another namespace, by that namespace: those that a ReferenceGrant there
+    /// affects.
     pub(crate) routes_across: MultiMap<Arc<str>, RouteKey>,
     pub(crate) parents_across: MultiMap<Arc<str>, ParentKey>,
-    /// Addresses that tenants' endpoints may not have, with whose they are.
+    /// Addresses that tenants' endpoints may not have, with their holders.
     reserved: Reserved,
-    /// The namespaces whose objects come at all.
+    /// The watched namespaces.
     watched: Namespaces,
 }
 
@@ -82,12 +84,12 @@ macro_rules! replace {
 }
 
 impl Store {
-    /// A store of a cluster in which this namespace is the installation's, and of which these are looked at.
+    /// A store for a cluster; `home` is the installation's namespace, `watched` are the watched ones.
     pub(crate) fn in_cluster(home: Option<Arc<str>>, watched: Namespaces, has_trust_bundles: bool) -> Self {
         Self { reserved: Reserved::new(home), watched, has_trust_bundles, ..Self::default() }
     }
 
-    /// What a message about an object that is not found, or not granted, adds about its namespace.
+    /// An addition to messages about an object that is not found, or not granted: whether its namespace is not watched.
     pub(crate) fn unwatched(&self, name: &ObjectName) -> String {
         self.watched.note(&name.namespace)
     }
@@ -102,12 +104,12 @@ impl Store {
         &self.reserved
     }
 
-    /// Lets an object that is to be taken in refer to what is held already.
+    /// Replaces parts of an object, before it is stored, by copies that other objects share.
     pub(crate) fn share(&mut self, object: &mut Object) {
         self.interner.object(object);
     }
 
-    /// Takes in an object. `None` when it is equal to the one held; else what it replaced.
+    /// Stores an object. Returns `None` if it is equal to the stored one, else the replaced data.
     pub(crate) fn put(&mut self, object: Object) -> Option<Replaced> {
         let replaced = match object {
             Object::Namespace(o) => {
@@ -181,13 +183,13 @@ impl Store {
                 let addresses = self.reserved.node(&o.name, &o.addresses);
                 Replaced { addresses: Some(addresses).filter(|moved| !moved.is_empty())?, ..Replaced::default() }
             }
-            // Tenancy's alone.
+            // It is an input of tenancy alone.
             Object::TenantGateway(_) => return None,
         };
         Some(replaced)
     }
 
-    /// Forgets an object. `None` when it was not there.
+    /// Removes an object. Returns `None` if there was none.
     pub(crate) fn delete(&mut self, key: &ObjectKey) -> Option<Replaced> {
         let name = &key.name;
         Some(match key.kind {
@@ -353,7 +355,7 @@ impl Store {
         }
     }
 
-    /// The parents whose listeners a route may reach.
+    /// Updates the index of routes by the parents whose listeners they may reach.
     fn index_parents(&mut self, key: &RouteKey, route: &Route, there: bool) {
         let grants = self.granted.get(key);
         for parent in route.parents.iter() {
@@ -378,13 +380,13 @@ impl Store {
         }
     }
 
-    /// The labels of a namespace; one that we have not seen has none.
+    /// The labels of a namespace; empty for an unknown one.
     pub fn labels(&self, namespace: &str) -> &BTreeMap<String, String> {
         static NONE: BTreeMap<String, String> = BTreeMap::new();
         self.namespaces.get(namespace).map_or(&NONE, |namespace| &namespace.labels)
     }
 
-    /// The UID of a namespace, where it has one.
+    /// The UID of a namespace, if it has one.
     pub(crate) fn uid(&self, namespace: &str) -> Option<&str> {
         self.namespaces.get(namespace).map(|namespace| &*namespace.uid).filter(|uid| !uid.is_empty())
     }
@@ -434,35 +436,35 @@ impl Store {
         self.secrets.get(name)
     }
 
-    /// A slice by name.
+    /// An EndpointSlice by name.
     pub fn slice(&self, name: &ObjectName) -> Option<&Arc<EndpointSlice>> {
         self.slices.get(name)
     }
 
-    /// A pod that runs, by name.
+    /// A running pod, by name.
     pub fn pod(&self, name: &ObjectName) -> Option<&Located> {
         self.pods.get(name)
     }
 
-    /// Whether an endpoint of a slice is the pod that it is said to be.
+    /// Whether an endpoint of a slice has an address of the pod that its `targetRef` names.
     pub fn is_of_its_pod(&self, slice: &EndpointSlice, address: IpAddr) -> bool {
         let namespace = &slice.meta.name.namespace;
         let mut pods = slice.pods_at(address).map(|pod| ObjectName::new(namespace.clone(), pod.clone()));
         pods.any(|pod| self.pod(&pod).is_some_and(|pod| pod.has(address)))
     }
 
-    /// The slices of a Service, by name.
+    /// The EndpointSlices of a Service, by name.
     pub fn slices(&self, service: &ObjectName) -> impl Iterator<Item = &Arc<EndpointSlice>> {
         self.slices_by_service.of(service).filter_map(|name| self.slices.get(name))
     }
 
-    /// The Service that a slice belongs to.
+    /// The Service that an EndpointSlice belongs to.
     pub(crate) fn service_of_slice(&self, slice: &ObjectName) -> Option<ObjectName> {
         self.slices.get(slice)?.service.clone()
     }
 
-    /// Whether an object of `kind` in namespace `from` may refer to the core object `to_kind` named `to`: always
-    /// within one namespace, else by a ReferenceGrant in the target's.
+    /// Whether an object of `kind` in namespace `from` may refer to the core object `to_kind` named `to`: always within
+    /// one namespace, else by a ReferenceGrant in the target's.
     pub fn permits(&self, kind: Kind, from: &str, to_kind: &str, to: &ObjectName) -> bool {
         *from == *to.namespace
             || of_namespace(&self.grants, &to.namespace)
@@ -481,7 +483,7 @@ impl Store {
         RouteKind::ALL.into_iter().flat_map(of_kind).cloned().collect()
     }
 
-    /// The ListenerSets that name a Gateway, by name.
+    /// The ListenerSets that refer to a Gateway, by name.
     pub fn sets_of(&self, gateway: &ObjectName) -> impl Iterator<Item = &ObjectName> {
         self.sets_by_gateway.of(gateway)
     }
@@ -497,18 +499,18 @@ impl Store {
     }
 }
 
-/// What is left of an object that was replaced.
+/// The data of a replaced or deleted object that its dependents need.
 #[derive(Default)]
 pub(crate) struct Replaced {
     /// The Service that an EndpointSlice belonged to.
     pub(crate) service: Option<ObjectName>,
-    /// What was recorded in a Service of ours.
+    /// The ports recorded in a Service of ours.
     pub(crate) exposure: Option<Box<Exposure>>,
-    /// What an EndpointSlice of ours was made for.
+    /// The Gateway of an EndpointSlice of ours.
     pub(crate) made: Option<Box<MadeSlice>>,
-    /// Addresses that are somebody's from now on, or no longer.
+    /// Addresses that begin or cease to be reserved.
     pub(crate) addresses: Vec<IpAddr>,
-    /// The Services that a policy was about.
+    /// The target Services of a policy.
     pub(crate) targets: BTreeSet<ObjectName>,
 }
 
@@ -516,7 +518,7 @@ fn services_of(policy: Option<&BackendTlsPolicy>) -> BTreeSet<ObjectName> {
     policy.into_iter().flat_map(|policy| &policy.targets).map(|target| target.service.clone()).collect()
 }
 
-/// The addresses that a pod has or had, and not both.
+/// The addresses that a pod gained or lost.
 fn moved(old: Option<&Located>, new: Option<&Located>) -> Vec<IpAddr> {
     let all = |pod: Option<&Located>| pod.into_iter().flat_map(|pod| pod.addresses.to_vec()).collect::<BTreeSet<_>>();
     all(old).symmetric_difference(&all(new)).copied().collect()
@@ -530,13 +532,13 @@ fn of_namespace<'a, V>(
     map.range(ObjectName::new(namespace.clone(), "")..).take_while(move |(name, _)| name.namespace == namespace)
 }
 
-/// The parent that a reference names, for a route in `namespace`.
+/// The parent that a parentRef of a route in `namespace` refers to.
 pub(crate) fn parent_key(parent: &crate::inputs::ParentRef, namespace: &Arc<str>) -> Option<ParentKey> {
     let (kind, name) = parent.target(namespace)?;
     Some(if kind == Kind::Gateway { ParentKey::Gateway(name) } else { ParentKey::ListenerSet(name) })
 }
 
-/// The parents whose listeners a reference to `parent` may reach.
+/// The parents whose listeners a parentRef to `parent` may reach.
 pub(crate) fn reached(parent: &ParentKey, grant: Option<&HostnameGrant>) -> Vec<ParentKey> {
     match (parent, grant) {
         (ParentKey::Gateway(_), Some(grant)) => {
@@ -547,7 +549,7 @@ pub(crate) fn reached(parent: &ParentKey, grant: Option<&HostnameGrant>) -> Vec<
     }
 }
 
-/// Every Service port that a route's backends, mirrors and authorization servers name.
+/// The Service ports that a route's backends, mirrors and authorization servers refer to.
 pub(crate) fn target_ports(route: &Route) -> impl Iterator<Item = ServicePort> {
     let transport = route.kind.transport();
     let port =
@@ -562,7 +564,7 @@ pub(crate) fn target_ports(route: &Route) -> impl Iterator<Item = ServicePort> {
     })
 }
 
-/// Every object that a route's backends, mirrors and authorization servers name.
+/// The objects that a route's backends, mirrors and authorization servers refer to.
 pub(crate) fn targets(route: &Route) -> impl Iterator<Item = &ObjectName> {
     route.rules.iter().flat_map(|rule| {
         let filters = rule.filters.as_ref().ok().and_then(Option::as_deref);

@@ -1,13 +1,13 @@
-//! The work queue of changes, with a fair turn for each namespace: one that changes much delays another's change by no more
-//! than a bounded batch. Pure.
+//! The work queue of changes, with fair queueing by namespace: a namespace with many changes delays another's change by
+//! no more than a bounded batch. Pure.
 //!
 //! ```text
 //! changes ==> one queue for each namespace ==> a batch: some of each in turn ==> pipeline
 //! ```
 //!
-//! What waits is there once: a newer version of an object takes the place of the one that waits. So the queue is never longer
-//! than what there is, however often it is written. A namespace has one batch of its changes under way at Envoys at a time:
-//! Envoys take updates one after the other as well.
+//! The queue has one entry per subject: a newer version of an object replaces the queued one. So the queue is never
+//! longer than the number of objects and facts, however often they change. A namespace has one batch of changes in
+//! progress at Envoys at a time, since Envoys apply updates one after the other.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -17,38 +17,39 @@ use crate::inputs::{Kind, Object, ObjectChange, ObjectKey};
 use crate::model::ObjectName;
 use crate::translate::{Asked, Change, Fact, Ownable, RouteKey};
 
-/// The weight of a batch: as many changes of small objects.
+/// The weight of a batch, in changes of small objects.
 const BATCH: u64 = 64;
-/// The weight of what one namespace has in a batch before the next one's turn.
+/// The weight of one namespace's changes in a batch before the next namespace's turn.
 const QUANTUM: u64 = 8;
-/// So long a namespace waits at most for Envoys to acknowledge its last batch.
+/// The longest time that a namespace waits for Envoys to acknowledge its last batch.
 const ACK_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Changes that wait.
+/// The work queue.
 #[derive(Default)]
 pub struct Turns {
     waiting: HashMap<Subject, Waiting>,
-    /// What waits of each namespace, in order of arrival. An entry whose number is another than that of what waits is void.
+    /// The queued subjects of each namespace, in order of arrival. An entry is void if its number differs from that in
+    /// `waiting`.
     queues: BTreeMap<Arc<str>, VecDeque<(u64, Subject)>>,
-    /// Whose turn is next.
+    /// Namespaces with queued changes, the next first.
     order: VecDeque<Arc<str>>,
-    /// Numbers of what waits.
+    /// The numbers of queued changes.
     numbers: BTreeSet<u64>,
-    /// The number of what comes next.
+    /// The number of the next change.
     next: u64,
-    /// Namespaces whose last batch is under way: as which publication, and since when.
+    /// Namespaces whose last batch is in progress: the publication, and its time.
     under_way: BTreeMap<Arc<str>, (u64, Instant)>,
 }
 
-/// What waits of one subject.
+/// The queued changes of one subject.
 struct Waiting {
     number: u64,
     namespace: Arc<str>,
-    /// The newest version; before it, that the object was deleted, if it was.
+    /// The newest version, preceded by the deletion of the object if there was one.
     changes: Vec<Change>,
 }
 
-/// What a change is about. The last change of a subject is the one that counts.
+/// The subject of a change. Only the last change of a subject counts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Subject {
     Object(ObjectKey),
@@ -82,7 +83,7 @@ impl Subject {
         }
     }
 
-    /// Whose turn it is; the empty name stands for what belongs to no namespace.
+    /// The namespace of a change; empty for changes that belong to none.
     fn namespace(&self, change: &Change) -> Arc<str> {
         match (self, change) {
             (Subject::Object(key), _) if key.kind == Kind::Namespace => key.name.name.clone(),
@@ -104,22 +105,22 @@ impl Subject {
 }
 
 impl Turns {
-    /// Whether nothing waits.
+    /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Whether a version of an object waits.
+    /// Whether a change of an object is queued.
     pub fn holds(&self, key: &ObjectKey) -> bool {
         self.waiting.contains_key(&Subject::Object(key.clone()))
     }
 
-    /// How many objects and facts wait.
+    /// The number of queued objects and facts.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Takes in changes. What is new comes before what goes, so that nothing is missing in between.
+    /// Adds changes. New objects precede deletions, so that nothing is missing in between.
     pub fn push(&mut self, changes: Vec<Change>) {
         let mut gone = BTreeSet::new();
         for change in changes {
@@ -161,15 +162,15 @@ impl Turns {
         self.waiting.insert(subject, Waiting { number, namespace, changes: vec![change] });
     }
 
-    /// Everything that waits, in order of arrival.
+    /// All queued changes, in order of arrival.
     pub fn into_changes(self) -> Vec<Change> {
         let mut waiting: Vec<Waiting> = self.waiting.into_values().collect();
         waiting.sort_by_key(|waiting| waiting.number);
         waiting.into_iter().flat_map(|waiting| waiting.changes).collect()
     }
 
-    /// Changes that cannot wait, with what has to be known before them: they take the place of what waits of the same
-    /// subjects.
+    /// Returns urgent changes to be applied at once. They replace the queued changes of the same subjects; a queued
+    /// deletion of an object that returns is kept before them.
     #[must_use]
     pub fn overtaking(&mut self, changes: Vec<Change>) -> Vec<Change> {
         if self.waiting.is_empty() {
@@ -189,18 +190,18 @@ impl Turns {
         all
     }
 
-    /// The number of what comes next: see [`Turns::has_taken`].
+    /// The number of the next change: see [`Turns::has_taken`].
     pub fn mark(&self) -> u64 {
         self.next
     }
 
-    /// Whether everything has been taken that came before a mark.
+    /// Whether all changes before a mark have been taken.
     pub fn has_taken(&self, mark: u64) -> bool {
         self.numbers.first().is_none_or(|first| *first >= mark)
     }
 
-    /// The next batch, of namespaces of which nothing is under way; empty when all that wait have to. `acknowledged` is the
-    /// publication that all Envoys have.
+    /// Takes the next batch, from namespaces without a batch in progress; empty if all have to wait. `acknowledged` is
+    /// the publication that all Envoys have acknowledged.
     #[must_use]
     pub fn take(&mut self, acknowledged: u64, now: Instant) -> Batch {
         self.under_way.retain(|_, (publication, since)| *publication > acknowledged && now < *since + ACK_TIMEOUT);
@@ -234,18 +235,19 @@ impl Turns {
                 self.order.push_back(namespace);
             }
         }
-        // Who has to wait keeps its place before those who had their turn.
+        // Namespaces that have to wait stay ahead of those that had their turn.
         held.append(&mut self.order);
         self.order = held;
         batch
     }
 
-    /// Notes that what came of a batch is under way, as this publication.
+    /// Records that the batch of these namespaces is in progress, as this publication.
     pub fn published(&mut self, namespaces: BTreeSet<Arc<str>>, publication: u64, now: Instant) {
         self.under_way.extend(namespaces.into_iter().map(|namespace| (namespace, (publication, now))));
     }
 
-    /// When there is something to take at the latest, if nothing more is acknowledged until then; `None` when nothing waits.
+    /// The latest time at which there is a batch to take without further acknowledgements; `None` if the queue is
+    /// empty.
     pub fn due(&self, acknowledged: u64, now: Instant) -> Option<Instant> {
         let until = |namespace: &Arc<str>| match self.under_way.get(namespace) {
             Some((publication, since)) if *publication > acknowledged => *since + ACK_TIMEOUT,
@@ -256,18 +258,18 @@ impl Turns {
     }
 }
 
-/// Changes that are taken in together.
+/// Changes that are applied together.
 #[derive(Debug, Default)]
 pub struct Batch {
     /// The changes.
     pub changes: Vec<Change>,
-    /// Whose they are.
+    /// The namespaces of the changes.
     pub namespaces: BTreeSet<Arc<str>>,
 }
 
 impl Waiting {
-    /// A newer change takes the place of what waits. That an object was deleted before it came again is told as well: who
-    /// asks whether it was there before is to know.
+    /// Replaces the queued changes by a newer one. A deletion before the object's return is kept: a consumer must know
+    /// that the object was replaced.
     fn supersede(&mut self, change: Change) {
         let comes_again = matches!(change, Change::Object(ObjectChange::Put(_)))
             && matches!(self.changes[0], Change::Object(ObjectChange::Delete(_)));
@@ -276,7 +278,7 @@ impl Waiting {
     }
 }
 
-/// What a change costs, in changes of small objects.
+/// The weight of a change, in changes of small objects.
 fn weight(change: &Change) -> u64 {
     1 + match change {
         Change::Object(ObjectChange::Put(Object::Route(route))) => route.extent().matches / 16,
@@ -295,7 +297,7 @@ mod tests {
 
     use super::*;
 
-    /// A route of a namespace, in a version of its own.
+    /// A route of a namespace, with distinct content for each version.
     fn route(namespace: &str, name: &str, version: u32) -> Change {
         Change::put(
             Object::parse(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
@@ -317,7 +319,8 @@ mod tests {
         batch.changes.iter().map(|change| change.key().expect("an object").name.to_string()).collect()
     }
 
-    /// What alice changes is in the next batch, however much of mallory's came before it, and however often.
+    /// Alice's change is in the next batch, however many of mallory's changes are queued before it, and however often
+    /// they change.
     #[test]
     fn a_change_waits_for_no_more_than_a_share_of_each_other_namespace() {
         let (mut turns, now) = (Turns::default(), Instant::now());

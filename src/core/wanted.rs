@@ -1,5 +1,5 @@
-//! Certificates that are wanted: which names, from which issuer, into which Secret. Listeners with an issuer want some, and so do
-//! TenantGateways where cert-manager issues nothing.
+//! Wanted certificates: names, issuer and Secret. Listeners with an issuer have them, and TenantGateways whose
+//! certificates cert-manager does not issue.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,31 +7,31 @@ use std::sync::Arc;
 use crate::inputs::{Cloudflare, DigitalOcean, Rfc2136, Route53};
 use crate::model::{Hostname, ObjectName};
 
-/// The internal CA's name among issuers.
+/// The name of the internal CA among issuers.
 pub const INTERNAL_CA: &str = "internal-ca";
 
-/// A certificate that is wanted. Whoever issues it writes a `kubernetes.io/tls` Secret, and leaves the one that is there in
-/// place until a better one is at hand: a change of the issuer alone stops nothing.
+/// A wanted certificate. Its issuer writes a `kubernetes.io/tls` Secret, and replaces the present certificate only when
+/// it has a better one: a change of the issuer alone interrupts nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WantedCertificate {
-    /// The Secret that listeners refer to. It keeps its name whoever issues.
+    /// The Secret that listeners refer to. Its name does not depend on the issuer.
     pub secret: ObjectName,
-    /// The names on the certificate, the first of them first; `*` stands for a certificate for clients that name no host.
+    /// The names on the certificate, the first one first; `*` is a certificate for clients without SNI.
     pub names: Vec<Hostname>,
-    /// From whom.
+    /// The issuer.
     pub issuer: Issuer,
 }
 
-/// Who issues a certificate.
+/// The issuer of a certificate.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Issuer {
-    /// One of the installation, by its name: [`INTERNAL_CA`], `acme`, or one of the issuers file.
+    /// An issuer of the installation, by its name: [`INTERNAL_CA`], `acme`, or one of the issuers file.
     Named(Arc<str>),
-    /// A CA that speaks ACME (RFC 8555), with an account of the TenantGateway's own.
+    /// A CA that speaks ACME (RFC 8555), with an account of the TenantGateway.
     Acme(Arc<AcmeIssuer>),
 }
 
-/// As people are told: who it is.
+/// Printed for people: the issuer's name, or the URL of the ACME directory.
 impl fmt::Display for Issuer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -41,29 +41,29 @@ impl fmt::Display for Issuer {
     }
 }
 
-/// A CA that speaks ACME, and how it is satisfied.
+/// A CA that speaks ACME, with the account and the solver.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AcmeIssuer {
-    /// The TenantGateway whose account it is.
+    /// The TenantGateway that has the account.
     pub tenant: ObjectName,
-    /// The URL of its directory.
+    /// The URL of the ACME directory.
     pub directory: String,
     /// The Secret with the account's key, in the TenantGateway's namespace.
     pub account: ObjectName,
-    /// How challenges are answered.
+    /// The solver of challenges.
     pub solver: Solver,
 }
 
-/// How challenges are answered.
+/// The solver of challenges.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Solver {
-    /// At `/.well-known/acme-challenge/` on port 80 (RFC 8555, 8.3).
+    /// HTTP-01: at `/.well-known/acme-challenge/` on port 80 (RFC 8555, 8.3).
     Http01,
-    /// By a TXT record (RFC 8555, 8.4).
+    /// DNS-01: by a TXT record (RFC 8555, 8.4).
     Dns01(Provider),
 }
 
-/// Who serves the zone: `spec.dns01` as it was written. Secrets are in the TenantGateway's namespace.
+/// The DNS provider of the zone: `spec.dns01` as written. Secrets are in the TenantGateway's namespace.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs, reason = "the names are the providers'")]
 pub enum Provider {
@@ -74,7 +74,7 @@ pub enum Provider {
 }
 
 impl Provider {
-    /// As `spec.dns01.provider` names it.
+    /// The name of the provider in `spec.dns01.provider`.
     pub fn as_str(&self) -> &'static str {
         match self {
             Provider::Cloudflare(_) => "cloudflare",

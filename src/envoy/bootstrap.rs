@@ -1,4 +1,4 @@
-//! The bootstrap: what an Envoy must know before it can ask us for the rest.
+//! The bootstrap: an Envoy's configuration before it connects to the xDS server.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -8,58 +8,58 @@ use serde_json::{Value, json};
 use super::REFUSED;
 use super::{limits, readiness};
 
-/// What differs between Envoys.
+/// The parts that differ between Envoys.
 #[derive(Clone, Debug)]
 pub struct BootstrapOptions {
     /// `node.id`: a hint for logs and status; never an identity.
     pub node_id: String,
     /// `node.cluster`: the fleet.
     pub node_cluster: String,
-    /// Where our xDS server is.
+    /// The address of our xDS server.
     pub ads: AdsServer,
-    /// Where Envoy's admin interface is.
+    /// The address of Envoy's admin interface.
     pub admin: Admin,
-    /// Where Envoy says over HTTP whether it is ready, if anywhere but at its admin interface.
+    /// The address of an HTTP listener for readiness; `None` if the admin interface alone answers it.
     pub ready: Option<SocketAddr>,
-    /// Heap at which Envoy defends itself, in bytes.
+    /// The heap limit of the overload manager, in bytes; its actions begin at 80% of it.
     pub max_heap_bytes: u64,
-    /// Downstream connections over all listeners.
+    /// The most downstream connections over all listeners.
     pub max_connections: u32,
 }
 
-/// Where the xDS server listens.
+/// The address of the xDS server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AdsServer {
     /// A Unix socket.
     Pipe(PathBuf),
-    /// TCP with TLS on both sides.
+    /// TCP with mutual TLS.
     Tcp {
-        /// IP address, or a name that is looked up again and again.
+        /// IP address, or a name that is resolved periodically.
         host: String,
         /// Its port.
         port: u16,
-        /// Keys and names.
+        /// Certificate files and names.
         tls: MutualTls,
     },
 }
 
-/// Files and names of mutual TLS towards the xDS server.
+/// Files and names of mutual TLS with the xDS server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MutualTls {
     /// Directory with Envoy's `tls.crt` and `tls.key`, and the server's CA in `ca.crt`: a mounted Secret.
     pub dir: PathBuf,
-    /// Directory in which the [`keys_files`] lie.
+    /// Directory with the [`keys_files`].
     pub files: PathBuf,
     /// The DNS name in the server's certificate.
     pub server_name: String,
 }
 
-/// What Envoy calls its certificate, and the server's CA.
+/// The names of Envoy's secrets: its certificate, and the server's CA.
 const KEYS: [&str; 2] = ["xds-keys", "xds-roots"];
 
-/// The files by which Envoy finds its keys, by name. Keys that a bootstrap names itself are read once; those of such a
-/// file are read again when something is moved into their directory, as a renewed Secret is (Envoy's page on secret
-/// discovery, "key rotation"). A file holds one secret.
+/// The files, by name, through which Envoy reads its keys. Keys that the bootstrap itself names are read once; keys of
+/// such a file are read again when a file is moved into their directory, as happens with a renewed Secret (Envoy's page
+/// on secret discovery, "key rotation"). A file holds one secret.
 pub fn keys_files(dir: &Path) -> [(String, Value); 2] {
     let file = |name: &str| json!({ "filename": dir.join(name) });
     let watched = json!({ "path": dir });
@@ -75,22 +75,22 @@ pub fn keys_files(dir: &Path) -> [(String, Value); 2] {
     [secret(keys, "tls_certificate", keys_body), secret(roots, "validation_context", roots_body)]
 }
 
-/// Where Envoy's admin interface listens. It can stop Envoy and print its configuration, so there is no way to say
-/// "everywhere".
+/// The address of Envoy's admin interface. The interface can stop Envoy and print its configuration, so no variant
+/// listens on all addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admin {
     /// A Unix socket, with this file mode.
     Pipe(PathBuf),
-    /// 127.0.0.1 at this port.
+    /// 127.0.0.1 with this port.
     Loopback(u16),
 }
 
-/// Name of the cluster that ADS speaks to. Envoy also sends it as the `:authority` of the stream, where a slash, as in
-/// our other names, would be a protocol error.
+/// The name of the ADS cluster. Envoy also sends it as the `:authority` of the stream, where a slash, as in our other
+/// names, would be a protocol error.
 const ADS_CLUSTER: &str = "gatewright-xds";
 
-/// The largest regular expression Envoy takes, in instructions of RE2: twice what `--max-regex-size` may be set to, since
-/// what is allowed is an estimate.
+/// The largest regular expression that Envoy accepts, in instructions of RE2: twice the maximum of `--max-regex-size`,
+/// since that option limits an estimate.
 const REGEX_INSTRUCTIONS: u32 = 10_000;
 
 /// The bootstrap as JSON, which is also YAML.
@@ -98,7 +98,7 @@ pub fn bootstrap(options: &BootstrapOptions) -> Value {
     bootstrap_with_static(options, &[])
 }
 
-/// As [`bootstrap`], with listeners of its own in proto JSON, e.g. one for readiness.
+/// As [`bootstrap`], with additional static listeners in proto JSON, e.g. one for readiness.
 pub fn bootstrap_with_static(options: &BootstrapOptions, listeners: &[Value]) -> Value {
     let BootstrapOptions { node_id, node_cluster, ads, admin, ready, max_heap_bytes, max_connections } = options;
     let mut clusters = vec![ads_cluster(ads), refused()];
@@ -117,7 +117,7 @@ pub fn bootstrap_with_static(options: &BootstrapOptions, listeners: &[Value]) ->
                 "set_node_on_first_message_only": true,
                 "grpc_services": [{ "envoy_grpc": ads_client(ads) }],
             },
-            // No time limit: an Envoy that starts before its control plane waits for it.
+            // No timeout: an Envoy that starts before its control plane waits for it.
             "lds_config": { "ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s" },
             "cds_config": { "ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s" },
         },
@@ -126,7 +126,7 @@ pub fn bootstrap_with_static(options: &BootstrapOptions, listeners: &[Value]) ->
         "deferred_stat_options": { "enable_deferred_creation_stats": true },
         "stats_config": { "stats_matcher": { "exclusion_list": { "patterns": excluded_stats() } } },
         "layered_runtime": { "layers": [
-            // Envoy takes 100 instructions by default, fewer than `/[a-z]{1,64}` has. What may come is bounded by us.
+            // Envoy's default is 100 instructions, fewer than `/[a-z]{1,64}` needs. Our own limits apply before.
             { "name": "gatewright", "static_layer": {
                 "re2.max_program_size.error_level": REGEX_INSTRUCTIONS,
                 "re2.max_program_size.warn_level": REGEX_INSTRUCTIONS,
@@ -134,7 +134,7 @@ pub fn bootstrap_with_static(options: &BootstrapOptions, listeners: &[Value]) ->
                 "overload.premature_reset_total_stream_count": limits::PREMATURE_RESETS,
                 "overload.premature_reset_min_stream_lifetime_seconds": limits::PREMATURE_RESET_SECONDS,
             } },
-            // What an operator sets by hand over the admin interface.
+            // Overrides that an operator sets at the admin interface.
             { "name": "admin", "admin_layer": {} },
         ] },
         "overload_manager": overload_manager(*max_heap_bytes, *max_connections),
@@ -148,7 +148,7 @@ fn admin_address(admin: &Admin) -> Value {
     }
 }
 
-/// The same for who connects to it.
+/// The address as an upstream's.
 fn upstream(admin: &Admin) -> Value {
     match admin {
         Admin::Pipe(path) => json!({ "pipe": { "path": path } }),
@@ -156,8 +156,8 @@ fn upstream(admin: &Admin) -> Value {
     }
 }
 
-/// How Envoy speaks to the xDS server. One on the same machine is away only while it is replaced or has failed, and is found
-/// again soon; Envoy's own back-off grows to half a minute.
+/// The gRPC client for the xDS server. A server on the same machine is away only while it is replaced or has failed,
+/// and returns soon, so its back-off is short; Envoy's default grows to half a minute.
 fn ads_client(server: &AdsServer) -> Value {
     let mut client = json!({ "cluster_name": ADS_CLUSTER });
     if matches!(server, AdsServer::Pipe(_)) {
@@ -181,7 +181,7 @@ fn ads_cluster(server: &AdsServer) -> Value {
         "typed_extension_protocol_options": { "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
             "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
             "explicit_http_config": { "http2_protocol_options": {
-                // Notices a control plane that went away without saying so.
+                // Detects a control plane that vanished without closing the connection.
                 "connection_keepalive": { "interval": "30s", "timeout": "5s" },
             } },
         } },
@@ -223,7 +223,7 @@ fn mutual_tls(tls: &MutualTls) -> Value {
     })
 }
 
-/// The cluster without endpoints, which every Envoy of ours has from the start.
+/// The cluster without endpoints, static in every Envoy of ours.
 fn refused() -> Value {
     json!({
         "name": REFUSED,
@@ -233,8 +233,8 @@ fn refused() -> Value {
     })
 }
 
-/// Statistics that exist once per hostname or certificate: at thousands of hosts they are most of Envoy's memory and of
-/// its idle CPU, and nobody can read them.
+/// Statistics that exist once per hostname or certificate: with thousands of hosts they take most of Envoy's memory and
+/// of its idle CPU, and are too many to read.
 fn excluded_stats() -> Value {
     json!([
         { "contains": ".rds." },
@@ -243,8 +243,8 @@ fn excluded_stats() -> Value {
     ])
 }
 
-/// What Envoy does as its heap fills, mildest first: it waits less for clients that do nothing, keeps fewer connections, gives
-/// up the streams that hold the most, and only then takes nothing new.
+/// The overload manager's actions as the heap fills, mildest first: shorter idle timeouts, fewer connections, reset of
+/// the largest streams, and only then refusal of new connections and requests.
 fn overload_manager(max_heap_bytes: u64, max_connections: u32) -> Value {
     const HEAP: &str = "envoy.resource_monitors.fixed_heap";
     let when = |heap: f64| json!([{ "name": HEAP, "threshold": { "value": heap } }]);

@@ -1,4 +1,4 @@
-//! Filter chains: TLS termination and what happens to the connection then.
+//! Filter chains: TLS termination and the network filters after it.
 
 use envoy_types::pb::envoy::config::core::v3::{
     DataSource, SubstitutionFormatString, TransportSocket, data_source::Specifier, substitution_format_string::Format,
@@ -102,7 +102,7 @@ fn transport_socket(termination: &Termination) -> TransportSocket {
                 config_source: ads(),
                 certificate_mapper: Some(extension(
                     "envoy.tls.certificate_mappers.sni",
-                    // Connections without SNI never reach this chain; were one to, no certificate has this name.
+                    // Connections without SNI never reach this chain; if one did, no certificate has this name.
                     &Sni { default_value: "-".to_owned() },
                 )),
                 ..Default::default()
@@ -115,7 +115,7 @@ fn transport_socket(termination: &Termination) -> TransportSocket {
                     )),
                     ..common
                 }),
-                // The selector refuses session resumption of either kind.
+                // The certificate selector rejects session resumption of either kind.
                 disable_stateful_session_resumption: true,
                 require_client_certificate,
                 session_ticket_keys_type: Some(SessionTicketKeysType::DisableStatelessSessionResumption(true)),
@@ -137,8 +137,8 @@ fn transport_socket(termination: &Termination) -> TransportSocket {
     }
 }
 
-/// How certificates of clients are checked. The CA certificates are a secret, so that others take their place without the
-/// chain and its connections; how strict the check is, is the chain's own.
+/// The validation of client certificates. The CA certificates are a secret, so that they are replaced without a change
+/// of the chain and its connections; the mode is a field of the chain.
 fn validation_context(clients: &ClientValidation) -> ValidationContextType {
     let ClientValidation { mode, roots } = clients;
     let roots = SdsSecretConfig { name: SecretName::Roots(roots.clone()).to_string(), sds_config: ads() };
@@ -157,7 +157,8 @@ fn validation_context(clients: &ClientValidation) -> ValidationContextType {
     }
 }
 
-/// Makes the tcp_proxy after it use the cluster that frontend and SNI name. A name without a cluster is reset.
+/// A filter that selects the cluster of frontend and SNI for the tcp_proxy behind it. Without such a cluster the
+/// connection is reset.
 fn cluster_by_sni(frontend: &FrontendId) -> Filter {
     let format = SubstitutionFormatString {
         format: Some(Format::TextFormatSource(DataSource {
@@ -187,7 +188,7 @@ fn tcp_proxy(frontend: &FrontendId, cluster: ClusterSpecifier, edge: &Edge) -> F
     network_filter("envoy.filters.network.tcp_proxy", &proxy)
 }
 
-/// Weighted clusters; an invalid share goes to the cluster that refuses, and so does everything when no weight is left.
+/// Weighted clusters; an invalid share goes to the cluster [`REFUSED`], and so does everything if no weight is left.
 fn weighted(targets: &[WeightedTarget]) -> ClusterSpecifier {
     let clusters: Vec<ClusterWeight> = targets
         .iter()

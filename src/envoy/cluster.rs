@@ -1,4 +1,4 @@
-//! Clusters: how a backend is reached. The endpoints of each come by EDS.
+//! Clusters: the connections to backends. The endpoints of each cluster come by EDS.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -21,18 +21,18 @@ use super::proto::{ads, any, seconds, socket, uint};
 use super::{Edge, limits, udp, upstream_tls};
 use gatewright_core::model::{self, Addresses, AppProtocol, BackendTransport, Transport};
 
-/// Name of the cluster that never has an endpoint: whoever is sent there is reset. It stands in the bootstrap, and an
-/// Envoy with another bootstrap, which does not know the name, resets just as well.
+/// Name of the cluster without endpoints: a connection to it is reset. It is in the bootstrap; an Envoy with another
+/// bootstrap, which does not know the name, resets the connection as well.
 pub const REFUSED: &str = "gatewright/refused";
 
 /// The cluster of a backend, or of a name passed through.
 ///
-/// Clusters are the memory floor of an Envoy, so there is nothing in one that a default says as well.
+/// Clusters are the memory floor of an Envoy, so fields with default values are left out.
 pub fn cluster(cluster: &model::Cluster) -> Cluster {
     cluster_within(cluster, &Edge::DEFAULT)
 }
 
-/// The same within an operator's limits.
+/// The cluster of a backend, or of a name passed through, with an operator's limits.
 pub fn cluster_within(cluster: &model::Cluster, edge: &Edge) -> Cluster {
     let name = cluster.name();
     match cluster {
@@ -50,7 +50,7 @@ pub fn cluster_within(cluster: &model::Cluster, edge: &Edge) -> Cluster {
     }
 }
 
-/// A cluster with no endpoint, ever.
+/// A cluster that never has endpoints.
 fn refused(name: String) -> Cluster {
     Cluster {
         load_assignment: Some(ClusterLoadAssignment { cluster_name: name.clone(), ..Default::default() }),
@@ -65,15 +65,15 @@ fn reached(name: String, protocol: AppProtocol, edge: &Edge) -> Cluster {
     Cluster {
         name,
         cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into())),
-        // Without a name of its own the assignment is asked for under the cluster's.
+        // Without a name of its own the assignment is requested under the cluster's.
         eds_cluster_config: Some(EdsClusterConfig { eds_config: ads(), ..Default::default() }),
         connect_timeout: seconds(limits::CONNECT_SECONDS),
         per_connection_buffer_limit_bytes: uint(limits::BUFFER_BYTES),
         lb_policy: LbPolicy::LeastRequest.into(),
         circuit_breakers: Some(CircuitBreakers {
             thresholds: vec![Thresholds {
-                // A backend that is slow or silent holds no more than these of what all tenants share: memory and file
-                // descriptors of the Envoy. What comes on top is answered 503, of this backend alone.
+                // A slow or silent backend holds no more than this of the memory and file descriptors that all tenants
+                // of the Envoy share. Further requests are answered 503, for this backend alone.
                 max_connections: uint(edge.backend_connections),
                 max_pending_requests: uint(edge.backend_connections),
                 max_requests: uint(edge.backend_connections),
@@ -83,7 +83,7 @@ fn reached(name: String, protocol: AppProtocol, edge: &Edge) -> Cluster {
             ..Default::default()
         }),
         typed_extension_protocol_options: protocol_options(protocol),
-        // A dead peer behind a silent network is noticed within about two minutes instead of never.
+        // A dead peer behind a silent network is detected within about two minutes instead of never.
         upstream_connection_options: Some(UpstreamConnectionOptions {
             tcp_keepalive: Some(TcpKeepalive {
                 keepalive_time: uint(60),
@@ -92,14 +92,14 @@ fn reached(name: String, protocol: AppProtocol, edge: &Edge) -> Cluster {
             }),
             ..Default::default()
         }),
-        // An endpoint that EDS takes away goes at once; there is no active health check that could say otherwise.
+        // An endpoint that EDS removes is removed at once; there is no active health check that could object.
         ignore_health_on_host_removal: true,
         ..Default::default()
     }
 }
 
-/// HTTP/1.1 is Envoy's default; h2c is never negotiated, so it is said explicitly. At most one entry: a protobuf map
-/// with more has no stable encoding.
+/// HTTP/1.1 is Envoy's default; h2c is never negotiated, so it is explicit. At most one entry: a protobuf map with more
+/// has no stable encoding.
 fn protocol_options(protocol: AppProtocol) -> HashMap<String, envoy_types::pb::google::protobuf::Any> {
     match protocol {
         AppProtocol::Http1 | AppProtocol::Tcp | AppProtocol::Terminated | AppProtocol::Udp => HashMap::new(),
@@ -121,7 +121,8 @@ fn protocol_options(protocol: AppProtocol) -> HashMap<String, envoy_types::pb::g
     }
 }
 
-/// The addresses behind a cluster. None at all is an answer too: requests get 503, connections are reset.
+/// The load assignment of a cluster. Without addresses it is sent too: requests are answered 503, connections are
+/// reset.
 pub fn endpoints(endpoints: &model::Endpoints) -> ClusterLoadAssignment {
     let localities = match &endpoints.addresses {
         Addresses::Alike(addresses) if addresses.is_empty() => Vec::new(),
@@ -134,7 +135,7 @@ pub fn endpoints(endpoints: &model::Endpoints) -> ClusterLoadAssignment {
     ClusterLoadAssignment { cluster_name: endpoints.cluster.to_string(), endpoints: localities, ..Default::default() }
 }
 
-/// An endpoint that is reached by a transport.
+/// An endpoint with an address of a transport.
 pub(super) fn endpoint(address: SocketAddr, transport: Transport) -> LbEndpoint {
     LbEndpoint {
         host_identifier: Some(HostIdentifier::Endpoint(Endpoint {

@@ -1,4 +1,4 @@
-//! The HTTP connection manager: everything about HTTP that only a chain can hold.
+//! The HTTP connection manager: all HTTP settings that only a chain can hold.
 
 use envoy_types::pb::envoy::config::common::mutation_rules::v3::{HeaderMutation, header_mutation};
 use envoy_types::pb::envoy::config::core::v3::{
@@ -36,43 +36,43 @@ use super::virtual_host::HEADER_TO_METADATA;
 use super::{Edge, ResourceName, cors, limits, misdirected, route_filters};
 use gatewright_core::model::{FrontendId, Hostname, OtherListeners, TableId};
 
-/// The host that a scope is looked up by. One that is spelled in upper case or with a port is looked up as the SNI,
-/// whose virtual host knows it under either spelling if it is the same (RFC 9110, 4.2.3).
+/// The host by which the scope is looked up. For a host in upper case or with a port it is the SNI, whose virtual host
+/// matches both spellings if they are of the same host (RFC 9110, 4.2.3).
 const SCOPE_OF: &str = "%CEL(request.host == connection.requested_server_name || request.host.contains(':') || \
                         request.host.matches('[A-Z]') ? connection.requested_server_name : request.host)%";
 
-/// `own` for the connection's own host, in whatever spelling, and for all without SNI; else `other`.
+/// `own` for the connection's own host, in any spelling, and for all hosts without SNI; else `other`.
 const OWN_OR_OTHER: &str = "%CEL(request.host == connection.requested_server_name || \
                             connection.requested_server_name == '' || \
                             request.host.contains(':') && request.host.startsWith(connection.requested_server_name) || \
                             size(request.host) == size(connection.requested_server_name) && \
                             request.host.matches('[A-Z]') ? 'own' : 'other')%";
 
-/// So many times a request may have passed through this installation before: once, so that a backend may be a proxy that
-/// asks for another host of it.
+/// The number of times that a request may have passed this installation before: once, so that a backend may be a proxy
+/// that requests another host of it.
 const PASSES: u32 = 1;
 
-/// Envoy has it in lower case.
+/// The SNI, which Envoy has in lower case.
 const SNI: &str = "%REQUESTED_SERVER_NAME%";
 
 const CDN_LOOP: &str = "envoy.filters.http.cdn_loop";
 
-/// Where a connection manager finds its routes.
+/// The source of a connection manager's routes.
 pub(super) enum Routes<'a> {
-    /// In the table of a plain-HTTP frontend.
+    /// The table of a plain-HTTP frontend.
     Plain(&'a TableId),
-    /// In the scope that the host names.
+    /// The scope of the host.
     Scopes {
-        /// Whose connections these are, if not the listener's that the SNI names.
+        /// The wildcard or catch-all listener of the connections; `None` if the SNI is the listener's hostname.
         listener: Option<&'a Hostname>,
-        /// Which hosts without a scope are other listeners'.
+        /// The hosts without a scope that belong to other listeners.
         elsewhere: &'a OtherListeners,
     },
-    /// In the table of a wildcard or catch-all listener.
+    /// The table of a wildcard or catch-all listener.
     Table(&'a TableId),
 }
 
-/// The network filter "HTTP". The same for all chains of a frontend but for the routes and the early header.
+/// The HTTP connection manager. It is the same for all chains of a frontend except for the routes and the early header.
 pub(super) fn filter(frontend: &FrontendId, cdn_id: &str, routes: Routes<'_>, edge: &Edge) -> Filter {
     let plain = matches!(routes, Routes::Plain(_));
     let (route_specifier, early, local_replies) = match routes {
@@ -103,35 +103,37 @@ pub(super) fn filter(frontend: &FrontendId, cdn_id: &str, routes: Routes<'_>, ed
             max_concurrent_streams: uint(limits::STREAMS),
             initial_stream_window_size: uint(limits::STREAM_WINDOW_BYTES),
             initial_connection_window_size: uint(limits::CONNECTION_WINDOW_BYTES),
-            // RFC 8441: WebSockets over HTTP/2.
+            // WebSockets over HTTP/2 (RFC 8441).
             allow_connect: true,
             ..Default::default()
         }),
         upgrade_configs: vec![UpgradeConfig { upgrade_type: "websocket".to_owned(), ..Default::default() }],
         max_request_headers_kb: uint(limits::HEADERS_KIB),
-        // The whole request has no limit of its own here, so that uploads and streams of any length pass; routes have.
+        // The whole request has no timeout here, so that uploads and streams of any length pass; routes have timeouts.
         request_timeout: seconds(0),
         request_headers_timeout: seconds(limits::REQUEST_HEADERS_SECONDS),
         stream_idle_timeout: seconds(limits::STREAM_IDLE_SECONDS),
-        // A connection that is too old ends with an answer that says so, in place of between two requests.
+        // A connection beyond the maximum duration ends with a response that closes it, instead of between two
+        // requests.
         http1_safe_max_connection_duration: true,
-        // No `server` header and no `via` of our own: neither tells anybody what runs here.
+        // No `server` header and no `via` of our own: neither reveals the software here.
         server_header_transformation: ServerHeaderTransformation::PassThrough.into(),
         use_remote_address: boolean(true),
         internal_address_config: Some(nobody_is_internal()),
         normalize_path: boolean(true),
         merge_slashes: true,
-        // Gateway API: a match sees the path as the client wrote it.
+        // Gateway API: a match compares the path as the client wrote it.
         path_with_escaped_slashes_action: PathWithEscapedSlashesAction::KeepUnchanged.into(),
-        // The dot of a fully qualified name means nothing. The port stays: backends make links from it.
+        // The dot of a fully qualified name has no meaning. The port stays: backends build links with it.
         strip_trailing_host_dot: true,
         ..Default::default()
     };
     network_filter("envoy.filters.network.http_connection_manager", &manager)
 }
 
-/// Nobody's `x-envoy-*` request headers are obeyed: they set retries and timeouts. Without a range Envoy trusts all
-/// private and loopback addresses, which behind a load balancer is everybody; from 0.0.0.0 nobody comes.
+/// No address is internal, since `x-envoy-*` request headers of internal clients set retries and timeouts. Without a
+/// range Envoy trusts all private and loopback addresses, which behind a load balancer are all clients; no client has
+/// 0.0.0.0.
 fn nobody_is_internal() -> InternalAddressConfig {
     let nobody = CidrRange { address_prefix: "0.0.0.0".to_owned(), prefix_len: uint(32) };
     InternalAddressConfig { cidr_ranges: vec![nobody], ..Default::default() }
@@ -161,7 +163,7 @@ fn scoped_routes() -> RouteSpecifier {
     })
 }
 
-/// Overwrites headers before a route is looked for.
+/// An early header mutation: overwrites headers before a route is selected.
 fn early_headers<const N: usize>(headers: [(&str, String); N]) -> TypedExtensionConfig {
     let overwrite = |(key, value): (&str, String)| {
         let option = HeaderValueOption {
@@ -175,22 +177,22 @@ fn early_headers<const N: usize>(headers: [(&str, String); N]) -> TypedExtension
     extension("envoy.http.early_header_mutation.header_mutation", &EarlyHeaderMutation { mutations })
 }
 
-/// The filters. What they do, routes say.
+/// The HTTP filters, which routes configure.
 fn http_filters(plain: bool, cdn_id: &str) -> Vec<HttpFilter> {
-    // Ends what goes in circles, with 502, by whatever way it comes back.
+    // Answers 502 to a request in a loop, whichever way it returns.
     let cdn_loop = CdnLoopConfig { cdn_id: cdn_id.to_owned(), max_allowed_occurrences: PASSES };
     let challenge = plain.then(|| http_filter(HEADER_TO_METADATA, &HeaderToMetadata::default()));
     let router = Router { suppress_envoy_headers: true, ..Default::default() };
     std::iter::once(http_filter(CDN_LOOP, &cdn_loop))
         .chain(challenge)
         .chain([http_filter(cors::FILTER, &Cors {})])
-        // Preflights, which browsers send without credentials, are answered before.
+        // They follow CORS: browsers send preflights without credentials, and these are answered first.
         .chain([off(http_filter(route_filters::FILTER, &FilterChainConfig::default()))])
         .chain([http_filter("envoy.filters.http.router", &router)])
         .collect()
 }
 
-/// The same filter, on those routes alone that have something for it.
+/// A disabled filter, which routes with a configuration for it enable.
 fn off(filter: HttpFilter) -> HttpFilter {
     HttpFilter { disabled: true, ..filter }
 }

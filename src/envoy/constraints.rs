@@ -1,9 +1,9 @@
-//! The constraints that Envoy's messages carry (protoc-gen-validate), checked on what we are about to publish.
+//! Validates the constraints of Envoy's messages (protoc-gen-validate) on resources before publication.
 //!
-//! Envoy refuses a resource whose fields do not keep them. They are in the descriptors that `envoy-types` was generated
-//! from, as `validate.rules` options; `constraints.txt` is a table of those that our resources can reach, made by
-//! `UPDATE=1 cargo test -p gatewright constraints`. The check walks the encoded bytes once and decodes nothing, so that
-//! its price is a small part of encoding them.
+//! Envoy refuses a resource whose fields violate them. They are in the descriptors from which `envoy-types` was
+//! generated, as `validate.rules` options; `constraints.txt` is a table of those that our resources can reach, made by
+//! `UPDATE=1 cargo test -p gatewright constraints`. The check reads the encoded bytes once and decodes nothing, so that
+//! its cost is a small part of the encoding.
 
 mod rule;
 mod wire;
@@ -14,10 +14,10 @@ use std::sync::LazyLock;
 use rule::{Field, Kind, Presence};
 use wire::{Value, fields, packed};
 
-/// Says which field of an encoded message breaks which of its constraints.
+/// Checks the constraints of an encoded message.
 ///
 /// # Errors
-/// With the field's place and the constraint, in words.
+/// With the path of the field that violates a constraint, and the constraint, in words.
 pub fn check(type_name: &str, bytes: &[u8]) -> Result<(), String> {
     let Some(message) = TABLE.by_name.get(type_name) else { return Ok(()) };
     TABLE.message(*message, bytes).map_err(|broken| format!("{}: {}", broken.place.join("."), broken.text))
@@ -27,7 +27,7 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
     Table::parse(include_str!("constraints/constraints.txt")).expect("a checked-in file that tests parse")
 });
 
-/// All messages that have constraints, or lead to some.
+/// All messages with constraints, or with fields of messages with constraints.
 struct Table {
     by_name: HashMap<String, usize>,
     messages: Vec<Message>,
@@ -37,13 +37,13 @@ struct Table {
 struct Message {
     name: String,
     fields: Vec<Field>,
-    /// Fields of which one must be there.
+    /// Fields of which one must be set (oneof).
     one_of: Vec<Vec<u32>>,
 }
 
-/// A constraint that does not hold.
+/// A violated constraint.
 struct Broken {
-    /// From the outermost message to the field.
+    /// The path from the outermost message to the field.
     place: Vec<String>,
     text: String,
 }
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(verdict(&with(|_| ())), Ok(()));
     }
 
-    /// Envoy takes a field that is not set where only some characters are forbidden.
+    /// Envoy accepts an unset field if only some characters are forbidden in it.
     #[test]
     fn a_weighted_cluster_without_a_header_passes() {
         use envoy_types::pb::envoy::config::route::v3::{
@@ -259,7 +259,8 @@ mod tests {
         assert!(text.contains("header"), "{text}");
     }
 
-    /// What is made of the tenants' objects is seldom larger than some kilobytes; a thousand of them cost milliseconds.
+    /// Resources of tenants' objects are seldom larger than some kilobytes; checking a thousand of them costs
+    /// milliseconds.
     #[test]
     fn a_check_costs_little_beside_the_encoding() {
         let mut table = with(|_| ());

@@ -13,7 +13,8 @@ pub(super) const FILTER: &str = "envoy.filters.http.cors";
 /// The policy of a rule.
 ///
 /// A preflight of another origin is answered without `access-control-*` and never reaches a backend. With credentials
-/// `*` is no wildcard to a browser (Fetch standard, 3.3.5): Envoy answers with what the preflight asks for then.
+/// `*` is no wildcard to a browser (Fetch standard, 3.3.5): Envoy then responds with the values that the preflight
+/// requests.
 pub(super) fn policy(cors: &Cors) -> CorsPolicy {
     let Cors { allow_origins, allow_methods, allow_headers, expose_headers, allow_credentials, max_age } = cors;
     CorsPolicy {
@@ -28,13 +29,13 @@ pub(super) fn policy(cors: &Cors) -> CorsPolicy {
     }
 }
 
-/// Whether Envoy answers a preflight with the headers that it asks for. Of one that asks for none it would make an empty
-/// `access-control-allow-headers`.
+/// Whether Envoy responds to a preflight with the headers that it requests. To a preflight that requests none it would
+/// send an empty `access-control-allow-headers`.
 pub(super) fn echoes_headers(cors: &Cors) -> bool {
     cors.allow_credentials && is_any(&cors.allow_headers)
 }
 
-/// Envoy knows `*` when it stands alone.
+/// Joins a list. Envoy recognizes `*` only if it is the whole value.
 fn list(all: &[String]) -> String {
     if is_any(all) { "*".to_owned() } else { all.join(", ") }
 }
@@ -43,7 +44,7 @@ fn is_any(all: &[String]) -> bool {
     all.iter().any(|one| one == "*")
 }
 
-/// `*` is every origin; `https://*.example.org` spans any number of labels.
+/// A matcher for an origin: `*` is any origin; the wildcard of `https://*.example.org` covers any number of labels.
 fn origin_matcher(origin: &str) -> StringMatcher {
     match origin.split_once('*') {
         None => exact(origin),

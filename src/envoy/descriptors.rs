@@ -1,4 +1,4 @@
-//! Descriptors of the messages that [`super::render`] shows.
+//! Descriptors of the messages that [`super::render`] prints.
 //!
 //! `envoy-types` has no descriptors in its API, but its package contains the descriptor set that it was generated from.
 //! `descriptors.bin` is the part of it that is reachable from [`ROOTS`], without comments, services and options. The
@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use prost_reflect::DescriptorPool;
 
-/// Everything that we put on the wire or into an `Any`.
+/// All messages that we send or pack into an `Any`.
 #[cfg(test)]
 const ROOTS: &[&str] = &[
     "envoy.config.cluster.v3.Cluster",
@@ -45,7 +45,7 @@ const ROOTS: &[&str] = &[
     "xds.type.matcher.v3.Matcher",
 ];
 
-/// The pool, decoded once.
+/// The descriptor pool, decoded once.
 pub(super) fn pool() -> &'static DescriptorPool {
     static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
         DescriptorPool::decode(include_bytes!("descriptors.bin").as_slice())
@@ -73,12 +73,12 @@ mod tests {
     use super::*;
     use crate::render::SENSITIVE;
 
-    /// The descriptor set inside the package of `envoy-types`, wherever cargo keeps it.
+    /// Returns the descriptor set from the package of `envoy-types`, in cargo's registry.
     pub(crate) fn package() -> Vec<u8> {
         let rustc = Command::new("rustc").arg("-vV").output().expect("rustc runs");
         let rustc = String::from_utf8(rustc.stdout).expect("text");
         let host = rustc.lines().find_map(|line| line.strip_prefix("host: ")).expect("a host");
-        // Packages of other platforms need not be there.
+        // Packages of other platforms may be missing.
         let output = Command::new(env!("CARGO"))
             .args(["metadata", "--format-version=1", "--offline", "--filter-platform", host, "--manifest-path"])
             .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))
@@ -92,7 +92,7 @@ mod tests {
         std::fs::read(manifest.with_file_name("src/generated/types.bin")).expect("the descriptor set")
     }
 
-    /// `xds/type/matcher/v3/domain.proto`, which the package does not have.
+    /// Builds `xds/type/matcher/v3/domain.proto`, which the package does not have.
     fn domain_proto() -> FileDescriptorProto {
         let field = |name: &str, number, label: Label, kind: Type, of: &str| FieldDescriptorProto {
             name: Some(name.to_owned()),
@@ -126,13 +126,13 @@ mod tests {
         }
     }
 
-    /// Full names, with a leading dot, of what a message's fields are made of.
+    /// Collects the full names, with a leading dot, of the types of a message's fields.
     fn referred(message: &DescriptorProto, into: &mut Vec<String>) {
         into.extend(message.field.iter().filter_map(|field| field.type_name.clone()));
         message.nested_type.iter().for_each(|nested| referred(nested, into));
     }
 
-    /// The files reduced to the top-level types that are reachable from the roots.
+    /// Returns the files with only the top-level types that are reachable from the roots.
     fn trimmed(set: FileDescriptorSet) -> FileDescriptorSet {
         let mut owners: BTreeMap<String, (usize, Option<&DescriptorProto>)> = BTreeMap::new();
         for (index, file) in set.file.iter().enumerate() {

@@ -9,7 +9,7 @@ use prost::Name;
 /// `xds.type.matcher.v3.ServerNameMatcher`
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ServerNameMatcher {
-    /// The lists of names. No name may stand in two of them.
+    /// The lists of names. No name may be in two of them.
     #[prost(message, repeated, tag = "1")]
     pub domain_matchers: Vec<DomainMatcher>,
 }
@@ -20,7 +20,7 @@ pub struct DomainMatcher {
     /// Exact names, `*.suffix` wildcards, or `*`.
     #[prost(string, repeated, tag = "1")]
     pub domains: Vec<String>,
-    /// What to do for these.
+    /// The action for these names.
     #[prost(message, optional, tag = "2")]
     pub on_match: Option<OnMatch>,
 }

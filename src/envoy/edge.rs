@@ -1,20 +1,21 @@
-//! What an operator sets of the limits at the edge.
+//! Limits of connections that an operator sets.
 
-/// Limits of connections, at the listeners and towards backends. A change of one changes every filter chain or every
-/// cluster, which ends connections: Envoy drains those of the old ones.
+/// Limits of connections, at listeners and to backends. A change of one changes every filter chain or every cluster,
+/// which closes connections: Envoy drains those of the old ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edge {
-    /// Seconds that an HTTP connection of a client may have no request.
+    /// The idle timeout of a client's HTTP connection, in seconds.
     pub idle_seconds: u64,
-    /// Seconds that a connection which is passed through may have no bytes.
+    /// The idle timeout of a passed-through connection, in seconds.
     pub tcp_idle_seconds: u64,
-    /// Seconds that a UDP session may have no datagrams.
+    /// The idle timeout of a UDP session, in seconds.
     pub udp_idle_seconds: u64,
-    /// UDP sessions of one Envoy on one port: what a client sends by one socket of its own.
+    /// The most UDP sessions of one Envoy on one port; a session is the datagrams of one client socket.
     pub udp_sessions: u32,
-    /// Seconds after which an HTTP connection of a client is ended in order; 0 for never.
+    /// The maximum duration of a client's HTTP connection, in seconds; 0 for no limit.
     pub max_connection_seconds: u64,
-    /// Connections of one Envoy to one backend (a port of a Service), and requests under way or waiting there.
+    /// The most connections of one Envoy to one backend (a port of a Service), and the most active or pending requests
+    /// there.
     pub backend_connections: u32,
 }
 

@@ -1,4 +1,4 @@
-//! External authorization: a filter of its own for each route that asks for it.
+//! External authorization: a filter of its own for each route with an authorization server.
 
 use std::sync::LazyLock;
 
@@ -19,15 +19,16 @@ use super::request_match::{matching, regex_matcher};
 use gatewright_core::inputs::kept_headers;
 use gatewright_core::model::{AuthProtocol, ExternalAuth};
 
-/// Of the headers by prefix, those that a request's authorization server has no say in.
+/// A regular expression for headers, by prefix, that an authorization server must not change.
 const KEPT_PREFIXES: &str = "x-(?:forwarded|gw)-.*";
 
-/// By this header requests that go round in a circle are found.
+/// The header by which request loops are detected.
 const CDN_LOOP: &str = "cdn-loop";
 
-/// The filter of a rule. Whoever is not told yes by the server does not pass: 403 where it does not answer.
+/// The filter of a rule. A request passes only with the consent of the server: without a response from it, it is
+/// answered 403.
 pub(super) fn filter(auth: &ExternalAuth) -> TypedExtensionConfig {
-    // Headers that a header modifier cannot change either; Envoy itself keeps routing headers and `x-envoy-*`.
+    // The headers that a header modifier cannot change either; Envoy itself protects routing headers and `x-envoy-*`.
     static KEPT: LazyLock<String> = LazyLock::new(|| {
         let all: Vec<&str> = kept_headers().chain([KEPT_PREFIXES]).collect();
         all.join("|").replace('-', "[-_]")
@@ -72,9 +73,9 @@ pub(super) fn filter(auth: &ExternalAuth) -> TypedExtensionConfig {
         transport_api_version: ApiVersion::V3.into(),
         with_request_body: (*body > 0).then(|| BufferSettings { max_request_bytes: *body, ..Default::default() }),
         allowed_headers: (!allowed.is_empty()).then_some(ListStringMatcher { patterns: allowed }),
-        // Ours, which led the request to its route.
+        // Our own headers, which selected the route of the request.
         disallowed_headers: Some(ListStringMatcher { patterns: vec![prefix("x-gw-")] }),
-        // The server is a tenant's, and Envoy everybody's.
+        // A tenant controls the server, and all tenants share the Envoy.
         validate_mutations: true,
         enforce_response_header_limits: true,
         enable_dynamic_metadata_ingestion: boolean(false),
@@ -88,7 +89,7 @@ pub(super) fn filter(auth: &ExternalAuth) -> TypedExtensionConfig {
     extension("envoy.filters.http.ext_authz", &filter)
 }
 
-/// A header of this lower-case name, however it is spelled.
+/// A matcher for a header of this lower-case name, in any case.
 fn named(name: &str) -> StringMatcher {
     StringMatcher { match_pattern: Some(MatchPattern::Exact(name.to_owned())), ignore_case: true }
 }

@@ -1,4 +1,4 @@
-//! The gate: which SNI goes to which chain, and which connections are closed at once.
+//! The gate: the matcher from SNI to filter chain, and which connections are closed at once.
 
 use std::collections::BTreeMap;
 
@@ -20,16 +20,17 @@ use super::proto::any;
 use super::{DomainMatcher, ServerNameMatcher};
 use gatewright_core::model::{Chain, ChainName, Hostname, TLS_CHALLENGES};
 
-/// What a validation connection of TLS-ALPN-01 offers, and nothing else (RFC 8737, 3), as Envoy writes such a list.
+/// The ALPN list of a TLS-ALPN-01 validation connection (RFC 8737, 3), in Envoy's notation.
 const ACME_TLS: &str = "'acme-tls/1'";
 
 /// The `filter_chain_matcher` of a gate: a trie over the SNI, about 20 bytes a name.
 ///
-/// A connection whose SNI no entry covers finds no chain and is closed before anything is allocated for it. The entry of
-/// [`Hostname::any`] is the matcher's no-match action, which also takes connections without SNI. `None` when the gate
-/// leads nowhere.
+/// A connection whose SNI no entry covers finds no chain and is closed before anything is allocated for it. The entry
+/// of [`Hostname::any`] is the matcher's no-match action, which also takes connections without SNI. `None` if the gate
+/// has no entries.
 ///
-/// With a chain for TLS-ALPN-01, the way to each chain that ends TLS is forked once more, whatever the number of names.
+/// With a chain for TLS-ALPN-01, each chain that terminates TLS has one more matcher in front, regardless of the number
+/// of names.
 pub(super) fn matcher(gate: &BTreeMap<Hostname, ChainName>, chains: &BTreeMap<ChainName, Chain>) -> Option<Matcher> {
     let challenges = chains.get_key_value(TLS_CHALLENGES).map(|(name, _)| name);
     let lead = |chain: &ChainName| match challenges {
@@ -62,13 +63,13 @@ pub(super) fn matcher(gate: &BTreeMap<Hostname, ChainName>, chains: &BTreeMap<Ch
     Some(Matcher { on_no_match: catch_all, matcher_type: tree })
 }
 
-/// The action "take this chain": its name in a `StringValue` (Envoy's `filter_chain_matcher`).
+/// The action that selects a chain: its name in a `StringValue` (Envoy's `filter_chain_matcher`).
 fn to(chain: &ChainName) -> OnMatch {
     let name = StringValue { value: chain.to_string() };
     OnMatch { on_match: Some(on_match::OnMatch::Action(extension(chain, any(&name)))), ..Default::default() }
 }
 
-/// Validation connections go to one chain, all others to another.
+/// Matches validation connections to one chain, all others to another.
 fn fork(challenges: &ChainName, others: &ChainName) -> OnMatch {
     // One entry: a protobuf map with more has no stable encoding.
     let map = MatchMap { map: [(ACME_TLS.to_owned(), to(challenges))].into() };
@@ -86,7 +87,7 @@ fn extension(name: &str, typed_config: Any) -> TypedExtensionConfig {
     TypedExtensionConfig { name: name.to_owned(), typed_config: Some(typed_config) }
 }
 
-/// The names that a matcher made by [`matcher`] leads to each chain, for tests.
+/// The names of a matcher made by [`matcher`], by chain, for tests.
 #[cfg(test)]
 fn opened(matcher: &Matcher) -> Vec<(String, Vec<String>)> {
     use prost::{Message, Name};

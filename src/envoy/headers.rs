@@ -6,20 +6,20 @@ use envoy_types::pb::envoy::config::core::v3::{
 
 use gatewright_core::model::HeaderEdits;
 
-/// What a route, or a share of one, does to the headers of one direction.
+/// The header mutations of a route, or of a share of one, in one direction.
 #[derive(Default)]
 pub(super) struct Headers {
-    /// In order.
+    /// Headers to set or to append, in order.
     pub(super) add: Vec<HeaderValueOption>,
-    /// Names.
+    /// Names of headers to remove.
     pub(super) remove: Vec<String>,
 }
 
-/// The edits of several layers, one after the other; within each set, add, remove, in that order.
+/// The mutations of several layers in turn; within each layer set, add, remove, in that order.
 ///
-/// Envoy removes before it adds; so what is to be removed later is not added in the first place. Envoy refuses to touch
-/// `Host` and pseudo-headers here, and one refused route would hold back everything sent with it: such names are left
-/// out (the host is changed by a rewrite).
+/// Envoy removes before it adds; so a header that a later layer removes is not added at all. Envoy refuses mutations of
+/// `Host` and pseudo-headers here, and one refused route would hold back all resources that are sent with it: such
+/// names are left out (the host is changed by a rewrite).
 pub(super) fn headers(layers: &[&HeaderEdits]) -> Headers {
     let mut headers = Headers::default();
     for (at, HeaderEdits { set, add, remove }) in layers.iter().enumerate() {
@@ -42,7 +42,7 @@ fn option((name, value): &(String, String), action: HeaderAppendAction) -> Heade
     HeaderValueOption {
         header: Some(HeaderValue {
             key: name.clone(),
-            // A percent sign starts a command of Envoy's access-log format, which header values are.
+            // A percent sign starts a command operator of Envoy's access-log format, which header values have.
             value: value.replace('%', "%%"),
             ..Default::default()
         }),

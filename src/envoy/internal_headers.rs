@@ -1,13 +1,13 @@
-//! Headers by which Envoy finds the routes of a connection: overwritten before anything reads them, and removed before a request
-//! leaves.
+//! Headers by which Envoy selects the routes of a connection: overwritten before anything reads them, and removed
+//! before a request leaves.
 
-/// The header that carries frontend and host to the choice of the scope. Like [`LISTENER_HEADER`] it is overwritten
-/// before anything reads it, so no client can forge it, and removed before a request leaves.
+/// The header with frontend and host, which selects the scope. Like [`LISTENER_HEADER`] it is overwritten before
+/// anything reads it, so no client can forge it, and removed before a request leaves.
 pub(super) const SCOPE_HEADER: &str = "x-gw-scope";
 
-/// The header that says whose connection it is: the hostname of the listener, which for exact ones is the SNI.
+/// The header with the hostname of the connection's listener, which for an exact one is the SNI.
 pub(super) const LISTENER_HEADER: &str = "x-gw-sni";
 
-/// The header that says whether the request is for the host that the connection was opened for, where not every other
-/// host is known.
+/// The header that is `own` if the request is for the host that the connection was opened for, else `other`. It is used
+/// where not all hosts of other listeners are known.
 pub(super) const HOST_HEADER: &str = "x-gw-host";

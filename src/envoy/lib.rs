@@ -1,14 +1,14 @@
-//! Our model as Envoy v3 resources.
+//! Translates our model into Envoy v3 resources.
 //!
 //! In: [`gatewright_core::model`]. Out: protobuf messages of `envoy-types`, a bootstrap, and both as readable text
 //! ([`render`]).
 //! Pure: no client, task, clock or log ever appears here.
 //!
-//! The layout keeps a constant number of filter chains and looks everything per host up by name: the certificate by
-//! SNI (`on_demand_secret`), the routes by host (scoped routes), the chain by SNI (a domain matcher in the listener).
+//! The layout keeps a constant number of filter chains and looks up everything per host by name: the certificate by SNI
+//! (`on_demand_secret`), the routes by host (scoped routes), the chain by SNI (a domain matcher in the Listener).
 //!
-//! Protobuf maps of `envoy-types` are `HashMap`s, whose encoding is not stable from two entries up. Maps made here hold one
-//! entry, or iterate in the order of their keys (`proto.rs`), so equal values encode to equal bytes.
+//! Protobuf maps of `envoy-types` are `HashMap`s, whose encoding is not stable from two entries on. Maps made here have
+//! one entry, or iterate in the order of their keys (`proto.rs`), so equal values encode to equal bytes.
 
 mod bootstrap;
 mod chain;

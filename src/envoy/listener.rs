@@ -11,13 +11,13 @@ use gatewright_core::model::{Frontend, FrontendKind};
 
 /// The listener of a frontend.
 ///
-/// Only its filter chains and its matcher ever change, and Envoy takes such a change in place, without touching the
-/// connections of unchanged chains. Every other field is a constant: a change there drains all connections.
+/// Only its filter chains and its matcher ever change, and Envoy applies such a change in place, without affecting the
+/// connections of unchanged chains. All other fields are constant: a change there drains all connections.
 pub fn listener(frontend: &Frontend) -> Listener {
     listener_within(frontend, &Edge::DEFAULT)
 }
 
-/// The same within an operator's limits.
+/// The listener of a frontend, with an operator's limits.
 pub fn listener_within(frontend: &Frontend, edge: &Edge) -> Listener {
     let Frontend { id, addresses, port, cdn_id, kind } = frontend;
     let mut addresses = addresses.iter().map(|ip| socket(*ip, *port, id.transport));
@@ -29,7 +29,7 @@ pub fn listener_within(frontend: &Frontend, edge: &Edge) -> Listener {
             let mut filter_chains: Vec<FilterChain> =
                 chains.iter().map(|(name, chain)| chain::tls(id, cdn_id, name, chain, edge)).collect();
             if filter_chains.is_empty() {
-                // Envoy takes no listener without a chain; the port stays bound and closes what comes.
+                // Envoy refuses a listener without a chain; the port stays bound and closes its connections.
                 filter_chains.push(chain::closed());
             }
             (filter_chains, gate::matcher(gate, chains), vec![tls_inspector()])

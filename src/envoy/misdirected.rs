@@ -1,4 +1,4 @@
-//! Misdirected requests: those that come on a connection of another listener (RFC 9110, 7.4 and 15.5.20; GEP-3567).
+//! Misdirected requests: those on a connection of another listener (RFC 9110, 7.4 and 15.5.20; GEP-3567).
 
 use envoy_types::pb::envoy::config::accesslog::v3::{
     AccessLogFilter, AndFilter, HeaderFilter, ResponseFlagFilter, access_log_filter::FilterSpecifier,
@@ -14,14 +14,14 @@ use super::request_match::{exact, header, matching};
 use super::virtual_host::answer;
 use gatewright_core::model::{Hostname, OtherListeners};
 
-/// The route that takes whatever does not come on a connection of this listener.
+/// The route for all requests that are not on a connection of this listener.
 pub(super) fn unless_of(listener: &Hostname) -> Route {
     let mut matcher = header(LISTENER_HEADER, exact(&listener.to_string()));
     matcher.invert_match = true;
     when(matcher)
 }
 
-/// The route that takes whatever is not for the host that its connection was opened for.
+/// The route for all requests that are not for the host that their connection was opened for.
 pub(super) fn unless_own_host() -> Route {
     when(header(HOST_HEADER, exact("other")))
 }
@@ -32,8 +32,8 @@ fn when(condition: envoy_types::pb::envoy::config::route::v3::HeaderMatcher) -> 
     Route { r#match: Some(RouteMatch { headers: vec![condition], ..matches }), ..everything }
 }
 
-/// Turns the 404 for a host without a scope into 421 where another listener serves it, or may: then the client's next
-/// connection finds out. So it is for hosts in spellings that the look-up does not know, too.
+/// Turns the 404 for a host without a scope into 421 if another listener serves the host, or may: the client then finds
+/// out with its next connection. The same holds for hosts in spellings that the look-up does not match.
 pub(super) fn local_replies(elsewhere: &OtherListeners) -> LocalReplyConfig {
     let no_route = filter(FilterSpecifier::ResponseFlagFilter(ResponseFlagFilter { flags: vec!["NR".to_owned()] }));
     let filter = match elsewhere {
@@ -51,7 +51,7 @@ fn filter(specifier: FilterSpecifier) -> AccessLogFilter {
     AccessLogFilter { filter_specifier: Some(specifier) }
 }
 
-/// Hosts under these wildcards, and those that are not spelled plainly.
+/// A matcher for hosts below these wildcards, and for those in an unusual spelling (upper case, or with a port).
 fn hosts(wildcards: &[Hostname]) -> envoy_types::pb::envoy::r#type::matcher::v3::StringMatcher {
     let suffixes = wildcards.iter().map(|name| name.as_str().trim_start_matches('*').replace('.', r"\."));
     let all: Vec<String> = suffixes.map(|suffix| format!(".+{suffix}")).chain([".*[A-Z:].*".to_owned()]).collect();

@@ -1,15 +1,15 @@
-//! What our resources are called on the wire.
+//! The names of our resources on the wire.
 
 use std::fmt;
 
 use gatewright_core::model::{ClientRoots, Endpoints, Frontend, Scope, Secret, SecretName, Table, TableId};
 
-/// Has a resource name of its type.
+/// The resource name of a value.
 ///
-/// Names are disjoint within a type: a hostname has neither a slash, a colon nor a `|`, and a namespace and a name of
-/// Kubernetes have none of them either.
+/// Names are unique within a type: a hostname has neither a slash, a colon nor a `|`, and neither has a namespace or a
+/// name of Kubernetes.
 pub trait ResourceName {
-    /// The name under which Envoy asks for this and the server sends it.
+    /// The name under which Envoy requests the resource and the server sends it.
     fn resource_name(&self) -> String;
 }
 
@@ -71,7 +71,7 @@ impl ResourceName for gatewright_core::model::Cluster {
     }
 }
 
-/// `<frontend>|<rest>`: how everything that a connection finds by its SNI is told apart between frontends.
+/// `<frontend>|<rest>`: the key, unique among frontends, of what a connection finds by its SNI.
 pub(super) fn keyed(frontend: &gatewright_core::model::FrontendId, rest: &dyn fmt::Display) -> String {
     format!("{frontend}|{rest}")
 }

@@ -1,28 +1,28 @@
-//! Path rewrites, with their traps about slashes.
+//! Path rewrites, and their special cases with slashes.
 
 use envoy_types::pb::envoy::r#type::matcher::v3::{RegexMatchAndSubstitute, RegexMatcher};
 
 use gatewright_core::model::{PathMatch, PathRewrite};
 
-/// How Envoy is to make the new path. The query is kept in every case.
+/// The new path of a request in Envoy's terms. The query is kept in every case.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum NewPath {
-    /// Instead of the matched prefix.
+    /// Replaces the matched prefix.
     Prefix(String),
-    /// Instead of what the expression finds.
+    /// Replaces the matches of the expression.
     Regex(RegexMatchAndSubstitute),
-    /// The whole path, literally.
+    /// Replaces the whole path, literally.
     Whole(String),
 }
 
 /// A percent-encoded slash or backslash.
 const ESCAPED: &str = "%(?:2[Ff]|5[Cc])";
 
-/// The new path of a request that `matched`, `None` when it stays as it is.
+/// Returns the new path of a request that `matched`; `None` if it is unchanged.
 ///
-/// `ReplacePrefixMatch` works on whole path elements (the table in the Gateway API's `HTTPPathModifier`): `/foo` → `/`
-/// makes `/bar` of `/foo/bar`, not `//bar`, and `/` → `/xyz` makes `/xyz/bar` of `/bar`, not `/xyzbar`. It goes with
-/// prefix matches only; elsewhere the API refuses it and nothing is rewritten here.
+/// `ReplacePrefixMatch` replaces whole path elements (the table in the Gateway API's `HTTPPathModifier`): `/foo` → `/`
+/// turns `/foo/bar` into `/bar`, not `//bar`, and `/` → `/xyz` turns `/bar` into `/xyz/bar`, not `/xyzbar`. It is valid
+/// with prefix matches only; with others the API refuses it and nothing is rewritten here.
 pub(super) fn new_path(matched: &PathMatch, rewrite: &PathRewrite) -> Option<NewPath> {
     let (prefix, new) = match (rewrite, matched) {
         (PathRewrite::Full(path), _) => return Some(NewPath::Whole(absolute(path))),
@@ -40,7 +40,7 @@ pub(super) fn new_path(matched: &PathMatch, rewrite: &PathRewrite) -> Option<New
     }
 }
 
-/// "Replace the whole path", as a regular expression, for rewrites, which have no literal form of it.
+/// "Replace the whole path" as a regular expression, for rewrites, which have no literal form of it.
 pub(super) fn whole(path: &str) -> RegexMatchAndSubstitute {
     replace("^/.*$".to_owned(), path)
 }
@@ -53,7 +53,7 @@ fn absolute(path: &str) -> String {
 fn replace(regex: String, literal: &str) -> RegexMatchAndSubstitute {
     RegexMatchAndSubstitute {
         pattern: Some(RegexMatcher { regex, ..Default::default() }),
-        // `\1` would be a capture group.
+        // Otherwise `\1` would be a capture group.
         substitution: literal.replace('\\', "\\\\"),
     }
 }
@@ -62,7 +62,7 @@ fn replace(regex: String, literal: &str) -> RegexMatchAndSubstitute {
 mod tests {
     use super::*;
 
-    /// What Envoy makes of `path`, which matches `prefix`.
+    /// The path that Envoy makes of `path`, which matches `prefix`.
     fn rewritten(prefix: &str, new: &str, path: &str) -> String {
         let matched = PathMatch::Prefix(prefix.to_owned());
         match new_path(&matched, &PathRewrite::Prefix(new.to_owned())) {

@@ -1,4 +1,4 @@
-//! Short ways to write the protobuf values that occur everywhere.
+//! Constructors of protobuf values that occur everywhere.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,8 +18,9 @@ pub(super) fn any<M: Message + Name>(message: &M) -> Any {
     Any { type_url: M::type_url(), value: message.encode_to_vec() }
 }
 
-/// A map from names to packed messages. A map is encoded in the order in which it iterates, and one [`HashMap`] iterates
-/// otherwise than the next: it is made until that is the order of its keys, so that equal messages have equal bytes.
+/// A map from names to packed messages. A map is encoded in the order in which it iterates, which differs between
+/// instances of [`HashMap`]: it is built again until that is the order of its keys, so that equal messages have equal
+/// bytes.
 pub(super) fn map(entries: &[(&str, Any)]) -> HashMap<String, Any> {
     loop {
         let made: HashMap<String, Any> =
@@ -48,12 +49,12 @@ pub(super) fn seconds(seconds: u64) -> Option<protobuf::Duration> {
 }
 
 pub(super) fn duration(value: Duration) -> Option<protobuf::Duration> {
-    // A protobuf Duration spans 10,000 years; whoever asks for more gets that much.
+    // A protobuf Duration is limited to 10,000 years; longer ones are cut to that.
     let seconds = value.as_secs().min(315_576_000_000) as i64;
     Some(protobuf::Duration { seconds, nanos: value.subsec_nanos() as i32 })
 }
 
-/// "Ask for it on the ADS stream."
+/// The config source for secrets, clusters and routes: the ADS stream.
 pub(super) fn ads() -> Option<ConfigSource> {
     Some(ConfigSource {
         resource_api_version: ApiVersion::V3.into(),
@@ -62,7 +63,7 @@ pub(super) fn ads() -> Option<ConfigSource> {
     })
 }
 
-/// An address of a transport.
+/// A socket address of a transport.
 pub(super) fn socket(ip: std::net::IpAddr, port: u16, transport: Transport) -> Address {
     let protocol = match transport {
         Transport::Tcp => socket_address::Protocol::Tcp,

@@ -1,6 +1,6 @@
-//! How a load balancer asks an Envoy over HTTP whether it is ready: a listener of its own that leads to `/ready` of the admin interface and
-//! nowhere else. Nobody answers until the first clusters and listeners have come, as Envoy opens no listener before; then it
-//! is 200, and 503 while Envoy drains.
+//! Readiness over HTTP for load balancers: a listener that forwards to `/ready` of the admin interface and nothing
+//! else. Envoy opens no listener before the first clusters and listeners have arrived; then the response is 200, and
+//! 503 while Envoy drains.
 
 use std::net::SocketAddr;
 
@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 
 use super::limits;
 
-/// What the listener and its cluster are called.
+/// The name of the listener and of its cluster.
 const NAME: &str = "gatewright-ready";
-/// Connections at a time. Whoever reaches the address reaches it: a connection has one request, and a second to make it,
-/// so that holding all of these takes as many new ones every second.
+/// The most concurrent connections. Any client that can reach the address may connect: a connection has one request,
+/// and a second to send it, so that occupying all of them takes as many new connections every second.
 const CONNECTIONS: u32 = 1024;
 const TIMEOUT: &str = "1s";
 
-/// The cluster that leads to the admin interface, at its address.
+/// The cluster of the admin interface, at its address.
 pub(super) fn cluster(admin: &Value) -> Value {
     json!({
         "name": NAME,
@@ -34,7 +34,7 @@ pub(super) fn listener(at: SocketAddr) -> Value {
     json!({
         "name": NAME,
         "address": { "socket_address": { "address": at.ip().to_string(), "port_value": at.port() } },
-        // An Envoy that has too much to do is not taken out by that: its neighbours would have more.
+        // An overloaded Envoy stays ready: otherwise its neighbours would get more load.
         "bypass_overload_manager": true,
         "per_connection_buffer_limit_bytes": 16 << 10,
         "filter_chains": [{ "filters": [

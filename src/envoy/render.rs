@@ -1,6 +1,6 @@
-//! Envoy's messages as text for people: proto JSON with the fields' own names, in the order of the protocol buffers.
+//! Prints Envoy's messages for people: proto JSON with the fields' own names, in the order of the protocol buffers.
 //!
-//! Every `Any` is opened, defaults are left out, maps are sorted, and private keys read `[redacted]`.
+//! Every `Any` is unpacked, defaults are left out, maps are sorted, and private keys read `[redacted]`.
 
 use envoy_types::pb::google::protobuf::Any;
 use prost::{Message, Name};
@@ -9,7 +9,7 @@ use serde_yaml_ng::{Mapping, Value};
 
 use super::descriptors::pool;
 
-/// Fields that are never shown: those that Envoy marks `udpa.annotations.sensitive`. Sorted; a test compares.
+/// Fields that are never printed: those that Envoy marks `udpa.annotations.sensitive`. Sorted; a test compares.
 pub(super) const SENSITIVE: &[&str] = &[
     "envoy.config.core.v3.GrpcService.GoogleGrpc.SslCredentials.private_key",
     "envoy.extensions.transport_sockets.tls.v3.GenericSecret.secret",
@@ -21,10 +21,10 @@ pub(super) const SENSITIVE: &[&str] = &[
     "envoy.extensions.transport_sockets.tls.v3.TlsSessionTicketKeys.keys",
 ];
 
-/// Why a message cannot be shown.
+/// Why a message cannot be printed.
 #[derive(Debug, thiserror::Error)]
 pub enum RenderError {
-    /// No descriptor of this type is built in.
+    /// There is no descriptor of this type.
     #[error("{0:?} is not a type that is known here")]
     UnknownType(String),
     /// The bytes are not a message of their type.
@@ -45,12 +45,12 @@ pub enum RenderError {
     },
 }
 
-/// A message as a value that prints as YAML or JSON.
+/// Converts a message into a value that prints as YAML or JSON.
 pub fn render<M: Message + Name>(message: &M) -> Result<Value, RenderError> {
     show(&decode(&M::full_name(), &message.encode_to_vec())?)
 }
 
-/// As [`render`], of a packed message, with its `@type` in front.
+/// As [`render`], for a packed message, with its `@type` first.
 pub fn render_any(any: &Any) -> Result<Value, RenderError> {
     opened(&any.type_url, &any.value)
 }
@@ -60,7 +60,7 @@ fn opened(type_url: &str, bytes: &[u8]) -> Result<Value, RenderError> {
     let mut mapping = Mapping::from_iter([(Value::from("@type"), Value::from(type_url))]);
     match show(&decode(name, bytes)?)? {
         Value::Mapping(fields) => mapping.extend(fields),
-        // Proto JSON: a well-known type has its text under `value`.
+        // Proto JSON: the JSON form of a well-known type is under `value`.
         other => drop(mapping.insert("value".into(), other)),
     }
     Ok(Value::Mapping(mapping))
@@ -97,7 +97,7 @@ fn show(message: &DynamicMessage) -> Result<Value, RenderError> {
     Ok(Value::Mapping(mapping))
 }
 
-/// Durations, wrappers, structs and their like have a JSON form of their own.
+/// Durations, wrappers, structs and other well-known types have a JSON form of their own.
 fn well_known(message: &DynamicMessage) -> Result<Value, RenderError> {
     let options = SerializeOptions::new().use_proto_field_name(true).skip_default_fields(true);
     let type_name = || message.descriptor().full_name().to_owned();

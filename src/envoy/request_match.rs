@@ -1,4 +1,4 @@
-//! What a request must be like.
+//! Conditions on requests as Envoy's route matches.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +14,8 @@ use gatewright_core::model::{HeaderMatch, Match, PathMatch, QueryMatch, StringMa
 
 /// The match of a route.
 ///
-/// Of several conditions for one header or query parameter only the first counts (Gateway API `HTTPRouteMatch`);
-/// headers are compared without case, query parameters with it.
+/// Of several conditions for one header or query parameter only the first counts (Gateway API `HTTPRouteMatch`); names
+/// of headers are case-insensitive, those of query parameters case-sensitive.
 pub(super) fn request_match(matches: &Match) -> RouteMatch {
     let Match { path, call, method, headers, query } = matches;
     let method = method.as_ref().map(|method| header(":method", exact(method)));
@@ -46,7 +46,7 @@ fn path_specifier(path: &PathMatch) -> PathSpecifier {
 
 fn header_match(header_match: &HeaderMatch) -> HeaderMatcher {
     let HeaderMatch { name, value } = header_match;
-    // HTTP/2 knows no `host`, and Envoy no other name for it than `:authority`.
+    // HTTP/2 has no `host`, and Envoy's only name for it is `:authority`.
     let name = if name.eq_ignore_ascii_case("host") { ":authority" } else { name };
     header(name, string_matcher(value))
 }
@@ -77,7 +77,7 @@ pub(super) fn exact(text: &str) -> StringMatcher {
     StringMatcher { match_pattern: Some(MatchPattern::Exact(text.to_owned())), ..Default::default() }
 }
 
-/// RE2 over the whole text.
+/// A matcher by a regular expression (RE2) for the whole text.
 pub(super) fn matching(regex: &str) -> StringMatcher {
     StringMatcher { match_pattern: Some(MatchPattern::SafeRegex(regex_matcher(regex))), ..Default::default() }
 }

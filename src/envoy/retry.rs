@@ -1,4 +1,4 @@
-//! Time limits and retries.
+//! Timeouts and retries.
 
 use std::time::Duration;
 
@@ -12,21 +12,22 @@ use super::limits;
 use super::proto::{any, duration, uint};
 use gatewright_core::model::{Retry, Timeouts};
 
-/// What a route says about time.
+/// The timeouts and retries of a route.
 pub(super) struct Times {
-    /// The whole request with all its tries; zero is no limit.
+    /// The timeout of the whole request with all its attempts; zero is no limit.
     pub(super) total: Duration,
-    /// How long a stream may be silent, where the connection manager's limit is too short for `total`.
+    /// The idle timeout of a stream, if the connection manager's is too short for `total`.
     pub(super) idle: Option<Duration>,
     /// Retries.
     pub(super) retry: Option<RetryPolicy>,
 }
 
-/// Limits and retries of a rule.
+/// The timeouts and retries of a rule.
 ///
-/// Tried again is what certainly was not processed (no connection, a refused stream, a reset before the request was
-/// sent) and what the user lists by its status; never a try that ran out of time, which a backend may have processed
-/// (GEP-1731). `request` bounds all tries, `backendRequest` each (GEP-1742); with a single try the shorter one counts.
+/// Retried are requests that were certainly not processed (no connection, a refused stream, a reset before the request
+/// was sent) and statuses that the user lists; never an attempt that timed out, which a backend may have processed
+/// (GEP-1731). `request` limits all attempts together, `backendRequest` each (GEP-1742); with a single attempt the
+/// shorter counts.
 pub(super) fn times(timeouts: &Timeouts, retry: Option<&Retry>) -> Times {
     let Timeouts { request, backend_request } = timeouts;
     let limited = |limit: &Option<Duration>| limit.filter(|limit| !limit.is_zero());
@@ -57,11 +58,11 @@ fn policy(retry: &Retry, per_try: Option<Duration>) -> RetryPolicy {
         per_try_timeout: per_try.and_then(duration),
         retriable_status_codes: codes.iter().map(|code| u32::from(*code)).collect(),
         retry_back_off: backoff.filter(|base| !base.is_zero()).map(|base| RetryBackOff {
-            // Envoy knows milliseconds, and wants the maximum not below the base.
+            // Envoy has milliseconds, and requires that the maximum is not below the base.
             base_interval: duration(base.max(Duration::from_millis(1))),
             max_interval: duration(base.max(Duration::from_millis(1)).saturating_mul(10)),
         }),
-        // Another try goes to another endpoint where there is one.
+        // A retry goes to another endpoint if there is one.
         retry_host_predicate: vec![RetryHostPredicate {
             name: "envoy.retry_host_predicates.previous_hosts".to_owned(),
             config_type: Some(ConfigType::TypedConfig(any(&PreviousHostsPredicate {}))),

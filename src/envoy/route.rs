@@ -1,4 +1,4 @@
-//! Routes: one match of one rule becomes one or more routes of Envoy.
+//! Routes: one match of one rule becomes one or more Envoy routes.
 
 use std::collections::HashMap;
 
@@ -32,8 +32,8 @@ const MILLION: u64 = 1_000_000;
 /// The routes of one match, in order.
 ///
 /// Usually one. A rule with an invalid share, or with shares that rewrite the path, which Envoy's weighted clusters
-/// cannot say, becomes one route per share; they take their parts of the requests by cumulative fractions of the one
-/// random number that a request has.
+/// cannot express, becomes one route per share; these get their parts of the requests by cumulative fractions of the
+/// one random number of a request.
 pub(super) fn routes(route: &Route) -> Vec<pb::Route> {
     let all = by_action(route);
     match &route.rule.cors {
@@ -45,7 +45,7 @@ pub(super) fn routes(route: &Route) -> Vec<pb::Route> {
     }
 }
 
-/// The same for preflights that ask for no headers, which are answered none.
+/// The same route for preflights that request no headers, which are answered without any.
 fn without_headers(made: &pb::Route, cors: &Cors) -> pb::Route {
     let mut made = made.clone();
     let absent = HeaderMatcher {
@@ -76,7 +76,8 @@ fn by_action(route: &Route) -> Vec<pb::Route> {
     }
 }
 
-/// Envoy keeps the port of the request's host where the redirect has none. There it has to be said.
+/// Envoy keeps the port of the request's host if the redirect has none. A second route for such hosts has an explicit
+/// one.
 fn redirects(route: &Route, redirect: &Redirect) -> Vec<pb::Route> {
     let action = |redirect| PbAction::Redirect(redirect_action(&route.matches.path, redirect));
     let usual = made(route, &[], action(redirect));
@@ -89,7 +90,7 @@ fn redirects(route: &Route, redirect: &Redirect) -> Vec<pb::Route> {
     vec![with_port, usual]
 }
 
-/// One route per share.
+/// Returns one route per share.
 fn apart(route: &Route, shares: &[&WeightedTarget]) -> Vec<pb::Route> {
     let total: u64 = shares.iter().map(|share| u64::from(share.weight)).sum();
     let mut taken = 0;
@@ -106,11 +107,11 @@ fn apart(route: &Route, shares: &[&WeightedTarget]) -> Vec<pb::Route> {
         .collect()
 }
 
-/// A route of Envoy with everything but its action.
+/// Returns an Envoy route with this action.
 ///
-/// A share's edits come after its rule's (Gateway API `HTTPBackendRef.filters`). Envoy has it the other way round: what
-/// a weighted cluster does, its route may undo. So one share's edits stand in the route behind the rule's, and where
-/// several shares have edits of their own, the rule's stand in each of them.
+/// A share's mutations follow its rule's (Gateway API `HTTPBackendRef.filters`). Envoy's order is the reverse: a route
+/// may undo the mutations of its weighted cluster. So a single share's mutations are in the route after the rule's, and
+/// if several shares have mutations, the rule's are in each of them.
 fn made(route: &Route, shares: &[&WeightedTarget], action: PbAction) -> pb::Route {
     let Route { name, matches, rule } = route;
     let Rule { request_headers, response_headers, .. } = &**rule;
@@ -134,7 +135,7 @@ fn made(route: &Route, shares: &[&WeightedTarget], action: PbAction) -> pb::Rout
     }
 }
 
-/// What filters are told on a route.
+/// The per-filter configuration of a route.
 fn per_filter(rule: &Rule) -> HashMap<String, Any> {
     let cors = rule.cors.as_ref().map(|cors| (cors::FILTER, any(&cors::policy(cors))));
     let own = route_filters::filters(rule).map(|filters| (route_filters::FILTER, any(&filters)));
@@ -147,12 +148,13 @@ pub(super) fn respond(status: u16) -> PbAction {
     PbAction::DirectResponse(pb::DirectResponseAction { status: status.into(), ..Default::default() })
 }
 
-/// Nobody gets the request (Gateway API `HTTPBackendRef`: 500, `GRPCBackendRef`: UNAVAILABLE, which 503 is to gRPC).
+/// The response if no backend gets the request (Gateway API `HTTPBackendRef`: 500; `GRPCBackendRef`: UNAVAILABLE, which
+/// is 503 for gRPC).
 fn nobody(route: &Route) -> PbAction {
     respond(if route.matches.call.is_some() { 503 } else { 500 })
 }
 
-/// To one share, or to several that differ in nothing but cluster, headers and host.
+/// Forwards to one share, or to several that differ only in cluster, headers and host.
 fn forward(route: &Route, shares: &[&WeightedTarget]) -> PbAction {
     let rule = &route.rule;
     let (hostname, path) = match shares {
@@ -183,7 +185,7 @@ fn forward(route: &Route, shares: &[&WeightedTarget]) -> PbAction {
     PbAction::Route(action)
 }
 
-/// `None` when a share is invalid.
+/// Returns the cluster or weighted clusters; `None` if a share is invalid.
 fn cluster_specifier(rule: &Rule, shares: &[&WeightedTarget]) -> Option<ClusterSpecifier> {
     let name = |share: &WeightedTarget| match &share.target {
         Target::Backend(backend) => Some(backend.to_string()),
@@ -201,7 +203,7 @@ fn cluster_specifier(rule: &Rule, shares: &[&WeightedTarget]) -> Option<ClusterS
     Some(ClusterSpecifier::WeightedClusters(pb::WeightedCluster { clusters, ..Default::default() }))
 }
 
-/// Whether any of several shares is more than its backend and a path.
+/// Whether any of several shares has more than its backend and a path.
 fn edited(shares: &[&WeightedTarget]) -> bool {
     let none = HeaderEdits::default();
     shares.len() > 1
@@ -226,7 +228,7 @@ fn with_edits(plain: ClusterWeight, rule: &Rule, share: &WeightedTarget) -> Clus
     }
 }
 
-/// A copy is the request as it is: no `-shadow` after its host.
+/// A mirror of the unchanged request: without `-shadow` after its host.
 fn mirror(mirror: &Mirror) -> RequestMirrorPolicy {
     let Mirror { backend, fraction: Fraction { numerator, denominator } } = mirror;
     let part = u64::from(*numerator) * MILLION / u64::from((*denominator).max(1));

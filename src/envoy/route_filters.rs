@@ -1,5 +1,5 @@
-//! Filters that a route brings along: Envoy's filter chain filter, which stands in every connection manager and does nothing
-//! on routes that have none.
+//! Filters of single routes: Envoy's filter chain filter, which is in every connection manager and inactive on routes
+//! without such filters.
 
 use envoy_types::pb::envoy::extensions::filters::http::filter_chain::v3::{FilterChain, FilterChainConfigPerRoute};
 
@@ -9,7 +9,7 @@ use gatewright_core::model::Rule;
 /// The filter's name, under which routes configure it.
 pub(super) const FILTER: &str = "envoy.filters.http.filter_chain";
 
-/// The filters of a rule, in their order: who may not pass gets no session.
+/// The filters of a rule, in order: authorization precedes the session, so that a refused client gets none.
 pub(super) fn filters(rule: &Rule) -> Option<FilterChainConfigPerRoute> {
     let auth = rule.auth.as_deref().map(external_auth::filter);
     let session = rule.session.as_deref().map(session::filter);

@@ -1,4 +1,4 @@
-//! Scopes: everything one exact hostname serves on one TLS frontend, found by the request's host.
+//! Scopes: the routes of one exact hostname on one TLS frontend, found by the request's host.
 
 use envoy_types::pb::envoy::config::route::v3::{
     ScopedRouteConfiguration,
@@ -16,13 +16,13 @@ use gatewright_core::model::Scope;
 /// The scope of a hostname, with its routes inline.
 ///
 /// Its key is its name, `<frontend>|<hostname>`: the value of the early header of a request for that host. Requests on
-/// another listener's connection are misdirected (RFC 9110, 7.4 and 15.5.20) before any route is looked at.
+/// another listener's connection are misdirected (RFC 9110, 7.4 and 15.5.20) before any route is matched.
 pub fn scope(scope: &Scope) -> ScopedRouteConfiguration {
     let name = scope.resource_name();
     let host = match &scope.listener {
         Some(listener) => {
             let mut host = virtual_host(&scope.virtual_host, Some(&misdirected::unless_of(listener)));
-            // Said, since what Envoy says itself stands for a host that has no scope.
+            // An explicit 404, since Envoy's own 404 is that of a host without a scope.
             host.routes.push(answer(404));
             host
         }

@@ -1,4 +1,4 @@
-//! Certificates with their keys, and the TLS parameters that go with them.
+//! Secrets: certificates with their keys and TLS parameters, and client roots.
 
 use envoy_types::pb::envoy::config::core::v3::{DataSource, data_source::Specifier};
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
@@ -10,7 +10,7 @@ use gatewright_core::model::{self, ClientRoots, SecretName, TlsParams, TlsVersio
 
 /// The SDS secret of a certificate.
 ///
-/// One that is fetched by SNI brings its host's TLS parameters along (`TlsCertificate.tls_params`, Envoy 1.40), so that
+/// A secret that is fetched by SNI has its host's TLS parameters (`TlsCertificate.tls_params`, Envoy 1.40), so that
 /// hosts with different ones share a chain. They replace the chain's as a whole, and are therefore complete or absent.
 pub fn secret(secret: &model::Secret) -> Secret {
     let by_sni = matches!(secret.name, SecretName::Sni(_));
@@ -26,7 +26,7 @@ pub fn secret(secret: &model::Secret) -> Secret {
     }
 }
 
-/// The SDS secret of the CA certificates that certificates of clients are checked against.
+/// The SDS secret of client roots: the CA certificates that client certificates are validated against.
 pub fn client_roots(roots: &ClientRoots) -> Secret {
     Secret {
         name: roots.resource_name(),
@@ -41,7 +41,7 @@ fn inline(text: String) -> DataSource {
     DataSource { specifier: Some(Specifier::InlineString(text)), ..Default::default() }
 }
 
-/// Complete TLS parameters: what is not asked for has our default.
+/// Complete TLS parameters: a parameter that is not set has our default.
 ///
 /// The default curves put the post-quantum hybrid first (draft-ietf-tls-ecdhe-mlkem).
 pub(super) fn tls_parameters(params: &TlsParams) -> TlsParameters {

@@ -1,7 +1,7 @@
 //! Session persistence as Envoy's stateful sessions.
 //!
-//! What the client sends back is the address of an endpoint. Envoy takes it only where the cluster that the route chose has
-//! that endpoint; else it balances, and hands out another (`strict` is off).
+//! The client sends back the address of an endpoint. Envoy uses it only if the cluster of the route has that endpoint;
+//! else it balances, and sends the client another one (`strict` is off).
 
 use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::envoy::extensions::filters::http::stateful_session::v3::StatefulSession;
@@ -27,7 +27,8 @@ pub(super) fn filter(session: &Session) -> TypedExtensionConfig {
     extension("envoy.filters.http.stateful_session", &filter)
 }
 
-/// Envoy adds `HttpOnly` by itself. GEP-1619 asks for the other attributes that keep a cookie to its site.
+/// The cookie. Envoy adds `HttpOnly` by itself. GEP-1619 requires the other attributes, which keep a cookie to its
+/// site.
 fn set_cookie(cookie: &SessionCookie) -> Cookie {
     let SessionCookie { name, path, lifetime, secure } = cookie;
     let attribute = |name: &str, value: &str| CookieAttribute { name: name.to_owned(), value: value.to_owned() };

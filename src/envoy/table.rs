@@ -11,8 +11,8 @@ use gatewright_core::model::{Hostname, OtherListeners, Table, VirtualHost};
 
 /// The route configuration of a table.
 ///
-/// On plain HTTP the hosts of ACME accounts have their challenges answered before anything else. A hostname stands in
-/// one virtual host only; Envoy refuses a table where it does not.
+/// On plain HTTP, challenges of the hosts of ACME accounts are answered before all routes. A hostname is in one virtual
+/// host only; Envoy refuses a table with duplicates.
 pub fn table(table: &Table) -> RouteConfiguration {
     let Table { id, virtual_hosts, elsewhere, plain_http, challenges } = table;
     let challenges = if *plain_http { challenges.as_slice() } else { &[] };
@@ -25,7 +25,7 @@ pub fn table(table: &Table) -> RouteConfiguration {
         OtherListeners::Listed(names) => (names.as_slice(), 404),
         OtherListeners::Many => (&[][..], 421),
     };
-    // Where not every name of others is listed, a wildcard may hide some.
+    // If not every hostname of other listeners is listed, a wildcard may hide some of them.
     let guard = (*elsewhere == OtherListeners::Many).then(misdirected::unless_own_host);
     let first = |hostname: &Hostname| {
         let known = || hostname.covering().find_map(|wide| answer_of.get(&wide));
@@ -33,7 +33,8 @@ pub fn table(table: &Table) -> RouteConfiguration {
         answer.or(guard.as_ref().filter(|_| !hostname.is_exact()))
     };
     let mut hosts: Vec<_> = virtual_hosts.iter().map(|host| virtual_host(host, first(&host.hostname))).collect();
-    // A known host without routes of its own is served as before by whoever covers it, once the challenge is answered.
+    // A host with challenges and without routes of its own is served by the wildcard over it, as before, except for
+    // challenges.
     let mut guests: BTreeMap<(Option<Hostname>, usize), Vec<Hostname>> = BTreeMap::new();
     for (host, of) in answer_of.iter().filter(|(host, _)| !own.contains_key(*host)) {
         let cover = host.covering().chain([Hostname::any()]).find(|wide| own.contains_key(wide));
@@ -93,7 +94,7 @@ mod tests {
         Challenges { thumbprint: thumbprint.into(), hosts: hosts.iter().map(|name| host(name)).collect() }
     }
 
-    /// Which thumbprint each domain's challenges are answered with.
+    /// Whether each domain's challenges are answered first.
     fn answered(made: &RouteConfiguration) -> BTreeMap<&str, bool> {
         let first = |host: &envoy_types::pb::envoy::config::route::v3::VirtualHost| {
             host.routes.first().is_some_and(|r| r.name == "acme-challenge")

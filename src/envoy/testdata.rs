@@ -1,4 +1,4 @@
-//! Small values for this folder's tests.
+//! Small values for the tests of this folder.
 
 use std::sync::Arc;
 use std::time::SystemTime;

@@ -1,7 +1,7 @@
-//! UDP: a listener whose datagrams go to one cluster, and its endpoints with their weights.
+//! UDP: a listener with a single cluster, whose endpoints have weights.
 //!
-//! Envoy's UDP proxy has no weighted clusters. The weights are those of localities: each backend is a locality of the one
-//! cluster, whatever number of endpoints it has (`intro/arch_overview/upstream/load_balancing/locality_weight`).
+//! Envoy's UDP proxy has no weighted clusters. The weights are those of localities: each backend is a locality of the
+//! cluster, regardless of its number of endpoints (`intro/arch_overview/upstream/load_balancing/locality_weight`).
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -26,11 +26,11 @@ use super::proto::{ads, any, seconds, socket, uint};
 use super::{Edge, ResourceName, limits};
 use gatewright_core::model::{ClusterId, Frontend, Share, Transport};
 
-/// Where datagrams go that nobody is to have: Envoy skips a locality without endpoints, and the others would get its share.
-/// Whoever listens at the port for it discards what comes (RFC 863), and usually nobody does.
+/// The target of datagrams without a backend: Envoy skips a locality without endpoints, and the others would get its
+/// share. A program that listens on the discard port ignores what it receives (RFC 863); usually there is none.
 const DISCARD: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9);
 
-/// The listener of a UDP frontend. It is a constant: what changes is its cluster's endpoints.
+/// The listener of a UDP frontend. It is constant: only the endpoints of its cluster change.
 pub(super) fn listener(frontend: &Frontend, edge: &Edge) -> Listener {
     let Frontend { id, addresses, port, cdn_id: _, kind: _ } = frontend;
     let mut addresses = addresses.iter().map(|ip| socket(*ip, *port, Transport::Udp));
@@ -65,8 +65,8 @@ fn datagrams() -> Option<UdpSocketConfig> {
     Some(UdpSocketConfig { max_rx_datagram_size, ..Default::default() })
 }
 
-/// The cluster of a UDP frontend. Each session counts as a connection: the next one beyond the limit gets no answer, until
-/// another is over.
+/// The cluster of a UDP frontend. Each session counts as a connection: above the limit a new one gets no response until
+/// another has ended.
 pub(super) fn cluster(name: String, edge: &Edge) -> Cluster {
     let by_weight = LocalityConfigSpecifier::LocalityWeightedLbConfig(LocalityWeightedLbConfig {});
     Cluster {
@@ -84,7 +84,7 @@ pub(super) fn cluster(name: String, edge: &Edge) -> Cluster {
     }
 }
 
-/// A locality for each share. Where all of them are discarded there is none.
+/// A locality for each share; none if all shares are discarded.
 pub(super) fn localities(shares: &[Share]) -> Vec<LocalityLbEndpoints> {
     if shares.iter().all(|share| share.addresses.is_empty()) {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! TLS towards backends: what is asked for, what is verified, and what is shown.
+//! TLS to backends: SNI, verification and client certificate.
 
 use envoy_types::pb::envoy::config::core::v3::{
     ConfigSource, DataSource, TransportSocket, data_source::Specifier, transport_socket::ConfigType,
@@ -14,7 +14,7 @@ use super::limits;
 use super::proto::{ads, any, seconds};
 use gatewright_core::model::{AppProtocol, BackendTls, SubjectAltName, TrustedRoots};
 
-/// The transport socket of a cluster whose backends are verified.
+/// The transport socket of a cluster with verification of its backends.
 pub(super) fn transport_socket(tls: &BackendTls, protocol: AppProtocol) -> TransportSocket {
     let BackendTls { hostname, names, roots, client } = tls;
     let trusted = match roots {
@@ -29,7 +29,7 @@ pub(super) fn transport_socket(tls: &BackendTls, protocol: AppProtocol) -> Trans
     let shown = client.iter().map(|name| SdsSecretConfig { name: name.to_string(), sds_config: soon() });
     let context = UpstreamTlsContext {
         common_tls_context: Some(CommonTlsContext {
-            // Of a client Envoy's highest version is TLS 1.2 where nothing is said.
+            // As a client Envoy's default maximum is TLS 1.2.
             tls_params: Some(TlsParameters {
                 tls_minimum_protocol_version: TlsProtocol::TlSv12.into(),
                 tls_maximum_protocol_version: TlsProtocol::TlSv13.into(),
@@ -40,7 +40,7 @@ pub(super) fn transport_socket(tls: &BackendTls, protocol: AppProtocol) -> Trans
             validation_context_type: Some(ValidationContextType::ValidationContext(verified)),
             ..Default::default()
         }),
-        // Always this one, whatever a request's host is: neither `auto_host_sni` nor `auto_sni`.
+        // Always this name, regardless of the request's host: neither `auto_host_sni` nor `auto_sni`.
         sni: hostname.to_string(),
         ..Default::default()
     };
@@ -50,7 +50,7 @@ pub(super) fn transport_socket(tls: &BackendTls, protocol: AppProtocol) -> Trans
     }
 }
 
-/// What is offered (RFC 7301): the one protocol that will be spoken. A WebSocket upgrade needs HTTP/1.1, so HTTP/2 is not
+/// The ALPN protocol (RFC 7301): only the one that is used. A WebSocket upgrade needs HTTP/1.1, so HTTP/2 is not
 /// offered beside it.
 fn alpn(protocol: AppProtocol) -> Option<&'static str> {
     match protocol {
@@ -60,7 +60,7 @@ fn alpn(protocol: AppProtocol) -> Option<&'static str> {
     }
 }
 
-/// Envoy takes an exact DNS name for the host that is asked for: a wildcard in the certificate covers it.
+/// A matcher for a name. Envoy treats an exact DNS name as the requested host: a wildcard in the certificate covers it.
 fn matcher(name: &SubjectAltName) -> SubjectAltNameMatcher {
     let (san_type, text) = match name {
         SubjectAltName::Dns(name) => (SanType::Dns, name.to_string()),
@@ -70,7 +70,8 @@ fn matcher(name: &SubjectAltName) -> SubjectAltNameMatcher {
     SubjectAltNameMatcher { san_type: san_type.into(), matcher: Some(exact), ..Default::default() }
 }
 
-/// On the ADS stream, and not waited for long: Envoy answers for no cluster while one waits for its secret.
+/// The ADS stream with a short initial fetch timeout: Envoy does not acknowledge any cluster while one waits for its
+/// secret.
 fn soon() -> Option<ConfigSource> {
     ads().map(|ads| ConfigSource { initial_fetch_timeout: seconds(limits::CLIENT_CERTIFICATE_SECONDS), ..ads })
 }

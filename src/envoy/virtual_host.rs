@@ -1,4 +1,4 @@
-//! Virtual hosts, and the answer to ACME challenges ahead of their routes.
+//! Virtual hosts, and the responses to ACME challenges before their routes.
 
 use std::collections::HashMap;
 
@@ -20,13 +20,13 @@ use super::request_match::{header, matching, regex_matcher};
 use super::route::{respond, routes};
 use gatewright_core::model::{self, Hostname};
 
-/// The filter that takes the token out of a challenge's path; the challenge's own route configures it.
+/// The filter that extracts the token from a challenge's path; the challenge's own route configures it.
 pub(super) const HEADER_TO_METADATA: &str = "envoy.filters.http.header_to_metadata";
 
-/// A route configuration around virtual hosts.
+/// A route configuration of virtual hosts.
 ///
-/// Clusters are not checked: a missing one answers 503 to its own routes instead of refusing everybody's. The
-/// headers that led here do not leave this Envoy.
+/// Clusters are not validated: a missing one is answered 503 on its own routes, instead of a refusal of the whole
+/// resource. Our internal headers are removed from requests.
 pub(super) fn route_configuration(name: String, virtual_hosts: Vec<VirtualHost>) -> RouteConfiguration {
     RouteConfiguration {
         name,
@@ -39,8 +39,8 @@ pub(super) fn route_configuration(name: String, virtual_hosts: Vec<VirtualHost>)
     }
 }
 
-/// The routes of one hostname. A request that none of them matches is answered 404 by Envoy.
-/// `first` comes before them.
+/// The virtual host of one hostname. Envoy answers 404 to a request that matches none of its routes. `first` precedes
+/// the routes.
 pub(super) fn virtual_host(host: &model::VirtualHost, first: Option<&Route>) -> VirtualHost {
     let name = host.hostname.to_string();
     VirtualHost {
@@ -51,7 +51,7 @@ pub(super) fn virtual_host(host: &model::VirtualHost, first: Option<&Route>) -> 
     }
 }
 
-/// One answer to all requests for some hosts, but for those that `first` takes.
+/// A virtual host with one response to all requests for some hosts, except for those that `first` matches.
 pub(super) fn answer_host(name: &str, hosts: &[Hostname], status: u16, first: Option<&Route>) -> VirtualHost {
     VirtualHost {
         name: name.to_owned(),
@@ -61,7 +61,7 @@ pub(super) fn answer_host(name: &str, hosts: &[Hostname], status: u16, first: Op
     }
 }
 
-/// One answer to everything.
+/// A route with one response to all requests.
 pub(super) fn answer(status: u16) -> Route {
     Route {
         r#match: Some(RouteMatch { path_specifier: Some(PathSpecifier::Prefix("/".to_owned())), ..Default::default() }),
@@ -72,9 +72,9 @@ pub(super) fn answer(status: u16) -> Route {
 
 /// The route that answers HTTP-01 challenges of one ACME account: `<token>.<thumbprint>` (RFC 8555, 8.3).
 ///
-/// Stateless: the token is taken from the path, so nothing is sent to Envoy per challenge. Only who holds the account's
-/// key can use such an answer. Filter and route take exactly the same paths (the filter sees the query too): what the
-/// filter's expression does not match it would reflect whole.
+/// Stateless: the token is extracted from the path, so that no challenge changes Envoy's configuration. The response is
+/// useful only to the holder of the account's key. Filter and route match exactly the same paths (the filter also gets
+/// the query): the filter would reflect a path that its expression does not match.
 pub(super) fn challenge(thumbprint: &str) -> Route {
     const PREFIX: &str = r"/\.well-known/acme-challenge/";
     let token = Rule {

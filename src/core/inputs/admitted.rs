@@ -1,7 +1,8 @@
-//! Objects that an API server admitted by a schema that is newer or laxer than ours: what of them can be read. Pure.
+//! Salvages an object that an API server admitted by a schema newer or laxer than ours: reads its readable parts. Pure.
 //!
-//! A value that we do not know takes down what it stands in, a rule or a listener, and is told there; not the rest of
-//! the object, and not what others have by it. It is decided by the object alone, so a restart changes nothing.
+//! An unknown value invalidates the rule or listener that contains it, and is reported there; the rest of the object,
+//! and the objects that refer to it, stay in effect. The result depends on the object alone, so a restart changes
+//! nothing.
 
 use serde_json::{Value, json};
 
@@ -14,10 +15,10 @@ use super::{
 use crate::gateway_api::httproutes::HttpRouteParentRefs;
 use crate::model::Hostname;
 
-/// What can be read of an object that cannot be read as a whole, `why` not.
+/// Reads the readable parts of an object; `why` is the error of reading it as a whole.
 ///
 /// # Errors
-/// `why`, where nothing can be said of it.
+/// `why`, if no part can be read.
 pub(super) fn salvage(value: &Value, why: ParseError) -> Result<Object, ParseError> {
     let object = match value["kind"].as_str() {
         Some("Gateway") => gateway(value, &why).map(Object::Gateway),
@@ -32,7 +33,7 @@ pub(super) fn salvage(value: &Value, why: ParseError) -> Result<Object, ParseErr
     object.ok_or(why)
 }
 
-/// An object with other contents of one list of its specification.
+/// A copy of an object with one list of its specification replaced.
 fn with(value: &Value, list: &str, items: Vec<Value>) -> Value {
     let spec = value["spec"].as_object().into_iter().flatten().filter(|(field, _)| *field != list);
     let mut spec: serde_json::Map<String, Value> = spec.map(|(field, value)| (field.clone(), value.clone())).collect();
@@ -48,7 +49,8 @@ fn meta(value: &Value, kind: Kind) -> Option<Meta> {
     Meta::read(kind, &document::read(&value["metadata"], Fields::Any).ok()?).ok()
 }
 
-/// A Gateway with those listeners that can be read. Where that is not enough it has none, and is told to be invalid.
+/// A Gateway with its readable listeners; unreadable ones are kept with their error. If the Gateway cannot be read even
+/// without them, it has no listeners and is reported as invalid.
 fn gateway(value: &Value, why: &ParseError) -> Option<Gateway> {
     let (readable, unreadable) = listeners(value);
     if let Ok(Object::Gateway(mut gateway)) = Object::admitted(&with(value, "listeners", readable))
@@ -77,7 +79,7 @@ fn listener_set(value: &Value) -> Option<ListenerSet> {
     Some(set)
 }
 
-/// The listeners that can be read, and as much of the others as stands in a status.
+/// The readable listeners, and of the others the fields that a status needs.
 fn listeners(value: &Value) -> (Vec<Value>, Vec<Listener>) {
     let (mut readable, mut unreadable) = (Vec::new(), Vec::new());
     for listener in items(value, "listeners") {
@@ -101,8 +103,8 @@ fn broken(listener: &Value, why: &ParseError) -> Option<Listener> {
     })
 }
 
-/// A route with those rules that can be read; requests that match one that cannot are refused, where that much of it can
-/// be. A route whose rules are not all is told to be invalid, and keeps its hostnames.
+/// A route with its readable rules. A rule of which only the matches can be read refuses the requests that it matches.
+/// A route that loses rules is reported as invalid, and keeps its hostnames.
 fn route(value: &Value, kind: RouteKind, why: &ParseError) -> Option<Route> {
     let by_rules = match kind {
         RouteKind::Http | RouteKind::Grpc => route_by_rules(value),

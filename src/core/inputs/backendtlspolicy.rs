@@ -1,4 +1,4 @@
-//! BackendTLSPolicy: how the connections to Services are encrypted and verified.
+//! BackendTLSPolicy: encryption and verification of connections to Services.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::gateway_api::backendtlspolicies::{
 };
 use crate::model::{Hostname, ObjectName, SubjectAltName};
 
-/// The longest URI of a certificate that a policy may name (`AbsoluteURI`).
+/// The longest URI of a certificate that a policy may name, in characters (`AbsoluteURI`).
 const URI: usize = 253;
 
 /// A BackendTLSPolicy.
@@ -21,11 +21,11 @@ const URI: usize = 253;
 pub struct BackendTlsPolicy {
     /// Its metadata.
     pub meta: Meta,
-    /// The Services of its namespace that it is about.
+    /// The target Services, of the policy's namespace.
     pub targets: Vec<PolicyTarget>,
     /// References to anything but a Service, as text; the policy has no effect there.
     pub others: Vec<String>,
-    /// How backends are verified, or why that cannot be told: then nothing is sent to them.
+    /// The verification of backends; or why the policy cannot be carried out: then no requests are sent to them.
     pub validation: Result<Validation, String>,
 }
 
@@ -38,21 +38,21 @@ pub struct PolicyTarget {
     pub section: Option<Arc<str>>,
 }
 
-/// How backends are verified.
+/// The verification of backends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Validation {
-    /// What they are asked for by SNI.
+    /// The SNI sent to them.
     pub hostname: Hostname,
-    /// What their certificate must be for, one of these; never empty.
+    /// Subject Alternative Names, one of which their certificate must have; never empty.
     pub names: Vec<SubjectAltName>,
-    /// Whose signature it needs.
+    /// The CA certificates that must have signed it.
     pub roots: Roots,
 }
 
-/// Where roots of trust are.
+/// The source of the trusted CA certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Roots {
-    /// Where the system has them (`wellKnownCACertificates: System`).
+    /// The system's CA certificates (`wellKnownCACertificates: System`).
     System,
     /// In objects of the policy's namespace; never empty.
     References(Vec<LocalRef>),
@@ -68,7 +68,8 @@ impl BackendTlsPolicy {
         Ok(Self { meta, targets, others, validation })
     }
 
-    /// A policy whose specification cannot be read as a whole, `why` not: what it is about is not to be served unguarded.
+    /// Reads the targets of a policy whose specification cannot be read as a whole, for the reason `why`: they are not
+    /// served without verification.
     pub(super) fn salvage(value: &Value, why: &ParseError) -> Option<Self> {
         let meta = Meta::read(Kind::BackendTLSPolicy, &read(&value["metadata"], Fields::Any).ok()?).ok()?;
         let written = value["spec"]["targetRefs"].as_array()?.iter();
@@ -86,7 +87,7 @@ impl BackendTlsPolicy {
         Some(Self { meta, targets, others, validation: Err(format!("the specification cannot be read ({why})")) })
     }
 
-    /// The objects in which its roots are.
+    /// The objects that hold its CA certificates.
     pub fn references(&self) -> &[LocalRef] {
         match self.validation.as_ref().map(|validation| &validation.roots) {
             Ok(Roots::References(references)) => references,
@@ -156,7 +157,7 @@ fn dns_name(text: &str) -> Result<SubjectAltName, String> {
     }
 }
 
-/// A URI with a scheme and something behind it (RFC 3986, 3).
+/// Parses a URI with a scheme and a non-empty rest (RFC 3986, 3).
 fn uri(text: String) -> Result<SubjectAltName, String> {
     let (scheme, rest) = text.split_once(':').unwrap_or_default();
     let is_scheme = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -202,7 +203,7 @@ mod tests {
         assert_eq!(validation.names, [dns("*.b.org"), SubjectAltName::Uri("spiffe://x/y".into())]);
     }
 
-    /// Its targets are known all the same: they must not be served without it.
+    /// The targets are kept all the same: they must not be served without the policy.
     #[test]
     fn what_cannot_be_carried_out_keeps_its_targets() {
         let system = |hostname: &str| json!({"hostname": hostname, "wellKnownCACertificates": "System"});

@@ -1,4 +1,4 @@
-//! Changes of objects: what files and watches tell.
+//! Changes of objects, from files and from watches.
 
 use super::{Object, ObjectKey};
 
@@ -6,14 +6,14 @@ use super::{Object, ObjectKey};
 #[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::large_enum_variant, reason = "changes are few and short-lived")]
 pub enum ObjectChange {
-    /// It is there, or is different from before.
+    /// The object was created or changed.
     Put(Object),
-    /// It is gone.
+    /// The object was deleted.
     Delete(ObjectKey),
 }
 
 impl ObjectChange {
-    /// The object that it is about.
+    /// The key of the changed object.
     pub fn key(&self) -> ObjectKey {
         match self {
             Self::Put(object) => object.key(),

@@ -11,7 +11,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::Meta;
 use crate::model::{ObjectName, encode_pem};
 
-/// The key of a ConfigMap under which certificates of CAs stand (Gateway API, `caCertificateRefs`).
+/// The key of a ConfigMap with CA certificates (Gateway API, `caCertificateRefs`).
 const KEY: &str = "ca.crt";
 /// The last line of a certificate as we write it.
 const END: &str = "-----END CERTIFICATE-----\n";
@@ -25,31 +25,31 @@ pub struct ConfigMap {
     pub bundle: Result<Arc<CaBundle>, CaBundleError>,
 }
 
-/// Certificates of CAs, each of them X.509, none of them twice.
+/// CA certificates, each of them X.509, without duplicates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CaBundle {
-    /// The certificates in PEM, without what stood between them.
+    /// The certificates in PEM, without the text between them.
     pub pem: Arc<str>,
-    /// How many they are.
+    /// The number of certificates.
     pub count: usize,
 }
 
-/// Why an object holds no certificates of CAs, with the field where they should be.
+/// Why an object holds no CA certificates, with the field that should hold them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CaBundleError {
-    /// Nothing stands under the key.
+    /// The key is missing.
     #[error("has no key {KEY}")]
     Missing,
-    /// There is no certificate in it.
+    /// The field contains no certificate.
     #[error("{0} has no certificate in PEM")]
     Empty(&'static str),
     /// Not PEM.
     #[error("{0} is not PEM: {1}")]
     Pem(&'static str, String),
-    /// One of them is no certificate.
+    /// A certificate is not X.509.
     #[error("certificate {1} of {0} is not X.509: {2}")]
     Certificate(&'static str, usize, String),
-    /// We could not look into it.
+    /// The object could not be read.
     #[error("cannot be read: {0}")]
     Unread(String),
 }
@@ -62,14 +62,14 @@ impl ConfigMap {
         Self { name: meta.name, bundle }
     }
 
-    /// A ConfigMap in which there is nothing of use, and why.
+    /// A ConfigMap without a usable bundle, and why.
     pub fn without(name: ObjectName, why: CaBundleError) -> Self {
         Self { name, bundle: Err(why) }
     }
 }
 
 impl CaBundle {
-    /// The certificates of several bundles, none of them twice.
+    /// The certificates of several bundles, without duplicates.
     pub fn join(bundles: &[Arc<CaBundle>]) -> Self {
         let blocks = bundles.iter().flat_map(|bundle| bundle.pem.split_inclusive(END));
         let mut seen = BTreeSet::new();
@@ -77,10 +77,11 @@ impl CaBundle {
         Self { pem: blocks.concat().into(), count: blocks.len() }
     }
 
-    /// Reads certificates in PEM, of a field `place`. Whatever is none is left out, keys above all: the text goes to Envoys.
+    /// Reads the certificates from PEM text of the field `place`. Leaves out all other blocks, above all private keys:
+    /// the text goes to Envoys.
     ///
     /// # Errors
-    /// When there is no certificate, or one that cannot be read: Envoy would refuse them all.
+    /// When there is no certificate, or an unreadable one: Envoy would refuse the whole bundle.
     pub fn parse(text: &[u8], place: &'static str) -> Result<Self, CaBundleError> {
         let ders = CertificateDer::pem_slice_iter(text).collect::<Result<Vec<_>, _>>();
         let ders = ders.map_err(|error| CaBundleError::Pem(place, error.to_string()))?;

@@ -1,22 +1,22 @@
-//! One document read into a type: strictly, as a person wrote it, or as an API server admitted it.
+//! Deserializes one document into a type: strictly, as a person wrote it, or leniently, as an API server admitted it.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Why a document is no object of ours.
+/// Why a document cannot be parsed as an object.
 #[derive(Debug, thiserror::Error)]
 pub enum ParseError {
     /// No `apiVersion` or `kind`.
     #[error("no {0}: every manifest needs apiVersion and kind")]
     NoType(&'static str),
-    /// A kind we do not read.
+    /// A kind that we do not read.
     #[error("kind {kind} of {api_version} is not read: expected one of {expected}")]
     UnknownKind {
         /// As written.
         kind: String,
         /// As written.
         api_version: String,
-        /// What we read.
+        /// The kinds that we read.
         expected: String,
     },
     /// A version of a known kind that we do not read.
@@ -26,7 +26,7 @@ pub enum ParseError {
         kind: &'static str,
         /// As written.
         found: String,
-        /// What to write.
+        /// The version to write.
         expected: String,
     },
     /// No name.
@@ -38,7 +38,7 @@ pub enum ParseError {
          (63 of a namespace; RFC 1123)"
     )]
     InvalidName {
-        /// Which field.
+        /// The path of the field.
         field: &'static str,
         /// As written, printable.
         found: String,
@@ -46,7 +46,7 @@ pub enum ParseError {
     /// A field that the kind's schema does not have.
     #[error("unknown field {0}")]
     UnknownField(String),
-    /// The schema refuses it.
+    /// A violation of the schema.
     #[error("{0}")]
     Schema(String),
 }
@@ -55,16 +55,17 @@ pub(super) fn text<'a>(value: &'a Value, field: &str) -> Option<&'a str> {
     value.get(field)?.as_str().filter(|text| !text.is_empty())
 }
 
-/// Which fields may be there.
+/// The policy for unknown fields.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fields {
-    /// Those of the type; another is an error.
+    /// An unknown field is an error.
     Known,
-    /// Any.
+    /// Unknown fields are ignored.
     Any,
 }
 
-/// Reads one of our types. Both ways are one deserializer: each of another type would have the code of all objects once more.
+/// Deserializes one of our types. Strict and lenient reading share one deserializer, since each deserializer type would
+/// compile the code of all objects once more.
 pub(super) fn read<T: DeserializeOwned>(value: &Value, fields: Fields) -> Result<T, ParseError> {
     let mut unknown = None;
     let object = serde_ignored::deserialize(value, &mut noting(&mut unknown, fields))
@@ -75,14 +76,15 @@ pub(super) fn read<T: DeserializeOwned>(value: &Value, fields: Fields) -> Result
     }
 }
 
-/// Notes the first unknown field, where that matters. It is apart from [`read`], so that its type is the same for every `T`.
+/// Records the first unknown field if unknown fields are errors. It is separate from [`read`], so that its type is the
+/// same for every `T`.
 fn noting(unknown: &mut Option<String>, fields: Fields) -> impl FnMut(serde_ignored::Path<'_>) {
     move |path| {
         if fields == Fields::Any || unknown.is_some() {
             return;
         }
-        // `?` marks an Option that was stepped into; people do not write it. What every object carries at its top
-        // and our types leave out (apiVersion, kind, status) is no mistake.
+        // `?` marks an Option that was stepped into; people do not write it. The top-level fields of every object that
+        // our types leave out (apiVersion, kind, status) are no mistake.
         let path = path.to_string().replace(".?", "").replace("?.", "");
         let top = path.split('.').next().unwrap_or_default();
         if !matches!(top, "apiVersion" | "kind" | "status") {

@@ -1,5 +1,5 @@
-//! A Service that we made for a Gateway: what stands in it. It is also the record of which port of the Envoys belongs to
-//! which port of the Gateway, which all replicas go by.
+//! The fields of a Service that we made for a Gateway. The Service is also the record of which Envoy port belongs to
+//! which port of the Gateway; all replicas follow it.
 
 use std::collections::BTreeMap;
 
@@ -9,25 +9,25 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::model::{ObjectName, Transport, TransportPort};
 
-/// The annotation with the name of the Gateway: a label cannot hold every name.
+/// The annotation with the name of the Gateway: a label value cannot hold every name.
 pub const EXPOSES: &str = "gatewright.io/gateway";
-/// The annotation with the name of the Service of somebody's that a slice of ours leads to a Gateway.
+/// The annotation on an EndpointSlice of ours with the name of the Service, made by a user, that the Gateway stands on.
 pub const STANDS_ON: &str = "gatewright.io/stands-on";
-/// The value of `app.kubernetes.io/managed-by` on what we make.
+/// The value of `app.kubernetes.io/managed-by` on objects that we make.
 pub const MANAGER: &str = "gatewright";
 /// The label with that value.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
-/// The label that tells the controllers of Kubernetes who manages a slice (`discovery.k8s.io/v1`, `LabelManagedBy`).
+/// The label that names the controller of an EndpointSlice (`discovery.k8s.io/v1`, `LabelManagedBy`).
 pub const SLICES_BY: &str = "endpointslice.kubernetes.io/managed-by";
 
-/// What we need to know of such a Service.
+/// The parts that we use of a Service that we made for a Gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exposure {
     /// The Gateway.
     pub gateway: ObjectName,
     /// `metadata.uid` of the Service.
     pub uid: String,
-    /// The UID of the Gateway that it was made for.
+    /// The UID of the Gateway that is its owner reference.
     pub owner: String,
     /// Its type, as written.
     pub kind: String,
@@ -35,7 +35,7 @@ pub struct Exposure {
     pub load_balancer_class: Option<String>,
     /// `spec.loadBalancerIP`
     pub load_balancer_ip: Option<String>,
-    /// The port of the Envoys for each port of the Gateway.
+    /// The Envoy port for each port of the Gateway.
     pub targets: BTreeMap<TransportPort, u16>,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
@@ -43,19 +43,19 @@ pub struct Exposure {
     pub annotations: BTreeMap<String, String>,
 }
 
-/// What we need to know of a slice of endpoints that we made for a Gateway.
+/// The parts that we use of an EndpointSlice that we made for a Gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MadeSlice {
     /// `metadata.uid` of the slice.
     pub uid: String,
-    /// The UID of the Gateway that it was made for.
+    /// The UID of the Gateway that is its owner reference.
     pub owner: String,
-    /// What more is to be known of one behind a Service that is somebody's: it is the record of which ports of the Envoys
-    /// belong to the Gateway, which all replicas go by.
+    /// Set for a lent slice, which is behind a Service that a user made: it is the record of which Envoy ports belong
+    /// to the Gateway; all replicas follow it.
     pub lent: Option<LentSlice>,
 }
 
-/// What more we need to know of a slice that we made behind a Service of somebody's.
+/// The parts that we use of a lent slice: an EndpointSlice that we made behind a Service that a user made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LentSlice {
     /// The Gateway.
@@ -67,7 +67,7 @@ pub struct LentSlice {
 }
 
 impl MadeSlice {
-    /// Reads one; `None` for a slice that is somebody else's.
+    /// Reads an EndpointSlice; `None` for one that we did not make.
     pub(super) fn read(meta: &ObjectMeta) -> Option<Box<Self>> {
         let owner = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
         let labels = meta.labels.as_ref()?;
@@ -86,12 +86,12 @@ impl MadeSlice {
 }
 
 impl Exposure {
-    /// Whether it is a load balancer's.
+    /// Whether the Service is of type LoadBalancer.
     pub fn is_balanced(&self) -> bool {
         self.kind == "LoadBalancer"
     }
 
-    /// Reads one; `None` for a Service that is somebody else's.
+    /// Reads a Service; `None` for one that we did not make.
     pub(super) fn read(object: &Service) -> Option<Box<Self>> {
         let meta = &object.metadata;
         let labels = meta.labels.clone().unwrap_or_default();

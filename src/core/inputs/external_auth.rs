@@ -7,26 +7,26 @@ use super::{LocalRef, ParseError, Unsupported, schema, text};
 use crate::gateway_api::httproutes as gw;
 use crate::model::AuthProtocol;
 
-/// What a filter of type `ExternalAuth` asks for.
+/// Settings of a filter of type `ExternalAuth`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AuthFilter {
-    /// The server that is asked.
+    /// The authorization server.
     pub server: LocalRef,
     /// The port of its Service.
     pub port: Option<u16>,
-    /// Lower-case names of the request headers that it gets.
+    /// Lower-case names of the request headers that are sent to the server.
     pub headers: Vec<String>,
-    /// Bytes of the request's body that it gets at most.
+    /// The most bytes of the request's body that are sent to the server.
     pub body: u32,
-    /// How it is asked.
+    /// The protocol of the server.
     pub protocol: AuthProtocol,
 }
 
-/// A filter of its own stands in Envoy for each match: so many bytes, as measured.
+/// Bytes of Envoy's memory for the filter of one match, as measured: each match has a filter of its own.
 const FILTER: u64 = 13 * 1024;
 
 impl AuthFilter {
-    /// Bytes of what Envoy has of it.
+    /// The bytes that the filter takes in Envoy, for each match.
     pub(super) fn bytes(&self) -> u64 {
         let answers = match &self.protocol {
             AuthProtocol::Grpc => [].as_slice(),
@@ -36,7 +36,8 @@ impl AuthFilter {
     }
 }
 
-/// Reads it, or says what of it is not served: a rule whose filter cannot be carried out lets nobody pass.
+/// Reads the filter, or returns why it cannot be served: a rule whose filter cannot be carried out lets no request
+/// pass.
 pub(super) fn read(
     namespace: &Arc<str>,
     filter: gw::HttpRouteRulesFiltersExternalAuth,
@@ -88,7 +89,7 @@ pub(super) fn read(
     Ok(Ok(AuthFilter { server, port: number, headers: lower(headers), body, protocol }))
 }
 
-/// Sorted, since their order means nothing.
+/// Lower-case names, sorted, since their order has no meaning.
 fn lower(names: Vec<String>) -> Vec<String> {
     let mut names: Vec<String> = names.iter().map(|name| name.to_ascii_lowercase()).collect();
     names.sort();

@@ -1,4 +1,4 @@
-//! `spec.tls.frontend` of a Gateway: which certificates of clients are asked for, on which ports.
+//! `spec.tls.frontend` of a Gateway: client certificate validation, by port.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,21 +13,21 @@ const PORTS: usize = 64;
 /// The most references of one validation (`caCertificateRefs`).
 const REFERENCES: usize = 16;
 
-/// Which certificates of clients are asked for (GEP-91).
+/// Client certificate validation of a Gateway (GEP-91).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrontendTls {
-    /// On ports that are not named below.
+    /// Validation on ports that are not in `ports`.
     pub default: Option<FrontendValidation>,
-    /// By port, in place of the default; none are asked for where it says nothing.
+    /// Validation of single ports, in place of the default; on a port with `None` no client certificates are requested.
     pub ports: BTreeMap<u16, Option<FrontendValidation>>,
 }
 
-/// How certificates of clients are checked.
+/// Validation of client certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrontendValidation {
-    /// The objects with the certificates of CAs, 1 to 16.
+    /// The objects that hold the CA certificates, 1 to 16.
     pub references: Vec<LocalRef>,
-    /// Whether clients without a valid certificate are let in.
+    /// Whether clients without a valid certificate are accepted.
     pub mode: ValidationMode,
 }
 
@@ -52,13 +52,13 @@ impl FrontendTls {
         Ok(Self { default, ports })
     }
 
-    /// Every validation, with the port that it is for; `None` is the default.
+    /// Every validation with its port; `None` is the default.
     pub fn all(&self) -> impl Iterator<Item = (Option<u16>, &FrontendValidation)> {
         let ports = self.ports.iter().filter_map(|(port, own)| Some((Some(*port), own.as_ref()?)));
         self.default.iter().map(|default| (None, default)).chain(ports)
     }
 
-    /// The objects that it refers to.
+    /// The objects that all validations refer to.
     pub fn references(&self) -> impl Iterator<Item = &LocalRef> {
         self.all().flat_map(|(_, validation)| &validation.references)
     }

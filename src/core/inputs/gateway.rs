@@ -46,15 +46,15 @@ pub struct Gateway {
     pub class: String,
     /// `spec.addresses`.
     pub addresses: Vec<Address>,
-    /// Which namespaces may bring ListenerSets.
+    /// The namespaces that may attach ListenerSets.
     pub allowed_listeners: NamespaceRule,
-    /// Its own listeners: shared, so that one that changes leaves the others as they are.
+    /// Its own listeners: each shared, so that a changed listener leaves the others as they are.
     pub listeners: Vec<Arc<Listener>>,
-    /// What of the specification makes it one that nothing may be served of.
+    /// Why nothing of the Gateway may be served, if its specification has such a field.
     pub unsupported: Option<String>,
-    /// The certificate that backends are shown (`spec.tls.backend.clientCertificateRef`).
+    /// The client certificate for connections to backends (`spec.tls.backend.clientCertificateRef`).
     pub client_certificate: Option<LocalRef>,
-    /// `spec.tls.frontend`: which certificates of clients are asked for.
+    /// `spec.tls.frontend`: client certificate validation.
     pub frontend_tls: Option<Box<FrontendTls>>,
     /// `spec.infrastructure`.
     pub infrastructure: Option<Box<Infrastructure>>,
@@ -63,22 +63,22 @@ pub struct Gateway {
 /// `spec.infrastructure` of a Gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Infrastructure {
-    /// Labels of what is made for it.
+    /// Labels of the objects that are made for the Gateway.
     pub labels: BTreeMap<String, String>,
-    /// Annotations of what is made for it.
+    /// Annotations of the objects that are made for the Gateway.
     pub annotations: BTreeMap<String, String>,
     /// `parametersRef`, in its own namespace.
     pub parameters: Option<ParametersRef>,
 }
 
-/// An address that a Gateway asks for.
+/// An address that a Gateway requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// One to bind.
+    /// An address to bind.
     Ip(IpAddr),
-    /// `IPAddress` without a value: whatever the class gives.
+    /// `IPAddress` without a value: any address of the class.
     Any,
-    /// A type or value we cannot use, as text.
+    /// An address of an unsupported type or value, as text.
     Unsupported(String),
     /// An `IPAddress` whose value is no IP address, as text.
     Malformed(String),
@@ -104,20 +104,20 @@ pub struct Listener {
     pub port: u16,
     /// Its protocol, as written.
     pub protocol: String,
-    /// Its hostname, or what is wrong with it.
+    /// Its hostname, or the error in it.
     pub hostname: Result<Hostname, HostnameError>,
     /// Its TLS settings.
     pub tls: Option<ListenerTls>,
-    /// Which routes it takes: mostly what the others of its parent take.
+    /// The routes that may attach; usually shared with the other listeners of the parent.
     pub allowed: Arc<AllowedRoutes>,
-    /// Why it is not served: a newer or laxer schema admitted what we cannot read.
+    /// Why it is not served: a newer or laxer schema admitted a listener that we cannot read.
     pub unreadable: Option<Box<str>>,
 }
 
 /// TLS settings of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerTls {
-    /// What is done with TLS.
+    /// Whether TLS is terminated or passed through.
     pub mode: TlsMode,
     /// Certificates.
     pub certificates: Vec<LocalRef>,
@@ -125,21 +125,21 @@ pub struct ListenerTls {
     pub options: BTreeMap<String, String>,
 }
 
-/// What a listener does with TLS.
+/// The TLS mode of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsMode {
-    /// Ends it.
+    /// Terminates TLS.
     Terminate,
-    /// Passes it through.
+    /// Passes TLS through.
     Passthrough,
 }
 
-/// Which routes a listener takes.
+/// The routes that may attach to a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllowedRoutes {
-    /// Group and kind; `None` takes what the protocol takes.
+    /// Group and kind; `None` allows all kinds of the listener's protocol.
     pub kinds: Option<Vec<(String, String)>>,
-    /// From which namespaces.
+    /// The namespaces of the routes.
     pub namespaces: NamespaceRule,
 }
 
@@ -193,7 +193,7 @@ impl Gateway {
 }
 
 impl Address {
-    /// The one to bind, where it names one.
+    /// The address to bind, if it names one.
     pub fn ip(&self) -> Option<&IpAddr> {
         match self {
             Address::Ip(ip) => Some(ip),

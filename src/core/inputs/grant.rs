@@ -1,4 +1,4 @@
-//! A ReferenceGrant: who may refer to what in its namespace.
+//! A ReferenceGrant: permits references from other namespaces into its own.
 
 use super::Meta;
 use crate::gateway_api::referencegrants::ReferenceGrantSpec;
@@ -8,7 +8,7 @@ use crate::gateway_api::referencegrants::ReferenceGrantSpec;
 pub struct ReferenceGrant {
     /// Its metadata; the namespace is the targets'.
     pub meta: Meta,
-    /// Group, kind and namespace of who refers.
+    /// Group, kind and namespace of the referring objects.
     pub from: Vec<(String, String, String)>,
     /// Group, kind and, if given, the name of the target.
     pub to: Vec<(String, String, Option<String>)>,

@@ -30,7 +30,7 @@ impl Route {
                 if matches.is_empty() {
                     matches = vec![any_call(Vec::new())];
                 }
-                // What is left of a rule is a part of what one of an HTTPRoute may say.
+                // The rest of a rule has a subset of the fields of an HTTPRoute's rule.
                 let rule = http::HttpRouteRules {
                     backend_refs: same_shape(backend_refs)?,
                     filters: same_shape(filters)?,
@@ -74,7 +74,7 @@ fn read_match(m: gw::GrpcRouteRulesMatches) -> Result<Match, ParseError> {
         (Some(service), Some(method)) if !is_regex => PathMatch::Exact(format!("/{service}/{method}")),
         (Some(service), None) if !is_regex => PathMatch::Prefix(format!("/{service}")),
         (service, method) => {
-            // Without parentheses an alternative would end at the slash. `(?s)` or a class never takes one.
+            // Without parentheses an alternative would end at the slash. `(?s)` or a class never matches one.
             let part = |text: Option<String>| text.map_or("[^/]+".to_owned(), |text| format!("(?:{text})"));
             PathMatch::Regex(format!("/{}/{}", part(service), part(method)))
         }
@@ -82,7 +82,7 @@ fn read_match(m: gw::GrpcRouteRulesMatches) -> Result<Match, ParseError> {
     Ok(Match { path, call: Some(call), method: None, headers, query: Vec::new() })
 }
 
-/// A name of Protocol Buffers, with dots between the packages where it may have them (CEL of the GRPCRoute CRD).
+/// Checks an identifier of Protocol Buffers, dots between packages allowed if `dotted` (CEL of the GRPCRoute CRD).
 fn name(field: &str, text: &str, dotted: bool) -> Result<(), ParseError> {
     let letters = |part: &str| {
         part.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_')

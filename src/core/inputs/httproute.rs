@@ -35,7 +35,7 @@ impl Route {
     }
 }
 
-/// Names of rules are unique within a route.
+/// Checks that names of rules are unique within a route.
 pub(super) fn rule_names<'a>(names: impl Iterator<Item = &'a str>) -> Result<(), ParseError> {
     let mut names: Vec<&str> = names.collect();
     names.sort_unstable();
@@ -45,7 +45,7 @@ pub(super) fn rule_names<'a>(names: impl Iterator<Item = &'a str>) -> Result<(),
     }
 }
 
-/// How many matches the rules of a route may have together.
+/// Checks how many matches the rules of a route have together.
 pub(super) fn match_count(matches: usize) -> Result<(), ParseError> {
     if matches > 128 {
         return Err(ParseError::Schema(format!("spec.rules: {matches} matches, at most 128 are allowed")));
@@ -90,7 +90,7 @@ fn rule(namespace: &Arc<str>, mut rule: gw::HttpRouteRules) -> Result<RouteRule,
     rule_of(namespace, rule, matches)
 }
 
-/// Reads what a rule says beside its matches. A GRPCRoute's is of the same shape.
+/// Reads all fields of a rule but its matches. A GRPCRoute's rule has the same shape.
 pub(super) fn rule_of(
     namespace: &Arc<str>,
     rule: gw::HttpRouteRules,
@@ -142,7 +142,7 @@ fn check_prefixes(filters: Filters, matches: &[Match]) -> Result<Filters, Unsupp
     Ok(filters)
 }
 
-/// Checks what the schema of a match leaves open.
+/// Checks texts of a match that the schema does not check.
 fn values(m: &Match) -> Result<(), Refused> {
     for HeaderMatch { name, value } in &m.headers {
         text::header_value(&format!("matches.headers {name}"), value.text())?;
@@ -288,7 +288,7 @@ fn filters(namespace: &Arc<str>, list: Vec<gw::HttpRouteRulesFilters>) -> Read<F
     Ok(Ok(all))
 }
 
-/// Names and values of a header modifier.
+/// Checks names and values of a header modifier.
 fn headers(field: &str, edits: &HeaderEdits) -> Result<(), Refused> {
     for (name, value) in edits.set.iter().chain(&edits.add) {
         text::edited_header(field, name)?;

@@ -5,35 +5,36 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// So many Envoys a Gateway has where nothing says how many.
+/// The default number of Envoys of a Gateway.
 pub const ISOLATED_REPLICAS: u16 = 2;
-/// So many Envoys a Gateway has at most.
+/// The most Envoys that a Gateway may have.
 const MOST_REPLICAS: u16 = 100;
-/// What Envoys may use of the processor that they request, in percent, before there are more of them.
+/// The default target of CPU utilization for autoscaling, in percent of the requested CPU.
 const TARGET_CPU: u8 = 80;
 
-/// The pods with the Envoys of one Gateway: what of them is not as the installation has it.
+/// Settings for the pods with the Envoys of one Gateway, where they differ from those of the installation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct IsolatedParameters {
-    /// How many; not beside `autoscaling`.
+    /// The number of Envoys; excludes `autoscaling`.
     pub replicas: Option<u16>,
-    /// Between which bounds their number follows what they use; not beside `replicas`.
+    /// The bounds of horizontal autoscaling; excludes `replicas`.
     pub autoscaling: Option<Autoscaling>,
-    /// How many Gateways may ask for by parameters of their own, of a class's parameters; [`IsolatedParameters::replicas`] without.
+    /// In a class's parameters: the most Envoys that a Gateway may request in its own; see
+    /// [`IsolatedParameters::most`].
     pub max_replicas: Option<u16>,
-    /// What they may use.
+    /// Resource requests and limits of the Envoy container.
     pub resources: Option<Arc<Resources>>,
-    /// The labels of the nodes that they run on.
+    /// The labels of the nodes that they may run on.
     pub node_selector: Option<BTreeMap<String, String>>,
     /// The taints of nodes that they tolerate.
     pub tolerations: Option<Arc<[Toleration]>>,
-    /// Labels beside ours.
+    /// Additional labels of the pods.
     pub labels: BTreeMap<String, String>,
 }
 
 impl IsolatedParameters {
-    /// The fields that only those of a class have, where one is said.
+    /// The name of a field that is set and that only a class's parameters may have, if there is one.
     pub fn of_classes(&self) -> Option<&'static str> {
         let Self { replicas: _, autoscaling: _, max_replicas, resources, node_selector, tolerations, labels } = self;
         let said = [
@@ -46,7 +47,7 @@ impl IsolatedParameters {
         said.into_iter().find_map(|(field, said)| said.then_some(field))
     }
 
-    /// How many Envoys a Gateway has; with `autoscaling`, at first.
+    /// The number of Envoys of a Gateway; with `autoscaling`, the initial one.
     pub fn count(&self) -> u16 {
         match &self.autoscaling {
             Some(autoscaling) => autoscaling.least(),
@@ -54,33 +55,33 @@ impl IsolatedParameters {
         }
     }
 
-    /// How many Envoys a Gateway may ask for, by these parameters of its class.
+    /// The most Envoys that a Gateway may request, by these parameters of its class.
     pub fn most(&self) -> u16 {
         let own = self.autoscaling.as_ref().map_or_else(|| self.count(), |autoscaling| autoscaling.max_replicas);
         self.max_replicas.unwrap_or(own)
     }
 }
 
-/// `autoscaling` of the Envoys: what their HorizontalPodAutoscaler says (`autoscaling/v2`).
+/// `autoscaling` of the Envoys: settings of their HorizontalPodAutoscaler (`autoscaling/v2`).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Autoscaling {
-    /// At least so many.
+    /// The least number of Envoys.
     pub min_replicas: Option<u16>,
-    /// At most so many.
+    /// The largest number of Envoys.
     pub max_replicas: u16,
-    /// The mean of what they use, in percent of what they request of the processor, beyond which there are more of them.
+    /// The mean CPU utilization, in percent of the requested CPU, above which Envoys are added.
     #[serde(rename = "targetCPUUtilizationPercentage")]
     pub target_cpu: Option<u8>,
 }
 
 impl Autoscaling {
-    /// At least so many Envoys a Gateway has.
+    /// The least number of Envoys of a Gateway.
     pub fn least(&self) -> u16 {
         self.min_replicas.unwrap_or(ISOLATED_REPLICAS.min(self.max_replicas))
     }
 
-    /// The target of the processor, in percent.
+    /// The target of CPU utilization, in percent.
     pub fn target(&self) -> u8 {
         self.target_cpu.unwrap_or(TARGET_CPU)
     }
@@ -105,7 +106,7 @@ impl Autoscaling {
     }
 }
 
-/// Whether a number of Envoys is one that a Gateway may have.
+/// Checks that a number of Envoys is within 1 to [`MOST_REPLICAS`].
 fn bounded(field: &str, count: Option<u16>) -> Result<(), String> {
     match count.filter(|count| !(1..=MOST_REPLICAS).contains(count)) {
         Some(count) => Err(format!("isolated.{field}: expected 1 to {MOST_REPLICAS}, found {count}")),
@@ -125,7 +126,7 @@ pub struct Resources {
     pub limits: Amounts,
 }
 
-/// Processor time and memory, each as a quantity of Kubernetes.
+/// CPU and memory, each as a quantity of Kubernetes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Amounts {
@@ -160,7 +161,7 @@ pub struct Toleration {
     pub toleration_seconds: Option<i64>,
 }
 
-/// How a taint is compared.
+/// The operator by which a toleration's value is compared with the taint's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the names are those of the API")]
 pub enum TolerationOperator {
@@ -168,7 +169,7 @@ pub enum TolerationOperator {
     Equal,
 }
 
-/// What a taint does.
+/// The effect of a taint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the names are those of the API")]
 pub enum TaintEffect {
@@ -177,7 +178,7 @@ pub enum TaintEffect {
     NoExecute,
 }
 
-/// The same as it is written.
+/// [`IsolatedParameters`] as written, before validation.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Written {
@@ -219,7 +220,7 @@ impl TryFrom<Written> for IsolatedParameters {
     }
 }
 
-/// Whether Services, policies and Deployments tell pods of ours from each other by a label.
+/// Whether a label key is reserved: Services, policies and Deployments select our pods by it.
 fn is_ours(key: &str) -> bool {
     let prefix = key.split_once('/').map_or("", |(prefix, _)| prefix);
     key == "pod-template-hash"
@@ -228,7 +229,8 @@ fn is_ours(key: &str) -> bool {
             .any(|domain| prefix == *domain || prefix.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.')))
 }
 
-/// Whether a text is digits, perhaps with a fraction, and a suffix (Kubernetes, `resource.Quantity`); no sign, no exponent.
+/// Whether a text is digits, optionally with a fraction, and a suffix (Kubernetes, `resource.Quantity`); without sign
+/// or exponent.
 fn is_quantity(text: &str) -> bool {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);

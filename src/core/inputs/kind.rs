@@ -1,4 +1,4 @@
-//! The kinds of objects, and what identifies one.
+//! The kinds of objects, and the keys that identify objects.
 
 use std::fmt;
 
@@ -26,18 +26,18 @@ pub enum Kind {
     Secret,
     ConfigMap,
     ClusterTrustBundle,
-    /// cert-manager's, which we write and do not read from files.
+    /// cert-manager's Issuer, which we write and do not read from files.
     Issuer,
-    /// The same.
+    /// cert-manager's Certificate, which we write and do not read from files.
     Certificate,
     /// Watched in a cluster, and not read from files.
     Pod,
-    /// The same.
+    /// Watched in a cluster, and not read from files.
     Node,
 }
 
 impl Kind {
-    /// All kinds that are parsed, in the order in which they are best read.
+    /// All kinds that are parsed, in the order in which they should be read.
     pub const ALL: [Kind; 18] = [
         Kind::Namespace,
         Kind::GatewayClass,
@@ -114,7 +114,7 @@ impl Kind {
             Kind::GatewayClass | Kind::Gateway | Kind::HTTPRoute | Kind::ReferenceGrant | Kind::ClusterTrustBundle => {
                 &["v1", "v1beta1"]
             }
-            // What we read of it has the same shape in all of them.
+            // The parts that we read have the same shape in all versions.
             Kind::TLSRoute => &["v1", "v1alpha3", "v1alpha2"],
             Kind::TCPRoute | Kind::UDPRoute => &["v1", "v1alpha2"],
             Kind::TenantGateway | Kind::GatewayParameters => &["v1alpha1"],

@@ -1,10 +1,10 @@
-//! Pods and nodes: all that is read of them is where they are. Only a cluster has them.
+//! Pods and nodes, of which only the addresses are read. They exist in a cluster only.
 
 use std::net::IpAddr;
 
 use crate::model::ObjectName;
 
-/// The addresses of a pod that runs, or of a node.
+/// The addresses of a running pod, or of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Located {
     /// Its name; a node has no namespace.
@@ -14,7 +14,7 @@ pub struct Located {
 }
 
 impl Located {
-    /// Whether an address is one of its own.
+    /// Whether an address belongs to the pod or node.
     pub fn has(&self, address: IpAddr) -> bool {
         self.addresses.contains(&address.to_canonical())
     }

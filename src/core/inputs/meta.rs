@@ -6,7 +6,7 @@ use super::names::object_name;
 use super::{Kind, ParseError};
 use crate::model::ObjectName;
 
-/// What we keep of an object's metadata.
+/// The parts of an object's metadata that are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meta {
     /// Namespace and name.

@@ -1,8 +1,9 @@
-//! Inputs: the objects we read, parsed once at the edge into slim forms that hold just what translation needs.
+//! Inputs: the objects that we read, parsed once at the edge into slim types with just the fields that translation
+//! needs.
 //!
-//! In: JSON of one Kubernetes object. Out: an [`Object`], or a [`ParseError`] that names the field. What is wrong with
-//! a *value* (a hostname in upper case, a filter we do not know) is kept as a value and becomes a condition on the
-//! object; only what the API server's schema would refuse is an error here.
+//! In: JSON of one Kubernetes object. Out: an [`Object`], or a [`ParseError`] that names the field. An invalid *value*
+//! (a hostname in upper case, an unknown filter) is kept as a value and becomes a condition on the object; only
+//! violations of the API server's schema are errors here.
 
 mod admitted;
 mod backendtlspolicy;

@@ -1,4 +1,4 @@
-//! Names of objects. An API server admits no others; in a directory anybody may write anything.
+//! Validation of object names: an API server admits only valid ones, files in a directory may contain any text.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -6,20 +6,20 @@ use super::text::quoted;
 use super::{Kind, ParseError};
 use crate::model::ObjectName;
 
-/// The longest name of an object: that of a DNS subdomain (RFC 1123).
+/// The longest name of an object, that of a DNS subdomain (RFC 1123).
 const LONGEST_NAME: usize = 253;
-/// The longest name of a Namespace: that of a DNS label.
+/// The longest name of a Namespace, that of a DNS label.
 const LONGEST_LABEL: usize = 63;
 
-/// Namespace and name of an object; a namespaced one that names no namespace is in `default`.
+/// Reads namespace and name of an object; the namespace of a namespaced object defaults to `default`.
 ///
 /// # Errors
-/// Without a name, and with one that no object can have ("Object Names and IDs" of the Kubernetes documentation).
+/// When the name is missing or invalid ("Object Names and IDs" of the Kubernetes documentation).
 pub(super) fn object_name(kind: Kind, meta: &ObjectMeta) -> Result<ObjectName, ParseError> {
     let name = meta.name.as_deref().filter(|name| !name.is_empty()).ok_or(ParseError::NoName)?;
     let fits = match kind {
         Kind::Namespace => is_label(name),
-        // That of a signer begins with the signer's name, colons in place of its slashes (KEP-3257).
+        // The name of a signer's bundle begins with the signer's name, with colons in place of its slashes (KEP-3257).
         Kind::ClusterTrustBundle => name.len() <= LONGEST_NAME && name.split(':').all(is_subdomain),
         _ => is_subdomain(name),
     };
@@ -34,17 +34,17 @@ pub(super) fn object_name(kind: Kind, meta: &ObjectMeta) -> Result<ObjectName, P
     Ok(ObjectName::new(namespace, name))
 }
 
-/// A DNS label of lower-case letters, digits and hyphens.
+/// Whether a text is a DNS label of lower-case letters, digits and hyphens.
 pub(crate) fn is_label(text: &str) -> bool {
     text.len() <= LONGEST_LABEL && is_part(text)
 }
 
-/// Such labels between dots; each may be as long as the whole.
+/// Whether a text is labels joined by dots; each label may be as long as the whole.
 fn is_subdomain(text: &str) -> bool {
     text.len() <= LONGEST_NAME && text.split('.').all(is_part)
 }
 
-/// A label of any length.
+/// Whether a text is a label of any length.
 fn is_part(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     !text.is_empty() && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The label that tells a namespace's apex: the platform gives it the hostnames below.
+/// The label with a namespace's apex: the platform assigns the namespace the hostnames below it.
 pub const HOST_LABEL: &str = "namespace.cozystack.io/host";
 
-/// A Namespace: the labels that selectors look at, and the annotations that tell who wrote them.
+/// A Namespace: the labels for selectors, and the annotations that name the writer of a label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Namespace {
     /// Its name.
@@ -15,6 +15,6 @@ pub struct Namespace {
     pub labels: BTreeMap<String, String>,
     /// Its annotations.
     pub annotations: BTreeMap<String, String>,
-    /// Its UID; empty where nobody gave it one.
+    /// Its UID; empty in a manifest without one.
     pub uid: String,
 }

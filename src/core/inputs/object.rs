@@ -1,4 +1,4 @@
-//! An object of any kind we read.
+//! An object of any kind that we read.
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1::EndpointSlice as K8sEndpointSlice;
@@ -17,10 +17,10 @@ use super::{
 use crate::gateway_api as gw;
 use crate::model::ObjectName;
 
-/// The label of routes by which cert-manager answers challenges (`acme.cert-manager.io/http01-solver`).
+/// The label of routes by which cert-manager answers ACME challenges (`acme.cert-manager.io/http01-solver`).
 pub(super) const SOLVER: &str = "acme.cert-manager.io/http01-solver";
 
-/// An object of any kind we read.
+/// An object of any kind that we read.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs, reason = "the names are the kinds'")]
 pub enum Object {
@@ -49,14 +49,13 @@ impl Object {
         Self::parse_with(&value, Fields::Known)
     }
 
-    /// Reads one object that an API server has admitted. Its schema may be newer than ours, or of the experimental
-    /// channel: fields that we do not know are passed over, and of what holds a value that we do not know the rest is
-    /// read.
+    /// Reads one object that an API server has admitted, whose schema may be newer than ours or of the experimental
+    /// channel: unknown fields are ignored, and of an object with an unknown value the rest is read.
     pub fn parse_admitted(value: Value) -> Result<Self, ParseError> {
         Self::admitted(&value).or_else(|why| salvage(&value, why))
     }
 
-    /// The same, as a whole.
+    /// Reads one object that an API server has admitted, as a whole: an unknown value is an error.
     pub(super) fn admitted(value: &Value) -> Result<Self, ParseError> {
         Self::parse_with(value, Fields::Any)
     }
@@ -189,7 +188,7 @@ impl Object {
     }
 }
 
-/// An object as it is written, with a specification `S`. Its status is ours or of no interest, and is not read.
+/// An object as written, with a specification `S`. Its status is not read: it is ours or not needed.
 #[derive(Deserialize)]
 struct Manifest<S> {
     metadata: ObjectMeta,

@@ -1,4 +1,4 @@
-//! GatewayParameters: `gatewright.io/v1alpha1`, how the Gateways of a class, or one Gateway, are reached.
+//! GatewayParameters (`gatewright.io/v1alpha1`): settings of the Gateways of a class, or of one Gateway.
 
 use std::sync::Arc;
 
@@ -19,47 +19,49 @@ pub const PARAMETERS_CRD: &str = include_str!("../../../deploy/crds/gatewright.i
 pub struct GatewayParameters {
     /// Its metadata.
     pub meta: Meta,
-    /// What it says, or why that is not understood: it may be newer than we are.
+    /// The settings, or why they cannot be read: a newer version may have written them.
     pub spec: Result<Parameters, String>,
 }
 
-/// `spec` of GatewayParameters. A Gateway's go before its class's, field by field.
+/// `spec` of GatewayParameters. A field that a Gateway's parameters set overrides that of its class's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Parameters {
-    /// Which fleet serves.
+    /// The fleet that serves the Gateway.
     pub fleet: Option<FleetKind>,
-    /// What becomes of a request whose path has an escaped slash.
+    /// The handling of requests whose path has an escaped slash.
     pub escaped_slashes: Option<EscapedSlashes>,
     /// Whether routes of several namespaces may share a hostname.
     pub route_hostnames: Option<RouteHostnames>,
-    /// Which namespaces may have which hostnames, of a class's parameters. Without it all may have all.
+    /// In a class's parameters: the hostnames that each namespace may have. Without it every namespace may have any.
     pub allowed_hostnames: Option<Arc<[AllowedHostnames]>>,
-    /// What ports of the shared fleet speak, of a class's parameters. One that is not named speaks what the first listener said.
+    /// In a class's parameters: the protocols of ports of the shared fleet. A port that is not listed has the protocol
+    /// of its first listener.
     pub ports: Option<Arc<[PortProtocol]>>,
-    /// Whether Gateways may stand on Services that they name, of a class's parameters.
+    /// In a class's parameters: whether Gateways may stand on Services that they name.
     pub named_services: Option<NamedServices>,
     /// The Service of each Gateway of fleet Dedicated or Isolated.
     #[serde(default)]
     pub service: ServiceParameters,
-    /// The Envoys of each Gateway of fleet Isolated; of a class's parameters also that its Gateways may choose that fleet.
+    /// The Envoys of each Gateway of fleet Isolated; in a class's parameters it also allows its Gateways to choose that
+    /// fleet.
     pub isolated: Option<IsolatedParameters>,
 }
 
-/// What a port speaks.
+/// The protocol of a port.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "WrittenPort")]
 pub struct PortProtocol {
     /// The port.
     pub port: u16,
-    /// What is spoken there.
+    /// The protocol.
     pub protocol: SpokenProtocol,
-    /// Which namespaces may have listeners there; all without.
+    /// The namespaces that may have listeners on the port; all if `None`.
     pub namespaces: Option<Selector>,
 }
 
 impl PortProtocol {
-    /// The port with what carries what is spoken there.
+    /// The port with the transport of its protocol.
     pub fn transport_port(&self) -> TransportPort {
         let transport = match self.protocol {
             SpokenProtocol::Http | SpokenProtocol::Tls | SpokenProtocol::Tcp => Transport::Tcp,
@@ -69,24 +71,24 @@ impl PortProtocol {
     }
 }
 
-/// What is spoken at a port.
+/// The protocol of a port, as parameters name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum SpokenProtocol {
     /// Plain HTTP.
     #[serde(rename = "HTTP")]
     Http,
-    /// TLS, whether it ends here or is passed through.
+    /// TLS, terminated or passed through.
     #[serde(rename = "TLS")]
     Tls,
-    /// Connections that are passed on as they come, all of them to one listener's routes.
+    /// TCP connections, all forwarded to the routes of one listener.
     #[serde(rename = "TCP")]
     Tcp,
-    /// Datagrams, the same.
+    /// UDP datagrams, all forwarded to the routes of one listener.
     #[serde(rename = "UDP")]
     Udp,
 }
 
-/// The same as it is written.
+/// [`PortProtocol`] as written, before validation.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WrittenPort {
@@ -115,11 +117,12 @@ impl TryFrom<WrittenPort> for PortProtocol {
 pub struct AllowedHostnames {
     /// The namespaces.
     pub namespaces: Selector,
-    /// The hostnames; a wildcard stands for all names below it, the empty one for every name and for none.
+    /// The hostnames; a wildcard covers all names below it, the empty hostname covers every name and listeners without
+    /// one.
     pub hostnames: Vec<Hostname>,
 }
 
-/// The same as it is written.
+/// [`AllowedHostnames`] as written, before validation.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WrittenHostnames {
@@ -154,32 +157,33 @@ fn selector(LabelSelector { match_labels, match_expressions }: LabelSelector) ->
 /// namespace are always served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub enum RouteHostnames {
-    /// Each hostname belongs to one namespace: the first one that had it.
+    /// Each hostname belongs to the namespace that had it first.
     Owned,
-    /// The rules of all of them are merged, as the Gateway API has it.
+    /// The rules of all namespaces are merged, as the Gateway API specifies.
     Shared,
 }
 
-/// What becomes of a request whose path has a slash or backslash that is percent-encoded: a backend that decodes it may
-/// take it for another path than routes do.
+/// The handling of a request whose path has a percent-encoded slash or backslash: a backend that decodes it may read
+/// another path than the one that was matched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 pub enum EscapedSlashes {
-    /// It is served as it is, as the Gateway API has it.
+    /// Forwards the path unchanged, as the Gateway API specifies.
     #[default]
     Keep,
-    /// It is answered 400.
+    /// Answers 400.
     Reject,
-    /// The client is sent to the path with plain slashes (307).
+    /// Redirects the client to the path with plain slashes (307).
     Redirect,
 }
 
-/// Whether Gateways of a dedicated fleet may stand on Services that they name, in place of one that is made for each.
+/// Whether Gateways of a dedicated fleet may stand on Services that they name, instead of a Service that is made for
+/// each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum NamedServices {
-    /// Each has the one that is made for it.
+    /// Each Gateway has the Service that is made for it.
     #[default]
     Refuse,
-    /// A Gateway may name one of its own namespace.
+    /// A Gateway may name a Service of its own namespace.
     Allow,
 }
 
@@ -188,9 +192,9 @@ pub enum NamedServices {
 pub enum FleetKind {
     /// All Gateways share the addresses of the Envoys; hostnames decide.
     Shared,
-    /// A Service for each Gateway leads to ports of its own.
+    /// Each Gateway has a Service, which leads to Envoy ports of its own.
     Dedicated,
-    /// A Service for each Gateway leads to Envoys of its own.
+    /// Each Gateway has a Service, which leads to Envoys of its own.
     Isolated,
 }
 
@@ -198,16 +202,17 @@ pub enum FleetKind {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ServiceParameters {
-    /// Its type; a load balancer's without.
+    /// Its type; LoadBalancer if `None`.
     pub r#type: Option<ServiceType>,
     /// `spec.loadBalancerClass` of the Service.
     pub load_balancer_class: Option<String>,
-    /// One of the Gateway's namespace that somebody made, of a Gateway's own parameters. It has a type and a class already.
+    /// In a Gateway's own parameters: the name of an existing Service of its namespace. Excludes a type and a class,
+    /// which that Service has already.
     #[serde(default, deserialize_with = "service_name")]
     pub name: Option<Arc<str>>,
 }
 
-/// The name of a Service: a label of DNS (RFC 1123, 2.1).
+/// Reads the name of a Service: a DNS label (RFC 1123, 2.1).
 fn service_name<'de, D: serde::Deserializer<'de>>(source: D) -> Result<Option<Arc<str>>, D::Error> {
     let name = String::deserialize(source)?;
     match super::names::is_label(&name) {
@@ -226,7 +231,7 @@ pub enum ServiceType {
 }
 
 impl ServiceType {
-    /// As the API writes it.
+    /// The name of the type in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             ServiceType::LoadBalancer => "LoadBalancer",
@@ -236,21 +241,21 @@ impl ServiceType {
     }
 }
 
-/// A reference to parameters, as it is written.
+/// A reference to parameters, as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParametersRef {
     /// Its group; empty for the core group.
     pub group: String,
     /// Its kind.
     pub kind: String,
-    /// The namespace, of a reference that has one to say: a class's. A Gateway's parameters are in its own.
+    /// The namespace. `None` for a class's reference that names none; for a Gateway's it is the Gateway's own.
     pub namespace: Option<Arc<str>>,
     /// Its name.
     pub name: Arc<str>,
 }
 
 impl ParametersRef {
-    /// The GatewayParameters that it names, if it names any.
+    /// The name of the GatewayParameters that it refers to; `None` for another kind.
     pub fn target(&self) -> Option<ObjectName> {
         let ours = self.group == OWN_GROUP && self.kind == "GatewayParameters";
         Some(ObjectName::new(self.namespace.clone().filter(|_| ours)?, self.name.clone()))
@@ -295,7 +300,7 @@ mod tests {
         assert!(read.spec.expect_err("unknown").starts_with("spec: unknown variant `Orbital`"));
     }
 
-    /// Every value that the definition lists is one of ours, and every field.
+    /// All values and fields of the CRD exist in the type.
     #[test]
     fn the_definition_and_the_type_agree() {
         let crd: Value = serde_yaml_ng::from_str(PARAMETERS_CRD).expect("the definition is YAML");

@@ -1,8 +1,8 @@
-//! Which regular expressions Envoy takes, and how large they are there. Pure.
+//! Validates regular expressions for Envoy, and estimates their size there. Pure.
 //!
-//! An expression that Envoy refuses would hold back everything that is sent with it, so this is an allow-list: the
-//! `regex` crate's parser reads the expression, and only those parts of it are taken that are known to be RE2's
-//! (<https://github.com/google/re2/wiki/Syntax>). Envoy compiles expressions for bytes (Latin-1), not for UTF-8:
+//! An expression that Envoy refuses would hold back all resources that are sent with it, so this is an allow-list: the
+//! `regex` crate's parser reads the expression, and only syntax that is known to be RE2's is accepted
+//! (<https://github.com/google/re2/wiki/Syntax>). Envoy compiles expressions for bytes (Latin-1), not for UTF-8.
 //! `e2e/tests/isolation/regex.rs` compares the verdicts with Envoy's.
 
 use regex_syntax::ast::{
@@ -12,16 +12,16 @@ use regex_syntax::ast::{
 
 use super::text::quoted;
 
-/// RE2 repeats at most so often, nested repetitions multiplied.
+/// RE2's limit of repetitions, nested ones multiplied.
 const REPEAT: u32 = 1000;
-/// How deep groups may be nested. RE2's own limit is 1000.
+/// The deepest nesting of groups that is accepted. RE2's own limit is 1000.
 const MAX_DEPTH: u32 = 100;
-/// What RE2 calls the Unicode general categories. It does not know `Cn` and `LC`, and no other spelling.
+/// RE2's names of the Unicode general categories. It does not know `Cn` and `LC`, and no other spelling.
 const CATEGORIES: [&str; 36] = [
     "C", "Cc", "Cf", "Co", "L", "Ll", "Lm", "Lo", "Lt", "Lu", "M", "Mc", "Me", "Mn", "N", "Nd", "Nl", "No", "P", "Pc",
     "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "S", "Sc", "Sk", "Sm", "So", "Z", "Zl", "Zp", "Zs", "Any",
 ];
-/// Scripts that are taken by name.
+/// Scripts that are accepted by name.
 const SCRIPTS: [&str; 12] = [
     "Latin",
     "Greek",
@@ -36,10 +36,10 @@ const SCRIPTS: [&str; 12] = [
     "Devanagari",
     "Armenian",
 ];
-/// Instructions of the largest category among the 256 bytes (measured: 16).
+/// An upper bound of the instructions of a category, whose 256 bytes are matched (measured: 16).
 const CATEGORY_SIZE: u32 = 20;
 
-/// An upper bound of the instructions that RE2 makes of an expression, or why Envoy would refuse it.
+/// Returns an upper bound of the instructions that RE2 compiles an expression to, or why Envoy would refuse it.
 pub(super) fn size(text: &str) -> Result<u32, String> {
     let wrong = |reason: String| format!("regular expression {} is not valid RE2 ({reason})", quoted(text));
     if text.is_empty() {
@@ -51,7 +51,7 @@ pub(super) fn size(text: &str) -> Result<u32, String> {
     let mut parser = ParserBuilder::new().nest_limit(MAX_DEPTH).build();
     let ast = parser.parse(text).map_err(|error| wrong(error.kind().to_string()))?;
     let checker = Checker { text, fold: ignores_case(text) };
-    // Beside the expression there are instructions to begin, to match and to fail.
+    // Beside the expression RE2 needs instructions to begin, to match and to fail.
     checker.size(&ast, 1).map(|size| size.saturating_add(8)).map_err(wrong)
 }
 
@@ -67,7 +67,7 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    /// The size of a part, within repetitions of so many times in all.
+    /// Returns the size of a part; `times` is the product of the counts of the repetitions around it.
     fn size(&self, ast: &Ast, times: u32) -> Result<u32, String> {
         Ok(match ast {
             Ast::Empty(_) => 1,
@@ -111,7 +111,7 @@ impl Checker<'_> {
             _ => {}
         }
         let RepetitionKind::Range(range) = &repetition.op.kind else {
-            // Around what may be empty there are more instructions.
+            // A repetition of an expression that may match the empty string needs more instructions.
             return Ok(self.size(&repetition.ast, times)?.saturating_add(3));
         };
         let span = &repetition.op.span;
@@ -135,7 +135,7 @@ impl Checker<'_> {
         Ok(one.saturating_mul(most.max(1)).saturating_add(most - least.min(most)).saturating_add(3))
     }
 
-    /// A literal outside of a class: one instruction for each byte.
+    /// Returns the size of a literal outside of a class: one instruction for each byte.
     fn literal(&self, literal: &ast::Literal) -> Result<u32, String> {
         known_literal(literal)?;
         if literal.c.is_ascii() || !matches!(literal.kind, LiteralKind::Verbatim) {
@@ -144,7 +144,7 @@ impl Checker<'_> {
         if self.fold { Err(beyond_ascii(literal.c)) } else { Ok(u32::try_from(literal.c.len_utf8()).unwrap_or(4)) }
     }
 
-    /// An item of a class: an instruction for each range of bytes.
+    /// Returns the size of an item of a class: one instruction for each range of bytes.
     fn item(&self, item: &ClassSetItem) -> Result<u32, String> {
         let in_class = |literal: &ast::Literal| {
             known_literal(literal)?;
@@ -153,7 +153,7 @@ impl Checker<'_> {
                 false => Err(beyond_ascii(literal.c)),
             }
         };
-        // With their other case, bytes from 0x80 on become more ranges.
+        // With case folding, bytes from 0x80 on become more ranges.
         let ranges = |is_ascii: bool| match (self.fold, is_ascii) {
             (false, _) => 1,
             (true, true) => 3,
@@ -163,7 +163,7 @@ impl Checker<'_> {
             ClassSetItem::Empty(_) => Ok(0),
             ClassSetItem::Literal(literal) => {
                 in_class(literal)?;
-                // `[]-a]` and `[--a]` are ranges to RE2 and none to the parser.
+                // RE2 reads `[]-a]` and `[--a]` as ranges, the parser does not.
                 let rest = self.text.get(literal.span.end.offset..).unwrap_or_default();
                 match rest.starts_with('-') && !rest.starts_with("-]") {
                     true => Err(format!(
@@ -178,7 +178,7 @@ impl Checker<'_> {
                 in_class(&range.end)?;
                 Ok(ranges(range.end.c.is_ascii()))
             }
-            // All of them are ASCII, and their names are the same in RE2.
+            // All of these classes are ASCII, and have the same names in RE2.
             ClassSetItem::Ascii(_) => Ok(8),
             ClassSetItem::Unicode(class) => category(&class.kind),
             ClassSetItem::Perl(class) => Ok(perl(&class.kind)),
@@ -228,7 +228,7 @@ fn known_assertion(kind: &ast::AssertionKind) -> Result<u32, String> {
     }
 }
 
-/// `\d`, `\s` and `\w` are ASCII in RE2; without them there is one range more.
+/// Returns the size of a Perl class: `\d`, `\s` and `\w` are ASCII in RE2; their negations need one more range.
 fn perl(kind: &ClassPerlKind) -> u32 {
     match kind {
         ClassPerlKind::Digit => 3,
@@ -266,7 +266,7 @@ fn flags(flags: &ast::Flags) -> Result<u32, String> {
     }
 }
 
-/// A capture group with a name: letters, digits and underscores.
+/// Returns the size of a named capture group, whose name has letters, digits and underscores only.
 fn named(name: &str) -> Result<u32, String> {
     if name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
         return Ok(2);
@@ -302,7 +302,7 @@ mod tests {
     #[test]
     fn what_envoy_refuses_is_refused() {
         for bad in [
-            // Found by others first.
+            // Found by other people first.
             "/a**",
             "/(a{100}){100}",
             "/(?P<a.b>x)",
@@ -310,7 +310,7 @@ mod tests {
             r"/\p{Cn}",
             r"/\p{LC}",
             "",
-            // What only the regex crate knows.
+            // Syntax of the regex crate that RE2 does not have.
             "(?x)a b",
             "(?R)a",
             "(?u)a",
@@ -338,12 +338,12 @@ mod tests {
             "a*{2}",
             "((a{10}){10}){11}",
             "(a{1000,}){2}",
-            // What RE2 reads in another way.
+            // Syntax that RE2 reads in another way.
             "[--!]",
             "[]-(]",
             "a{01}",
             "a{ 2 }",
-            // Beyond bytes.
+            // Characters beyond one byte.
             r"\x{100}",
             r"\x{10FFFF}",
             "[é]",

@@ -12,12 +12,12 @@ pub struct LocalRef {
     pub group: String,
     /// Its kind.
     pub kind: String,
-    /// Its name, the namespace filled in.
+    /// Its name, with the namespace filled in.
     pub name: ObjectName,
 }
 
 impl LocalRef {
-    /// A reference to certificates of CAs by an object in `namespace`. A ClusterTrustBundle is in no namespace.
+    /// A reference to CA certificates by an object in `namespace`. A ClusterTrustBundle has no namespace.
     pub(super) fn to_roots(group: String, kind: String, namespace: Arc<str>, name: String) -> Self {
         let reference = Self { group, kind, name: ObjectName::new(namespace, name) };
         if reference.is_to_trust_bundle() {
@@ -27,7 +27,7 @@ impl LocalRef {
         reference
     }
 
-    /// Whether it is to a ClusterTrustBundle (GEP-5075).
+    /// Whether the target is a ClusterTrustBundle (GEP-5075).
     pub(crate) fn is_to_trust_bundle(&self) -> bool {
         self.group == Kind::ClusterTrustBundle.group() && self.kind == Kind::ClusterTrustBundle.as_str()
     }
@@ -36,22 +36,22 @@ impl LocalRef {
 /// A reference to a parent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ParentRef {
-    /// As written; the status repeats it.
+    /// The group as written; the status repeats it.
     pub group: Option<String>,
-    /// As written.
+    /// The kind as written.
     pub kind: Option<String>,
-    /// As written.
+    /// The namespace as written.
     pub namespace: Option<String>,
     /// The parent's name.
     pub name: String,
-    /// Only this listener.
+    /// `sectionName`: the name of the only listener to attach to.
     pub section: Option<String>,
-    /// Only listeners of this port.
+    /// The port of the listeners to attach to.
     pub port: Option<u16>,
 }
 
 impl ParentRef {
-    /// Kind and name of the parent for a route in `namespace`; `None` when it is no Gateway or ListenerSet.
+    /// Kind and name of the parent for a route in `namespace`; `None` when the parent is no Gateway or ListenerSet.
     pub fn target(&self, namespace: &Arc<str>) -> Option<(Kind, ObjectName)> {
         if self.group.as_deref().is_some_and(|group| group != super::kind::GATEWAY_GROUP) {
             return None;

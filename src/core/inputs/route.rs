@@ -36,12 +36,12 @@ impl RouteKind {
         }
     }
 
-    /// The kind of a route object; `None` for other objects.
+    /// The route kind of an object kind; `None` for objects that are no routes.
     pub fn of(kind: Kind) -> Option<Self> {
         Self::ALL.into_iter().find(|known| known.kind() == kind)
     }
 
-    /// What carries what it routes.
+    /// The transport of the routed traffic.
     pub fn transport(self) -> Transport {
         match self {
             RouteKind::Http | RouteKind::Grpc | RouteKind::Tls | RouteKind::Tcp => Transport::Tcp,
@@ -49,7 +49,7 @@ impl RouteKind {
         }
     }
 
-    /// Whether routes of this kind have hostnames. Others take all that comes to a port.
+    /// Whether routes of this kind have hostnames. Others get all traffic of a port.
     pub fn has_hostnames(self) -> bool {
         match self {
             RouteKind::Http | RouteKind::Grpc | RouteKind::Tls => true,
@@ -57,7 +57,7 @@ impl RouteKind {
         }
     }
 
-    /// All there are.
+    /// All route kinds.
     pub const ALL: [Self; 5] = [RouteKind::Http, RouteKind::Grpc, RouteKind::Tls, RouteKind::Tcp, RouteKind::Udp];
 }
 
@@ -66,17 +66,17 @@ impl RouteKind {
 pub struct RouteKinds(u8);
 
 impl RouteKinds {
-    /// Whether a kind is among them.
+    /// Whether the set contains a kind.
     pub fn contains(self, kind: RouteKind) -> bool {
         self.0 & 1 << kind as u8 != 0
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// They, in their order.
+    /// The kinds in the set, in the order of [`RouteKind::ALL`].
     pub fn iter(self) -> impl Iterator<Item = RouteKind> {
         RouteKind::ALL.into_iter().filter(move |kind| self.contains(*kind))
     }
@@ -95,31 +95,31 @@ pub struct Route {
     pub meta: Meta,
     /// Its kind.
     pub kind: RouteKind,
-    /// Its hostnames as written, or what is wrong with one; empty means any.
+    /// Its hostnames as written, or the error of an invalid one; an empty list matches any hostname.
     pub hostnames: Arc<[Result<Hostname, HostnameError>]>,
-    /// What it wants to attach to.
+    /// The parents that it refers to.
     pub parents: Arc<[ParentRef]>,
     /// Its rules in order.
     pub rules: Vec<RouteRule>,
-    /// Whether it answers an ACME challenge for an issuer that works by routes.
+    /// Whether it answers an ACME challenge, for an issuer that solves challenges by routes (cert-manager).
     pub challenge: bool,
-    /// What of it is left out, and why: a newer or laxer schema admitted what we cannot read.
+    /// The parts that are left out, and why: a newer or laxer schema admitted values that we cannot read.
     pub unreadable: Vec<String>,
 }
 
-/// How much of Envoy's configuration a route becomes: everything counts once for every hostname.
+/// The amount of Envoy configuration that a route becomes: everything counts once for every hostname.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extent {
     /// Matches.
     pub matches: u64,
     /// Regular expressions.
     pub regexes: u64,
-    /// Bytes of texts. What stands in a rule counts for each of its matches.
+    /// Bytes of texts. Texts of a rule count for each of its matches.
     pub bytes: u64,
 }
 
 impl Route {
-    /// How much of Envoy's configuration it becomes.
+    /// The amount of Envoy configuration that it becomes.
     pub fn extent(&self) -> Extent {
         let hostnames = self.hostnames.len().max(1) as u64;
         let mut one = Extent::default();
@@ -138,26 +138,26 @@ impl Route {
 pub struct RouteRule {
     /// Its name, if it has one.
     pub name: Option<String>,
-    /// Any of these must match; never empty.
+    /// The matches, one of which must match; never empty.
     pub matches: Vec<Match>,
-    /// What their regular expressions, and those of its filters, are to Envoy.
+    /// Count and sizes of the regular expressions of the matches and of the filters, for Envoy's limits.
     pub regexes: Regexes,
-    /// Why it cannot be matched, as a sentence without the rule's name: Envoy would refuse a text of its matches.
+    /// Why the rule cannot be matched, as a sentence without the rule's name: Envoy would refuse a text of its matches.
     pub unmatched: Option<Box<str>>,
-    /// What its filters ask for, `None` where it has none; or why they cannot be carried out.
+    /// The settings of its filters, `None` without filters; or why they cannot be carried out.
     pub filters: Result<Option<Box<Filters>>, Unsupported>,
-    /// Where requests go.
+    /// The backends that requests are forwarded to.
     pub backends: Vec<BackendRef>,
     /// Time limits.
     pub timeouts: Timeouts,
     /// Retries.
     pub retry: Option<Box<Retry>>,
-    /// Session persistence, or why it is not served; `None` where it is not asked for, which is nearly always.
+    /// Session persistence, or why it is not served; `None` in nearly all rules, which do not request it.
     pub session: Option<Box<Result<SessionPersistence, Unsupported>>>,
 }
 
 impl RouteRule {
-    /// Bytes of the texts that Envoy has again for each match.
+    /// Bytes of the texts that Envoy stores again for each match.
     fn bytes(&self) -> u64 {
         let filters =
             self.filters.iter().flatten().chain(self.backends.iter().flat_map(|b| b.filters.iter().flatten()));
@@ -183,19 +183,20 @@ impl Filters {
     }
 }
 
-/// What the regular expressions of a rule are to Envoy.
+/// Count and sizes of the regular expressions of a rule, for Envoy's limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Regexes {
-    /// How many there are: Envoy compiles those of filters for every match.
+    /// The number of expressions: Envoy compiles those of filters for every match.
     pub count: usize,
-    /// Length of the longest, in bytes.
+    /// Length of the longest expression, in bytes.
     pub longest: usize,
-    /// Instructions of the largest.
+    /// Instructions of the largest expression, as RE2 compiles it.
     pub largest: u32,
 }
 
 impl Regexes {
-    /// Looks at those of some matches, beside so many of the rule's filters; or says which Envoy would refuse.
+    /// Measures the expressions of `matches`, and counts `filters` expressions of the rule's filters for each match; or
+    /// returns why Envoy would refuse one.
     pub(super) fn of(matches: &[Match], filters: usize) -> Result<Self, String> {
         let mut all = Self { count: filters * matches.len(), ..Self::default() };
         for text in matches.iter().flat_map(Match::regexes) {
@@ -207,7 +208,7 @@ impl Regexes {
     }
 }
 
-/// What the filters of a rule or backend ask for.
+/// The settings of the filters of a rule or backend.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Filters {
     /// Changes to the request's headers.
@@ -222,20 +223,20 @@ pub struct Filters {
     pub mirrors: Vec<(LocalRef, Option<u16>, Fraction)>,
     /// Cross-origin policy.
     pub cors: Option<Cors>,
-    /// Who is asked before anything else is done.
+    /// External authorization, which precedes all other filters.
     pub auth: Option<AuthFilter>,
 }
 
 /// A reference to a backend.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BackendRef {
-    /// Whom.
+    /// The referenced object.
     pub target: LocalRef,
     /// The Service's port.
     pub port: Option<u16>,
-    /// Its share.
+    /// Its weight relative to the other backends of the rule.
     pub weight: u32,
-    /// What its filters ask for; `None` where it has none, which is nearly always.
+    /// The settings of its filters; `None` for nearly all backends, which have none.
     pub filters: Result<Option<Box<Filters>>, Unsupported>,
 }
 

@@ -1,9 +1,9 @@
-//! What identifies routes and their parents.
+//! Keys of routes and of their parents.
 
 use super::{Kind, ObjectKey, RouteKind};
 use crate::model::ObjectName;
 
-/// What a route attaches to: a Gateway or a ListenerSet.
+/// The parent of a route: a Gateway or a ListenerSet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ParentKey {
     /// A Gateway.
@@ -26,7 +26,7 @@ impl ParentKey {
         }
     }
 
-    /// Its object.
+    /// The key of its object.
     pub fn object(&self) -> ObjectKey {
         match self {
             ParentKey::Gateway(name) => ObjectKey::new(Kind::Gateway, name.clone()),
@@ -45,12 +45,13 @@ pub struct RouteKey {
 }
 
 impl RouteKey {
-    /// Its object.
+    /// The key of its object.
     pub fn object(&self) -> ObjectKey {
         ObjectKey::new(self.kind.kind(), self.name.clone())
     }
 
-    /// The route that a route of Envoy was made from, by its name: `httproute/<namespace>/<name>/...`.
+    /// Parses the name of an Envoy route, `httproute/<namespace>/<name>/...`, into the key of the route it was made
+    /// from.
     pub fn of_envoy_route(name: &str) -> Option<Self> {
         let mut parts = name.splitn(4, '/');
         let (kind, namespace, name) = (parts.next()?, parts.next()?, parts.next()?);
@@ -59,7 +60,7 @@ impl RouteKey {
         Some(Self { kind, name: ObjectName::new(namespace, name) })
     }
 
-    /// The route of an object's key; `None` for other kinds.
+    /// Converts an object's key; `None` for kinds that are no routes.
     pub fn of(key: &ObjectKey) -> Option<Self> {
         Some(Self { kind: RouteKind::of(key.kind)?, name: key.name.clone() })
     }

@@ -1,6 +1,6 @@
-//! What the schema of the Gateway API refuses and its generated types admit: sizes of lists. Patterns are in `text.rs`.
+//! Checks of the Gateway API's schema that the generated types do not make: sizes of lists. Patterns are in `text.rs`.
 //!
-//! A manifest may come from a file that no API server has seen.
+//! They are needed because a manifest may come from a file that no API server has validated.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -8,12 +8,12 @@ use serde::de::DeserializeOwned;
 use super::ParseError;
 use super::document::{Fields, read};
 
-/// Says what is wrong with `field`.
+/// Returns a schema error for `field`.
 fn refuse<T>(field: &str, text: &str) -> Result<T, ParseError> {
     Err(ParseError::Schema(format!("{field}: {text}")))
 }
 
-/// A list no longer than the schema allows (`maxItems`).
+/// Checks that a list is no longer than the schema allows (`maxItems`).
 pub(super) fn at_most<T>(field: &str, most: usize, list: Vec<T>) -> Result<Vec<T>, ParseError> {
     if list.len() > most {
         return refuse(field, &format!("{} items, at most {most} are allowed", list.len()));
@@ -29,13 +29,13 @@ pub(super) fn port(number: i32, field: &str) -> Result<u16, ParseError> {
         .ok_or_else(|| ParseError::Schema(format!("{field}: {number} is not a port (1 to 65535)")))
 }
 
-/// Turns one generated type into another one of the same shape.
+/// Converts one generated type into another one of the same shape.
 pub(super) fn same_shape<T: Serialize, U: DeserializeOwned>(value: T) -> Result<U, ParseError> {
     let value = serde_json::to_value(value).map_err(|e| ParseError::Schema(e.to_string()))?;
     read(&value, Fields::Any)
 }
 
-/// A list without room to grow: objects are kept for long and never grow.
+/// Collects a list without spare capacity: objects are kept for long and never grow.
 pub(super) fn exact<T, E>(items: impl Iterator<Item = Result<T, E>>) -> Result<Vec<T>, E> {
     let mut all = items.collect::<Result<Vec<T>, E>>()?;
     all.shrink_to_fit();

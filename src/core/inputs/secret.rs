@@ -1,4 +1,4 @@
-//! TLS Secrets, parsed and checked once.
+//! TLS Secrets, parsed and validated once.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,23 +17,23 @@ use zeroize::Zeroizing;
 use super::Meta;
 use crate::model::{Certificate, Hostname, KeyForm, ObjectName, PrivateKey};
 
-/// A Secret, of which only a TLS certificate is kept.
+/// A Secret, of which only a TLS certificate and small credentials are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Secret {
     /// Its name.
     pub name: ObjectName,
     /// The certificate in it, or why there is none.
     pub certificate: Result<Arc<Certificate>, SecretError>,
-    /// The certificate that was in it before, where there is none now that can be served: it is served on until it ends. It is
-    /// laid over by whoever saw both, never read.
+    /// The previous certificate, if the present one cannot be served: it is served until it expires. It is set by
+    /// [`Secret::following`], never read from the object.
     pub last_good: Option<Arc<Certificate>>,
-    /// Who issued the certificate, as annotations say: an issuer of ours, or [`CERT_MANAGER`].
+    /// The issuer of the certificate by the annotations: an issuer of ours, or [`CERT_MANAGER`].
     pub issued_by: Option<Arc<str>>,
-    /// What else may be in it, if it is small: credentials of DNS providers.
+    /// Credentials of DNS providers, if the Secret is small enough.
     credentials: Option<Arc<Credentials>>,
 }
 
-/// Texts that nobody may see: by key.
+/// Secret texts by key; `Debug` prints the keys alone.
 #[derive(PartialEq, Eq)]
 struct Credentials(BTreeMap<String, Zeroizing<String>>);
 
@@ -47,13 +47,15 @@ impl fmt::Debug for Credentials {
 pub const ISSUED_BY: &str = "gatewright.io/issuer";
 /// The annotation by which cert-manager names the Certificate that a Secret belongs to.
 pub const CERTIFICATE_NAME: &str = "cert-manager.io/certificate-name";
-/// Who issued what cert-manager put into a Secret, as far as we care.
+/// The issuer in place of any that cert-manager used.
 pub const CERT_MANAGER: &str = "cert-manager";
 
-/// The annotation with the serial number of the certificate that we put into a Secret: another one is not ours.
+/// The annotation with the serial number of the certificate that we put into a Secret: one with another number is not
+/// ours.
 pub const ISSUED_SERIAL: &str = "gatewright.io/serial";
 
-/// Who issued the certificate that is in a Secret, as its annotations say: what we said holds for the one that we put there.
+/// Returns the issuer of the certificate in a Secret by its annotations; ours is valid only for the serial number that
+/// is annotated with it.
 pub fn issued_by<'a>(annotations: Option<&'a BTreeMap<String, String>>, certificate: &Certificate) -> Option<&'a str> {
     let annotations = annotations?;
     let says = |key: &str| annotations.get(key).map(String::as_str);
@@ -61,28 +63,28 @@ pub fn issued_by<'a>(annotations: Option<&'a BTreeMap<String, String>>, certific
     says(ISSUED_BY).filter(|_| is_it).or_else(|| says(CERTIFICATE_NAME).map(|_| CERT_MANAGER))
 }
 
-/// Larger Secrets hold no credentials of DNS providers, and are not kept.
+/// The largest Secret, in bytes, that is kept for its credentials; those of DNS providers are smaller.
 const LARGEST_CREDENTIALS: usize = 16 << 10;
 
 /// Why a Secret holds no certificate to serve. No message contains key material.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
-    /// Another type.
+    /// The Secret has another type.
     #[error("has type {0:?}, expected kubernetes.io/tls")]
     Type(String),
-    /// A part is missing.
+    /// A key is missing.
     #[error("has no {0}")]
     Missing(&'static str),
-    /// Not PEM, or no certificate in it.
+    /// Not PEM, or without a certificate.
     #[error("tls.crt: {0}")]
     Chain(String),
-    /// Not PEM, or not a private key we can use.
+    /// Not PEM, or not a private key that we can use.
     #[error("tls.key: {0}")]
     Key(String),
-    /// They do not belong together.
+    /// The key does not match the certificate.
     #[error("tls.key does not match the first certificate in tls.crt")]
     Mismatch,
-    /// We could not look into it.
+    /// The Secret could not be read.
     #[error("cannot be read: {0}")]
     Unread(String),
 }
@@ -112,36 +114,37 @@ impl Secret {
         Self { name: meta.name, certificate: certificate.map(Arc::new), last_good: None, issued_by, credentials }
     }
 
-    /// A Secret with a certificate.
+    /// A Secret with this certificate.
     pub fn with_certificate(name: ObjectName, certificate: Arc<Certificate>) -> Self {
         Self { name, certificate: Ok(certificate), last_good: None, issued_by: None, credentials: None }
     }
 
-    /// A Secret in which there is no certificate, and why.
+    /// A Secret without a certificate, and why.
     pub fn without(name: ObjectName, why: SecretError) -> Self {
         Self { name, certificate: Err(why), last_good: None, issued_by: None, credentials: None }
     }
 
-    /// The certificate to serve at this time: the one that is in it, else the last good one.
+    /// The certificate to serve at `now`: the present one, else the last good one; `None` if both have expired.
     pub fn usable(&self, now: SystemTime) -> Option<&Arc<Certificate>> {
         let all = self.certificate.as_ref().ok().into_iter().chain(&self.last_good);
         all.into_iter().find(|certificate| certificate.not_after > now)
     }
 
-    /// The Secret that takes the place of `before`: where its own certificate cannot be served, the last good one goes on.
+    /// Returns this Secret as the successor of `before`: if its certificate cannot be served, it takes over the last
+    /// good one.
     pub fn following(self, before: Option<&Secret>, now: SystemTime) -> Self {
         let is_good = self.certificate.as_ref().is_ok_and(|certificate| certificate.not_after > now);
         let last_good = before.and_then(|before| before.usable(now)).filter(|_| !is_good).cloned();
         Self { last_good, ..self }
     }
 
-    /// The text under a key of a Secret that is no certificate.
+    /// The text under a key, of a Secret that was kept for its credentials.
     pub fn credential(&self, key: &str) -> Option<Zeroizing<String>> {
         self.credentials.as_ref()?.0.get(key).cloned()
     }
 }
 
-/// Parses a PEM chain and key, and checks that they belong together.
+/// Parses a chain and a private key in PEM, and checks that the key matches the leaf.
 pub fn parse_certificate(chain: &[u8], key: &[u8]) -> Result<Certificate, SecretError> {
     let ders = CertificateDer::pem_slice_iter(chain)
         .collect::<Result<Vec<_>, _>>()
@@ -187,7 +190,7 @@ pub fn parse_certificate(chain: &[u8], key: &[u8]) -> Result<Certificate, Secret
     })
 }
 
-/// Where the first certificate of a PEM text ends, its line included.
+/// The end of the first certificate in a PEM text, including the white space behind it.
 fn end_of_first(chain: &str) -> usize {
     const END: &str = "-----END CERTIFICATE-----";
     let end = chain.find(END).map_or(chain.len(), |at| at + END.len());

@@ -1,22 +1,22 @@
-//! Which namespaces a listener or Gateway lets in.
+//! Selection of namespaces by listeners and Gateways.
 
 use std::collections::BTreeMap;
 
-/// `namespaces.from` with its selector.
+/// `namespaces.from`, with its selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NamespaceRule {
     /// Any namespace.
     All,
-    /// The object's own.
+    /// The namespace of the object with the rule.
     Same,
-    /// Those whose labels match.
+    /// Namespaces whose labels match.
     Selector(Box<Selector>),
     /// No namespace.
     None,
 }
 
 impl NamespaceRule {
-    /// Whether `namespace` with `labels` is let in by an object in namespace `own`.
+    /// Whether an object in namespace `own` admits `namespace`, which has `labels`.
     pub fn admits(&self, own: &str, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
         match self {
             NamespaceRule::All => true,
@@ -27,7 +27,7 @@ impl NamespaceRule {
     }
 }
 
-/// A label selector (Kubernetes `LabelSelector`): all parts must hold; an empty one selects all.
+/// A label selector (Kubernetes `LabelSelector`): all requirements must hold; an empty one selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
     /// Labels that must be equal.

@@ -1,4 +1,4 @@
-//! Services and the addresses behind them.
+//! Services and their endpoints.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use crate::model::{AppProtocol, GatewayAddress, ObjectName, Transport, Transport
 pub struct Service {
     /// Its metadata.
     pub meta: Meta,
-    /// Its ports of TCP and UDP.
+    /// Its TCP and UDP ports.
     pub ports: Vec<ServicePortSpec>,
     /// `type: ExternalName`: refused as a backend, since it would let a route reach any address.
     pub external_name: bool,
     /// Whether the Service has a selector, by which Kubernetes finds its pods.
     pub selects: bool,
-    /// Whether the Service has no address of its own (`clusterIP: None`): its name leads to its endpoints, at whatever port.
+    /// Whether it is headless (`clusterIP: None`): its name resolves to its endpoints, which are reached at any port.
     pub headless: bool,
-    /// Where it is reached: at its load balancer, where it has one, else within the cluster.
+    /// The addresses that clients use: those of its load balancer, if its type is LoadBalancer, else its cluster IPs.
     pub reached: Vec<GatewayAddress>,
-    /// Its addresses within the cluster, which the API server gives out: no two Services, and no pod, have one.
+    /// Its cluster IPs, which the API server assigns: no other Service and no pod has one of them.
     pub cluster_ips: Box<[IpAddr]>,
-    /// What is to be known of one that we made for a Gateway.
+    /// Set for a Service that we made for a Gateway.
     pub exposure: Option<Box<Exposure>>,
 }
 
@@ -36,22 +36,22 @@ pub struct Service {
 pub struct ServicePortSpec {
     /// Its name; empty where there is only one.
     pub name: Arc<str>,
-    /// Its number.
+    /// Its name; empty for an only port.
     pub port: u16,
-    /// What carries the bytes: one number may be there for each.
+    /// Its transport: TCP and UDP may use the same number.
     pub transport: Transport,
-    /// From `appProtocol`; an unknown one is treated as HTTP/1.1 (GEP-1911).
+    /// The application protocol, from `appProtocol`; an unknown one is treated as HTTP/1.1 (GEP-1911).
     pub protocol: AppProtocol,
-    /// From `targetPort`.
+    /// The port of the pods, from `targetPort`.
     pub target: TargetPort,
 }
 
-/// The port behind a port of a Service.
+/// The port of the pods behind a Service port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetPort {
-    /// This one.
+    /// A number.
     Number(u16),
-    /// The one of this name, where the Service leads to.
+    /// The name of a container port of the selected pods.
     Name(Arc<str>),
 }
 
@@ -60,7 +60,7 @@ impl Service {
         let exposure = Exposure::read(&object);
         let reached = object.spec.as_ref().map(|spec| reached(&object, spec)).unwrap_or_default();
         let spec = object.spec.unwrap_or_default();
-        // A headless Service has the text None there.
+        // For a headless Service the text is "None".
         let cluster_ips = spec.cluster_ips.iter().flatten().filter_map(|ip| ip.parse().ok()).collect();
         let mut ports = Vec::new();
         for port in spec.ports.unwrap_or_default() {
@@ -76,7 +76,7 @@ impl Service {
                 Some(IntOrString::Int(target)) if target != 0 => {
                     TargetPort::Number(super::schema::port(target, "spec.ports.targetPort")?)
                 }
-                // The same as the port (`ServicePort.targetPort`).
+                // The default is the port itself (`ServicePort.targetPort`).
                 Some(IntOrString::Int(_)) | None => TargetPort::Number(number),
             };
             ports.push(ServicePortSpec { name, port: number, transport, protocol, target });
@@ -87,14 +87,13 @@ impl Service {
         Ok(Self { meta, ports, external_name, selects, headless, reached, cluster_ips, exposure })
     }
 
-    /// The port of a number and transport.
+    /// Returns the port with a number and transport.
     pub fn port(&self, number: u16, transport: Transport) -> Option<&ServicePortSpec> {
         self.ports.iter().find(|port| port.port == number && port.transport == transport)
     }
 }
 
-/// Where the ports of a Service are those of the Gateway: at the load balancer, else at the addresses within the
-/// cluster.
+/// The addresses at which the ports of the Service are those of the Gateway: the load balancer's, else the cluster IPs.
 fn reached(object: &K8sService, spec: &ServiceSpec) -> Vec<GatewayAddress> {
     let ip = |ip: &String| ip.parse().ok().map(GatewayAddress::Ip);
     let mut all: Vec<GatewayAddress> = if spec.type_.as_deref() == Some("LoadBalancer") {
@@ -110,20 +109,21 @@ fn reached(object: &K8sService, spec: &ServiceSpec) -> Vec<GatewayAddress> {
     all
 }
 
-/// A slice of a Service's endpoints.
+/// An EndpointSlice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointSlice {
     /// Its metadata.
     pub meta: Meta,
     /// The Service that the label `kubernetes.io/service-name` names.
     pub service: Option<ObjectName>,
-    /// Names and ports, of TCP and UDP; without ports the slice has nothing to offer.
+    /// Names and ports, TCP and UDP; a slice without ports has no endpoints for us.
     pub ports: Vec<(Arc<str>, TransportPort)>,
-    /// Ready addresses. `conditions.ready` absent counts as ready, as the API says.
+    /// Ready addresses. An absent `conditions.ready` counts as ready, as the API specifies.
     pub addresses: Vec<IpAddr>,
-    /// Which pods of the same namespace `targetRef` says have them, sorted. Whoever writes the slice may say what they like.
+    /// The pods of the same namespace that have the addresses by `targetRef`, sorted. This is not verified: the writer
+    /// of the slice may name any pod.
     pub pods: Box<[(IpAddr, Arc<str>)]>,
-    /// What is to be known of one that we made for a Gateway.
+    /// Set for a slice that we made for a Gateway.
     pub made: Option<Box<MadeSlice>>,
 }
 
@@ -164,7 +164,7 @@ impl EndpointSlice {
         Ok(Self { meta, service, ports, addresses, pods: pods.into(), made })
     }
 
-    /// The pods that are said to have an address.
+    /// Returns the pods that have an address by `targetRef`.
     pub fn pods_at(&self, address: IpAddr) -> impl Iterator<Item = &Arc<str>> {
         let from = self.pods.partition_point(|(at, _)| *at < address);
         self.pods[from..].iter().take_while(move |(at, _)| *at == address).map(|(_, pod)| pod)

@@ -1,4 +1,4 @@
-//! Reading `sessionPersistence` of a rule (GEP-1619).
+//! Reads `sessionPersistence` of a rule (GEP-1619).
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use super::httproute::duration;
 use super::{Unsupported, text};
 use crate::gateway_api::httproutes as gw;
 
-/// A filter of its own stands in Envoy for each match: so many bytes, as measured.
+/// Bytes of Envoy's memory for the filter of one match, as measured: each match has a filter of its own.
 const FILTER: u64 = 2560;
 
-/// How a rule wants requests of one client to reach one endpoint.
+/// Session persistence of a rule: the means by which requests of one client reach the same endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SessionPersistence {
     /// By a cookie.
     Cookie {
-        /// Its name; `None` for one of our choice.
+        /// Its name; `None` if we choose it.
         name: Option<String>,
         /// Its path.
         path: String,
-        /// How long it is valid; `None` until the browser ends.
+        /// Its lifetime; `None` for a session cookie, which the browser drops when it ends.
         lifetime: Option<Duration>,
     },
     /// By a header of this lower-case name.
@@ -26,7 +26,7 @@ pub enum SessionPersistence {
 }
 
 impl SessionPersistence {
-    /// Bytes of what Envoy has of it.
+    /// The bytes that the filter takes in Envoy, for each match.
     pub(super) fn bytes(&self) -> u64 {
         let texts = match self {
             Self::Cookie { name, path, lifetime: _ } => name.as_ref().map_or(0, String::len) + path.len(),
@@ -36,7 +36,7 @@ impl SessionPersistence {
     }
 }
 
-/// Reads it, or says what of it is not served.
+/// Reads the settings, or returns why they cannot be served.
 pub(super) fn read(asked: gw::HttpRouteRulesSessionPersistence) -> Result<SessionPersistence, Unsupported> {
     let gw::HttpRouteRulesSessionPersistence { absolute_timeout, cookie, header, r#type } = asked;
     let refuse = |text: &str| Err(Unsupported::Value(format!("sessionPersistence.{text}")));
@@ -51,7 +51,7 @@ pub(super) fn read(asked: gw::HttpRouteRulesSessionPersistence) -> Result<Sessio
             let Some(header) = header else { return refuse("header: type Header needs it") };
             text::session_header("sessionPersistence.header.name", &header.name)?;
             match timeout {
-                // The header is an address and nothing else.
+                // The header contains the address of the endpoint alone.
                 Some(_) => refuse("absoluteTimeout: sessions by header have no end"),
                 None => Ok(SessionPersistence::Header(header.name.to_ascii_lowercase())),
             }
@@ -68,7 +68,7 @@ pub(super) fn read(asked: gw::HttpRouteRulesSessionPersistence) -> Result<Sessio
             let permanent = lifetime_type == Some(gw::HttpRouteRulesSessionPersistenceCookieLifetimeType::Permanent);
             let lifetime = match (permanent, timeout) {
                 (false, None) => None,
-                // Envoy knows one lifetime, and tells it to the browser, which makes the cookie a permanent one.
+                // Envoy has a single lifetime, and sends it to the browser, which makes the cookie a permanent one.
                 (false, Some(_)) => return refuse("absoluteTimeout: served with cookie.lifetimeType Permanent alone"),
                 (true, None) => return refuse("absoluteTimeout: cookie.lifetimeType Permanent needs it"),
                 (true, Some(time)) if time < Duration::from_secs(1) => {

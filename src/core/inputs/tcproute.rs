@@ -1,4 +1,4 @@
-//! Reading a TCPRoute, or a UDPRoute, which is of the same shape.
+//! Reads TCPRoutes and UDPRoutes, which have the same shape.
 
 use serde::Serialize;
 
@@ -19,7 +19,7 @@ impl Route {
     }
 }
 
-/// A route without hostnames: it takes whatever comes to a port.
+/// Reads a route without hostnames, which gets all traffic of a port.
 fn read(meta: Meta, kind: RouteKind, parents: impl Serialize, rules: impl Serialize) -> Result<Route, ParseError> {
     let rules: Vec<TlsRouteRules> = same_shape(rules)?;
     if rules.iter().any(|rule| rule.backend_refs.is_empty()) {

@@ -1,4 +1,4 @@
-//! The TenantGateway: `gateway.cozystack.io/v1alpha1`, upstream's schema and defaults, and what is wrong with one.
+//! The TenantGateway (`gateway.cozystack.io/v1alpha1`) with upstream's schema and defaults, and its validation.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,13 +13,14 @@ use super::names::object_name;
 use super::{Kind, ParseError};
 use crate::model::{Hostname, ObjectName};
 
-/// Says who issues, whatever the installation has others do; `spec` stays as upstream's schema wants it.
+/// The annotation that chooses the certificate source, instead of the installation's default; `spec` stays as
+/// upstream's schema has it.
 pub const ISSUER: &str = "gatewright.io/issuer";
-/// Names an ACME directory other than those of `spec.issuerName`.
+/// The annotation with the URL of an ACME directory other than those of `spec.issuerName`.
 pub const DIRECTORY: &str = "gatewright.io/acme-directory";
-/// IP addresses of the Gateway, separated by commas; without it the Gateway has those of its class.
+/// The annotation with IP addresses of the Gateway, separated by commas; without it the Gateway has those of its class.
 pub const ADDRESSES: &str = "gatewright.io/addresses";
-/// The generated objects' custom resource definition.
+/// The custom resource definition of TenantGateway, a generated file.
 pub const CRD: &str = include_str!("../../../deploy/crds/gateway.cozystack.io_tenantgateways.yaml");
 
 /// A TenantGateway.
@@ -27,17 +28,17 @@ pub const CRD: &str = include_str!("../../../deploy/crds/gateway.cozystack.io_te
 pub struct TenantGateway {
     /// Namespace and name.
     pub name: ObjectName,
-    /// `metadata.uid`, which ownership of derived objects is told by.
+    /// `metadata.uid`; derived objects have it in their owner reference.
     pub uid: String,
     /// `metadata.generation`.
     pub generation: i64,
-    /// `metadata.creationTimestamp` in seconds; 0 where nobody gave it one.
+    /// `metadata.creationTimestamp` in seconds; 0 without one.
     pub created: i64,
     /// Its annotations.
     pub annotations: BTreeMap<String, String>,
-    /// What is asked for.
+    /// The specification.
     pub spec: Spec,
-    /// Why `spec` is not what is asked for but what nothing leads to: a laxer or newer schema admitted what we cannot read.
+    /// Why `spec` is the default value: a laxer or newer schema admitted a specification that we cannot read.
     pub unreadable: Option<String>,
 }
 
@@ -45,7 +46,7 @@ pub struct TenantGateway {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Spec {
-    /// The hostname below which everything lives.
+    /// The apex: the domain of all hostnames.
     #[serde(default)]
     pub apex: String,
     /// `http01`, `dns01` or `existingSecret`.
@@ -54,11 +55,11 @@ pub struct Spec {
     /// `letsencrypt-prod` or `letsencrypt-stage`.
     #[serde(default = "prod")]
     pub issuer_name: String,
-    /// How DNS-01 challenges are answered; read in dns01 mode only.
+    /// The DNS provider for DNS-01 challenges; read in dns01 mode only.
     pub dns01: Option<Dns01>,
     /// The Secret of existingSecret mode.
     pub wildcard_secret_ref: Option<LocalObject>,
-    /// Namespaces that may attach beside those that inherit.
+    /// Namespaces that may attach routes, in addition to inheriting ones.
     #[serde(default)]
     pub attached_namespaces: Vec<String>,
     /// Services whose TLS is passed through.
@@ -99,7 +100,7 @@ pub struct Cloudflare {
 pub struct Route53 {
     /// The region.
     pub region: String,
-    /// The access key's id; ambient credentials without.
+    /// The ID of the access key; ambient credentials are used without it.
     #[serde(rename = "accessKeyID", default)]
     pub access_key_id: String,
     /// The access key.
@@ -166,14 +167,14 @@ fn cloudflare() -> String {
     "cloudflare".to_owned()
 }
 
-/// Where certificates come from.
+/// The kind of certificates that a TenantGateway has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// One certificate per host; by HTTP-01 where the issuer wants a proof.
+    /// One certificate per host; by HTTP-01 if the issuer requires a challenge.
     Http01,
-    /// One wildcard certificate; by DNS-01 where the issuer wants a proof.
+    /// One wildcard certificate; by DNS-01 if the issuer requires a challenge.
     Dns01,
-    /// One that somebody else brings.
+    /// A certificate in a Secret that the user provides.
     ExistingSecret,
 }
 
@@ -184,21 +185,21 @@ impl Mode {
     }
 }
 
-/// Who issues certificates.
+/// The issuer of certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// cert-manager, by its Issuers and Certificates.
+    /// cert-manager, through its Issuers and Certificates.
     CertManager,
-    /// We do, from a CA that speaks ACME.
+    /// Our ACME client, from a CA that speaks ACME.
     Acme,
-    /// We do, by our own CA.
+    /// Our internal CA.
     InternalCa,
 }
 
 impl Source {
     const ALL: [Source; 3] = [Source::CertManager, Source::Acme, Source::InternalCa];
 
-    /// As the annotation has it.
+    /// The value of the annotation.
     pub fn as_str(self) -> &'static str {
         match self {
             Source::CertManager => "cert-manager",
@@ -208,7 +209,7 @@ impl Source {
     }
 }
 
-/// What is wrong with a TenantGateway: the field and the fix.
+/// A validation error of a TenantGateway: the field and the fix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {fix}")]
 pub struct Invalid {
@@ -223,13 +224,14 @@ fn invalid<T>(field: impl Into<String>, fix: impl Into<String>) -> Result<T, Inv
 }
 
 impl TenantGateway {
-    /// Reads a manifest. What only the schema refuses is an error here; what can never work is told by [`Self::check`].
+    /// Reads a manifest. Violations of the schema alone are errors here; settings that can never work are reported by
+    /// [`Self::check`].
     pub fn parse(value: &Value) -> Result<Self, ParseError> {
         Self::parse_with(value, Fields::Known)
     }
 
-    /// Reads one. What only the schema refuses is an error where no other fields than ours may be, and told by
-    /// [`Self::check`] of one that an API server has admitted.
+    /// Reads a TenantGateway. Violations of the schema are errors when unknown fields are ([`Fields::Known`]); of an
+    /// object that an API server has admitted they are reported by [`Self::check`].
     pub(super) fn parse_with(value: &Value, fields: Fields) -> Result<Self, ParseError> {
         let meta: ObjectMeta = read(&value["metadata"], Fields::Any)?;
         let name = object_name(Kind::TenantGateway, &meta)?;
@@ -251,7 +253,7 @@ impl TenantGateway {
         })
     }
 
-    /// Where its certificates come from.
+    /// The certificate mode.
     pub fn mode(&self) -> Result<Mode, Invalid> {
         match self.spec.cert_mode.as_str() {
             "" | "http01" => Ok(Mode::Http01),
@@ -261,7 +263,7 @@ impl TenantGateway {
         }
     }
 
-    /// Who issues its certificates; `None` where it does not say.
+    /// The certificate source of the annotation; `None` without one.
     pub fn source(&self) -> Result<Option<Source>, Invalid> {
         let Some(given) = self.annotations.get(ISSUER) else { return Ok(None) };
         let known = Source::ALL.into_iter().find(|source| source.as_str() == given);
@@ -274,7 +276,8 @@ impl TenantGateway {
         }
     }
 
-    /// The parsed apex and mode, or what is wrong. `from` issues where it does not say who does.
+    /// Validates the specification, and returns the parsed apex and mode. `from` is the certificate source if the
+    /// annotation does not name one.
     pub fn check(&self, from: Source) -> Result<(Hostname, Mode), Invalid> {
         if let Some(why) = &self.unreadable {
             return invalid("spec", format!("cannot be read: {why}"));
@@ -287,7 +290,7 @@ impl TenantGateway {
             Ok(_) => return invalid("spec.apex", "is a wildcard: write the name without *."),
             Err(error) => return invalid("spec.apex", error.to_string()),
         };
-        // Objects that are made from it carry its name in a label, whose value has room for so much.
+        // Derived objects have its name in a label, whose value may be at most 63 characters long.
         if self.name.name.len() > 63 {
             return invalid("metadata.name", "is longer than 63 characters: make one with a shorter name");
         }
@@ -342,10 +345,10 @@ impl TenantGateway {
         if there { Ok(()) } else { invalid(field, format!("is needed by provider {}", dns01.provider)) }
     }
 
-    /// The addresses asked for.
+    /// The requested addresses.
     ///
     /// # Errors
-    /// When one is none, or there are more than a Gateway may have.
+    /// When an address is invalid, or there are more than a Gateway may have.
     pub fn addresses(&self) -> Result<Vec<IpAddr>, String> {
         let text = self.annotations.get(ADDRESSES).map(String::as_str).unwrap_or_default();
         let all = text.split(',').map(str::trim).filter(|text| !text.is_empty());
@@ -385,7 +388,7 @@ mod tests {
         assert_eq!(tenant.check(Source::CertManager).expect("valid").1, Mode::Http01);
     }
 
-    /// A hostname of so many characters.
+    /// A hostname of `length` characters.
     fn long(length: usize) -> String {
         let mut name = "a.".repeat(length / 2 - 1);
         name.extend(std::iter::repeat_n('a', length - name.len()));
@@ -455,7 +458,7 @@ mod tests {
         assert_eq!(names, ["Apex", "Mode", "Ready", "Age"]);
     }
 
-    /// A value that a schema admits, with every field.
+    /// A value that a schema admits, with every field set.
     fn whole(schema: &Value) -> Value {
         match schema["type"].as_str() {
             Some("object") => {
@@ -469,7 +472,7 @@ mod tests {
         }
     }
 
-    /// Takes note of the fields that a type asks for.
+    /// A deserializer that records the fields of a type.
     struct Asked<'a>(&'a mut &'static [&'static str]);
 
     impl<'de> serde::Deserializer<'de> for Asked<'_> {

@@ -1,8 +1,8 @@
-//! What a text of an object must be like to become a field of Envoy's configuration. Pure.
+//! Validates texts of objects before they become fields of Envoy's configuration. Pure.
 //!
 //! Envoy refuses a whole resource for one bad text in it (the `well_known_regex` and `min_len` rules of its protobuf
-//! messages), and a resource may be everybody's. So every text of a user passes one of these functions first. They are
-//! as strict as the grammar of what the text becomes: a header (RFC 9110), a path (RFC 3986), a host name, an origin.
+//! messages), and many tenants may share a resource. So every text of a user passes one of these functions first. They
+//! are as strict as the grammar of the field: a header (RFC 9110), a path (RFC 3986), a host name, an origin.
 
 use super::ParseError;
 use crate::model::Hostname;
@@ -15,10 +15,10 @@ const NAME: usize = 256;
 const VALUE: usize = 4096;
 /// The longest value of a query parameter (`HTTPQueryParamMatch.value`).
 const QUERY_VALUE: usize = 1024;
-/// So many characters of a text are quoted in a message.
+/// The number of characters of a text that are quoted in a message.
 const QUOTED: usize = 100;
 
-/// A text that cannot become a field of Envoy's: which field, and what is wrong with it.
+/// An error: which text cannot become a field of Envoy's configuration, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refused(pub(super) String);
 
@@ -40,7 +40,7 @@ fn refuse<T>(field: &str, text: &str) -> Result<T, Refused> {
     Err(Refused(format!("{field}: {text}")))
 }
 
-/// A text in quotes, shortened: what is quoted was written by somebody, at any length.
+/// A text in quotes, shortened, since a user's text may have any length.
 pub(super) fn quoted(text: &str) -> String {
     match text.char_indices().nth(QUOTED) {
         None => format!("{text:?}"),
@@ -48,7 +48,8 @@ pub(super) fn quoted(text: &str) -> String {
     }
 }
 
-/// The path of an exact or prefix match (`HTTPPathMatch`): absolute, without what normalisation would change.
+/// Checks the path of an exact or prefix match (`HTTPPathMatch`): absolute, without parts that normalisation would
+/// change.
 pub(super) fn path(field: &str, path: &str) -> Checked {
     if !path.starts_with('/') {
         return refuse(field, &format!("{} must start with \"/\"", quoted(path)));
@@ -63,19 +64,19 @@ pub(super) fn path(field: &str, path: &str) -> Checked {
     made_of(field, path, b"-/._~!$&'()*+,;=:@")
 }
 
-/// The new path of a URLRewrite (`HTTPPathModifier`): it becomes a part of the request line.
+/// Checks the new path of a URLRewrite (`HTTPPathModifier`): it becomes a part of the request line.
 pub(super) fn rewritten_path(field: &str, path: &str) -> Checked {
     at_most(field, path, PATH)?;
     made_of(field, path, b"-/._~!$&'()*+,;=:@?")
 }
 
-/// The new path of a redirect: it becomes a part of `Location`, where a fragment may stand.
+/// Checks the new path of a redirect: it becomes a part of `Location`, which may have a fragment.
 pub(super) fn redirected_path(field: &str, path: &str) -> Checked {
     at_most(field, path, PATH)?;
     made_of(field, path, b"-/._~!$&'()*+,;=:@?#")
 }
 
-/// Letters, digits, these characters, and percent-encoded bytes.
+/// Checks that a text consists of letters, digits, `others`, and percent-encoded bytes.
 fn made_of(field: &str, text: &str, others: &[u8]) -> Checked {
     let mut rest = text.as_bytes();
     while let [first, tail @ ..] = rest {
@@ -96,23 +97,23 @@ fn is_token(text: &str) -> bool {
     !text.is_empty() && text.len() <= NAME && text.bytes().all(is_tchar)
 }
 
-/// The name of a header (RFC 9110, 5.1: a token).
+/// Checks the name of a header (RFC 9110, 5.1: a token).
 pub(super) fn header_name(field: &str, name: &str) -> Checked {
     if is_token(name) { Ok(()) } else { refuse(field, &format!("{} is no header name", quoted(name))) }
 }
 
-/// The value of a header (RFC 9110, 5.5: no control characters).
+/// Checks the value of a header (RFC 9110, 5.5: no control characters).
 pub(super) fn header_value(field: &str, value: &str) -> Checked {
     at_most(field, value, VALUE)?;
     no_control(field, value)
 }
 
-/// The name of a query parameter; the Gateway API gives it the grammar of a header's.
+/// Checks the name of a query parameter; the Gateway API gives it the grammar of a header name.
 pub(super) fn query_name(field: &str, name: &str) -> Checked {
     if is_token(name) { Ok(()) } else { refuse(field, &format!("{} is no name of a parameter", quoted(name))) }
 }
 
-/// The value of a query parameter.
+/// Checks the value of a query parameter.
 pub(super) fn query_value(field: &str, value: &str) -> Checked {
     at_most(field, value, QUERY_VALUE)?;
     no_control(field, value)
@@ -132,7 +133,7 @@ fn no_control(field: &str, text: &str) -> Checked {
     }
 }
 
-/// A hostname without a wildcard (`PreciseHostname`). An IPv4 address passes the schema as well.
+/// Checks a hostname without a wildcard (`PreciseHostname`). The schema admits an IPv4 address as well.
 pub(super) fn precise_hostname(field: &str, text: &str) -> Checked {
     if text.parse::<std::net::Ipv4Addr>().is_ok() {
         return Ok(());
@@ -140,10 +141,10 @@ pub(super) fn precise_hostname(field: &str, text: &str) -> Checked {
     exact_hostname(text).map(drop).or_else(|why| refuse(field, &why))
 }
 
-/// A hostname without a wildcard, and no address.
+/// Parses a hostname without a wildcard that is no IP address.
 ///
 /// # Errors
-/// Why it is none, for people.
+/// Why the text is no such hostname, for people.
 pub(super) fn exact_hostname(text: &str) -> Result<Hostname, String> {
     match Hostname::parse(text) {
         Ok(hostname) if hostname.is_exact() => Ok(hostname),
@@ -152,12 +153,12 @@ pub(super) fn exact_hostname(text: &str) -> Result<Hostname, String> {
     }
 }
 
-/// A header name, or `*` for all of them, in a list of CORS.
+/// Checks a header name, or `*` for all of them, in a list of CORS.
 pub(super) fn header_or_any(field: &str, name: &str) -> Checked {
     if name == "*" { Ok(()) } else { header_name(field, name) }
 }
 
-/// A method, or `*` for all of them, in a list of CORS.
+/// Checks a method, or `*` for all of them, in a list of CORS.
 pub(super) fn method_or_any(field: &str, method: &str) -> Checked {
     match method == "*" || !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase()) {
         true => Ok(()),
@@ -165,7 +166,8 @@ pub(super) fn method_or_any(field: &str, method: &str) -> Checked {
     }
 }
 
-/// An origin of CORS (`CORSOrigin`): `*`, or scheme, host with at most one wildcard as its first label, and port.
+/// Checks an origin of CORS (`CORSOrigin`): `*`, or scheme, host with at most one wildcard as its first label, and
+/// port.
 pub(super) fn origin(field: &str, origin: &str) -> Checked {
     let is_host = |host: &str| {
         let host = host.strip_prefix("*.").unwrap_or(host);
@@ -184,7 +186,7 @@ pub(super) fn origin(field: &str, origin: &str) -> Checked {
     refuse(field, &format!("{} is no origin: expected a form such as https://*.example.org:8443", quoted(origin)))
 }
 
-/// The name of a rule (`SectionName`): it stands in access logs.
+/// Checks the name of a rule (`SectionName`): access logs contain it.
 pub(super) fn rule_name(field: &str, name: &str) -> Checked {
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
     if (1..=253).contains(&name.len()) && name.bytes().all(is_plain) {
@@ -196,8 +198,8 @@ pub(super) fn rule_name(field: &str, name: &str) -> Checked {
 /// Headers that a filter must not set, add or remove, with the reason.
 const KEPT: [(&str, &str); 14] = [
     ("host", "use filter URLRewrite with a hostname"),
-    // Framing and hop-by-hop (RFC 9110, 7.6.1; RFC 9112, 6): whoever changes them decides where a message ends, and what
-    // follows on the connection is somebody else's.
+    // Framing and hop-by-hop (RFC 9110, 7.6.1; RFC 9112, 6): changing them changes where a message ends, so that the
+    // rest of the connection is read as another request.
     ("content-length", FRAMING),
     ("transfer-encoding", FRAMING),
     ("connection", FRAMING),
@@ -208,10 +210,10 @@ const KEPT: [(&str, &str); 14] = [
     ("proxy-connection", FRAMING),
     ("http2-settings", FRAMING),
     ("expect", FRAMING),
-    // Who asks, and from where: a backend trusts Envoy to say it.
+    // Identity and address of the client: a backend trusts Envoy to set them.
     ("forwarded", CLIENT),
     ("x-real-ip", CLIENT),
-    // How requests that go round in a circle are found (RFC 8586).
+    // Detection of request loops (RFC 8586).
     ("cdn-loop", LOOPS),
 ];
 const FRAMING: &str = "it belongs to the connection, and decides where a message ends";
@@ -219,18 +221,18 @@ const CLIENT: &str = "it tells backends who the client is, and Envoy alone knows
 const LOOPS: &str = "requests that go round in a circle are found by it";
 const APART: &str = "gatewright keeps hosts apart by it";
 
-/// Lower-case names of headers that are not for routes to change, those with a prefix of ours or of Envoy's aside.
+/// Lower-case names of the headers that routes must not change, without those that have a prefix of ours or of Envoy's.
 pub fn kept_headers() -> impl Iterator<Item = &'static str> {
     KEPT.iter().map(|(name, _)| *name)
 }
 
-/// Why a header is not for routes to change, if it is not.
+/// The reason why routes must not change a header; `None` if they may.
 fn kept(name: &str) -> Option<&'static str> {
-    // Backends that know headers as variables (CGI) cannot tell one from the other.
+    // CGI backends read headers as variables, in which '-' and '_' are the same.
     let canonical = name.to_ascii_lowercase().replace('_', "-");
     let listed = KEPT.iter().find(|(kept, _)| *kept == canonical).map(|(_, why)| *why);
     listed.or(match canonical.as_str() {
-        // The path that a rewrite took off is the tenant's own affair.
+        // The prefix that a rewrite removed concerns the tenant alone.
         "x-forwarded-prefix" => None,
         other if other.starts_with("x-forwarded-") => Some(CLIENT),
         other if other.starts_with("x-envoy-") => Some("it gives orders to Envoy"),
@@ -239,7 +241,7 @@ fn kept(name: &str) -> Option<&'static str> {
     })
 }
 
-/// The name of a header that a filter sets, adds or removes.
+/// Checks the name of a header that a filter sets, adds or removes.
 pub(super) fn edited_header(field: &str, name: &str) -> Checked {
     unkept_header(field, name, "a header modifier cannot change")
 }
@@ -252,28 +254,28 @@ fn unkept_header(field: &str, name: &str, cannot: &str) -> Checked {
     }
 }
 
-/// The name of a header by which sessions are told apart: Envoy sets it in answers.
+/// Checks the name of a header that identifies a session: Envoy sets it in responses.
 pub(super) fn session_header(field: &str, name: &str) -> Checked {
     unkept_header(field, name, "the header of a session cannot be")
 }
 
-/// The name of a header that an authorization server is told of.
+/// Checks the name of a header that is sent to an authorization server.
 pub(super) fn told_header(field: &str, name: &str) -> Checked {
     header_name(field, name)?;
     match kept(name) {
-        // Envoy sends it with the length of what the server gets.
+        // Envoy sends it with the length of the body that the server gets.
         Some(FRAMING) if name.eq_ignore_ascii_case("content-length") => Ok(()),
         Some(why @ (FRAMING | APART)) => refuse(field, &format!("{name} cannot be sent: {why}")),
         Some(_) | None => Ok(()),
     }
 }
 
-/// The name of a cookie (RFC 6265, 4.1.1: a token).
+/// Checks the name of a cookie (RFC 6265, 4.1.1: a token).
 pub(super) fn cookie_name(field: &str, name: &str) -> Checked {
     if is_token(name) { Ok(()) } else { refuse(field, &format!("{} is no name of a cookie", quoted(name))) }
 }
 
-/// The path of a cookie (RFC 6265, 5.2.4): absolute, without what would end the attribute.
+/// Checks the path of a cookie (RFC 6265, 5.2.4): absolute, without characters that would end the attribute.
 pub(super) fn cookie_path(field: &str, path: &str) -> Checked {
     if !path.starts_with('/') {
         return refuse(field, &format!("{} must start with \"/\"", quoted(path)));

@@ -1,4 +1,4 @@
-//! Reading a TLSRoute.
+//! Reads TLSRoutes.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ impl Route {
     }
 }
 
-/// The one rule of a route that forwards whole connections: all it says is where to.
+/// Reads the only rule of a route that forwards whole connections: it has nothing but backends.
 pub(super) fn forwards(namespace: &Arc<str>, rules: Vec<TlsRouteRules>) -> Result<Vec<RouteRule>, ParseError> {
     let rule = <[TlsRouteRules; 1]>::try_from(rules);
     let [rule] = rule.map_err(|_| ParseError::Schema("spec.rules: exactly one rule is needed".to_owned()))?;

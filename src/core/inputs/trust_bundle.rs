@@ -1,4 +1,4 @@
-//! ClusterTrustBundles (KEP-3257): certificates of CAs that the whole cluster may refer to.
+//! ClusterTrustBundles (KEP-3257): CA certificates that any object of the cluster may refer to.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use crate::model::ObjectName;
 pub struct ClusterTrustBundle {
     /// Its name, without a namespace.
     pub name: ObjectName,
-    /// Its certificates, or why there are none.
+    /// Its certificates, or why it has none.
     pub bundle: Result<Arc<CaBundle>, CaBundleError>,
 }
 
-/// As it is written; of `v1` and `v1beta1`.
+/// A ClusterTrustBundle as written, of `v1` or `v1beta1`.
 #[derive(Deserialize)]
 pub(super) struct Written {
     pub(super) metadata: ObjectMeta,
@@ -28,7 +28,7 @@ pub(super) struct Written {
 #[serde(rename_all = "camelCase")]
 struct Spec {
     trust_bundle: String,
-    /// The signer; a field that the schema has and references do not need: they name the bundle.
+    /// The signer. It is in the schema, and references do not use it: they name the bundle.
     #[serde(default, rename = "signerName")]
     _signer_name: Option<String>,
 }

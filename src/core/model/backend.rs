@@ -1,4 +1,4 @@
-//! Where requests go: Services, their ports, and the addresses behind them.
+//! Backends of routes: Services, their ports, and their endpoints.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{BackendTransport, FrontendId, Hostname, ObjectName, Transport};
 
-/// How to speak to a backend. From `appProtocol` of the Service port (GEP-1911).
+/// The application protocol of a backend, from `appProtocol` of the Service port (GEP-1911).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum AppProtocol {
     /// HTTP/1.1; also carries WebSocket upgrades.
@@ -14,15 +14,16 @@ pub enum AppProtocol {
     Http1,
     /// HTTP/2 without TLS (`kubernetes.io/h2c`).
     H2c,
-    /// Bytes as they came, with TLS of the client's own or without: the target of a TLSRoute or TCPRoute.
+    /// Bytes as the client sent them, encrypted by the client or not: the target of a TLSRoute or TCPRoute.
     Tcp,
-    /// Bytes out of TLS that ended here, where a policy says how they go on: the target of a TLSRoute in mode `Terminate`.
+    /// Bytes of a terminated TLS connection, which a policy may encrypt again: the target of a TLSRoute in mode
+    /// `Terminate`.
     Terminated,
     /// Datagrams: the target of a UDPRoute.
     Udp,
 }
 
-/// A Service and one of its port numbers. All clusters of one have the same endpoints.
+/// A Service and one of its port numbers. All clusters of one Service port have the same endpoints.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ServicePort {
     /// The Service.
@@ -34,7 +35,7 @@ pub struct ServicePort {
 }
 
 impl ServicePort {
-    /// A port of TCP.
+    /// A TCP port.
     pub fn tcp(service: ObjectName, port: u16) -> Self {
         Self { service, port, transport: Transport::Tcp }
     }
@@ -56,14 +57,15 @@ impl fmt::Display for ServicePort {
 pub struct BackendId {
     /// Service and port.
     pub port: ServicePort,
-    /// How to speak to it.
+    /// The application protocol.
     pub protocol: AppProtocol,
-    /// The Gateway whose certificate it is shown; `None` where no Gateway has one for it, or it is not spoken to over TLS.
+    /// The Gateway whose client certificate the backend gets; `None` if no Gateway has one for it, or if it is reached
+    /// without TLS.
     pub client: Option<ObjectName>,
 }
 
 impl BackendId {
-    /// The one to which no certificate is shown.
+    /// The backend that gets no client certificate.
     pub fn new(port: ServicePort, protocol: AppProtocol) -> Self {
         Self { port, protocol, client: None }
     }
@@ -86,23 +88,23 @@ impl fmt::Display for BackendId {
     }
 }
 
-/// What a backend's cluster is made from.
+/// A backend with the transport of its connections: the input of its Envoy cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Backend {
-    /// Which one, and how to speak to it.
+    /// Service port, protocol and client certificate.
     pub id: BackendId,
-    /// What its connections go through.
+    /// The transport of its connections.
     pub transport: BackendTransport,
 }
 
 impl From<BackendId> for Backend {
-    /// Without TLS.
+    /// Makes a backend without TLS.
     fn from(id: BackendId) -> Self {
         Self { id, transport: BackendTransport::Plain }
     }
 }
 
-/// Identifies an Envoy cluster; printed as its name, which is that of its endpoints as well.
+/// Identifies an Envoy cluster; printed as its name, which is also the name of its EDS resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ClusterId {
     /// [`Cluster::Backend`]
@@ -128,18 +130,18 @@ impl fmt::Display for ClusterId {
 pub enum Cluster {
     /// Shared by all routes that refer to this backend.
     Backend(Backend),
-    /// Chosen by the SNI of a TLS connection on a frontend: named `<frontend>|<hostname>`. Endpoints are those of
+    /// The target of TLS connections on a frontend by SNI: named `<frontend>|<hostname>`. Its endpoints are those of
     /// the Service port.
     Sni {
         /// The frontend.
         frontend: FrontendId,
         /// The exact SNI.
         hostname: Hostname,
-        /// Whose endpoints; `None` refuses the connection (a cluster without endpoints).
+        /// The Service port; `None` refuses the connection (a cluster without endpoints).
         port: Option<ServicePort>,
     },
-    /// Where the datagrams of a frontend go: named `<frontend>|`. Its endpoints are those of several Service ports with
-    /// their weights, since Envoy's UDP proxy goes to one cluster.
+    /// The target of all datagrams of a frontend: named `<frontend>|`. Its endpoints are those of several Service ports
+    /// with their weights, since Envoy's UDP proxy has a single cluster.
     Udp(FrontendId),
 }
 
@@ -149,7 +151,7 @@ impl Cluster {
         self.id().to_string()
     }
 
-    /// What identifies it.
+    /// The identifier of the cluster.
     pub fn id(&self) -> ClusterId {
         match self {
             Cluster::Backend(backend) => ClusterId::Backend(backend.id.clone()),
@@ -161,32 +163,33 @@ impl Cluster {
 
 /// The ready addresses behind one cluster: one EDS resource, named as the cluster.
 ///
-/// Clusters of one Service port have an assignment each: Envoy holds a new cluster back until an assignment comes, and
-/// asks for none of a name that it has subscribed to already (<https://github.com/envoyproxy/envoy/issues/47302>).
+/// Each cluster has an assignment of its own, even if several have the same Service port: Envoy holds a new cluster
+/// back until an assignment comes, and requests none under a name that it has subscribed to already
+/// (<https://github.com/envoyproxy/envoy/issues/47302>).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoints {
-    /// Whose.
+    /// The cluster.
     pub cluster: ClusterId,
     /// The addresses.
     pub addresses: Addresses,
 }
 
-/// Addresses behind one cluster.
+/// The addresses of one cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Addresses {
-    /// Of one Service port: sorted, without duplicates. Shared by all clusters of it.
+    /// Those of one Service port: sorted, without duplicates. Shared by all clusters of the port.
     Alike(Arc<[SocketAddr]>),
-    /// Of several, by Service port, each once.
+    /// Those of several Service ports, each port once.
     Weighted(Vec<Share>),
 }
 
-/// The part of a UDP frontend's datagrams that goes to one Service port.
+/// The share of a UDP frontend's datagrams that one Service port gets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Share {
-    /// The Service port; `None` for what is discarded, so that no other gets more than its part.
+    /// The Service port; `None` for datagrams that are discarded, so that no other port gets more than its share.
     pub port: Option<ServicePort>,
-    /// Its part of all, never 0.
+    /// Its weight, never 0.
     pub weight: u32,
-    /// Sorted, without duplicates; none where it is discarded, and only there.
+    /// Sorted, without duplicates; empty if `port` is `None`, and only then.
     pub addresses: Arc<[SocketAddr]>,
 }

@@ -1,32 +1,32 @@
-//! How a backend is spoken to over TLS.
+//! TLS of connections to backends.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::{Hostname, SecretName};
 
-/// What connections to a backend go through.
+/// The transport of connections to a backend.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum BackendTransport {
-    /// Nothing: the bytes go as they are.
+    /// Plain text: the bytes are not encrypted.
     #[default]
     Plain,
-    /// TLS, whose server is verified.
+    /// TLS with verification of the server.
     Tls(Arc<BackendTls>),
-    /// The backend is to be verified, and that cannot be done: every connection fails.
+    /// Verification is required and impossible: every connection fails.
     Refused,
 }
 
-/// The TLS of connections to a backend: there is none without verification.
+/// TLS settings of connections to a backend; there are none without verification.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BackendTls {
     /// The SNI (RFC 6066, 3).
     pub hostname: Hostname,
-    /// The backend's certificate must be for one of these; never empty.
+    /// The Subject Alternative Names, one of which the backend's certificate must have; never empty.
     pub names: Vec<SubjectAltName>,
-    /// Whose signature it needs.
+    /// The CA certificates that must have signed it.
     pub roots: TrustedRoots,
-    /// The certificate that the client shows when it is asked for one.
+    /// The client certificate that Envoy presents when the backend requests one.
     pub client: Option<SecretName>,
 }
 
@@ -48,11 +48,11 @@ impl fmt::Display for SubjectAltName {
     }
 }
 
-/// Where roots of trust come from.
+/// The source of trusted CA certificates.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum TrustedRoots {
-    /// These certificates, in PEM.
+    /// Certificates in PEM.
     Bundle(Arc<str>),
-    /// A file beside each Envoy.
+    /// The path of a file that every Envoy has.
     File(Arc<str>),
 }

@@ -1,4 +1,4 @@
-//! Certificates that listeners serve.
+//! Certificates of listeners, and the names of secrets in SDS.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,24 +15,24 @@ pub struct PrivateKey {
     der: Arc<[u8]>,
 }
 
-/// How a private key is written.
+/// The encoding of a private key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KeyForm {
     /// PKCS #8 (RFC 5958).
     Pkcs8,
-    /// An elliptic curve's own (RFC 5915).
+    /// The encoding of elliptic curve keys (RFC 5915).
     Sec1,
-    /// RSA's own (RFC 8017).
+    /// The encoding of RSA keys (RFC 8017).
     Pkcs1,
 }
 
 impl PrivateKey {
-    /// Wraps the DER of a key.
+    /// Wraps the DER encoding of a key.
     pub fn new(form: KeyForm, der: &[u8]) -> Self {
         Self { form, der: der.into() }
     }
 
-    /// The PEM text, for the one place that sends it to Envoy.
+    /// The PEM text; only the code that sends the key to Envoy calls it.
     pub fn expose(&self) -> String {
         let label = match self.form {
             KeyForm::Pkcs8 => "PRIVATE KEY",
@@ -43,7 +43,7 @@ impl PrivateKey {
     }
 }
 
-/// DER as PEM (RFC 7468), with a line feed at the end of each line.
+/// Encodes DER as PEM (RFC 7468), with a line feed at the end of each line.
 pub(crate) fn encode_pem(label: &str, der: &[u8]) -> String {
     let lines = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
     pem::encode_config(&pem::Pem::new(label, der), lines)
@@ -55,12 +55,12 @@ impl fmt::Debug for PrivateKey {
     }
 }
 
-/// A certificate chain with its key, checked: the key matches the leaf, and the chain parses.
+/// A certificate chain with its key, validated: the key matches the leaf, and the chain parses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Certificate {
-    /// The leaf in DER, three quarters of what its text takes.
+    /// The leaf in DER, which takes three quarters of the size of PEM.
     pub leaf: Arc<[u8]>,
-    /// The rest of the chain in PEM, issuer by issuer; the same for many leaves.
+    /// The rest of the chain in PEM, issuer by issuer; many leaves share it.
     pub issuers: Arc<str>,
     /// The leaf's key.
     pub key: PrivateKey,
@@ -75,8 +75,8 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// The leaf's serial number in lower-case hex; nothing where the leaf is no certificate. Read anew each time: it is
-    /// asked for by people, and when a certificate is replaced.
+    /// The leaf's serial number in lower-case hex; empty if the leaf cannot be parsed. Parsed at each call: only
+    /// people, and the replacement of a certificate, need it.
     pub fn serial(&self) -> String {
         let leaf = X509Certificate::from_der(&self.leaf).ok();
         let bytes = leaf.map(|(_, leaf)| leaf.raw_serial().to_vec()).unwrap_or_default();
@@ -89,20 +89,21 @@ impl Certificate {
     }
 }
 
-/// The name Envoy asks a certificate by.
+/// The name of a secret in SDS.
 ///
 /// Envoy hangs a handshake when one name is used both on demand and by a regular SDS subscription; the two kinds are
 /// therefore disjoint by construction: a hostname never contains a slash.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SecretName {
-    /// Asked by the lower-case SNI, through the `on_demand_secret` selector.
+    /// The lower-case SNI of a handshake, requested through the `on_demand_secret` selector.
     Sni(Hostname),
-    /// Asked by a chain of one frontend that always serves this one certificate: `sds/<frontend>/<hostname>`.
+    /// The certificate of a chain of one frontend that always serves the same one: `sds/<frontend>/<hostname>`.
     Fixed(FrontendId, Arc<str>),
-    /// Asked by clusters: what a Gateway shows to backends, `sds/client@<namespace>/<gateway>`. No frontend has an `@`.
+    /// The client certificate of a Gateway, requested by clusters: `sds/client@<namespace>/<gateway>`. No frontend has
+    /// an `@`.
     Client(ObjectName),
-    /// Asked by chains that check certificates of clients: `sds/roots@<gateway>` or `sds/roots@<gateway>:<port>`. No frontend
-    /// has an `@`.
+    /// The client roots, requested by chains that validate client certificates: `sds/roots@<gateway>` or
+    /// `sds/roots@<gateway>:<port>`. No frontend has an `@`.
     Roots(RootsName),
 }
 
@@ -120,9 +121,9 @@ impl fmt::Display for SecretName {
 /// One SDS secret: a certificate under the name Envoy asks for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Secret {
-    /// What Envoy asks for.
+    /// The name in SDS.
     pub name: SecretName,
-    /// What it gets.
+    /// The certificate with its key.
     pub certificate: Arc<Certificate>,
     /// TLS parameters that go with a certificate served by SNI; a fixed one has them in its chain.
     pub params: Arc<TlsParams>,

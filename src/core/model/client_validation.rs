@@ -1,36 +1,37 @@
-//! How the certificates of clients are checked where TLS ends.
+//! Validation of client certificates where TLS is terminated.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::ObjectName;
 
-/// Validation of clients' certificates where TLS is terminated (Gateway API, `FrontendTLSValidation`).
+/// Validation of client certificates where TLS is terminated (Gateway API, `FrontendTLSValidation`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClientValidation {
-    /// Whether clients whose certificate is not valid are let in.
+    /// Whether clients without a valid certificate are accepted.
     pub mode: ValidationMode,
-    /// What a client's certificate is checked against. The certificates may change without the chain.
+    /// The CA certificates that must have signed a client's certificate. They may change without the chain.
     pub roots: RootsName,
 }
 
-/// Mode of validation: whether clients without a valid certificate are let in (Gateway API, `FrontendValidationModeType`).
+/// Mode of validation: whether clients without a valid certificate are accepted (Gateway API,
+/// `FrontendValidationModeType`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ValidationMode {
-    /// The handshake fails.
+    /// They are not accepted: the handshake fails.
     #[default]
     AllowValidOnly,
-    /// They are let in all the same, and nobody behind the listener is told.
+    /// They are accepted all the same, and backends are not told.
     AllowInsecureFallback,
 }
 
-/// Identifies the CA certificates that certificates of clients are checked against; printed as `infra/edge` or
-/// `infra/edge:8443`.
+/// The name of client roots: the CA certificates that client certificates are validated against; printed as
+/// `infra/edge` or `infra/edge:8443`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RootsName {
     /// The Gateway.
     pub gateway: ObjectName,
-    /// The port that has its own; `None` for all others.
+    /// The port that has client roots of its own; `None` for all other ports.
     pub port: Option<u16>,
 }
 
@@ -43,11 +44,11 @@ impl fmt::Display for RootsName {
     }
 }
 
-/// One SDS secret: the CA certificates that certificates of clients are checked against.
+/// One SDS secret: the CA certificates that client certificates are validated against.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ClientRoots {
-    /// Which.
+    /// The name.
     pub name: RootsName,
-    /// The certificates in PEM, none of them twice; never empty.
+    /// The certificates in PEM, without duplicates; never empty.
     pub certificates: Arc<str>,
 }

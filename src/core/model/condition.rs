@@ -1,13 +1,13 @@
-//! Conditions: what an object's status says, with the reasons of the Gateway API v1.7.0.
+//! Conditions of an object's status, with the reasons of the Gateway API v1.7.0.
 
 use std::fmt;
 
 /// Status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Status {
-    /// It holds.
+    /// The condition holds.
     True,
-    /// It does not hold.
+    /// The condition does not hold.
     False,
     /// Not known yet.
     Unknown,
@@ -41,22 +41,23 @@ impl fmt::Display for ConditionType {
     }
 }
 
-/// One condition of an object, without the time of its last change: who writes it knows that.
+/// One condition of an object, without `lastTransitionTime`: the writer of the status sets it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Condition {
     /// The type.
     pub kind: ConditionType,
-    /// Whether it holds.
+    /// Whether the condition holds.
     pub status: Status,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
     /// For people: what was expected, what was found, and where. Stable for equal inputs.
     pub message: String,
 }
 
 impl Condition {
-    /// Whether it is as it should be: most conditions are to hold, those that name a fault are not to. That TLS settings overlap
-    /// is a fact, and no fault (GEP-3567); so is that clients are let in without a valid certificate, as the Gateway wants it.
+    /// Whether the condition has the desired status: True, or not True for the types that name a fault. Overlapping TLS
+    /// settings are no fault (GEP-3567); neither are clients that are accepted without a valid certificate, as the
+    /// Gateway requests.
     pub fn is_good(&self) -> bool {
         match self.kind {
             ConditionType::Accepted | ConditionType::Programmed | ConditionType::ResolvedRefs => {
@@ -68,11 +69,11 @@ impl Condition {
     }
 }
 
-/// A message is no longer than this: the API server refuses a status whose message has more than 32,768 characters, and
-/// would refuse it for ever.
+/// The longest message in bytes: the API server refuses a status whose message has more than 32,768 characters, and
+/// would refuse it at every retry.
 const MAX_MESSAGE: usize = 4096;
 
-/// A message for a condition, shortened where it is too long.
+/// Shortens the message of a condition if it is too long.
 pub fn clipped(mut message: String) -> String {
     if message.len() > MAX_MESSAGE {
         let whole = message.len();
@@ -104,12 +105,12 @@ macro_rules! reasons {
                 match self { $(Reason::$name => stringify!($name)),* }
             }
 
-            /// What it says, in a sentence.
+            /// The meaning, in a sentence.
             pub fn meaning(self) -> &'static str {
                 match self { $(Reason::$name => $meaning),* }
             }
 
-            /// What the object's author does about it; empty where nothing is to be done.
+            /// The remedy for the object's author; empty if there is nothing to do.
             pub fn remedy(self) -> &'static str {
                 match self { $(Reason::$name => $remedy),* }
             }

@@ -1,31 +1,31 @@
-//! External authorization (GEP-1494): who is asked whether a request may pass.
+//! External authorization (GEP-1494): an authorization server decides about each request.
 
 use super::BackendId;
 
-/// The server that is asked for each request, and what it is told. Without its consent nothing passes.
+/// The authorization server of a rule, and the data that it gets. A request without its consent is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ExternalAuth {
     /// The server.
     pub server: BackendId,
-    /// Lower-case names of the request headers that it gets; what an empty list means is the protocol's.
+    /// Lower-case names of the request headers that it gets; the meaning of an empty list depends on the protocol.
     pub headers: Vec<String>,
-    /// Bytes of the request's body that it gets at most: a larger one is answered 413. 0 where it gets none.
+    /// The most bytes of the request's body that it gets: a larger body is answered 413. 0 if it gets none.
     pub body: u32,
-    /// How it is asked.
+    /// The protocol.
     pub protocol: AuthProtocol,
 }
 
-/// How an authorization server is asked.
+/// The protocol of an authorization server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AuthProtocol {
-    /// By Envoy's `envoy.service.auth.v3.Authorization`. Without a list of headers it gets all of them.
+    /// gRPC, Envoy's `envoy.service.auth.v3.Authorization`. An empty list of headers sends all of them.
     Grpc,
-    /// By a request with the method, host and path of the client's; 200 is a yes. Without a list of headers it gets
+    /// HTTP: a request with method, host and path of the client's; status 200 permits. An empty list of headers sends
     /// `Authorization` alone.
     Http {
-        /// What is put in front of the path.
+        /// A prefix that is put in front of the path.
         path: String,
-        /// Lower-case names of the headers of its answer that the backend gets; all of them where the list is empty.
+        /// Lower-case names of the response headers that the backend gets; all of them if the list is empty.
         answers: Vec<String>,
     },
 }

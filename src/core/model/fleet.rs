@@ -5,20 +5,20 @@ use std::fmt;
 
 use super::{FrontendId, ObjectName};
 
-/// A fleet of Envoys in a cluster: those that prove one identity, and that serve the frontends of one kind, or of one Gateway.
-/// Printed as identities and views have it.
+/// A fleet of Envoys in a cluster: Envoys with one identity that serve the frontends of many Gateways, or of one.
+/// Printed as in identities and views.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EnvoyFleet {
-    /// Serves the frontends that many Gateways have in common.
+    /// Serves the frontends that many Gateways share.
     Shared,
-    /// Serves the frontends that Gateways have each for itself.
+    /// Serves the frontends that each belong to one Gateway.
     Dedicated,
-    /// Serves one Gateway and nothing else.
+    /// Serves one Gateway alone.
     Isolated(ObjectName),
 }
 
 impl EnvoyFleet {
-    /// Those that serve many Gateways: they are there as long as the program runs.
+    /// The fleets that serve many Gateways: they exist as long as the program runs.
     pub const OF_MANY: [EnvoyFleet; 2] = [EnvoyFleet::Shared, EnvoyFleet::Dedicated];
 }
 
@@ -33,7 +33,7 @@ impl fmt::Display for EnvoyFleet {
 }
 
 impl FrontendId {
-    /// The fleet whose Envoys serve it.
+    /// The fleet that serves the frontend.
     pub fn fleet(&self) -> EnvoyFleet {
         if self.gateway.namespace.is_empty() {
             EnvoyFleet::Shared
@@ -48,16 +48,16 @@ impl FrontendId {
 /// A set of fleets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fleets {
-    /// Whether the shared fleet is one of them.
+    /// Whether it contains the shared fleet.
     pub shared: bool,
-    /// Whether the dedicated fleet is.
+    /// Whether it contains the dedicated fleet.
     pub dedicated: bool,
-    /// The Gateways whose own Envoys are.
+    /// The Gateways whose isolated fleets it contains.
     pub isolated: BTreeSet<ObjectName>,
 }
 
 impl Fleets {
-    /// Whether a fleet is one of them.
+    /// Whether it contains a fleet.
     pub fn has(&self, fleet: &EnvoyFleet) -> bool {
         match fleet {
             EnvoyFleet::Shared => self.shared,
@@ -66,7 +66,7 @@ impl Fleets {
         }
     }
 
-    /// Whether no fleet is among them.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         !self.shared && !self.dedicated && self.isolated.is_empty()
     }

@@ -1,4 +1,4 @@
-//! A frontend: one port of one Gateway, or one that many share, which becomes one Envoy listener.
+//! A frontend: a port of one Gateway, or one that many Gateways share, which becomes one Envoy Listener.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -6,22 +6,22 @@ use std::sync::Arc;
 
 use super::{ClientValidation, FrontendId, Hostname, OtherListeners, SecretName, TableId, TlsParams, WeightedTarget};
 
-/// One Envoy listener.
+/// One Envoy Listener.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Frontend {
-    /// Which port of which Gateway.
+    /// The port of the Gateway.
     pub id: FrontendId,
     /// The addresses to bind, sorted; never empty. The first is the listener's address, the others its additional ones.
     pub addresses: Vec<IpAddr>,
-    /// The port to bind: the Gateway's own, or the one that a Service leads to.
+    /// The port to bind: the Gateway's own, or the target of a Service.
     pub port: u16,
-    /// By what name this installation knows requests that it has passed on before (`CDN-Loop`, RFC 8586).
+    /// The identifier in `CDN-Loop` (RFC 8586) of requests that this installation has forwarded.
     pub cdn_id: Arc<str>,
-    /// What is spoken there.
+    /// The protocol, with its routing.
     pub kind: FrontendKind,
 }
 
-/// What is spoken on a frontend.
+/// The protocol of a frontend, with its routing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum FrontendKind {
     /// Plain HTTP, routed by one table.
@@ -33,72 +33,72 @@ pub enum FrontendKind {
     Tls {
         /// The chains by name: one per class, plus one per wildcard or catch-all listener.
         chains: BTreeMap<ChainName, Chain>,
-        /// Which SNI goes to which chain. The most specific entry wins; [`Hostname::any`] also takes connections
-        /// without SNI; a name that no entry covers is closed.
+        /// The chain for each SNI. The most specific entry wins; [`Hostname::any`] also takes connections without SNI;
+        /// connections with a name that no entry covers are closed.
         gate: BTreeMap<Hostname, ChainName>,
     },
-    /// TCP: every connection goes to weighted backends. An invalid share closes it, and so does everything where there is
-    /// no share.
+    /// TCP: every connection goes to weighted backends. A connection for an invalid share is closed; without shares,
+    /// every connection is.
     Tcp {
         /// The backends.
         shares: Vec<WeightedTarget>,
     },
-    /// UDP: every session goes to the [`super::Cluster::Udp`] of the frontend, whose endpoints have the weights.
+    /// UDP: every session goes to the [`super::Cluster::Udp`] of the frontend, whose endpoints have weights.
     Udp,
 }
 
 /// Name of a chain within its frontend.
 pub type ChainName = Arc<str>;
 
-/// The chain to which connections go that ask for nothing but a TLS-ALPN-01 challenge (RFC 8737), where a frontend has
-/// it: those for names whose TLS ends here, offering `acme-tls/1` alone.
+/// The name of the chain for connections that offer `acme-tls/1` alone, to validate a TLS-ALPN-01 challenge (RFC 8737)
+/// for a name whose TLS is terminated here. Not every frontend has it.
 pub const TLS_CHALLENGES: &str = "acme-tls";
 
 /// One filter chain.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Chain {
-    /// How TLS is ended here; `None` passes the bytes through.
+    /// TLS termination; `None` passes the bytes through.
     pub tls: Option<Termination>,
-    /// What happens to the connection then.
+    /// The handling of the connection's bytes after that.
     pub handler: Handler,
 }
 
-/// TLS termination by a chain: all that only a chain can hold.
+/// TLS termination by a chain: all TLS settings that only a chain can hold.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Termination {
-    /// Where the certificate comes from.
+    /// The source of the certificate.
     pub certificate: CertificateSource,
     /// ALPN protocols in order of preference.
     pub alpn: Vec<String>,
-    /// Chain-wide TLS parameters; left at the default when certificates come by SNI, since each brings its own.
+    /// TLS parameters of the chain; the default if certificates are selected by SNI, since each brings its own.
     pub params: TlsParams,
-    /// How certificates of clients are checked; `None` asks for none.
+    /// Validation of client certificates; `None` requests none.
     pub clients: Option<ClientValidation>,
 }
 
-/// Where a chain's certificate comes from.
+/// The source of a chain's certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CertificateSource {
-    /// Fetched at the first handshake under the SNI.
+    /// Requested at the first handshake, under the SNI.
     BySni,
-    /// Always this one, by a regular SDS subscription.
+    /// Always the same one, by a regular SDS subscription.
     Fixed(SecretName),
 }
 
-/// What a chain does with its connections.
+/// The handling of a chain's connections.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Handler {
-    /// HTTP, routed by the [`super::Scope`] that the request's host names.
+    /// HTTP, routed by the [`super::Scope`] of the request's host.
     Scopes {
-        /// The wildcard or catch-all listener whose connections these are. `None`: each connection is the listener's
-        /// that has the SNI as its hostname.
+        /// The wildcard or catch-all listener that the connections belong to. `None`: each connection belongs to the
+        /// listener whose hostname is the SNI.
         listener: Option<Hostname>,
-        /// Wildcards of listeners that serve hosts without a scope.
+        /// Other listeners of the port, whose hosts have no scope: requests for them are answered 421.
         elsewhere: OtherListeners,
     },
     /// HTTP, routed by one table.
     Table(TableId),
-    /// TCP to the [`super::Cluster::Sni`] that the SNI names.
+    /// TCP to the [`super::Cluster::Sni`] of the SNI.
     TcpBySni,
     /// TCP to weighted backends. An invalid share resets the connection.
     Tcp(Vec<WeightedTarget>),

@@ -1,25 +1,25 @@
-//! The name of a frontend.
+//! The identifier of a frontend.
 
 use std::fmt;
 
 use super::{ObjectName, Transport, TransportPort};
 
-/// A port of a Gateway, printed as `namespace/gateway:port`, with `/udp` behind where it is one of UDP; or one that many
+/// A port of a Gateway, printed as `namespace/gateway:port`, with the suffix `/udp` for UDP; or a port that many
 /// Gateways share, `shared:port`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FrontendId {
-    /// The Gateway; for what many share a name without a namespace, which no Gateway has.
+    /// The Gateway; for a shared port a name without a namespace, which no Gateway has.
     pub gateway: ObjectName,
-    /// The port, as the API names it.
+    /// The port of the listener in the API.
     pub port: u16,
     /// The transport of the port.
     pub transport: Transport,
-    /// Whether Envoys of the Gateway's own serve it: beside one that they do not, where the Gateway changes its fleet.
+    /// Whether the Gateway's own Envoys serve it. While a Gateway changes its fleet, both of its frontends exist.
     pub isolated: bool,
 }
 
 impl FrontendId {
-    /// A port of TCP, on Envoys that serve many Gateways.
+    /// A TCP port, on Envoys that serve many Gateways.
     pub fn tcp(gateway: ObjectName, port: u16) -> Self {
         Self { gateway, port, transport: Transport::Tcp, isolated: false }
     }

@@ -1,15 +1,15 @@
-//! Where clients reach a Gateway.
+//! The address of a Gateway for clients.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// An address of a Gateway, as its status says it.
+/// An address of a Gateway in its status.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum GatewayAddress {
-    /// By its number.
+    /// An IP address.
     Ip(IpAddr),
-    /// By a name that somebody else resolves, as some load balancers have it.
+    /// A DNS name, which some load balancers have instead of an address.
     Hostname(Arc<str>),
 }
 

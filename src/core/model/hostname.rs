@@ -1,4 +1,4 @@
-//! A hostname as listeners and routes write it: exact, wildcard, or none at all.
+//! A hostname of a listener or route: exact, wildcard, or none at all.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -13,7 +13,7 @@ pub struct Hostname(Arc<str>);
 
 /// Why a text is no hostname. The message says what was found and what to write instead.
 ///
-/// A pointer: it is kept beside hostnames that are none the worse.
+/// A pointer, to be small: it is stored in a `Result` with hostnames, most of which are valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(transparent)]
 pub struct HostnameError(Box<Fault>);
@@ -51,7 +51,7 @@ impl Hostname {
         Self(Arc::from(""))
     }
 
-    /// Parses what a user wrote. Nothing is repaired: what is not canonical is refused with the reason.
+    /// Parses a user's text. Nothing is corrected: a text that is not canonical is refused with the reason.
     pub fn parse(text: &str) -> Result<Self, HostnameError> {
         Self::check(text).map_err(|fault| HostnameError(Box::new(fault)))
     }
@@ -90,7 +90,7 @@ impl Hostname {
         Ok(Self(Arc::from(text)))
     }
 
-    /// The text; empty for the one that matches all.
+    /// The text; empty for the hostname that matches all names.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -100,7 +100,7 @@ impl Hostname {
         self.0.is_empty()
     }
 
-    /// Whether this is `*.something`.
+    /// Whether this is a wildcard, `*.something`.
     pub fn is_wildcard(&self) -> bool {
         self.0.starts_with("*.")
     }
@@ -110,20 +110,20 @@ impl Hostname {
         !self.is_any() && !self.is_wildcard()
     }
 
-    /// `.example.org` of `*.example.org`.
+    /// The suffix `.example.org` of `*.example.org`.
     fn suffix(&self) -> Option<&str> {
         self.is_wildcard().then(|| &self.0[1..])
     }
 
-    /// The wildcard over the siblings of this name: `*.example.org` for `app.example.org` and for `*.app.example.org`
-    /// the wildcard one level up, `*.example.org`. `None` where that would be a top-level label or nothing.
+    /// The wildcard one level up: `*.example.org` for `app.example.org` and for `*.app.example.org`. `None` for a
+    /// top-level label and for the empty hostname.
     pub fn parent(&self) -> Option<Hostname> {
         let bare = self.0.strip_prefix("*.").unwrap_or(&self.0);
         let (_, parent) = bare.split_once('.')?;
         (!parent.is_empty()).then(|| Hostname(Arc::from(format!("*.{parent}"))))
     }
 
-    /// All wildcards that cover this name, most specific first, without the empty hostname.
+    /// All wildcards that cover this name, the most specific first, without the empty hostname.
     pub fn covering(&self) -> impl Iterator<Item = Hostname> {
         std::iter::successors(self.parent(), Hostname::parent)
     }
@@ -142,7 +142,7 @@ impl Hostname {
         }
     }
 
-    /// The names that both match, if any. Gateway API: intersection of listener and route hostnames.
+    /// The names that both match, `None` if there are none. Gateway API: intersection of listener and route hostnames.
     pub fn intersection(&self, other: &Hostname) -> Option<Hostname> {
         if self.covers(other) {
             Some(other.clone())
@@ -161,7 +161,7 @@ impl Hostname {
     }
 }
 
-/// Sorted as text, so that collections of hostnames have one order everywhere.
+/// The order of the texts, so that collections of hostnames have one order everywhere.
 impl Ord for Hostname {
     fn cmp(&self, other: &Self) -> Ordering {
         self.0.cmp(&other.0)

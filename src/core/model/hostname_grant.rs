@@ -1,16 +1,16 @@
-//! What tenancy grants a claimant.
+//! The hostnames that tenancy grants to a claimant.
 
 use super::{Hostname, ObjectName, Reason};
 
-/// What tenancy grants a route at a parent: no other hostname reaches a TLS listener there.
+/// The grant of a route at a parent: no other hostname of the route is served by a TLS listener there.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostnameGrant {
-    /// The hostnames that it has.
+    /// The granted hostnames.
     pub granted: Vec<Hostname>,
-    /// ListenerSets of the Gateway where some of them have their listeners; the grant attaches the route there.
+    /// The Gateway's ListenerSets with listeners for some of them, to which the grant attaches the route.
     pub sets: Vec<ObjectName>,
     /// Whether the Gateway itself has listeners for some of them.
     pub on_gateway: bool,
-    /// Why not everything was granted.
+    /// Why a claim was refused, if one was.
     pub refusal: Option<(Reason, String)>,
 }

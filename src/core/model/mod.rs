@@ -1,4 +1,4 @@
-//! Our nouns: what a fleet of Envoys is to serve, in plain public fields.
+//! The model: the configuration of a fleet of Envoys, as types with public fields.
 //!
 //! In: nothing. Out: values that [`crate::translate`] makes and the crate `gatewright-envoy` turns into Envoy resources.
 //! No Kubernetes type, no Envoy type, no client, task or clock ever appears here.

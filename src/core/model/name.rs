@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 /// Namespace and name of an object. Ordered and printed as `namespace/name`.
 ///
-/// A pointer: maps hold names by the dozen for each host. Its parts are read as fields.
+/// A pointer: maps hold dozens of copies of names for each host. Its parts are read as fields.
 #[derive(Clone)]
 pub struct ObjectName(Arc<Parts>);
 
-/// What an [`ObjectName`] consists of.
+/// The parts of an [`ObjectName`].
 #[derive(PartialEq, Eq, Hash)]
 pub struct Parts {
     /// The namespace; empty for cluster-scoped objects.
@@ -27,7 +27,7 @@ impl ObjectName {
         Self(Arc::new(Parts { namespace: namespace.into(), name: name.into() }))
     }
 
-    /// Whether another copy of this pointer is around.
+    /// Whether another copy of this pointer exists.
     pub(crate) fn is_shared(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }
@@ -57,7 +57,7 @@ impl PartialOrd for ObjectName {
 
 impl Ord for ObjectName {
     fn cmp(&self, other: &Self) -> Ordering {
-        // Names that are held are shared, and so are their namespaces: most comparisons end at a pointer.
+        // Stored names are shared, and so are their namespaces: most comparisons end with equal pointers.
         if Arc::ptr_eq(&self.0, &other.0) {
             return Ordering::Equal;
         }

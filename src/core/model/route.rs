@@ -1,17 +1,17 @@
-//! Routes: what happens to a request. All route kinds become these.
+//! Routes: the handling of requests. All route kinds become these types.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{BackendId, ExternalAuth, FrontendId, Hostname, Session};
 
-/// Everything one exact hostname serves on one TLS frontend: one ScopedRouteConfiguration keyed by the request's host.
+/// The routes of one exact hostname on one TLS frontend: one ScopedRouteConfiguration, keyed by the request's host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Scope {
     /// The frontend.
     pub frontend: FrontendId,
-    /// Hostname of the listener it belongs to. Requests on another listener's connection are answered 421; all of them
-    /// are where its listener speaks no HTTP.
+    /// Hostname of the listener it belongs to. Requests on another listener's connections are answered 421. `None` if
+    /// its listener does not accept HTTP: all requests are answered 421.
     pub listener: Option<Hostname>,
     /// The exact hostname with its routes.
     pub virtual_host: VirtualHost,
@@ -20,24 +20,25 @@ pub struct Scope {
 /// A table of virtual hosts: one RouteConfiguration, for plain HTTP and for wildcard and catch-all listeners.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Table {
-    /// Which table.
+    /// The name.
     pub id: TableId,
-    /// By hostname, sorted.
+    /// The virtual hosts, sorted by hostname.
     pub virtual_hosts: Vec<VirtualHost>,
-    /// The hosts that other listeners of the port serve.
+    /// The hosts of other listeners of the port.
     pub elsewhere: OtherListeners,
     /// Whether this is plain HTTP, where ACME challenges are answered ahead of everything else.
     pub plain_http: bool,
-    /// Hosts whose HTTP-01 challenges are answered, on plain HTTP only. For other hosts that path is the users' own.
+    /// Hosts whose HTTP-01 challenges are answered, on plain HTTP only. For other hosts the challenge path is routed as
+    /// any other.
     pub challenges: Vec<Challenges>,
 }
 
-/// Hosts for which one ACME account answers HTTP-01 challenges. A host stands in one of a table's.
+/// Hosts for which one ACME account answers HTTP-01 challenges. A host is in at most one of a table's.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Challenges {
     /// Thumbprint of the account's key (RFC 7638).
     pub thumbprint: Arc<str>,
-    /// Exact hostnames and wildcards, sorted. For the empty one they are never answered.
+    /// Exact hostnames and wildcards, sorted. Challenges are never answered for the empty hostname.
     pub hosts: Vec<Hostname>,
 }
 
@@ -50,54 +51,56 @@ pub struct TableId {
     pub listener: Option<Hostname>,
 }
 
-/// What other listeners of a port serve: a request for it on this listener's connection is answered 421 (Misdirected
-/// Request), so that the client opens another connection; one for a host that no listener serves is answered 404.
+/// The hosts of other listeners of a port: a request for one of them on this listener's connection is answered 421
+/// (Misdirected Request), so that the client opens another connection; one for a host without a listener is answered
+/// 404.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OtherListeners {
-    /// Under these hostnames, sorted.
+    /// Their hostnames, sorted.
     Listed(Vec<Hostname>),
-    /// Under more than can be listed: every host but the connection's own, and those that this listener serves by name,
-    /// may be another listener's.
+    /// Too many to list: any host may be another listener's, except the connection's own, and those that this listener
+    /// serves by name.
     Many,
 }
 
 impl OtherListeners {
-    /// Nobody else serves anything.
+    /// No other listener has hosts.
     pub const NOWHERE: Self = Self::Listed(Vec::new());
 }
 
 /// The routes of one hostname, in order of precedence: the first match wins, no match answers 404.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct VirtualHost {
-    /// The hostname; [`Hostname::any`] takes what no other takes.
+    /// The hostname; [`Hostname::any`] gets the requests that match no other virtual host.
     pub hostname: Hostname,
-    /// First match wins.
+    /// The routes in order of precedence.
     pub routes: Vec<Route>,
 }
 
 /// One match of one rule.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Route {
-    /// For stats and access logs: `httproute/namespace/name/rule-index` or the rule's name.
+    /// The name for stats and access logs: `httproute/namespace/name/rule-index`, or with the rule's name instead of
+    /// its index.
     pub name: Arc<str>,
-    /// What is matched.
+    /// The conditions on the request.
     pub matches: Match,
-    /// What is done.
+    /// The handling of matching requests.
     pub rule: Arc<Rule>,
 }
 
-/// What a request must be like. All parts must hold.
+/// The conditions on a request, all of which must hold.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Match {
     /// The path.
     pub path: PathMatch,
-    /// Of a GRPCRoute: the gRPC method that the path stands for. Other requests than those of gRPC do not match.
+    /// For a GRPCRoute: the condition on the gRPC method. Requests that are not gRPC do not match.
     pub call: Option<Call>,
     /// The method, e.g. `GET`.
     pub method: Option<String>,
-    /// Header conditions; the first of several for one name counts.
+    /// Header conditions; of several for one name the first counts.
     pub headers: Vec<HeaderMatch>,
-    /// Query parameter conditions; the first of several for one name counts.
+    /// Query parameter conditions; of several for one name the first counts.
     pub query: Vec<QueryMatch>,
 }
 
@@ -124,13 +127,13 @@ impl Match {
     }
 }
 
-/// A condition on the gRPC method that is called, which the path stands for. What it is compared with is the path's; how
-/// much of it is said decides between matches.
+/// The condition on the gRPC method, of which only the lengths are kept, for the precedence of matches: the text is in
+/// the path condition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Call {
-    /// Characters of the service, 0 where any matches.
+    /// Characters of the service's name; 0 if any service matches.
     pub service: usize,
-    /// Characters of the method, 0 where any matches.
+    /// Characters of the method's name; 0 if any method matches.
     pub method: usize,
 }
 
@@ -139,9 +142,9 @@ pub struct Call {
 pub enum PathMatch {
     /// The whole path.
     Exact(String),
-    /// Whole path elements: `/a` matches `/a` and `/a/b`, not `/ab`. Without a trailing slash, except `/` itself.
+    /// A prefix of whole path elements: `/a` matches `/a` and `/a/b`, not `/ab`. No trailing slash, except `/` itself.
     Prefix(String),
-    /// RE2, the whole path.
+    /// A regular expression (RE2) for the whole path.
     Regex(String),
 }
 
@@ -150,12 +153,12 @@ pub enum PathMatch {
 pub enum StringMatch {
     /// Equal.
     Exact(String),
-    /// RE2, the whole value.
+    /// A regular expression (RE2) for the whole value.
     Regex(String),
 }
 
 impl StringMatch {
-    /// The text, whatever it is compared as.
+    /// The text or expression.
     pub fn text(&self) -> &str {
         match self {
             StringMatch::Exact(text) | StringMatch::Regex(text) => text,
@@ -168,7 +171,7 @@ impl StringMatch {
 pub struct HeaderMatch {
     /// Lower-case name.
     pub name: String,
-    /// Its value.
+    /// The condition on its value.
     pub value: StringMatch,
 }
 
@@ -177,14 +180,14 @@ pub struct HeaderMatch {
 pub struct QueryMatch {
     /// Case-sensitive name.
     pub name: String,
-    /// Its value.
+    /// The condition on its value.
     pub value: StringMatch,
 }
 
-/// What is done with a matched request.
+/// The handling of a matched request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Rule {
-    /// Where it goes.
+    /// The response or the backends.
     pub action: Action,
     /// Changes to the request's headers.
     pub request_headers: HeaderEdits,
@@ -202,37 +205,37 @@ pub struct Rule {
     pub retry: Option<Retry>,
     /// Session persistence.
     pub session: Option<Box<Session>>,
-    /// Who is asked before anything else is done.
+    /// External authorization, which precedes everything else.
     pub auth: Option<Box<ExternalAuth>>,
 }
 
-/// Where a request goes.
+/// The target of a request, or its response.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// To backends by weight. All weights zero or an empty list answers 500.
+    /// Forwards to backends by weight. If the list is empty or all weights are zero, the response is 500.
     Forward(Vec<WeightedTarget>),
-    /// A redirect.
+    /// Responds with a redirect.
     Redirect(Redirect),
-    /// A fixed status without a body.
+    /// Responds with a status, without a body.
     Respond(u16),
 }
 
-/// A share of the requests.
+/// A target of a rule with its share of the requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WeightedTarget {
-    /// Who gets it.
+    /// The target.
     pub target: Target,
-    /// Its weight relative to the others'.
+    /// Its weight relative to the other targets'.
     pub weight: u32,
     /// Changes to the request's headers for this share.
     pub request_headers: HeaderEdits,
     /// Changes to the response's headers for this share.
     pub response_headers: HeaderEdits,
-    /// Host and path rewrite for this share; wins over the rule's.
+    /// Host and path rewrite for this share; overrides the rule's.
     pub rewrite: Rewrite,
 }
 
-/// Who gets a share.
+/// The target of a share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Target {
     /// A backend.
@@ -244,11 +247,11 @@ pub enum Target {
 /// Changes to headers: set (replace), add (append), remove, in that order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HeaderEdits {
-    /// Name and value.
+    /// Name and value of headers to set.
     pub set: Vec<(String, String)>,
-    /// Name and value.
+    /// Name and value of headers to add.
     pub add: Vec<(String, String)>,
-    /// Names.
+    /// Names of headers to remove.
     pub remove: Vec<String>,
 }
 
@@ -272,16 +275,16 @@ pub struct Rewrite {
 /// A new path for a rewrite or redirect.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PathRewrite {
-    /// The whole path.
+    /// Replaces the whole path.
     Full(String),
-    /// Instead of the matched prefix.
+    /// Replaces the matched prefix.
     Prefix(String),
-    /// The same path, with plain slashes in place of escaped ones.
+    /// Keeps the path, with plain slashes in place of escaped ones.
     PlainSlashes,
 }
 
 impl PathRewrite {
-    /// What is written in place of the old path, or of a part of it.
+    /// The new text of the path, or of a part of it.
     pub fn text(&self) -> &str {
         match self {
             PathRewrite::Full(text) | PathRewrite::Prefix(text) => text,
@@ -295,28 +298,28 @@ impl PathRewrite {
 pub struct Redirect {
     /// `http` or `https`; the request's when absent.
     pub scheme: Option<String>,
-    /// The request's when absent.
+    /// The new host; the request's when absent.
     pub hostname: Option<String>,
-    /// The port as the specification derives it, already left out when it is the scheme's own. `None` writes no port.
+    /// The port as the specification derives it, `None` if it is the scheme's default, so that none is written.
     pub port: Option<u16>,
-    /// The port that goes without saying: the scheme's own.
+    /// The default port of the scheme.
     pub default_port: u16,
-    /// The request's when absent.
+    /// The new path; the request's when absent.
     pub path: Option<PathRewrite>,
     /// 301, 302, 303, 307 or 308.
     pub status: u16,
 }
 
-/// A copy of requests to another backend, whose answers are thrown away.
+/// A copy of requests to another backend, whose responses are discarded.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Mirror {
-    /// Who gets the copies.
+    /// The backend that gets the copies.
     pub backend: BackendId,
-    /// How many of them.
+    /// The fraction of requests that are copied.
     pub fraction: Fraction,
 }
 
-/// A part of a whole.
+/// A fraction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fraction {
     /// Above the line.
@@ -338,33 +341,33 @@ pub struct Cors {
     pub expose_headers: Vec<String>,
     /// Whether credentials are allowed.
     pub allow_credentials: bool,
-    /// How long a browser may remember a preflight.
+    /// The time for which a browser may cache the response to a preflight.
     pub max_age: Duration,
 }
 
 impl Cors {
-    /// How many of its origins are patterns, which Envoy compiles.
+    /// The number of its origins that are patterns, which Envoy compiles.
     pub fn patterns(&self) -> usize {
         self.allow_origins.iter().filter(|origin| origin.contains('*')).count()
     }
 }
 
-/// Time limits; zero switches one off, absent leaves Envoy's default off for streaming.
+/// Timeouts; zero switches one off, absent leaves Envoy's default off for streaming.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Timeouts {
-    /// The whole request with all its tries.
+    /// Timeout of the whole request with all its attempts.
     pub request: Option<Duration>,
-    /// One try.
+    /// Timeout of one attempt.
     pub backend_request: Option<Duration>,
 }
 
 /// Retries (Gateway API v1.7 `retry`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Retry {
-    /// Statuses that are tried again.
+    /// Statuses that are retried.
     pub codes: Vec<u16>,
-    /// Tries after the first; 0 means none.
+    /// The number of retries; 0 means none.
     pub attempts: u32,
-    /// Base interval between tries.
+    /// Base interval between attempts.
     pub backoff: Option<Duration>,
 }

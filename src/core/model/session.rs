@@ -1,9 +1,9 @@
-//! Session persistence (GEP-1619): how a client says which endpoint it had before.
+//! Session persistence (GEP-1619): how requests of a client name their endpoint.
 
 use std::time::Duration;
 
-/// Where the endpoint of a session stands: in what the client got with an answer and sends with later requests. A client may
-/// write what it likes there: an endpoint that the backend does not have counts as none.
+/// The carrier of a session's endpoint address, which Envoy sets in responses and clients send with later requests. A
+/// client may send any address: one that is no endpoint of the backend is ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Session {
     /// In a cookie (RFC 6265).
@@ -12,15 +12,15 @@ pub enum Session {
     Header(String),
 }
 
-/// The cookie of a session. It is of the one host that is asked: it has no domain.
+/// The cookie of a session. It is valid for the requested host only: it has no domain attribute.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SessionCookie {
     /// Its name.
     pub name: String,
-    /// Below which path it is sent.
+    /// The path below which it is sent.
     pub path: String,
-    /// How long it is valid; `None` until the browser ends.
+    /// Its lifetime; `None` for a session cookie, which the browser drops when it ends.
     pub lifetime: Option<Duration>,
-    /// Whether it is sent over TLS alone: where it is served over TLS.
+    /// Whether it has the attribute Secure: set if the host is served over TLS.
     pub secure: bool,
 }

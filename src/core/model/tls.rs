@@ -1,4 +1,4 @@
-//! TLS parameters that a listener may ask for.
+//! TLS parameters of listeners.
 
 /// TLS protocol version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -9,7 +9,7 @@ pub enum TlsVersion {
     V1_3,
 }
 
-/// What a listener asks for by `tls.options` under `gatewright.io/`. Empty lists mean the default.
+/// TLS parameters from `tls.options` of a listener, keys under `gatewright.io/`. Empty lists mean the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TlsParams {
     /// Lowest version; TLS 1.2 when absent.

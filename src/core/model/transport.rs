@@ -4,19 +4,19 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What carries the bytes: TCP and UDP have ports of their own, so that one number may be used for both.
+/// The transport protocol: TCP and UDP have separate port numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Transport {
-    /// Connections.
+    /// TCP.
     #[default]
     Tcp,
-    /// Datagrams.
+    /// UDP.
     Udp,
 }
 
 impl Transport {
-    /// As Kubernetes writes it (`ServicePort.protocol`).
+    /// The name in Kubernetes (`ServicePort.protocol`).
     pub fn as_str(self) -> &'static str {
         match self {
             Transport::Tcp => "TCP",
@@ -24,7 +24,7 @@ impl Transport {
         }
     }
 
-    /// The transport of a `protocol` as Kubernetes writes it, which is TCP where nothing is written; `None` for another.
+    /// Parses a Kubernetes `protocol`, whose default is TCP; `None` for a protocol other than TCP and UDP.
     pub fn of(protocol: Option<&str>) -> Option<Self> {
         match protocol {
             None | Some("TCP") => Some(Transport::Tcp),
@@ -33,7 +33,7 @@ impl Transport {
         }
     }
 
-    /// What names of ports end in: nothing for TCP, `/udp` for UDP.
+    /// The suffix of port names: empty for TCP, `/udp` for UDP.
     pub(crate) fn suffix(self) -> &'static str {
         match self {
             Transport::Tcp => "",
@@ -41,7 +41,7 @@ impl Transport {
         }
     }
 
-    /// Whether the transport is TCP, which is left out of names.
+    /// Whether the transport is TCP, which names omit.
     pub(crate) fn is_tcp(&self) -> bool {
         *self == Transport::Tcp
     }
@@ -58,12 +58,12 @@ impl fmt::Display for Transport {
 pub struct TransportPort {
     /// Its number.
     pub number: u16,
-    /// What carries the bytes.
+    /// Its transport.
     pub transport: Transport,
 }
 
 impl TransportPort {
-    /// A port of TCP.
+    /// A TCP port.
     pub fn tcp(number: u16) -> Self {
         Self { number, transport: Transport::Tcp }
     }

@@ -1,27 +1,28 @@
-//! What tenancy grants to routes, held beside them.
+//! The grants of tenancy to routes, stored beside the routes.
 
 use super::Store;
 use crate::inputs::{ParentKey, RouteKey};
 use crate::model::HostnameGrant;
 
-/// What tenancy grants a route, at each parent that the route names and where tenancy has a say.
+/// The grants of a route, one for each parent that the route refers to and where hostnames must be granted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Grants(Vec<(ParentKey, HostnameGrant)>);
 
 impl Grants {
-    /// Whether tenancy has no say at any parent.
+    /// Whether no parent requires a grant.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What is granted at a parent; `None` where tenancy has no say. A route names a few parents only.
+    /// The grant at a parent; `None` if hostnames need no grant there. A linear search: a route refers to a few parents
+    /// only.
     pub fn at(&self, parent: &ParentKey) -> Option<&HostnameGrant> {
         self.0.iter().find(|(of, _)| of == parent).map(|(_, grant)| grant)
     }
 }
 
 impl FromIterator<(ParentKey, HostnameGrant)> for Grants {
-    /// The first grant at a parent counts: parentRefs to several sections of one parent lead to the same.
+    /// The first grant at a parent counts: parentRefs to several sections of one parent have the same grant.
     fn from_iter<I: IntoIterator<Item = (ParentKey, HostnameGrant)>>(all: I) -> Self {
         let mut grants = Self::default();
         for (parent, grant) in all {
@@ -35,7 +36,7 @@ impl FromIterator<(ParentKey, HostnameGrant)> for Grants {
 }
 
 impl Store {
-    /// Takes in what tenancy grants a route. Returns whether that is something else for a route that is there.
+    /// Sets the grants of a route. Returns whether that changed an existing route.
     pub(crate) fn set_grants(&mut self, key: &RouteKey, grants: Grants) -> bool {
         if self.granted.get(key).map_or(grants.is_empty(), |held| *held == grants) {
             return false;
@@ -55,7 +56,7 @@ impl Store {
         route.is_some()
     }
 
-    /// What tenancy grants a route at a parent that the route names; `None` where it has no say.
+    /// The grant of a route at a parent that the route refers to; `None` if hostnames need no grant there.
     pub(crate) fn grant(&self, route: &RouteKey, parent: &ParentKey) -> Option<&HostnameGrant> {
         self.granted.get(route)?.at(parent)
     }

@@ -1,4 +1,4 @@
-//! Addresses in a cluster that are others' than the pods of a tenant.
+//! Reserved addresses in a cluster: those that do not belong to pods of tenants.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -8,27 +8,27 @@ use crate::inputs::{EndpointSlice, Kind, ObjectKey, Service};
 use crate::model::{GatewayAddress, ObjectName};
 use crate::multimap::MultiMap;
 
-/// Whose a reserved address is.
+/// The holder of a reserved address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Holder {
-    /// This installation's: its Envoys, its replicas, and where they are reached.
+    /// This installation: its Envoys, its replicas, and the addresses of its Services.
     Installation,
-    /// The API server's.
+    /// The API server.
     ApiServer,
-    /// Some Service's.
+    /// A Service.
     Service,
-    /// A node's, and with it everybody's on the host network.
+    /// A node, and with it every pod on the host network.
     Node,
 }
 
-/// Addresses with whose they are. Without a namespace of the installation there are none.
+/// Reserved addresses with their holders. Without a namespace of the installation there are none.
 #[derive(Default)]
 pub(crate) struct Reserved {
-    /// The namespace of the installation, in which no tenant writes.
+    /// The namespace of the installation, in which no tenant can write.
     home: Option<Arc<str>>,
     installation: MultiMap<IpAddr, ObjectKey>,
     others: MultiMap<IpAddr, (Holder, ObjectKey)>,
-    /// Where Gateways are reached that have a Service of their own, with that Service.
+    /// The addresses of Gateways that have a Service of their own, with that Service.
     gateways: MultiMap<IpAddr, ObjectName>,
     nodes: BTreeMap<ObjectName, BTreeSet<(IpAddr, Holder)>>,
 }
@@ -43,18 +43,18 @@ impl Reserved {
         self.home.as_deref() == Some(namespace)
     }
 
-    /// Whether this is a cluster, in which addresses have owners.
+    /// Whether this is a cluster, in which addresses have holders.
     pub(crate) fn in_cluster(&self) -> bool {
         self.home.is_some()
     }
 
-    /// Services of Gateways that are reached at an address. Load balancers give what tenants ask for: where it is a pod's
-    /// address, it says nothing.
+    /// The Services of Gateways with an address. A tenant can request any address of a load balancer, so this means
+    /// nothing for an address of a pod.
     pub(crate) fn gateways_at(&self, address: &IpAddr) -> impl Iterator<Item = &ObjectName> {
         self.gateways.of(address)
     }
 
-    /// Whose an address is.
+    /// The holder of an address.
     pub(crate) fn holder(&self, address: &IpAddr) -> Option<Holder> {
         match self.is_installation(address) {
             true => Some(Holder::Installation),
@@ -62,24 +62,24 @@ impl Reserved {
         }
     }
 
-    /// Whether an address is this installation's own.
+    /// Whether an address belongs to this installation.
     pub(crate) fn is_installation(&self, address: &IpAddr) -> bool {
         self.installation.first(address).is_some()
     }
 
-    /// The addresses that are this installation's own.
+    /// The addresses of this installation.
     pub(crate) fn installation(&self) -> impl Iterator<Item = &IpAddr> {
         let all = self.installation.from(IpAddr::from([0, 0, 0, 0]));
         all.map(|(address, _)| address)
     }
 
-    /// A Service came, went or changed; says which addresses that concerns.
+    /// Applies a change of a Service; returns the affected addresses.
     pub(super) fn service(&mut self, old: Option<&Service>, new: Option<&Service>) -> Vec<IpAddr> {
         let home = self.home.clone();
         let of = |service: Option<&Service>| {
             let mut all = BTreeSet::new();
             let Some((service, home)) = service.zip(home.as_ref()) else { return all };
-            // What a load balancer gave is believed of our own alone: others may ask one for any address
+            // Addresses of load balancers are trusted for our own Services alone: a tenant may request any address
             // (`spec.loadBalancerIP`), and would take it from the pod that has it.
             let reached = service.reached.iter().filter_map(|reached| match reached {
                 GatewayAddress::Ip(ip) if service.meta.name.namespace == *home => Some((*ip, Holder::Installation)),
@@ -95,7 +95,7 @@ impl Reserved {
         concerned
     }
 
-    /// The same of one that was made for a Gateway.
+    /// Applies a change of a Service that was made for a Gateway; returns the affected addresses.
     fn front(&mut self, name: &ObjectName, old: Option<&Service>, new: Option<&Service>) -> Vec<IpAddr> {
         let of = |service: Option<&Service>| {
             let made = service.filter(|service| self.in_cluster() && service.exposure.is_some());
@@ -104,7 +104,7 @@ impl Reserved {
                 GatewayAddress::Hostname(_) => None,
             });
             let own = made.into_iter().flat_map(|service| service.cluster_ips.iter().copied());
-            // Its ports decide as well.
+            // Its ports matter as well.
             let ports = made.map(|service| service.ports.iter().map(|port| port.port).collect::<BTreeSet<_>>());
             (reached.chain(own).collect::<BTreeSet<IpAddr>>(), ports)
         };
@@ -117,7 +117,7 @@ impl Reserved {
         before.0.union(&after.0).copied().collect()
     }
 
-    /// A node has these addresses now; says which addresses that concerns.
+    /// Sets the addresses of a node; returns the affected addresses.
     pub(super) fn node(&mut self, name: &ObjectName, addresses: &[IpAddr]) -> Vec<IpAddr> {
         let new: BTreeSet<_> = addresses.iter().map(|ip| (*ip, Holder::Node)).filter(|_| self.in_cluster()).collect();
         let old = self.nodes.remove(name).unwrap_or_default();
@@ -128,7 +128,7 @@ impl Reserved {
         concerned
     }
 
-    /// An EndpointSlice came, went or changed; says which addresses that concerns.
+    /// Applies a change of an EndpointSlice; returns the affected addresses.
     pub(super) fn slice(&mut self, old: Option<&EndpointSlice>, new: Option<&EndpointSlice>) -> Vec<IpAddr> {
         let home = self.home.clone();
         let of = |slice: Option<&EndpointSlice>| {
@@ -165,7 +165,7 @@ impl Reserved {
     }
 }
 
-/// The Service through which pods find the API server.
+/// Whether a Service is the one through which pods reach the API server.
 fn is_api_server(service: &ObjectName) -> bool {
     (&*service.namespace, &*service.name) == ("default", "kubernetes")
 }

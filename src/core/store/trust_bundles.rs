@@ -1,4 +1,4 @@
-//! ClusterTrustBundles, whether there can be some, and who refers to them.
+//! ClusterTrustBundles, whether the API server serves them, and the objects that refer to them.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ impl Store {
         self.trust_bundles.get(name)
     }
 
-    /// Whether there can be ClusterTrustBundles: the API server serves them, or they come from manifests.
+    /// Whether ClusterTrustBundles can exist: the API server serves them, or they come from manifests.
     pub(crate) fn has_trust_bundles(&self) -> bool {
         self.has_trust_bundles
     }
@@ -22,7 +22,7 @@ impl Store {
     pub(crate) fn users_of_trust_bundles(&self) -> (Vec<ObjectName>, Vec<ObjectName>) {
         let users = |by_roots: &MultiMap<ObjectName, ObjectName>| {
             let all = by_roots.from(ObjectName::new("", ""));
-            // Bundles are in no namespace, and come first.
+            // Bundles have no namespace, and sort first.
             let of_bundles = all.take_while(|(name, _)| name.namespace.is_empty());
             of_bundles.flat_map(|(_, users)| users).cloned().collect()
         };
@@ -34,7 +34,7 @@ impl Store {
         self.classes.keys()
     }
 
-    /// Notes whether there can be ClusterTrustBundles. Whether that is new.
+    /// Sets whether ClusterTrustBundles can exist. Returns whether that changed.
     pub(crate) fn set_trust_bundles(&mut self, can_be: bool) -> bool {
         std::mem::replace(&mut self.has_trust_bundles, can_be) != can_be
     }

@@ -1,4 +1,4 @@
-//! Listeners of ListenerSets that tenancy withholds, held beside the sets.
+//! Listeners that tenancy withholds, stored beside their ListenerSets.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use crate::inputs::{Listener, ParentKey};
 use crate::model::ObjectName;
 
 impl Store {
-    /// Takes in which listeners of a ListenerSet tenancy withholds, by name. Returns whether a ListenerSet that is there has
-    /// other listeners by that.
+    /// Sets the listeners of a ListenerSet that tenancy withholds, by name. Returns whether that changed the listeners
+    /// of an existing ListenerSet.
     pub(crate) fn set_withheld(&mut self, set: &ObjectName, listeners: BTreeSet<Arc<str>>) -> bool {
         if self.withheld.get(set).map_or(listeners.is_empty(), |held| *held == listeners) {
             return false;
@@ -22,7 +22,7 @@ impl Store {
         self.listener_sets.contains_key(set)
     }
 
-    /// The listeners of a Gateway, or of a ListenerSet but those that tenancy withholds; none of a parent that is not there.
+    /// The listeners of a Gateway, or those of a ListenerSet that are not withheld; empty for an unknown parent.
     pub(crate) fn listeners(&self, parent: &ParentKey) -> impl Iterator<Item = &Arc<Listener>> {
         let (listeners, withheld) = match parent {
             ParentKey::Gateway(name) => (self.gateways.get(name).map(|gateway| &gateway.listeners), None),

@@ -1,4 +1,4 @@
-//! Which hostnames a claimant may ask for at all.
+//! The stage that decides which hostnames a claimant is entitled to claim.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::tenants::{ResolvedTenant, Tenants};
 use super::{ClaimKey, ClaimKind, Claimant, Mode, Settings, Source};
 use crate::model::{Hostname, ObjectName, Reason};
 
-/// States that the stage reads and writes.
+/// The states that the stage reads and writes.
 pub(super) struct Admitting<'a> {
     pub(super) settings: &'a Settings,
     pub(super) tenants: &'a Tenants,
@@ -32,7 +32,7 @@ pub(super) struct Admitting<'a> {
 }
 
 impl Admitting<'_> {
-    /// Sorts a claimant's hostnames into bids and refusals.
+    /// Divides a claimant's hostnames into bids and refusals.
     pub(super) fn admit(self, id: ClaimId, dirty: &mut Dirty) {
         let (key, tenant) = self.claims[id].names();
         let (key, tenant) = (key.clone(), tenant.clone());
@@ -95,7 +95,8 @@ impl Admitting<'_> {
         solvers.solve_beside(self.claims, id, dirty);
     }
 
-    /// Whether a claimant's namespace takes part, and it is none of our own objects.
+    /// Whether a claimant's namespace may attach to the TenantGateway, and the claimant is not a derived object of
+    /// ours.
     fn may_attach(&self, key: &ClaimKey, tenant: &ObjectName) -> bool {
         let (own, from) = (&tenant.namespace, &key.name.namespace);
         let made_by_us = match key.kind {
@@ -107,7 +108,7 @@ impl Admitting<'_> {
         !made_by_us && (own == from || self.namespaces.member_of(from) == Some(own))
     }
 
-    /// Whether a hostname was served when we began, as the objects that are there say.
+    /// Whether a hostname was served before this program started, by the existing objects.
     fn stands(&self, tenant: &ObjectName, hostname: &Hostname) -> bool {
         let gateway = Derived { kind: DerivedKind::Gateway, name: tenant.clone() };
         let there = || self.derivations.existing(&gateway).filter(|there| self.tenants.is_uid_of(&there.owner, tenant));
@@ -115,16 +116,16 @@ impl Admitting<'_> {
             || there().is_some_and(|there| there.hosts.values().any(|own| own == hostname || own.covers(hostname)))
     }
 
-    /// Whether a hostname that was served is below the one that the claimant's namespace is for. Which namespaces a
-    /// TenantGateway attached that cannot be carried out now nobody knows: those that were served stay.
+    /// Whether a hostname that was served is below the domain of the claimant's namespace. Which namespaces a
+    /// TenantGateway attached is unknown while it cannot be carried out: those that were served stay.
     fn is_below(&self, key: &ClaimKey, hostname: &Hostname) -> bool {
         let namespace = &key.name.namespace;
         let host = self.namespaces.host_label(namespace);
         host.map_or(!namespace.starts_with("tenant-"), |host| within(hostname, &lower_case(host)))
     }
 
-    /// Whether a namespace without a label of its own may have the hostnames of a TenantGateway: it is the TenantGateway's,
-    /// or attached by it.
+    /// Whether a namespace without a host label may have the hostnames of a TenantGateway: it is the TenantGateway's
+    /// own namespace, or attached to it.
     fn is_trusted(&self, namespace: &Arc<str>, tenant: &ObjectName) -> bool {
         let attached = || {
             let given = self.tenants.given(tenant);
@@ -133,7 +134,7 @@ impl Admitting<'_> {
         self.settings.unlabelled || *namespace == tenant.namespace || attached()
     }
 
-    /// The namespace that a hostname is reserved for, if it is: another than this one.
+    /// Whether a hostname is reserved by settings for another namespace than this one, or for none.
     fn is_reserved(&self, namespace: &str, hostname: &Hostname) -> bool {
         let mut names = std::iter::once(hostname.clone()).chain(hostname.covering());
         let reserved = names.find_map(|name| self.settings.reserved.get(&name));
@@ -155,7 +156,7 @@ impl Admitting<'_> {
             _ if self.is_reserved(namespace, hostname) => {
                 return not_allowed(format!("{hostname} is reserved by the installation (--reserved-hostname)"));
             }
-            // Absence means denial where a label is what allows.
+            // A namespace without the label is denied, since the label is what permits.
             None if !self.is_trusted(namespace, &valid.object.name) => {
                 return not_allowed(format!(
                     "{hostname}: namespace {namespace} has no label {HOST_LABEL}: set it to the domain that it may publish, \
@@ -189,7 +190,8 @@ impl Admitting<'_> {
     }
 }
 
-/// Why nothing without hostnames attaches to a Gateway that tenants share; a ListenerSet may have no listener.
+/// Why a claimant without hostnames may not attach to a Gateway that tenants share; `None` for a ListenerSet, which may
+/// be empty.
 fn nameless(kind: ClaimKind) -> Option<Finding> {
     match kind {
         ClaimKind::ListenerSet => None,

@@ -1,4 +1,4 @@
-//! The listener of a hostname and its certificate: whether there is one, whom it takes, and where it goes.
+//! The listener of a hostname and its certificate: whether it exists, which namespaces it selects, and its shard.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::inputs::Listener;
 use crate::model::ObjectName;
 use crate::wanted::WantedCertificate;
 
-/// States that the stage reads and writes.
+/// The states that the stage reads and writes.
 pub(super) struct Arranging<'a> {
     pub(super) settings: &'a Settings,
     pub(super) secrets: &'a ProvidedSecrets,
@@ -43,12 +43,12 @@ impl<'a> Arranging<'a> {
         }
     }
 
-    /// Gives the listener of a hostname a place, or takes it away.
+    /// Places the listener of a hostname in a shard, or removes it.
     pub(super) fn arrange(&mut self, id: HostId, dirty: &mut Dirty) {
         let held = &self.placement.hosts[id];
         let host = held.host().clone();
         let owner = held.owner().map(|owner| owner.rank.namespace().clone());
-        // The owner of a hostname, or of a wildcard over it, keeps it from claimants here that lose.
+        // The owner of a hostname, or of a wildcard over it, excludes losing claimants here.
         let keeper = owner.clone().or_else(|| self.placement.hosts.kept_by_others(&host));
         let under = owner
             .as_ref()
@@ -66,16 +66,17 @@ impl<'a> Arranging<'a> {
             || held.ranks().any(|rank| Some(rank.namespace()) != keeper.as_ref())
             || owner.is_some() && held.has_intruders();
         let keeper = keeper_beside.unwrap_or_else(|| keeper.filter(|_| contested));
-        // The owner may change while the hostname stays contested, and with it the selector.
+        // The owner may change while the hostname stays contested; the selector then changes too.
         let changed = held.contest(contested, keeper.clone());
         let of_sets = |rank: &&Rank| rank.kind == ClaimKind::ListenerSet;
-        // A listener of a ListenerSet for plain HTTP leaves TLS to ours.
+        // A ListenerSet with a plain-HTTP listener leaves TLS to our listener.
         let mut secured = held.bids().iter().filter(|bid| bid.secure && of_sets(&&bid.rank));
         let by_set = secured.any(|bid| Some(bid.rank.namespace()) == owner.as_ref());
         let with_set = owner.is_some() && held.ranks().any(|rank| of_sets(&rank));
         let counted = held.leave_to_set(with_set);
         let placed = held.place().is_some();
-        // What plain HTTP alone serves has no listener for TLS, unless a wildcard of others would take it.
+        // A hostname on plain HTTP alone has no listener for TLS, unless a wildcard of another namespace would cover
+        // it.
         let secure = owner.as_ref().is_some_and(|owner| under || held.is_secure(owner));
         let names = held.names_given();
         dirty.verdicts.extend(held.bids().iter().map(|bid| bid.claim));
@@ -119,7 +120,7 @@ impl<'a> Arranging<'a> {
         self.certify(id, names, dirty);
         let stands = |held: &Held| (held.place().is_some(), held.keeper().cloned());
         if beside && host.hostname.is_wildcard() && stands(&self.placement.hosts[id]) != stood {
-            // Hostnames below the wildcard that others own need listeners of their own, or none any more.
+            // Hostnames below the wildcard that others own begin or cease to need listeners of their own.
             dirty.hosts.extend(self.placement.hosts.below(&host));
         }
         if owner.is_none() && !dirty.hosts.holds(&id) {
@@ -127,8 +128,8 @@ impl<'a> Arranging<'a> {
         }
     }
 
-    /// Tells those who have wildcards over a host whether others ask for it. Then nobody but them may attach to the
-    /// wildcard: what others have below it has a listener of its own.
+    /// Updates the wildcards over a host about claims of other namespaces on it. With such a claim only the owner may
+    /// attach to the wildcard: the host then has a listener of its own.
     fn tell_over(&mut self, id: HostId, dirty: &mut Dirty) {
         if !self.placement.hosts.any_wild() {
             return;
@@ -149,14 +150,14 @@ impl<'a> Arranging<'a> {
         }
     }
 
-    /// The certificate of a host that has a listener of its own.
+    /// Updates the certificate of a host with a listener of its own.
     fn certify(&mut self, id: HostId, names: names::OfHost, dirty: &mut Dirty) {
         let tenants = self.tenants();
         let held = &self.placement.hosts[id];
         let Host { tenant, hostname } = held.host().clone();
         let placed = held.place().is_some();
         if !placed && self.placement.places.holder(&tenant, names.listener).is_some() {
-            // Of another hostname, whose certificate that is.
+            // Another hostname has this listener name, and the certificate is that hostname's.
             return;
         }
         let (mut certificate, mut want) = (None, None);
@@ -197,13 +198,13 @@ impl<'a> Arranging<'a> {
         self.placement.put(id, name, Some(listener), shard);
         dirty.shards.insert((tenant.clone(), shard));
         if shard >= next {
-            // The Gateway has to admit its first ListenerSet.
+            // The Gateway must admit its first ListenerSet.
             dirty.shards.insert((tenant.clone(), 0));
         }
         self.placement.touch_below(&host, dirty);
     }
 
-    /// Whether somebody else has the name of an overflow ListenerSet.
+    /// Whether an object that is not ours has the name of an overflow ListenerSet.
     fn is_taken(&self, tenant: &ObjectName, number: usize) -> bool {
         let name = ObjectName::new(tenant.namespace.clone(), names::overflow(&tenant.name, number));
         let there = self.derivations.existing(&Derived { kind: DerivedKind::ListenerSet, name });

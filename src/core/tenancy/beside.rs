@@ -1,15 +1,15 @@
-//! Gateways that somebody else serves: which namespace each listener selects.
+//! Gateways that another data plane serves: the namespace that each listener selects.
 //!
-//! There the listeners are all that we decide. Whoever serves them knows no verdict of ours, so that a route that was refused
-//! is kept off by `allowedRoutes.namespaces` alone. Namespaces are what it can select, never single routes. Therefore
+//! There we control nothing but the listeners. The other data plane does not know our verdicts, so a refused route can
+//! be excluded by `allowedRoutes.namespaces` alone, which selects namespaces and never single routes. Therefore
 //!
-//! - a listener selects one namespace: the owner of its hostname. One whose hostname nobody owns selects none;
-//! - the wildcard listener of an apex, which is there whether or not anybody owns the wildcard, selects the namespace that the
-//!   apex belongs to: its *home*. What other namespaces own below it has listeners of their own.
+//! - a listener selects one namespace: the owner of its hostname. A listener whose hostname has no owner selects none;
+//! - the wildcard listener of an apex, which exists even if no namespace owns the wildcard, selects the namespace of
+//!   the apex: its *home*. Hostnames below it that other namespaces own have listeners of their own.
 //!
-//! Nothing here depends on what is refused: what a tenant writes next finds its listeners closed already, also while nobody of
-//! us is running. What is left to a refused route are the listeners of its own namespace: names that this namespace owns, and
-//! names below its own apex that nobody else does.
+//! Nothing here depends on refusals: a route that a tenant writes later finds its listeners closed already, even while
+//! none of our replicas runs. A refused route can reach the listeners of its own namespace alone: for hostnames that
+//! this namespace owns, and for hostnames below its own apex that have no owner.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use super::tenants::{ResolvedTenant, Tenants};
 use super::{Source, names};
 use crate::model::{Hostname, ObjectName};
 
-/// The states from which the selectors of listeners are worked out.
+/// The states from which the selectors of listeners are computed.
 #[derive(Clone, Copy)]
 pub(super) struct Selection<'a> {
     pub(super) tenants: &'a Tenants,
@@ -32,7 +32,7 @@ pub(super) struct Selection<'a> {
 }
 
 impl Selection<'_> {
-    /// The namespace that the listener of a host selects.
+    /// The namespace that the listener of a host selects; `None` selects no namespace.
     pub(super) fn keeper_beside(self, id: HostId) -> Option<Arc<str>> {
         let held = &self.hosts[id];
         match held.owner() {
@@ -43,7 +43,7 @@ impl Selection<'_> {
         }
     }
 
-    /// The same for a listener that is there whether or not anything is known of its hostname.
+    /// The namespace that a fixed listener selects, whose hostname may have no state.
     pub(super) fn keeper_of_fixed(self, tenant: &ObjectName, hostname: &Hostname) -> Option<Arc<str>> {
         match self.hosts.get(tenant, hostname) {
             Some(held) => held.keeper().cloned(),
@@ -51,7 +51,7 @@ impl Selection<'_> {
         }
     }
 
-    /// Whether a host that is owned needs a listener of its own, so that its owner is served and nobody else is.
+    /// Whether an owned host needs a listener of its own, so that its owner is served and no other namespace is.
     pub(super) fn wants_listener_beside(self, id: HostId, valid: &ResolvedTenant) -> bool {
         let held = &self.hosts[id];
         let Some(owner) = held.owner().map(|owner| owner.rank.namespace()) else { return false };
@@ -75,8 +75,8 @@ impl Selection<'_> {
         self.keeper_of_fixed(&host.tenant, wildcard)
     }
 
-    /// The namespace that a wildcard listener selects while nobody asks for the wildcard: who owns a wildcard over it, else
-    /// the namespace whose apex it is of.
+    /// The namespace that a wildcard listener selects while the wildcard has no bids: the owner of a wildcard over it,
+    /// else the namespace whose apex it belongs to.
     fn home(self, host: &Host) -> Option<Arc<str>> {
         let over = self.hosts.covering(host).next().map(|over| over.rank.namespace().clone());
         let of_gateway = || {
@@ -86,7 +86,7 @@ impl Selection<'_> {
         over.or_else(of_gateway).or_else(|| self.children.home(host).cloned())
     }
 
-    /// Whether the certificate of a host is somebody else's object, so that the host is not served.
+    /// Whether the certificate of a host is an object that is not ours, so that the host is not served.
     fn lacks_its_certificate(self, host: &Host) -> bool {
         let valid = self.tenants.resolved(&host.tenant);
         if !valid.is_some_and(|valid| valid.mode.per_host() && valid.source == Source::CertManager) {
@@ -109,19 +109,19 @@ mod tests {
     use super::*;
     use crate::inputs::Listener;
 
-    /// All listeners for TLS of the TenantGateway.
+    /// All TLS listeners of the TenantGateway.
     fn listeners(engine: &Tenancy) -> Vec<Arc<Listener>> {
         let all = engine.objects().values().flat_map(|desired| desired.listeners().to_vec());
         all.filter(|listener| listener.tls.is_some()).collect()
     }
 
-    /// The listener that a connection for a hostname belongs to: that of its name, else of the closest wildcard.
+    /// The listener of a connection for a hostname: that of its name, else of the closest wildcard.
     fn closest<'a>(all: &'a [Arc<Listener>], hostname: &Hostname) -> Option<&'a Arc<Listener>> {
         let over = std::iter::once(hostname.clone()).chain(hostname.covering());
         over.into_iter().find_map(|name| all.iter().find(|listener| listener.hostname.as_ref() == Ok(&name)))
     }
 
-    /// Whether whoever serves lets routes of a namespace in for a hostname.
+    /// Whether the data plane admits routes of a namespace for a hostname.
     fn lets_in(engine: &Tenancy, hostname: &str, namespace: &str) -> bool {
         let all = listeners(engine);
         let hostname = Hostname::parse(hostname).expect("a hostname");
@@ -168,11 +168,11 @@ mod tests {
                 assert_eq!(lets_in(&engine, hostname, of), of == home, "{hostname} {of}");
             }
         }
-        // Of two namespaces of one apex the first has it; the other has its hostnames all the same.
+        // Of two namespaces with one apex the first is its home; the other has its hostnames all the same.
         engine.apply(vec![namespace("tenant-a-a", "tenant-a", "b.a.org"), http("tenant-a-b", "own", &["own.b.a.org"])]);
         assert!(lets_in(&engine, "free.b.a.org", "tenant-a-a") && !lets_in(&engine, "free.b.a.org", "tenant-a-b"));
         assert!(lets_in(&engine, "own.b.a.org", "tenant-a-b") && !lets_in(&engine, "own.b.a.org", "tenant-a-a"));
-        // Whoever owns the wildcard has what is below it.
+        // The owner of the wildcard gets the hostnames below it.
         engine.apply(vec![http("cozy-x", "wide", &["*.b.a.org"])]);
         assert!(lets_in(&engine, "free.b.a.org", "cozy-x") && !lets_in(&engine, "free.b.a.org", "tenant-a-a"));
         engine.apply(vec![gone(http("cozy-x", "wide", &[])), gone(namespace("tenant-a-a", "", ""))]);
@@ -233,7 +233,8 @@ mod tests {
         assert!(told(&engine).is_empty());
     }
 
-    /// The work of one added host does not grow with hosts, in the mode where a wildcard listener is over all of them.
+    /// The work for one added host does not grow with the number of hosts, in the mode with a wildcard listener over
+    /// all of them.
     #[test]
     fn work_does_not_grow_with_hosts() {
         let work = |hosts: usize| {

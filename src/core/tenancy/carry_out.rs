@@ -1,4 +1,4 @@
-//! Objects that a TenantGateway has without any claim: redirect, issuer, the wildcard certificate and the child apexes on it.
+//! Derived objects that do not depend on claims: redirect, Issuer, the wildcard certificate and its child apexes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::{Desired, Settings, Source, names, render};
 use crate::model::{Hostname, ObjectName};
 use crate::wanted::{Issuer, WantedCertificate};
 
-/// States that the stage reads and writes.
+/// The states that the stage reads and writes.
 pub(super) struct CarryingOut<'a> {
     pub(super) settings: &'a Settings,
     pub(super) tenants: &'a Tenants,
@@ -33,7 +33,7 @@ pub(super) struct CarryingOut<'a> {
 }
 
 impl CarryingOut<'_> {
-    /// Does what a TenantGateway leads to, whoever claims what.
+    /// Updates the objects of a TenantGateway that do not depend on claims.
     pub(super) fn carry_out(&mut self, name: &ObjectName, dirty: &mut Dirty) {
         if self.tenants.given(name).is_some() && self.tenants.is_stopped(name) {
             return;
@@ -47,7 +47,7 @@ impl CarryingOut<'_> {
         self.furnish(name, dirty);
     }
 
-    /// Makes the objects that do not depend on claims.
+    /// Updates redirect, Issuer and wildcard certificate.
     fn furnish(&mut self, name: &ObjectName, dirty: &mut Dirty) {
         let secret = names::wildcard_certificate(&name.name);
         let key = self.secrets.key_in(ObjectName::new(name.namespace.clone(), secret.as_str()));
@@ -83,7 +83,7 @@ impl CarryingOut<'_> {
         solvers.solve(name, dirty);
     }
 
-    /// Works out the child apexes of a TenantGateway in wildcard mode.
+    /// Computes the child apexes of a TenantGateway in wildcard mode.
     fn family(&mut self, name: &ObjectName, dirty: &mut Dirty) {
         let there: BTreeSet<Host> = self.children.of(name).cloned().collect();
         let mut wanted = BTreeSet::new();
@@ -95,7 +95,8 @@ impl CarryingOut<'_> {
                 wanted.extend(wildcard.filter(below).map(|wildcard| Host::new(name, &wildcard)));
             }
         }
-        // Who has a listener stays on the certificate; the objects that are there tell that after a restart as well.
+        // A child apex with a listener stays on the certificate; after a restart the existing objects show which have
+        // one.
         let stands =
             |host: &Host| self.placement.hosts.get(name, &host.hostname).is_some_and(|held| held.place().is_some());
         let (mut wanted, mut beyond): (BTreeSet<Host>, BTreeSet<Host>) = wanted.into_iter().partition(stands);
@@ -108,7 +109,7 @@ impl CarryingOut<'_> {
             wanted.insert(next);
         }
         if there != wanted && (self.children.beyond(name).next().is_some() || !beyond.is_empty()) {
-            // Others may have room on the certificate now, or none any more.
+            // Other child apexes may get or lose room on the certificate.
             touch_all(self.claims, self.placement.hosts, name, dirty);
         }
         for host in there.symmetric_difference(&wanted) {
@@ -117,7 +118,7 @@ impl CarryingOut<'_> {
         self.children.set(name, wanted, beyond);
     }
 
-    /// Works out which namespace each child apex of a TenantGateway in wildcard mode belongs to; of several the first.
+    /// Computes the namespace of each child apex of a TenantGateway in wildcard mode; of several namespaces the first.
     fn house(&mut self, tenant: &ObjectName, dirty: &mut Dirty) {
         let mut wanted: BTreeMap<Host, Arc<str>> = BTreeMap::new();
         if self.tenants.is_beside(tenant) {

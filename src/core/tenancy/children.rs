@@ -1,4 +1,4 @@
-//! Child apexes of TenantGateways in wildcard mode: which are on the wildcard certificate, and whose each is.
+//! Child apexes of TenantGateways in wildcard mode: those on the wildcard certificate, and the namespace of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,23 +8,23 @@ use super::host::Host;
 use super::tenants::ResolvedTenant;
 use crate::model::{Hostname, ObjectName};
 
-/// Names on one certificate: Let's Encrypt takes no more.
+/// The most names on one certificate, which is Let's Encrypt's limit.
 pub(super) const NAMES: usize = 100;
-/// Child apexes on the wildcard certificate, each with its wildcard, beside the apex itself.
+/// The most child apexes on the wildcard certificate, each with its wildcard, beside the apex itself.
 pub(super) const CHILDREN: usize = NAMES / 2 - 1;
 
 /// The wildcards of child apexes.
 #[derive(Default)]
 pub(super) struct ChildApexes {
-    /// Those that are on a wildcard certificate, and those that it has no room for: no host is among both.
+    /// The ones on a wildcard certificate, and those beyond its limit; no host is in both.
     certified: BTreeSet<Host>,
     beyond: BTreeMap<ObjectName, BTreeSet<Host>>,
-    /// The namespace whose apex each is of, at Gateways that somebody else serves.
+    /// The namespace of each apex, at Gateways that another data plane serves.
     homes: BTreeMap<Host, Arc<str>>,
 }
 
 impl ChildApexes {
-    /// Those on the certificate of a TenantGateway.
+    /// The child apexes on the certificate of a TenantGateway.
     pub(super) fn of(&self, tenant: &ObjectName) -> impl Iterator<Item = &Host> {
         self.certified.range(Host::first(tenant)..).take_while(move |host| host.tenant == *tenant)
     }
@@ -34,12 +34,13 @@ impl ChildApexes {
         self.certified.contains(host)
     }
 
-    /// Those that the certificate of a TenantGateway has no room for.
+    /// The child apexes beyond the limit of a TenantGateway's certificate.
     pub(super) fn beyond(&self, tenant: &ObjectName) -> impl Iterator<Item = &Host> {
         self.beyond.get(tenant).into_iter().flatten()
     }
 
-    /// Sets those of a TenantGateway: `wanted` are on the certificate, [`CHILDREN`] at most, `beyond` are not.
+    /// Sets the child apexes of a TenantGateway: `wanted` are on the certificate, [`CHILDREN`] at most, `beyond` are
+    /// not.
     pub(super) fn set(&mut self, tenant: &ObjectName, wanted: BTreeSet<Host>, beyond: BTreeSet<Host>) {
         let gone: Vec<Host> = self.of(tenant).filter(|host| !wanted.contains(*host)).cloned().collect();
         for host in gone {
@@ -53,10 +54,10 @@ impl ChildApexes {
         }
     }
 
-    /// The child apex over a host that the one certificate of its TenantGateway has no room for.
+    /// The child apex over a host that is beyond the limit of its TenantGateway's certificate.
     pub(super) fn beyond_the_certificate(&self, resolved: Option<&ResolvedTenant>, host: &Host) -> Option<Hostname> {
         let resolved = resolved.filter(|resolved| resolved.mode == Mode::Dns01)?;
-        // What `*.apex` stands for is covered all the same (RFC 9525, 6.3: one label).
+        // The names that `*.apex` covers are on the certificate all the same (RFC 9525, 6.3: one label).
         if host.hostname.parent().is_some_and(|parent| parent.as_str()[2..] == *resolved.apex.as_str()) {
             return None;
         }
@@ -64,7 +65,7 @@ impl ChildApexes {
         self.beyond(&host.tenant).find(|child| over(child)).map(|child| child.hostname.clone())
     }
 
-    /// The namespace whose apex a wildcard is of.
+    /// The namespace of a wildcard's apex.
     pub(super) fn home(&self, host: &Host) -> Option<&Arc<str>> {
         self.homes.get(host)
     }
@@ -74,7 +75,7 @@ impl ChildApexes {
         self.homes.range(Host::first(tenant)..).take_while(move |(host, _)| host.tenant == *tenant)
     }
 
-    /// Sets the namespace whose apex a wildcard is of.
+    /// Sets the namespace of a wildcard's apex.
     pub(super) fn set_home(&mut self, host: Host, home: Option<Arc<str>>) {
         match home {
             Some(home) => drop(self.homes.insert(host, home)),

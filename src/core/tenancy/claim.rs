@@ -1,4 +1,4 @@
-//! Claims: which claimant wants which hostnames of which TenantGateway.
+//! Claims: the hostnames that claimants claim of TenantGateways.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ pub enum ClaimKind {
     HttpRoute,
     GrpcRoute,
     TlsRoute,
-    /// It has no hostname to claim, and is refused.
+    /// It has no hostname to claim, and is always refused.
     TcpRoute,
-    /// The same.
+    /// It has no hostname to claim, and is always refused.
     UdpRoute,
     ListenerSet,
 }
@@ -29,25 +29,25 @@ pub struct ClaimKey {
     pub name: ObjectName,
 }
 
-/// A route or ListenerSet that asks for hostnames.
+/// A route or ListenerSet that claims hostnames.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claimant {
     /// Kind and name.
     pub key: ClaimKey,
-    /// `metadata.generation`, which verdicts are told with.
+    /// `metadata.generation`, which verdicts contain.
     pub generation: i64,
-    /// Whether it answers an ACME challenge of an issuer; such a route claims nothing.
+    /// Whether it answers an ACME challenge for an issuer; such a route claims nothing.
     pub challenge: bool,
     /// Its parents.
     pub parents: Arc<[ParentRef]>,
     /// Its hostnames.
     pub hostnames: Arc<[Result<Hostname, HostnameError>]>,
-    /// Those that a ListenerSet has on plain HTTP alone: nobody makes it a listener for TLS or a certificate.
+    /// The hostnames that a ListenerSet has on plain HTTP alone: they get no listener for TLS and no certificate.
     pub plain: Vec<Hostname>,
 }
 
 impl ClaimKey {
-    /// The object.
+    /// The key of the object.
     pub fn object(&self) -> ObjectKey {
         let kind = match self.kind {
             ClaimKind::HttpRoute => Kind::HTTPRoute,
@@ -60,7 +60,7 @@ impl ClaimKey {
         ObjectKey::new(kind, self.name.clone())
     }
 
-    /// The claiming object of this key; `None` for kinds that claim nothing.
+    /// Converts an object's key; `None` for kinds that claim nothing.
     pub fn of(key: &ObjectKey) -> Option<Self> {
         let kind = match key.kind {
             Kind::HTTPRoute => ClaimKind::HttpRoute,
@@ -76,7 +76,7 @@ impl ClaimKey {
 }
 
 impl Claimant {
-    /// The TenantGateways it names, each once.
+    /// The TenantGateways that it refers to, each once.
     pub(super) fn tenants(&self) -> Vec<ObjectName> {
         let mut tenants: Vec<_> =
             self.parents.iter().filter_map(|parent| tenant_of(parent, &self.key.name.namespace)).collect();
@@ -85,15 +85,15 @@ impl Claimant {
         tenants
     }
 
-    /// Whether it names a ListenerSet.
+    /// Whether it refers to a ListenerSet.
     pub(super) fn names_set(&self, set: &ObjectName) -> bool {
         let named = self.parents.iter().filter_map(|parent| parent.target(&self.key.name.namespace));
         named.into_iter().any(|(kind, name)| kind == Kind::ListenerSet && name == *set)
     }
 }
 
-/// The TenantGateway that a parentRef of an object in `namespace` leads to: a Gateway has the name of its
-/// TenantGateway, and an overflow ListenerSet begins with it.
+/// The TenantGateway of a parentRef of an object in `namespace`: a Gateway has the name of its TenantGateway, and the
+/// name of an overflow ListenerSet begins with it.
 pub(crate) fn tenant_of(parent: &ParentRef, namespace: &Arc<str>) -> Option<ObjectName> {
     let (kind, name) = parent.target(namespace)?;
     match kind {
@@ -122,7 +122,7 @@ impl From<&Route> for Claimant {
     }
 }
 
-/// A ListenerSet claims the hostnames of all its listeners of the Gateway that it extends, those for plain HTTP as well.
+/// A ListenerSet claims the hostnames of all its listeners, also those for plain HTTP, at the Gateway that it extends.
 impl From<&ListenerSet> for Claimant {
     fn from(set: &ListenerSet) -> Self {
         let parent = set.parent.as_ref().map(|gateway| ParentRef {
@@ -148,7 +148,7 @@ impl From<&ListenerSet> for Claimant {
     }
 }
 
-/// The rank of a claimant among others: `cozy-*` namespaces first, then by `namespace/name`.
+/// The rank of a claimant: `cozy-*` namespaces first, then by `namespace/name`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
     tenant: bool,
@@ -177,6 +177,6 @@ pub(super) fn within(hostname: &Hostname, apex: &str) -> bool {
     name == apex || name.strip_suffix(apex).is_some_and(|rest| rest.ends_with('.'))
 }
 
-/// A [`Claim`] that is there.
+/// Identifies a [`Claim`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ClaimId(pub(super) usize);

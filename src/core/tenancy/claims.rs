@@ -1,4 +1,4 @@
-//! Claimants, and what each asks of each TenantGateway.
+//! Claimants, and their claims on TenantGateways.
 
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use super::host::HostId;
 use super::{ClaimKey, Claimant, Verdict};
 use crate::model::{Hostname, ObjectName, Reason};
 
-/// Something that is wrong with a claim.
+/// A reason why a claim is refused, as a condition's reason and message.
 pub(super) type Finding = (Reason, String);
 
-/// A claim: the hostnames that a claimant asks of one TenantGateway.
+/// A claim: the hostnames that a claimant claims of one TenantGateway.
 pub(super) struct Claim {
     key: ClaimKey,
     tenant: ObjectName,
-    /// Whether the claimant names the TenantGateway, and not only did so before.
+    /// False once the parentRef is removed; the claim stays until cleanup.
     named: bool,
-    /// The hostnames that it may ask for.
+    /// The hostnames that the claimant is entitled to claim.
     bids: SmallVec<[HostId; 2]>,
-    /// Findings about the others.
+    /// Findings about the other hostnames.
     refused: Vec<Finding>,
-    /// The verdict that was told.
+    /// The reported verdict.
     verdict: Option<Verdict>,
 }
 
@@ -36,28 +36,28 @@ impl Claim {
         (&self.key, &self.tenant)
     }
 
-    /// The hostnames that it may ask for.
+    /// The hostnames that the claimant is entitled to claim.
     pub(super) fn bids(&self) -> &[HostId] {
         &self.bids
     }
 
-    /// The findings about hostnames that it may not ask for.
+    /// Findings about the other hostnames.
     pub(super) fn refused(&self) -> &[Finding] {
         &self.refused
     }
 
-    /// Asks for hostnames, and returns those that it asked for before; `refused` are findings about others.
+    /// Sets the bids, and returns the former ones; `refused` are findings about other hostnames.
     pub(super) fn ask(&mut self, bids: SmallVec<[HostId; 2]>, refused: Vec<Finding>) -> SmallVec<[HostId; 2]> {
         self.refused = refused;
         std::mem::replace(&mut self.bids, bids)
     }
 
-    /// The verdict that was told.
+    /// The reported verdict.
     pub(super) fn verdict(&self) -> Option<&Verdict> {
         self.verdict.as_ref()
     }
 
-    /// Sets the verdict, and tells it where it is new.
+    /// Sets the verdict, and reports it if it changed.
     pub(super) fn judge(&mut self, verdict: Option<Verdict>, dirty: &mut Dirty) {
         if self.verdict != verdict {
             dirty.tell((self.key.clone(), self.tenant.clone()), verdict.clone());
@@ -66,7 +66,7 @@ impl Claim {
     }
 }
 
-/// A claimant while it is there, and its claims until they are withdrawn.
+/// A claimant, `None` once it is deleted, and its claims until their cleanup.
 #[derive(Default)]
 struct Claiming {
     claimant: Option<Claimant>,
@@ -107,7 +107,7 @@ impl Claims {
         self.claimant(&claim.key).filter(|_| claim.named)
     }
 
-    /// Takes in a claimant that names these TenantGateways, or that is gone. Returns the claims that this touches.
+    /// Sets or removes a claimant with the TenantGateways that it refers to. Returns the affected claims.
     pub(super) fn set(&mut self, key: &ClaimKey, claimant: Option<Claimant>, tenants: Vec<ObjectName>) -> Vec<ClaimId> {
         let claiming = self.by_key.entry(key.clone()).or_default();
         claiming.claimant = claimant;
@@ -143,7 +143,7 @@ impl Claims {
         touched
     }
 
-    /// Forgets a claim that was withdrawn, once nothing of it is left.
+    /// Removes a withdrawn claim that has neither bids nor a verdict.
     pub(super) fn release(&mut self, id: ClaimId) {
         let claim = &self[id];
         if claim.named || claim.verdict.is_some() || !claim.bids.is_empty() {
@@ -173,7 +173,7 @@ impl Claims {
         self.by_namespace.of(namespace).copied()
     }
 
-    /// Whether a namespace still claims a name, of a TenantGateway of which `is_as_found` holds.
+    /// Whether a namespace still claims a name, at a TenantGateway for which `is_as_found` holds.
     pub(super) fn asks(
         &self,
         namespace: &Arc<str>,
@@ -187,23 +187,23 @@ impl Claims {
         self.within(namespace).any(|id| is_as_found(&self[id].tenant) && asks(id))
     }
 
-    /// Everything that names a TenantGateway, in no order.
+    /// The claimants that refer to a TenantGateway, in no order.
     pub(super) fn claimants_of(&self, tenant: &ObjectName) -> impl Iterator<Item = &ClaimKey> {
         self.on(tenant).map(|id| &self[id].key)
     }
 
-    /// The verdicts on one claim, for each TenantGateway that it names, in no order.
+    /// The verdicts on one claimant, for each TenantGateway that it refers to, in no order.
     pub(super) fn verdicts_of(&self, claim: &ClaimKey) -> impl Iterator<Item = (&ObjectName, &Verdict)> {
         let told = self.of(claim).map(|id| &self[id]);
         told.filter_map(|claim| Some((&claim.tenant, claim.verdict.as_ref()?)))
     }
 
-    /// The verdict on a claim under a TenantGateway.
+    /// The verdict on a claimant under a TenantGateway.
     pub(super) fn verdict(&self, claim: &ClaimKey, tenant: &ObjectName) -> Option<&Verdict> {
         self.verdicts_of(claim).find(|(of, _)| *of == tenant).map(|(_, verdict)| verdict)
     }
 
-    /// All of them, in no order.
+    /// All claims, in no order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Claim> {
         self.all.iter().map(|(_, claim)| claim)
     }

@@ -1,4 +1,4 @@
-//! Rendering what was decided.
+//! The stage that renders Gateways and ListenerSets.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::tenants::Tenants;
 use crate::inputs::Listener;
 use crate::model::{Hostname, ObjectName};
 
-/// States that the stage reads and writes.
+/// The states that the stage reads and writes.
 pub(super) struct Rendering<'a> {
     pub(super) tenants: &'a Tenants,
     pub(super) hosts: &'a Hosts,
@@ -25,7 +25,7 @@ pub(super) struct Rendering<'a> {
 }
 
 impl Rendering<'_> {
-    /// Puts a Gateway (shard 0) or a ListenerSet together from its listeners.
+    /// Renders a Gateway (shard 0) or a ListenerSet from its listeners.
     pub(super) fn compile(self, shard: &Shard, dirty: &mut Dirty) {
         let (tenant, number) = shard;
         let (kind, name) = place_of(tenant, *number);

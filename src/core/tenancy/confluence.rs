@@ -1,4 +1,4 @@
-//! Properties and rules of the engine: order, restart, ownership, packing, locality.
+//! Tests of the engine: order of events, restart, ownership, packing, locality.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -213,7 +213,7 @@ fn a_broken_edit_leaves_what_was_live_and_a_foreign_object_is_left_alone() {
     assert_eq!(engine.readiness(&name()).map(|r| r.reason), Some("ForeignObject"));
 }
 
-/// Objects of ours in a cluster are read back, but not those that somebody else put there.
+/// Objects of ours in a cluster are read back, but not parts that others added.
 #[test]
 fn a_listener_that_somebody_added_goes_and_a_certificate_that_somebody_removed_comes_back() {
     let mut engine = engine();
@@ -235,7 +235,7 @@ fn a_listener_that_somebody_added_goes_and_a_certificate_that_somebody_removed_c
     assert!(engine.objects().contains_key(&certificate));
 }
 
-/// ListenerSets may be defined later, and hosts that found no room have it then.
+/// ListenerSets may become available later, and hosts without room then get a place.
 #[test]
 fn hosts_without_room_have_it_once_listener_sets_can_be_written() {
     let mut engine = engine();
@@ -248,7 +248,7 @@ fn hosts_without_room_have_it_once_listener_sets_can_be_written() {
     assert_eq!((listeners(&engine).len(), sets(&engine)), (64, 1));
 }
 
-/// A status fits into an object, however many hosts there are, and its numbers are of all of them.
+/// The size of a status is bounded, regardless of the number of hosts, and its counts include all of them.
 #[test]
 fn a_status_does_not_grow_with_hosts() {
     let mut engine = engine();
@@ -274,7 +274,7 @@ pub(super) fn host(n: usize) -> Change {
     http("tenant-a", &format!("r{n}"), &[&format!("h{n}.a.org")])
 }
 
-/// The work of one added and one removed host, and how many objects each changed.
+/// The work to add and to remove one host, and how many objects each changed.
 fn work(hosts: usize, tenants: usize) -> Vec<(Counters, usize)> {
     let mut engine = engine();
     let mut changes = family(json!({"apex": "a.org", "gatewayClassName": "gatewright"}));
@@ -335,7 +335,7 @@ pub(super) fn event() -> impl Strategy<Value = Change> {
 
 pub(super) type View = (BTreeMap<Derived, Desired>, BTreeMap<(ClaimKey, ObjectName), Verdict>);
 
-/// In which shard the listener of each host stands.
+/// The shard of each host's listener.
 pub(super) fn places(engine: &Tenancy) -> BTreeMap<Hostname, usize> {
     engine.hosts().iter().filter_map(|held| Some((held.host().hostname.clone(), held.place()?))).collect()
 }
@@ -363,7 +363,7 @@ proptest! {
     #[test]
     fn any_order_ends_as_one_start_from_nothing(events in proptest::collection::vec((event(), proptest::bool::weighted(0.2)), 1..40)) {
         let mut engine = engine();
-        // A TenantGateway that never becomes invalid: one that does keeps what was live, which a fresh start cannot know.
+        // The TenantGateway never becomes invalid: then it would keep live objects, which a fresh start cannot know.
         engine.apply(vec![tenant("tenant-a", json!({"apex": "a.org"}))]);
         let mut last = BTreeMap::new();
         let fixed = [namespace("tenant-a", "tenant-a", "a.org")];
@@ -521,7 +521,8 @@ fn the_namespace_of_a_live_tenant_that_loses_its_labels_or_inherits_elsewhere_le
 #[test]
 fn of_more_children_than_a_certificate_has_names_for_the_others_are_told() {
     let mut engine = engine();
-    // Where somebody else serves, their bare apexes have listeners of their own, and routes ListenerSets to name.
+    // With another data plane, their bare apexes would have listeners of their own, and routes would have to name
+    // ListenerSets.
     let spec = json!({"apex": "a.org", "certMode": "dns01", "gatewayClassName": "gatewright", "dns01": {
         "provider": "cloudflare", "cloudflare": {"apiTokenSecretRef": {"name": "t", "key": "k"}}}});
     let mut changes = vec![namespace("tenant-a", "tenant-a", "a.org"), tenant("tenant-a", spec)];
@@ -542,11 +543,11 @@ fn of_more_children_than_a_certificate_has_names_for_the_others_are_told() {
     for (n, accepted) in (10..70).zip(told) {
         assert_eq!(accepted, names.contains(&json!(format!("*.c{n}.a.org"))), "{n}");
     }
-    // One less, and the next has room.
+    // After one is removed, the next has room.
     engine.apply(vec![gone(namespace("tenant-a-10", "", ""))]);
     let served = (10..70).filter(|n| reason(&engine, &format!("tenant-a-{n}"), "r") == "Accepted").count();
     assert_eq!(served, 49);
-    // One more in front of all of them takes nothing from those who are served, now or after a restart.
+    // A new first one takes nothing from those that are served, now or after a restart.
     let first = [namespace("tenant-a-01", "tenant-a", "a01.a.org"), http("tenant-a-01", "r", &["x.a01.a.org"])];
     engine.apply(first.to_vec());
     assert_eq!(reason(&engine, "tenant-a-01", "r"), "CertificateLimitReached");

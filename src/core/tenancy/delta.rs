@@ -13,9 +13,9 @@ use crate::wanted::WantedCertificate;
 pub struct Record {
     /// The namespace.
     pub namespace: Arc<str>,
-    /// When that was, in order: of two records the smaller one is older.
+    /// The start of ownership, as a sequence number: of two records the smaller one is older.
     pub since: u64,
-    /// When the namespace gave it up, in seconds since the epoch: it is still reserved for whom that belongs to.
+    /// When the namespace released it, in seconds since the epoch: it is still reserved for the namespace's owner.
     pub released: Option<u64>,
 }
 
@@ -26,7 +26,7 @@ pub struct Namespace {
     pub labels: BTreeMap<String, String>,
     /// Its annotations.
     pub annotations: BTreeMap<String, String>,
-    /// Its UID; empty where nobody gave it one.
+    /// Its UID; empty in a manifest without one.
     pub uid: String,
 }
 
@@ -42,7 +42,7 @@ pub enum DerivedKind {
 }
 
 impl DerivedKind {
-    /// As written in manifests.
+    /// The kind as written in manifests.
     pub fn as_str(self) -> &'static str {
         match self {
             DerivedKind::Gateway => "Gateway",
@@ -63,16 +63,16 @@ pub struct Derived {
     pub name: ObjectName,
 }
 
-/// An object that is there under a derived name.
+/// An existing object with a derived name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Existing {
-    /// The UID of the controlling owner; empty where there is none.
+    /// The UID of the controlling owner reference; empty without one.
     pub owner: String,
-    /// The hostnames of its TLS listeners, by listener name: what must not be moved.
+    /// The hostnames of its TLS listeners, by listener name, which must not be moved.
     pub hosts: BTreeMap<String, Hostname>,
 }
 
-/// One change of the inputs; `None` where the object is gone.
+/// A change of one input; `None` for a deleted object.
 #[allow(missing_docs, reason = "the names are the kinds'")]
 #[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::large_enum_variant, reason = "changes are few and short-lived")]
@@ -81,28 +81,29 @@ pub enum Change {
     Namespace(Arc<str>, Option<Namespace>),
     Claimant(ClaimKey, Option<Claimant>),
     Existing(Derived, Option<Existing>),
-    /// Whether a GatewayClass is ours: there a granted claim itself attaches the route to an overflow listener.
+    /// Whether a GatewayClass is ours: its Gateways attach a route to an overflow listener by the grant alone.
     Class(Arc<str>, bool),
-    /// The content of a Secret of type `kubernetes.io/tls`; `None` where there is none.
+    /// The content of a Secret of type `kubernetes.io/tls`; `None` if there is none.
     Secret(ObjectName, Option<ProvidedSecret>),
-    /// A fact: no object.
+    /// A change of a fact.
     Fact(Fact),
 }
 
-/// A fact that the program knows beside the objects, and tells tenancy. It stays until it is told otherwise.
+/// A fact: an input that is no object. It holds until another one with the same subject replaces it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fact {
-    /// Whether we put the key there that is in a Secret. Told by whoever writes Secrets; leads to a Certificate that says so.
+    /// Whether the key in a Secret is ours. Set by the writer of Secrets; the Certificate then has our key's
+    /// parameters.
     Keyed(ObjectName, bool),
-    /// Whether ListenerSets can be written. Told by the watches, which know the kinds that a cluster has; leads to overflow.
+    /// Whether ListenerSets can be written. Set by the watches, which know the kinds of a cluster; enables overflow.
     ListenerSets(bool),
-    /// Which namespace owns a hostname on the addresses that Gateways share. Told by the pipeline, as the translation's record
-    /// of ownership has it; leads to which of several TenantGateways has the hostname.
+    /// The namespace that owns a hostname on shared addresses. Set by the pipeline from the translation's record of
+    /// ownership; decides which of several TenantGateways has the hostname.
     Owned(Hostname, Option<Arc<str>>),
-    /// A record. With [`FirstCome`](super::Precedence::FirstCome) it is read once, with everything else, at the start, and changed by an
-    /// operator alone. Told by whoever keeps the record; leads to owners of hostnames.
+    /// A record. With [`FirstCome`](super::Precedence::FirstCome) it is read once, with all other inputs, at the start,
+    /// and changed by an operator alone. Set by the keeper of the record; decides owners of hostnames.
     Recorded(Hostname, Option<Record>),
-    /// The time, in seconds since the epoch. Told by the pipeline with each call; leads to the end of reservations.
+    /// The time, in seconds since the epoch. Set by the pipeline with each call; ends reservations.
     Time(u64),
 }
 
@@ -112,62 +113,62 @@ impl From<Fact> for Change {
     }
 }
 
-/// The outcome of changes. `None` says that something is not wanted any more.
+/// The result of changes. `None` removes an item.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Delta {
     /// Desired objects.
     pub objects: BTreeMap<Derived, Option<Desired>>,
-    /// Certificates that we are to get, by Secret.
+    /// Certificates for us to issue, by Secret.
     pub wants: BTreeMap<ObjectName, Option<WantedCertificate>>,
-    /// Label and annotation of namespaces: the owning TenantGateway's namespace, or both to be stripped.
+    /// Patches of label and annotation of namespaces.
     pub namespaces: BTreeMap<Arc<str>, Patch>,
-    /// Verdicts on claims, for each TenantGateway named.
+    /// Verdicts on claims, by claimant and TenantGateway.
     pub verdicts: BTreeMap<(ClaimKey, ObjectName), Option<Verdict>>,
     /// `Ready` of TenantGateways.
     pub tenants: BTreeMap<ObjectName, Option<Readiness>>,
-    /// Records to be written: before anything else is done, with [`FirstCome`](super::Precedence::FirstCome).
+    /// Records to write; with [`FirstCome`](super::Precedence::FirstCome) this must precede everything else.
     pub records: BTreeMap<Hostname, Option<Record>>,
 }
 
 /// A change of a namespace's label and annotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Patch {
-    /// Set both to this namespace.
+    /// Set both to this namespace, that of the owning TenantGateway.
     Set(Arc<str>),
     /// Remove both.
     Strip,
-    /// Remove the annotation: somebody else changed the label, and keeps it.
+    /// Remove the annotation: another writer changed the label, and keeps it.
     Disown,
-    /// Nothing any more.
+    /// Leave both as they are.
     Leave,
 }
 
 /// `Accepted` of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// The claimant's generation that it was made from.
+    /// The claimant's generation that it was computed from.
     pub generation: i64,
-    /// The reason; `Accepted` where all is well.
+    /// The reason; `Accepted` if all hostnames were granted.
     pub reason: Reason,
-    /// For people, sorted and stable, without names of other tenants' objects.
+    /// A message for people, sorted and stable, without names of other tenants' objects.
     pub message: String,
-    /// The hostnames that it has.
+    /// The granted hostnames.
     pub granted: Vec<Hostname>,
-    /// ListenerSets that have listeners for some of them.
+    /// ListenerSets with listeners for some of them.
     pub sets: Vec<ObjectName>,
     /// Whether the Gateway has listeners for some of them.
     pub on_gateway: bool,
-    /// Findings that single parentRefs are told instead, where all is well on the whole.
+    /// Findings for the conditions of single parentRefs, if the claim as a whole is accepted.
     pub told: Vec<(ParentRef, (Reason, String))>,
 }
 
 impl Verdict {
-    /// Whether all is well.
+    /// Whether the claim is accepted.
     pub fn is_accepted(&self) -> bool {
         self.reason == Reason::Accepted
     }
 
-    /// The grant that a data plane of ours goes by.
+    /// The grant for our own data plane.
     pub fn grant(&self) -> HostnameGrant {
         HostnameGrant {
             granted: self.granted.clone(),
@@ -178,13 +179,13 @@ impl Verdict {
     }
 }
 
-/// `Ready` of a TenantGateway, as far as its own specification decides it.
+/// `Ready` of a TenantGateway, as far as it depends on its own specification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Readiness {
-    /// The reason; `Reconciled` where nothing is wrong.
+    /// The reason; `Reconciled` if there is no problem.
     pub reason: &'static str,
-    /// For people.
+    /// A message for people.
     pub message: String,
-    /// Whether its objects are to be left as they are: what was live stays live.
+    /// Whether its objects stay as they are: live objects stay live.
     pub frozen: bool,
 }

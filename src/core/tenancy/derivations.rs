@@ -1,4 +1,4 @@
-//! Derived objects: which are desired, which are there already, and which of those are somebody else's.
+//! Derived objects: the desired ones, the existing ones, and which of the latter are not ours.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,23 +11,23 @@ use crate::model::ObjectName;
 use crate::multimap::MultiMap;
 use crate::wanted::WantedCertificate;
 
-/// Desired objects, and existing ones.
+/// Desired and existing objects.
 #[derive(Default)]
 pub(super) struct Derivations {
     existing: BTreeMap<Derived, Existing>,
     desired: BTreeMap<Derived, Desired>,
-    /// Objects that would be desired, but for one of somebody else under the same name, by TenantGateway.
+    /// Derived names, by TenantGateway, that an object which is not ours has, so that none of ours is desired.
     foreign: MultiMap<ObjectName, Derived>,
     wanted: BTreeMap<ObjectName, WantedCertificate>,
 }
 
 impl Derivations {
-    /// The object under a derived name.
+    /// The existing object with a derived name.
     pub(super) fn existing(&self, key: &Derived) -> Option<&Existing> {
         self.existing.get(key)
     }
 
-    /// Takes in what is there under a derived name.
+    /// Sets the existing object with a derived name.
     pub(super) fn observe(&mut self, key: Derived, new: Option<Existing>) {
         match new {
             Some(new) => drop(self.existing.insert(key, new)),
@@ -45,33 +45,33 @@ impl Derivations {
         &self.desired
     }
 
-    /// Every certificate that we are to get, by Secret.
+    /// All certificates for us to issue, by Secret.
     pub(super) fn wanted(&self) -> &BTreeMap<ObjectName, WantedCertificate> {
         &self.wanted
     }
 
-    /// Whether an object that would be desired is kept off by one of somebody else.
+    /// Whether a derived object is blocked by one that is not ours under the same name.
     pub(super) fn is_blocked(&self, tenant: &ObjectName, key: &Derived) -> bool {
         !self.foreign.is_empty() && self.foreign.contains(tenant, key)
     }
 
-    /// Whether that is so of any object.
+    /// Whether any derived object is blocked.
     pub(super) fn any_blocked(&self) -> bool {
         !self.foreign.is_empty()
     }
 
-    /// The objects of a TenantGateway that are kept off so.
+    /// The blocked objects of a TenantGateway.
     pub(super) fn blocked(&self, tenant: &ObjectName) -> impl Iterator<Item = &Derived> {
         self.foreign.of(tenant)
     }
 
-    /// Whether an object is there under a derived name of a TenantGateway and belongs to somebody else.
+    /// Whether the existing object under a derived name of a TenantGateway is not ours.
     pub(super) fn is_foreign(&self, given: Option<&TenantGateway>, key: &Derived) -> bool {
         let there = self.existing.get(key);
         there.is_some_and(|there| there.owner.is_empty() || given.is_some_and(|given| there.owner != given.uid))
     }
 
-    /// Wants an object, or not any more. One of somebody else under that name is left alone and told.
+    /// Sets or removes a desired object. An existing one under that name that is not ours is left alone and reported.
     pub(super) fn emit(
         &mut self,
         tenants: &Tenants,
@@ -85,7 +85,7 @@ impl Derivations {
         self.emit_as(tenant, key, value, foreign, dirty);
     }
 
-    /// The same, where it is known whether what is there is somebody else's.
+    /// Like [`Self::emit`], if it is known whether the existing object is not ours.
     pub(super) fn emit_as(
         &mut self,
         tenant: &ObjectName,
@@ -109,7 +109,7 @@ impl Derivations {
         }
     }
 
-    /// Wants a certificate, or not any more.
+    /// Sets or removes a wanted certificate.
     pub(super) fn want(&mut self, secret: ObjectName, want: Option<WantedCertificate>, dirty: &mut Dirty) {
         if self.wanted.get(&secret) == want.as_ref() {
             return;

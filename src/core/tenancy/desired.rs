@@ -1,4 +1,4 @@
-//! Desired objects: cheap to make, to compare and to share. The document is made when one is written.
+//! Desired objects, cheap to create, compare and share. The JSON document is built when one is written.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::inputs::{
 use crate::model::{Hostname, ObjectName};
 use crate::wanted::AcmeIssuer;
 
-/// The owner of objects.
+/// The TenantGateway in the owner reference of derived objects.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Owner {
     pub(super) name: ObjectName,
@@ -31,31 +31,31 @@ pub struct Desired {
 enum Content {
     Gateway(Arc<Gateway>),
     ListenerSet(Arc<ListenerSet>),
-    /// A Certificate for one host, which has the name of its Secret.
+    /// A Certificate for one host; its Secret has the same name.
     Certificate(Arc<str>, Hostname, KeyKind),
-    /// The certificate of the wildcard listeners, and its names.
+    /// The certificate of the wildcard listeners, and its DNS names.
     Wildcard(String, Vec<String>, KeyKind),
-    /// The route that sends plain HTTP to HTTPS.
+    /// The route that redirects plain HTTP to HTTPS.
     Redirect(Plain),
-    /// cert-manager's Issuer, and what its challenges attach to.
+    /// cert-manager's Issuer, with the parent of its challenge routes.
     Issuer(Plain, Arc<AcmeIssuer>),
-    /// A route that leads challenges to us.
+    /// A route that forwards challenges to our responder.
     Challenges(Plain, Arc<SolverRoute>),
 }
 
-/// The origin of the key in a Certificate's Secret.
+/// The origin of the private key in a Certificate's Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyKind {
-    /// One that cert-manager made, or will: as its defaults have it.
+    /// A key of cert-manager's, with its default parameters.
     Theirs,
-    /// One of ours, of P-256. Without a word of it cert-manager would issue anew, for a key of RSA.
+    /// Our key, on P-256. Unless the Certificate says so, cert-manager would issue again, with a key for RSA.
     Ours,
 }
 
-/// How plain HTTP is reached, and what it is sent to.
+/// The attachment of routes to plain HTTP, and the port of the redirect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Plain {
-    /// Whether the class is ours: there plain HTTP has several listeners.
+    /// Whether the class is ours: plain HTTP then has several listeners.
     pub(super) own: bool,
     pub(super) ports: Ports,
 }
@@ -89,7 +89,7 @@ impl Desired {
         Self { owner: owner.clone(), content: Content::Challenges(plain, Arc::new(route)) }
     }
 
-    /// The object as it is written.
+    /// The object as written to the API server.
     pub fn document(&self) -> Value {
         let owner = &*self.owner;
         let tenant = ("cozystack.io/tenantgateway", &*owner.name.name);
@@ -134,7 +134,7 @@ impl Desired {
         }
     }
 
-    /// The object as the next stage reads it; `None` for kinds that it does not.
+    /// The object as the translation reads it; `None` for kinds that it does not read.
     pub fn object(&self) -> Option<Object> {
         match &self.content {
             Content::Gateway(gateway) => Some(Object::Gateway(Gateway::clone(gateway))),
@@ -146,7 +146,7 @@ impl Desired {
         }
     }
 
-    /// The listeners, of those that have some.
+    /// The listeners; empty for kinds without listeners.
     pub fn listeners(&self) -> &[Arc<Listener>] {
         match &self.content {
             Content::Gateway(gateway) => &gateway.listeners,
@@ -173,7 +173,7 @@ impl Plain {
     }
 }
 
-/// Metadata with the owner: `name` in the TenantGateway's namespace.
+/// Metadata with the owner reference; `name` is in the TenantGateway's namespace.
 fn meta(owner: &Owner, name: &str, labels: &[(&str, &str)]) -> Value {
     let mut all = Map::new();
     all.insert("cozystack.io/managed-by".into(), json!("cozystack-controller"));
@@ -187,7 +187,7 @@ fn object(api_version: &str, kind: &str, meta: Value, spec: Value) -> Value {
     json!({"apiVersion": api_version, "kind": kind, "metadata": meta, "spec": spec})
 }
 
-/// cert-manager's Certificate, which has the name of its Secret.
+/// cert-manager's Certificate; its Secret has the same name.
 fn certificate(owner: &Owner, name: &str, labels: &[(&str, &str)], dns_names: &[&str], key: KeyKind) -> Value {
     let issuer = json!({"kind": "Issuer", "name": names::issuer(&owner.name.name)});
     let mut spec = json!({"secretName": name, "issuerRef": issuer, "dnsNames": dns_names});

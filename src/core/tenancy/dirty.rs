@@ -10,8 +10,8 @@ use super::{ClaimKey, Desired, Readiness, Record, Verdict};
 use crate::model::{Hostname, ObjectName};
 use crate::wanted::WantedCertificate;
 
-/// The work list, and the results of the stages so far. Any stage marks what it touches and hands out results; only
-/// [`Tenancy::apply`](super::Tenancy::apply) takes out of it.
+/// The work list, and the results of the stages so far. Any stage marks the items that it affects and adds results; only
+/// [`Tenancy::apply`](super::Tenancy::apply) removes items.
 #[derive(Default)]
 pub(super) struct Dirty {
     pub(super) namespaces: Todo<Arc<str>>,
@@ -37,37 +37,37 @@ impl Dirty {
         self.existing.push((key, existing));
     }
 
-    /// Takes out the observed objects.
+    /// Removes and returns the observed objects.
     pub(super) fn take_existing(&mut self) -> Vec<(Derived, Option<Existing>)> {
         std::mem::take(&mut self.existing)
     }
 
-    /// Hands out a desired object, or takes it back.
+    /// Adds a desired object to the results, or its removal.
     pub(super) fn hand_out(&mut self, key: Derived, object: Option<Desired>) {
         self.objects.push((key, object));
     }
 
-    /// Hands out a verdict on a claim, or takes it back.
+    /// Adds a verdict on a claim to the results, or its removal.
     pub(super) fn tell(&mut self, claim: (ClaimKey, ObjectName), verdict: Option<Verdict>) {
         self.verdicts_made.push((claim, verdict));
     }
 
-    /// Hands out the readiness of a TenantGateway, or takes it back.
+    /// Adds the readiness of a TenantGateway to the results, or its removal.
     pub(super) fn tell_readiness(&mut self, tenant: ObjectName, readiness: Option<Readiness>) {
         self.delta.tenants.insert(tenant, readiness);
     }
 
-    /// Says which certificate a Secret is to have.
+    /// Adds the wanted certificate of a Secret to the results, or its removal.
     pub(super) fn want_certificate(&mut self, secret: ObjectName, wanted: Option<WantedCertificate>) {
         self.delta.wants.insert(secret, wanted);
     }
 
-    /// Says how the label and annotation of a namespace are to be changed.
+    /// Adds the patch of a namespace's label and annotation to the results.
     pub(super) fn patch_namespace(&mut self, namespace: Arc<str>, patch: Patch) {
         self.delta.namespaces.insert(namespace, patch);
     }
 
-    /// Says what is to be recorded about the owner of a hostname.
+    /// Adds the record of a hostname to the results, or its removal.
     pub(super) fn record(&mut self, hostname: Hostname, record: Option<Record>) {
         self.delta.records.insert(hostname, record);
     }

@@ -1,14 +1,14 @@
-//! The engine: keeps what has been decided, and redoes only what a change touches.
+//! The engine: keeps the state of tenancy, and recomputes only what a change affects.
 //!
 //! ```text
 //! TenantGateway, namespace, claimant → bids → owner of each name → place in a shard → shard, certificate, verdict
 //! ```
 //!
-//! The place of a host (Gateway, or one of its ListenerSets) is remembered, and after a restart read back from the objects
-//! that are there: a host that carries traffic is not moved.
+//! The place of a host (Gateway, or one of its ListenerSets) is kept, and after a restart read back from the existing
+//! objects: a host with traffic is not moved.
 //!
-//! A stage shows what it reads and writes in its signature, or in the fields of the type that it is a method of. Each state has
-//! private fields, and methods that keep what belongs together in line.
+//! The signature of a stage, or the fields of its type, show the states that it reads and writes. Each state has
+//! private fields, and methods that keep it consistent.
 
 use std::cmp::Ordering;
 
@@ -31,7 +31,7 @@ mod queries;
 mod stages;
 
 counters! {
-    /// How much work was done since the engine was made.
+    /// The amount of work since the engine was created.
     pub struct Counters {
         /// TenantGateways evaluated.
         tenants,
@@ -39,29 +39,29 @@ counters! {
         claimants,
         /// Hostnames whose owner was decided.
         hosts,
-        /// Listeners of hostnames given a place, or looked at.
+        /// Listeners of hostnames evaluated.
         places,
         /// Gateways and ListenerSets rendered.
         shards,
-        /// Verdicts made.
+        /// Verdicts computed.
         verdicts,
     }
 }
 
-/// Keeps what has been decided.
+/// The state of tenancy.
 pub struct Tenancy {
     settings: Settings,
-    /// TenantGateways: as given, as carried out, and how ready they are.
+    /// TenantGateways: as given, as carried out, and their readiness.
     tenants: Tenants,
     namespaces: Namespaces,
-    /// Secrets that TenantGateways are to be served with, and whose keys are ours.
+    /// Secrets that TenantGateways refer to, and Secrets with keys of ours.
     secrets: ProvidedSecrets,
     claims: Claims,
-    /// Every hostname that is asked for, or has a listener.
+    /// All hostnames with bids or a listener.
     hosts: Hosts,
-    /// Claimants of each hostname, in the order in which they came.
+    /// The record of the first claimants of each hostname.
     records: Records,
-    /// Which child apexes are on wildcard certificates.
+    /// The child apexes of wildcard certificates.
     children: ChildApexes,
     /// Shards, and the listeners of hostnames in them.
     places: Places,
@@ -71,7 +71,7 @@ pub struct Tenancy {
 }
 
 impl Tenancy {
-    /// An engine that has seen nothing.
+    /// An engine without any objects.
     pub fn new(settings: Settings) -> Self {
         Self {
             records: Records::new(&settings),
@@ -88,13 +88,13 @@ impl Tenancy {
         }
     }
 
-    /// Takes in changes and says what they lead to. After a restart everything there is comes in one call.
+    /// Applies changes and returns the result. After a restart all existing objects come in one call.
     ///
-    /// This is the list of stages. What each reads and writes is in `engine/stages.rs`.
+    /// This is the list of stages. `engine/stages.rs` has what each reads and writes.
     pub fn apply(&mut self, changes: Vec<Change>) -> Delta {
         let mut dirty = Dirty::default();
         self.records.begin();
-        // Where hosts stand can only be read back once the TenantGateways are known.
+        // Places of hosts can be read back only once the TenantGateways are known.
         changes.into_iter().for_each(|change| self.take_in(change, &mut dirty));
         for (key, existing) in dirty.take_existing() {
             self.observing().observe(key, existing, &mut dirty);
@@ -117,7 +117,7 @@ impl Tenancy {
             self.counters.hosts += 1;
             self.settling().settle(&name, &mut dirty);
         }
-        // In the order of their names: it is what decides which of several new ones gets the last place.
+        // In the order of their names, which decides which of several new hosts gets the last place.
         while let Some(host) = dirty.hosts.pop(|a, b| self.hosts[*a].host().cmp(self.hosts[*b].host())) {
             self.counters.places += 1;
             self.arranging().arrange(host, &mut dirty);

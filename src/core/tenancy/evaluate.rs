@@ -1,4 +1,4 @@
-//! Checking a TenantGateway: whether it can be carried out, and how.
+//! Evaluates a TenantGateway: whether it can be carried out, and its settings.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use super::{Mode, Readiness, Settings, Source, TenantGateway};
 use crate::inputs::{DIRECTORY, ISSUER};
 use crate::model::ObjectName;
 
-/// An obstacle: the reason, and the fix.
+/// An obstacle: a reason, and a message with the fix.
 type Obstacle = (&'static str, String);
 
-/// States that the stage reads and writes.
+/// The states that the stage reads and writes.
 pub(super) struct Evaluation<'a> {
     pub(super) settings: &'a Settings,
     pub(super) claims: &'a Claims,
@@ -32,7 +32,7 @@ pub(super) struct Evaluation<'a> {
 }
 
 impl Evaluation<'_> {
-    /// Checks a TenantGateway. One that cannot be carried out leaves what was live as it is.
+    /// Evaluates a TenantGateway. If it cannot be carried out, its live objects stay as they are.
     pub(super) fn evaluate(&mut self, name: &ObjectName, dirty: &mut Dirty) {
         dirty.readiness.insert(name.clone());
         let verdict = self.tenants.given(name).map(|tenant| self.check(tenant));
@@ -67,7 +67,7 @@ impl Evaluation<'_> {
         dirty.checked.insert(name.clone());
     }
 
-    /// Takes note of the namespaces that a TenantGateway takes in: its own and those that it lists.
+    /// Updates the namespaces that a TenantGateway attaches: its own and those that it lists.
     fn expect(&mut self, name: &ObjectName, new: Option<&TenantGateway>, dirty: &mut Dirty) {
         let taken_in = |tenant: &TenantGateway| {
             let attached = tenant.spec.attached_namespaces.iter().filter(|namespace| !namespace.is_empty());
@@ -86,7 +86,7 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Marks the namespaces that say that a TenantGateway, or another one beside it, took them in.
+    /// Marks the namespaces whose annotation says that a TenantGateway of this namespace attached them.
     fn touch_attached(&self, name: &ObjectName, dirty: &mut Dirty) {
         dirty.namespaces.extend(self.namespaces.attached_by(&name.namespace).cloned());
     }
@@ -156,7 +156,7 @@ impl Evaluation<'_> {
 }
 
 impl Settings {
-    /// Why nobody would issue: what that needs is not there.
+    /// Why certificates cannot be issued: a component that issuance needs is missing.
     pub(super) fn issues_not(&self, mode: Mode, source: Source, own: bool) -> Option<Obstacle> {
         let answered = own || self.solver.as_ref().is_none_or(|service| service.answers);
         match (mode, source) {
@@ -175,7 +175,7 @@ impl Settings {
     }
 }
 
-/// Marks everything that a TenantGateway's specification has a say in.
+/// Marks all claims and hosts of a TenantGateway, after a change of its specification.
 pub(super) fn touch_all(claims: &Claims, hosts: &Hosts, name: &ObjectName, dirty: &mut Dirty) {
     dirty.claims.extend(claims.on(name));
     for id in hosts.of(name) {
@@ -190,7 +190,7 @@ mod tests {
     use super::super::confluence::{http, namespace};
     use super::super::*;
 
-    /// A TenantGateway whose annotation says who issues.
+    /// A TenantGateway whose annotation names the issuer.
     fn tenant(issuer: Option<&str>) -> Change {
         let annotations = issuer.map(|issuer| json!({"gatewright.io/issuer": issuer}));
         let meta = json!({"namespace": "tenant-a", "name": "cozystack", "uid": "a", "annotations": annotations});
@@ -199,7 +199,7 @@ mod tests {
         Change::TenantGateway(tenant.name.clone(), Some(tenant))
     }
 
-    /// The issuer, by what there is: an Issuer and Certificates, or wanted certificates; and what is told.
+    /// The number of Issuers and Certificates, the issuers of wanted certificates, and the reported reason.
     fn told(engine: &Tenancy) -> (usize, Vec<String>, &'static str) {
         let of_cert_manager =
             |derived: &&Derived| matches!(derived.kind, DerivedKind::Issuer | DerivedKind::Certificate);
@@ -221,7 +221,7 @@ mod tests {
             (Source::CertManager, true, Some("magic"), 2, None, "InvalidSpec"),
             (Source::Acme, true, Some("cert-manager"), 2, None, "GatewayNotAccepted"),
             (Source::Acme, true, Some("acme"), 0, Some(PRODUCTION), "GatewayNotAccepted"),
-            // Nobody asked for it: the installation is told, and goes on.
+            // It is the installation's default: the problem is reported, and everything else goes on.
             (Source::Acme, false, None, 0, Some(PRODUCTION), "ChallengesNotAnswered"),
             (Source::InternalCa, false, None, 0, Some("internal-ca"), "GatewayNotAccepted"),
             (Source::InternalCa, false, Some("acme"), 0, Some("internal-ca"), "ChallengesNotAnswered"),

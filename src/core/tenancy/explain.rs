@@ -1,4 +1,4 @@
-//! Why a hostname is whose it is: for operators, who may know every tenant's objects.
+//! Explains which namespace owns a hostname, and why: for operators, who may see every tenant's objects.
 
 use super::claim::within;
 use super::claims::Claims;
@@ -13,9 +13,9 @@ use crate::model::{Hostname, ObjectName};
 pub struct Ownership {
     /// The TenantGateway.
     pub tenant: ObjectName,
-    /// Whether the hostname has an owner there whose listener stands.
+    /// Whether the hostname has an owner there, and a listener.
     pub ok: bool,
-    /// Who, and why; or why nobody.
+    /// The owner and the reason; or why there is none.
     pub text: String,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Explaining<'a> {
 }
 
 impl Explaining<'_> {
-    /// Explanations of a hostname, one of each TenantGateway whose apex it lies below, the deepest apex first.
+    /// Explanations of a hostname, one for each TenantGateway whose apex it is below, the deepest apex first.
     pub(super) fn explain(&self, host: &Hostname) -> Vec<Ownership> {
         let mut over: Vec<_> = self.tenants.all_resolved().filter(|valid| within(host, valid.apex.as_str())).collect();
         over.sort_by_key(|valid| (std::cmp::Reverse(valid.apex.as_str().len()), valid.object.name.clone()));
@@ -37,7 +37,7 @@ impl Explaining<'_> {
             Ownership { tenant: tenant.clone(), ok, text }
         };
         let mut told: Vec<Ownership> = over.into_iter().map(|valid| tell(&valid.object.name)).collect();
-        // One that serves it comes first: it is the answer.
+        // A TenantGateway that serves it comes first.
         told.sort_by_key(|ownership| !ownership.ok);
         told
     }
@@ -78,7 +78,7 @@ impl Explaining<'_> {
         (ok, text)
     }
 
-    /// Claimants that asked for a hostname under a TenantGateway in vain.
+    /// The claimants that do not get a hostname under a TenantGateway, with the reasons.
     fn losers(&self, tenant: &ObjectName, host: &Hostname) -> Vec<String> {
         let refused = |key: &ClaimKey, verdict: &Verdict| {
             (!verdict.granted.contains(host))

@@ -1,4 +1,4 @@
-//! TenantGateways that stay as they were found: they cannot be carried out, and never could since the start.
+//! Tests of TenantGateways that stay as found: they could never be carried out since the program started.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::confluence::{engine, gone, http, key, name, namespace, standing, tena
 use super::*;
 use crate::model::ObjectName;
 
-/// A namespace that the TenantGateway of another one took in, as it says.
+/// A namespace whose annotation says that the TenantGateway of another one attached it.
 fn attached(name: &str, by: &str) -> Change {
     let labels = BTreeMap::from([(GATEWAY_LABEL.to_owned(), by.to_owned())]);
     let annotations = BTreeMap::from([(ATTACHED_BY.to_owned(), by.to_owned())]);
@@ -36,7 +36,7 @@ fn specs() -> [(Value, &'static [&'static str]); 2] {
         (
             json!({"apex": "a.org", "attachedNamespaces": ["cozy-x"], "certMode": "existingSecret",
                 "wildcardSecretRef": {"name": "w"}}),
-            // A wildcard serves whoever may attach and was not refused.
+            // A wildcard serves every namespace that may attach and was not refused.
             &["new.a.org"],
         ),
     ]
@@ -63,7 +63,7 @@ fn what_was_live_before_the_start_stays_and_others_get_nothing() {
         assert_eq!(granted(&engine, "tenant-a", "late"), new);
         assert!(granted(&engine, "tenant-a-b", "thief").is_empty() && granted(&engine, "stranger", "r").is_empty());
         assert_eq!(granted(&engine, "tenant-a", "r"), ["x.a.org"]);
-        // Mended, it is as if nothing had been.
+        // Once it is repaired, the result is as if it had never been broken.
         let gone = ["tenant-a/late", "tenant-a-b/thief", "stranger/r"].map(|name| {
             let (namespace, route) = name.split_once('/').expect("two parts");
             gone(http(namespace, route, &[]))
@@ -73,7 +73,7 @@ fn what_was_live_before_the_start_stays_and_others_get_nothing() {
     }
 }
 
-/// In which order they are told makes no difference.
+/// The order of events makes no difference.
 #[test]
 fn objects_that_are_told_later_are_found_as_well() {
     let mut before = engine();
@@ -122,7 +122,7 @@ fn aged(name: &str, created: i64) -> Change {
     Change::TenantGateway(tenant.name.clone(), Some(tenant))
 }
 
-/// Which of two is carried out is told by the cluster, not by who was told of first.
+/// The cluster decides which of two is carried out, not the order of events.
 #[test]
 fn of_two_in_a_namespace_the_one_with_its_gateway_stays_else_the_older() {
     let gateway = |name: &str| {

@@ -1,4 +1,5 @@
-//! One key, many values, in no order: where sets are as large as a tenant has routes. Else see [`MultiMap`](crate::multimap::MultiMap).
+//! One key, many values, in no order: for sets as large as a tenant has routes. Else see
+//! [`MultiMap`](crate::multimap::MultiMap).
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -6,12 +7,12 @@ use std::hash::Hash;
 
 use foldhash::fast::RandomState;
 
-/// A map of what is looked for all the time. Names come from tenants: the hash has a seed of its own in each map.
+/// A hash map for frequent look-ups. Tenants choose the keys, so each map has a hash seed of its own.
 pub(super) type Map<K, V> = HashMap<K, V, RandomState>;
-/// The same for a set.
+/// A hash set for frequent look-ups, with a hash seed of its own.
 pub(super) type Set<V> = HashSet<V, RandomState>;
 
-/// A map from a key to a set of values that never keeps an empty set. For sets as large as a tenant has routes.
+/// A map from a key to a set of values that never keeps an empty set; for sets as large as a tenant has routes.
 pub(super) struct Groups<K, V>(Map<K, Set<V>>);
 
 impl<K, V> Default for Groups<K, V> {

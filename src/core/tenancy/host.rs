@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use crate::model::{Hostname, ObjectName};
 
-/// A hostname, ordered from its end: what covers a name goes before it, and what lies below a name stands together.
+/// A hostname, ordered from its end: a wildcard sorts before the names that it covers, and these are adjacent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Name(pub(super) Hostname);
 
@@ -15,7 +15,7 @@ pub(super) struct Host {
     pub(super) hostname: Hostname,
 }
 
-/// A [`Host`] that something is known of.
+/// Identifies a [`Host`] with state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct HostId(pub(super) usize);
 
@@ -24,7 +24,7 @@ impl Host {
         Self { tenant: tenant.clone(), hostname: hostname.clone() }
     }
 
-    /// Before every hostname of a TenantGateway.
+    /// A value that sorts before every hostname of a TenantGateway.
     pub(super) fn first(tenant: &ObjectName) -> Self {
         Self { tenant: tenant.clone(), hostname: Hostname::any() }
     }
@@ -34,7 +34,7 @@ impl Host {
     }
 }
 
-/// Compares from the end, eight bytes at a time: what hostnames of one apex have in common is long.
+/// Compares hostnames from the end, eight bytes at a time, since hostnames of one apex have a long common suffix.
 pub(super) fn from_the_end(a: &Hostname, b: &Hostname) -> Ordering {
     backwards(a.as_str().as_bytes(), b.as_str().as_bytes())
 }

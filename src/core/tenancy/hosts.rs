@@ -1,4 +1,4 @@
-//! All hostnames under all TenantGateways: bids, owners, places.
+//! The state of all hostnames of all TenantGateways: bids, owners, places.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Index, IndexMut};
@@ -14,7 +14,7 @@ use super::host::{Host, HostId};
 use super::names;
 use crate::model::{Hostname, ObjectName};
 
-/// How a claimant stands among others: who was first, where that counts, then the rank.
+/// The priority of a claimant: the first in time, if the order of arrival counts, then by rank.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Priority {
     pub(super) since: u64,
@@ -23,33 +23,33 @@ pub(super) struct Priority {
 
 /// The state of a hostname.
 pub(super) struct Held {
-    /// Which it is.
+    /// The hostname and its TenantGateway.
     host: Host,
-    /// Bids for it, the first in rank first.
+    /// The bids for it, ordered by rank.
     bids: SmallVec<[Bid; 1]>,
     /// Its owner.
     owner: Option<Priority>,
-    /// Whether somebody of another namespace contends for it.
+    /// Whether a bid of another namespace than the owner's contests it.
     contested: bool,
-    /// The namespace that alone may attach: while it is contested, and always where somebody else serves; none where nobody
-    /// has it.
+    /// The only namespace that may attach: while it is contested, and always with another data plane; `None` there if
+    /// it has no owner.
     keeper: Option<Arc<str>>,
-    /// Hostnames below it, a wildcard that somebody has, which other namespaces ask for.
+    /// For an owned wildcard: the hostnames below it that other namespaces claim.
     intruders: BTreeSet<Hostname>,
-    /// Whether a ListenerSet of others than us has it.
+    /// Whether a ListenerSet that is not ours has it.
     with_set: bool,
-    /// The shard in which its listener stands.
+    /// The shard of its listener.
     place: Option<usize>,
-    /// The names of its objects, once they were needed.
+    /// The names of its objects, once they were computed.
     names: Option<names::OfHost>,
 }
 
-/// Somebody who asks for a hostname.
+/// A bid for a hostname.
 #[derive(Clone, Debug)]
 pub(super) struct Bid {
     pub(super) rank: Rank,
     pub(super) claim: ClaimId,
-    /// Whether it needs a listener for TLS to serve it.
+    /// Whether it needs a TLS listener.
     pub(super) secure: bool,
 }
 
@@ -68,12 +68,12 @@ impl Held {
         }
     }
 
-    /// Which hostname it is.
+    /// The hostname and its TenantGateway.
     pub(super) fn host(&self) -> &Host {
         &self.host
     }
 
-    /// The bids for it, the first in rank first.
+    /// The bids for it, ordered by rank.
     pub(super) fn bids(&self) -> &[Bid] {
         &self.bids
     }
@@ -83,31 +83,32 @@ impl Held {
         self.owner.as_ref()
     }
 
-    /// Gives it to an owner, or to nobody. Whether that is new.
+    /// Sets its owner. Returns whether that changed.
     pub(super) fn own(&mut self, owner: Option<Priority>) -> bool {
         let changed = self.owner != owner;
         self.owner = owner;
         changed
     }
 
-    /// The namespace that alone may attach.
+    /// The only namespace that may attach.
     pub(super) fn keeper(&self) -> Option<&Arc<str>> {
         self.keeper.as_ref()
     }
 
-    /// Says whether it is contested, and which namespace alone may attach. Whether that is new.
+    /// Sets whether it is contested, and the only namespace that may attach. Returns whether that changed.
     pub(super) fn contest(&mut self, contested: bool, keeper: Option<Arc<str>>) -> bool {
         let changed = (self.contested, &self.keeper) != (contested, &keeper);
         (self.contested, self.keeper) = (contested, keeper);
         changed
     }
 
-    /// Whether other namespaces ask for hostnames below it.
+    /// Whether other namespaces claim hostnames below it.
     pub(super) fn has_intruders(&self) -> bool {
         !self.intruders.is_empty()
     }
 
-    /// Says whether another namespace asks for a hostname below it. Whether it has intruders now that had none, or none any more.
+    /// Sets whether another namespace claims a hostname below it. Returns whether it begins or ceases to have such
+    /// hostnames.
     pub(super) fn intrude(&mut self, hostname: &Hostname, there: bool) -> bool {
         let had_some = self.has_intruders();
         match there {
@@ -117,27 +118,27 @@ impl Held {
         self.has_intruders() != had_some
     }
 
-    /// Says whether a ListenerSet of others than us has it. Whether that is new.
+    /// Sets whether a ListenerSet that is not ours has it. Returns whether that changed.
     pub(super) fn leave_to_set(&mut self, with_set: bool) -> bool {
         std::mem::replace(&mut self.with_set, with_set) != with_set
     }
 
-    /// The shard in which its listener stands.
+    /// The shard of its listener.
     pub(super) fn place(&self) -> Option<usize> {
         self.place
     }
 
-    /// Puts its listener into a shard.
+    /// Places its listener in a shard.
     pub(super) fn stand(&mut self, shard: usize) {
         self.place = Some(shard);
     }
 
-    /// Takes its listener out of its shard, and returns that.
+    /// Removes its listener from its shard, and returns the shard.
     pub(super) fn leave(&mut self) -> Option<usize> {
         self.place.take()
     }
 
-    /// The names that it gives, once they were needed.
+    /// The names of its objects, if they were computed.
     pub(super) fn names(&self) -> Option<&names::OfHost> {
         self.names.as_ref()
     }
@@ -151,41 +152,41 @@ impl Held {
         }
     }
 
-    /// Says of a bid whether it needs a listener for TLS; returns whether that is new.
+    /// Sets whether a bid needs a TLS listener. Returns whether that changed.
     pub(super) fn secure(&mut self, claim: ClaimId, secure: bool) -> bool {
         let bid = self.bids.iter_mut().find(|bid| bid.claim == claim);
         bid.is_some_and(|bid| std::mem::replace(&mut bid.secure, secure) != secure)
     }
 
-    /// Whether anything of a namespace needs a listener for TLS to serve it.
+    /// Whether a bid of a namespace needs a TLS listener.
     pub(super) fn is_secure(&self, namespace: &str) -> bool {
         self.bids.iter().any(|bid| bid.secure && **bid.rank.namespace() == *namespace)
     }
 
-    /// Ranks of the claimants that ask for it, the first first.
+    /// The ranks of its claimants, in order.
     pub(super) fn ranks(&self) -> impl Iterator<Item = &Rank> {
         self.bids.iter().map(|bid| &bid.rank)
     }
 
-    /// The names that it gives.
+    /// The names of its objects.
     pub(super) fn names_given(&mut self) -> names::OfHost {
         let Self { host, names, .. } = self;
         names.get_or_insert_with(|| names::OfHost::new(&host.tenant.name, host.hostname.as_str())).clone()
     }
 
-    /// Whether nothing is known that would have to be kept.
+    /// Whether it has no state to keep.
     fn is_idle(&self) -> bool {
         self.bids.is_empty() && self.owner.is_none() && self.place.is_none() && !self.with_set
     }
 }
 
-/// All hosts. Everything of one hostname is reached by one look, everything else by number.
+/// All hosts. All hosts of one hostname take a single look-up; other indexes refer to them by number.
 #[derive(Default)]
 pub(super) struct Hosts {
     all: Slab<Held>,
     by_name: Map<Hostname, SmallVec<[HostId; 2]>>,
     by_tenant: Groups<ObjectName, HostId>,
-    /// Those of TenantGateways with wildcards, for which what lies below a name is asked.
+    /// The hosts of TenantGateways with wildcards, in an order in which the names below a name are adjacent.
     order: BTreeMap<Host, HostId>,
     /// The wildcards of each TenantGateway.
     wild: Groups<ObjectName, HostId>,
@@ -215,12 +216,12 @@ impl Hosts {
         self.find(tenant, hostname).map(|id| &self[id])
     }
 
-    /// A hostname under each TenantGateway.
+    /// The hosts of a hostname, one for each TenantGateway.
     pub(super) fn named(&self, hostname: &Hostname) -> impl Iterator<Item = HostId> + use<'_> {
         self.by_name.get(hostname).into_iter().flatten().copied()
     }
 
-    /// The state of a host, made where there is none.
+    /// The state of a host, created if it does not exist.
     pub(super) fn hold(&mut self, tenant: &ObjectName, hostname: &Hostname) -> HostId {
         let ids = self.by_name.entry(hostname.clone()).or_default();
         let all = &mut self.all;
@@ -244,7 +245,7 @@ impl Hosts {
         id
     }
 
-    /// Forgets a host of which nothing is left.
+    /// Removes a host without state.
     pub(super) fn release(&mut self, id: HostId) {
         if !self[id].is_idle() {
             return;
@@ -277,26 +278,26 @@ impl Hosts {
         !self.wild.is_empty()
     }
 
-    /// The hosts below a wildcard of the same TenantGateway, without itself.
+    /// The hosts below a wildcard of the same TenantGateway, without the wildcard itself.
     pub(super) fn below<'a>(&'a self, wildcard: &'a Host) -> impl Iterator<Item = HostId> + use<'a> {
         let all = self.order.range(wildcard.clone()..).skip_while(move |(host, _)| *host == wildcard);
         let below = move |host: &Host| host.tenant == wildcard.tenant && wildcard.hostname.covers(&host.hostname);
         all.take_while(move |(host, _)| below(host)).map(|(_, id)| *id)
     }
 
-    /// The wildcards over a host that the same TenantGateway knows, most specific first.
+    /// The wildcards over a host that have state in the same TenantGateway, the most specific first.
     pub(super) fn over<'a>(
         &'a self,
         tenant: &ObjectName,
         hostname: &Hostname,
     ) -> impl Iterator<Item = HostId> + use<'a> {
-        // Mostly there are none, and then nothing is made up to be looked for.
+        // Mostly there are none, and then no wildcard is built to be looked up.
         let wildcards = self.wild.has(tenant).then(|| hostname.covering());
         let found = wildcards.into_iter().flatten().filter_map(|wildcard| self.find(tenant, &wildcard));
         found.collect::<SmallVec<[HostId; 4]>>().into_iter()
     }
 
-    /// The owners of the wildcards over a host, most specific first.
+    /// The owners of the wildcards over a host, the most specific first.
     pub(super) fn covering<'a>(&'a self, host: &Host) -> impl Iterator<Item = &'a Priority> + use<'a> {
         self.over(&host.tenant, &host.hostname).filter_map(|id| self[id].owner.as_ref())
     }
@@ -306,12 +307,12 @@ impl Hosts {
         self.get(tenant, hostname)?.owner.as_ref()
     }
 
-    /// Whether a hostname has an owner through any TenantGateway.
+    /// Whether a hostname has an owner in any TenantGateway.
     pub(super) fn is_owned(&self, hostname: &Hostname) -> bool {
         self.named(hostname).any(|id| self[id].owner.is_some())
     }
 
-    /// Everybody who asks for a hostname, and through which TenantGateway.
+    /// The ranks of all bids for a hostname, with their TenantGateways.
     pub(super) fn bids<'a>(
         &'a self,
         hostname: &Hostname,
@@ -320,33 +321,33 @@ impl Hosts {
         held.flat_map(|held| held.ranks().map(|rank| (rank, &held.host.tenant)))
     }
 
-    /// The namespace that has a host through another TenantGateway, or a wildcard over it.
+    /// The namespace that owns a host in another TenantGateway, or a wildcard over it.
     pub(super) fn kept_by_others(&self, host: &Host) -> Option<Arc<str>> {
         let mut others = self.named(&host.hostname).filter_map(|id| self[id].owner.as_ref());
         let keeper = others.next().or_else(|| self.covering(host).next());
         keeper.map(|standing| standing.rank.namespace().clone())
     }
 
-    /// The shard whose listener serves a host that is owned: its own, that of the closest wildcard, or the Gateway's.
+    /// The shard whose listener serves an owned host: its own, that of the closest wildcard, or the Gateway's.
     pub(super) fn shard_of(&self, tenant: &ObjectName, hostname: &Hostname) -> usize {
         let own = self.get(tenant, hostname).and_then(|held| held.place);
         own.or_else(|| self.over(tenant, hostname).find_map(|id| self[id].place)).unwrap_or(0)
     }
 
-    /// Marks a host: who owns it, and its listener.
+    /// Marks a host: its owner, and its listener.
     pub(super) fn touch(&self, id: HostId, dirty: &mut Dirty) {
         dirty.names.insert(self[id].host.name());
         dirty.hosts.insert(id);
     }
 
-    /// Marks what is claimed below a wildcard.
+    /// Marks the hosts below a wildcard.
     pub(super) fn touch_below(&self, wildcard: HostId, dirty: &mut Dirty) {
         for id in self.below(&self[wildcard].host) {
             self.touch(id, dirty);
         }
     }
 
-    /// All of them, in no order.
+    /// All hosts, in no order.
     #[cfg(test)]
     pub(super) fn iter(&self) -> impl Iterator<Item = &Held> {
         self.all.iter().map(|(_, held)| held)

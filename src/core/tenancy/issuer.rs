@@ -9,11 +9,11 @@ use crate::inputs::{DIRECTORY, Mode, Route53, SecretKey, Source, TenantGateway};
 use crate::model::ObjectName;
 use crate::wanted::{AcmeIssuer, INTERNAL_CA, Issuer, Provider, Solver};
 
-/// Let's Encrypt, as `spec.issuerName` names it.
+/// Let's Encrypt, by its names in `spec.issuerName`.
 pub(super) const PRODUCTION: &str = "https://acme-v02.api.letsencrypt.org/directory";
 pub(super) const STAGING: &str = "https://acme-staging-v02.api.letsencrypt.org/directory";
 
-/// The issuer; `None` where somebody brings the certificate. Certificates of cert-manager come from the same CA as ours.
+/// The issuer; `None` if the user provides the certificate. cert-manager's certificates come from the same CA as ours.
 pub(super) fn issuer(tenant: &TenantGateway, mode: Mode, source: Source) -> Option<Issuer> {
     let solver = match (mode, source) {
         (Mode::ExistingSecret, _) => return None,
@@ -27,13 +27,13 @@ pub(super) fn issuer(tenant: &TenantGateway, mode: Mode, source: Source) -> Opti
     Some(Issuer::Acme(Arc::new(AcmeIssuer { tenant: tenant.name.clone(), directory, account, solver })))
 }
 
-/// The block of the provider that is named; `None` where it is missing, which is told before.
+/// The provider by its block; `None` if the block is missing, which is reported earlier.
 fn provider(tenant: &TenantGateway) -> Option<Provider> {
     let dns01 = tenant.spec.dns01.clone()?;
     Some(match dns01.provider.as_str() {
         "cloudflare" => Provider::Cloudflare(dns01.cloudflare?),
         "route53" => {
-            // A reference without a name is the chart's way of saying "ambient credentials".
+            // The chart expresses ambient credentials by a reference without a name.
             let given = dns01.route53?;
             let key = given.secret_access_key_secret_ref.filter(|key| !key.name.is_empty());
             Provider::Route53(Route53 { secret_access_key_secret_ref: key, ..given })
@@ -50,7 +50,7 @@ fn provider(tenant: &TenantGateway) -> Option<Provider> {
     })
 }
 
-/// The specification of cert-manager's Issuer. `plain` is what its challenges attach to.
+/// The specification of cert-manager's Issuer. `plain` is the parent of its challenge routes.
 pub(super) fn spec(tenant: &ObjectName, plain: Value, issuer: &AcmeIssuer) -> Value {
     let solver = match &issuer.solver {
         Solver::Http01 => {
@@ -72,7 +72,7 @@ fn block(provider: &Provider) -> Value {
         }
         Provider::Route53(given) => {
             let mut block = json!({"region": given.region});
-            // Without keys cert-manager takes what the machine gives it: an empty key would be one.
+            // Without keys cert-manager uses ambient credentials; it would use an empty key as one.
             if !given.access_key_id.is_empty() {
                 block["accessKeyID"] = json!(given.access_key_id);
             }

@@ -1,4 +1,4 @@
-//! Verdicts on claims.
+//! The stage that computes verdicts on claims.
 
 use super::children::{ChildApexes, NAMES};
 use super::claim::{ClaimId, Rank};
@@ -13,7 +13,7 @@ use super::tenants::Tenants;
 use super::{ClaimKind, Claimant, Settings, names};
 use crate::model::{ObjectName, Reason};
 
-/// States that the stage reads and writes.
+/// The states that the stage reads and writes.
 pub(super) struct Judging<'a> {
     pub(super) settings: &'a Settings,
     pub(super) tenants: &'a Tenants,
@@ -26,7 +26,7 @@ pub(super) struct Judging<'a> {
 }
 
 impl Judging<'_> {
-    /// The verdict on a claim. It names what the claimant asked for, and nothing of others.
+    /// Computes the verdict on a claim. It contains the claimant's own hostnames, and nothing about others.
     pub(super) fn judge(self, id: ClaimId, dirty: &mut Dirty) {
         let claim = &self.claims[id];
         let ((key, tenant), bids) = (claim.names(), claim.bids());
@@ -35,7 +35,7 @@ impl Judging<'_> {
         let (mut granted, mut lost, mut elsewhere, mut reserved) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut sets = Vec::new();
         let (mut on_gateway, mut undecided) = (false, 0);
-        // Plain HTTP stands in the Gateway, wherever the listener for TLS is.
+        // The plain-HTTP listener is always in the Gateway, whatever the shard of the TLS listener.
         let plain = claimant.is_some_and(|c| c.naming(tenant).any(|parent| self.settings.ports.is_plain_only(parent)));
         let is_secure = |held: &Held| held.bids().iter().any(|bid| bid.claim == id && bid.secure);
         for held in bids.iter().map(|bid| &self.hosts[*bid]) {
@@ -81,12 +81,12 @@ impl Judging<'_> {
             let text = format!("{} {why}", names.join(", "));
             findings.push((Reason::HostnameConflict, text));
         }
-        // The conflict goes first: it is what the page promises to say.
+        // The conflict comes first, as the Cozystack gateway page specifies.
         findings.sort_by_key(|finding| (finding.0 != Reason::HostnameConflict, finding.clone()));
         let message = findings.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("; ");
         let seen = !bids.is_empty() || !findings.is_empty();
         if undecided > 0 && granted.is_empty() && findings.is_empty() {
-            // What was said before stays until there is something to say; nothing is served by it.
+            // The former reason stays until there is a new one; no hostname is served by it.
             if let Some(kept) = self.claims[id].verdict().filter(|verdict| !verdict.granted.is_empty()).cloned() {
                 self.claims[id].judge(Some(Verdict { granted: Vec::new(), ..kept }), dirty);
             }
@@ -102,7 +102,7 @@ impl Judging<'_> {
         self.claims.release(id);
     }
 
-    /// Why a host that is owned is not served.
+    /// Why an owned host is not served.
     fn obstacle(&self, claimant: Option<&Claimant>, held: &Held, secure: bool) -> Option<Finding> {
         let (claimant, host) = (claimant?, held.host());
         let key = &claimant.key;

@@ -1,4 +1,4 @@
-//! Namespaces: whose Gateway each attaches to, and its label that says so.
+//! The stage that decides to which Gateway a namespace attaches, and its label.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::tenants::Tenants;
 use super::{ATTACHED_BY, Patch};
 use crate::model::ObjectName;
 
-/// States that the stage reads and writes.
+/// The states that the stage reads and writes.
 pub(super) struct Labelling<'a> {
     pub(super) tenants: &'a Tenants,
     pub(super) claims: &'a Claims,
@@ -18,7 +18,7 @@ pub(super) struct Labelling<'a> {
 }
 
 impl Labelling<'_> {
-    /// Decides a namespace's label. A label that others wrote is never touched; of two owners the first keeps it.
+    /// Decides a namespace's label. A label of another writer is never changed; of two owners the first keeps it.
     pub(super) fn label(self, name: &Arc<str>, dirty: &mut Dirty) {
         let before = self.namespaces.gateway_of(name);
         let patch = self.patch(name);
@@ -43,7 +43,7 @@ impl Labelling<'_> {
         let label = namespace.labels.get(GATEWAY_LABEL);
         let by = namespace.annotations.get(ATTACHED_BY);
         let kept = by.filter(|by| self.namespaces.expecting(name).any(|tenant| *tenant.namespace == **by));
-        // Of one that was never carried out nobody knows which namespaces it takes in.
+        // The namespaces of a TenantGateway that was never carried out are unknown.
         let unknown = by.is_some_and(|by| self.tenants.in_namespace(by).any(|tenant| self.tenants.is_as_found(tenant)));
         match (label, by, kept) {
             (Some(label), Some(_), Some(kept)) if label == kept => Patch::Leave,

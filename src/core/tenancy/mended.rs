@@ -1,4 +1,4 @@
-//! Mended TenantGateways, and objects that no longer stand in the way, leave nothing behind.
+//! Tests that repaired TenantGateways, and deleted objects under derived names, leave no trace.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ fn a_foreign_listener_set_under_the_name_of_an_overflow_costs_nobody_a_place() {
         numbers.filter_map(|derived| Some(names::overflow_of(&derived.name.name)?.1)).collect::<Vec<_>>()
     };
     let hosts = || (0..100).map(host).collect::<Vec<_>>();
-    // It was there before, and it came before ours was made.
+    // The foreign object existed before ours, or was created before ours was written.
     let (mut before, mut between) = (engine(), engine());
     before.apply([vec![foreign(1)], family(json!({"apex": "a.org"})), hosts()].concat());
     between.apply([family(json!({"apex": "a.org"})), hosts()].concat());
@@ -36,8 +36,8 @@ fn a_foreign_listener_set_under_the_name_of_an_overflow_costs_nobody_a_place() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
 
-    /// Broken edits, an apex that the namespace's label does not allow, and a label that moves before the apex: once all is
-    /// mended, nothing is left of it.
+    /// Broken edits, an apex that the namespace's label does not permit, and a label that changes before the apex: once
+    /// all are repaired, no trace is left.
     #[test]
     fn what_was_broken_for_a_while_ends_as_one_start_from_nothing(
         events in proptest::collection::vec((event(), proptest::bool::weighted(0.2), 0_u8..8), 1..40),

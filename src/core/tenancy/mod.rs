@@ -1,7 +1,8 @@
 //! Tenancy: from TenantGateways, namespaces and routes to Gateway API objects, certificates and verdicts on hostnames.
 //!
-//! In: [`Change`]s. Out: a [`Delta`] of desired objects and statuses. Nothing here reads, writes or knows the time.
-//! Rules and names are those of the Cozystack gateway page; `docs/compatibility.md` lists where we differ, and why.
+//! In: [`Change`]s. Out: a [`Delta`] of desired objects and statuses. Nothing here does I/O or reads the clock.
+//! Rules and names are those of the Cozystack gateway page; `docs/compatibility.md` lists our differences, and the
+//! reasons.
 
 mod admit;
 mod arrange;

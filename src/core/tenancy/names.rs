@@ -1,4 +1,4 @@
-//! Names of derived objects and listeners, exactly as on the Cozystack gateway page, so that taking over an
+//! Names of derived objects and listeners, exactly as on the Cozystack gateway page, so that the migration of an
 //! installation renames nothing.
 
 use std::borrow::Cow;
@@ -8,9 +8,9 @@ use sha2::{Digest, Sha256};
 
 use crate::model::ObjectName;
 
-/// First label, and the first four bytes of the SHA-256 of the whole lower-case hostname in hexadecimal.
+/// The first label, and the first four bytes of the SHA-256 of the whole lower-case hostname in hexadecimal.
 ///
-/// Thirty-two bits collide on demand: whoever uses such a name must see whether another hostname holds it.
+/// Collisions of 32 bits can be made on purpose: users of the name must check whether another hostname has it.
 fn short(hostname: &str) -> String {
     let hostname = lower_case(hostname);
     let label = hostname.split('.').next().unwrap_or_default();
@@ -18,17 +18,17 @@ fn short(hostname: &str) -> String {
     format!("{label}-{:08x}", u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]))
 }
 
-/// The names that one hostname gives under a TenantGateway, worked out once.
+/// The names that derive from one hostname of a TenantGateway, computed once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OfHost {
-    /// Its listener.
+    /// The name of its listener.
     pub listener: Arc<str>,
-    /// Its Certificate, and the Secret.
+    /// The name of its Certificate and Secret.
     pub certificate: Arc<str>,
 }
 
 impl OfHost {
-    /// The names of `hostname`. A wildcard's are made of what it covers: an object's name has no `*`.
+    /// Computes the names for `hostname`. For a wildcard they are built from its parent: an object's name has no `*`.
     pub fn new(tenant: &str, hostname: &str) -> Self {
         let apex = hostname.strip_prefix("*.");
         let (short, child) = (short(apex.unwrap_or(hostname)), if apex.is_some() { "child-" } else { "" });
@@ -39,51 +39,51 @@ impl OfHost {
     }
 }
 
-/// The listener of one host.
+/// The name of the listener of one host.
 pub fn host_listener(hostname: &str) -> String {
     format!("https-{}", short(hostname))
 }
 
-/// The listener of `*.apex` of an inheriting child.
+/// The name of the listener of `*.apex` of an inheriting child.
 pub fn child_listener(apex: &str) -> String {
     format!("https-child-{}", short(apex))
 }
 
-/// The listener of a passthrough service.
+/// The name of the listener of a passthrough service.
 pub fn passthrough_listener(service: &str) -> String {
     format!("tls-{service}")
 }
 
-/// The Certificate of one host, and its Secret.
+/// The name of the Certificate of one host, and of its Secret.
 pub fn host_certificate(tenant: &str, hostname: &str) -> String {
     OfHost::new(tenant, hostname).certificate.to_string()
 }
 
-/// The wildcard Certificate, and its Secret.
+/// The name of the wildcard Certificate, and of its Secret.
 pub fn wildcard_certificate(tenant: &str) -> String {
     format!("{tenant}-gateway-tls")
 }
 
-/// The Issuer.
+/// The name of the Issuer.
 pub fn issuer(tenant: &str) -> String {
     format!("{tenant}-gateway")
 }
 
-/// The Secret with the ACME account's key.
+/// The name of the Secret with the ACME account's key.
 pub fn acme_account(tenant: &str) -> String {
     format!("{tenant}-acme-account")
 }
 
-/// The route that sends port 80 to HTTPS.
+/// The name of the route that redirects port 80 to HTTPS.
 pub fn redirect(tenant: &str) -> String {
     format!("{tenant}{REDIRECT}")
 }
 
-/// How the name of every redirect ends.
+/// The suffix of the names of redirects.
 pub const REDIRECT: &str = "-http-redirect";
 
-/// The route that leads challenges of a TenantGateway's Gateway to us; `beside` which other route, if any. It stands in our
-/// namespace, and a namespace has no dot.
+/// The name of the route that forwards challenges of a TenantGateway's Gateway to us; with `beside`, of the one beside
+/// that route. It is in our namespace, and the name of a namespace has no dot.
 pub fn challenges(tenant: &ObjectName, beside: Option<&str>) -> String {
     let beside = beside.map(|route| {
         let hash = Sha256::digest(route.as_bytes());
@@ -93,20 +93,20 @@ pub fn challenges(tenant: &ObjectName, beside: Option<&str>) -> String {
     format!("{}.{}{}{CHALLENGES}", tenant.namespace, tenant.name, beside.unwrap_or_default())
 }
 
-/// How the name of every such route ends.
+/// The suffix of the names of challenge routes.
 const CHALLENGES: &str = ".acme-challenges";
 
-/// The namespace in such a name, and what stands between it and the end.
+/// Splits the name of a challenge route into the namespace and the rest before the suffix.
 pub fn challenges_of(name: &str) -> Option<(&str, &str)> {
     name.strip_suffix(CHALLENGES)?.split_once('.')
 }
 
-/// The ListenerSet that takes what a Gateway has no room for; numbered from 1.
+/// The name of an overflow ListenerSet of a Gateway; numbered from 1.
 pub fn overflow(tenant: &str, number: usize) -> String {
     format!("{tenant}-overflow-{number}")
 }
 
-/// The TenantGateway that a ListenerSet of this name would be the overflow of, and its number.
+/// The TenantGateway and the number of an overflow ListenerSet with this name.
 pub fn overflow_of(set: &str) -> Option<(&str, usize)> {
     let (tenant, number) = set.rsplit_once("-overflow-")?;
     let number = number.parse().ok().filter(|number| *number > 0)?;
@@ -120,19 +120,19 @@ pub(super) fn lower_case(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The listeners for plain HTTP; where the class is not ours there is the first only.
+/// The names of plain-HTTP listeners; if the class is not ours only the first exists.
 pub(super) const PLAIN: [&str; 2] = ["http", "http-apex"];
 
-/// The label that tells which namespaces may attach.
+/// The label with the namespace whose Gateway a namespace may attach to.
 pub const GATEWAY_LABEL: &str = "namespace.cozystack.io/gateway";
 
-/// The annotation that tells who wrote the gateway label.
+/// The annotation with the namespace of the TenantGateway for which we wrote the gateway label.
 pub const ATTACHED_BY: &str = "cozystack.io/gateway-attached-by";
 
-/// The label that every namespace has its name in.
+/// The label with the name of a namespace, which every namespace has.
 pub(super) const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
-/// The operator of a selector that asks for a label not to be there.
+/// The selector operator that requires a label to be absent.
 pub(super) const NO_LABEL: &str = "DoesNotExist";
 
 pub(super) const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";

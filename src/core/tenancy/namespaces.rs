@@ -1,4 +1,4 @@
-//! Namespaces: what is known of each, whose Gateway it may attach to, and what is to be done to its label.
+//! The state of namespaces: labels, the Gateway that each may attach to, and patches of its label.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::multimap::MultiMap;
 pub(super) struct Namespaces {
     all: BTreeMap<Arc<str>, Namespace>,
     members: Members,
-    /// TenantGateways by the namespaces that they take in, as far as they are carried out.
+    /// TenantGateways by the namespaces that they attach, of those that are carried out.
     expecting: MultiMap<Arc<str>, ObjectName>,
     patches: BTreeMap<Arc<str>, Patch>,
 }
 
-/// The gateway of each namespace, and back: two maps that are each other's inverse.
+/// The Gateway of each namespace, and the inverse map.
 #[derive(Default)]
 struct Members {
     gateways: BTreeMap<Arc<str>, Arc<str>>,
@@ -47,7 +47,7 @@ impl Namespaces {
         self.all.get(name)
     }
 
-    /// Takes in a namespace.
+    /// Sets or removes a namespace.
     pub(super) fn set(&mut self, name: &Arc<str>, new: Option<Namespace>) {
         match new {
             Some(new) => drop(self.all.insert(name.clone(), new)),
@@ -55,24 +55,24 @@ impl Namespaces {
         }
     }
 
-    /// The domain that a namespace may publish, as its label says.
+    /// The domain that a namespace may publish, by its label.
     pub(super) fn host_label(&self, name: &str) -> Option<&String> {
         self.all.get(name)?.labels.get(HOST_LABEL)
     }
 
-    /// The namespaces that say that a TenantGateway of this one took them in.
+    /// The namespaces whose annotation says that a TenantGateway of this one attached them.
     pub(super) fn attached_by<'a>(&'a self, gateway: &'a str) -> impl Iterator<Item = &'a Arc<str>> {
         let by = move |there: &Namespace| there.annotations.get(ATTACHED_BY).is_some_and(|by| **by == *gateway);
         self.all.iter().filter(move |(_, there)| by(there)).map(|(name, _)| name)
     }
 
-    /// Whether two namespaces belong to one owner: their labels allow them the same domain.
+    /// Whether two namespaces belong to one owner: their labels permit the same domain.
     pub(super) fn are_of_one_owner(&self, one: &str, other: &str) -> bool {
         let domain = |namespace: &str| Some(self.host_label(namespace)?.to_ascii_lowercase());
         one == other || domain(one).is_some_and(|own| domain(other) == Some(own))
     }
 
-    /// The namespace whose Gateway a namespace may attach to: its label, or what we are about to write.
+    /// The namespace whose Gateway a namespace may attach to: by its label, or by the patch that we are about to write.
     pub(super) fn gateway_of(&self, name: &str) -> Option<Arc<str>> {
         match self.patches.get(name) {
             Some(Patch::Set(gateway)) => Some(gateway.clone()),
@@ -84,32 +84,32 @@ impl Namespaces {
         }
     }
 
-    /// The namespace whose Gateway a namespace was last decided to attach to.
+    /// The namespace whose Gateway a namespace attaches to, by the last decision.
     pub(super) fn member_of(&self, name: &str) -> Option<&Arc<str>> {
         self.members.gateways.get(name)
     }
 
-    /// Every namespace that attaches to a Gateway, with the namespace of that.
+    /// All namespaces that attach to a Gateway, with the Gateway's namespace.
     pub(super) fn members(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>)> {
         self.members.gateways.iter()
     }
 
-    /// The namespaces that attach to the Gateway of one.
+    /// The namespaces that attach to the Gateway of a namespace.
     pub(super) fn children(&self, gateway: &str) -> impl Iterator<Item = &Arc<str>> {
         self.members.children.of(gateway)
     }
 
-    /// Sets which Gateway a namespace attaches to.
+    /// Sets the Gateway that a namespace attaches to.
     pub(super) fn join(&mut self, name: &Arc<str>, gateway: Option<Arc<str>>) {
         self.members.set(name, gateway);
     }
 
-    /// The TenantGateways that take in a namespace, the first of them first.
+    /// The TenantGateways that attach a namespace; the first one owns its label.
     pub(super) fn expecting(&self, name: &str) -> impl Iterator<Item = &ObjectName> {
         self.expecting.of(name)
     }
 
-    /// Sets whether a TenantGateway takes in a namespace.
+    /// Sets whether a TenantGateway attaches a namespace.
     pub(super) fn expect(&mut self, name: &Arc<str>, tenant: &ObjectName, there: bool) {
         self.expecting.set(name, tenant, there);
     }
@@ -119,12 +119,12 @@ impl Namespaces {
         self.patches.get(name)
     }
 
-    /// Every namespace whose label or annotation is to be changed.
+    /// All namespaces with a patch of their label or annotation.
     pub(super) fn patches(&self) -> impl Iterator<Item = (&Arc<str>, &Patch)> {
         self.patches.iter()
     }
 
-    /// Sets what is to be done to a namespace's label. Whether that is new.
+    /// Sets the patch of a namespace's label. Returns whether it changed.
     pub(super) fn set_patch(&mut self, name: &Arc<str>, patch: Patch) -> bool {
         if *self.patches.get(name).unwrap_or(&Patch::Leave) == patch {
             return false;

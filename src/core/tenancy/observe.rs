@@ -1,4 +1,4 @@
-//! Objects that are there under derived names: whose they are, and which hosts stand there.
+//! The stage that reads back existing objects with derived names: their owners, and the places of hosts.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::tenants::Tenants;
 use super::{names, solving};
 use crate::model::ObjectName;
 
-/// States that the stage reads and writes.
+/// The states that the stage reads and writes.
 pub(super) struct Observing<'a> {
     pub(super) claims: &'a Claims,
     pub(super) placement: Placement<'a>,
@@ -25,7 +25,7 @@ impl<'a> Observing<'a> {
         self.placement.tenants
     }
 
-    /// Takes note of an object under a derived name: whose it is, and which hosts stand there.
+    /// Reads an existing object with a derived name: its owner, and the hosts that have listeners in it.
     pub(super) fn observe(&mut self, key: Derived, new: Option<Existing>, dirty: &mut Dirty) {
         touch_certified(self.placement.tenants, self.placement.places, &key, dirty);
         if names::challenges_of(&key.name.name).is_some() {
@@ -52,7 +52,8 @@ impl<'a> Observing<'a> {
             };
             let ours = self.tenants().is_uid_of(&new.owner, tenant);
             if !ours && shard > 0 {
-                // Somebody was faster under this name: hosts that were to stand there go to the next number.
+                // Another writer created an object under this name first: hosts with a place there move to the next
+                // number.
                 let key = (tenant.clone(), shard);
                 let held = self.placement.places.in_shard(&key);
                 let held: Vec<HostId> =
@@ -63,7 +64,7 @@ impl<'a> Observing<'a> {
                 }
             }
             for (name, hostname) in new.hosts.iter().filter(|_| ours) {
-                // A listener under another name is none of ours: somebody edited the object.
+                // A listener with another name is not ours: the object was edited.
                 let name: Arc<str> = Arc::from(name.as_str());
                 if *name != *names::OfHost::new(&tenant.name, hostname.as_str()).listener
                     || self.placement.places.holder(tenant, name.clone()).is_some()
@@ -84,7 +85,8 @@ impl<'a> Observing<'a> {
         dirty.tenants.extend(tenants);
     }
 
-    /// Takes note of an object under the name of a route of ours: what others put there, or took away, is looked at again.
+    /// Reads an existing object with the name of a challenge route: one of another writer's, created or deleted, is
+    /// evaluated again.
     fn observe_solver(&mut self, key: &Derived, owner: Option<&str>, dirty: &mut Dirty) {
         let Some(tenant) = tenant_of(self.tenants(), key).cloned() else { return };
         let solving = self.tenants().resolved(&tenant).and_then(|valid| valid.frame.solving.as_ref());
@@ -96,7 +98,7 @@ impl<'a> Observing<'a> {
     }
 }
 
-/// Marks the host whose Certificate came, went or changed hands.
+/// Marks the host whose Certificate was created, was deleted or changed its owner.
 pub(super) fn touch_certified(tenants: &Tenants, places: &Places, key: &Derived, dirty: &mut Dirty) {
     if key.kind != DerivedKind::Certificate {
         return;
@@ -109,7 +111,7 @@ pub(super) fn touch_certified(tenants: &Tenants, places: &Places, key: &Derived,
     }
 }
 
-/// The TenantGateway that an object under a derived name would belong to, by its name.
+/// The TenantGateway that an object with a derived name would belong to.
 pub(super) fn tenant_of<'a>(tenants: &'a Tenants, derived: &Derived) -> Option<&'a ObjectName> {
     if let Some((namespace, _)) = names::challenges_of(&derived.name.name) {
         return tenants.in_namespace(namespace).find(|tenant| solving::is_of(&derived.name.name, tenant));

@@ -1,4 +1,4 @@
-//! Decides the owner of a hostname.
+//! The stage that decides the owner of a hostname.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::namespaces::Namespaces;
 use super::record::Records;
 use super::tenants::Tenants;
 
-/// States that the stage reads and writes.
+/// The states that the stage reads and writes.
 pub(super) struct Settling<'a> {
     pub(super) tenants: &'a Tenants,
     pub(super) namespaces: &'a Namespaces,
@@ -22,12 +22,12 @@ pub(super) struct Settling<'a> {
 }
 
 impl Settling<'_> {
-    /// Decides who owns a hostname: one namespace, through every TenantGateway where it claims it.
+    /// Decides the owner of a hostname: one namespace, for all TenantGateways where it claims it.
     ///
-    /// Of several claimants the first wins, unless the owner of a wildcard over the name stands before it, in the same
-    /// TenantGateway: who has `*.b.example.org` there has `x.b.example.org` as well. Of several TenantGateways whose Gateways
-    /// share addresses, the one that has it keeps it. What its namespace gave up a short while ago nobody else has, unless both
-    /// belong to one owner.
+    /// Of several claimants the first one wins, unless the owner of a wildcard over the name precedes it in the same
+    /// TenantGateway: the owner of `*.b.example.org` has `x.b.example.org` as well. Of several TenantGateways whose
+    /// Gateways share addresses, the recorded owner keeps it. A name that a namespace released recently stays reserved,
+    /// unless both namespaces belong to one owner.
     pub(super) fn settle(self, name: &Name, dirty: &mut Dirty) {
         let hosts: SmallVec<[HostId; 2]> = self.hosts.named(&name.0).collect();
         let mut bids: SmallVec<[(Priority, HostId); 2]> = SmallVec::new();
@@ -40,8 +40,8 @@ impl Settling<'_> {
             let standings = held.ranks().map(|rank| self.records.stand(name, rank)).filter(holds);
             bids.extend(standings.map(|standing| (standing, *id)));
         }
-        // Through which TenantGateway makes no difference to who is first, unless one of them has the name already where
-        // several share addresses.
+        // The TenantGateway of a bid does not decide which is first, unless Gateways share addresses and one of them
+        // owns the name already.
         let elsewhere = |id: HostId| !self.records.owns(&self.hosts[id].host().tenant, &name.0);
         bids.sort_by(|a, b| (elsewhere(a.1), &a.0).cmp(&(elsewhere(b.1), &b.0)));
         let asks =
@@ -55,7 +55,7 @@ impl Settling<'_> {
             None => namespaces.next(),
         };
         let winner = winner.cloned();
-        // Whoever still claims it, of a TenantGateway that cannot be carried out, keeps it until that is mended.
+        // A namespace that claims it at a TenantGateway which cannot be carried out keeps it until that is repaired.
         let (claims, tenants) = (self.claims, self.tenants);
         let is_frozen = |namespace: &Arc<str>| claims.asks(namespace, &name.0, |tenant| tenants.is_as_found(tenant));
         let winner = self.records.keep(name, winner, reserved, is_frozen, dirty);
@@ -66,7 +66,7 @@ impl Settling<'_> {
             let owner = first.map(|(standing, _)| standing.clone());
             let changed = self.hosts[id].own(owner);
             if changed && name.0.is_wildcard() {
-                // Whatever lies below it may have to yield, or be free again.
+                // Names below it may begin or cease to have the wildcard's owner.
                 self.hosts.touch_below(id, dirty);
             }
             dirty.hosts.insert(id);

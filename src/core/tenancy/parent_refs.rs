@@ -1,5 +1,5 @@
-//! Which listeners of a TenantGateway the parentRefs of a claimant name (Gateway API, `ParentReference.sectionName` and
-//! `port`): plain HTTP, or what ends or passes TLS for a hostname.
+//! The listeners of a TenantGateway that the parentRefs of a claimant name (Gateway API, `ParentReference.sectionName`
+//! and `port`): the plain-HTTP listener, or TLS listeners for a hostname.
 
 use super::claim::tenant_of;
 use super::delta::{Derived, DerivedKind};
@@ -12,7 +12,7 @@ use crate::inputs::{Kind, ParentRef};
 use crate::model::{Hostname, ObjectName, Reason};
 
 impl Claimant {
-    /// The parentRefs by which it names a TenantGateway.
+    /// The parentRefs that refer to a TenantGateway.
     pub(super) fn naming(&self, tenant: &ObjectName) -> impl Iterator<Item = &ParentRef> {
         let namespace = &self.key.name.namespace;
         self.parents.iter().filter(move |parent| tenant_of(parent, namespace).is_some_and(|named| named == *tenant))
@@ -20,7 +20,7 @@ impl Claimant {
 }
 
 impl Ports {
-    /// Whether a parentRef names plain HTTP and nothing else.
+    /// Whether a parentRef names the plain-HTTP listener alone.
     pub(super) fn is_plain_only(self, parent: &ParentRef) -> bool {
         let section = parent.section.as_deref();
         let of_gateway = parent.kind.as_deref().is_none_or(|kind| kind == Kind::Gateway.as_str());
@@ -29,7 +29,8 @@ impl Ports {
                 || section.is_none() && parent.port == Some(self.http))
     }
 
-    /// Whether a parentRef may attach to plain HTTP of a Gateway, by its name or because it names no listener.
+    /// Whether a parentRef may attach to the plain-HTTP listener of a Gateway, by its name or without naming a
+    /// listener.
     pub(super) fn may_be_plain(self, parent: &ParentRef) -> bool {
         let port = self.http;
         let of_gateway = parent.kind.as_deref().is_none_or(|kind| kind == Kind::Gateway.as_str());
@@ -38,12 +39,12 @@ impl Ports {
             && parent.port.is_none_or(|of| of == port)
     }
 
-    /// Whether a claimant needs a listener for TLS to serve a hostname. At Gateways that somebody else serves GRPCRoutes do
-    /// not: no listener takes them.
+    /// Whether a claimant needs a TLS listener for a hostname. GRPCRoutes do not with another data plane: no listener
+    /// there accepts them.
     pub(super) fn is_secure(self, claimant: &Claimant, valid: &ResolvedTenant, hostname: &Hostname) -> bool {
         let tenant = &valid.object.name;
         let names = |section: &str| {
-            // Where hosts have listeners of their own, those of other hosts are of no use to this one.
+            // If hosts have listeners of their own, listeners of other hosts do not serve this one.
             !valid.mode.per_host() || *names::OfHost::new(&tenant.name, hostname.as_str()).listener == *section
         };
         let reaches = |parent: &ParentRef| {
@@ -60,7 +61,7 @@ impl Ports {
         }
     }
 
-    /// Why a claimant that names plain HTTP and nothing else may not attach there.
+    /// Why a claimant that names the plain-HTTP listener alone may not attach there.
     pub(super) fn kept_off_plain(self, claimant: &Claimant, valid: &ResolvedTenant) -> Option<(Reason, String)> {
         let only = claimant.naming(&valid.object.name).all(|parent| self.is_plain_only(parent));
         let route = match claimant.key.kind {
@@ -71,8 +72,8 @@ impl Ports {
         (route && only).then(|| refused_on_plain(claimant, valid)).flatten()
     }
 
-    /// Findings on single parentRefs of a claimant where all is well on the whole: that they name no listener, or one that
-    /// does not take the route; or that it is served without TLS as well.
+    /// Findings about single parentRefs of a claimant that is accepted as a whole: it names no existing listener, or
+    /// one that does not accept the route; or the route is served without TLS as well.
     pub(super) fn told(
         self,
         claimant: &Claimant,
@@ -102,7 +103,7 @@ impl Ports {
     }
 }
 
-/// Why plain HTTP does not take a route.
+/// Why the plain-HTTP listener does not accept a route.
 fn refused_on_plain(claimant: &Claimant, valid: &ResolvedTenant) -> Option<(Reason, String)> {
     let open = valid.frame.open();
     let takes = claimant.key.kind == ClaimKind::HttpRoute;
@@ -111,7 +112,7 @@ fn refused_on_plain(claimant: &Claimant, valid: &ResolvedTenant) -> Option<(Reas
     (!admitted).then(|| (Reason::NotAllowedByListeners, text()))
 }
 
-/// Why a parentRef that names a listener or a port of ours reaches nothing there.
+/// Why a parentRef that names a listener or a port of ours attaches to none.
 fn astray(
     claimant: &Claimant,
     parent: &ParentRef,
@@ -126,7 +127,7 @@ fn astray(
     }
     let (kind, name) = parent.target(&claimant.key.name.namespace)?;
     let kind = if kind == Kind::Gateway { DerivedKind::Gateway } else { DerivedKind::ListenerSet };
-    // What is not ours to make is not ours to know.
+    // Objects that are not ours are unknown here.
     let made = derivations.desired(&Derived { kind, name })?;
     let all = || {
         made.listeners().iter().filter(|listener| {

@@ -1,4 +1,5 @@
-//! Placement of the listener of a hostname: in the Gateway, or in one of its ListenerSets. Nothing that stands is moved.
+//! Placement of the listener of a hostname: in the Gateway, or in one of its ListenerSets. Placed listeners are never
+//! moved.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use super::tenants::Tenants;
 use crate::inputs::Listener;
 use crate::model::ObjectName;
 
-/// Hosts and their places, which change together: a host says in which shard it stands, and the shard holds its listener.
+/// Hosts and their places, which change together: a host has its shard, and the shard has its listener.
 pub(super) struct Placement<'a> {
     pub(super) tenants: &'a Tenants,
     pub(super) hosts: &'a mut Hosts,
@@ -18,14 +19,14 @@ pub(super) struct Placement<'a> {
 }
 
 impl Placement<'_> {
-    /// Puts a host into a shard.
+    /// Places a host in a shard.
     pub(super) fn put(&mut self, id: HostId, name: Arc<str>, listener: Option<Arc<Listener>>, shard: usize) {
         let held = &mut self.hosts[id];
         held.stand(shard);
         self.places.put((id, held.host().clone()), name, listener, shard, self.tenants);
     }
 
-    /// Takes a host out of its shard, and marks whoever waits for what is free now.
+    /// Removes a host from its shard, and marks the hosts that wait for the room or the name.
     pub(super) fn take(&mut self, id: HostId, dirty: &mut Dirty) {
         let held = &mut self.hosts[id];
         let Some(place) = held.leave() else { return };
@@ -44,7 +45,7 @@ impl Placement<'_> {
         }
     }
 
-    /// Puts another listener in the place of the one of a host, if it differs.
+    /// Replaces the listener of a host, if it changed.
     pub(super) fn renew(&mut self, id: HostId, listener: Arc<Listener>, dirty: &mut Dirty) {
         let held = &self.hosts[id];
         let Some(place) = held.place() else { return };
@@ -54,7 +55,7 @@ impl Placement<'_> {
         }
     }
 
-    /// Hosts under a wildcard without listeners of their own are served where it stands.
+    /// Marks hosts below a wildcard without listeners of their own: the wildcard's listener serves them.
     pub(super) fn touch_below(&self, host: &Host, dirty: &mut Dirty) {
         if host.hostname.is_wildcard() {
             let bids = self.hosts.below(host).flat_map(|id| self.hosts[id].bids());
@@ -62,7 +63,8 @@ impl Placement<'_> {
         }
     }
 
-    /// After a change of the specification the Gateway may have room for fewer: the last have to go elsewhere.
+    /// Removes the last hosts from a Gateway that has less room after a change of the specification: they move
+    /// elsewhere.
     pub(super) fn make_room(&mut self, tenant: &ObjectName, dirty: &mut Dirty) {
         let gateway = (tenant.clone(), 0);
         for _ in Places::capacity(self.tenants, &gateway)..self.places.count(&gateway) {

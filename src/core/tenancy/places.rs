@@ -1,4 +1,4 @@
-//! Which listener stands in which shard, and which hosts wait for a place.
+//! The listeners of each shard, and the hosts that wait for a place.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use crate::inputs::Listener;
 use crate::model::{Hostname, ObjectName};
 use crate::multimap::MultiMap;
 
-/// Listeners of one Gateway or ListenerSet. Gateway API: `spec.listeners`, at most 64 items.
+/// The most listeners of one Gateway or ListenerSet (Gateway API: `spec.listeners`, at most 64 items).
 const LISTENERS: usize = 64;
 
-/// The reason why a host without a place waits.
+/// The reason why a host has no place, and for which it waits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum WaitingFor {
     /// Room in a shard.
@@ -22,33 +22,33 @@ pub(super) enum WaitingFor {
     Name(Arc<str>),
 }
 
-/// The listeners of hostnames, and where they stand.
+/// The listeners of hostnames, and their shards.
 #[derive(Default)]
 pub(super) struct Places {
     /// Hosts by the names of their listeners.
     listeners: Map<(ObjectName, Arc<str>), HostId>,
-    /// Listeners by shard, never an empty shard; a listener is made when its host is first looked at.
+    /// Listeners by shard, without empty shards; a listener is `None` until its host is first evaluated.
     shards: BTreeMap<Shard, BTreeMap<Hostname, Option<Arc<Listener>>>>,
-    /// Shards with room, so that finding one costs the same however many there are.
+    /// Shards with room, so that finding one does not take longer with more shards.
     room: BTreeSet<Shard>,
     /// Hosts that have no place.
     waiting: MultiMap<(ObjectName, WaitingFor), Host>,
-    /// How many hosts of a TenantGateway ListenerSets of others than us have.
+    /// The number of a TenantGateway's hosts that ListenerSets which are not ours have.
     with_sets: BTreeMap<ObjectName, usize>,
 }
 
 impl Places {
-    /// The host that has the name of a listener of a TenantGateway.
+    /// The host with the name of a listener of a TenantGateway.
     pub(super) fn holder(&self, tenant: &ObjectName, listener: Arc<str>) -> Option<HostId> {
         self.listeners.get(&(tenant.clone(), listener)).copied()
     }
 
-    /// The shards of a TenantGateway in which anything stands, by number.
+    /// The shards of a TenantGateway with any listeners, by number.
     pub(super) fn shards_of(&self, tenant: &ObjectName) -> impl Iterator<Item = &Shard> {
         self.shards.range((tenant.clone(), 0)..).map(|(shard, _)| shard).take_while(move |shard| shard.0 == *tenant)
     }
 
-    /// The last of these.
+    /// The last shard of a TenantGateway with any listeners.
     pub(super) fn last_of(&self, tenant: &ObjectName) -> Option<usize> {
         let last = self.shards.range(..=(tenant.clone(), usize::MAX)).next_back();
         last.filter(|(shard, _)| shard.0 == *tenant).map(|(shard, _)| shard.1)
@@ -62,17 +62,17 @@ impl Places {
         self.shards.get(shard).into_iter().flatten().map(|(hostname, listener)| (hostname, listener.as_ref()))
     }
 
-    /// How many hosts stand in a shard.
+    /// The number of hosts in a shard.
     pub(super) fn count(&self, shard: &Shard) -> usize {
         self.shards.get(shard).map_or(0, BTreeMap::len)
     }
 
-    /// The first shard of a TenantGateway that has room.
+    /// The first shard of a TenantGateway with room.
     pub(super) fn free(&self, tenant: &ObjectName) -> Option<usize> {
         self.room.range((tenant.clone(), 0)..).next().filter(|shard| shard.0 == *tenant).map(|shard| shard.1)
     }
 
-    /// Puts the listener of a host into a shard.
+    /// Places the listener of a host in a shard.
     pub(super) fn put(
         &mut self,
         (id, host): (HostId, Host),
@@ -88,7 +88,7 @@ impl Places {
         self.refresh_room(&key, tenants);
     }
 
-    /// Takes the listener of a host out of a shard. Whether nothing stands there any more.
+    /// Removes the listener of a host from a shard. Returns whether the shard is empty now.
     pub(super) fn take(&mut self, host: &Host, name: Arc<str>, shard: &Shard, tenants: &Tenants) -> bool {
         self.listeners.remove(&(host.tenant.clone(), name));
         let mut emptied = false;
@@ -103,7 +103,7 @@ impl Places {
         emptied
     }
 
-    /// Puts another listener in the place of the one that stands there. Whether they differ.
+    /// Replaces the listener of a hostname in a shard. Returns whether it changed.
     pub(super) fn renew(&mut self, shard: &Shard, hostname: &Hostname, listener: Arc<Listener>) -> bool {
         let Some(slot) = self.shards.get_mut(shard).and_then(|shard| shard.get_mut(hostname)) else { return false };
         let differs = slot.as_ref() != Some(&listener);
@@ -113,13 +113,13 @@ impl Places {
         differs
     }
 
-    /// How many listeners of hostnames a shard can hold.
+    /// The number of listeners of hostnames that a shard can hold.
     pub(super) fn capacity(tenants: &Tenants, (tenant, number): &Shard) -> usize {
         let fixed = tenants.resolved(tenant).map_or(LISTENERS, |resolved| resolved.frame.fixed());
         if *number == 0 { LISTENERS.saturating_sub(fixed) } else { LISTENERS }
     }
 
-    /// Works out whether a shard has room: after what stands there changed, or the specification of its TenantGateway.
+    /// Updates whether a shard has room, after a change of its listeners or of its TenantGateway.
     pub(super) fn refresh_room(&mut self, shard: &Shard, tenants: &Tenants) {
         let held = self.count(shard);
         if held < Self::capacity(tenants, shard) && (held > 0 || shard.1 == 0) {
@@ -144,17 +144,17 @@ impl Places {
         self.waiting.of(&(tenant.clone(), WaitingFor::Room))
     }
 
-    /// Lets a host wait.
+    /// Adds a host to those that wait for something.
     pub(super) fn wait(&mut self, host: Host, what: WaitingFor) {
         self.waiting.insert((host.tenant.clone(), what), host);
     }
 
-    /// Lets a host wait no longer.
+    /// Removes a host from those that wait for something.
     pub(super) fn forgo(&mut self, host: &Host, what: WaitingFor) {
         self.waiting.remove(&(host.tenant.clone(), what), host);
     }
 
-    /// Takes the first host out of those of a TenantGateway that wait for something.
+    /// Removes and returns the first host of a TenantGateway that waits for something.
     pub(super) fn next_waiting(&mut self, tenant: &ObjectName, what: WaitingFor) -> Option<Host> {
         let key = (tenant.clone(), what);
         let next = self.waiting.first(&key)?.clone();
@@ -162,13 +162,13 @@ impl Places {
         Some(next)
     }
 
-    /// Counts a host that a ListenerSet of others than us has, or has no longer.
+    /// Counts a host that a ListenerSet which is not ours begins or ceases to have.
     pub(super) fn count_set(&mut self, tenant: &ObjectName, with_set: bool) {
         let count = self.with_sets.entry(tenant.clone()).or_default();
         *count = if with_set { *count + 1 } else { *count - 1 };
     }
 
-    /// Whether ListenerSets of others than us have hosts of a TenantGateway.
+    /// Whether ListenerSets that are not ours have hosts of a TenantGateway.
     pub(super) fn has_sets(&self, tenant: &ObjectName) -> bool {
         self.with_sets.get(tenant).is_some_and(|count| *count > 0)
     }

@@ -1,6 +1,6 @@
-//! Secrets that somebody brings (`certMode: existingSecret`): whether they are there, and whether their names suffice.
+//! Secrets that the user provides (`certMode: existingSecret`): whether they exist, and whether they have all names.
 //!
-//! Nothing depends on it but what a TenantGateway says: its Gateway is written all the same, and serves what it can.
+//! This affects the status of a TenantGateway alone: its Gateway is written all the same, and serves what it can.
 
 use super::TenantGateway;
 use crate::inputs::{Mode, Secret, SecretError};
@@ -11,14 +11,14 @@ use crate::model::{Hostname, ObjectName};
 pub enum ProvidedSecret {
     /// A certificate for these names.
     Names(Vec<Hostname>),
-    /// No certificate, or none that belongs to the key; never with key material.
+    /// No certificate, or one that does not match the key; the text has no key material.
     Broken(String),
-    /// A key that we cannot judge: somebody else may be able to serve it.
+    /// A key that we cannot check: another data plane may be able to use it.
     Unknown,
 }
 
 impl ProvidedSecret {
-    /// Reads the content of a Secret; `None` if it is of another type.
+    /// Reads a Secret; `None` if it is of another type.
     pub fn of(secret: &Secret) -> Option<Self> {
         Some(match &secret.certificate {
             Ok(certificate) => Self::Names(certificate.names.clone()),
@@ -30,13 +30,13 @@ impl ProvidedSecret {
         })
     }
 
-    /// Whether the certificate is good for a name (RFC 9525, 6.3: a wildcard stands for one label).
+    /// Whether the certificate is valid for a name (RFC 9525, 6.3: a wildcard covers one label).
     pub(super) fn is_for(names: &[Hostname], name: &Hostname) -> bool {
         names.contains(name) || name.is_exact() && name.parent().is_some_and(|wildcard| names.contains(&wildcard))
     }
 }
 
-/// The Secret that a TenantGateway is to be served with.
+/// The Secret that a TenantGateway refers to for its certificate.
 pub fn secret_of(tenant: &TenantGateway) -> Option<ObjectName> {
     let named = tenant.spec.wildcard_secret_ref.as_ref().filter(|secret| !secret.name.is_empty())?;
     let brings = tenant.mode() == Ok(Mode::ExistingSecret);

@@ -1,6 +1,6 @@
-//! The Secrets that TenantGateways are served with, and whether they suffice.
+//! The Secrets that TenantGateways refer to for their certificates, and whether they suffice.
 //!
-//! Nothing depends on it but what a TenantGateway says: its Gateway is written all the same, and serves what it can.
+//! This affects the status of a TenantGateway alone: its Gateway is written all the same, and serves what it can.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,10 +11,10 @@ use super::tenants::ResolvedTenant;
 use crate::model::{Hostname, ObjectName};
 use crate::multimap::MultiMap;
 
-/// Secrets with certificates that somebody brings, and Secrets with keys of ours.
+/// Secrets with certificates that users provide, and Secrets with keys of ours.
 #[derive(Default)]
 pub(super) struct ProvidedSecrets {
-    /// TenantGateways by the Secret that they are to be served with, and what is in it.
+    /// TenantGateways by the Secrets that they refer to, and the contents of these Secrets.
     users: MultiMap<ObjectName, ObjectName>,
     provided: BTreeMap<ObjectName, ProvidedSecret>,
     /// Secrets with a key of ours.
@@ -22,17 +22,17 @@ pub(super) struct ProvidedSecrets {
 }
 
 impl ProvidedSecrets {
-    /// Whether what is in a Secret matters.
+    /// Whether a TenantGateway refers to a Secret.
     pub(super) fn refers_to(&self, secret: &ObjectName) -> bool {
         self.users.count(secret) > 0
     }
 
-    /// The TenantGateways that are to be served with a Secret.
+    /// The TenantGateways that refer to a Secret.
     pub(super) fn users(&self, secret: &ObjectName) -> impl Iterator<Item = &ObjectName> {
         self.users.of(secret)
     }
 
-    /// Takes in what is in a Secret that a TenantGateway names; nothing of others is kept. Whether it is new.
+    /// Sets the content of a Secret that a TenantGateway refers to; others are not kept. Returns whether it changed.
     pub(super) fn set(&mut self, name: &ObjectName, new: Option<ProvidedSecret>) -> bool {
         let new = new.filter(|_| self.refers_to(name));
         if self.provided.get(name) == new.as_ref() {
@@ -45,17 +45,17 @@ impl ProvidedSecrets {
         true
     }
 
-    /// Takes in whether the key in a Secret is ours. Whether that is new.
+    /// Sets whether the key in a Secret is ours. Returns whether that changed.
     pub(super) fn set_key(&mut self, name: &ObjectName, ours: bool) -> bool {
         if ours { self.keyed.insert(name.clone()) } else { self.keyed.remove(name) }
     }
 
-    /// The key that stands in a Secret.
+    /// The origin of the key in a Secret.
     pub(super) fn key_in(&self, secret: ObjectName) -> KeyKind {
         if self.keyed.contains(&secret) { KeyKind::Ours } else { KeyKind::Theirs }
     }
 
-    /// Takes note of which Secret a TenantGateway names, and which it named before.
+    /// Updates the Secret that a TenantGateway refers to, in place of its former one.
     pub(super) fn refer(&mut self, tenant: &ObjectName, old: Option<ObjectName>, now: Option<ObjectName>) {
         if let Some(now) = &now {
             self.users.insert(now.clone(), tenant.clone());

@@ -1,7 +1,7 @@
-//! The record of claimants who had a hostname first, where that counts.
+//! The record of the first claimants of hostnames, if the order of arrival counts.
 //!
-//! One program alone records what it decides. Several replicas see changes in different orders: for them a name is nobody's
-//! until the one who writes has recorded whose it is, and all of them go by the record.
+//! A single program records its own decisions. Several replicas see changes in different orders: for them a name has no
+//! owner until the lease holder has recorded one, and all of them follow the record.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,24 +15,24 @@ use super::settings::{Precedence, Settings};
 use crate::model::{Hostname, HostnameError, ObjectName};
 use crate::reservations::Reservations;
 
-/// Records as they are, and as they are to be.
+/// Records, and proposed changes of them.
 pub(super) struct Records {
     claims: Precedence,
     records: BTreeMap<Hostname, Record>,
-    /// Of these, what was given up and stays reserved.
+    /// The records of released names that stay reserved.
     reserved: Reservations<Hostname>,
     /// The time, in seconds since the epoch.
     clock: u64,
-    /// Which namespace owns a hostname on the addresses that Gateways share.
+    /// The namespace that owns a hostname on shared addresses.
     owned: BTreeMap<Hostname, Arc<str>>,
-    /// Proposals, where somebody else keeps the record.
+    /// Proposals, if another process keeps the record.
     proposed: BTreeMap<Hostname, Option<Record>>,
-    /// Counts calls, for the order of records.
+    /// The number of calls, for the order of records.
     now: u64,
 }
 
 impl Records {
-    /// Nothing is recorded yet.
+    /// An empty record.
     pub(super) fn new(settings: &Settings) -> Self {
         Self {
             claims: settings.claims,
@@ -45,17 +45,17 @@ impl Records {
         }
     }
 
-    /// Begins another call: what is claimed from now on was claimed later.
+    /// Begins another call: later claims count as later.
     pub(super) fn begin(&mut self) {
         self.now += 1;
     }
 
-    /// Records to be written, or removed, so that names have owners: for whoever keeps the record.
+    /// Records to write or to remove, for the keeper of the record.
     pub(super) fn proposals(&self) -> impl Iterator<Item = (&Hostname, Option<&Record>)> {
         self.proposed.iter().map(|(hostname, record)| (hostname, record.as_ref()))
     }
 
-    /// The record to be written of a name; nothing where the record is right.
+    /// The proposed change of a hostname's record; `None` if the record is right.
     pub(super) fn proposal(&self, hostname: &Hostname) -> Option<Option<&Record>> {
         self.proposed.get(hostname).map(Option::as_ref)
     }
@@ -65,25 +65,25 @@ impl Records {
         &self.records
     }
 
-    /// When a name is reserved no longer, in seconds since the epoch: then there may be something to do though nothing has
-    /// changed but the time.
+    /// The end of the next reservation, in seconds since the epoch: then there may be work without any other change
+    /// than the time.
     pub(super) fn next_expiry(&self) -> Option<u64> {
         self.reserved.next_expiry()
     }
 
-    /// Whether a name is about to have an owner.
+    /// Whether a name has a proposed owner.
     pub(super) fn is_undecided(&self, hostname: &Hostname) -> bool {
         let proposed = self.proposed.get(hostname).and_then(Option::as_ref);
         proposed.is_some_and(|record| record.released.is_none())
     }
 
-    /// Whether a name is reserved for whom it belonged to.
+    /// Whether a name is reserved for its former owner.
     pub(super) fn is_given_up(&self, hostname: &Hostname) -> bool {
         let record = self.proposed.get(hostname).map_or_else(|| self.records.get(hostname), Option::as_ref);
         record.is_some_and(|record| record.released.is_some())
     }
 
-    /// Takes in the time.
+    /// Sets the time.
     pub(super) fn set_time(&mut self, now: u64, dirty: &mut Dirty) {
         self.clock = now;
         dirty.names.extend(self.reserved.expired(now).cloned().map(Name));
@@ -106,7 +106,7 @@ impl Records {
         before
     }
 
-    /// Takes in what is recorded.
+    /// Applies a change of the record.
     pub(super) fn take(&mut self, hostname: Hostname, record: Option<Record>, dirty: &mut Dirty) {
         let before = match record {
             Some(record) => {
@@ -120,7 +120,7 @@ impl Records {
         }
     }
 
-    /// Takes in which namespace owns a hostname on the addresses that Gateways share.
+    /// Sets the namespace that owns a hostname on shared addresses.
     pub(super) fn set_owner(&mut self, hostname: Hostname, owner: Option<Arc<str>>, dirty: &mut Dirty) {
         let before = match &owner {
             Some(owner) => self.owned.insert(hostname.clone(), owner.clone()),
@@ -131,13 +131,13 @@ impl Records {
         }
     }
 
-    /// Whether a TenantGateway's namespace owns a hostname, or the most specific wildcard over it that somebody owns.
+    /// Whether a TenantGateway's namespace owns a hostname, or the most specific owned wildcard over it.
     pub(super) fn owns(&self, tenant: &ObjectName, hostname: &Hostname) -> bool {
         let mut names = std::iter::once(hostname.clone()).chain(hostname.covering());
         names.find_map(|name| self.owned.get(&name)).is_some_and(|owner| *owner == tenant.namespace)
     }
 
-    /// The priority of a claimant. A name that nobody had before is claimed now.
+    /// The priority of a claimant. A name without an earlier owner counts as claimed now.
     pub(super) fn stand(&self, name: &Name, rank: &Rank) -> Priority {
         let since = match self.claims {
             Precedence::Smallest => 0,
@@ -149,7 +149,7 @@ impl Records {
         Priority { since, rank: rank.clone() }
     }
 
-    /// The reservation of a name that its namespace claims no more, as long as it holds. `asks` says whether a
+    /// The reservation of a name that its namespace claims no more, as long as it lasts. `asks` returns whether a
     /// namespace claims it.
     pub(super) fn reservation(&self, name: &Name, asks: impl Fn(&Arc<str>) -> bool) -> Option<Record> {
         let held = self.records.get(&name.0).filter(|_| self.claims != Precedence::Smallest)?;
@@ -157,8 +157,8 @@ impl Records {
         (!asks(&held.namespace)).then(|| Record { released: Some(released), ..held.clone() })
     }
 
-    /// Keeps the record of who had it first, or proposes one; `reserved` is what is recorded of a name without a winner.
-    /// `is_frozen` says whether a namespace keeps it whoever wins. Returns who has it by now.
+    /// Records the first claimant, or proposes it; `reserved` is the record of a name without a winner. `is_frozen`
+    /// returns whether a namespace keeps it regardless of the winner. Returns the present owner.
     pub(super) fn keep(
         &mut self,
         name: &Name,
@@ -210,7 +210,7 @@ impl Records {
         }
     }
 
-    /// Marks names whose record may have to change although nobody bids, or bade, for them.
+    /// Marks names whose record may have to change although they have and had no bids.
     pub(super) fn touch(&self, hostnames: &[Result<Hostname, HostnameError>], dirty: &mut Dirty) {
         if self.claims == Precedence::Recorded {
             let recorded = hostnames.iter().flatten().filter(|hostname| self.records.contains_key(*hostname));
@@ -239,7 +239,7 @@ mod tests {
         Hostname::parse("x.a.org").expect("a hostname")
     }
 
-    /// Records what is proposed, as whoever keeps the record does.
+    /// Records the proposals, as the keeper of the record does.
     fn keep(engine: &mut Tenancy) -> usize {
         let proposed: Vec<_> = engine.proposals().map(|(name, record)| (name.clone(), record.cloned())).collect();
         let count = proposed.len();
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(keep(&mut engine), 0);
         engine.apply(vec![tenant("tenant-a", json!({"apex": "a.org"}))]);
         assert_eq!((keep(&mut engine), owner(&engine).as_deref()), (0, Some("tenant-c")));
-        // Whoever stops claiming it meanwhile loses it.
+        // A namespace that ceases to claim it meanwhile loses it.
         engine.apply(vec![tenant("tenant-a", json!({"apex": ""}))]);
         engine.apply(vec![gone(http("tenant-c", "web", &[]))]);
         engine.apply(vec![tenant("tenant-a", json!({"apex": "a.org"}))]);
@@ -330,7 +330,7 @@ mod tests {
         assert_eq!(owner(&engine), None, "who has the wildcard was before");
     }
 
-    /// Two namespaces of one owner, and two of others, where names stay reserved for a while.
+    /// Two namespaces of one owner, and two of others, with names that stay reserved for a while.
     fn with_hold(claims: Precedence) -> Tenancy {
         let mut engine = Tenancy::new(Settings { claims, hold: 100, ..Settings::default() });
         let spaces = [("tenant-a", "a.org"), ("tenant-b", "x.a.org"), ("tenant-c", "c.a.org"), ("tenant-d", "C.a.org")];

@@ -1,4 +1,4 @@
-//! Parts of which the objects of a TenantGateway are made: shared where they are the same for every host.
+//! The parts from which objects of a TenantGateway are rendered: shared if they are the same for every host.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,30 +21,30 @@ pub use crate::inputs::HOST_LABEL;
 #[derive(PartialEq)]
 pub(super) struct GatewayTemplate {
     pub(super) owner: Arc<Owner>,
-    /// Whether its class is ours. Others get both route kinds on every TLS listener: Cilium before 1.20 merges
+    /// Whether its class is ours. With other classes every TLS listener has both route kinds: Cilium before 1.20 merges
     /// listeners of one port (cilium#45559).
     pub(super) own: bool,
-    /// How challenges reach us, where they do by routes.
+    /// The forwarding of challenges to us by routes, if it is used.
     pub(super) solving: Option<Arc<Solving>>,
     ports: Ports,
-    /// The namespaces whose HTTPRoutes plain HTTP takes.
+    /// The namespaces whose HTTPRoutes the plain-HTTP listener accepts.
     open: Vec<String>,
     class: String,
     addresses: Vec<Address>,
     terminating: Arc<AllowedRoutes>,
     passing: Arc<AllowedRoutes>,
-    /// Plain HTTP, then the wildcards of the apex where there are any.
+    /// Plain-HTTP listeners, then the wildcard listeners of the apex, if there are any.
     head: Vec<Arc<Listener>>,
-    /// Passthrough.
+    /// Passthrough listeners.
     tail: Vec<Arc<Listener>>,
-    /// The Secret that wildcard listeners use; none where every host has its own.
+    /// The Secret of wildcard listeners; `None` if every host has its own.
     wildcard_secret: Option<ObjectName>,
-    /// The hostname of the wildcard listener of the apex, where there is one.
+    /// The hostname of the apex's wildcard listener, if there is one.
     wildcard: Option<Hostname>,
 }
 
 impl GatewayTemplate {
-    /// The frame of a TenantGateway that was checked.
+    /// Builds the template of a validated TenantGateway.
     pub(super) fn new(
         tenant: &TenantGateway,
         apex: &Hostname,
@@ -93,12 +93,12 @@ impl GatewayTemplate {
         frame
     }
 
-    /// How many listeners of the Gateway belong to no claimed hostname.
+    /// The number of the Gateway's listeners that do not depend on claims.
     pub(super) fn fixed(&self) -> usize {
         self.head.len() + self.tail.len()
     }
 
-    /// Whether a hostname is that of a passthrough service.
+    /// Whether a hostname belongs to a passthrough service.
     pub(super) fn passes_through(&self, hostname: &Hostname) -> bool {
         self.tail.iter().any(|listener| listener.hostname.as_ref() == Ok(hostname))
     }
@@ -132,7 +132,7 @@ impl GatewayTemplate {
         }
     }
 
-    /// The listener of one hostname, and which namespaces it takes routes of.
+    /// The listener of one hostname; `takes` are the namespaces that it selects.
     pub(super) fn listener(&self, names: &names::OfHost, hostname: &Hostname, takes: Takes<'_>) -> Listener {
         let own = || ObjectName::new(self.owner.name.namespace.clone(), names.certificate.clone());
         let secret = self.wildcard_secret.clone().unwrap_or_else(own);
@@ -140,7 +140,7 @@ impl GatewayTemplate {
         self.narrowed(listener, takes)
     }
 
-    /// The same listener for those namespaces.
+    /// The same listener with a selector for `takes`.
     fn narrowed(&self, listener: Listener, takes: Takes<'_>) -> Listener {
         if takes == Takes::Attached {
             return listener;
@@ -150,8 +150,8 @@ impl GatewayTemplate {
         Listener { allowed, ..listener }
     }
 
-    /// The Gateway: the items between what every Gateway has. `keeper` says which namespace alone may attach to one of
-    /// the latter.
+    /// The Gateway: `items` between its fixed listeners. `keeper` returns the only namespace that may attach to a fixed
+    /// listener.
     pub(super) fn gateway(
         &self,
         items: Vec<Arc<Listener>>,
@@ -185,34 +185,34 @@ impl GatewayTemplate {
         Desired::gateway(&self.owner, gateway)
     }
 
-    /// A ListenerSet with what the Gateway has no room for.
+    /// An overflow ListenerSet of the Gateway.
     pub(super) fn overflow(&self, name: &str, listeners: Vec<Arc<Listener>>) -> Desired {
         let name = ObjectName::new(self.owner.name.namespace.clone(), name);
         let set = ListenerSet { meta: written(name), parent: Some(self.owner.name.clone()), listeners };
         Desired::listener_set(&self.owner, set)
     }
 
-    /// The hostname of the wildcard listener of the apex, where there is one.
+    /// The hostname of the apex's wildcard listener, if there is one.
     pub(super) fn wildcard(&self) -> Option<&Hostname> {
         self.wildcard.as_ref()
     }
 
-    /// The namespaces whose HTTPRoutes plain HTTP takes.
+    /// The namespaces whose HTTPRoutes the plain-HTTP listener accepts.
     pub(super) fn open(&self) -> &[String] {
         &self.open
     }
 
-    /// How plain HTTP is reached.
+    /// The attachment of routes to plain HTTP.
     pub(super) fn plain(&self) -> Plain {
         Plain { own: self.own, ports: self.ports }
     }
 }
 
-/// The kinds of a listener that ends TLS, and of one that passes it through, where the class is ours.
+/// The route kinds of a listener that terminates TLS, and of one that passes it through, if the class is ours.
 const ENDS: [&str; 2] = ["HTTPRoute", "GRPCRoute"];
 const PASSES: [&str; 1] = ["TLSRoute"];
 
-/// The namespaces that may be on plain HTTP: the owner's, and those that answer challenges.
+/// The namespaces that may attach to plain HTTP: the owner's, and those of ACME challenge routes.
 fn open(namespace: &str, settings: &Settings, solver: Option<&str>) -> Vec<String> {
     let mut open = vec![namespace.to_owned()];
     for answers in [Some(settings.cert_manager_namespace.as_str()), solver].into_iter().flatten() {
@@ -223,8 +223,8 @@ fn open(namespace: &str, settings: &Settings, solver: Option<&str>) -> Vec<Strin
     open
 }
 
-/// Plain HTTP, for HTTPRoutes of those namespaces: `http`, without a hostname. Where the class is ours there may be others at
-/// the same address, and one has the names of its apex only.
+/// The plain-HTTP listeners, for HTTPRoutes of the namespaces `open`: `http`, without a hostname. If the class is ours,
+/// other Gateways may share the address, and the listeners have the hostnames of the apex alone.
 fn plain(open: &[String], settings: &Settings, apex: Option<&Hostname>) -> Vec<Arc<Listener>> {
     let expressions = vec![(NAMESPACE_NAME.to_owned(), "In".to_owned(), open.to_vec())];
     let namespaces = NamespaceRule::Selector(Box::new(Selector { labels: BTreeMap::new(), expressions }));
@@ -254,7 +254,7 @@ fn allowed(own: bool, of: &[&str], namespace: &str, takes: Takes<'_>) -> Allowed
     match takes {
         Takes::Attached => {}
         Takes::Only(only) => drop(labels.insert(NAMESPACE_NAME.to_owned(), only.to_owned())),
-        // The API server gives the label to every namespace. A list of values may not be empty.
+        // The API server sets the label on every namespace. A list of values may not be empty.
         Takes::Nobody => expressions.push((NAMESPACE_NAME.to_owned(), NO_LABEL.to_owned(), Vec::new())),
     }
     AllowedRoutes {
@@ -263,19 +263,20 @@ fn allowed(own: bool, of: &[&str], namespace: &str, takes: Takes<'_>) -> Allowed
     }
 }
 
-/// The kinds that a listener takes: those. Where somebody else serves, every listener names the same ones, port 80 as well:
-/// Cilium before 1.20 refuses a route whose kind any listener of its Gateway leaves out, wherever it attaches.
+/// The route kinds of a listener: `of` if the class is ours. With other classes every listener has the same kinds, also
+/// on port 80: Cilium before 1.20 refuses a route whose kind is missing at any listener of its Gateway, wherever it
+/// attaches.
 fn kinds(own: bool, of: &[&str]) -> Vec<(String, String)> {
     let kinds: &[&str] = if own { of } else { &["HTTPRoute", "TLSRoute"] };
     kinds.iter().map(|kind| (GATEWAY_GROUP.to_owned(), (*kind).to_owned())).collect()
 }
 
-/// Metadata of an object that nobody has stored yet.
+/// Metadata of an object that is not stored yet.
 fn written(name: ObjectName) -> Meta {
     Meta { name, generation: 1, created: 0 }
 }
 
-/// `label.apex`; `None` where that is too long for a hostname.
+/// The hostname `label.apex`; `None` if it is too long.
 fn below(label: &str, apex: &Hostname) -> Option<Hostname> {
     Hostname::parse(&format!("{label}.{apex}")).ok()
 }
@@ -285,7 +286,7 @@ pub(super) fn class<'a>(tenant: &'a TenantGateway, settings: &'a Settings) -> &'
     Some(tenant.spec.gateway_class_name.as_str()).filter(|class| !class.is_empty()).unwrap_or(&settings.class)
 }
 
-/// The names on the wildcard certificate: apex and `*.apex`, then each child and `*.child`.
+/// The names of the wildcard certificate: apex and `*.apex`, then each child and `*.child`.
 pub(super) fn wildcard_names<'a>(tenant: &'a TenantGateway, children: impl Iterator<Item = &'a str>) -> Vec<String> {
     let all = std::iter::once(tenant.spec.apex.as_str()).chain(children);
     all.flat_map(|apex| [apex.to_owned(), format!("*.{apex}")]).collect()

@@ -1,4 +1,4 @@
-//! How ready a TenantGateway is.
+//! The stage that computes the readiness of TenantGateways.
 
 use super::children::{CHILDREN, ChildApexes, NAMES};
 use super::derivations::Derivations;
@@ -9,7 +9,7 @@ use super::tenants::Tenants;
 use super::{Mode, Readiness, Settings};
 use crate::model::ObjectName;
 
-/// States that the stage reads and writes.
+/// The states that the stage reads and writes.
 pub(super) struct Reporting<'a> {
     pub(super) settings: &'a Settings,
     pub(super) namespaces: &'a Namespaces,
@@ -20,7 +20,7 @@ pub(super) struct Reporting<'a> {
 }
 
 impl Reporting<'_> {
-    /// `Ready` of a TenantGateway.
+    /// Computes `Ready` of a TenantGateway.
     pub(super) fn report(self, tenant: &ObjectName, dirty: &mut Dirty) {
         if self.tenants.is_stopped(tenant) && self.tenants.given(tenant).is_some() {
             return;

@@ -1,9 +1,9 @@
-//! Which of the attached namespaces a listener selects.
+//! Selection of attached namespaces by a listener.
 
 use super::names::{NAMESPACE_NAME, NO_LABEL};
 use crate::inputs::{Listener, NamespaceRule};
 
-/// Which of the namespaces that are attached to a Gateway a listener takes routes of.
+/// The attached namespaces of a Gateway whose routes a listener accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Takes<'a> {
     /// All of them: the verdict on each route decides.
@@ -15,7 +15,7 @@ pub(super) enum Takes<'a> {
 }
 
 impl<'a> Takes<'a> {
-    /// The namespaces of a listener with this keeper, at a Gateway that is ours to serve or not.
+    /// The selection of a listener with this keeper; `own` is true at a Gateway that we serve.
     pub(super) fn of(keeper: Option<&'a str>, own: bool) -> Self {
         match keeper {
             Some(keeper) => Self::Only(keeper),
@@ -25,7 +25,7 @@ impl<'a> Takes<'a> {
     }
 }
 
-/// Whether a listener for TLS that we made selects a namespace that is attached to its Gateway.
+/// Whether a TLS listener that we made selects a namespace that is attached to its Gateway.
 pub(super) fn selects(listener: &Listener, namespace: &str) -> bool {
     let NamespaceRule::Selector(selector) = &listener.allowed.namespaces else { return true };
     let name = selector.labels.get(NAMESPACE_NAME);

@@ -1,4 +1,4 @@
-//! Decisions of an installation.
+//! Settings of an installation for tenancy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,34 +6,34 @@ use std::sync::Arc;
 use crate::inputs::Source;
 use crate::model::Hostname;
 
-/// Decisions of an installation.
+/// Settings of an installation.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Whether ListenerSets can be written.
     pub listener_sets: bool,
-    /// The issuer where a TenantGateway names none. cert-manager's Issuers and Certificates are among the desired objects;
-    /// what we issue is wanted.
+    /// The certificate source of TenantGateways that name none. With cert-manager, Issuers and Certificates are among
+    /// the desired objects; certificates that we issue are wanted certificates.
     pub certificates: Source,
-    /// Whether somebody takes what is written for cert-manager.
+    /// Whether cert-manager is installed.
     pub cert_manager: bool,
-    /// The ACME directories that TenantGateways may name, beside those of `spec.issuerName`; `None`: any.
+    /// The ACME directories that TenantGateways may name, beside those of `spec.issuerName`; `None` permits any.
     pub directories: Option<BTreeSet<String>>,
-    /// The precedence of several claimants.
+    /// The precedence of claimants of one hostname.
     pub claims: Precedence,
-    /// For how many seconds a recorded hostname stays reserved for whom it was given up by.
+    /// The number of seconds for which a recorded hostname stays reserved for the namespace that released it.
     pub hold: u64,
-    /// The ports of Gateways: 80 and 443, but where an unprivileged program serves them itself.
+    /// The ports of Gateways: 80 and 443, unless an unprivileged program serves them itself.
     pub ports: Ports,
-    /// Whether namespaces without the label that tells their hostnames publish any, beside the TenantGateway's own and those
-    /// that it attaches.
+    /// Whether namespaces without a host label may publish hostnames, beside the TenantGateway's own namespace and
+    /// those that it attaches.
     pub unlabelled: bool,
-    /// Hostnames that one namespace alone may have, or nobody.
+    /// Hostnames that one namespace alone may have, or none (`None`).
     pub reserved: BTreeMap<Hostname, Option<Arc<str>>>,
     /// The class of Gateways whose TenantGateway names none.
     pub class: String,
-    /// The namespace whose challenge routes may attach to port 80.
+    /// The namespace of cert-manager, whose challenge routes may attach to port 80.
     pub cert_manager_namespace: String,
-    /// The Service that answers challenges for Gateways that somebody else serves; none where no routes can lead there.
+    /// The Service of our HTTP-01 responder, for Gateways of other data planes; `None` if no routes can lead there.
     pub solver: Option<SolverService>,
 }
 
@@ -57,35 +57,35 @@ impl Default for Settings {
     }
 }
 
-/// The Service behind which challenges are answered.
+/// The Service of our HTTP-01 responder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SolverService {
-    /// Its namespace, where the routes to it stand as well.
+    /// Its namespace, which the routes to it have too.
     pub namespace: Arc<str>,
     /// Its name.
     pub name: String,
     /// Its port.
     pub port: u16,
-    /// Whether anybody answers there; where not, routes of an earlier run are not wanted any more.
+    /// Whether the responder runs; if not, routes of an earlier run are to be deleted.
     pub answers: bool,
 }
 
-/// Ports of a Gateway.
+/// The ports of a Gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ports {
-    /// Of plain HTTP.
+    /// The port of plain HTTP.
     pub http: u16,
-    /// Of TLS.
+    /// The port of TLS.
     pub https: u16,
 }
 
-/// The precedence of several claimants.
+/// The precedence of claimants of one hostname.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precedence {
-    /// `cozy-*` namespaces, then the smallest `namespace/name`.
+    /// `cozy-*` namespaces first, then the smallest `namespace/name`.
     Smallest,
-    /// The namespace that had the hostname first, as recorded; among new ones as above.
+    /// The recorded owner first; among others like `Smallest`.
     FirstCome,
-    /// The same, where several go by one record: a hostname is nobody's before it is recorded whose it is.
+    /// Like `FirstCome`, for several replicas with one record: a hostname has no owner before it is recorded.
     Recorded,
 }

@@ -1,11 +1,11 @@
-//! Routes that bring the questions of HTTP-01 to us, at Gateways that somebody else serves.
+//! Routes that forward HTTP-01 challenges to us, at Gateways that another data plane serves.
 //!
-//! A Gateway has one without hostnames, which stays: nothing is written per challenge. A hostname goes before every path,
-//! though (Gateway API, `HTTPRoute.spec.hostnames`), so that a route with hostnames on port 80 hides it; such a route, which
-//! only the Gateway's own namespace may have there, has one of ours beside it, with the same hostnames. None has a hostname
-//! that is not on port 80 already: that would hide the redirect.
+//! A Gateway has one without hostnames, which stays: nothing is written per challenge. A route with hostnames on port
+//! 80 hides it, though, since a hostname precedes every path (Gateway API, `HTTPRoute.spec.hostnames`). Only the
+//! Gateway's own namespace may have such a route there; each gets a challenge route beside it with the same hostnames.
+//! No challenge route has a hostname that is not on port 80 already: that would hide the redirect.
 //!
-//! They stand in our namespace, where the Service is that they lead to, and belong to the Namespace of the TenantGateway.
+//! These routes are in our namespace, with the Service that they lead to; the TenantGateway's Namespace is their owner.
 
 use super::claim::ClaimId;
 use super::claims::Claims;
@@ -19,7 +19,7 @@ use super::tenants::Tenants;
 use super::{ClaimKey, ClaimKind, names};
 use crate::model::{Hostname, ObjectName};
 
-/// States that are read and written to want such routes.
+/// The states for the derivation of these routes.
 pub(super) struct Solvers<'a> {
     pub(super) settings: &'a Settings,
     pub(super) tenants: &'a Tenants,
@@ -27,12 +27,12 @@ pub(super) struct Solvers<'a> {
 }
 
 impl Solvers<'_> {
-    /// The route of a Gateway that is for all hostnames.
+    /// Derives the route of a Gateway for all hostnames.
     pub(super) fn solve(self, tenant: &ObjectName, dirty: &mut Dirty) {
         self.emit_solver(tenant, names::challenges(tenant, None), Vec::new(), true, dirty);
     }
 
-    /// The route beside one with hostnames on port 80.
+    /// Derives the route beside one with hostnames on port 80.
     pub(super) fn solve_beside(self, claims: &Claims, id: ClaimId, dirty: &mut Dirty) {
         let (key, tenant) = claims[id].names();
         let may = key.name.namespace == tenant.namespace && key.kind != ClaimKind::ListenerSet;
@@ -68,7 +68,7 @@ impl Solvers<'_> {
 }
 
 impl Settings {
-    /// Whether a claimant is a route of ours that leads challenges to us.
+    /// Whether a claimant is one of our routes that forward challenges.
     pub(super) fn is_solver(&self, claim: &ClaimKey, tenant: &ObjectName) -> bool {
         let ours = self.solver.as_ref().is_some_and(|service| service.namespace == claim.name.namespace);
         ours && claim.kind == ClaimKind::HttpRoute && is_of(&claim.name.name, tenant)
@@ -107,7 +107,7 @@ mod tests {
         Change::Claimant(claimant.key.clone(), Some(claimant))
     }
 
-    /// The hostnames of every route of ours, and whose it is.
+    /// The hostnames of every route of ours, and its owner.
     fn routes(engine: &Tenancy) -> Vec<(Value, Value)> {
         let ours = engine.objects().iter().filter(|(derived, _)| &*derived.name.namespace == OURS);
         let told = |desired: &Desired| {
@@ -138,10 +138,10 @@ mod tests {
             assert!(found.len() == wanted.len() && wanted.iter().all(|one| found.contains(one)), "{found:?}");
         };
         is(&engine, &all);
-        // Another Namespace of that name is another owner.
+        // A Namespace that is created again under the same name is another owner.
         engine.apply(vec![namespace("tenant-a", "w")]);
         is(&engine, &[(Value::Null, json!("w")), (hosts, json!("w"))]);
-        // What somebody else put there is left alone, until it is gone.
+        // An object of another writer is left alone until it is deleted.
         let name = names::challenges(&ObjectName::new("tenant-a", "cozystack"), None);
         let key = Derived { kind: DerivedKind::HttpRoute, name: ObjectName::new(OURS, name) };
         engine.apply(vec![Change::Existing(key.clone(), Some(Existing::default()))]);
@@ -149,7 +149,7 @@ mod tests {
         assert!(engine.decides(&key, "w") && !engine.decides(&key, "u") && !engine.decides(&key, ""));
         engine.apply(vec![Change::Existing(key.clone(), None)]);
         assert_eq!(routes(&engine).len(), 2);
-        // Where nobody asks over HTTP, and where we serve, there is none.
+        // Without HTTP-01, and with a class of ours, there are none.
         let mode = json!({"apex": "a.org", "certMode": "existingSecret", "wildcardSecretRef": {"name": "w"}});
         for change in [tenant("tenant-a", mode), Change::Class("cilium".into(), true)] {
             engine.apply(vec![change]);
@@ -186,7 +186,7 @@ mod tests {
             let left = all.iter().enumerate().filter(|(at, _)| *at == 4 || !dropped.contains(at));
             let mut fresh = self::engine();
             fresh.apply(left.map(|(_, change)| change.clone()).collect());
-            // What is not carried out any more stays as it was, on purpose.
+            // A TenantGateway that cannot be carried out any more keeps its objects, on purpose.
             if !dropped.contains(&0) {
                 prop_assert_eq!(routes(&engine), routes(&fresh));
             }

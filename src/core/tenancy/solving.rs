@@ -1,4 +1,4 @@
-//! Routes that lead challenges to us, as objects.
+//! The content of routes that forward challenges to us.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use super::settings::{Settings, SolverService};
 use super::{Mode, Source, names};
 use crate::model::{Hostname, ObjectName};
 
-/// RFC 8555, 8.3.
+/// The path prefix of HTTP-01 challenges (RFC 8555, 8.3).
 const PATH: &str = "/.well-known/acme-challenge/";
 
-/// How the challenges of one Gateway reach us.
+/// The forwarding of the challenges of one Gateway to us.
 #[derive(Debug, PartialEq)]
 pub(super) struct Solving {
     service: SolverService,
@@ -20,7 +20,7 @@ pub(super) struct Solving {
 }
 
 impl Solving {
-    /// `None` where nobody asks on port 80, or we serve the Gateway, or somebody else issues.
+    /// `None` without HTTP-01 on port 80, if we serve the Gateway, or if cert-manager issues.
     pub(super) fn new(
         (mode, source): (Mode, Source),
         own: bool,
@@ -32,23 +32,23 @@ impl Solving {
         Some(Self { service, namespace_uid: namespace_uid.to_owned() })
     }
 
-    /// The namespace whose routes have to be let in.
+    /// The namespace whose routes the plain-HTTP listener must admit.
     pub(super) fn namespace(&self) -> &str {
         &self.service.namespace
     }
 }
 
-/// A route of a Gateway.
+/// A route that forwards challenges.
 #[derive(Debug, PartialEq)]
 pub(super) struct SolverRoute {
     solving: Arc<Solving>,
     name: String,
-    /// None of them: it is for all.
+    /// Its hostnames; an empty list matches all.
     hostnames: Vec<Hostname>,
 }
 
 impl SolverRoute {
-    /// The route under a name for some hostnames, or for all where there are none.
+    /// A route with this name for these hostnames, or for all if there are none.
     pub(super) fn new(solving: Arc<Solving>, name: String, hostnames: Vec<Hostname>) -> Self {
         Self { solving, name, hostnames }
     }
@@ -73,7 +73,7 @@ impl SolverRoute {
     }
 }
 
-/// Whether the name of a route is one of those that a TenantGateway has.
+/// Whether a TenantGateway has a challenge route with this name.
 pub(super) fn is_of(name: &str, tenant: &ObjectName) -> bool {
     let Some((namespace, rest)) = names::challenges_of(name) else { return false };
     let rest = rest.strip_prefix(&*tenant.name).filter(|_| namespace == &*tenant.namespace);

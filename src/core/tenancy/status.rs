@@ -1,4 +1,4 @@
-//! The status of a TenantGateway, from what was decided and from what the statuses of its objects say.
+//! The status of a TenantGateway, from the decisions of tenancy and the statuses of its objects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,38 +14,38 @@ use crate::inputs::Listener;
 use crate::model::{ConditionType, ObjectName, Reason, Status, clipped};
 use crate::translate::{ObjectStatus, StatusBody};
 
-/// The controller name of the page, under which routes of other classes are told how their claims fared.
+/// The controller name from the Cozystack gateway page, for route statuses at Gateways of other classes.
 pub const CONTROLLER: &str = "gateway.cozystack.io/tenantgateway-controller";
 
-/// Listeners that are not ready are told of by name, up to so many.
+/// The largest number of listeners that are not ready in a status.
 const WAITING: usize = 64;
 
-/// The status of a Gateway or ListenerSet, whoever serves it.
+/// The parts that we use of the status of a Gateway or ListenerSet, from any controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParentState {
     /// `Accepted`.
     pub accepted: bool,
     /// `Programmed`.
     pub programmed: bool,
-    /// The statuses of its listeners.
+    /// The states of its listeners.
     pub listeners: BTreeMap<Arc<str>, Listening>,
-    /// The reasons why its listeners wait, where their `Programmed` has reason `Pending`.
+    /// The messages of its listeners whose `Programmed` has reason `Pending`.
     pub pending: BTreeMap<Arc<str>, String>,
 }
 
-/// The status of a listener.
+/// The conditions of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listening {
     /// `Accepted`.
     pub accepted: bool,
     /// `Programmed`.
     pub programmed: bool,
-    /// `ResolvedRefs`, but for kinds of routes: those that cannot attach do no harm.
+    /// `ResolvedRefs`, ignoring invalid route kinds: those that cannot attach do no harm.
     pub resolved: bool,
 }
 
 impl Listening {
-    /// Why it is not ready; `None` when it is.
+    /// Why it is not ready; `None` if it is.
     fn lacks(self) -> Option<&'static str> {
         match self {
             Self { accepted: false, .. } => Some("NotAccepted"),
@@ -89,19 +89,19 @@ impl From<&ObjectStatus> for ParentState {
     }
 }
 
-/// The status of a TenantGateway but for times.
+/// The status of a TenantGateway, without times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TenantStatus {
-    /// The generation it was made from.
+    /// The generation that it was computed from.
     pub generation: i64,
     /// `Ready`.
     pub ready: bool,
     /// Its reason.
     pub reason: &'static str,
-    /// For people.
+    /// A message for people.
     pub message: String,
-    /// The listeners of its Gateway, and up to 64 of its ListenerSets that are not ready, in their order: a status has to fit
-    /// into an object, however many hosts there are.
+    /// The listeners of its Gateway, and up to 64 listeners of its ListenerSets that are not ready, in order: the size
+    /// of a status must be bounded, regardless of the number of hosts.
     pub listeners: Vec<ListenerState>,
 }
 
@@ -112,9 +112,9 @@ pub struct ListenerState {
     pub name: String,
     /// Its hostname.
     pub hostname: Option<String>,
-    /// The Certificate, which has the name of its Secret.
+    /// The Certificate; its Secret has the same name.
     pub certificate: Option<String>,
-    /// Why it is not ready; `None` when it is.
+    /// Why it is not ready; `None` if it is.
     pub reason: Option<&'static str>,
 }
 
@@ -132,7 +132,7 @@ impl ListenerState {
 }
 
 impl TenantStatus {
-    /// As it is written. `since` is when `Ready` last changed its status, in RFC 3339.
+    /// The status as written. `since` is `lastTransitionTime` of `Ready`, in RFC 3339.
     pub fn document(&self, since: &str) -> Value {
         let condition = json!({
             "type": "Ready",
@@ -161,7 +161,7 @@ impl TenantStatus {
     }
 }
 
-/// The states from which statuses are made.
+/// The states from which statuses are computed.
 #[derive(Clone, Copy)]
 pub(super) struct Statuses<'a> {
     pub(super) tenants: &'a Tenants,
@@ -170,7 +170,8 @@ pub(super) struct Statuses<'a> {
 }
 
 impl<'a> Statuses<'a> {
-    /// The status of a TenantGateway. `look` says what the status of one of its objects says, if it has one.
+    /// The status of a TenantGateway. `look` returns the state of one of its objects by that object's status, if it has
+    /// one.
     pub(super) fn status(
         self,
         tenant: &ObjectName,
@@ -180,7 +181,7 @@ impl<'a> Statuses<'a> {
         let gateway = Derived { kind: DerivedKind::Gateway, name: tenant.clone() };
         let mut state = look(&gateway).map(Arc::unwrap_or_clone).unwrap_or_default();
         let mut listeners: Vec<_> = self.listening(&gateway, &state).map(ListenerState::new).collect();
-        // A host that comes up, or one that is in trouble, takes nothing from the others.
+        // A host that is starting or fails does not affect the readiness of the others.
         let is_host = |name: &str| self.places.holder(tenant, Arc::from(name)).is_some();
         let (hosts, fixed): (Vec<&ListenerState>, Vec<_>) = listeners.iter().partition(|l| is_host(&l.name));
         let fixed_serve = fixed.iter().all(|listener| listener.reason.is_none());
@@ -228,7 +229,7 @@ impl<'a> Statuses<'a> {
         Some(TenantStatus { generation: given.generation, ready, reason, message, listeners })
     }
 
-    /// The listeners of an object, and why those are not ready that are not.
+    /// The listeners of an object, with the reason for each that is not ready.
     fn listening(
         self,
         object: &Derived,

@@ -1,4 +1,4 @@
-//! The TenantGateways that were given, what is made of those that can be carried out, and how ready each is.
+//! The TenantGateways as given, those that can be carried out, and their readiness.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(super) struct ResolvedTenant {
     pub(super) apex: Hostname,
     pub(super) mode: Mode,
     pub(super) source: Source,
-    /// The issuer of its certificates, if not somebody brings them.
+    /// The issuer of its certificates; `None` if the user provides them.
     pub(super) issuer: Option<Issuer>,
     pub(super) frame: GatewayTemplate,
 }
@@ -28,18 +28,18 @@ pub(super) struct ResolvedTenant {
 #[derive(Default)]
 pub(super) struct Tenants {
     given: BTreeMap<ObjectName, TenantGateway>,
-    /// The same by namespace, and by GatewayClass.
+    /// The keys of `given` by namespace, and by GatewayClass.
     in_namespace: MultiMap<Arc<str>, ObjectName>,
     by_class: MultiMap<String, ObjectName>,
     /// GatewayClasses that are ours.
     own_classes: BTreeSet<Arc<str>>,
-    /// Those that can be carried out; one that cannot any more stays as it last could.
+    /// Those that can be carried out; one that cannot any more keeps its last valid state.
     resolved: BTreeMap<ObjectName, ResolvedTenant>,
     readiness: BTreeMap<ObjectName, Readiness>,
 }
 
 impl Tenants {
-    /// Takes in a TenantGateway. Returns the one before.
+    /// Sets or removes a TenantGateway. Returns the former one.
     pub(super) fn set(
         &mut self,
         name: &ObjectName,
@@ -66,7 +66,7 @@ impl Tenants {
         old
     }
 
-    /// Takes in whether a GatewayClass is ours. Whether that is new.
+    /// Sets whether a GatewayClass is ours. Returns whether that changed.
     pub(super) fn set_class(&mut self, class: &Arc<str>, ours: bool) -> bool {
         if ours { self.own_classes.insert(class.clone()) } else { self.own_classes.remove(class) }
     }
@@ -81,17 +81,17 @@ impl Tenants {
         self.by_class.of(class)
     }
 
-    /// A TenantGateway as it is given.
+    /// A TenantGateway as given.
     pub(super) fn given(&self, name: &ObjectName) -> Option<&TenantGateway> {
         self.given.get(name)
     }
 
-    /// All that are given.
+    /// The names of all TenantGateways.
     pub(super) fn names(&self) -> impl Iterator<Item = &ObjectName> {
         self.given.keys()
     }
 
-    /// A name as those share it who name the same TenantGateway.
+    /// The shared copy of a TenantGateway's name, to save memory.
     pub(super) fn shared(&self, name: ObjectName) -> ObjectName {
         self.given.get_key_value(&name).map_or(name, |(known, _)| known.clone())
     }
@@ -101,17 +101,17 @@ impl Tenants {
         self.in_namespace.of(namespace)
     }
 
-    /// A TenantGateway that can be carried out, or could when it was last checked with success.
+    /// A TenantGateway that can be carried out, or its last valid state.
     pub(super) fn resolved(&self, name: &ObjectName) -> Option<&ResolvedTenant> {
         self.resolved.get(name)
     }
 
-    /// All of these.
+    /// All TenantGateways with a valid state.
     pub(super) fn all_resolved(&self) -> impl Iterator<Item = &ResolvedTenant> {
         self.resolved.values()
     }
 
-    /// Sets how a TenantGateway is carried out, or that it is gone.
+    /// Sets the valid state of a TenantGateway, or removes it.
     pub(super) fn resolve(&mut self, name: &ObjectName, resolved: Option<ResolvedTenant>) {
         match resolved {
             Some(resolved) => drop(self.resolved.insert(name.clone(), resolved)),
@@ -119,12 +119,12 @@ impl Tenants {
         }
     }
 
-    /// How ready a TenantGateway is.
+    /// The readiness of a TenantGateway.
     pub(super) fn readiness(&self, name: &ObjectName) -> Option<&Readiness> {
         self.readiness.get(name)
     }
 
-    /// Sets how ready a TenantGateway is, and tells it if that is new.
+    /// Sets the readiness of a TenantGateway, and reports it if it changed.
     pub(super) fn set_readiness(&mut self, name: &ObjectName, new: Option<Readiness>, dirty: &mut Dirty) {
         if self.readiness.get(name) == new.as_ref() {
             return;
@@ -136,44 +136,46 @@ impl Tenants {
         }
     }
 
-    /// Forgets why a TenantGateway could not be carried out; how ready it is now is told later.
+    /// Removes the reason why a TenantGateway could not be carried out; its readiness is computed later.
     pub(super) fn resume(&mut self, name: &ObjectName) {
         self.readiness.remove(name);
     }
 
-    /// Whether a controlling owner's UID is that of a TenantGateway as it is given now.
+    /// Whether a UID is that of the present TenantGateway with this name.
     pub(super) fn is_uid_of(&self, uid: &str, name: &ObjectName) -> bool {
         !uid.is_empty() && self.given.get(name).is_some_and(|given| given.uid == uid)
     }
 
-    /// Whether a TenantGateway was found not to be fit to be carried out when it was last checked.
+    /// Whether a TenantGateway could not be carried out at its last evaluation.
     pub(super) fn is_stopped(&self, name: &ObjectName) -> bool {
         self.readiness.get(name).is_some_and(|readiness| readiness.frozen)
     }
 
-    /// Whether a TenantGateway cannot be carried out and never could since we began: what stands of it stays as it was
-    /// found, and nothing comes to it.
+    /// Whether a TenantGateway could never be carried out since the program started: its existing objects stay as they
+    /// are, and it gets no new hostnames.
     pub(super) fn is_as_found(&self, name: &ObjectName) -> bool {
         !self.resolved.contains_key(name) && self.given.contains_key(name)
     }
 
-    /// Whether a TenantGateway's Gateway is carried out and somebody else's to serve.
+    /// Whether a TenantGateway is carried out and another data plane serves its Gateway.
     pub(super) fn is_beside(&self, name: &ObjectName) -> bool {
         self.resolved.get(name).is_some_and(|resolved| !resolved.frame.own)
     }
 
-    /// Whether a TenantGateway's Gateway is of a class that we serve.
+    /// Whether a TenantGateway's Gateway has a class that we serve.
     pub(super) fn is_own(&self, name: &ObjectName) -> bool {
         self.resolved.get(name).is_some_and(|resolved| resolved.frame.own)
     }
 
-    /// Whether a claimant's route reaches a listener outside of the Gateway.
+    /// Returns whether a claimant's route attaches to the listeners of a shard; if not, the ListenerSet that it must
+    /// name.
     pub(super) fn reaches(&self, claimant: &Claimant, tenant: &ObjectName, shard: usize) -> Result<(), ObjectName> {
         let set = ObjectName::new(tenant.namespace.clone(), names::overflow(&tenant.name, shard));
         if shard == 0 || self.is_own(tenant) || claimant.names_set(&set) { Ok(()) } else { Err(set) }
     }
 
-    /// Which of several TenantGateways of a namespace is carried out: the one that has its Gateway, else the oldest.
+    /// The TenantGateway of a namespace that is carried out, of several: the one with an existing Gateway, else the
+    /// oldest.
     pub(super) fn first_in(&self, namespace: &str, derivations: &Derivations) -> Option<&ObjectName> {
         let lives = |name: &ObjectName| {
             let there = derivations.existing(&Derived { kind: DerivedKind::Gateway, name: name.clone() });

@@ -1,15 +1,16 @@
-//! Work lists, each item once and in order: in rounds, unlike the sorted sets of the translation (`translate/dirty.rs`).
+//! Work lists with rounds: each item once and in order, unlike the sorted sets of the translation
+//! (`translate/dirty.rs`).
 
 use std::cmp::Ordering;
 use std::hash::Hash;
 
 use super::groups::Set;
 
-/// A queue of what a change touches. It is sorted when it is begun, not with each item: most items come together.
+/// A queue of items to redo. It is sorted once per round, not with each item: most items are added together.
 pub(super) struct Todo<T> {
-    /// The items of this round, the last first.
+    /// The items of this round, in reverse order.
     now: Vec<T>,
-    /// The items that came since, with repetitions.
+    /// The items added since then, with duplicates.
     next: Vec<T>,
 }
 
@@ -20,7 +21,7 @@ impl<T> Default for Todo<T> {
 }
 
 impl<T: Ord> Todo<T> {
-    /// Adds an item, unless it waits already.
+    /// Adds an item, unless it is queued.
     pub(super) fn insert(&mut self, item: T) {
         let waits = self.next.last() == Some(&item) || self.now.binary_search_by(|held| item.cmp(held)).is_ok();
         if !waits {
@@ -28,7 +29,7 @@ impl<T: Ord> Todo<T> {
         }
     }
 
-    /// Takes the next item: the first of those that were there when the last round ended.
+    /// Removes and returns the next item: the first of those that were queued when the round began.
     pub(super) fn pop(&mut self) -> Option<T> {
         if self.now.is_empty() {
             std::mem::swap(&mut self.now, &mut self.next);
@@ -45,7 +46,7 @@ impl<T: Ord> Extend<T> for Todo<T> {
     }
 }
 
-/// The same for what is referred to by a number: the order is that of what the numbers stand for, or that of coming.
+/// A [`Todo`] of items that are referred to by number: ordered by what the numbers stand for, or by arrival.
 pub(super) struct WorkList<Id> {
     now: Vec<Id>,
     next: Vec<Id>,
@@ -59,19 +60,19 @@ impl<Id> Default for WorkList<Id> {
 }
 
 impl<Id: Copy + Eq + Hash> WorkList<Id> {
-    /// Adds an item, unless it waits already.
+    /// Adds an item, unless it is queued.
     pub(super) fn insert(&mut self, id: Id) {
         if self.waits.insert(id) {
             self.next.push(id);
         }
     }
 
-    /// Takes the next item; `order` says how those are to go that were there when the last round ended.
+    /// Removes and returns the next item; `order` sorts the items of a round.
     pub(super) fn pop(&mut self, order: impl Fn(&Id, &Id) -> Ordering) -> Option<Id> {
         if self.now.is_empty() {
             std::mem::swap(&mut self.now, &mut self.next);
             self.now.reverse();
-            // Items mostly come in order already.
+            // Items are mostly in order already.
             self.now.sort_by(|a, b| order(b, a));
         }
         let id = self.now.pop()?;
@@ -79,7 +80,7 @@ impl<Id: Copy + Eq + Hash> WorkList<Id> {
         Some(id)
     }
 
-    /// Whether an item waits.
+    /// Whether an item is queued.
     pub(super) fn holds(&self, id: &Id) -> bool {
         self.waits.contains(id)
     }
@@ -100,7 +101,7 @@ mod tests {
         let mut todo = Todo::default();
         todo.extend([3, 1, 3, 2, 1]);
         assert_eq!(todo.pop(), Some(1));
-        // 2 waits already, 1 is to be done again.
+        // 2 is queued already, 1 is to be redone.
         todo.extend([2, 0, 1, 5]);
         let rest: Vec<_> = std::iter::from_fn(|| todo.pop()).collect();
         assert_eq!(rest, [2, 3, 0, 1, 5]);

@@ -1,11 +1,11 @@
-//! Ownership of hostnames among the namespaces that another one admits to its listeners: by `allowedRoutes` their routes, by
-//! `allowedListeners` their ListenerSets.
+//! Ownership of hostnames among admitted namespaces: those whose routes (`allowedRoutes`) or ListenerSets
+//! (`allowedListeners`) the listeners of another namespace admit.
 //!
-//! The namespace that admits them is served in any case. Among those that it admits the record of ownership gives each
-//! hostname to one, on all ports: rules of several are not merged, since the one could take paths of the other. A listener
-//! for one exact hostname is different: who admits routes of several namespaces there shares out that name, unless
-//! GatewayParameters say otherwise (`routeHostnames`). They claim it all the same, so that nobody else has it at a wider
-//! listener.
+//! The admitting namespace itself is always served. Among the admitted ones the record of ownership gives each hostname
+//! to one, on all ports: rules of several namespaces are not merged, since one could take paths of another. A listener
+//! for an exact hostname is different: an owner that admits routes of several namespaces there shares that name among
+//! them, unless GatewayParameters forbid it (`routeHostnames`). The namespaces claim the hostname all the same, so that
+//! no other has it at a wider listener.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ use super::register::Register;
 use super::resolutions::Resolutions;
 use crate::model::{FrontendId, Hostname, Reason, clipped};
 
-/// The standing of a wildcard or catch-all listener: among whom, its hostname, itself, and its frontend.
+/// A wildcard or catch-all listener with the namespaces it admits: among whom, its hostname, itself, and its frontend.
 type Standing = (Arc<ListenersOf>, Hostname, WideListener, FrontendId);
 
-/// The wildcard and catch-all listeners of a parent below which the record decides.
+/// The wildcard and catch-all listeners of a parent whose hostnames the record gives to owners.
 fn wide_listeners(parent: Option<&Parent>) -> Vec<Standing> {
     let all = parent.into_iter().flat_map(|parent| parent.listeners.iter().map(move |listener| (parent, listener)));
     let wide =
@@ -39,7 +39,7 @@ fn wide_listeners(parent: Option<&Parent>) -> Vec<Standing> {
     .collect()
 }
 
-/// The claims of a route by its attachments: the listener, the hostname, and by what.
+/// The claims of a route by its attachments: the listener, the hostname, and the ground of the claim.
 fn claimed(attachments: &[(usize, ParentKey, Attachment)]) -> Vec<(ListenerId, Hostname, ByRecord)> {
     let mut all = Vec::new();
     for (_, parent, attachment) in attachments {
@@ -54,7 +54,7 @@ fn claimed(attachments: &[(usize, ParentKey, Attachment)]) -> Vec<(ListenerId, H
     all
 }
 
-/// Admission: what the parents, the attachments and the record say together.
+/// Admission: queries over the parents, the attachments and the record together.
 #[derive(Clone, Copy)]
 pub(super) struct Admission<'a> {
     pub(super) parents: &'a Parents,
@@ -63,7 +63,7 @@ pub(super) struct Admission<'a> {
 }
 
 impl<'a> Admission<'a> {
-    /// Whether a listener serves a route under a hostname that the route gives it.
+    /// Whether a listener serves a route under a hostname that the route contributes to it.
     pub(super) fn is_served(self, listener: &ListenerId, hostname: &Hostname, key: &RouteKey) -> bool {
         if key.name.namespace == listener.parent.name().namespace {
             return true;
@@ -76,13 +76,13 @@ impl<'a> Admission<'a> {
         })
     }
 
-    /// Whether a namespace has a hostname where it is admitted.
+    /// Whether a namespace owns a hostname among the namespaces admitted at `at`.
     pub(super) fn has_admitted(self, at: &Arc<ListenersOf>, hostname: &Hostname, namespace: &str) -> bool {
         let owner = self.register.owner(&Ownable::Admitted(at.clone(), hostname.clone()));
         owner.is_some_and(|owner| *owner.namespace == *namespace)
     }
 
-    /// Whether a hostname below the wildcard or catch-all listener of a namespace that is admitted is another one's.
+    /// Whether another admitted namespace owns a hostname below the wildcard or catch-all listener of an admitted one.
     pub(super) fn is_of_another_admitted(self, hostname: &Hostname, listener: &ListenerId) -> bool {
         let Some(at) = self.parents.get(&listener.parent).and_then(admitted) else { return false };
         let mut names = std::iter::once(hostname.clone()).chain(hostname.covering());
@@ -95,7 +95,7 @@ impl<'a> Admission<'a> {
         !by.decides || self.has_admitted(&by.at, hostname, namespace)
     }
 
-    /// The routes that a listener serves under a hostname, each with its own hostname that gave it.
+    /// The routes that a listener serves under a hostname, each with its own hostname that contributed it.
     pub(super) fn served<'b>(
         self,
         hostname: &'b Hostname,
@@ -106,8 +106,8 @@ impl<'a> Admission<'a> {
             .filter(move |(key, _)| self.is_served(listener, hostname, key))
     }
 
-    /// The namespace whose routes have a hostname that is kept from a wildcard or catch-all listener, since routes of another
-    /// namespace have a wider one there.
+    /// The namespace that owns a hostname which a wildcard or catch-all listener does not serve: routes of another
+    /// namespace have a wider hostname there.
     pub(super) fn kept_for(self, hostname: &Hostname, listener: &ListenerId) -> Option<&'a Arc<str>> {
         let parent = self.parents.get(&listener.parent)?;
         let of = parent.listener(&listener.name)?;
@@ -125,8 +125,8 @@ impl<'a> Admission<'a> {
         wider.any(is_of_another).then_some(namespace)
     }
 
-    /// Whether the owner of listeners admits namespaces to what lies between a name and a wildcard over it: by a wildcard
-    /// of its own, below which that of a tenant keeps nobody off.
+    /// Whether the owner of listeners has a wildcard listener of its own that admits namespaces, between a name and a
+    /// wildcard over it: below such a listener a tenant's wildcard excludes nobody.
     pub(super) fn admits_below(self, at: &Arc<ListenersOf>, name: &Hostname, wide: &Hostname) -> bool {
         let own = name.is_wildcard().then(|| name.clone());
         let between = own.into_iter().chain(name.covering()).take_while(|own| wide.covers(own));
@@ -134,7 +134,8 @@ impl<'a> Admission<'a> {
         listeners.any(|wide| !wide.is_admitted)
     }
 
-    /// Marks the hostnames that are kept from a wider one, and show what a route has there that has changed.
+    /// Marks the hostnames that are kept from a wider one, and whose units depend on a route's changed contribution
+    /// there.
     pub(super) fn touch_kept(
         self,
         id: &FrontendId,
@@ -160,7 +161,7 @@ impl<'a> Admission<'a> {
         dirty.units.extend(kept.map(|name| (id.clone(), name.clone())));
     }
 
-    /// The hostnames of routes that somebody owns below the hostname of a listener, and may be kept from it.
+    /// The owned hostnames of routes below the hostname of a listener, which may be kept from it.
     pub(super) fn kept_under(self, listener: &ListenerId, wide: &Hostname) -> Vec<Hostname> {
         let Some(parent) = self.parents.get(&listener.parent).filter(|p| self.register.has_wide(&p.listeners_of))
         else {
@@ -169,7 +170,7 @@ impl<'a> Admission<'a> {
         self.register.owned_below(&Ownable::Admitted(parent.listeners_of.clone(), wide.clone())).cloned().collect()
     }
 
-    /// Whether a route has the hostnames that it claims by some of its attachments.
+    /// Returns whether a route owns the hostnames that it claims by some of its attachments.
     pub(super) fn names_verdict(self, key: &RouteKey, attachments: &[(usize, ParentKey, Attachment)]) -> Verdict {
         let (mut lost, mut pending) = (Vec::new(), Vec::new());
         for (_, name, by) in claimed(attachments) {
@@ -209,8 +210,8 @@ impl<'a> Admission<'a> {
     }
 }
 
-/// Registers which hostnames a route claims now, in place of those that it claimed; `dates` says whether creation times are
-/// believed. Returns the hostnames that it claims or claimed, each with its listener.
+/// Registers the hostnames that a route claims now, in place of its former claims; `dates` is true if creation times
+/// are trusted. Returns the hostnames of its former and present claims, each with its listener.
 pub(super) fn claim_for_route(
     register: &mut Register,
     key: &RouteKey,
@@ -239,7 +240,7 @@ pub(super) fn claim_for_route(
     touched
 }
 
-/// Notes below which wildcard and catch-all listeners of a parent the record decides.
+/// Updates the index of wildcard and catch-all listeners of a parent whose hostnames the record gives to owners.
 pub(super) fn note_admitting(
     parents: &mut Parents,
     register: &Register,
@@ -260,8 +261,8 @@ pub(super) fn note_admitting(
     }
 }
 
-/// The stage that has a listener count a route, if it is valid and the listener serves it under one of its hostnames at
-/// least.
+/// The stage that counts a route at a listener, if the route is valid and the listener serves it under at least one of
+/// its hostnames.
 pub(super) fn count_route(
     attachments: &mut Attachments,
     parents: &Parents,

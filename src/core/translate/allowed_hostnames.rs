@@ -1,4 +1,4 @@
-//! Which namespaces may have which hostnames at the Gateways of a class, by its GatewayParameters.
+//! The hostnames that namespaces may have at the Gateways of a class, by its GatewayParameters.
 
 use super::gateway_exposure::GatewayExposure;
 use super::key::Verdict;
@@ -6,7 +6,7 @@ use crate::inputs::HOST_LABEL;
 use crate::model::{Hostname, Reason, clipped};
 use crate::store::Store;
 
-/// Whether a namespace may have a hostname: some rule says so, or the platform gave it the domain by a label.
+/// Checks whether a namespace may have a hostname: by a rule, or by the label with the domain that the platform set.
 pub(super) fn check(reach: &GatewayExposure, hostname: &Hostname, namespace: &str, store: &Store) -> Verdict {
     let Some(rules) = &reach.allowed_hostnames else { return Ok(()) };
     let labels = store.labels(namespace);

@@ -1,4 +1,4 @@
-//! Frontends put together from what their units left.
+//! Assembles frontends from the outcomes of their units.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::protocol::Family;
 use super::register::Register;
 use crate::model::{Chain, ChainName, Frontend, FrontendId, FrontendKind, TableId};
 
-/// The states from which a frontend is put together.
+/// The states that a frontend is assembled from.
 #[derive(Clone, Copy)]
 pub(super) struct Assembly<'a> {
     pub(super) frontends: &'a Frontends,
@@ -22,13 +22,13 @@ pub(super) struct Assembly<'a> {
 }
 
 impl Assembly<'_> {
-    /// Hands out a frontend, or takes it back.
+    /// Emits a frontend, or removes it.
     pub(super) fn compile(self, id: &FrontendId, emissions: &mut Emissions, dirty: &mut Dirty) {
         emissions.emit(ResourceKey::Frontend(id.clone()), self.frontend(id).map(Resource::Frontend), dirty);
     }
 
-    /// The TLS frontends, with every name in their gates where `listed`; else as they are handed out. As much work as there
-    /// are hosts: for times in which clients ask for many names that nobody has.
+    /// Returns the TLS frontends, if `listed` with every name in their SNI matchers, else as they are emitted. The work
+    /// is proportional to the number of hosts: it is for times when clients request many names that no listener has.
     pub(super) fn tls_frontends(self, listed: bool) -> Vec<Frontend> {
         let made = self.frontends.iter().filter_map(|(id, state)| {
             let mut frontend = self.frontend(id)?;
@@ -65,7 +65,7 @@ impl Assembly<'_> {
     }
 }
 
-/// Forgets a frontend that nobody claims, and its table with it.
+/// Removes a frontend that has no claims, and its table.
 pub(super) fn forget_idle(id: &FrontendId, frontends: &mut Frontends, emissions: &mut Emissions, dirty: &mut Dirty) {
     if frontends.forget_idle(id) {
         emissions.emit(ResourceKey::Table(TableId { frontend: id.clone(), listener: None }), None, dirty);

@@ -1,4 +1,4 @@
-//! Which listeners of a parent take a route, and for which names.
+//! Attachment: the listeners of a parent that accept a route, and the hostnames that they accept it with.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,11 +18,11 @@ use crate::inputs::Route;
 use crate::model::{Hostname, HostnameGrant, Reason};
 use crate::store::Store;
 
-/// Decides for one parentRef of `route`, and `parent` that it reaches.
+/// Decides the attachment of `route` by one parentRef to `parent`.
 ///
 /// Order of checks: section and port, kind, namespace, hostname (Gateway API, `ParentReference` and `AllowedRoutes`).
-/// Only hostnames that tenancy grants, where it has a say, reach a TLS listener. Plain HTTP, which sends everybody to HTTPS, is
-/// reached there by naming it only.
+/// If tenancy has a grant for the route, only granted hostnames reach a TLS listener. Plain-HTTP listeners, which redirect
+/// to HTTPS, then accept the route only if the parentRef has a section or port.
 fn attach(route: &Route, index: usize, grant: Option<&HostnameGrant>, parent: &Parent, store: &Store) -> Attachment {
     let mut attachment = decide(route, index, grant, parent, store);
     if let Some(refusal) = grant.and_then(|grant| grant.refusal.as_ref()) {
@@ -42,9 +42,9 @@ pub(super) struct Attaching<'a> {
 }
 
 impl Attaching<'_> {
-    /// Attaches a route to its parents and hands its hostnames to their listeners.
+    /// Attaches a route to its parents, and contributes its hostnames to their listeners.
     pub(super) fn attach(&mut self, key: &RouteKey, dirty: &mut Dirty) {
-        // The Gateway of a ListenerSet may be another though nothing else is.
+        // The Gateway of a ListenerSet may have changed though no attachment has.
         dirty.uses.insert(key.clone());
         let new = self.attachments_of(key);
         if self.attachments.of(key) == new {
@@ -63,7 +63,7 @@ impl Attaching<'_> {
                 dirty.units.insert((id, hostname.clone()));
             }
         }
-        // A label makes a route a solver's.
+        // A label marks a route as one of cert-manager's solver.
         dirty.solved.extend(before.union(&after).map(|(listener, hostname, _)| (listener.clone(), hostname.clone())));
         let listeners = |all: &BTreeSet<Contribution>| -> BTreeSet<ListenerId> {
             all.iter().map(|(listener, ..)| listener.clone()).collect()
@@ -73,7 +73,7 @@ impl Attaching<'_> {
         dirty.counted.extend(before.union(&after).map(|listener| (listener.clone(), key.clone())));
         let dates = self.settings.believes_creation_times;
         for (listener, hostname) in claim_for_route(self.register, key, &old, self.attachments.of(key), dates, dirty) {
-            // The listener may serve the same route otherwise.
+            // The listener may serve the same route in another way.
             dirty.units.extend(self.parents.frontend_of(&listener).map(|id| (id, hostname)));
         }
     }
@@ -85,7 +85,7 @@ impl Attaching<'_> {
         for (index, reference) in route.parents.iter().enumerate() {
             let parent = crate::store::parent_key(reference, &key.name.namespace);
             let Some(parent) = parent.and_then(|parent| self.parents.get(&parent)) else { continue };
-            // What a grant attaches to beside the parent that is named.
+            // Parents that the grant attaches the route to, beside the named one.
             let grant = self.store.grant(key, &parent.key);
             let mut reached = crate::store::reached(&parent.key, grant);
             reached.retain(|other| *other != parent.key);
@@ -100,7 +100,7 @@ impl Attaching<'_> {
 }
 
 impl Attachments {
-    /// Marks the routes that a change of a parent may attach otherwise.
+    /// Marks the routes whose attachment a change of a parent may alter.
     pub(super) fn touch_attached(
         &self,
         key: &ParentKey,
@@ -119,8 +119,9 @@ impl Attachments {
         }
     }
 
-    /// Whether a route that listeners of a parent take is taken as before: none of those changed, and none that did
-    /// shares a name with it. Of a route that nothing takes every listener has a say in what it is told.
+    /// Whether the attachment of a route to a parent is unaffected: none of its listeners changed, and no changed
+    /// listener shares a hostname with it. The status of a route without an accepting listener depends on every
+    /// listener.
     fn stays(
         &self,
         key: &RouteKey,
@@ -153,8 +154,8 @@ impl Attachments {
     }
 }
 
-/// The listeners that attachment sees differently in two evaluations of one parent, with their hostnames before and
-/// after; `None` where all of them may be.
+/// Returns the listeners that differ for attachment in two evaluations of one parent, with their hostnames before and
+/// after; `None` if all of them may differ.
 fn changed<'a>(old: &'a Parent, new: &'a Parent) -> Option<BTreeMap<&'a str, Vec<&'a Hostname>>> {
     let stands = |parent: &'a Parent| {
         let stand = &parent.stand;

@@ -1,4 +1,4 @@
-//! Which routes stand at which listeners, and under which hostnames.
+//! The state of attachments: the routes at each listener, and their hostnames.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,22 +9,22 @@ use super::key::{ListenerId, ParentKey, RouteKey, Verdict};
 use crate::model::{FrontendId, Hostname};
 use crate::multimap::MultiMap;
 
-/// The attachments of a route: the index of the parentRef, the parent that it reaches, and the outcome.
+/// The attachments of a route: the index of the parentRef, the parent, and the outcome.
 pub(super) type OfRoute = Vec<(usize, ParentKey, Attachment)>;
 
-/// All attachments, and what follows from them alone.
+/// All attachments, and the indexes that are derived from them alone.
 #[derive(Default)]
 pub(super) struct Attachments {
     of_route: BTreeMap<RouteKey, OfRoute>,
-    /// For each listener and hostname, the routes that give it, each with its own hostname that gave it.
+    /// For each listener and hostname, the routes that contribute it, each with its own hostname that matched.
     contributions: MultiMap<(ListenerId, Hostname), (RouteKey, Hostname)>,
-    /// The routes that a listener counts.
+    /// The routes that a listener counts in `attachedRoutes`.
     counted: MultiMap<ListenerId, RouteKey>,
-    /// Hostnames that only routes of cert-manager's solvers give to a listener.
+    /// Hostnames that only routes of cert-manager's solvers contribute to a listener.
     solved: MultiMap<ListenerId, Hostname>,
 }
 
-/// The difference that another set of attachments makes for a route.
+/// The difference between two sets of attachments of a route.
 pub(super) struct Moved {
     /// The attachments before.
     pub(super) old: OfRoute,
@@ -35,17 +35,17 @@ pub(super) struct Moved {
 }
 
 impl Attachments {
-    /// The attachments of a route that reaches any parent.
+    /// Returns the attachments of a route; `None` if it reaches no parent.
     pub(super) fn get(&self, key: &RouteKey) -> Option<&OfRoute> {
         self.of_route.get(key)
     }
 
-    /// The attachments of a route, none where it reaches no parent.
+    /// Returns the attachments of a route, empty if it reaches no parent.
     pub(super) fn of(&self, key: &RouteKey) -> &[(usize, ParentKey, Attachment)] {
         self.of_route.get(key).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Sets the attachments of a route, and with them what it gives to listeners.
+    /// Sets the attachments of a route, and its contributions to listeners.
     pub(super) fn set(&mut self, key: &RouteKey, new: OfRoute) -> Moved {
         let after = handed_out(key, &new);
         let old = match new.is_empty() {
@@ -63,13 +63,13 @@ impl Attachments {
         Moved { old, before, after }
     }
 
-    /// The hostnames that routes give a listener.
+    /// The hostnames that routes contribute to a listener.
     pub(super) fn names_of<'a>(&'a self, listener: &'a ListenerId) -> impl Iterator<Item = &'a Hostname> + use<'a> {
         let all = self.contributions.from((listener.clone(), Hostname::any()));
         all.map(|((of, name), _)| (of, name)).take_while(move |(of, _)| *of == listener).map(|(_, name)| name)
     }
 
-    /// The routes that give a hostname to a listener, with their own hostnames.
+    /// The routes that contribute a hostname to a listener, with their own hostnames.
     pub(super) fn contributors(
         &self,
         hostname: &Hostname,
@@ -78,12 +78,12 @@ impl Attachments {
         self.contributions.of(&(listener.clone(), hostname.clone()))
     }
 
-    /// How many routes a listener counts (Gateway API, `ListenerStatus.attachedRoutes`).
+    /// The number of routes that a listener counts (Gateway API, `ListenerStatus.attachedRoutes`).
     pub(super) fn count(&self, listener: &ListenerId) -> usize {
         self.counted.count(listener)
     }
 
-    /// Has a listener count a route, or no longer. Whether that is different from before.
+    /// Sets whether a listener counts a route. Returns whether that changed.
     pub(super) fn set_counted(&mut self, listener: &ListenerId, key: &RouteKey, there: bool) -> bool {
         if self.counted.contains(listener, key) == there {
             return false;
@@ -92,17 +92,17 @@ impl Attachments {
         true
     }
 
-    /// Whether only solvers give a hostname to a listener.
+    /// Whether only solvers' routes contribute a hostname to a listener.
     pub(super) fn is_solved(&self, listener: &ListenerId, hostname: &Hostname) -> bool {
         self.solved.contains(listener, hostname)
     }
 
-    /// Whether there is such a hostname at any listener.
+    /// Whether any listener has such a hostname.
     pub(super) fn has_solved(&self) -> bool {
         !self.solved.is_empty()
     }
 
-    /// Sets whether only solvers give a hostname to a listener. Whether that is different from before.
+    /// Sets whether only solvers' routes contribute a hostname to a listener. Returns whether that changed.
     pub(super) fn set_solved(&mut self, listener: &ListenerId, hostname: &Hostname, only: bool) -> bool {
         if self.solved.contains(listener, hostname) == only {
             return false;
@@ -111,7 +111,7 @@ impl Attachments {
         true
     }
 
-    /// Marks the hosts that show what a wider hostname of a listener serves, after that has changed.
+    /// Marks the hosts that only solvers contribute, and that also serve routes of a wider hostname that changed.
     pub(super) fn touch_solved(&self, id: &FrontendId, listener: &ListenerId, wide: &Hostname, dirty: &mut Dirty) {
         if !wide.is_exact() {
             let hosts = self.solved.of(listener).filter(|host| wide.covers(host));
@@ -123,24 +123,24 @@ impl Attachments {
 /// The outcome for one parentRef.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Attachment {
-    /// Listeners that take the route.
+    /// Listeners that accept the route.
     pub(super) listeners: Vec<Attached>,
-    /// Whether at least one does.
+    /// Whether at least one accepts it.
     pub(super) accepted: Verdict,
 }
 
-/// A listener that takes a route.
+/// A listener that accepts a route.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Attached {
     /// Its name.
     pub(super) listener: Arc<str>,
-    /// Names that both match, each with the route's own hostname that gave it.
+    /// Hostnames that both match, each with the route's own hostname that matched.
     pub(super) names: Vec<(Hostname, Hostname)>,
-    /// By what it claims them, where the record decides whose routes have them.
+    /// The ground of the claims, if the record decides which namespace's routes have the hostnames.
     pub(super) by_record: Option<ByRecord>,
 }
 
-/// A contribution of a route to a listener: the hostname, and the route with its own hostname that gave it.
+/// A contribution of a route to a listener: the hostname, and the route with its own hostname that matched.
 pub(super) type Contribution = (ListenerId, Hostname, (RouteKey, Hostname));
 
 pub(super) fn handed_out(key: &RouteKey, attachments: &[(usize, ParentKey, Attachment)]) -> BTreeSet<Contribution> {

@@ -1,8 +1,8 @@
-//! BackendTLSPolicies: what each one asks for, and which of them a Service port goes by.
+//! BackendTLSPolicies: the settings of each, and the policy that applies to each Service port.
 //!
-//! A policy is judged by itself when it changes or a ConfigMap that it refers to; then the Services that it is about are
-//! ranked anew. What comes of that is the transport of their backends, and the policies' statuses. A policy that cannot be
-//! carried out has its Services refused: nothing is sent to them, least of all in plain text.
+//! A policy is evaluated by itself when it or a ConfigMap that it refers to changes; then the policies of its target
+//! Services are ranked again. The results are the transport of their backends, and the policies' statuses. If a policy
+//! cannot be carried out, its Services are refused: no requests are sent to them, least of all in plain text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,38 +25,38 @@ use crate::model::{
 };
 use crate::store::{Store, targets};
 
-/// Policies, and the Services that they are about.
+/// Policies, and their target Services.
 #[derive(Default)]
 pub(super) struct BackendPolicies {
     judged: BTreeMap<ObjectName, Judged>,
     services: BTreeMap<ObjectName, Targeted>,
-    /// The Gateways at which routes to these Services are attached.
+    /// The target Services of each route, and the Gateways that it is attached to.
     routes: BTreeMap<RouteKey, Uses>,
 }
 
-/// A policy by itself.
+/// The evaluation of a policy by itself.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Judged {
-    /// Whether it can be carried out.
+    /// Whether the policy can be carried out.
     pub(super) accepted: Verdict,
-    /// Whether everything that it refers to is there.
+    /// Whether all its references resolve.
     pub(super) resolved: Verdict,
-    /// The verification that it asks for, without a certificate of a client; `None` where nothing can be verified.
+    /// The TLS settings, without a client certificate; `None` if backends cannot be verified.
     tls: Option<Arc<BackendTls>>,
 }
 
-/// A Service that policies are about.
+/// A Service that is the target of policies.
 #[derive(Default)]
 struct Targeted {
-    /// The policy that comes first, for each port name and for all of them (`None`).
+    /// The policy of highest precedence, for each port name and for all ports (`None`).
     first: BTreeMap<Option<Arc<str>>, ObjectName>,
-    /// By which policy each of its ports goes.
+    /// The policy that applies to each port.
     ports: BTreeMap<u16, ObjectName>,
-    /// The Gateways with routes to it, each with the number of these.
+    /// The Gateways with routes to the Service, each with the number of these routes.
     gateways: BTreeMap<ObjectName, usize>,
 }
 
-/// A route to Services that policies are about.
+/// The targets and Gateways of a route to Services with policies.
 #[derive(Clone, Default, PartialEq)]
 struct Uses {
     services: BTreeSet<ObjectName>,
@@ -64,7 +64,7 @@ struct Uses {
 }
 
 impl BackendPolicies {
-    /// Whether a policy says how a Service port is spoken to.
+    /// Whether a policy applies to a Service port.
     pub(super) fn applies(&self, port: &ServicePort) -> bool {
         self.policy(port).is_some()
     }
@@ -76,7 +76,7 @@ impl BackendPolicies {
     /// The transport of connections to a backend.
     pub(super) fn transport(&self, id: &BackendId) -> BackendTransport {
         let policy = match id.protocol {
-            // Bytes that are passed on as they are may be TLS already, and datagrams are none of it.
+            // Forwarded bytes may be TLS already, and datagrams cannot be TLS.
             AppProtocol::Tcp | AppProtocol::Udp => None,
             AppProtocol::Http1 | AppProtocol::H2c | AppProtocol::Terminated => self.policy(&id.port),
         };
@@ -91,12 +91,12 @@ impl BackendPolicies {
         }
     }
 
-    /// A policy by itself.
+    /// The evaluation of a policy by itself.
     pub(super) fn judged(&self, policy: &ObjectName) -> Option<&Judged> {
         self.judged.get(policy)
     }
 
-    /// Which policy comes first at a Service, or at a port of it.
+    /// The policy of highest precedence for a Service, or for a port of it.
     pub(super) fn first(&self, service: &ObjectName, section: &Option<Arc<str>>) -> Option<&ObjectName> {
         self.services.get(service)?.first.get(section)
     }
@@ -106,7 +106,7 @@ impl BackendPolicies {
         services.filter_map(|service| self.services.get(service)).flat_map(|of| of.gateways.keys()).collect()
     }
 
-    /// Takes down where a route is attached. Returns the Services whose Gateways are others by it.
+    /// Sets the targets and Gateways of a route. Returns the Services whose Gateways changed.
     fn set_route(&mut self, key: &RouteKey, new: Uses) -> BTreeSet<ObjectName> {
         let old = self.routes.remove(key).unwrap_or_default();
         let mut changed = BTreeSet::new();
@@ -139,7 +139,7 @@ fn object(policy: ObjectName) -> ObjectKey {
     ObjectKey::new(Kind::BackendTLSPolicy, policy)
 }
 
-/// Judges a policy by itself.
+/// Evaluates a policy by itself.
 fn judge(policy: &BackendTlsPolicy, store: &Store, settings: &Settings) -> Judged {
     let refused = |text: String| Judged { accepted: Err((Reason::Invalid, text)), resolved: Ok(()), tls: None };
     let validation = match &policy.validation {
@@ -166,7 +166,7 @@ fn judge(policy: &BackendTlsPolicy, store: &Store, settings: &Settings) -> Judge
     Judged { accepted: Ok(()), resolved, tls: Some(Arc::new(tls)) }
 }
 
-/// The certificates that references lead to, of those that can be used, and the first that cannot.
+/// The usable CA certificates that references lead to, and the error of the first unusable one.
 fn bundle(references: &[LocalRef], store: &Store, limits: &Limits) -> (Option<TrustedRoots>, Verdict) {
     let (certificates, verdict) = ca_bundles::union(references, |index, reference, before| {
         let found = ca_bundles::look_up(reference, store, Reason::InvalidKind, |_| Ok(()));
@@ -177,19 +177,19 @@ fn bundle(references: &[LocalRef], store: &Store, limits: &Limits) -> (Option<Tr
     (certificates.map(TrustedRoots::Bundle), verdict)
 }
 
-/// The stage that judges and ranks policies.
+/// The stage that evaluates and ranks policies.
 pub(super) struct Policing<'a> {
     pub(super) settings: &'a Settings,
     pub(super) store: &'a Store,
     pub(super) quotas: &'a Quotas,
     pub(super) admission: Admission<'a>,
-    /// The backends that are in use.
+    /// The backends in use.
     pub(super) backends: &'a Backends,
     pub(super) policies: &'a mut BackendPolicies,
 }
 
 impl Policing<'_> {
-    /// Judges a policy by itself, and marks the Services that it is about where that comes out otherwise than before.
+    /// Evaluates a policy by itself, and marks its target Services if the outcome changed.
     pub(super) fn judge(&mut self, name: &ObjectName, dirty: &mut Dirty) {
         let policy = self.store.policy(name);
         let new = policy.map(|policy| match self.quotas.policy_beyond(name, &self.settings.limits) {
@@ -208,8 +208,9 @@ impl Policing<'_> {
         }
     }
 
-    /// Decides which policies the ports of a Service go by, and marks what changes by that. Of several the oldest comes
-    /// first, then the first by name; one for a port comes before one for all (Gateway API, `BackendTLSPolicySpec`).
+    /// Decides which policies apply to the ports of a Service, and marks the backends and policies that depend on it.
+    /// The oldest policy goes first, then the first by name; one for a port precedes one for all (Gateway API,
+    /// `BackendTLSPolicySpec`).
     pub(super) fn rank(&mut self, service: &ObjectName, dirty: &mut Dirty) {
         let policies = self.store.policies_by_service.of(service).filter_map(|name| self.store.policy(name));
         let mut policies: Vec<&Arc<BackendTlsPolicy>> = policies.collect();
@@ -245,7 +246,7 @@ impl Policing<'_> {
         }
     }
 
-    /// Takes down where a route is attached that leads to Services with policies; they tell of these Gateways.
+    /// Updates the Gateways of a route that leads to Services with policies: statuses of policies name these Gateways.
     pub(super) fn note_uses(&mut self, key: &RouteKey, dirty: &mut Dirty) {
         let known = &self.policies.services;
         if known.is_empty() && self.policies.routes.is_empty() {
@@ -263,7 +264,7 @@ impl Policing<'_> {
     }
 }
 
-/// Marks everything that a route gives to hostnames.
+/// Marks the units of all hostnames that a route contributes to.
 pub(super) fn touch_units_of(admission: Admission<'_>, key: &RouteKey, dirty: &mut Dirty) {
     let Admission { parents, attachments, .. } = admission;
     for (listener, hostname, _) in handed_out(key, attachments.of(key)) {
@@ -276,7 +277,7 @@ pub(super) fn touch_units_of(admission: Admission<'_>, key: &RouteKey, dirty: &m
 }
 
 impl BackendPolicies {
-    /// A rule as it is carried out for a Gateway that has a certificate to show: backends with policies are shown it.
+    /// Adapts a rule to a Gateway with a client certificate: backends with policies get that certificate.
     pub(super) fn with_client(&self, rule: Arc<Rule>, client: Option<&ObjectName>) -> Arc<Rule> {
         let Some(gateway) = client else { return rule };
         let is_shown = |id: &BackendId| self.applies(&id.port);
@@ -312,7 +313,7 @@ impl BackendPolicies {
         Arc::new(rule)
     }
 
-    /// The backend of bytes out of TLS that ended here, for a Gateway that may have a certificate to show.
+    /// The backend for bytes of terminated TLS, with the client certificate of a Gateway that has one.
     pub(super) fn terminated(&self, target: Target, client: Option<&ObjectName>) -> Target {
         match target {
             Target::Backend(id) if self.applies(&id.port) => {
@@ -323,7 +324,7 @@ impl BackendPolicies {
     }
 }
 
-/// Makes a backend anew, or takes it back where nothing refers to it any more.
+/// Compiles a backend, or removes it if no resource refers to it any more.
 pub(super) fn compile_backend(id: BackendId, policies: &BackendPolicies, emissions: &mut Emissions, dirty: &mut Dirty) {
     let is_used = emissions.backends().is_used(&id);
     let backend = is_used.then(|| Backend { transport: policies.transport(&id), id: id.clone() });

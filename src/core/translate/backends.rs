@@ -1,7 +1,7 @@
-//! Backends: the Service ports that resources refer to, each of them a cluster that all share.
+//! Backends: the Service ports that resources refer to. Each is one cluster, which all resources share.
 //!
-//! A backend is compiled when the first resource refers to it, when what it is made from changes, and is taken back
-//! with the last reference.
+//! A backend is compiled when the first resource refers to it and when its inputs change, and is removed with the last
+//! reference.
 
 use std::collections::BTreeMap;
 
@@ -9,23 +9,23 @@ use super::delta::ResourceKey;
 use super::dirty::Dirty;
 use crate::model::{AppProtocol, BackendId, ClusterId, EnvoyFleet, Fleets, ObjectName, ServicePort};
 
-/// The backends that are in use, each with the number of resources of each fleet that refer to it.
+/// The backends in use, with the number of resources of each fleet that refer to each.
 #[derive(Default)]
 pub(super) struct Backends {
     used: BTreeMap<BackendId, Users>,
 }
 
-/// How many resources of each fleet refer to a backend.
+/// The number of resources of each fleet that refer to a backend.
 #[derive(Default)]
 struct Users {
     shared: usize,
     dedicated: usize,
-    /// Never none of a Gateway that is here.
+    /// The number by Gateway; a Gateway without such resources has no entry.
     isolated: BTreeMap<ObjectName, usize>,
 }
 
 impl Users {
-    /// Counts one more of a fleet. Whether it is the first of it.
+    /// Counts one resource more of a fleet. Returns whether it is the first of the fleet.
     fn add(&mut self, fleet: EnvoyFleet) -> bool {
         let count = match fleet {
             EnvoyFleet::Shared => &mut self.shared,
@@ -36,7 +36,7 @@ impl Users {
         *count == 1
     }
 
-    /// Counts one less of a fleet, which has been counted. Whether it was the last of it.
+    /// Counts one resource less of a fleet, which was counted before. Returns whether it was the last of the fleet.
     fn take_back(&mut self, fleet: &EnvoyFleet) -> bool {
         let count = match fleet {
             EnvoyFleet::Shared => &mut self.shared,
@@ -62,7 +62,8 @@ impl Users {
 }
 
 impl Backends {
-    /// Counts one resource of a fleet more that refers to a backend; marks it if it is the first, of all or of the fleet.
+    /// Adds a reference of a fleet's resource to a backend; marks the backend if it is the first, of all or of the
+    /// fleet.
     pub(super) fn acquire(&mut self, id: &BackendId, fleet: EnvoyFleet, dirty: &mut Dirty) {
         let users = self.used.entry(id.clone()).or_default();
         if users.is_empty() {
@@ -73,7 +74,8 @@ impl Backends {
         }
     }
 
-    /// Counts one resource of a fleet less that refers to a backend; marks it if it was the last, of all or of the fleet.
+    /// Removes a reference of a fleet's resource to a backend; marks the backend if it was the last, of all or of the
+    /// fleet.
     pub(super) fn release(&mut self, id: &BackendId, fleet: &EnvoyFleet, dirty: &mut Dirty) {
         let users = self.used.get_mut(id).expect("counted when it was used");
         if users.take_back(fleet) {
@@ -85,7 +87,7 @@ impl Backends {
         }
     }
 
-    /// The fleets of which some resource refers to a backend.
+    /// The fleets with resources that refer to a backend.
     pub(super) fn fleets(&self, id: &BackendId) -> Fleets {
         self.used.get(id).map(Users::fleets).unwrap_or_default()
     }
@@ -95,15 +97,14 @@ impl Backends {
         self.used.contains_key(id)
     }
 
-    /// The backends in use of a Service, however they are spoken to: what has to be compiled anew where the content of
-    /// one changes.
+    /// The backends in use of a Service, of any protocol: all must be compiled again when the Service changes.
     pub(super) fn of_service(&self, service: &ObjectName) -> impl Iterator<Item = &BackendId> {
         let start = BackendId::new(ServicePort::first(service.clone()), AppProtocol::Http1);
         self.used.range(start..).map(|(id, _)| id).take_while(move |id| id.port.service == *service)
     }
 }
 
-/// Other fleets than before see a backend, and where it leads.
+/// Marks the cluster of a backend and its endpoints as seen by other fleets than before.
 fn show(id: &BackendId, dirty: &mut Dirty) {
     let endpoints = ResourceKey::Endpoints(ClusterId::Backend(id.clone()));
     dirty.show([ResourceKey::Backend(id.clone()), endpoints]);

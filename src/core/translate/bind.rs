@@ -33,10 +33,10 @@ pub(super) struct Binding<'a> {
 }
 
 impl Binding<'_> {
-    /// Binds the frontends of a Gateway, or what Gateways share, to its addresses: where two want one, the namespace keeps it
-    /// that is recorded to own it, and within it the older Gateway.
+    /// Binds the frontends of a Gateway, or of the shared fleet, to addresses. Of two frontends that request one
+    /// socket, the recorded owner's gets it, and within a namespace the older Gateway's.
     pub(super) fn bind(&mut self, gateway: &ObjectName, dirty: &mut Dirty) {
-        // Which ports there are may have changed.
+        // The set of ports may have changed.
         dirty.services.insert(gateway.clone());
         self.share(gateway, dirty);
         let ids: Vec<FrontendId> = self.frontends.of_gateway(gateway).map(|(id, _)| id.clone()).collect();
@@ -49,7 +49,7 @@ impl Binding<'_> {
             let frontend = self.frontends.get_mut(&id).expect("just listed");
             let at = TransportPort { number: port, transport: id.transport };
             let wanted = if frontend.is_idle() { Vec::new() } else { addresses };
-            // A frontend for challenges alone gives way to everybody's listeners.
+            // A frontend for challenges alone yields to any listener.
             let claims_socket =
                 !frontend.claims().is_empty() && !is_shared(&id.gateway) && !internal_ports::is_internal(port);
             let created = if frontend.claims().is_empty() { FOR_CHALLENGES } else { age };
@@ -77,7 +77,7 @@ impl Binding<'_> {
         }
     }
 
-    /// Sees which ports of the Envoys a Gateway has by the Service of somebody's on which it stands, where it does.
+    /// Determines the Envoy ports of a Gateway that stands on a Service.
     fn share(&mut self, gateway: &ObjectName, dirty: &mut Dirty) {
         let mut asked = BTreeMap::new();
         if let Some(service) = self.parents.service_of(gateway) {
@@ -85,14 +85,14 @@ impl Binding<'_> {
             asked.extend(used.filter_map(|(id, _)| Some((id.transport_port(), service.target(id.transport_port())?))));
         }
         for TransportPort { number, transport } in self.exposures.share(gateway, &asked, self.store, dirty) {
-            // Who stands on a Service of somebody's has no Envoys of its own.
+            // A Gateway that stands on a Service has no Envoys of its own.
             let id = FrontendId { gateway: gateway.clone(), port: number, transport, isolated: false };
             self.frontends.touch(&id, dirty);
         }
     }
 
-    /// The sockets of the frontends of a Gateway, or of what Gateways share: the age that decides between rivals,
-    /// and addresses and port by the port of the API.
+    /// The sockets of the frontends of a Gateway, or of the shared fleet: the age that decides between rivals, and a
+    /// function from the port in the API to addresses and port to bind.
     fn sockets_of(&self, place: &ObjectName) -> (i64, impl Fn(TransportPort) -> (Vec<IpAddr>, u16) + use<>) {
         let Self { store, settings, .. } = *self;
         let gateway = store.gateway(place);
@@ -101,7 +101,8 @@ impl Binding<'_> {
         let everywhere = vec![Ipv4Addr::UNSPECIFIED.into()];
         let reached = match gateway {
             Some(gateway) => addresses(settings, &gateway.addresses),
-            // Where it is reached may not be known yet, and is no address of theirs.
+            // Without default addresses the Service's may be unknown still, and are not those of the Envoys: bind to
+            // all.
             None if is_shared(place) && settings.default_addresses.is_empty() && settings.envoys.is_some() => {
                 everywhere.clone()
             }
@@ -116,9 +117,9 @@ impl Binding<'_> {
         let may_be_dedicated = settings.envoys.is_some();
         let led = led(store, settings).filter(|_| is_shared(place));
         let socket = move |port: TransportPort| match &targets {
-            // Nobody comes to a port that the Service does not have: Envoys do not open it.
+            // No traffic reaches a port that the Service does not have: Envoys do not open it.
             None if led.as_ref().is_some_and(|led| !led.contains(&port)) => (Vec::new(), port.number),
-            // Whatever a listener was told: these ports are others'.
+            // These ports are reserved for the dedicated fleet, no matter what a listener's status says.
             None if may_be_dedicated && internal_ports::is_internal(port.number) => (Vec::new(), port.number),
             None => (addresses.clone(), port.number),
             Some(targets) => match targets.get(&port) {
@@ -129,7 +130,7 @@ impl Binding<'_> {
         (created, socket)
     }
 
-    /// The port of the Envoys for each port of a Gateway of the dedicated fleet, as recorded.
+    /// The Envoy port for each port of a Gateway of the dedicated fleet, as recorded.
     fn targets(&self, gateway: &Gateway) -> Option<BTreeMap<TransportPort, u16>> {
         let (name, ports) = (&gateway.meta.name, self.exposures.ports());
         if let Some(service) = self.parents.service_of(name) {
@@ -149,7 +150,7 @@ impl Binding<'_> {
     }
 }
 
-/// The addresses a Gateway is bound to, sorted.
+/// The addresses that a Gateway is bound to, sorted.
 pub(super) fn addresses(settings: &Settings, wanted: &[Address]) -> Vec<IpAddr> {
     let mut all: Vec<IpAddr> = wanted
         .iter()

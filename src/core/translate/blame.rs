@@ -1,4 +1,4 @@
-//! The owners of a resource: for telling the right ones when an Envoy refuses it.
+//! Finds the listeners and routes that a resource was made from: their statuses report a refusal by Envoy.
 
 use super::admission::Admission;
 use super::client_validation::Clients;
@@ -9,17 +9,17 @@ use super::key::{ListenerId, ParentKey, RouteKey};
 use crate::model::{ClusterId, FrontendId, Hostname, SecretName};
 use crate::store::Store;
 
-/// The listeners and routes behind a resource.
+/// The listeners and routes that a resource was made from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Blame {
-    /// Listeners that are not served as they should be.
+    /// Listeners that are affected by the refusal.
     pub listeners: Vec<ListenerId>,
-    /// Routes that it was made from.
+    /// Routes that the resource was made from.
     pub routes: Vec<RouteKey>,
 }
 
 impl Blame {
-    /// Whether all of them are of one namespace, so that nobody reads of another's.
+    /// Whether all of them are in one namespace, so that none reads about another's objects.
     pub fn is_of_one_namespace(&self) -> bool {
         let listeners = self.listeners.iter().map(|listener| listener.parent.name());
         let mut all = listeners.chain(self.routes.iter().map(|route| &route.name)).map(|name| &name.namespace);
@@ -27,7 +27,7 @@ impl Blame {
     }
 }
 
-/// The states by which owners of a resource are found.
+/// The states for finding the listeners and routes of a resource.
 #[derive(Clone, Copy)]
 pub(super) struct Blaming<'a> {
     pub(super) store: &'a Store,
@@ -36,7 +36,7 @@ pub(super) struct Blaming<'a> {
 }
 
 impl Blaming<'_> {
-    /// The listeners and routes behind a resource.
+    /// Returns the listeners and routes that a resource was made from.
     pub(super) fn of(self, key: &ResourceKey) -> Blame {
         let mut blame = Blame::default();
         match key {
@@ -88,7 +88,7 @@ impl Blaming<'_> {
         blame
     }
 
-    /// The owners of the hostnames that go to a filter chain of a frontend, by the name of its resource.
+    /// Returns the owners of the hostnames of a filter chain, by the name of the frontend's resource and of the chain.
     pub(super) fn of_chain(self, frontend: &str, chain: &str) -> Blame {
         let mut blame = Blame::default();
         for (_, state) in self.frontends.iter().filter(|(id, _)| id.to_string() == frontend) {

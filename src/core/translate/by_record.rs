@@ -1,4 +1,4 @@
-//! Listeners where the record of ownership decides who has a hostname.
+//! Listeners at which the record of ownership decides who has a hostname.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use crate::inputs::{NamespaceRule, RouteHostnames};
 pub(super) struct ByRecord {
     /// The listeners among whose routes each hostname has one owner.
     pub(super) at: Arc<ListenersOf>,
-    /// When the route was made.
+    /// The creation time of the route.
     pub(super) created: i64,
-    /// Whether the listener serves it only under hostnames that its namespace has.
+    /// Whether the listener serves the route only under hostnames that its namespace owns.
     pub(super) decides: bool,
 }
 
@@ -24,7 +24,7 @@ impl ByRecord {
         let is_shared = parent.stand.reach.route_hostnames == Some(RouteHostnames::Shared);
         let decides = is_contended(parent, listener);
         let by = || ByRecord { at: parent.listeners_of.clone(), created, decides };
-        // Of several routes without hostnames the oldest is served, whosever it is.
+        // Of several routes without hostnames the oldest is served, in whatever namespace it is.
         (admits_others(listener) && !is_shared && listener.has_hostnames()).then(by)
     }
 }
@@ -37,7 +37,7 @@ fn admits_others(listener: &ParentListener) -> bool {
     }
 }
 
-/// Whether the record decides whose routes a listener serves under a hostname.
+/// Whether the record decides which namespace's routes a listener serves under a hostname.
 pub(super) fn is_contended(parent: &Parent, listener: &ParentListener) -> bool {
     admits_others(listener)
         && match parent.stand.reach.route_hostnames {
@@ -47,16 +47,17 @@ pub(super) fn is_contended(parent: &Parent, listener: &ParentListener) -> bool {
         }
 }
 
-/// Among whom a Gateway's owner admits a ListenerSet of another namespace: there the record decides who has its hostnames.
+/// The listeners among whose admitted namespaces a ListenerSet of another namespace is: there the record decides who
+/// has its hostnames.
 pub(super) fn admitted(parent: &Parent) -> Option<&Arc<ListenersOf>> {
     let own = &parent.stand.listeners_of;
     (own.namespace != parent.key.name().namespace).then_some(own)
 }
 
-/// A wildcard or catch-all listener below which namespaces that are admitted may have hostnames.
+/// A wildcard or catch-all listener below which admitted namespaces may own hostnames.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct WideListener {
-    /// Whether it is of a namespace that is admitted itself.
+    /// Whether it belongs to an admitted namespace itself.
     pub(super) is_admitted: bool,
     pub(super) listener: ListenerId,
 }

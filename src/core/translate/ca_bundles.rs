@@ -8,12 +8,12 @@ use crate::limits::Limits;
 use crate::model::{ObjectName, Reason};
 use crate::store::Store;
 
-/// The bundle that a reference leads to. The texts of errors name the object and not the field.
+/// Looks up the bundle of a reference. The texts of errors name the object and not the field.
 ///
 /// # Errors
-/// With reason `not_supported` for anything but a core ConfigMap, and a ClusterTrustBundle where there can be some (GEP-5075),
-/// with the error of `permitted` for a ConfigMap, and where the object does not exist or holds no CA certificates. Permission is
-/// decided before existence, so that nobody learns what another namespace holds.
+/// With reason `not_supported` for any kind but a core ConfigMap, and a ClusterTrustBundle if the API server serves
+/// them (GEP-5075); with the error of `permitted` for a ConfigMap; and when the object does not exist or holds no CA
+/// certificates. Permission is decided before existence, so that nobody learns what another namespace holds.
 pub(super) fn look_up<'a>(
     reference: &LocalRef,
     store: &'a Store,
@@ -35,9 +35,9 @@ pub(super) fn look_up<'a>(
     bundle.as_ref().map_err(|why| invalid(format!("{kind} {name} {why}")))
 }
 
-/// The certificates of all bundles that `find` finds, none of them twice; `None` where no reference leads to any. `find` gets the
-/// index of a reference and the bundles before it. The verdict is about all references: one that is wrong makes it an error, and
-/// the others hold all the same.
+/// Joins the certificates of all bundles that `find` finds, without duplicates; `None` if no reference leads to any.
+/// `find` gets the index of a reference and the bundles before it. The verdict is about all references: one bad
+/// reference makes it an error, and the others are used all the same.
 pub(super) fn union<'a>(
     references: &[LocalRef],
     find: impl Fn(usize, &LocalRef, &[Arc<CaBundle>]) -> Result<&'a Arc<CaBundle>, (Reason, String)>,
@@ -57,7 +57,7 @@ pub(super) fn union<'a>(
     (certificates, verdict)
 }
 
-/// Whether a bundle of CA certificates, together with others, is within what a policy may have.
+/// Checks whether a bundle, together with others of the object, is within the limits.
 pub(super) fn bundle(others: &[Arc<CaBundle>], one: &CaBundle, limits: &Limits) -> Result<(), (Reason, String)> {
     let all = || others.iter().map(|bundle| &**bundle).chain([one]);
     let (count, bytes): (usize, usize) = (all().map(|of| of.count).sum(), all().map(|of| of.pem.len()).sum());

@@ -1,4 +1,4 @@
-//! Which certificate a listener serves.
+//! The certificate of a listener.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -16,21 +16,21 @@ use crate::wanted::{Issuer, WantedCertificate};
 /// The certificate that a listener serves.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Served {
-    /// Nothing: it does not end TLS, or nothing usable is there.
+    /// None: the listener does not terminate TLS, or has no usable certificate.
     None,
-    /// Nothing: this Secret, to which it refers, is not there.
+    /// None: the Secret that it refers to does not exist.
     Missing(ObjectName),
-    /// This one.
+    /// The certificate of a reference.
     Certificate(Arc<Certificate>),
-    /// One that an issuer is to make. What is there meanwhile is served.
+    /// A certificate that an issuer is to issue. The present one, if any, is served until then.
     Issued(WantedCertificate, Option<Arc<Certificate>>),
-    /// None is issued for this Secret: the issuer does not work for the listener's namespace and hostname. What is there
-    /// already is served.
+    /// None is issued for this Secret: the issuer does not work for the listener's namespace and hostname. The present
+    /// one, if any, is served.
     NotAllowed(ObjectName, Option<Arc<Certificate>>),
 }
 
 impl Served {
-    /// The Secret that an issuer puts the certificate into, or would.
+    /// The Secret that an issuer stores the certificate in, or would.
     pub(super) fn secret(&self) -> Option<&ObjectName> {
         match self {
             Served::Issued(want, _) => Some(&want.secret),
@@ -50,8 +50,8 @@ impl Served {
     }
 }
 
-/// Finds the certificate of a listener of a `kind` object. Of several references the first usable one is served; one
-/// that is not usable makes the verdict an error all the same.
+/// Finds the certificate of a listener of a `kind` object. Of several references the first usable one is served; an
+/// unusable one makes the verdict an error all the same.
 pub(super) fn served(
     listener: &Listener,
     options: &TlsOptions,
@@ -67,7 +67,8 @@ pub(super) fn served(
             let text = format!("no tls.certificateRefs, and no tls.options {ISSUER} that names who issues one");
             return (Served::None, Err((Reason::InvalidTLSConfig, text)));
         };
-        // Who knows a host deserves more than a certificate that nobody trusts; who names none can have no other.
+        // Clients with a known hostname should get a trusted certificate; a listener without one can only be
+        // self-signed.
         let text = match (hostname.is_any(), issuer == SELF_SIGNED) {
             (true, false) => Some(format!(
                 "tls.options {ISSUER} needs a hostname to issue a certificate for; without one expected {SELF_SIGNED}"
@@ -114,14 +115,14 @@ pub(super) fn served(
     (served, verdict)
 }
 
-/// Why what a reference leads to is not served.
+/// Why the certificate of a reference is not served.
 pub(super) struct Unusable {
     pub(super) error: (Reason, String),
-    /// The certificate that was there before, and is served on.
+    /// The previous certificate, which is served on.
     pub(super) last_good: Option<Arc<Certificate>>,
 }
 
-/// The field of a listener that refers to certificates, and the reason where one cannot be used.
+/// The field of a listener that refers to certificates, and the reason for an unusable one.
 const OF_LISTENERS: (&str, Reason) = ("certificateRefs", Reason::InvalidCertificateRef);
 
 /// Looks up the certificate that a field of an object refers to.
@@ -169,7 +170,7 @@ pub(super) fn resolve(
     Err(Unusable { error: (invalid, text), last_good })
 }
 
-/// A warning about a certificate that is served for `hostname`: what browsers will find wrong with it (RFC 9525, 6.3).
+/// A warning about a certificate that is served for `hostname`, if browsers will refuse it (RFC 9525, 6.3).
 pub(super) fn warning(certificate: &Certificate, hostname: &Hostname, now: SystemTime) -> Option<String> {
     if certificate.not_before > now {
         return Some(format!("the certificate is not valid before {}", rfc3339(certificate.not_before)));
@@ -181,7 +182,7 @@ pub(super) fn warning(certificate: &Certificate, hostname: &Hostname, now: Syste
     Some(format!("the certificate is not valid for {hostname}: it names {}", names.join(", ")))
 }
 
-/// Whether a name in a certificate stands for `hostname`: a wildcard there stands for exactly one label.
+/// Whether a name in a certificate covers `hostname`: a wildcard there covers exactly one label.
 fn is_valid_for(name: &Hostname, hostname: &Hostname) -> bool {
     let parent = |h: &Hostname| h.as_str().split_once('.').map(|(_, parent)| parent.to_owned());
     name == hostname || name.is_any() || name.is_wildcard() && hostname.is_exact() && parent(name) == parent(hostname)
@@ -191,15 +192,15 @@ fn rfc3339(time: SystemTime) -> String {
     jiff::Timestamp::try_from(time).map_or_else(|_| "an unknown time".to_owned(), |t| t.to_string())
 }
 
-/// The Secret that an issued certificate goes into: the hostname with its dots as dashes, and a hash that keeps
-/// different hostnames and issuers apart; at most 63 characters.
+/// The name of the Secret for an issued certificate: the hostname with its dots as dashes, and a hash that makes it
+/// unique for the hostname and issuer; at most 63 characters.
 pub(super) fn issued_secret_name(issuer: &str, hostname: &Hostname) -> String {
     let digest = Sha256::digest(format!("{issuer}/{}", hostname.as_str()));
     let hash: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
     let mut readable = hostname.as_str().replace('*', "wildcard").replace('.', "-");
     readable.truncate(50);
     if readable.is_empty() {
-        // A listener without a hostname; no name begins with a hyphen.
+        // For a listener without a hostname: a name cannot begin with a hyphen.
         readable.push_str("any");
     }
     format!("{}-{hash}-tls", readable.trim_end_matches('-'))

@@ -1,8 +1,8 @@
 //! The identity of a filter chain.
 //!
-//! Hosts share a filter chain only where everything that it decides about a connection is the same for them. The class of a
-//! chain is therefore its whole content, and its name shows every field of that: two hosts whose chains differ in anything,
-//! say in which client certificates are asked for, never meet in one.
+//! Hosts share a filter chain only if everything that it decides about a connection is the same for them. The class of
+//! a chain is therefore its whole content, and its name has every field: two hosts whose chains differ in anything,
+//! such as the client roots, never share one.
 
 use std::fmt;
 
@@ -11,15 +11,15 @@ use crate::model::{
     TlsParams, TlsVersion, ValidationMode, WeightedTarget,
 };
 
-/// The class of a filter chain, within its frontend. Printed it is the chain's name.
+/// The class of a filter chain, within its frontend. Printed as the chain's name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct ChainClass {
     /// The purpose of its connections.
     pub(super) purpose: Purpose,
-    /// The hostname of the wildcard or catch-all listener whose chain this is; none where each connection is of the listener
-    /// that has the SNI as its hostname.
+    /// The hostname of the wildcard or catch-all listener of this chain; `None` if each connection belongs to the
+    /// listener whose hostname is the SNI.
     pub(super) listener: Option<Hostname>,
-    /// How TLS is ended; none where bytes are passed through.
+    /// TLS termination; `None` if bytes are passed through.
     pub(super) tls: Option<Termination>,
 }
 
@@ -30,11 +30,11 @@ pub(super) enum Purpose {
     Scopes,
     /// HTTP, routed by the listener's table.
     Table,
-    /// Bytes, to the cluster that the SNI names.
+    /// TCP, to the cluster of the SNI.
     TcpBySni,
-    /// Bytes of this one hostname, to weighted backends.
+    /// TCP of this one hostname, to weighted backends.
     Tcp(Hostname, Vec<WeightedTarget>),
-    /// Closes connections: it keeps hostnames from wider listeners.
+    /// Closes connections, to exclude hostnames from wider listeners.
     Closed,
 }
 
@@ -44,7 +44,7 @@ impl ChainClass {
         Self { purpose: Purpose::Closed, listener: None, tls: None }
     }
 
-    /// The chain itself, on a frontend where other listeners serve hosts without a scope.
+    /// The chain of this class, on a frontend whose other listeners are `elsewhere`.
     pub(super) fn chain(&self, frontend: &FrontendId, elsewhere: OtherListeners) -> Chain {
         let Self { purpose, listener, tls } = self;
         let handler = match purpose {
@@ -57,13 +57,14 @@ impl ChainClass {
         Chain { tls: tls.clone(), handler }
     }
 
-    /// The start of the names of chains to the table of a wildcard or catch-all listener.
+    /// The prefix of the names of chains to the table of a wildcard or catch-all listener.
     pub(super) fn table_prefix(listener: &Hostname) -> String {
         format!("table:{listener}")
     }
 }
 
-/// Different classes of one frontend have different names, but for the backends of a single hostname.
+/// Different classes of one frontend have different names, except that backends of a single hostname are not in the
+/// name.
 impl fmt::Display for ChainClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { purpose, listener, tls } = self;
@@ -89,7 +90,7 @@ impl fmt::Display for ChainClass {
             match (certificate, listener) {
                 (CertificateSource::BySni, None) => {}
                 (CertificateSource::BySni, Some(_)) => f.write_str(":by-sni")?,
-                // Its own certificate, of which a frontend has one for each hostname.
+                // The hostname's own certificate, of which a frontend has one at most.
                 (CertificateSource::Fixed(name), Some(own)) if name.to_string().ends_with(&format!("/{own}")) => {}
                 (CertificateSource::Fixed(name), _) => write!(f, ":{name}")?,
             }
@@ -111,7 +112,7 @@ impl fmt::Display for ChainClass {
     }
 }
 
-/// Fields that are asked for, and nothing by default.
+/// Writes the fields that are set; for the default nothing.
 fn write_params(f: &mut fmt::Formatter<'_>, params: &TlsParams) -> fmt::Result {
     let TlsParams { min, max, ciphers, curves, signature_algorithms } = params;
     for (name, version) in [("min", min), ("max", max)] {
@@ -183,7 +184,7 @@ mod tests {
         (mode, roots).prop_map(|(mode, (gateway, port))| ClientValidation { mode, roots: RootsName { gateway, port } })
     }
 
-    /// The classes that a frontend may have.
+    /// Any class that a frontend may have.
     fn classes() -> impl Strategy<Value = ChainClass> {
         let purpose = prop_oneof![
             Just(Purpose::Scopes),
@@ -213,7 +214,7 @@ mod tests {
             prop_assert_eq!(one == other, one.to_string() == other.to_string(), "{} and {}", one, other);
         }
 
-        /// Two random ones seldom differ in a single field.
+        /// Two random classes seldom differ in a single field.
         #[test]
         fn any_field_of_the_termination_sets_chains_apart(
             class in classes().prop_filter("ends TLS", |class| class.tls.is_some()),

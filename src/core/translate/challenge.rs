@@ -1,14 +1,15 @@
-//! Answers to HTTP-01 challenges (RFC 8555, 8.3) at the plain-HTTP frontend of every Gateway that has the host.
+//! Answers to HTTP-01 challenges (RFC 8555, 8.3) at the plain-HTTP frontend of every Gateway with the host.
 //!
-//! An answer is the port where the challenges of a host come in and the thumbprint of the account that asks for
-//! its certificate. A Gateway without a listener on that port gets a frontend there that answers challenges and
-//! nothing else.
+//! An answer is the port on which the challenges of a host arrive and the thumbprint of the ACME account that orders
+//! its certificate. A Gateway without a listener on that port gets a frontend there that answers challenges and nothing
+//! else.
 //!
-//! A namespace asks, and its challenges are answered only where a listener of that namespace has the host: the
-//! Gateway of another one proves nothing for it.
+//! A namespace requests an answer, and challenges are answered only where a listener of that namespace has the host:
+//! the Gateway of another namespace proves nothing for it.
 //!
-//! TLS-ALPN-01 (RFC 8737) has one answerer for all names: every frontend that ends TLS leads connections to it that offer
-//! `acme-tls/1` alone, so that nothing is sent to Envoy for a challenge. What is passed through stays the backend's.
+//! TLS-ALPN-01 (RFC 8737) has one responder for all names: every frontend that terminates TLS forwards connections that
+//! offer `acme-tls/1` alone to it, so that no challenge changes Envoy's configuration. Passed-through TLS goes to the
+//! backend.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -23,27 +24,27 @@ use crate::model::{
     ServicePort, TLS_CHALLENGES, Target, WeightedTarget,
 };
 
-/// How challenges are answered, and where answers stand.
+/// The answers to challenges, and where they are placed.
 #[derive(Default)]
 pub(super) struct ChallengeAnswers {
     answers: BTreeMap<Asked, ChallengeAnswer>,
-    /// The answer that stands for a host at a Gateway, or at what Gateways share.
+    /// The answer for a host at a Gateway, or at the shared fleet.
     placed: BTreeMap<(Hostname, ObjectName), Placed>,
-    /// The Service that answers TLS-ALPN-01.
+    /// The Service of the TLS-ALPN-01 responder.
     tls: Option<ServicePort>,
 }
 
-/// An answer where it stands.
+/// An answer at a Gateway.
 #[derive(Clone, PartialEq, Eq)]
 struct Placed {
     answer: ChallengeAnswer,
-    /// Whether at Envoys of the Gateway's own.
+    /// Whether the Gateway's own Envoys answer.
     isolated: bool,
 }
 
 impl ChallengeAnswers {
-    /// The addresses at which an exact hostname is served; with a thumbprint only those at which HTTP-01 challenges are
-    /// answered for it by the account with that thumbprint.
+    /// The addresses at which an exact hostname is served; with a thumbprint only those at which HTTP-01 challenges for
+    /// it are answered by the account with that thumbprint.
     pub(super) fn addresses_of(
         &self,
         host: &Hostname,
@@ -61,7 +62,7 @@ impl ChallengeAnswers {
         ids.filter_map(|id| frontends.get(id)).flat_map(|frontend| frontend.addresses().iter().copied()).collect()
     }
 
-    /// Sets who answers TLS-ALPN-01.
+    /// Sets the TLS-ALPN-01 responder.
     pub(super) fn set_tls(&mut self, service: Option<ServicePort>, frontends: &Frontends, dirty: &mut Dirty) {
         if self.tls != service {
             self.tls = service;
@@ -69,7 +70,7 @@ impl ChallengeAnswers {
         }
     }
 
-    /// The chain to whoever answers TLS-ALPN-01, for a frontend with these chains.
+    /// The chain to the TLS-ALPN-01 responder, if one of `chains` terminates TLS.
     pub(super) fn tls_chain(&self, chains: &BTreeMap<ChainName, Chain>) -> Option<(ChainName, Chain)> {
         let port = self.tls.clone().filter(|_| chains.values().any(|chain| chain.tls.is_some()))?;
         let target = Target::Backend(BackendId::new(port, AppProtocol::Tcp));
@@ -84,7 +85,7 @@ impl ChallengeAnswers {
     }
 }
 
-/// The stage that brings answers to where the hosts are.
+/// The stage that places answers at the frontends of the hosts.
 pub(super) struct Answering<'a> {
     pub(super) names: &'a SecretNames,
     pub(super) challenges: &'a mut ChallengeAnswers,
@@ -92,7 +93,7 @@ pub(super) struct Answering<'a> {
 }
 
 impl Answering<'_> {
-    /// Sets how the challenges of a host are answered where a namespace has it.
+    /// Sets the answer to the challenges of a host for a namespace.
     pub(super) fn set(&mut self, asked: Asked, answer: Option<ChallengeAnswer>, dirty: &mut Dirty) {
         let host = asked.hostname.clone();
         let before = match &answer {
@@ -109,7 +110,7 @@ impl Answering<'_> {
         }
     }
 
-    /// Brings a Gateway's answer for a host in line with whose the host is there.
+    /// Places or removes the answer for a host at a Gateway, by the namespace that has the host there.
     pub(super) fn place(&mut self, host: &Hostname, gateway: &ObjectName, dirty: &mut Dirty) {
         let place = (host.clone(), gateway.clone());
         if self.challenges.answers.is_empty() && self.challenges.placed.is_empty() {
@@ -139,8 +140,8 @@ impl Answering<'_> {
         }
     }
 
-    /// The namespace whose listener ends TLS for a host at a Gateway, or at what Gateways share, and whether at Envoys of its
-    /// own. Where several have it, on different ports, the one on port 443 counts, else the one on the lowest port.
+    /// The namespace whose listener terminates TLS for a host at a Gateway, or at the shared fleet, and whether on
+    /// Envoys of its own. Of several, on different ports, the one on port 443 counts, else the one on the lowest port.
     fn namespace_with(&self, host: &Hostname, gateway: &ObjectName) -> Option<(Arc<str>, bool)> {
         let ids = self.names.frontends(host).filter(|id| id.gateway == *gateway);
         let id = ids.min_by_key(|id| (id.port != 443, id.port))?;
@@ -159,7 +160,7 @@ impl Answering<'_> {
         }
         let (is_idle, has_some) = (frontend.is_idle(), frontend.has_challenges());
         dirty.tables.insert((id.clone(), None));
-        // Where all listeners lost, the first challenge opens the port.
+        // If all listeners lost their claims, the first challenge opens the port.
         if had_some != has_some {
             dirty.frontends.insert(id.clone());
         }

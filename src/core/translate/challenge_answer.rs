@@ -1,25 +1,25 @@
-//! Answers to HTTP-01 challenges, by the host and the namespace that asks.
+//! Answers to HTTP-01 challenges, by the host and the requesting namespace.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::model::Hostname;
 
-/// How the challenges of one host are answered.
+/// The answer to the challenges of one host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChallengeAnswer {
-    /// The port where they come in: 80, unless something in front of Envoy maps it.
+    /// The port on which they arrive: 80, unless something in front of Envoy maps it.
     pub port: u16,
     /// Thumbprint of the account's key.
     pub thumbprint: Arc<str>,
 }
 
-/// The subject of challenges: a host, asked for by a namespace.
+/// The subject of challenges: a host, requested by a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Asked {
     /// The host, an exact one.
     pub hostname: Hostname,
-    /// The namespace that asks for its certificate.
+    /// The namespace that requests its certificate.
     pub namespace: Arc<str>,
 }
 

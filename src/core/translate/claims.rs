@@ -1,4 +1,4 @@
-//! Claims on a port, and which of several listeners keeps a hostname there.
+//! Claims on a port, and the decision which of several listeners gets a hostname there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use super::tls_options::TlsSettings;
 use crate::model::{Certificate, FrontendId, Hostname, ObjectName, Reason};
 use crate::multimap::MultiMap;
 
-/// Precedence of a listener: where Gateways share a port the Gateway that goes first; then the Gateway's own first, then
-/// ListenerSets by age and name (GEP-1713).
+/// Precedence of a listener: on a shared port by the precedence of its Gateway; then the Gateway's own listeners before
+/// those of ListenerSets, and these by age and name (GEP-1713).
 ///
-/// Listeners of one object that claim the same name all lose, so their order within is of no consequence: they are told
-/// apart by name, and one more among them shifts nobody.
+/// Listeners of one object that claim the same name all lose, so their order among themselves does not matter: their
+/// name makes ranks unique, and an additional listener changes no other's rank.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
-    /// That of the Gateway, where it is not alone.
+    /// The precedence of the Gateway, on a port that Gateways share.
     pub(super) gateway: Option<Precedence>,
     /// Whether it comes from a ListenerSet.
     pub(super) set: bool,
@@ -29,25 +29,25 @@ pub(super) struct Rank {
     pub(super) created: i64,
     /// Name of its parent.
     pub(super) parent: ObjectName,
-    /// Its name there.
+    /// Its name in its parent.
     pub(super) listener: Arc<str>,
 }
 
-/// A listener that wants a hostname.
+/// A listener's claim on a hostname.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
     pub(super) listener: ListenerId,
     pub(super) hostname: Hostname,
     pub(super) protocol: Protocol,
-    /// Among whom the Gateway's owner admits it, where it is of another namespace.
+    /// The listeners of the Gateway's owner that admit it, if it is of another namespace.
     pub(super) admitted: Option<Arc<ListenersOf>>,
 }
 
-/// Why a listener does not have its hostname.
+/// Why a listener does not get its hostname.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Conflict {
     pub(super) reason: Reason,
-    /// Whether the record says that another namespace owns it.
+    /// Whether it lost because another namespace owns the hostname by record.
     pub(super) is_recorded: bool,
 }
 
@@ -57,21 +57,21 @@ pub(super) struct Claims {
     by_rank: BTreeMap<Rank, Claim>,
     by_hostname: MultiMap<Hostname, Rank>,
     port: PortVerdict,
-    /// Whether the record says what the port speaks, and not the claims.
+    /// Whether the protocol of the port is recorded, and not determined by the claims.
     recorded: bool,
 }
 
-/// Which family a port speaks.
+/// The protocol family of a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct PortVerdict {
-    /// The family; none while the Gateway contradicts itself, or nobody claims the port.
+    /// The family; `None` while the Gateway's listeners contradict each other, or without claims.
     family: Option<Family>,
-    /// Gateways and ListenerSets that contradict themselves before a family is settled.
+    /// Gateways and ListenerSets whose listeners contradict each other, of those that precede the winner.
     contradicting: BTreeSet<ParentKey>,
 }
 
 impl Claims {
-    /// Sets or removes a claim. The hostnames whose outcome may have changed.
+    /// Sets or removes a claim. Returns the hostnames whose outcome may have changed.
     pub(super) fn set(&mut self, rank: Rank, claim: Option<Claim>) -> BTreeSet<Hostname> {
         let mut touched = BTreeSet::new();
         if let Some(old) = self.by_rank.remove(&rank) {
@@ -89,7 +89,7 @@ impl Claims {
         touched
     }
 
-    /// Goes by what is recorded of the port. The hostnames whose outcome may have changed.
+    /// Sets the recorded family of the port. Returns the hostnames whose outcome may have changed.
     pub(super) fn speak(&mut self, family: Option<Family>) -> BTreeSet<Hostname> {
         self.recorded = true;
         self.take_verdict(PortVerdict { family, contradicting: BTreeSet::new() })
@@ -108,12 +108,12 @@ impl Claims {
         self.by_rank.get(rank)
     }
 
-    /// Whether anybody claims a hostname.
+    /// Whether any listener claims a hostname.
     pub(super) fn claims(&self, hostname: &Hostname) -> bool {
         self.by_hostname.first(hostname).is_some()
     }
 
-    /// Whether nobody claims the port.
+    /// Whether there are no claims.
     pub(super) fn is_empty(&self) -> bool {
         self.by_rank.is_empty()
     }
@@ -123,7 +123,7 @@ impl Claims {
         self.by_rank.values().map(|claim| &claim.listener)
     }
 
-    /// The family the port speaks.
+    /// The protocol family of the port.
     pub(super) fn family(&self) -> Option<Family> {
         self.port.family
     }
@@ -131,7 +131,7 @@ impl Claims {
     fn port_verdict(&self) -> PortVerdict {
         let mut verdict = PortVerdict::default();
         let mut claims = self.by_rank.iter().peekable();
-        // A Gateway that contradicts itself, where others may still have the port.
+        // A Gateway whose listeners contradict each other; other Gateways may still get the port.
         let mut out: Option<&Precedence> = None;
         while let Some((rank, claim)) = claims.next() {
             let family = claim.protocol.family();
@@ -144,7 +144,7 @@ impl Claims {
                 return verdict;
             }
             if !rank.set {
-                // Among the Gateway's own listeners nobody wins, and the port is contested for all that extend it.
+                // None of the Gateway's own listeners wins, and the port is refused to all ListenerSets that extend it.
                 let Some(gateway) = &rank.gateway else { return verdict };
                 out = Some(gateway);
             }
@@ -153,7 +153,8 @@ impl Claims {
         verdict
     }
 
-    /// The claim that keeps a hostname, and why the others do not; `is_entitled` says to whom the record leaves it.
+    /// Returns the claim that gets a hostname, and why the others do not; `is_entitled` is true if the record permits
+    /// the claim.
     pub(super) fn outcome(
         &self,
         hostname: &Hostname,
@@ -181,7 +182,8 @@ impl Claims {
                 winner = Some(group[0].1);
                 continue;
             }
-            // Listeners of one object that claim the same name all lose; a Gateway's own contest bars all that extend it.
+            // Listeners of one object that claim the same name all lose; if it is a Gateway, all ListenerSets that
+            // extend it lose too.
             if winner.is_none() && !group[0].0.set {
                 contested = Some(group[0].0);
             }
@@ -191,10 +193,10 @@ impl Claims {
     }
 }
 
-/// A claim's place: the port, and its rank there.
+/// The place of a claim: the port, and the rank there.
 pub(super) type Place = (FrontendId, Rank);
 
-/// The part of a listener that its units are made from.
+/// The parts of a listener that its units are compiled from.
 #[derive(PartialEq)]
 pub(super) struct Content {
     certificate: Option<Arc<Certificate>>,
@@ -203,8 +205,8 @@ pub(super) struct Content {
 }
 
 impl Content {
-    /// Whether hosts under a wildcard or catch-all listener find the same chain: another certificate is only another
-    /// secret.
+    /// Whether hosts under a wildcard or catch-all listener have the same chain with both contents: another certificate
+    /// changes a secret alone.
     pub(super) fn makes_the_chain_of(&self, other: &Content) -> bool {
         let Content { certificate, tls, clients } = self;
         certificate.is_some() == other.certificate.is_some() && *tls == other.tls && *clients == other.clients
@@ -217,7 +219,7 @@ pub(super) fn claiming(parent: &Parent) -> impl Iterator<Item = &ParentListener>
     parent.listeners.iter().filter(move |l| served && l.accepted.is_ok())
 }
 
-/// The claims of a parent by place, each with what its units are made from.
+/// The claims of a parent by place, each with the content for its units.
 pub(super) fn claims_of(parent: &Parent) -> BTreeMap<Place, (Claim, Content)> {
     claiming(parent)
         .filter_map(|listener| {
@@ -233,7 +235,7 @@ pub(super) fn claims_of(parent: &Parent) -> BTreeMap<Place, (Claim, Content)> {
                 listener: parent.id(listener),
                 hostname: listener.hostname.clone(),
                 protocol: listener.protocol?,
-                // Whoever has a port has it whole: no record of hostnames says anything of it.
+                // Ports of TCP and UDP have a single owner, without hostnames: the record of hostnames does not apply.
                 admitted: admitted(parent).filter(|_| listener.has_hostnames()).cloned(),
             };
             let content = Content {

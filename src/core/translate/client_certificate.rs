@@ -1,4 +1,4 @@
-//! The certificate that a Gateway shows to backends (GEP-3155).
+//! The client certificate of a Gateway for connections to backends (GEP-3155).
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use crate::model::{Certificate, Reason};
 /// The target of `spec.tls.backend.clientCertificateRef` of a Gateway.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientCertificate {
-    /// The certificate that is shown; `None` where there is none, so that backends are shown nothing.
+    /// The certificate; `None` if there is none, so that backends get none.
     pub certificate: Option<Arc<Certificate>>,
-    /// Whether the reference leads to a certificate.
+    /// Whether the reference resolves to a certificate.
     pub resolved: Verdict,
 }
 
-/// Looks up the certificate that a Gateway shows to backends, where it names one.
+/// Looks up the client certificate of a Gateway; `None` if it refers to none.
 pub(super) fn of(gateway: &Gateway, around: &Surroundings<'_>) -> Option<Box<ClientCertificate>> {
     let reference = gateway.client_certificate.as_ref()?;
     let what = ("spec.tls.backend.clientCertificateRef", Reason::InvalidClientCertificateRef);

@@ -1,7 +1,8 @@
-//! Which certificates of clients the listeners of a Gateway ask for (GEP-91).
+//! Client certificate validation at the listeners of a Gateway (GEP-91).
 //!
-//! A port asks all its clients for the same, so that no connection that was opened for one of its hosts reaches another
-//! with less (GEP-3567). Where nothing is left to check clients against, nobody is let in.
+//! A port makes the same demand on all its clients, so that a connection that was opened for one of its hosts never
+//! reaches another host with a weaker check (GEP-3567). Without any CA certificate left to check against, no client is
+//! accepted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,21 +14,21 @@ use crate::limits::Limits;
 use crate::model::{ClientValidation, ObjectName, Reason, RootsName, ValidationMode};
 use crate::store::Store;
 
-/// The demand on clients of a listener.
+/// The demand of a listener on clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Clients {
-    /// No certificate.
+    /// No certificate is required.
     #[default]
     Anybody,
-    /// A certificate.
+    /// Certificates are validated.
     Checked(ClientValidation),
-    /// A certificate that nobody can have: there are no CA certificates to check it against. The listener keeps its
-    /// hostname, and closes every connection.
+    /// Certificates are required that nobody can have: there are no CA certificates to validate against. The listener
+    /// keeps its hostname, and closes every connection.
     Nobody,
 }
 
 impl Clients {
-    /// Whether somebody can be let in.
+    /// Whether any client can be accepted.
     pub(super) fn verdict(&self) -> Verdict {
         match self {
             Clients::Anybody | Clients::Checked(_) => Ok(()),
@@ -39,18 +40,18 @@ impl Clients {
     }
 }
 
-/// The demands on clients of a Gateway, by port.
+/// The demands of a Gateway on clients, by port.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClientPolicy {
     default: Option<Arc<PortPolicy>>,
     ports: BTreeMap<u16, Option<Arc<PortPolicy>>>,
 }
 
-/// The demand on clients of one port.
+/// The demand of one port on clients.
 #[derive(Clone, Debug, PartialEq)]
 struct PortPolicy {
     mode: ValidationMode,
-    /// The name of the CA certificates, if there are any.
+    /// The name of the client roots, if there are any.
     roots: Option<RootsName>,
     /// Whether every reference resolves.
     resolved: Verdict,
@@ -79,17 +80,17 @@ impl ClientPolicy {
         self.default.iter().chain(self.ports.values().flatten())
     }
 
-    /// Whether some port lets clients in whose certificates are not valid.
+    /// Whether some port accepts clients without a valid certificate.
     pub(super) fn is_insecure(&self) -> bool {
         self.all().any(|policy| policy.mode == ValidationMode::AllowInsecureFallback)
     }
 
-    /// The names of all CA certificates that are there.
+    /// The names of all client roots with certificates.
     pub(super) fn roots(&self) -> impl Iterator<Item = &RootsName> {
         self.all().filter_map(|policy| policy.roots.as_ref())
     }
 
-    /// The demand on clients of a port, and whether every reference resolves; `None` where it asks for nothing.
+    /// The demand of a port on clients, and whether every reference resolves; `None` if it requires no certificates.
     pub(super) fn of_port(&self, port: u16) -> Option<(Clients, &Verdict)> {
         let policy = self.ports.get(&port).unwrap_or(&self.default).as_deref()?;
         let clients = match &policy.roots {

@@ -1,4 +1,4 @@
-//! From what listeners and routes say to resources: one unit (frontend, hostname) at a time.
+//! Compiles listeners and routes into resources, one unit (frontend, hostname) at a time.
 
 use super::chain_class::{ChainClass, Purpose};
 use super::challenge::{Answering, ChallengeAnswers};
@@ -31,7 +31,7 @@ pub(super) struct Units<'a> {
 }
 
 impl<'a> Units<'a> {
-    /// Compiles everything one hostname has on one frontend.
+    /// Compiles all resources of one hostname on one frontend.
     pub(super) fn compile(&mut self, id: &FrontendId, hostname: &Hostname, dirty: &mut Dirty) {
         let owner = self.frontends.get(id).and_then(|frontend| frontend.owner(hostname));
         let owner = owner.map(|(name, listener, protocol)| Owner {
@@ -46,14 +46,14 @@ impl<'a> Units<'a> {
         }
         let ends_tls = |o: &&Owner| o.is_own && o.protocol.terminates();
         let own = owner.as_ref().filter(ends_tls).zip(listener.as_ref());
-        // First, since chains depend on who has the name among all frontends.
+        // This comes first, since chains depend on which of all frontends has the secret of the name.
         self.place_secret(id, hostname, own.map(|(owner, listener)| (&owner.listener, listener)), dirty);
         let own = own.map(|(_, listener)| listener);
         if let Some(frontend) = self.frontends.get_mut(id) {
             frontend.place_sans(hostname, own, dirty);
         }
         let mut unit = Unit::default();
-        // A port of TCP or UDP has no hostnames that could be another's.
+        // A TCP or UDP port has no hostnames that another namespace could own.
         let wide = owner.as_ref().filter(|owner| !owner.is_own && owner.protocol.has_hostnames());
         let is_of_another = wide.is_some_and(|wide| {
             let admission = self.routing.admission;
@@ -62,7 +62,7 @@ impl<'a> Units<'a> {
         });
         if let (Some(owner), Some(listener)) = (&owner, &listener) {
             unit = match owner.protocol {
-                // What lies below another's wildcard is kept off by the wildcard.
+                // Names below another's wildcard are excluded by that wildcard's unit.
                 _ if is_of_another && !self.routing.admission.is_owned(hostname, &owner.listener) => Unit::default(),
                 _ if is_of_another => kept_off(id, hostname, owner.protocol),
                 _ if is_closed(&self.name(id, &owner.hostname), owner.protocol, listener) => {
@@ -95,7 +95,7 @@ impl<'a> Units<'a> {
         }
     }
 
-    /// Puts the certificate of a listener where its chain asks for it.
+    /// Places the certificate of a listener under the name that its chain requests.
     fn place_secret(
         &mut self,
         id: &FrontendId,
@@ -166,7 +166,7 @@ impl<'a> Units<'a> {
             let scope = Scope { frontend: id.clone(), listener: Some(owner.hostname.clone()), virtual_host };
             return Unit { scope: Some(scope), gate: Some(gate), ..Unit::default() };
         }
-        // A wildcard or empty hostname: its routes are in the listener's table.
+        // A wildcard or empty hostname, whose routes are in the listener's table.
         let has_routes = is_kept || !virtual_host.routes.is_empty();
         let mut unit = Unit::default();
         if has_routes {
@@ -177,7 +177,7 @@ impl<'a> Units<'a> {
             let others = table.is_some_and(|table| table.keys().any(|name| name != hostname));
             unit.gate = Some(wide_chain(self.name(id, hostname), hostname, listener, has_routes || others));
         } else {
-            // Whether the listener needs a table at all may have changed.
+            // The listener may begin or cease to need a table.
             dirty.tables.insert((id.clone(), Some(owner.hostname.clone())));
         }
         unit
@@ -196,7 +196,7 @@ impl<'a> Units<'a> {
         }
         let tls = (owner.protocol == Protocol::TlsTerminate)
             .then(|| termination(self.name(id, &owner.hostname), &owner.hostname, listener));
-        // Where bytes are passed through, all hostnames are alike.
+        // For passed-through TLS all hostnames share a chain.
         let wide = (tls.is_some() && !owner.hostname.is_exact()).then(|| owner.hostname.clone());
         let mut shares = route.map(|route| self.routing.shares(&route)).unwrap_or_default();
         if tls.is_some() {
@@ -204,14 +204,15 @@ impl<'a> Units<'a> {
             let policies = self.routing.policies;
             shares.iter_mut().for_each(|share| share.target = policies.terminated(share.target.clone(), client));
         }
-        // Requests for this host on connections of others are misdirected, whatever serves it; so are those on a connection
-        // that was opened before this listener came.
+        // Requests for this host on connections of other listeners are misdirected, even without HTTP here; so are
+        // those on a connection that is older than this listener.
         let scope = (owner.is_own && hostname.is_exact()).then(|| Scope {
             frontend: id.clone(),
             listener: None,
             virtual_host: VirtualHost { hostname: hostname.clone(), routes: Vec::new() },
         });
-        // Without a route the chain finds no cluster for the SNI and resets, which keeps the name from a wider listener.
+        // Without a route the chain finds no cluster for the SNI and resets, which excludes the name from a wider
+        // listener.
         let is_plain = |share: &WeightedTarget| match &share.target {
             Target::Backend(id) => id.protocol == AppProtocol::Tcp,
             Target::Invalid => true,
@@ -233,13 +234,13 @@ impl<'a> Units<'a> {
         Unit { scope, gate, ..Unit::default() }
     }
 
-    /// The targets of all that comes to a port: of several routes the oldest is served.
+    /// The targets of all traffic of a port: of several routes the oldest is served.
     fn oldest_shares(&self, hostname: &Hostname, owner: &Owner) -> Option<Vec<WeightedTarget>> {
         let route = self.routing.best_route(hostname, &owner.listener, None);
         owner.is_own.then(|| route.map(|route| self.routing.shares(&route)).unwrap_or_default())
     }
 
-    /// Leads connections or datagrams of a port to their backends.
+    /// Sets the backends of connections or datagrams of a port.
     fn pass_on(
         &mut self,
         id: &FrontendId,
@@ -262,22 +263,22 @@ impl<'a> Units<'a> {
         }
     }
 
-    /// Whether a hostname of routes is kept from a wider listener that would have it.
+    /// Whether a hostname of routes is kept from a wider listener that would serve it.
     fn is_kept(&self, hostname: &Hostname, owner: &Owner) -> bool {
         !owner.is_own && self.routing.admission.kept_for(hostname, &owner.listener).is_some()
     }
 }
 
-/// Whether the listener has no chain but the one that closes connections: it lets nobody in, or would wait for a
-/// certificate that is not there. Envoy holds a whole Listener back until every secret that its chains name has come, and
-/// for one that never comes that costs everybody seconds.
+/// Whether the listener has only the chain that closes connections: it accepts no client, or its certificate is
+/// missing. Envoy keeps a whole Listener waiting until all secrets of its chains have arrived, which for a missing one
+/// delays every host of the port by seconds.
 fn is_closed(name: &SecretName, protocol: Protocol, listener: &ParentListener) -> bool {
     let is_dark = || listener.served.certificate().is_none() && matches!(name, SecretName::Fixed(..));
     protocol.terminates() && (listener.clients == Clients::Nobody || is_dark())
 }
 
-/// The chain of a wildcard or catch-all listener: through its table where it has routes for names that have no
-/// scope, else straight to the scopes.
+/// The chain of a wildcard or catch-all listener: through its table if it has routes for names without a scope, else
+/// directly to the scopes.
 pub(super) fn wide_chain(name: SecretName, hostname: &Hostname, listener: &ParentListener, table: bool) -> ChainClass {
     if is_closed(&name, Protocol::Https, listener) {
         return ChainClass::closed();
@@ -287,7 +288,7 @@ pub(super) fn wide_chain(name: SecretName, hostname: &Hostname, listener: &Paren
     ChainClass { purpose, listener: Some(hostname.clone()), tls }
 }
 
-/// How TLS ends for a listener.
+/// The TLS termination of a listener.
 fn termination(name: SecretName, hostname: &Hostname, listener: &ParentListener) -> Termination {
     let by_sni = hostname.is_exact() && matches!(name, SecretName::Sni(_));
     let (certificate, params) = if by_sni {
@@ -303,7 +304,7 @@ fn termination(name: SecretName, hostname: &Hostname, listener: &ParentListener)
     Termination { certificate, alpn: listener.tls.alpn.clone(), params, clients }
 }
 
-/// The unit of one hostname on one frontend.
+/// The outcome of one hostname on one frontend.
 #[derive(Default)]
 struct Unit {
     scope: Option<Scope>,
@@ -316,7 +317,7 @@ struct Unit {
     datagrams: Option<Vec<WeightedTarget>>,
 }
 
-/// The unit that keeps a hostname from the wildcard or catch-all listener that would have it.
+/// The unit that excludes a hostname from the wildcard or catch-all listener over it.
 fn kept_off(id: &FrontendId, hostname: &Hostname, protocol: Protocol) -> Unit {
     let virtual_host = VirtualHost { hostname: hostname.clone(), routes: Vec::new() };
     match protocol {

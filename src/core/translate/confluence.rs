@@ -1,6 +1,5 @@
-//! Two properties of the engine, tested and not hoped for: *confluence*, any sequence of events ends as one
-//! translation of the final objects from nothing; and *locality*, the work for one change does not grow with the
-//! number of hosts.
+//! Property tests of the engine: *confluence*, any sequence of events has the same result as one translation of the
+//! final objects from scratch; and *locality*, the work for one change does not grow with the number of hosts.
 
 mod anew;
 mod differences;
@@ -37,7 +36,7 @@ use crate::wanted::WantedCertificate;
 
 const CONTROLLER: &str = "gatewright.io/gateway-controller";
 
-/// The world that all deltas together amount to.
+/// The accumulated result of all deltas.
 #[derive(Default, Debug, PartialEq)]
 struct World {
     resources: BTreeMap<ResourceKey, Resource>,
@@ -88,8 +87,8 @@ impl World {
         }
     }
 
-    /// Sockets to which two frontends are bound: Envoy would hand connections to either. `0.0.0.0` is every address, but in the
-    /// ports of the dedicated fleet, which no other frontend may have at all.
+    /// Sockets to which two frontends are bound: Envoy would give connections to either. `0.0.0.0` is every address,
+    /// except in the ports of the dedicated fleet, which no other frontend may have at all.
     fn contested(&self) -> String {
         let mut taken: BTreeMap<(IpAddr, TransportPort), &FrontendId> = BTreeMap::new();
         let mut told = String::new();
@@ -115,7 +114,7 @@ fn engine() -> Engine {
     Engine::new(settings("reached"))
 }
 
-/// Decisions of installations: where Gateways are reached, and whether Envoys listen there or somewhere else.
+/// Settings of installations: the addresses of Gateways, and whether Envoys are bound to these or to others.
 fn settings(how: &str) -> Settings {
     let addresses = if how == "by a Service" { vec![] } else { vec![IpAddr::from([127, 0, 0, 1])] };
     let bind = if how == "bound elsewhere" { vec![IpAddr::from([0, 0, 0, 0])] } else { vec![] };
@@ -170,7 +169,7 @@ fn pick(options: &'static [&'static str]) -> impl Strategy<Value = &'static str>
 }
 
 const NAMESPACES: &[&str] = &["a", "b"];
-/// Two of them are recorded now and then as ports of the Envoys that lead to a Gateway of the dedicated fleet.
+/// Two of them are sometimes recorded as Envoy ports of a Gateway of the dedicated fleet.
 const PORTS: &[u16] = &[80, 80, 80, 443, 443, 443, 20_001, 20_002];
 const HOSTS: &[&str] = &["", "*.x.org", "h.x.org", "g.x.org", "*.h.x.org", "k.h.x.org", "y.org"];
 
@@ -186,7 +185,7 @@ fn listener() -> impl Strategy<Value = Value> {
             if from == "Selector" {
                 listener["allowedRoutes"]["namespaces"]["selector"] = json!({"matchLabels": {"team": "blue"}});
             }
-            // With a hostname one of TCP or UDP is refused: now and then.
+            // A TCP or UDP listener with a hostname is refused: sometimes generated.
             let is_bare = matches!(protocol, "TCP" | "UDP") && hostname != "y.org";
             if !hostname.is_empty() && !is_bare {
                 listener["hostname"] = json!(hostname);
@@ -250,7 +249,7 @@ fn gateway() -> impl Strategy<Value = Object> {
         })
 }
 
-/// Which certificates of clients are asked for: on every port, or on one of them.
+/// Client certificate validation: on every port, or on one of them.
 fn frontend_tls() -> impl Strategy<Value = Value> {
     let reference = (pick(NAMESPACES), pick(&["ca", "gone"]));
     let mode = pick(&["AllowValidOnly", "AllowInsecureFallback"]);
@@ -331,14 +330,14 @@ fn route() -> impl Strategy<Value = Object> {
                 }
             }
             match gateway_object(kind, namespace, name, created, spec) {
-                // One that a solver of cert-manager made, now and then.
+                // Sometimes a route that cert-manager's solver made.
                 Object::Route(route) => Object::Route(crate::inputs::Route { challenge: path == "/a", ..route }),
                 other => other,
             }
         })
 }
 
-/// Certificates of CAs, in PEM.
+/// CA certificates, in PEM.
 static ROOTS: LazyLock<[String; 2]> = LazyLock::new(|| {
     ["one", "two"].map(|name| rcgen::generate_simple_self_signed([name.to_owned()]).expect("a certificate").cert.pem())
 });
@@ -431,7 +430,7 @@ fn parameters(fleet: &str) -> Object {
         "metadata": {"namespace": "a", "name": "p"}, "spec": spec}))
 }
 
-/// A Service of ours, with an address or without.
+/// A Service that we made for a Gateway, with an address or without.
 fn exposure(namespace: &str, gateway: &str, ip: &str, target: i32) -> Object {
     let port = |port: i32| json!({"name": format!("p{port}"), "port": port, "targetPort": target + port / 443});
     let datagrams = json!({"name": "p80-udp", "port": 80, "targetPort": target + 2, "protocol": "UDP"});
@@ -445,7 +444,7 @@ fn exposure(namespace: &str, gateway: &str, ip: &str, target: i32) -> Object {
         "status": {"loadBalancer": {"ingress": ingress}}}))
 }
 
-/// The objects before any other: a class whose Gateways have addresses of their own, and one where they share.
+/// The objects before any other: a class whose Gateways have addresses of their own, and one whose Gateways share them.
 fn classes() -> [Object; 3] {
     let class = |name: &str, spec: Value| {
         object(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
@@ -456,7 +455,7 @@ fn classes() -> [Object; 3] {
     [class("ours", json!({"controllerName": CONTROLLER})), class("common", common), parameters("Shared")]
 }
 
-/// How often sequences are drawn. What fails is kept beside this file: `confluence.regressions`.
+/// The number of generated sequences. Failures are stored beside this file: `confluence.regressions`.
 fn config() -> ProptestConfig {
     ProptestConfig {
         cases: ProptestConfig::default().cases.max(400),
@@ -485,7 +484,7 @@ proptest! {
     }
 }
 
-/// Takes in batches of changes one by one, and compares with one translation of what is left.
+/// Applies batches of changes one by one, and compares with one translation of the final objects.
 fn check(how: &str, batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
     let mut engine = Engine::new(settings(how));
     let mut world = World::default();
@@ -512,7 +511,7 @@ fn check(how: &str, batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
     }
     let mut fresh = World::default();
     let mut anew = Engine::new(settings(how));
-    // What was decided before is an input.
+    // Earlier decisions are an input.
     let recorded =
         world.records.iter().map(|(what, owner)| Change::Fact(Fact::Recorded(what.clone(), Some(owner.clone()))));
     let all = last.into_values().flatten().map(Change::put).chain(told.into_values()).chain(recorded).collect();

@@ -1,15 +1,15 @@
-//! How much work the engine did.
+//! Counters of the engine's work.
 
 use crate::counters::counters;
 
 counters! {
-    /// How much work was done since the engine was made: what tests compare to the size of a change.
+    /// The amount of work since the engine was created; tests compare it with the size of a change.
     pub struct Counters {
         /// Gateways and ListenerSets evaluated.
         parents,
-        /// Hostnames and ports whose owner among namespaces was decided.
+        /// Hostnames, ports and sockets whose owning namespace was decided.
         owned,
-        /// Hostnames on ports whose owner was decided.
+        /// Hostnames on ports whose listener was decided.
         claims,
         /// Routes attached to parents.
         attachments,
@@ -17,13 +17,13 @@ counters! {
         routes,
         /// (frontend, hostname) units compiled.
         units,
-        /// Tables put together.
+        /// Tables assembled.
         tables,
-        /// Frontends put together.
+        /// Frontends assembled.
         frontends,
-        /// BackendTLSPolicies judged.
+        /// BackendTLSPolicies evaluated.
         policies,
-        /// Statuses made.
+        /// Statuses computed.
         statuses,
     }
 }

@@ -1,11 +1,11 @@
-//! When a certificate begins or ceases to be valid, without any object having changed.
+//! Deadlines: times at which a certificate becomes valid or expires, without a change of any object.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use super::key::ParentKey;
 
-/// When Gateways and ListenerSets have to be evaluated again, each at one time at most.
+/// The times at which Gateways and ListenerSets must be evaluated again, one time for each.
 #[derive(Default)]
 pub(super) struct Deadlines {
     by_time: BTreeSet<(SystemTime, ParentKey)>,
@@ -13,19 +13,19 @@ pub(super) struct Deadlines {
 }
 
 impl Deadlines {
-    /// The next one.
+    /// The next deadline.
     pub(super) fn next(&self) -> Option<SystemTime> {
         self.by_time.first().map(|(time, _)| *time)
     }
 
-    /// Takes out one that has passed.
+    /// Removes and returns a parent whose deadline has passed.
     pub(super) fn pop_due(&mut self, now: SystemTime) -> Option<ParentKey> {
         let (_, key) = self.by_time.first().filter(|(time, _)| *time <= now).cloned()?;
         self.set(&key, None);
         Some(key)
     }
 
-    /// Sets when a parent has to be evaluated again, in place of when it had to be.
+    /// Sets the deadline of a parent, in place of its former one.
     pub(super) fn set(&mut self, key: &ParentKey, next: Option<SystemTime>) {
         let before = match next {
             Some(next) => self.of.insert(key.clone(), next),
@@ -132,7 +132,7 @@ mod tests {
             text.contains("does not match") && text.contains("served until it ends at 1970-01-01T00:00:20Z"),
             "{text}"
         );
-        // Another bad one in its place changes nothing.
+        // Replacing it by another bad one changes nothing.
         let worse = Secret::without(good.name.clone(), crate::inputs::SecretError::Missing("tls.key"));
         assert_eq!(worse.clone().following(Some(&bad), at(15)).last_good, bad.last_good);
         assert_eq!(worse.following(Some(&bad), at(20)).last_good, None);

@@ -7,7 +7,7 @@ use super::settings::{DedicatedEnvoys, Settings};
 use crate::model::ObjectName;
 use crate::store::Store;
 
-/// The Service that has them behind it: their own, or that of the shared fleet where it serves both.
+/// The Service of these Envoys: their own, or that of the shared fleet if it serves both.
 pub(super) fn service<'a>(settings: &'a Settings, store: &Store) -> Option<&'a ObjectName> {
     match &settings.dedicated {
         DedicatedEnvoys::Apart(own) => Some(own),
@@ -16,12 +16,12 @@ pub(super) fn service<'a>(settings: &'a Settings, store: &Store) -> Option<&'a O
     }
 }
 
-/// Their addresses.
+/// The addresses of these Envoys.
 pub(super) fn addresses(settings: &Settings, store: &Store) -> BTreeSet<IpAddr> {
     service(settings, store).map(|service| behind(service, store)).unwrap_or_default()
 }
 
-/// The addresses behind a Service.
+/// The endpoint addresses of a Service.
 pub(super) fn behind(service: &ObjectName, store: &Store) -> BTreeSet<IpAddr> {
     store.slices(service).flat_map(|slice| slice.addresses.iter().copied()).collect()
 }

@@ -11,63 +11,63 @@ use crate::model::{
 };
 use crate::wanted::WantedCertificate;
 
-/// One change of the inputs.
+/// A change of one input.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// Of an object, as files and the API server have it.
+    /// A change of an object, from files or the API server.
     Object(ObjectChange),
-    /// Of what the program itself knows.
+    /// A change of a fact.
     Fact(Fact),
 }
 
-/// A fact that the program knows beside the objects, and tells the engine. It stays until it is told otherwise; facts may come
-/// before the objects that they are about, or after these are gone.
+/// A fact: an input that is no object. It holds until another one with the same subject replaces it; facts may precede
+/// the objects that they are about, and outlast them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fact {
-    /// How the HTTP-01 challenges of an exact hostname are answered where a namespace has it. Told by issuers while they have
-    /// an order under way; leads to an answer on plain HTTP.
+    /// The answer to HTTP-01 challenges of an exact hostname, where a namespace has it. Set by issuers while they have
+    /// an order in progress; becomes a response on plain HTTP.
     Challenge(Asked, Option<ChallengeAnswer>),
-    /// Which Service answers TLS-ALPN-01 challenges, of all names whose TLS ends here. Told once at the start, with that Service
-    /// and its endpoints; leads to chains for `acme-tls/1`.
+    /// The Service of the TLS-ALPN-01 responder, for all hostnames with terminated TLS. Set once at the start, with
+    /// that Service and its endpoints; becomes chains for `acme-tls/1`.
     TlsChallenges(Option<ServicePort>),
-    /// Why there is no certificate yet for the Secret of a [`WantedCertificate`]. Told by issuers; leads to a message in the
-    /// statuses of those who refer to it.
+    /// Why the Secret of a [`WantedCertificate`] has no certificate yet. Set by issuers; becomes a message in the
+    /// statuses of objects that refer to it.
     Trouble(ObjectName, Option<String>),
-    /// The issuer that is about to put a certificate into a Secret that listeners refer to. Told by the pipeline, as tenancy
-    /// decides it; leads to a pending listener in place of a broken one.
+    /// The issuer that is about to store a certificate in a Secret that listeners refer to. Set by the pipeline from
+    /// tenancy's decisions; the listener is then pending instead of broken.
     Awaited(ObjectName, Option<Arc<str>>),
-    /// Why the Service of a Gateway of the dedicated fleet cannot be made or changed as it is to be. Told by whoever writes
-    /// Services; leads to the status of the Gateway.
+    /// Why the Service of a Gateway of the dedicated fleet cannot be created or updated. Set by the writer of Services;
+    /// becomes a condition of the Gateway.
     Unexposed(ObjectName, Option<String>),
-    /// Why the Envoys of a Gateway of fleet Isolated cannot be made or changed as they are to be. Told by whoever writes them;
-    /// leads to the status of the Gateway.
+    /// Why the Envoys of a Gateway of fleet Isolated cannot be created or updated. Set by their writer; becomes a
+    /// condition of the Gateway.
     Undeployed(ObjectName, Option<String>),
-    /// The recorded owner of something on addresses that namespaces share. Told by whoever keeps the record: read at the
-    /// start, and again with each change, its own too; leads to whose claims count.
+    /// The recorded owner of something on addresses that namespaces share. Set by the keeper of the record, at the
+    /// start and with each change, its own included; decides whose claims count.
     Recorded(Ownable, Option<Ownership>),
-    /// The grants of tenancy to a route. Told by the pipeline, as tenancy decides it; leads to the hostnames with which the route
-    /// is attached.
+    /// The grants of tenancy to a route. Set by the pipeline from tenancy's decisions; they are the hostnames with
+    /// which the route is attached.
     Granted(RouteKey, Grants),
-    /// The listeners of a ListenerSet that tenancy withholds, by name: somebody else owns their hostnames. Told by the pipeline,
-    /// as tenancy decides it; leads to a ListenerSet that is evaluated without them.
+    /// The listeners of a ListenerSet that tenancy withholds, by name, since others own their hostnames. Set by the
+    /// pipeline from tenancy's decisions; the ListenerSet is evaluated without them.
     Withheld(ObjectName, BTreeSet<Arc<str>>),
-    /// Whether there can be ClusterTrustBundles. Told by whoever watches them; leads to the features of classes, and to whether
-    /// references to bundles are of a kind that is supported.
+    /// Whether the API server serves ClusterTrustBundles. Set by their watch; decides the features of classes, and
+    /// whether references to bundles are of a supported kind.
     TrustBundles(bool),
 }
 
 impl Change {
-    /// An object is there, or is different from before.
+    /// A created or changed object.
     pub fn put(object: Object) -> Self {
         Self::Object(ObjectChange::Put(object))
     }
 
-    /// An object is gone.
+    /// A deleted object.
     pub fn delete(key: ObjectKey) -> Self {
         Self::Object(ObjectChange::Delete(key))
     }
 
-    /// The object that it is about, if it is about one.
+    /// The key of the changed object; `None` for a fact.
     pub fn key(&self) -> Option<ObjectKey> {
         match self {
             Self::Object(change) => Some(change.key()),
@@ -88,29 +88,26 @@ impl From<Fact> for Change {
     }
 }
 
-/// The outcome of a set of changes.
+/// The result of a set of changes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Delta {
-    /// Resources that are new or different (`Some`) or gone (`None`).
+    /// Resources that are new or changed (`Some`), or removed (`None`).
     pub resources: BTreeMap<ResourceKey, Option<Resource>>,
-    /// Resources that Envoys of other fleets use than before, whether they are new or different or not: see
-    /// [`Engine::fleets`](super::Engine::fleets).
+    /// Resources whose set of fleets changed, changed themselves or not: see [`Engine::fleets`](super::Engine::fleets).
     pub shown: BTreeSet<ResourceKey>,
-    /// Statuses that are different from before; `None` where the object is gone or no longer ours.
+    /// Statuses that changed; `None` if the object was deleted or is no longer ours.
     pub statuses: BTreeMap<ObjectKey, Option<ObjectStatus>>,
-    /// Gateways that have a part in what changed on frontends that many share.
+    /// Gateways that are affected by changes on frontends that many share.
     pub gateways: BTreeSet<ObjectName>,
-    /// Services that Gateways are to have from now on, or no longer, by Gateway.
+    /// Services of Gateways, by Gateway: the new intent, or `None` if the Gateway is to have no Service any more.
     pub services: BTreeMap<ObjectName, Option<ServiceIntent>>,
-    /// Envoys that Gateways are to have for themselves from now on, or no longer, by Gateway.
+    /// Envoys of fleet Isolated, by Gateway: the new intent, or `None` if the Gateway is to have none any more.
     pub envoys: BTreeMap<ObjectName, Option<EnvoysIntent>>,
-    /// Certificates that issuers are to make, by their Secrets: new or different ones; `None` where nobody wants one
-    /// any more.
+    /// Wanted certificates by their Secrets: new or changed ones; `None` if no object wants one any more.
     pub wants: BTreeMap<ObjectName, Option<WantedCertificate>>,
-    /// Secrets to which listeners refer that were refused, or came to be: see [`Engine::is_refused`](super::Engine::is_refused).
+    /// Secrets whose listeners were refused, or are new: see [`Engine::is_refused`](super::Engine::is_refused).
     pub standing: BTreeSet<ObjectName>,
-    /// Records to be written, or removed: before anything else is done, with
-    /// [`Recording::Here`](super::Recording::Here).
+    /// Records to write or to remove; with [`Recording::Here`](super::Recording::Here) this must precede publication.
     pub records: BTreeMap<Ownable, Option<Ownership>>,
 }
 
@@ -136,7 +133,7 @@ pub enum ResourceKey {
 }
 
 impl ResourceKey {
-    /// The frontend that alone refers to it; `None` of what several may have in common.
+    /// The only frontend that refers to it; `None` for resources that several frontends may share.
     pub fn frontend(&self) -> Option<&FrontendId> {
         match self {
             ResourceKey::SniCluster(id, _)

@@ -1,20 +1,21 @@
-//! Addresses that no endpoint may have, in whatever form they are written.
+//! Addresses that no endpoint may have, in any notation.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
 
 use ipnet::IpNet;
 
-/// Which addresses endpoints may have.
+/// The addresses that endpoints may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointPolicy {
-    /// Whether endpoints may be on the loopback interface: backends on the machine of an Envoy that is no pod.
+    /// Whether endpoints may be on the loopback interface: for backends on the machine of an Envoy that is not in a
+    /// pod.
     pub loopback: bool,
-    /// Networks of the installation's own choice in which no endpoint may be.
+    /// Networks that the installation's settings forbid.
     pub denied: Vec<IpNet>,
 }
 
-/// Networks in which there is no backend anywhere, and what they are.
+/// Networks that never contain backends, and their purpose.
 const SPECIAL: [(&str, &str); 14] = [
     ("0.0.0.0/8", "unspecified"),
     ("::/128", "unspecified"),
@@ -42,7 +43,7 @@ impl Default for EndpointPolicy {
 }
 
 impl EndpointPolicy {
-    /// Why no endpoint may have an address, whatever is there; `None` where one may.
+    /// Returns why no endpoint may have an address; `None` if endpoints may have it.
     pub(super) fn refuses(&self, address: IpAddr) -> Option<String> {
         static NETWORKS: LazyLock<Vec<(IpNet, &str)>> = LazyLock::new(|| {
             let parse = |(network, what): (&str, _)| (network.parse().expect("the table has networks"), what);
@@ -60,7 +61,7 @@ impl EndpointPolicy {
     }
 }
 
-/// An address, and the IPv4 addresses that are reached by it: an IPv6 address may have one in it in many ways.
+/// An address and the IPv4 addresses that it leads to: an IPv6 address can embed one in many ways.
 pub(super) fn forms(address: IpAddr) -> impl Iterator<Item = IpAddr> {
     let canonical = address.to_canonical();
     let embedded = match canonical {
@@ -81,13 +82,13 @@ fn embedded(address: Ipv6Addr) -> [Option<Ipv4Addr>; 3] {
         }
         // IPv4-translated (RFC 2765, 2.1).
         ([0, 0, 0, 0, 0xffff, 0, ..], _) => [Some(at(12)), None, None],
-        // NAT64: the well-known prefix (RFC 6052, 2.1), and the one for local use (RFC 8215), in which an address may stand
-        // at several places (RFC 6052, 2.2).
+        // NAT64: the well-known prefix (RFC 6052, 2.1), and the one for local use (RFC 8215), which may have the
+        // address at several positions (RFC 6052, 2.2).
         ([0x64, 0xff9b, 0, 0, 0, 0, ..], _) => [Some(at(12)), None, None],
         ([0x64, 0xff9b, 1, ..], [_, _, _, _, _, _, a, b, _, c, d, ..]) => {
             let with_48 = Ipv4Addr::new(a, b, c, d);
             let with_64 = Ipv4Addr::new(octets[9], octets[10], octets[11], octets[12]);
-            // Where the address does not stand are mostly zeros.
+            // Bytes at positions without the address are mostly zeros.
             [at(12), with_48, with_64].map(|v4| Some(v4).filter(|v4| v4.octets()[0] != 0))
         }
         // 6to4 (RFC 3056, 2).

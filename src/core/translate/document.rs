@@ -1,4 +1,4 @@
-//! A status as it is written to Kubernetes.
+//! The JSON document of a status, as it is written to Kubernetes.
 
 use serde_json::{Map, Value, json};
 
@@ -6,8 +6,8 @@ use super::status::{ListenerStatus, ObjectStatus, StatusBody};
 use crate::inputs::{Kind, ParentRef};
 use crate::model::{Condition, Status, clipped};
 
-/// Makes the `status` of an object. `since` tells, in RFC 3339, when a condition last changed its status; conditions
-/// are named by where they stand, e.g. `listeners/https/Programmed`.
+/// Builds the `status` of an object. `since` returns, in RFC 3339, `lastTransitionTime` of a condition, which is
+/// identified by its path, e.g. `listeners/https/Programmed`.
 pub fn status_document(status: &ObjectStatus, controller: &str, since: &dyn Fn(&str, &Condition) -> String) -> Value {
     let writer = Writer { generation: status.generation, since };
     match &status.body {
@@ -86,7 +86,7 @@ impl Writer<'_> {
     }
 }
 
-/// A parentRef as it was written in the route.
+/// Builds a parentRef as it was written in the route.
 pub fn parent_ref(parent: &ParentRef) -> Value {
     let mut fields = Map::new();
     let texts = [("group", &parent.group), ("kind", &parent.kind), ("namespace", &parent.namespace)];

@@ -1,4 +1,4 @@
-//! Resources as they were handed out, each by its fingerprint, and the backends that they refer to.
+//! Emitted resources, each by its fingerprint, and the backends that they refer to.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,40 +9,40 @@ use super::fingerprint::fingerprint;
 use super::lead::Lead;
 use crate::model::{Action, BackendId, Cluster, ClusterId, FrontendId, FrontendKind, Handler, Target, WeightedTarget};
 
-/// Everything that was handed out.
+/// All emitted resources.
 #[derive(Default)]
 pub(super) struct Emissions {
     emitted: HashMap<ResourceKey, Emitted>,
     /// The sum of all fingerprints.
     digest: u64,
-    /// The backends that it refers to.
+    /// The backends that the resources refer to.
     backends: Backends,
 }
 
-/// The trace of a resource that was handed out.
+/// The record of an emitted resource.
 struct Emitted {
     fingerprint: u64,
     uses: Box<[BackendId]>,
 }
 
 impl Emissions {
-    /// The keys of everything that was handed out.
+    /// The keys of all emitted resources.
     pub(super) fn keys(&self) -> impl Iterator<Item = &ResourceKey> {
         self.emitted.keys()
     }
 
-    /// The digest of all that was handed out.
+    /// The digest of all emitted resources.
     pub(super) fn digest(&self) -> u64 {
         self.digest
     }
 
-    /// The backends that are referred to.
+    /// The backends that the resources refer to.
     pub(super) fn backends(&self) -> &Backends {
         &self.backends
     }
 
-    /// Hands out a resource, or takes it back, where that changes anything. Marks the backends that it is the first to use,
-    /// or was the last, and what its own cluster leads to.
+    /// Emits or removes a resource, if it changed. Marks the backends of which it becomes the first user or was the
+    /// last, and the target of its own cluster.
     pub(super) fn emit(&mut self, key: ResourceKey, resource: Option<Resource>, dirty: &mut Dirty) {
         let hash = resource.as_ref().map(fingerprint);
         let old = self.emitted.get(&key).map(|emitted| emitted.fingerprint);
@@ -59,7 +59,7 @@ impl Emissions {
             None => self.emitted.remove(&key),
         };
         let before: BTreeSet<BackendId> = before.map(|emitted| emitted.uses).into_iter().flatten().collect();
-        // Whatever refers to backends is a frontend's.
+        // Only resources of a frontend refer to backends.
         if let Some(fleet) = key.frontend().map(FrontendId::fleet) {
             for id in used.difference(&before) {
                 self.backends.acquire(id, fleet.clone(), dirty);
@@ -80,7 +80,7 @@ impl Emissions {
                 };
                 dirty.lead(ClusterId::Sni(frontend.clone(), hostname.clone()), port);
             }
-            // Where it leads its unit says; here it ends.
+            // Its unit sets the target; here it is removed.
             ResourceKey::UdpCluster(frontend) if resource.is_none() => {
                 dirty.lead(ClusterId::Udp(frontend.clone()), None);
             }
@@ -89,8 +89,8 @@ impl Emissions {
         dirty.hand_out(key, resource);
     }
 
-    /// Keeps the digest of what was handed out: the sum of all fingerprints, in whatever order they came. Endpoints and
-    /// secrets come and go without anybody's configuration being another one.
+    /// Updates the digest: the sum of all fingerprints, in any order. Endpoints and secrets are not in it: they come
+    /// and go without a change of configuration.
     fn add_to_digest(&mut self, key: &ResourceKey, old: Option<u64>, new: Option<u64>) {
         if matches!(key, ResourceKey::Endpoints(_) | ResourceKey::Secret(_)) {
             return;

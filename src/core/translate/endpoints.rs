@@ -1,8 +1,8 @@
-//! The addresses behind Service ports, which of them may be used, and which clusters lead there.
+//! Endpoints of Service ports: which addresses may be used, and which clusters have them.
 //!
-//! A tenant who may write EndpointSlices may write any address. In a cluster one is used if it is that of a pod of the same
-//! namespace, which the endpoint names: tenants cannot write where a pod is. Others are left out, and the routes that lead
-//! to their Service say so.
+//! A tenant who may write EndpointSlices may write any address. In a cluster an address is used if it belongs to a pod
+//! of the same namespace that the endpoint names: tenants cannot write the addresses of pods. Others are left out, and
+//! reported in the statuses of routes to the Service.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -24,52 +24,52 @@ use crate::model::{Addresses, ClusterId, Endpoints, ObjectName, Reason, ServiceP
 use crate::multimap::MultiMap;
 use crate::store::{Holder, Store};
 
-/// The label of namespaces whose endpoints may be others than their pods: outside of the cluster, and at addresses of nodes,
-/// Services, the API server and Envoys. Its value is `any`. Tenants must not be able to set it.
+/// The label of namespaces whose endpoints need not be their pods: they may be outside of the cluster, or at addresses
+/// of nodes, Services, the API server and Envoys. Its value is `any`. Tenants must not be able to set it.
 const ENDPOINTS_LABEL: &str = "gatewright.io/endpoints";
-/// So many endpoints that are left out are named.
+/// The largest number of refused endpoints that a message names.
 const NAMED: usize = 3;
 
-/// Service ports that clusters lead to.
+/// Service ports that are targets of clusters.
 #[derive(Default)]
 pub(super) struct Behind {
-    /// The Service ports of each cluster.
+    /// The targets of each cluster.
     leads: HashMap<ClusterId, Lead>,
     ports: BTreeMap<ServicePort, PortState>,
-    /// The ports by the addresses of their endpoints, those that are left out as well, in all [`forms`].
+    /// The ports by the addresses of their endpoints, refused ones included, in all [`forms`].
     by_address: MultiMap<IpAddr, ServicePort>,
-    /// How requests are marked that the installation has passed on.
+    /// The identifier in `CDN-Loop` of requests that the installation has forwarded.
     cdn_id: Arc<str>,
 }
 
 impl Behind {
-    /// Nothing yet, in this installation.
+    /// Without any ports, in this installation.
     pub(super) fn new(installation: &str) -> Self {
         Self { cdn_id: cdn_id(installation), ..Self::default() }
     }
 
-    /// How requests are marked that the installation has passed on.
+    /// The identifier in `CDN-Loop` of requests that the installation has forwarded.
     pub(super) fn cdn_id(&self) -> Arc<str> {
         self.cdn_id.clone()
     }
 }
 
-/// The mark of an installation: the same for all its replicas, and another than that of other installations, through which
-/// requests may come.
+/// The identifier of an installation: the same for all its replicas, and different from that of other installations,
+/// which may have forwarded a request before.
 fn cdn_id(installation: &str) -> Arc<str> {
     let hash: String = Sha256::digest(installation).iter().take(6).map(|byte| format!("{byte:02x}")).collect();
     format!("gatewright-{hash}").into()
 }
 
-/// The state of a Service port that some cluster leads to.
+/// The state of a Service port that is the target of some cluster.
 #[derive(Default)]
 struct PortState {
     clusters: BTreeSet<ClusterId>,
     /// Its ready addresses that may be used, sorted.
     addresses: Arc<[SocketAddr]>,
-    /// Those that may not.
+    /// Its ready addresses that may not be used.
     refused: Box<[SocketAddr]>,
-    /// Why not.
+    /// Why they may not be used.
     told: Option<Box<str>>,
 }
 
@@ -80,7 +80,7 @@ impl PortState {
 }
 
 impl Behind {
-    /// Notes where a cluster leads from now on.
+    /// Sets the target of a cluster.
     pub(super) fn lead(&mut self, cluster: ClusterId, lead: Option<Lead>, store: &Store, dirty: &mut Dirty) {
         let before = match &lead {
             Some(lead) => self.leads.insert(cluster.clone(), lead.clone()),
@@ -118,15 +118,15 @@ impl Behind {
         }
     }
 
-    /// The endpoints of a Service changed.
+    /// Marks the ports of a Service whose endpoints changed.
     pub(super) fn touch_endpoints(&self, service: &ObjectName, dirty: &mut Dirty) {
         let start = ServicePort::first(service.clone());
         let ports = self.ports.range(start..).map(|(port, _)| port);
         dirty.endpoints.extend(ports.take_while(|port| port.service == *service).cloned());
     }
 
-    /// A Namespace changed: with its labels may change which addresses its endpoints may have. The one of the installation
-    /// tells it from others.
+    /// Marks what depends on a changed Namespace: its labels decide which addresses its endpoints may have. The
+    /// installation's own namespace also determines its identifier.
     pub(super) fn touch_namespace(
         &mut self,
         namespace: &Arc<str>,
@@ -148,14 +148,14 @@ impl Behind {
         dirty.endpoints.extend(ports.take_while(|port| port.service.namespace == *namespace).cloned());
     }
 
-    /// Other endpoints may have these addresses from now on than before.
+    /// Marks the ports with an endpoint at one of the addresses, whose permission may have changed.
     pub(super) fn touch_addresses<'a>(&self, addresses: impl IntoIterator<Item = &'a IpAddr>, dirty: &mut Dirty) {
         for address in addresses {
             dirty.endpoints.extend(self.by_address.of(address).cloned());
         }
     }
 
-    /// Envoys listen at an address from now on, or no longer.
+    /// Marks the ports with an endpoint at an address on which Envoys begin or cease to listen.
     pub(super) fn touch_socket(&self, address: IpAddr, settings: &Settings, store: &Store, dirty: &mut Dirty) {
         if !address.is_unspecified() {
             return self.touch_addresses([&address], dirty);
@@ -168,7 +168,7 @@ impl Behind {
         }
     }
 
-    /// Looks up the addresses of a Service port that some cluster leads to.
+    /// Determines the addresses of a Service port that is the target of some cluster.
     pub(super) fn compile(&mut self, port: &ServicePort, allowed: AllowedEndpoints<'_>, dirty: &mut Dirty) {
         if !self.ports.contains_key(port) {
             return;
@@ -195,19 +195,19 @@ impl Behind {
         }
     }
 
-    /// Whether all endpoints that a route leads to may be used.
+    /// Returns whether all endpoints of a route's backends may be used.
     pub(super) fn verdict(&self, route: &Route) -> Verdict {
         let told = crate::store::target_ports(route).find_map(|port| self.ports.get(&port)?.told.as_deref());
         told.map_or(Ok(()), |text| Err((Reason::EndpointNotPermitted, text.to_owned())))
     }
 }
 
-/// Marks the routes that lead to a Service.
+/// Marks the statuses of routes to a Service.
 fn touch_users(port: &ServicePort, store: &Store, dirty: &mut Dirty) {
     dirty.statuses.extend(store.routes_by_service.of(&port.service).map(RouteKey::object));
 }
 
-/// The stage that hands out the endpoints of a cluster, or takes them back where it is gone or leads nowhere.
+/// The stage that emits the endpoints of a cluster, or removes them if it has no target any more.
 pub(super) fn compile_assignment(cluster: ClusterId, behind: &Behind, emissions: &mut Emissions, dirty: &mut Dirty) {
     let of = |port: &ServicePort| Some(behind.ports.get(port)?.addresses.clone());
     let addresses = behind.leads.get(&cluster).and_then(|lead| match lead {
@@ -218,22 +218,22 @@ pub(super) fn compile_assignment(cluster: ClusterId, behind: &Behind, emissions:
     emissions.emit(ResourceKey::Endpoints(cluster), resource.map(Resource::Endpoints), dirty);
 }
 
-/// Which endpoints may be used.
+/// The states that decide which endpoints may be used.
 #[derive(Clone, Copy)]
 pub(super) struct AllowedEndpoints<'a> {
     pub(super) settings: &'a Settings,
     pub(super) store: &'a Store,
     pub(super) quotas: &'a Quotas,
-    /// No endpoint may be where Envoys listen.
+    /// No endpoint may be a socket on which Envoys listen.
     pub(super) frontends: &'a Frontends,
 }
 
 impl AllowedEndpoints<'_> {
-    /// The ready addresses of a Service port that may be used, and those that may not, with why.
+    /// Returns the ready addresses of a Service port that may be used, and the others with the reasons.
     pub(super) fn permitted(self, port: &ServicePort) -> (Vec<SocketAddr>, Vec<(SocketAddr, String)>) {
         let service = self.store.service(&port.service);
         let name = service.and_then(|service| service.port(port.port, port.transport)).map(|p| p.name.clone());
-        // Each address, and whether it is that of a pod that the endpoint names.
+        // Each address, and whether it belongs to the pod that the endpoint names.
         let mut addresses: BTreeMap<SocketAddr, bool> = BTreeMap::new();
         if let Some(name) = name {
             for slice in self.store.slices(&port.service).filter(|slice| self.quotas.serves(slice)) {
@@ -255,8 +255,8 @@ impl AllowedEndpoints<'_> {
         (permitted, refused)
     }
 
-    /// Why an endpoint of a namespace may not have an address, which is a pod's of that namespace or not; `None` where it
-    /// may.
+    /// Returns why an endpoint of a namespace may not have an address; `is_pod` is true for the address of a pod of
+    /// that namespace. `None` if it may.
     fn refuses(self, port: &ServicePort, address: SocketAddr, is_pod: bool) -> Option<String> {
         let (namespace, ip) = (&port.service.namespace, address.ip());
         if let Some(why) = self.settings.endpoints.refuses(ip) {
@@ -281,7 +281,7 @@ impl AllowedEndpoints<'_> {
         Some(what.to_owned())
     }
 
-    /// Whether a Gateway with a Service of its own is reached at an address.
+    /// Whether a Gateway with a Service of its own has an address.
     fn fronts(self, address: SocketAddr) -> bool {
         let serves = |name: &ObjectName| {
             let service = self.store.service(name);
@@ -290,7 +290,7 @@ impl AllowedEndpoints<'_> {
         forms(address.ip()).any(|form| self.store.reserved().gateways_at(&form).any(serves))
     }
 
-    /// Whether Envoys listen at an address: on it, or on all that are theirs.
+    /// Whether Envoys listen at an address: bound to it, or to all addresses of theirs.
     fn listens(self, address: SocketAddr, transport: Transport) -> bool {
         let port = TransportPort { number: address.port(), transport };
         let bound = |ip: IpAddr| self.frontends.has_socket(ip, port);
@@ -304,7 +304,8 @@ impl AllowedEndpoints<'_> {
     }
 }
 
-/// The shares by Service port, each once. What has no address is discarded: the others have no more than their part.
+/// Merges shares by Service port. The share of a port without addresses is discarded, so that no other port gets more
+/// than its share.
 fn shares(all: &[(Option<ServicePort>, u32)], of: impl Fn(&ServicePort) -> Option<Arc<[SocketAddr]>>) -> Vec<Share> {
     let mut shares: BTreeMap<Option<ServicePort>, Share> = BTreeMap::new();
     for (port, weight) in all.iter().filter(|(_, weight)| *weight > 0) {
@@ -317,7 +318,7 @@ fn shares(all: &[(Option<ServicePort>, u32)], of: impl Fn(&ServicePort) -> Optio
     shares.into_values().collect()
 }
 
-/// The text about endpoints that are left out.
+/// The message about refused endpoints.
 fn refusal(port: &ServicePort, refused: &[(SocketAddr, String)]) -> String {
     let named: Vec<String> = refused.iter().take(NAMED).map(|(address, why)| format!("{address} ({why})")).collect();
     let more = match refused.len() - named.len() {

@@ -1,15 +1,15 @@
-//! The engine: keeps what has been translated, and redoes only what a change touches.
+//! The engine: keeps the state of the translation, and recomputes only what a change affects.
 //!
-//! A change marks what it touches as dirty; dirty things are redone stage by stage, each by a pure function, and a
-//! thing whose outcome is as before touches nothing further:
+//! A change marks the items that it affects as dirty; dirty items are recomputed stage by stage, each by a pure
+//! function, and an item whose outcome is unchanged marks nothing further:
 //!
 //! ```text
 //! object → parents → attachments → owners → claims on ports → resolved rules → units (frontend, hostname) → resources
 //!                                                                                          └──────→ statuses
 //! ```
 //!
-//! A stage shows what it reads and writes in its signature, or in the fields of the type that it is a method of. Each state has
-//! private fields, and methods that keep what belongs together in line.
+//! The signature of a stage, or the fields of its type, show the states that it reads and writes. Each state has
+//! private fields, and methods that keep it consistent.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -44,24 +44,24 @@ mod intake;
 mod queries;
 mod stages;
 
-/// Keeps what has been translated.
+/// The state of the translation.
 pub struct Engine {
     settings: Settings,
-    /// The objects that were seen.
+    /// The objects seen so far.
     store: Store,
-    /// Which objects of a namespace have what they ask for.
+    /// The objects of each namespace that are within its quotas.
     quotas: Quotas,
     /// The record of ownership on addresses that namespaces share.
     register: Register,
     parents: Parents,
     attachments: Attachments,
     resolutions: Resolutions,
-    /// How backends are verified.
+    /// Evaluated BackendTLSPolicies.
     policies: BackendPolicies,
     frontends: Frontends,
     certificates: Certificates,
     emissions: Emissions,
-    /// The addresses behind Service ports.
+    /// The endpoints of Service ports.
     behind: Behind,
     exposures: Exposures,
     statuses: Statuses,
@@ -71,18 +71,18 @@ pub struct Engine {
 /// States of certificates.
 #[derive(Default)]
 struct Certificates {
-    /// Under which names Envoys ask for them.
+    /// The names under which Envoys request them.
     names: SecretNames,
-    /// How the challenges of hosts are answered, and where.
+    /// The answers to challenges, and their places.
     challenges: ChallengeAnswers,
-    /// Which ones issuers are to make.
+    /// The wanted certificates.
     wanted: WantedIndex,
-    /// Why some are not there yet.
+    /// Why some do not exist yet.
     issuance: Issuance,
 }
 
 impl Engine {
-    /// An engine that has seen nothing.
+    /// An engine without any objects.
     pub fn new(settings: Settings) -> Self {
         Self {
             quotas: Quotas::new(&settings.limits),
@@ -90,7 +90,7 @@ impl Engine {
             store: Store::in_cluster(
                 settings.envoys.as_ref().map(|envoys| envoys.namespace.clone()),
                 settings.namespaces.clone(),
-                // Of a cluster it is told once it is known.
+                // In a cluster, a fact says so later.
                 settings.channel == Channel::Experimental,
             ),
             behind: Behind::new(&settings.installation),
@@ -108,9 +108,9 @@ impl Engine {
         }
     }
 
-    /// Takes in changes and says what they lead to. `now` decides which certificates have expired.
+    /// Applies changes and returns the result. `now` decides which certificates have expired.
     ///
-    /// This is the list of stages. What each reads and writes is in `engine/stages.rs`.
+    /// This is the list of stages. `engine/stages.rs` has what each reads and writes.
     pub fn apply(&mut self, changes: Vec<Change>, now: SystemTime) -> Delta {
         let millis = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         let mut dirty = Dirty::at(u64::try_from(millis).unwrap_or(u64::MAX));
@@ -170,7 +170,7 @@ impl Engine {
             }
             self.certificates.names.settle(&mut self.register, &mut dirty);
         }
-        // A challenge may have opened a port, or closed it.
+        // A challenge may have opened or closed a port.
         self.bind(&mut dirty);
         while let Some((frontend, listener)) = dirty.tables.pop_first() {
             self.counters.tables += 1;

@@ -1,4 +1,4 @@
-//! Whose the ports of the Envoys are that are kept for Gateways of the dedicated fleet.
+//! The Gateways that have the Envoy ports which are reserved for the dedicated fleet.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use crate::model::ObjectName;
 use crate::multimap::MultiMap;
 use crate::store::Store;
 
-/// Gateways by the ports of the Envoys that they have, or are to have, for one reason.
+/// Gateways by the Envoy ports that they have, or are to have, on one ground.
 #[derive(Default)]
 pub(super) struct Holders {
     by_port: MultiMap<u16, ObjectName>,
@@ -15,12 +15,12 @@ pub(super) struct Holders {
 }
 
 impl Holders {
-    /// The Gateways of a port.
+    /// The Gateways with a port.
     pub(super) fn of(&self, port: u16) -> impl Iterator<Item = &ObjectName> {
         self.by_port.of(&port)
     }
 
-    /// Whether a Gateway has a port.
+    /// Whether a Gateway has any port.
     pub(super) fn has_any(&self, gateway: &ObjectName) -> bool {
         self.by_gateway.first(gateway).is_some()
     }
@@ -31,7 +31,7 @@ impl Holders {
         self.by_gateway.set(gateway, &port, there);
     }
 
-    /// Sets the ports of a Gateway in place of those that it had; says which of them it had or has, and not both.
+    /// Replaces the ports of a Gateway. Returns the ports that were added or removed.
     pub(super) fn replace(&mut self, gateway: &ObjectName, ports: &BTreeSet<u16>) -> Vec<u16> {
         let held: BTreeSet<u16> = self.by_gateway.of(gateway).copied().collect();
         let changed: Vec<u16> = held.symmetric_difference(ports).copied().collect();
@@ -42,25 +42,26 @@ impl Holders {
     }
 }
 
-/// Whose they are, by what says so.
+/// The Gateways with Envoy ports, by ground.
 #[derive(Default)]
 pub(super) struct EnvoyPorts {
     /// As recorded in Services that were made for Gateways.
     pub(super) made: Holders,
-    /// As recorded in slices of ours behind Services of somebody's.
+    /// As recorded in lent slices.
     pub(super) lent: Holders,
-    /// As the Services of somebody's say on which Gateways stand, at the ports that these use.
+    /// As the Services that Gateways stand on specify, for the ports that these use.
     pub(super) asked: Holders,
-    /// As chosen for Services that are to be made, or to be changed.
+    /// As chosen for Services that are to be created or updated.
     pub(super) chosen: Holders,
 }
 
 impl EnvoyPorts {
-    /// The Gateway that has a port in place of one that asks for it, by what its Service says: the first that is recorded to
-    /// have it and still stands on a Service, then any to which something leads by it. Where there is none, the older of those
-    /// that ask.
+    /// Returns the Gateway that has precedence at a port over one whose Service specifies it: the first that is
+    /// recorded to have the port and still stands on a Service, then any with a recorded port. Without one, the oldest
+    /// of those that request it.
     ///
-    /// Who stands on a Service of somebody's goes before whose Service we made, since we choose another port for the latter.
+    /// A Gateway that stands on a Service precedes one whose Service we made, since we can choose another port for the
+    /// latter.
     pub(super) fn before<'a>(&'a self, port: u16, gateway: &ObjectName, store: &Store) -> Option<&'a ObjectName> {
         let made = || oldest(self.made.of(port).filter(|other| *other != gateway), store);
         let first = self
@@ -71,8 +72,8 @@ impl EnvoyPorts {
         first.filter(|first| *first != gateway)
     }
 
-    /// The Gateway on a Service of somebody's that has a port: slices of ours lead there, and it asks for that port or for
-    /// others still. Whoever can write slices and may not stand on Services takes nobody's port by it.
+    /// Returns the Gateway on a named Service that has a port: a lent slice records it, and the Gateway requests this
+    /// port or others. A tenant who can write slices but may not stand on Services takes no port by writing them.
     pub(super) fn holder(&self, port: u16, store: &Store) -> Option<&ObjectName> {
         oldest(self.lent.of(port).filter(|gateway| self.asked.has_any(gateway)), store)
     }
@@ -83,7 +84,7 @@ impl EnvoyPorts {
         all.all(|other| other == gateway)
     }
 
-    /// Marks everybody whom a port concerns.
+    /// Marks all Gateways with a port.
     pub(super) fn touch(&self, port: u16, dirty: &mut Dirty) {
         for holders in [&self.made, &self.lent, &self.asked, &self.chosen] {
             for gateway in holders.of(port) {
@@ -93,7 +94,7 @@ impl EnvoyPorts {
         }
     }
 
-    /// Marks everybody who has a port that a Gateway has as well, which may be of another age now.
+    /// Marks the Gateways that share a port with a Gateway, whose age may have changed.
     pub(super) fn touch_rivals(&self, gateway: &ObjectName, dirty: &mut Dirty) {
         for holders in [&self.made, &self.lent, &self.asked] {
             holders.by_gateway.of(gateway).for_each(|port| self.touch(*port, dirty));
@@ -101,7 +102,7 @@ impl EnvoyPorts {
     }
 }
 
-/// The oldest of Gateways, then the first by name. One that is not there is younger than all that are.
+/// Returns the oldest Gateway, of several the first by name. Deleted ones count as younger than all others.
 fn oldest<'a>(gateways: impl Iterator<Item = &'a ObjectName>, store: &Store) -> Option<&'a ObjectName> {
     gateways.min_by_key(|name| (store.gateway(name).map_or(i64::MAX, |gateway| gateway.meta.created), *name))
 }

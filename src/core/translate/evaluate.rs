@@ -1,4 +1,4 @@
-//! Evaluating a Gateway or ListenerSet, and what its listeners claim by it.
+//! Evaluates a Gateway or ListenerSet, and derives the claims of its listeners.
 
 use std::collections::BTreeSet;
 use std::time::SystemTime;
@@ -43,7 +43,7 @@ pub(super) struct Evaluation<'a> {
 }
 
 impl Evaluation<'_> {
-    /// Evaluates a Gateway or ListenerSet and claims what its listeners want.
+    /// Evaluates a Gateway or ListenerSet, and sets the claims of its listeners.
     pub(super) fn evaluate(&mut self, key: &ParentKey, dirty: &mut Dirty) {
         let around = Surroundings { store: self.store, settings: self.settings, now: self.now };
         let new = match key {
@@ -60,7 +60,7 @@ impl Evaluation<'_> {
         };
         let new = self.quotas.within_limits(key, new, &self.settings.limits, dirty);
         if let ParentKey::Gateway(name) = key {
-            // What a Gateway admits and where it stands is seen by the ListenerSets that extend it, and rarely changes.
+            // ListenerSets depend on what their Gateway admits and on its placement, which rarely change.
             let seen_by_sets = |parent: &Parent| (parent.accepted.clone(), parent.stand.clone());
             if self.parents.get(key).map(seen_by_sets) != new.as_ref().map(seen_by_sets) {
                 dirty.parents.extend(self.store.sets_by_gateway.of(name).cloned().map(ParentKey::ListenerSet));
@@ -105,7 +105,7 @@ impl Evaluation<'_> {
         self.parents.set_secrets(key, &wanted);
     }
 
-    /// Notes when a parent has to be evaluated again.
+    /// Sets the time at which a parent must be evaluated again.
     fn note_deadline(&mut self, key: &ParentKey) {
         let secrets = self.parents.secrets_of(key).filter_map(|name| self.store.secret(name));
         let certificates =
@@ -115,14 +115,14 @@ impl Evaluation<'_> {
         self.parents.set_deadline(key, next);
     }
 
-    /// Turns the difference between two evaluations of one parent into claims.
+    /// Sets the claims that differ between two evaluations of one parent.
     fn claim(&mut self, old: Option<&Parent>, new: Option<&Parent>, dirty: &mut Dirty) {
         let before = old.map(claims_of).unwrap_or_default();
         let after = new.map(claims_of).unwrap_or_default();
         for (place, (claim, _)) in &before {
             if after.get(place).is_none_or(|(other, _)| other != claim) {
                 self.frontends.set_conflict(&claim.listener, None);
-                // What the listener served so far, looked at while it is still known.
+                // The names that the listener served so far, read while it is still known.
                 dirty
                     .units
                     .extend(self.attachments.names_of(&claim.listener).map(|name| (place.0.clone(), name.clone())));
@@ -133,8 +133,8 @@ impl Evaluation<'_> {
         for (place, (claim, _)) in after.iter().filter(|(place, _)| !before.contains_key(place)) {
             self.set_claim(&place.0, place.1.clone(), Some(claim.clone()), dirty);
         }
-        // A listener whose certificate or options changed serves the same names with other content, also where its Gateway was
-        // made anew meanwhile, by which it has another place.
+        // A listener with a changed certificate or options serves the same names with other content, also if its
+        // Gateway was created again meanwhile, which changes its rank.
         for (place, (claim, content)) in &after {
             let made_anew = || {
                 let same = |((id, _), (old, _)): &(&Place, &(Claim, Content))| {
@@ -152,8 +152,8 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Marks a Gateway that shows another certificate to backends; where it begins or ceases to show one, its backends are
-    /// others, and everything that it serves is marked.
+    /// Marks a Gateway whose client certificate changed; if it begins or ceases to have one, its backends change, and
+    /// all its units are marked.
     fn touch_client(&self, gateway: &ObjectName, old: Option<&Parent>, new: Option<&Parent>, dirty: &mut Dirty) {
         let fleet = |parent: Option<&Parent>| parent.map(|parent| parent.stand.reach.fleet);
         if fleet(old) != fleet(new) {
@@ -174,14 +174,14 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Sets or removes what a listener claims of a frontend.
+    /// Sets or removes the claim of a listener on a frontend.
     fn set_claim(&mut self, id: &FrontendId, rank: Rank, claim: Option<Claim>, dirty: &mut Dirty) {
         self.register_claim(id, &rank, claim.as_ref(), dirty);
         let recorded = is_shared(&id.gateway).then(|| self.register.family(id.transport_port()));
         self.frontends.set_claim(id, rank, claim, recorded, dirty);
     }
 
-    /// Notes what a listener of the shared fleet claims now, in place of what it claimed.
+    /// Registers the claim of a listener of the shared fleet, in place of its former one.
     fn register_claim(&mut self, id: &FrontendId, rank: &Rank, claim: Option<&Claim>, dirty: &mut Dirty) {
         let old = self.frontends.get(id).and_then(|frontend| frontend.claims().get(rank)).cloned();
         for (claim, there) in [(old.as_ref(), false), (claim, true)] {
@@ -212,7 +212,7 @@ impl Evaluation<'_> {
     }
 }
 
-/// Whether a GatewayClass is there and names our controller.
+/// Whether a GatewayClass exists and names our controller.
 pub(super) fn is_ours(class: &str, store: &Store, settings: &Settings) -> bool {
     store.class(class).is_some_and(|c| c.controller == settings.controller)
 }

@@ -1,4 +1,4 @@
-//! Fields of the experimental channel of the Gateway API: whether they are served, and what they become.
+//! Fields of the experimental channel of the Gateway API: whether they are served, and their translation.
 
 use sha2::{Digest, Sha256};
 
@@ -6,7 +6,7 @@ use crate::channel::Channel;
 use crate::inputs::{Filters, RouteRule, SessionPersistence, Unsupported};
 use crate::model::{Session, SessionCookie};
 
-/// Whether the filters of a rule may be carried out. Without `ExternalAuth` nobody would be asked, so nobody passes.
+/// Checks whether the filters of a rule may be carried out. If `ExternalAuth` may not, no request passes.
 pub(super) fn allowed(filters: &Filters, channel: Channel) -> Result<(), Unsupported> {
     match (channel, &filters.auth) {
         (Channel::Standard, Some(_)) => {
@@ -17,7 +17,7 @@ pub(super) fn allowed(filters: &Filters, channel: Channel) -> Result<(), Unsuppo
     }
 }
 
-/// Session persistence of a rule, and a word where the rule asks for it in vain. `name` is the rule's own among all.
+/// Returns the session persistence of a rule, and a message if it is ignored. `name` is unique among all rules.
 pub(super) fn session(
     rule: &RouteRule,
     name: &str,
@@ -41,7 +41,8 @@ pub(super) fn session(
     Ok((Some(Box::new(session)), None))
 }
 
-/// The name of a cookie that a rule does not name: always the same for one rule, and nobody learns of names in the cluster by it.
+/// The name of the cookie of a rule that names none: stable for one rule, and a hash, so that it reveals no names of
+/// objects.
 fn cookie_of(rule: &str) -> String {
     let hash = Sha256::digest(rule.as_bytes());
     let hash: [u8; 8] = hash[..8].try_into().expect("it has 32 bytes");

@@ -1,4 +1,4 @@
-//! Why a URL is served, or not: the chain from the name to the endpoints, and the first link that fails.
+//! Explains why a URL is served or not: the chain from the hostname to the endpoints, up to the first link that fails.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use crate::model::{
     Action, FrontendId, Hostname, Match, ObjectName, PathMatch, Rule, Target, TransportPort, WeightedTarget,
 };
 
-/// A question: a URL taken apart.
+/// A question: the parts of a URL.
 #[derive(Clone, Debug)]
 pub struct Question {
     /// Whether it is `https`.
@@ -25,7 +25,7 @@ pub struct Question {
     pub path: String,
     /// The method.
     pub method: String,
-    /// Only frontends bound to this address.
+    /// The address; only frontends that are bound to it are considered.
     pub address: Option<IpAddr>,
 }
 
@@ -45,7 +45,7 @@ pub struct Link {
 pub struct Explanation {
     /// The links in order.
     pub links: Vec<Link>,
-    /// The frontend that serves it, by name, once it is known: whose acknowledgement counts.
+    /// The frontend that serves the URL, once found: its acknowledgement counts.
     pub frontend: Option<String>,
 }
 
@@ -80,7 +80,7 @@ impl<'a> Explainer<'a> {
         self.allowed.frontends
     }
 
-    /// Follows a URL from the frontend to the endpoints.
+    /// Traces a URL from the frontend to the endpoints.
     pub(super) fn explain(&self, question: &Question) -> Explanation {
         let mut told = Explanation::default();
         let host = match Hostname::parse(&question.host) {
@@ -131,7 +131,7 @@ impl<'a> Explainer<'a> {
         told
     }
 
-    /// The frontend and the listener's hostname that take a host.
+    /// Finds the frontend and the listener's hostname for a host.
     fn find_frontend(
         &self,
         question: &Question,
@@ -270,7 +270,7 @@ impl<'a> Explainer<'a> {
         }
     }
 
-    /// The hosts that are served: name, port, whether by TLS, who owns the listener, and its certificate.
+    /// The served hostnames with port, protocol, the owner of the listener, and the certificate.
     pub(super) fn hosts(&self) -> Vec<Host> {
         let mut hosts = Vec::new();
         for (id, frontend) in self.frontends().iter().filter(|(_, frontend)| frontend.has_hostnames()) {
@@ -322,26 +322,26 @@ impl<'a> Explainer<'a> {
     }
 }
 
-/// A hostname that is served.
+/// A served hostname.
 #[derive(Clone, Debug)]
 pub struct Host {
     /// The name; may be a wildcard.
     pub hostname: Hostname,
-    /// Where.
+    /// The frontend.
     pub frontend: FrontendId,
-    /// On which addresses.
+    /// The addresses that the frontend is bound to.
     pub addresses: Vec<IpAddr>,
-    /// How.
+    /// The protocol.
     pub protocol: Protocol,
     /// The Gateway.
     pub gateway: ObjectName,
-    /// The Gateway or ListenerSet whose listener it is.
+    /// The Gateway or ListenerSet of the listener.
     pub owner: ObjectName,
-    /// The certificate that is served for TLS that ends here.
+    /// The certificate, if TLS is terminated.
     pub certificate: Option<std::sync::Arc<crate::model::Certificate>>,
 }
 
-/// Whether path and method of a match hold; headers and query are not asked for.
+/// Whether path and method of a match hold; conditions on headers and query parameters are ignored.
 fn matches(m: &Match, question: &Question) -> bool {
     let method = m.method.as_ref().is_none_or(|method| *method == question.method);
     let path = question.path.split('?').next().unwrap_or_default();

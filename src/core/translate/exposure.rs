@@ -1,8 +1,8 @@
-//! The dedicated fleet: a Service for each Gateway, whose ports lead to ports of the Envoys that are its alone.
+//! The dedicated fleet: a Service for each Gateway, whose ports lead to Envoy ports of that Gateway alone.
 //!
-//! Which port of the Envoys stands for which port of a Gateway is recorded in the Service and nowhere else, so that
-//! all replicas have their Envoys listen on the same, also after a restart: a wanted certificate names what is recorded, and what is
-//! free for what is not.
+//! The Service is the only record of which Envoy port belongs to which port of a Gateway, so that the Envoys of all
+//! replicas listen on the same ports, also after a restart: the intent has the recorded ports, and free ones for ports
+//! without a record.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -31,10 +31,11 @@ use crate::store::Store;
 /// The labels of GEP-1762.
 const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
 const CLASS_NAME: &str = "gateway.networking.k8s.io/gateway-class-name";
-/// Which labels and annotations the Gateway asked for: without it nobody would see that one is asked for no longer.
+/// The annotation with the keys of the labels and annotations that the Gateway requested: it shows which of them to
+/// remove later.
 const ASKED: &str = "gatewright.io/infrastructure";
 
-/// A name that fits where a label of DNS has to: itself where it does, else shortened and told apart by a hash.
+/// A DNS label from a text: the text itself if it is one, else shortened and made unique by a hash.
 fn label(text: &str) -> String {
     let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let fits = text.len() <= 63
@@ -48,7 +49,7 @@ fn label(text: &str) -> String {
     format!("gw-{}-{hash}", plain.trim_end_matches('-'))
 }
 
-/// The value of a label: as it is where it fits (63 characters), else as [`label`].
+/// The value of a label: the text itself if it fits (63 characters), else as [`label`].
 fn value(text: &str) -> String {
     if text.len() <= 63 { text.to_owned() } else { label(text) }
 }
@@ -59,7 +60,7 @@ pub(super) fn service_name(gateway: &Gateway) -> ObjectName {
     ObjectName::new(name.namespace.clone(), label(&format!("{}-{}", name.name, gateway.class)))
 }
 
-/// The labels and annotations of what is made for a Gateway: those that it asks for, and ours (GEP-1762).
+/// The labels and annotations of objects that are made for a Gateway: the requested ones, and ours (GEP-1762).
 fn marks(gateway: &Gateway) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
     let name = &gateway.meta.name.name;
     let asked = gateway.infrastructure.as_deref().cloned().unwrap_or_default();
@@ -74,13 +75,13 @@ fn marks(gateway: &Gateway) -> (BTreeMap<String, String>, BTreeMap<String, Strin
     (labels, annotations)
 }
 
-/// The Service record of a Gateway of the dedicated fleet.
+/// The record of a Gateway of the dedicated fleet, which is its Service.
 pub(super) fn exposure<'a>(gateway: &Gateway, store: &'a Store) -> Option<&'a Exposure> {
     let service = store.service(&service_name(gateway))?;
     service.exposure.as_deref().filter(|exposure| exposure.gateway == gateway.meta.name)
 }
 
-/// The stage that says which Services Gateways are to have.
+/// The stage that determines the intents for Services of Gateways.
 pub(super) struct Exposing<'a> {
     pub(super) settings: &'a Settings,
     pub(super) store: &'a Store,
@@ -90,7 +91,7 @@ pub(super) struct Exposing<'a> {
 }
 
 impl Exposing<'_> {
-    /// Says what Service a Gateway is to have, where that is different from before.
+    /// Updates the intent for a Gateway's Service, and for Envoys of its own.
     pub(super) fn desire(&mut self, gateway: &ObjectName, dirty: &mut Dirty) {
         let intent = self.intent(gateway);
         if self.exposures.set_intent(gateway, intent.clone()) {
@@ -102,7 +103,7 @@ impl Exposing<'_> {
         }
     }
 
-    /// The intent for the Envoys of a Gateway's own; `None` when it is to have none.
+    /// The intent for the Envoys of a Gateway's own; `None` if it is to have none.
     fn envoys_intent(&self, name: &ObjectName) -> Option<EnvoysIntent> {
         let gateway = self.store.gateway(name)?;
         let namespace = self.settings.isolated.as_ref()?;
@@ -121,10 +122,10 @@ impl Exposing<'_> {
         })
     }
 
-    /// The intent for a Gateway's Service; `None` when it is to have none.
+    /// The intent for a Gateway's Service; `None` if it is to have none.
     fn intent(&self, name: &ObjectName) -> Option<ServiceIntent> {
         let gateway = self.store.gateway(name)?;
-        // An installation without Envoys behind a Service never made one.
+        // Without a Service for the Envoys, the installation never made one for a Gateway.
         self.settings.envoys.as_ref()?;
         let Some(parent) = self.parents.get(&ParentKey::Gateway(name.clone())) else {
             return self.store.class(&gateway.class).is_none().then_some(ServiceIntent::Left);
@@ -172,8 +173,8 @@ impl Exposing<'_> {
         dedicated_envoys::addresses(self.settings, self.store)
     }
 
-    /// What is to be behind the Service of somebody's on which a Gateway stands: what leads to ports that it has, and to no
-    /// other.
+    /// The lent slices of a Gateway that stands on a Service: they lead to the ports that the Gateway has, and to no
+    /// others.
     fn desired_slices(&self, service: &NamedService, gateway: &Gateway) -> DesiredSlices {
         let name = &gateway.meta.name;
         let led = |(port, share): (&TransportPort, &Result<u16, Refusal>)| {
@@ -195,8 +196,8 @@ impl Exposing<'_> {
         }
     }
 
-    /// The port of the Envoys for each port of a Gateway: the recorded one, unless an older Gateway has it as well; else
-    /// the first free one from a place on that the name gives.
+    /// The Envoy port for each port of a Gateway: the recorded one, unless an older Gateway has it as well; else the
+    /// first free one, starting from a hash of the name.
     fn targets(&self, gateway: &Gateway, ports: &BTreeSet<TransportPort>) -> BTreeMap<TransportPort, u16> {
         let name = &gateway.meta.name;
         let age = |name: &ObjectName| (self.store.gateway(name).map_or(i64::MAX, |g| g.meta.created), name.clone());
@@ -227,7 +228,7 @@ impl Exposing<'_> {
     }
 }
 
-/// The addresses of a Gateway of the dedicated fleet, and why there are none, or others than there are to be.
+/// The addresses of a Gateway of the dedicated fleet, and why it has none, or not all.
 pub(super) fn reached(
     parent: &Parent,
     gateway: &Gateway,
@@ -243,7 +244,7 @@ pub(super) fn reached(
     (all, Err((reason, text.to_owned())))
 }
 
-/// The same of a Gateway that stands on a Service of somebody's.
+/// The addresses of a Gateway that stands on a Service, and why it has none, or not all.
 fn reached_by_named(service: &NamedService, gateway: &Gateway, store: &Store) -> (Vec<GatewayAddress>, Verdict) {
     let NamedService { name, .. } = service;
     let all = store.service(name).map(|service| service.reached.clone()).unwrap_or_default();
@@ -319,7 +320,7 @@ mod tests {
     use crate::model::{ConditionType, Status};
     use crate::translate::{Change, Engine, Fact, Settings, StatusBody};
 
-    /// `Programmed` of the Gateway, and its addresses.
+    /// `Programmed` of the Gateway, and the number of its addresses.
     fn programmed(engine: &Engine) -> (Status, String, usize) {
         let key = ObjectKey::new(Kind::Gateway, ObjectName::new("a", "edge"));
         let Some(StatusBody::Gateway(status)) = engine.status(&key).map(|status| status.body) else {

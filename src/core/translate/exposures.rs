@@ -1,5 +1,5 @@
-//! The Services of Gateways of the dedicated fleet: which are to be there and what is to be behind them, and which ports of
-//! the Envoys are recorded in what is.
+//! The Services of Gateways of the dedicated fleet: the intents for them and for their endpoints, and the Envoy ports
+//! that existing ones record.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,46 +14,46 @@ use crate::model::{ObjectName, TransportPort};
 use crate::multimap::MultiMap;
 use crate::store::Store;
 
-/// Why a Gateway does not have the port of the Envoys to which a port of its Service leads.
+/// Why a Gateway does not have the Envoy port that a port of its Service leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// This other Gateway has it.
+    /// Another Gateway has it.
     Gateway(u16, ObjectName),
-    /// This other port of the Service leads there as well, at which the Gateway has listeners.
+    /// Another port of the Service leads to it as well, at which the Gateway has listeners.
     Port(u16, TransportPort),
 }
 
-/// The ports of the Envoys that a Gateway has by a Service of somebody's, by its own ports.
+/// The Envoy ports of a Gateway that stands on a Service, by its own ports.
 pub(super) type Shares = BTreeMap<TransportPort, Result<u16, Refusal>>;
 
 /// The Services of Gateways.
 #[derive(Default)]
 pub(super) struct Exposures {
     intents: BTreeMap<ObjectName, ServiceIntent>,
-    /// Gateways by the Services that they are to have, or to stand on.
+    /// Gateways by the Services that they are to have, or stand on.
     by_service: MultiMap<ObjectName, ObjectName>,
-    /// Whose ports of the Envoys are.
+    /// The Gateways with Envoy ports.
     ports: EnvoyPorts,
-    /// Slices of ours behind Services of somebody's, by Gateway.
+    /// Lent slices, by Gateway.
     slices: MultiMap<ObjectName, ObjectName>,
-    /// What Gateways have that stand on a Service of somebody's.
+    /// The Envoy ports of Gateways that stand on a Service.
     shares: BTreeMap<ObjectName, Shares>,
-    /// Why Services cannot be made or changed as they are to be, by Gateway.
+    /// Why Services cannot be created or updated, by Gateway.
     failures: BTreeMap<ObjectName, String>,
-    /// The Envoys that Gateways are to have for themselves, and whose those behind a Service are.
+    /// The Envoys of fleet Isolated, by Gateway; and the Gateways by the Services of these Envoys.
     envoys: BTreeMap<ObjectName, EnvoysIntent>,
     behind: BTreeMap<ObjectName, ObjectName>,
-    /// Why those cannot be made or changed as they are to be, by Gateway.
+    /// Why these Envoys cannot be created or updated, by Gateway.
     undeployed: BTreeMap<ObjectName, String>,
 }
 
 impl Exposures {
-    /// The Services that Gateways are to have.
+    /// The intents for the Services of Gateways.
     pub(super) fn intents(&self) -> &BTreeMap<ObjectName, ServiceIntent> {
         &self.intents
     }
 
-    /// Sets which Service a Gateway is to have. Whether that is different from before.
+    /// Sets the intent for a Gateway's Service. Returns whether it changed.
     pub(super) fn set_intent(&mut self, gateway: &ObjectName, intent: Option<ServiceIntent>) -> bool {
         let old = self.intents.get(gateway);
         if old == intent.as_ref() {
@@ -76,19 +76,19 @@ impl Exposures {
         true
     }
 
-    /// Whose ports of the Envoys are.
+    /// The Gateways with Envoy ports.
     pub(super) fn ports(&self) -> &EnvoyPorts {
         &self.ports
     }
 
-    /// What a Gateway has that stands on a Service of somebody's; nothing of any other.
+    /// The Envoy ports of a Gateway that stands on a Service; empty for any other Gateway.
     pub(super) fn shares(&self, gateway: &ObjectName) -> &Shares {
         static NOTHING: Shares = Shares::new();
         self.shares.get(gateway).unwrap_or(&NOTHING)
     }
 
-    /// Sets which ports of the Envoys a Gateway has by the Service on which it stands, `asked` by its own ports. The ports
-    /// whose outcome is another.
+    /// Sets the Envoy ports that a Gateway requests by the Service it stands on, by its own ports. Returns the ports
+    /// whose outcome changed.
     pub(super) fn share(
         &mut self,
         gateway: &ObjectName,
@@ -123,7 +123,7 @@ impl Exposures {
         ports.into_iter().filter(|port| before.get(port) != after.get(port)).collect()
     }
 
-    /// Sets which Envoys a Gateway is to have for itself. Whether that is different from before.
+    /// Sets the intent for a Gateway's own Envoys. Returns whether it changed.
     pub(super) fn set_envoys(&mut self, gateway: &ObjectName, intent: Option<EnvoysIntent>) -> bool {
         if self.envoys.get(gateway) == intent.as_ref() {
             return false;
@@ -137,7 +137,7 @@ impl Exposures {
             }
             None => self.envoys.remove(gateway),
         };
-        // They are called as their Gateway is, so that it is the same Service for as long as there are any.
+        // Their name depends on the Gateway's alone, so they have the same Service as long as they exist.
         if let (Some(EnvoysIntent::Wanted(desired)), false) = (&before, self.wants_envoys(gateway)) {
             self.behind.remove(&desired.name);
         }
@@ -148,7 +148,7 @@ impl Exposures {
         matches!(self.envoys.get(gateway), Some(EnvoysIntent::Wanted(_)))
     }
 
-    /// The Envoys that Gateways are to have for themselves.
+    /// The intents for Envoys of fleet Isolated, by Gateway.
     pub(super) fn envoys(&self) -> &BTreeMap<ObjectName, EnvoysIntent> {
         &self.envoys
     }
@@ -158,12 +158,12 @@ impl Exposures {
         self.behind.get(service)
     }
 
-    /// Why a Gateway's Envoys or its Service cannot be as they are to be: without the former nobody is behind the latter.
+    /// Why a Gateway's Envoys or its Service cannot be created or updated: without Envoys a Service has no endpoints.
     pub(super) fn failure(&self, gateway: &ObjectName) -> Option<&str> {
         self.undeployed.get(gateway).or_else(|| self.failures.get(gateway)).map(String::as_str)
     }
 
-    /// Sets why the Envoys of a Gateway's own cannot be as they are to be.
+    /// Sets why a Gateway's own Envoys cannot be created or updated.
     pub(super) fn set_undeployed(&mut self, gateway: ObjectName, text: Option<String>, dirty: &mut Dirty) {
         dirty.statuses.insert(ParentKey::Gateway(gateway.clone()).object());
         match text {
@@ -172,7 +172,7 @@ impl Exposures {
         };
     }
 
-    /// Sets why a Gateway's Service cannot be as it is to be.
+    /// Sets why a Gateway's Service cannot be created or updated.
     pub(super) fn set_failure(&mut self, gateway: ObjectName, text: Option<String>, dirty: &mut Dirty) {
         dirty.statuses.insert(ParentKey::Gateway(gateway.clone()).object());
         match text {
@@ -181,7 +181,7 @@ impl Exposures {
         };
     }
 
-    /// Takes in a Service that leads to a Gateway and came, went or changed: `old` is what it was.
+    /// Applies a change of a Service that leads to a Gateway: `old` is the former one.
     pub(super) fn take_service(&mut self, name: &ObjectName, old: Option<&Exposure>, store: &Store, dirty: &mut Dirty) {
         let new = store.service(name).and_then(|service| service.exposure.clone());
         for (exposure, there) in [(old, false), (new.as_deref(), true)] {
@@ -194,14 +194,14 @@ impl Exposures {
         }
         let mut gateways: BTreeSet<ObjectName> =
             old.into_iter().chain(new.as_deref()).map(|e| e.gateway.clone()).collect();
-        // Somebody else's may stand in the way.
+        // Another object may have the name of the Service.
         gateways.extend(self.by_service.of(name).cloned());
         for gateway in gateways {
             touch(gateway, dirty);
         }
     }
 
-    /// Takes in a slice that came, went or changed: `old` is what it was.
+    /// Applies a change of a slice: `old` is the former one.
     pub(super) fn take_slice(&mut self, name: &ObjectName, old: Option<&MadeSlice>, store: &Store, dirty: &mut Dirty) {
         let new = store.slice(name).and_then(|slice| slice.made.as_deref());
         let gateway = |made: Option<&MadeSlice>| Some(made?.lent.as_ref()?.gateway.clone());
@@ -217,14 +217,14 @@ impl Exposures {
         }
     }
 
-    /// A Gateway came, went or changed: with its age those change who have a port of the Envoys that it has as well.
+    /// Marks what depends on the age of a changed Gateway: the Gateways that have an Envoy port in common with it.
     pub(super) fn touch_rivals(&self, name: &ObjectName, dirty: &mut Dirty) {
         dirty.services.insert(name.clone());
-        // Those recorded of it count, also where it is of another class now, or gone.
+        // Its recorded ports count, even if its class changed or it was deleted.
         self.ports.touch_rivals(name, dirty);
     }
 
-    /// The Envoys came or went: marks all Services.
+    /// Marks all Services, after a change of the Envoys.
     pub(super) fn touch_all(&self, dirty: &mut Dirty) {
         dirty.services.extend(self.intents.keys().cloned());
     }

@@ -1,10 +1,10 @@
-//! Features of the Gateway API that we have, by their names (GEP-2162): a class lists them in its status.
+//! Features of the Gateway API that we support, by their names (GEP-2162): the status of a class lists them.
 //!
-//! Listed is what cases and tests prove, and nothing else: the conformance suite and people take it at its word.
+//! A feature is listed only if tests prove it: the conformance suite and users rely on the list.
 
 use super::gateway_exposure::Fleet;
 
-/// Of every class, sorted.
+/// Features of every class, sorted.
 const ALWAYS: [&str; 48] = [
     "BackendTLSPolicy",
     "BackendTLSPolicySANValidation",
@@ -61,7 +61,7 @@ pub(super) fn supported(fleet: Fleet, has_trust_bundles: bool) -> Vec<&'static s
     let own: &[&str] = match fleet {
         Fleet::Own => &["GatewayStaticAddresses"],
         Fleet::Shared => &[],
-        // Labels, annotations and addresses have something to stand on: the Service of each Gateway.
+        // The Service of each Gateway has these labels, annotations and addresses.
         Fleet::Dedicated | Fleet::Isolated => &["GatewayInfrastructure", "GatewayStaticAddresses"],
     };
     let mut all: Vec<&str> =

@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// A fingerprint of a value, to see whether the next one differs.
+/// The fingerprint of a value, for comparison with that of the next one.
 pub(super) fn fingerprint(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);

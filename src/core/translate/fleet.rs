@@ -1,4 +1,4 @@
-//! How a Gateway is reached: at addresses of its own, at those that a fleet of Envoys has for all, or by a Service.
+//! The exposure of a Gateway: at addresses of its own, at those that all Gateways of a fleet share, or by a Service.
 
 use std::collections::BTreeSet;
 
@@ -15,8 +15,8 @@ use crate::inputs::{
 use crate::model::{GatewayAddress, ObjectName, Reason, TransportPort};
 use crate::store::Store;
 
-/// How a Gateway is reached by its own parameters, its class's and the installation's; the first that says it counts
-/// (Gateway API, `GatewayInfrastructure.parametersRef`).
+/// Determines a Gateway's exposure by its own parameters, its class's and the installation's, in this order of
+/// precedence (Gateway API, `GatewayInfrastructure.parametersRef`).
 pub(super) fn reach(
     gateway: &Gateway,
     store: &Store,
@@ -60,8 +60,8 @@ pub(super) fn reach(
     Ok(GatewayExposure { fleet, service, escaped_slashes, route_hostnames, allowed_hostnames, ports, isolated })
 }
 
-/// The Envoys of a Gateway of fleet Isolated by its own parameters and its class's: they run beside the controller, so that a
-/// Gateway has no more of them, and no others, than its class admits.
+/// The parameters of a Gateway's Envoys of fleet Isolated, from its own parameters and its class's. These Envoys run in
+/// the installation's namespace, so a Gateway gets no more of them, and no others, than its class permits.
 fn isolated(own: &Parameters, wide: &Parameters) -> Result<IsolatedParameters, String> {
     let path = "spec.infrastructure.parametersRef";
     let of_class = wide.isolated.clone();
@@ -92,7 +92,7 @@ fn isolated(own: &Parameters, wide: &Parameters) -> Result<IsolatedParameters, S
     Ok(IsolatedParameters { replicas: own.replicas, autoscaling: own.autoscaling.clone(), ..of_class })
 }
 
-/// Whether a Gateway may stand on a Service that its parameters name.
+/// Checks whether a Gateway may stand on a Service that its parameters name.
 fn named_allowed(own: &ServiceParameters, fleet: Fleet, named: NamedServices, class: &str) -> Result<(), String> {
     let path = "spec.infrastructure.parametersRef: spec.service.name";
     if fleet != Fleet::Dedicated {
@@ -112,14 +112,14 @@ fn named_allowed(own: &ServiceParameters, fleet: Fleet, named: NamedServices, cl
     }
 }
 
-/// The fleet of the Gateways of a class that do not say otherwise.
+/// The fleet of Gateways of a class whose own parameters choose none.
 pub(super) fn of_class(class: &GatewayClass, store: &Store, settings: &Settings) -> Result<Fleet, (Reason, String)> {
     let parameters = class_parameters(class, store).map(Option::unwrap_or_default);
     let fleet = parameters.and_then(|parameters| offered(parameters.fleet, settings));
     fleet.map_err(|text| (Reason::InvalidParameters, text))
 }
 
-/// The fleet that an installation makes of a choice.
+/// The fleet of a choice in parameters, if the installation offers it.
 fn offered(fleet: Option<FleetKind>, settings: &Settings) -> Result<Fleet, String> {
     match fleet {
         None => Ok(settings.fleet),
@@ -137,7 +137,7 @@ fn offered(fleet: Option<FleetKind>, settings: &Settings) -> Result<Fleet, Strin
     }
 }
 
-/// The addresses of the shared fleet: those that the installation names, else those of the Service that leads to its Envoys.
+/// The addresses of the shared fleet: those of the installation's settings, else those of the Service of its Envoys.
 pub(super) fn addresses(store: &Store, settings: &Settings) -> Vec<GatewayAddress> {
     if !settings.default_addresses.is_empty() {
         return settings.default_addresses.iter().copied().map(GatewayAddress::Ip).collect();
@@ -146,8 +146,8 @@ pub(super) fn addresses(store: &Store, settings: &Settings) -> Vec<GatewayAddres
     service.map(|service| service.reached.clone()).unwrap_or_default()
 }
 
-/// A finding about the addresses that a Gateway asks for: a Gateway is never served on one that it does not name.
-/// `shared` is where the shared fleet is reached.
+/// Checks the addresses that a Gateway requests: a Gateway is never served on an address that it does not request.
+/// `shared` are the addresses of the shared fleet.
 pub(super) fn unusable(gateway: &Gateway, reach: &GatewayExposure, shared: &[GatewayAddress]) -> Option<String> {
     let GatewayExposure { fleet, service, .. } = reach;
     let fleet = *fleet;
@@ -156,7 +156,7 @@ pub(super) fn unusable(gateway: &Gateway, reach: &GatewayExposure, shared: &[Gat
         _ => None,
     });
     let ips = gateway.addresses.iter().filter_map(Address::ip).count();
-    // Whether they are those of a Service that is somebody's is looked at there.
+    // Addresses with a named Service are checked elsewhere.
     let is_made = fleet.has_services() && service.name.is_none();
     if is_made && ips > 1 {
         return Some("spec.addresses: a Service has one address at most: name one, or none".to_owned());
@@ -165,7 +165,7 @@ pub(super) fn unusable(gateway: &Gateway, reach: &GatewayExposure, shared: &[Gat
     if is_made && ips > 0 && !balanced {
         return Some("spec.addresses: an address can be asked for with a Service of type LoadBalancer only".to_owned());
     }
-    // One that is well formed is served on, where it is a matter of its own.
+    // With addresses of its own, a Gateway is served on the well-formed ones.
     malformed.filter(|_| fleet != Fleet::Own).or_else(|| {
         let named: BTreeSet<GatewayAddress> =
             gateway.addresses.iter().filter_map(Address::ip).copied().map(GatewayAddress::Ip).collect();
@@ -181,7 +181,7 @@ pub(super) fn unusable(gateway: &Gateway, reach: &GatewayExposure, shared: &[Gat
     })
 }
 
-/// The parameters of a class, or what is wrong with them.
+/// The parameters of a class, or an error text.
 pub(super) fn class_parameters(class: &GatewayClass, store: &Store) -> Result<Option<Parameters>, String> {
     let Some(reference) = &class.parameters else { return Ok(None) };
     let path = "spec.parametersRef";
@@ -212,7 +212,7 @@ fn parameters(reference: &ParametersRef, path: &str, store: &Store) -> Result<Pa
     found.spec.clone().map_err(|text| format!("{path}: GatewayParameters {target}: {text}"))
 }
 
-/// GatewayParameters came, went or changed.
+/// Marks what depends on changed GatewayParameters.
 pub(super) fn touch_parameters(store: &Store, name: &ObjectName, dirty: &mut Dirty) {
     for key in store.users_of_parameters.of(name) {
         dirty.statuses.insert(key.clone());
@@ -223,7 +223,7 @@ pub(super) fn touch_parameters(store: &Store, name: &ObjectName, dirty: &mut Dir
     }
 }
 
-/// A Service changed: where it leads to the Envoys of the shared fleet, that is where all its Gateways are reached.
+/// Marks what depends on the addresses of the shared fleet, if a changed Service determines them.
 pub(super) fn touch_fleet(settings: &Settings, parents: &Parents, service: &ObjectName, dirty: &mut Dirty) {
     if settings.envoys.as_ref() != Some(service) || !settings.default_addresses.is_empty() {
         return;
@@ -237,8 +237,8 @@ pub(super) fn touch_fleet(settings: &Settings, parents: &Parents, service: &Obje
     }
 }
 
-/// Which of these ports of a Gateway or ListenerSet the Service of the shared fleet does not lead to, where that is
-/// how the fleet is reached, and what to do about it.
+/// The ports of a Gateway or ListenerSet that the Service of the shared fleet does not have, as a message with the fix;
+/// `None` if it has all, or if another address leads to the fleet.
 pub(super) fn unled(
     parent: &Parent,
     ports: impl Iterator<Item = TransportPort>,
@@ -256,7 +256,7 @@ pub(super) fn unled(
     }
 }
 
-/// The ports that the Service of the shared fleet leads to, where that is how the fleet is reached.
+/// The ports of the Service of the shared fleet; `None` if another address leads to the fleet.
 pub(super) fn led(store: &Store, settings: &Settings) -> Option<BTreeSet<TransportPort>> {
     if !settings.default_addresses.is_empty() {
         return None;
@@ -266,14 +266,14 @@ pub(super) fn led(store: &Store, settings: &Settings) -> Option<BTreeSet<Transpo
     Some(service.ports.iter().map(port).collect())
 }
 
-/// A GatewayClass came, went or changed.
+/// Marks what depends on a changed GatewayClass.
 pub(super) fn touch_class(store: &Store, name: &ObjectName, dirty: &mut Dirty) {
     let class = name.name.to_string();
     dirty.parents.extend(store.gateways_by_class.of(&class).cloned().map(ParentKey::Gateway));
     dirty.statuses.insert(ObjectKey::new(Kind::GatewayClass, name.clone()));
 }
 
-/// Notes whose a change on frontends is that many Gateways share.
+/// Adds the Gateway of a listener on shared frontends to the result as affected.
 pub(super) fn note_gateway(parents: &Parents, place: &ObjectName, listener: &ListenerId, dirty: &mut Dirty) {
     if is_shared(place)
         && let Some(parent) = parents.get(&listener.parent)
@@ -307,7 +307,7 @@ mod tests {
             "spec": {"type": "LoadBalancer", "ports": ports}, "status": {"loadBalancer": {"ingress": ingress}}}))
     }
 
-    /// An engine whose shared fleet is reached where its Service is, with a class of that fleet.
+    /// An engine whose shared fleet has the addresses of its Service, with a class of that fleet.
     fn shared() -> Engine {
         let settings = Settings {
             fleet: Fleet::Shared,
@@ -321,7 +321,7 @@ mod tests {
         engine
     }
 
-    /// `Programmed` of an object and of each of its listeners, those that are false with their reasons and texts.
+    /// `Programmed` of an object and of each of its listeners; with reason and message if it is False.
     fn programmed(engine: &Engine, kind: Kind, name: &str) -> (String, Vec<String>) {
         let of = |conditions: &[Condition]| {
             let found =
@@ -369,7 +369,7 @@ mod tests {
         assert_eq!(programmed(&engine, Kind::Gateway, "odd"), (both, vec![lacks(8083), lacks(8081)]));
         assert_eq!(programmed(&engine, Kind::ListenerSet, "more"), (lacks(8082), vec![lacks(8082)]));
 
-        // They are added, one by one, and one goes.
+        // They are added, one by one, and one is removed.
         engine.apply(vec![service_with(&[80, 8080, 8082, 8083], at())], now);
         assert_eq!(programmed(&engine, Kind::Gateway, "edge").1, ["True", "True"]);
         assert_eq!(

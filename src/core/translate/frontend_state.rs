@@ -16,22 +16,22 @@ use super::sans::Sans;
 use super::sni_matcher::SniMatcher;
 use crate::model::{Chain, Challenges, FrontendId, Hostname, OtherListeners, VirtualHost, WeightedTarget};
 
-/// One port of one Gateway, or of the Gateways that share it.
+/// The state of one port of one Gateway, or of the shared fleet.
 #[derive(Default)]
 pub(super) struct FrontendState {
     /// Claims on hostnames.
     claims: Claims,
-    /// The listeners that have hostnames.
+    /// The listeners that have their hostnames.
     winners: BTreeMap<Hostname, (ListenerId, Protocol)>,
     /// Wildcards and the catch-all among the winners.
     wide: BTreeSet<Hostname>,
-    /// For each wildcard, and the catch-all, how many winners lie under it.
+    /// For each wildcard, and the catch-all, the number of winners below it.
     under: HashMap<Hostname, usize>,
-    /// Which SNI goes where.
+    /// The chain for each SNI.
     matcher: SniMatcher,
     /// Virtual hosts by table: the plain-HTTP one, or one for each wildcard or catch-all listener.
     tables: BTreeMap<Option<Hostname>, BTreeMap<Hostname, VirtualHost>>,
-    /// In which table a hostname stands.
+    /// The table of each hostname.
     placed: BTreeMap<Hostname, Option<Hostname>>,
     /// Exact hostnames with routes under a wildcard or catch-all listener, by that listener's hostname.
     beneath: BTreeMap<Hostname, BTreeSet<Hostname>>,
@@ -39,48 +39,48 @@ pub(super) struct FrontendState {
     sans: Sans,
     /// Hosts whose HTTP-01 challenges are answered here.
     challenges: KnownHosts,
-    /// The targets of connections to a port that is passed on as it comes.
+    /// The targets of connections to a TCP port.
     shares: Vec<WeightedTarget>,
-    /// Addresses it is to be bound to.
+    /// The addresses to bind.
     addresses: Vec<IpAddr>,
-    /// The port there.
+    /// The port to bind.
     port: u16,
-    /// Its claims on those addresses, where Gateways have addresses of their own.
+    /// Its claims on these addresses, if Gateways have addresses of their own.
     claimed: BTreeMap<Ownable, Claimant>,
 }
 
 impl FrontendState {
-    /// The claims of listeners on it.
+    /// The claims of listeners.
     pub(super) fn claims(&self) -> &Claims {
         &self.claims
     }
 
-    /// Sets or removes what a listener claims. The hostnames whose outcome may have changed.
+    /// Sets or removes the claim of a listener. Returns the hostnames whose outcome may have changed.
     pub(super) fn claim(&mut self, rank: Rank, claim: Option<Claim>) -> BTreeSet<Hostname> {
         self.claims.set(rank, claim)
     }
 
-    /// Goes by what is recorded of its port. The hostnames whose outcome may have changed.
+    /// Sets the recorded family of its port. Returns the hostnames whose outcome may have changed.
     pub(super) fn speak(&mut self, family: Option<Family>) -> BTreeSet<Hostname> {
         self.claims.speak(family)
     }
 
-    /// The listener that has a hostname as its own, and what it speaks.
+    /// The listener that has a hostname as its own, with its protocol.
     pub(super) fn winner(&self, hostname: &Hostname) -> Option<&(ListenerId, Protocol)> {
         self.winners.get(hostname)
     }
 
-    /// All listeners that have their hostnames, sorted by these.
+    /// All listeners that have their hostnames, sorted by hostname.
     pub(super) fn winners(&self) -> impl ExactSizeIterator<Item = (&Hostname, &(ListenerId, Protocol))> {
         self.winners.iter()
     }
 
-    /// Which SNI goes where.
+    /// The chain for each SNI.
     pub(super) fn matcher(&self) -> &SniMatcher {
         &self.matcher
     }
 
-    /// Sets the chain to which a hostname leads; marks it where that is new.
+    /// Sets the chain of a hostname; marks the frontend if its matcher changed.
     pub(super) fn lead(&mut self, id: &FrontendId, hostname: &Hostname, chain: Option<ChainClass>, dirty: &mut Dirty) {
         if self.matcher.set(hostname, chain) {
             dirty.frontends.insert(id.clone());
@@ -92,22 +92,22 @@ impl FrontendState {
         &self.shares
     }
 
-    /// The addresses that it is to be bound to.
+    /// The addresses to bind.
     pub(super) fn addresses(&self) -> &[IpAddr] {
         &self.addresses
     }
 
-    /// The port there.
+    /// The port to bind.
     pub(super) fn port(&self) -> u16 {
         self.port
     }
 
-    /// Sets where it is to be bound, and returns where it was.
+    /// Sets the addresses and port to bind, and returns the former ones.
     pub(super) fn rebind(&mut self, addresses: Vec<IpAddr>, port: u16) -> (Vec<IpAddr>, u16) {
         (std::mem::replace(&mut self.addresses, addresses), std::mem::replace(&mut self.port, port))
     }
 
-    /// Whether the certificate of a listener is for names that another one's is for as well.
+    /// Whether the certificate of a listener shares names with another listener's.
     pub(super) fn overlaps_by_certificate(&self, hostname: &Hostname) -> bool {
         self.sans.overlap(hostname)
     }
@@ -117,7 +117,7 @@ impl FrontendState {
         !self.challenges.is_empty()
     }
 
-    /// Sets or removes a host whose challenges it answers. Whether its table changes by it.
+    /// Sets or removes a host whose challenges it answers. Returns whether its table changed.
     pub(super) fn answer_challenges(&mut self, host: &Hostname, thumbprint: Option<Arc<str>>) -> bool {
         self.challenges.set(host, thumbprint)
     }
@@ -136,17 +136,17 @@ impl FrontendState {
         Some((hostname, listener, *protocol))
     }
 
-    /// Whether a wildcard or catch-all listener has its name here.
+    /// Whether a wildcard or catch-all listener has its hostname here.
     pub(super) fn is_wide(&self) -> bool {
         self.has_hostnames() && !self.wide.is_empty()
     }
 
-    /// Whether hostnames divide it.
+    /// Whether the port is divided by hostnames.
     pub(super) fn has_hostnames(&self) -> bool {
         self.claims.family().is_none_or(Family::has_hostnames)
     }
 
-    /// Sets where the connections of the whole port go; marks it where that is new.
+    /// Sets the targets of all connections to the port; marks the frontend if they changed.
     pub(super) fn pass_on(&mut self, id: &FrontendId, shares: Vec<WeightedTarget>, dirty: &mut Dirty) {
         if self.shares != shares {
             self.shares = shares;
@@ -154,7 +154,7 @@ impl FrontendState {
         }
     }
 
-    /// Sets who has a hostname. Returns the listeners that begin or cease to overlap with another.
+    /// Sets the listener that has a hostname. Returns the listeners that begin or cease to overlap with another.
     pub(super) fn set_winner(
         &mut self,
         hostname: &Hostname,
@@ -196,29 +196,29 @@ impl FrontendState {
         flipped
     }
 
-    /// A chain of the gate with what depends on all winners: whose the hosts without a scope are.
+    /// The chain of a class, with the hosts of other listeners, which depend on all winners.
     pub(super) fn chain(&self, id: &FrontendId, class: &ChainClass) -> Chain {
         if class.purpose != Purpose::Scopes {
             return class.chain(id, OtherListeners::NOWHERE);
         }
-        // Its own hosts without a scope are nobody's, unless a table serves some of them.
+        // Its own hosts without a scope belong to no listener, unless a table serves some of them.
         let theirs = |name: &&Hostname| class.listener.as_ref() != Some(name) || self.matcher.has_table(name);
         class.chain(id, elsewhere(self.wide.iter().filter(theirs)))
     }
 
-    /// Whether another hostname of the port covers this one or lies under it.
+    /// Whether another hostname of the port covers this one or is below it.
     pub(super) fn overlaps(&self, hostname: &Hostname) -> bool {
         let wider = |h: &Hostname| h.covering().any(|w| self.winners.contains_key(&w));
         let any = !hostname.is_any() && self.winners.contains_key(&Hostname::any());
         self.under.contains_key(hostname) || wider(hostname) || any
     }
 
-    /// Sets what it claims of its addresses, and returns what it claimed before where that is different.
+    /// Sets its claims on its addresses, and returns the former ones if they differ.
     pub(super) fn set_claimed(&mut self, claimed: &BTreeMap<Ownable, Claimant>) -> Option<BTreeMap<Ownable, Claimant>> {
         (self.claimed != *claimed).then(|| std::mem::replace(&mut self.claimed, claimed.clone()))
     }
 
-    /// Notes the certificate that a listener serves, and marks those whose certificates begin or cease to overlap.
+    /// Sets the certificate that a listener serves, and marks listeners whose certificates begin or cease to overlap.
     pub(super) fn place_sans(&mut self, hostname: &Hostname, own: Option<&ParentListener>, dirty: &mut Dirty) {
         let touched = self.sans.set(hostname, own.and_then(|listener| listener.served.certificate()));
         let listeners = touched.iter().filter_map(|hostname| self.winners.get(hostname));
@@ -227,12 +227,12 @@ impl FrontendState {
 }
 
 impl FrontendState {
-    /// Whether neither a listener nor a challenge needs it.
+    /// Whether it has neither claims nor challenges.
     pub(super) fn is_idle(&self) -> bool {
         self.claims.is_empty() && self.challenges.is_empty()
     }
 
-    /// Whether it speaks plain HTTP: its listeners do, or it is there for challenges alone.
+    /// Whether it speaks plain HTTP: its listeners do, or it exists for challenges alone.
     pub(super) fn is_plain(&self) -> bool {
         match self.claims.is_empty() {
             true => !self.challenges.is_empty(),
@@ -241,20 +241,21 @@ impl FrontendState {
     }
 }
 
-/// Up to so many exact hosts under a wildcard or catch-all listener share its table. Beyond, each has a scope of its own,
-/// so that a change of one host costs the same however many there are; a host that only a wildcard route serves then
-/// wants a connection of its own (421).
+/// The number of exact hosts under a wildcard or catch-all listener up to which they share its table. Above it, each
+/// has a scope of its own, so that the cost of changing one host does not grow with their number; a host that only a
+/// wildcard route serves then needs a connection of its own (421).
 const TABLE_HOSTS: usize = if cfg!(test) { 1 } else { 64 }; // small where random tests are to cross it
 
-/// Up to so many other listeners are listed, so that a host of theirs (421) is told from one that nobody serves (404).
-/// Beyond, whatever may be theirs is taken for it, and no list grows with the number of hosts.
+/// The number of other listeners up to which they are listed, so that a host of theirs (421) differs from one that no
+/// listener has (404). Above it, every host that may be theirs counts as such, and no list grows with the number of
+/// hosts.
 pub(super) const LISTED: usize = if cfg!(test) { 2 } else { 64 };
 
-/// Nor are more listed than have so many bytes together: wildcards become one regular expression, of which Envoy takes 10,000
-/// instructions, about one for each byte, and refuses the whole listener for a larger one.
+/// The total size in bytes up to which they are listed: wildcards become one regular expression, and Envoy, which needs
+/// about one instruction for each byte, refuses a Listener with an expression of more than 10,000.
 const LISTED_BYTES: usize = 4096;
 
-/// The list of other listeners, or that there are too many for one.
+/// The list of other listeners, or [`OtherListeners::Many`] above the limits.
 pub(super) fn elsewhere<'a>(names: impl Iterator<Item = &'a Hostname>) -> OtherListeners {
     let names: Vec<Hostname> = names.take(LISTED + 1).cloned().collect();
     let bytes: usize = names.iter().map(|name| name.as_str().len()).sum();
@@ -272,24 +273,24 @@ impl FrontendState {
         self.tables.keys().flatten()
     }
 
-    /// The hostnames for which it has anything to serve, some of them more than once.
+    /// The hostnames with any resource on the frontend, some of them more than once.
     pub(super) fn served_names(&self) -> impl Iterator<Item = &Hostname> {
         self.placed.keys().chain(self.matcher.all().keys()).chain(self.beneath.values().flatten())
     }
 
-    /// Whether so many exact hosts lie under a wildcard or catch-all listener that each has a scope of its own.
+    /// Whether there are so many exact hosts under a wildcard or catch-all listener that each has a scope of its own.
     pub(super) fn is_scoped(&self, wide: &Hostname) -> bool {
         self.beneath.get(wide).is_some_and(|names| names.len() > TABLE_HOSTS)
     }
 
-    /// Whether an exact host under a wildcard or catch-all listener belongs into its table.
+    /// Whether an exact host under a wildcard or catch-all listener belongs in its table.
     pub(super) fn is_tabled(&self, wide: &Hostname, hostname: &Hostname) -> bool {
         let names = self.beneath.get(wide);
         let others = names.map_or(0, |names| names.len() - usize::from(names.contains(hostname)));
         others < TABLE_HOSTS
     }
 
-    /// Sets or removes the virtual host of a hostname, and the table that it stands in; marks the tables that change.
+    /// Sets or removes the virtual host of a hostname, in a table; marks the tables that change.
     pub(super) fn place_in_table(
         &mut self,
         id: &FrontendId,
@@ -320,8 +321,8 @@ impl FrontendState {
         }
     }
 
-    /// Notes whether an exact hostname has routes under a wildcard or catch-all listener; marks those that move between table and
-    /// scopes by it.
+    /// Sets whether an exact hostname has routes under a wildcard or catch-all listener; marks the hosts that move
+    /// between table and scopes by it.
     pub(super) fn place_beneath(
         &mut self,
         id: &FrontendId,
@@ -357,7 +358,7 @@ impl FrontendState {
     }
 }
 
-/// The listener that serves a hostname: a record, made once.
+/// The listener that serves a hostname.
 pub(super) struct Owner {
     /// The listener's own hostname.
     pub(super) hostname: Hostname,

@@ -1,4 +1,4 @@
-//! All frontends, the sockets that they are bound to, and the listeners that have no hostname on theirs.
+//! All frontends, the sockets that they are bound to, and the listeners that do not get their hostnames.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,19 +14,20 @@ use super::register::Register;
 use crate::model::{FrontendId, ObjectName, TransportPort};
 use crate::multimap::MultiMap;
 
-/// A contender for a socket: the creation time of the Gateway, [`FOR_CHALLENGES`] without a listener, and the frontend.
+/// A contender for a socket: the creation time of the Gateway, or [`FOR_CHALLENGES`] without a listener; and the
+/// frontend.
 type Bound = (i64, FrontendId);
 
-/// In place of a creation time: a frontend for challenges alone gives way to everybody's listeners.
+/// The creation time of a frontend for challenges alone: it yields to any listener.
 pub(super) const FOR_CHALLENGES: i64 = i64::MAX;
 
 /// All frontends.
 #[derive(Default)]
 pub(super) struct Frontends {
     all: BTreeMap<FrontendId, FrontendState>,
-    /// Contenders for each socket, the older first.
+    /// Contenders for each socket, the oldest first.
     sockets: MultiMap<(IpAddr, TransportPort), Bound>,
-    /// Why listeners do not have their hostnames.
+    /// Why listeners do not get their hostnames.
     conflicts: BTreeMap<ListenerId, Conflict>,
 }
 
@@ -36,12 +37,12 @@ impl Frontends {
         self.all.get(id)
     }
 
-    /// A frontend, to be changed by its operations.
+    /// A frontend, for changes.
     pub(super) fn get_mut(&mut self, id: &FrontendId) -> Option<&mut FrontendState> {
         self.all.get_mut(id)
     }
 
-    /// A frontend that is made where there is none.
+    /// A frontend, created if it does not exist.
     pub(super) fn get_or_insert(&mut self, id: &FrontendId) -> &mut FrontendState {
         self.all.entry(id.clone()).or_default()
     }
@@ -51,25 +52,25 @@ impl Frontends {
         self.all.iter()
     }
 
-    /// The frontends of a Gateway, or those that Gateways share.
+    /// The frontends of a Gateway, or of the shared fleet.
     pub(super) fn of_gateway(&self, gateway: &ObjectName) -> impl Iterator<Item = (&FrontendId, &FrontendState)> {
         let start = FrontendId::first(gateway.clone());
         self.all.range(start..).take_while(move |(id, _)| id.gateway == *gateway)
     }
 
-    /// The frontends that Gateways share.
+    /// The frontends of the shared fleet.
     pub(super) fn shared(&self) -> impl Iterator<Item = (&FrontendId, &FrontendState)> {
         self.all.range(shared_frontend(TransportPort::tcp(0))..).take_while(|(id, _)| is_shared(&id.gateway))
     }
 
-    /// Forgets a frontend that nobody needs and that is bound nowhere. Whether it is gone.
+    /// Removes a frontend without claims, challenges and addresses. Returns whether it was removed.
     pub(super) fn forget_idle(&mut self, id: &FrontendId) -> bool {
         let is_idle = self.all.get(id).is_some_and(|frontend| frontend.is_idle() && frontend.addresses().is_empty());
         is_idle && self.all.remove(id).is_some()
     }
 
-    /// Sets or removes what a listener claims of a frontend, and what is recorded of the port where Gateways share it. Marks
-    /// the hostnames whose outcome may be another.
+    /// Sets or removes the claim of a listener on a frontend, and the recorded family of a shared port. Marks the
+    /// hostnames whose outcome may change.
     pub(super) fn set_claim(
         &mut self,
         id: &FrontendId,
@@ -91,12 +92,12 @@ impl Frontends {
         dirty.contend(id, touched);
     }
 
-    /// Why a listener does not have its hostname.
+    /// Why a listener does not get its hostname.
     pub(super) fn conflict(&self, listener: &ListenerId) -> Option<&Conflict> {
         self.conflicts.get(listener)
     }
 
-    /// Sets why a listener does not have its hostname. Whether that is different from before.
+    /// Sets why a listener does not get its hostname. Returns whether that changed.
     pub(super) fn set_conflict(&mut self, listener: &ListenerId, conflict: Option<Conflict>) -> bool {
         let before = match conflict {
             Some(conflict) => self.conflicts.insert(listener.clone(), conflict),
@@ -105,13 +106,13 @@ impl Frontends {
         before != conflict
     }
 
-    /// Whether a frontend wants to be bound to a socket.
+    /// Whether a frontend requests a socket.
     pub(super) fn has_socket(&self, ip: IpAddr, port: TransportPort) -> bool {
         self.sockets.first(&(ip, port)).is_some()
     }
 
-    /// Binds a frontend to addresses, in place of those that it was bound to; `created` decides between rivals. Marks it
-    /// with those that it has sockets in common with, and returns the addresses where that changes anything.
+    /// Binds a frontend to addresses, in place of its former ones; `created` decides between rivals. Marks it and the
+    /// frontends that it shares sockets with, and returns the affected addresses.
     pub(super) fn bind(
         &mut self,
         id: &FrontendId,
@@ -146,39 +147,39 @@ impl Frontends {
         touched
     }
 
-    /// Marks a frontend and everybody who has a listener there.
+    /// Marks a frontend and all parents with a listener there.
     pub(super) fn touch(&self, id: &FrontendId, dirty: &mut Dirty) {
         dirty.frontends.insert(id.clone());
         dirty.services.insert(id.gateway.clone());
         dirty.statuses.insert(ParentKey::Gateway(id.gateway.clone()).object());
         for listener in self.all.get(id).into_iter().flat_map(|frontend| frontend.claims().listeners()) {
             dirty.statuses.insert(listener.parent.object());
-            // Whose port it is decides who gets certificates.
+            // The holder of the port gets the certificates.
             dirty.wanting.insert(listener.parent.clone());
         }
     }
 
-    /// Marks whoever wants a socket.
+    /// Marks all frontends that request a socket.
     pub(super) fn touch_socket(&self, ip: IpAddr, port: TransportPort, dirty: &mut Dirty) {
         for (_, id) in self.sockets.of(&(ip, port)) {
             self.touch(id, dirty);
         }
     }
 
-    /// Marks all frontends to be put together anew.
+    /// Marks all frontends to be assembled again.
     pub(super) fn touch_all(&self, dirty: &mut Dirty) {
         dirty.frontends.extend(self.all.keys().cloned());
     }
 
-    /// The Gateway that holds one of a frontend's sockets instead of it: the namespace keeps it that is recorded to own it,
-    /// and within it the older Gateway.
+    /// The frontend that holds one of a frontend's sockets instead of it: the recorded owner's, and within a namespace
+    /// the older Gateway's.
     pub(super) fn rival(&self, id: &FrontendId, register: &Register) -> Option<&FrontendId> {
         let frontend = self.all.get(id)?;
         let port = TransportPort { number: frontend.port(), transport: id.transport };
         let first = |ip: &IpAddr| {
             let owner = register.owner(&Ownable::Socket(*ip, port));
             let may_hold = |(created, other): &&Bound| {
-                // What answers challenges alone claims nothing, and the shared fleet is nobody's.
+                // A frontend for challenges alone claims nothing, and the shared fleet belongs to no namespace.
                 let claims = *created != FOR_CHALLENGES && !is_shared(&other.gateway);
                 !claims || owner.is_none_or(|owner| owner.namespace == other.gateway.namespace)
             };

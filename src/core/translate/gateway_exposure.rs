@@ -1,4 +1,4 @@
-//! How the Gateways of a class are reached, and whose the frontends are.
+//! The exposure of Gateways to clients, and the owner of their frontends.
 
 use std::sync::{Arc, LazyLock};
 
@@ -7,21 +7,21 @@ use crate::inputs::{
 };
 use crate::model::ObjectName;
 
-/// How the Gateways of a class are reached.
+/// The kind of fleet that serves the Gateways of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fleet {
-    /// At addresses of their own: where two want one port of one address, the older keeps it.
+    /// Each Gateway has addresses of its own: of two that request one port of one address, the older gets it.
     Own,
-    /// All at the same addresses, and on the same ports: hostnames decide.
+    /// All Gateways have the same addresses and ports: hostnames decide.
     Shared,
-    /// Each by a Service that leads to ports of its own.
+    /// Each Gateway has a Service, which leads to Envoy ports of its own.
     Dedicated,
-    /// Each by a Service that leads to Envoys of its own.
+    /// Each Gateway has a Service, which leads to Envoys of its own.
     Isolated,
 }
 
 impl Fleet {
-    /// Whether each Gateway is reached by a Service that is its alone.
+    /// Whether each Gateway has a Service of its own.
     pub fn has_services(self) -> bool {
         match self {
             Fleet::Own | Fleet::Shared => false,
@@ -30,29 +30,29 @@ impl Fleet {
     }
 }
 
-/// The owner of the frontends that all Gateways of the shared fleet have in common. A name without a namespace is no
-/// Gateway's.
+/// The owner of the frontends that all Gateways of the shared fleet have in common. No Gateway has a name without a
+/// namespace.
 pub(super) static SHARED: LazyLock<ObjectName> = LazyLock::new(|| ObjectName::new("", "shared"));
 
-/// Precedence of a Gateway among those that share frontends: the older, then the first by name.
+/// Precedence of a Gateway among those that share frontends: the oldest first, then by name.
 pub type Precedence = Arc<(i64, ObjectName)>;
 
-/// How one Gateway is reached.
+/// The exposure of one Gateway: fleet, Service, and the settings of its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GatewayExposure {
-    /// By which kind of fleet.
+    /// The kind of fleet.
     pub fleet: Fleet,
-    /// By what Service, where by one.
+    /// The Service, for fleets with one.
     pub service: ServiceParameters,
-    /// The treatment of requests with escaped slashes.
+    /// The handling of requests with escaped slashes.
     pub escaped_slashes: EscapedSlashes,
-    /// Whether routes of several namespaces may share a hostname; where nothing says so, at listeners for one hostname.
+    /// Whether routes of several namespaces may share a hostname; if `None`, at listeners for one exact hostname alone.
     pub route_hostnames: Option<RouteHostnames>,
-    /// Which namespaces may have which hostnames there; all may have all without.
+    /// The hostnames that each namespace may have; if `None`, every namespace may have any.
     pub allowed_hostnames: Option<Arc<[AllowedHostnames]>>,
     /// The protocols of ports of the shared fleet.
     pub ports: Option<Arc<[PortProtocol]>>,
-    /// Its own Envoys, where it has some.
+    /// The parameters of its own Envoys, for fleet Isolated.
     pub isolated: IsolatedParameters,
 }
 
@@ -72,7 +72,7 @@ pub(super) fn shared() -> &'static ObjectName {
     &SHARED
 }
 
-/// Whether frontends are those that Gateways share.
+/// Whether the owner of frontends is the shared fleet.
 pub(super) fn is_shared(place: &ObjectName) -> bool {
     *place == *SHARED
 }

@@ -1,16 +1,16 @@
-//! The ports of the Envoys that lead to Gateways of the dedicated fleet, and to nobody else.
+//! The Envoy ports that lead to Gateways of the dedicated fleet alone.
 
 use std::collections::BTreeMap;
 
 use crate::inputs::Exposure;
 use crate::model::{Reason, TransportPort};
 
-/// The ports of the Envoys that lead to Gateways of the dedicated fleet, and to nobody else: below those that Kubernetes
-/// gives to nodes and Linux to clients.
+/// The Envoy ports that lead to Gateways of the dedicated fleet alone: below the range of node ports of Kubernetes and
+/// the ephemeral ports of Linux.
 pub(super) const INTERNAL: std::ops::Range<u16> = 20_000..30_000;
 
-/// Why a listener has no place on a port: it is one at which Envoys serve Gateways of the dedicated fleet, which whoever
-/// binds it as well would get the connections of.
+/// The reason to refuse a port that is reserved for Gateways of the dedicated fleet: another frontend that is bound to
+/// it would get their connections.
 pub(super) fn reserved(port: u16) -> Option<(Reason, String)> {
     INTERNAL.contains(&port).then(|| {
         let text = format!(
@@ -22,13 +22,13 @@ pub(super) fn reserved(port: u16) -> Option<(Reason, String)> {
     })
 }
 
-/// Whether Envoys serve Gateways of the dedicated fleet on a port: Services record whose it is.
+/// Whether a port is reserved for Gateways of the dedicated fleet; Services record which Gateway has it.
 pub(super) fn is_internal(port: u16) -> bool {
     INTERNAL.contains(&port)
 }
 
-/// The ports of the Envoys that a Service records, each once. What could be nobody's is not believed: anybody who may
-/// write Services can make one that looks like ours.
+/// The Envoy ports that a Service records, each once. Impossible ones are ignored: anybody who may write Services can
+/// write one that looks like ours.
 pub(super) fn recorded(exposure: &Exposure) -> BTreeMap<TransportPort, u16> {
     let mut targets = BTreeMap::new();
     for (port, target) in exposure.targets.iter().filter(|(_, target)| INTERNAL.contains(target)) {

@@ -1,4 +1,4 @@
-//! The Envoys of Gateways of fleet Isolated, as they are to be: a workload for each, in the namespace of the installation.
+//! The intents for Envoys of Gateways of fleet Isolated: a Deployment for each, in the namespace of the installation.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -11,31 +11,31 @@ use crate::inputs::IsolatedParameters;
 use crate::model::ObjectName;
 use crate::store::Store;
 
-/// What the names of everything begin with that is there for the Envoys of one Gateway.
+/// The prefix of the names of all objects for the Envoys of one Gateway.
 pub const ISOLATED_PREFIX: &str = "gatewright-isolated-";
 
 /// The Envoys that a Gateway is to have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DesiredEnvoys {
-    /// The name of their Deployment, their ServiceAccount and the Service that has them behind it.
+    /// The name of their Deployment, ServiceAccount and Service.
     pub name: ObjectName,
     /// The Gateway.
     pub gateway: ObjectName,
-    /// What of them is not as the installation has it.
+    /// Their settings, where they differ from those of the installation.
     pub parameters: IsolatedParameters,
 }
 
 /// The intent for a Gateway's own Envoys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EnvoysIntent {
-    /// They are to be like this.
+    /// Create or update them like this.
     Wanted(Box<DesiredEnvoys>),
-    /// They stay as they are: the Gateway is not served now for something that may be put right.
+    /// Leave them as they are: the Gateway is not served now for a reason that may be temporary.
     Left,
 }
 
-/// The name of a Gateway's own Envoys in the namespace of the installation: at most 63 characters, and another one for every
-/// Gateway. The hash has 80 bits, since tenants choose what is hashed.
+/// The name of a Gateway's own Envoys in the namespace of the installation: at most 63 characters, and unique for the
+/// Gateway. The hash has 80 bits, since tenants choose the hashed text.
 pub fn isolated_name(gateway: &ObjectName) -> String {
     let hash = Sha256::digest(gateway.to_string().as_bytes());
     let hash: String = hash.iter().take(10).map(|byte| format!("{byte:02x}")).collect();
@@ -100,7 +100,7 @@ mod tests {
         engine
     }
 
-    /// What a condition of an object says, where it is not true.
+    /// The message of a condition of an object that is not True.
     fn told(engine: &Engine, kind: Kind, name: ObjectName, condition: ConditionType) -> Option<String> {
         let status = engine.status(&ObjectKey::new(kind, name)).expect("it has a status");
         let conditions: Vec<Condition> = match status.body {
@@ -189,7 +189,7 @@ mod tests {
         engine.apply(vec![unmade(None)], SystemTime::UNIX_EPOCH);
         assert!(!programmed(&engine).contains("exceeded quota"));
 
-        // The older one goes, and the newer has its Envoys.
+        // The older one is deleted, and the newer one gets its Envoys.
         let gone = Change::delete(ObjectKey::new(Kind::Gateway, edge()));
         let delta = engine.apply(vec![gone], SystemTime::UNIX_EPOCH);
         assert_eq!(delta.envoys.get(&edge()), Some(&None));

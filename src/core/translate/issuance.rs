@@ -1,11 +1,11 @@
-//! Certificates that are not there yet: their issuers, and why they are not there.
+//! Certificates that do not exist yet: their issuers, and the reasons.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::model::ObjectName;
 
-/// Why certificates are not there yet, and who is about to bring them, by Secret.
+/// Why certificates do not exist yet, and which issuers are about to issue them, by Secret.
 #[derive(Default)]
 pub(super) struct Issuance {
     troubles: BTreeMap<ObjectName, String>,
@@ -13,12 +13,12 @@ pub(super) struct Issuance {
 }
 
 impl Issuance {
-    /// Why a certificate that was wanted is not there yet.
+    /// Why a wanted certificate does not exist yet.
     pub(super) fn trouble(&self, secret: &ObjectName) -> Option<&str> {
         self.troubles.get(secret).map(String::as_str)
     }
 
-    /// Sets why a certificate is not there yet.
+    /// Sets why a certificate does not exist yet.
     pub(super) fn set_trouble(&mut self, secret: ObjectName, text: Option<String>) {
         match text {
             Some(text) => drop(self.troubles.insert(secret, text)),
@@ -26,12 +26,12 @@ impl Issuance {
         }
     }
 
-    /// The issuer that is about to fill a Secret that listeners refer to.
+    /// The issuer that is about to store a certificate in a Secret that listeners refer to.
     pub(super) fn awaited(&self, secret: &ObjectName) -> Option<&Arc<str>> {
         self.awaited.get(secret)
     }
 
-    /// Sets who is about to fill a Secret.
+    /// Sets the issuer that is about to store a certificate in a Secret.
     pub(super) fn set_awaited(&mut self, secret: ObjectName, by: Option<Arc<str>>) {
         match by {
             Some(by) => drop(self.awaited.insert(secret, by)),

@@ -1,4 +1,4 @@
-//! Names of the things translation speaks of.
+//! Keys of the subjects of translation.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ pub use crate::inputs::{ParentKey, RouteKey};
 /// A listener of a Gateway or ListenerSet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ListenerId {
-    /// Whose.
+    /// The Gateway or ListenerSet.
     pub parent: ParentKey,
-    /// Its name there.
+    /// Its name in the parent.
     pub name: Arc<str>,
 }
 
@@ -20,5 +20,5 @@ impl fmt::Display for ListenerId {
     }
 }
 
-/// Why something does not hold: a condition's reason and message.
+/// Whether a requirement holds; if not, a condition's reason and message.
 pub type Verdict = Result<(), (crate::model::Reason, String)>;

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use crate::model::{Challenges, Hostname};
 
-/// From so many hosts of one account under one domain on, the domain's wildcard stands for them: a table that names
-/// each would grow with every host, and be sent again for each. An answer for a name that nobody asks a certificate
-/// for is of no use to anybody but the account.
+/// The number of hosts of one account under one domain from which on the domain's wildcard replaces them: a table that
+/// names each would grow with every host, and be sent again for each. The answer for a name without an order is of no
+/// use to anybody but the account.
 pub(super) const COLLAPSE: usize = if cfg!(test) { 2 } else { 16 }; // small where random tests are to cross it
 
 /// The hosts whose challenges a frontend answers.
 #[derive(Default)]
 pub(super) struct KnownHosts {
-    /// By the wildcard that covers them.
+    /// Hosts by the wildcard that covers them.
     domains: BTreeMap<Hostname, Domain>,
     /// The hosts in the table, with the account's thumbprint.
     shown: BTreeMap<Hostname, Arc<str>>,
@@ -42,9 +42,9 @@ impl KnownHosts {
         self.shown.is_empty()
     }
 
-    /// Sets or removes a host. Whether the table changes by it.
+    /// Sets or removes a host. Returns whether the table changed.
     pub(super) fn set(&mut self, host: &Hostname, thumbprint: Option<Arc<str>>) -> bool {
-        // A wildcard of a top-level domain would stand for strangers.
+        // The wildcard of a top-level domain would cover hosts of strangers.
         let wide = host.covering().next().filter(|wide| wide.as_str().matches('.').count() > 1);
         let Some(wide) = wide else {
             let before = match &thumbprint {

@@ -1,20 +1,20 @@
-//! The Service ports to which a cluster leads.
+//! The Service ports that are the targets of a cluster.
 
 use std::collections::BTreeSet;
 
 use crate::model::ServicePort;
 
-/// The Service ports to which a cluster leads.
+/// The targets of a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Lead {
-    /// To one Service port.
+    /// One Service port.
     One(ServicePort),
-    /// To several with their weights, and with what is invalid among them.
+    /// Several Service ports with weights; `None` for an invalid reference.
     Shares(Vec<(Option<ServicePort>, u32)>),
 }
 
 impl Lead {
-    /// The Service ports that it leads to.
+    /// The Service ports among the targets.
     pub(super) fn ports(&self) -> BTreeSet<&ServicePort> {
         match self {
             Lead::One(port) => BTreeSet::from([port]),

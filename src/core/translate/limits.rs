@@ -1,4 +1,4 @@
-//! Limits of routes, and of what a namespace has altogether: what is beyond them is not served, and told.
+//! Limits of routes and quotas of namespaces: objects beyond them are not served, and their status says so.
 
 use std::sync::Arc;
 
@@ -14,7 +14,8 @@ use crate::limits::Limits;
 use crate::model::{ObjectName, Reason, Retry, clipped};
 use crate::store::{Store, targets};
 
-/// Why a rule cannot be matched, as a sentence without the rule's name. `regexes` counts those of the rules before it.
+/// Why a rule cannot be matched, as a sentence without the rule's name. `regexes` is the number of expressions in the
+/// rules before it, which is updated.
 pub(super) fn unmatched(rule: &RouteRule, regexes: &mut usize, limits: &Limits) -> Option<String> {
     if let Some(why) = &rule.unmatched {
         return Some(why.to_string());
@@ -38,7 +39,7 @@ pub(super) fn unmatched(rule: &RouteRule, regexes: &mut usize, limits: &Limits) 
     None
 }
 
-/// Whether what a rule does to requests is within limits.
+/// Checks whether the actions of a rule are within the limits.
 pub(super) fn allowed(rule: &RouteRule, limits: &Limits) -> Result<(), Unsupported> {
     let refuse = |text: String| Err(Unsupported::Value(text));
     let own = rule.filters.as_ref().ok().and_then(Option::as_deref);
@@ -67,8 +68,8 @@ pub(super) fn allowed(rule: &RouteRule, limits: &Limits) -> Result<(), Unsupport
     Ok(())
 }
 
-/// The retries of a rule, at most as many as are allowed, and a word where they are fewer than it asks for:
-/// `retry.attempts` is the most that may be made.
+/// Returns the retries of a rule, at most as many as are allowed, and a message if it requests more: `retry.attempts`
+/// is an upper bound.
 pub(super) fn retries(rule: &RouteRule, limits: &Limits) -> (Option<Retry>, Option<String>) {
     let Some(asked) = rule.retry.as_deref() else { return (None, None) };
     let (found, most) = (asked.attempts, limits.max_retry_attempts);
@@ -76,7 +77,7 @@ pub(super) fn retries(rule: &RouteRule, limits: &Limits) -> (Option<Retry>, Opti
     (Some(Retry { attempts: found.min(most), ..asked.clone() }), (found > most).then(text))
 }
 
-/// Why a route as a whole is more than one may be.
+/// Why a route as a whole is beyond the limits.
 pub(super) fn too_large(route: &Route, limits: &Limits) -> Option<String> {
     let Extent { matches, bytes, regexes: _ } = route.extent();
     if matches > limits.max_matches_per_route {
@@ -90,7 +91,7 @@ pub(super) fn too_large(route: &Route, limits: &Limits) -> Option<String> {
     })
 }
 
-/// Which objects of a namespace have what they ask for.
+/// The objects of each namespace that are within its quotas.
 pub(super) struct Quotas {
     /// Routes, their matches and their bytes.
     routes: Quota<Arc<str>, RouteKey, 3>,
@@ -98,7 +99,7 @@ pub(super) struct Quotas {
     regexes: Quota<Arc<str>, RouteKey, 1>,
     /// Listeners and ports of Gateways and ListenerSets.
     parents: Quota<Arc<str>, ParentKey, 2>,
-    /// Gateways with Envoys of their own.
+    /// Gateways of fleet Isolated.
     isolated: Quota<Arc<str>, ParentKey, 1>,
     /// Endpoints of each Service.
     of_service: Quota<ObjectName, ObjectName, 1>,
@@ -123,7 +124,7 @@ impl Quotas {
         }
     }
 
-    /// Whether the endpoints of a slice are served.
+    /// Whether the endpoints of a slice are within the quotas.
     pub(super) fn serves(&self, slice: &EndpointSlice) -> bool {
         self.has_endpoints(&slice.meta.name)
     }
@@ -134,7 +135,7 @@ impl Quotas {
 }
 
 impl Quotas {
-    /// Takes down how much an object asks for that was put or deleted, and marks whose share that changes.
+    /// Updates the weight of an object that was put or deleted, and marks the objects whose verdict changes.
     pub(super) fn note_extent(&mut self, key: &ObjectKey, store: &Store, behind: &Behind, dirty: &mut Dirty) {
         match key.kind {
             Kind::EndpointSlice => self.note_slice(&key.name, store, behind, dirty),
@@ -190,7 +191,7 @@ impl Quotas {
         }
     }
 
-    /// Why a BackendTLSPolicy is one too many.
+    /// Why a BackendTLSPolicy is beyond the quota of its namespace.
     pub(super) fn policy_beyond(&self, name: &ObjectName, limits: &Limits) -> Option<(Reason, String)> {
         let most = limits.max_backend_tls_policies_per_namespace;
         (!self.policies.has(name)).then(|| {
@@ -203,12 +204,12 @@ impl Quotas {
         })
     }
 
-    /// Whether all endpoints of a Service are served.
+    /// Whether all endpoints of a Service are within the quotas.
     fn is_whole(&self, service: &ObjectName, store: &Store) -> bool {
         store.slices(service).all(|slice| self.serves(slice))
     }
 
-    /// A route as far as its namespace's share goes.
+    /// Limits the resolved rules of a route to the quota of its namespace.
     pub(super) fn of_namespace(
         &self,
         key: &RouteKey,
@@ -255,7 +256,7 @@ impl Quotas {
         resolved
     }
 
-    /// A Gateway or ListenerSet as far as its namespace's share goes; marks whose share it changes.
+    /// Limits a Gateway or ListenerSet to the quota of its namespace; marks the others whose verdict changes.
     pub(super) fn within_limits(
         &mut self,
         key: &ParentKey,
@@ -312,7 +313,8 @@ mod tests {
     use crate::translate::resolve::resolve;
     use crate::translate::settings::Settings;
 
-    /// Findings about a route with these rules and hostnames: why it is invalid, and what of it is left out.
+    /// The outcome of a route with these rules and hostnames: the reason why it is invalid, and the message about
+    /// left-out parts.
     fn told(rules: &Value, hostnames: usize, limits: &Limits) -> (Option<Reason>, String) {
         let names: Vec<String> = (0..hostnames).map(|index| format!("h{index}.example.org")).collect();
         let route = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",

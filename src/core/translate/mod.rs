@@ -1,7 +1,7 @@
-//! Translation: from the objects we have seen to what Envoy is to serve and what each object's status says.
+//! Translation: computes the configuration of Envoys and the status of each object, from all objects seen.
 //!
 //! In: [`Change`]s. Out: a [`Delta`] of [`Resource`]s and [`ObjectStatus`]es, with work proportional to the change.
-//! Nothing here does I/O, keeps time or logs: the time is an argument.
+//! Nothing here does I/O, reads the clock or logs: the time is an argument.
 
 mod admission;
 mod allowed_hostnames;

@@ -1,9 +1,9 @@
-//! Gateways of the dedicated fleet that stand on a Service of somebody's, in place of one that is made for them.
+//! Gateways of the dedicated fleet that stand on a Service which they name, instead of one that is made for them.
 //!
-//! The port of a listener is the Service's port, and its `targetPort` is where Envoys listen for the Gateway. Nothing is
-//! inferred from what selects which pods: the Gateway's parameters name the one Service, and Envoys are behind it by slices
-//! of ours, which lead to nothing but ports that are this Gateway's. The slices are the record of that: as with a Service
-//! of ours nothing is bound before they have come back by being watched.
+//! The port of a listener is the Service's port, and Envoys listen for the Gateway on its `targetPort`. Nothing is
+//! inferred from selectors of pods: the Gateway's parameters name the Service, and lent slices put the Envoys behind
+//! it, with the ports of this Gateway alone. These slices are also the record of the ports: as with a Service that we
+//! made, a port is bound only after the watch has returned them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,27 +17,27 @@ use crate::inputs::{Address, Gateway, MadeSlice, Service, ServicePortSpec, Targe
 use crate::model::{GatewayAddress, ObjectName, Reason, TransportPort};
 use crate::store::Store;
 
-/// The Service of somebody's on which a Gateway stands.
+/// The named Service that a Gateway stands on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedService {
     /// Its name.
     pub name: ObjectName,
-    /// Its ports; none where it cannot be stood on.
+    /// Its ports; empty if a Gateway cannot stand on it.
     pub ports: BTreeMap<TransportPort, NamedPort>,
-    /// Whether a `targetPort` is a name: what it stands for is said by the Service that has the Envoys behind it.
+    /// Whether a `targetPort` is a name: the Service of the Envoys then determines the number.
     pub has_names: bool,
 }
 
-/// A port of such a Service.
+/// A port of a named Service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedPort {
     /// Its name.
     pub name: Arc<str>,
-    /// The port of the Envoys, or why it has none.
+    /// The Envoy port, or why there is none.
     pub target: Result<u16, String>,
 }
 
-/// The Service of this name, in the namespace of a Gateway that is to stand on it, and why it cannot.
+/// Looks up the Service by name, in the namespace of a Gateway that is to stand on it, and returns why it cannot.
 pub(super) fn named_service(
     name: &Arc<str>,
     gateway: &Gateway,
@@ -90,7 +90,7 @@ fn unfit(service: &Service, settings: &Settings) -> Option<String> {
     })
 }
 
-/// What is wrong with the addresses that a Gateway asks for: it is served on all of the Service's, and on no other.
+/// The error in the addresses that a Gateway requests, if any: it is served on all of the Service's, and on no other.
 fn unlike(service: &Service, gateway: &Gateway) -> Option<String> {
     let asked: BTreeSet<GatewayAddress> =
         gateway.addresses.iter().filter_map(Address::ip).copied().map(GatewayAddress::Ip).collect();
@@ -106,7 +106,7 @@ fn unlike(service: &Service, gateway: &Gateway) -> Option<String> {
     })
 }
 
-/// The port of the Envoys to which a port of a Service leads.
+/// The Envoy port that a port of a Service leads to.
 fn target(service: &Service, port: &ServicePortSpec, store: &Store, settings: &Settings) -> Result<u16, String> {
     let at = TransportPort { number: port.port, transport: port.transport };
     let this = format!("port {at} of Service {} has targetPort", service.meta.name);
@@ -147,7 +147,7 @@ fn target(service: &Service, port: &ServicePortSpec, store: &Store, settings: &S
 }
 
 impl NamedService {
-    /// Whether a listener may have a port, as far as the Service says.
+    /// Checks whether the Service permits a port of a listener.
     pub(super) fn check(&self, at: TransportPort) -> Verdict {
         let unavailable = |text: String| Err((Reason::PortUnavailable, text));
         match self.ports.get(&at).map(|port| &port.target) {
@@ -161,13 +161,13 @@ impl NamedService {
         }
     }
 
-    /// The port of the Envoys for a port.
+    /// The Envoy port of a port.
     pub(super) fn target(&self, at: TransportPort) -> Option<u16> {
         self.ports.get(&at)?.target.as_ref().ok().copied()
     }
 }
 
-/// The ports of the Envoys that slices of ours record for the ports of a Gateway's Service.
+/// The Envoy ports that lent slices record for the ports of a Gateway's Service.
 pub(super) fn recorded(service: &NamedService, gateway: &ObjectName, store: &Store) -> BTreeMap<TransportPort, u16> {
     let of_gateway = |made: &MadeSlice| made.lent.as_ref().is_some_and(|lent| lent.gateway == *gateway);
     let slices = store.slices(&service.name).filter(|slice| slice.made.as_deref().is_some_and(of_gateway));
@@ -182,7 +182,7 @@ pub(super) fn recorded(service: &NamedService, gateway: &ObjectName, store: &Sto
     targets
 }
 
-/// Why a listener does not have its port. Another namespace's Gateway is not named.
+/// The message why a listener does not get its port. It does not name a Gateway of another namespace.
 pub(super) fn refused(service: &ObjectName, port: TransportPort, refusal: &Refusal) -> String {
     match refusal {
         Refusal::Gateway(target, other) => {

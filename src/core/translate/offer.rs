@@ -1,4 +1,4 @@
-//! Evaluation of a Gateway or ListenerSet by itself, before its listeners meet those of others.
+//! Evaluates a Gateway or ListenerSet by itself, before its listeners compete with those of others.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::inputs::{
 };
 use crate::model::{Hostname, ObjectName, Reason};
 
-/// Evaluates a Gateway. The caller has made sure that it is of our class.
+/// Evaluates a Gateway, which is of our class.
 pub(super) fn gateway(gateway: &Gateway, around: &Surroundings<'_>) -> Parent {
     let Surroundings { store, settings, .. } = *around;
     let reach = fleet::reach(gateway, store, settings);
@@ -71,7 +71,8 @@ pub(super) fn gateway(gateway: &Gateway, around: &Surroundings<'_>) -> Parent {
     Parent { client: client_certificate::of(gateway, around), ..parent }
 }
 
-/// Evaluates a ListenerSet that extends `gateway`, itself evaluated as `base`: all its listeners but those that tenancy withholds.
+/// Evaluates a ListenerSet that extends `gateway`, itself evaluated as `base`, without the listeners that tenancy
+/// withholds.
 pub(super) fn listener_set(set: &ListenerSet, gateway: &Gateway, base: &Parent, around: &Surroundings<'_>) -> Parent {
     let key = ParentKey::ListenerSet(set.meta.name.clone());
     let namespace = &set.meta.name.namespace;
@@ -80,7 +81,7 @@ pub(super) fn listener_set(set: &ListenerSet, gateway: &Gateway, base: &Parent, 
         namespace,
         around.store.labels(namespace),
     ) {
-        // The text names only what the reader of the ListenerSet wrote (GEP-1713: no data of other tenants).
+        // The message has only what the reader of the ListenerSet wrote (GEP-1713: no data of other tenants).
         Err((Reason::NotAllowed, "the Gateway's allowedListeners does not admit this namespace".to_owned()))
     } else if base.accepted.is_err() {
         Err((Reason::ParentNotAccepted, "the Gateway is not accepted".to_owned()))
@@ -104,7 +105,7 @@ fn parent(key: ParentKey, meta: &Meta, stand: Arc<Placement>, accepted: Verdict,
             listener.accepted = listener.accepted.clone().and(service.check(listener.transport_port()));
         }
     }
-    // Where TLS ends at it, a listener asks clients for what its port asks.
+    // A listener that terminates TLS makes the demand of its port on clients.
     for listener in listeners.iter_mut().filter(|listener| listener.protocol.is_some_and(Protocol::terminates)) {
         let Some((clients, resolved)) = stand.clients.of_port(listener.port) else { continue };
         listener.resolved = listener.resolved.clone().and(resolved.clone());
@@ -112,7 +113,7 @@ fn parent(key: ParentKey, meta: &Meta, stand: Arc<Placement>, accepted: Verdict,
     }
     let namespace = &meta.name.namespace;
     for listener in listeners.iter_mut().filter(|listener| !listener.misnamed) {
-        // On the shared fleet the class says who has the ports that no hostname divides.
+        // On the shared fleet the class decides which namespaces have ports without hostnames.
         let by_port = stand.reach.fleet == Fleet::Shared && !listener.has_hostnames();
         let allowed = match by_port {
             true => Ok(()),
@@ -129,7 +130,7 @@ fn parent(key: ParentKey, meta: &Meta, stand: Arc<Placement>, accepted: Verdict,
     Parent { key, generation, stand, created, accepted, listeners, listeners_of, client: None }
 }
 
-/// The listeners of a namespace where a Gateway has its own.
+/// The listeners of a namespace at the addresses of a Gateway.
 fn listeners_of(namespace: &Arc<str>, gateway: &ObjectName, fleet: Fleet) -> Arc<ListenersOf> {
     let place = match fleet {
         Fleet::Shared => Arc::from("shared"),
@@ -158,7 +159,7 @@ fn listener(listener: &Listener, kind: Kind, meta: &Meta, around: &Surroundings<
             tls_options::TlsOptions::default()
         }
     };
-    // A TCP listener with a hostname is refused, and has no part of what hostnames divide.
+    // A TCP listener with a hostname is refused; its hostname takes no part in the division of ports.
     let hostname = if protocol.is_none_or(Protocol::has_hostnames) { hostname } else { Hostname::any() };
     let (kinds, mut resolved) = kinds_taken(listener, protocol);
     let mut served = Served::None;
@@ -208,8 +209,8 @@ fn protocol(listener: &Listener) -> (Option<Protocol>, Verdict) {
     }
 }
 
-/// Whether a listener of TCP or UDP says no more than its port (CEL of the Gateway's definition): what comes there has
-/// neither a hostname nor TLS that ends here.
+/// Checks that a TCP or UDP listener has nothing but a port (CEL of the Gateway's CRD): its traffic has no hostname,
+/// and TLS is not terminated.
 fn bare(listener: &Listener, mode: Option<TlsMode>) -> Verdict {
     let protocol = &listener.protocol;
     if listener.hostname.as_ref().is_ok_and(|hostname| !hostname.is_any()) {
@@ -218,7 +219,7 @@ fn bare(listener: &Listener, mode: Option<TlsMode>) -> Verdict {
     mode.map_or(Ok(()), |_| Err((Reason::UnsupportedValue, format!("a {protocol} listener has no tls"))))
 }
 
-/// The kinds that a listener takes: those that its protocol takes, and `allowedRoutes.kinds` does not leave out.
+/// The route kinds of a listener: those of its protocol, restricted by `allowedRoutes.kinds`.
 fn kinds_taken(listener: &Listener, protocol: Option<Protocol>) -> (RouteKinds, Verdict) {
     let natural = protocol.map(Protocol::route_kinds).unwrap_or_default();
     let Some(wanted) = listener.allowed.kinds.as_ref().filter(|_| !natural.is_empty()) else {

@@ -1,4 +1,4 @@
-//! Decides owners anew, among the namespaces that claim something.
+//! Decides the owners of hostnames, ports, sockets and secret names among the namespaces that claim them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(super) struct Owners<'a> {
     pub(super) attachments: &'a Attachments,
     pub(super) names: &'a SecretNames,
     pub(super) register: &'a mut Register,
-    /// Records of ports are laid over their claims.
+    /// Frontends; the recorded family of a shared port is set there.
     pub(super) frontends: &'a mut Frontends,
 }
 
@@ -34,10 +34,10 @@ impl Owners<'_> {
         Admission { parents: self.parents, attachments: self.attachments, register: self.register }
     }
 
-    /// Takes in what is recorded.
+    /// Applies a change of the record.
     pub(super) fn take_record(&mut self, what: Ownable, owner: Option<Ownership>, dirty: &mut Dirty) {
         if owner.is_none() && self.register.recording() == Recording::Here {
-            // Whoever takes it out of the record has it taken out of what is written.
+            // A record that is removed by request must be removed from the written record too.
             dirty.record(what.clone(), None);
         }
         if self.register.take(what.clone(), owner) {
@@ -46,17 +46,17 @@ impl Owners<'_> {
         dirty.owned.insert(what);
     }
 
-    /// Decides who owns what may have another owner.
+    /// Decides the owners of all marked items. Returns the number of decisions.
     pub(super) fn settle(&mut self, now: SystemTime, dirty: &mut Dirty) -> usize {
         let mut decided = 0;
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         dirty.owned.extend(self.register.expired(now.as_secs()).cloned());
-        // Claims that come together: the oldest first.
+        // Of claims that arrive together, the oldest is decided first.
         let mut todo: BTreeSet<((i64, Arc<str>), Ownable)> = BTreeSet::new();
         loop {
             todo.extend(dirty.owned.take().into_iter().map(|what| (self.register.order(&what), what)));
             let Some((_, what)) = todo.pop_first() else { return decided };
-            // Who keeps the name of a secret is decided once all certificates are known.
+            // The owner of a secret name is decided once all certificates are known.
             if let Ownable::Secret(name) = &what {
                 dirty.keep_secret_name(name, None);
                 continue;
@@ -78,13 +78,13 @@ impl Owners<'_> {
             if before != after {
                 self.touch_owned(&what, dirty);
             } else if self.register.recording() == Recording::OtherListeners {
-                // Somebody may be told that it is about to have it.
+                // The status of a namespace that is about to become the owner may change.
                 self.touch_claims(&what, dirty);
             }
         }
     }
 
-    /// Marks what goes by whose something is.
+    /// Marks what depends on the owner of an item.
     fn touch_owned(&mut self, what: &Ownable, dirty: &mut Dirty) {
         self.touch_claims(what, dirty);
         match what {
@@ -108,7 +108,7 @@ impl Owners<'_> {
                 if let Some(frontend) = self.frontends.get_mut(&id) {
                     let mut touched = frontend.speak(family);
                     if family.is_some_and(|family| !family.has_hostnames()) {
-                        // Whose the port is decides who has all that comes there.
+                        // The owner of the port gets all its traffic.
                         touched.insert(Hostname::any());
                     }
                     dirty.contend(&id, touched);
@@ -119,7 +119,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Marks a hostname wherever listeners of the shared fleet claim it.
+    /// Marks a hostname at all listeners of the shared fleet that claim it.
     fn touch_claims(&self, what: &Ownable, dirty: &mut Dirty) {
         self.touch_claimants(what, dirty);
         let Ownable::Hostname(name) = what else { return };
@@ -130,7 +130,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Marks what goes by which of the namespaces that are admitted has a hostname.
+    /// Marks what depends on the admitted namespace that owns a hostname.
     fn touch_admitted(&self, at: &Arc<ListenersOf>, name: &Hostname, dirty: &mut Dirty) {
         let what = Ownable::Admitted(at.clone(), name.clone());
         for (listener, key) in self.claiming_routes(&what) {
@@ -140,10 +140,10 @@ impl Owners<'_> {
             dirty.counted.insert((listener, key));
         }
         if name.is_exact() && !self.register.has_wide(at) {
-            // Nobody has a wider one.
+            // No namespace owns a wider hostname.
             return;
         }
-        // What is somebody's is kept from wider hostnames of others, on every port.
+        // An owned hostname is kept from wider hostnames of other namespaces, on every port.
         let names: Vec<Hostname> = match name.is_exact() {
             true => vec![name.clone()],
             false => self.register.owned_below(&what).cloned().chain([name.clone()]).collect(),
@@ -160,7 +160,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Marks whoever claims a hostname where it is admitted.
+    /// Marks the statuses of admitted claimants of a hostname.
     fn touch_claimants(&self, what: &Ownable, dirty: &mut Dirty) {
         let Ownable::Admitted(_, name) = what else { return };
         for claimant in self.register.claimants(what) {
@@ -185,7 +185,8 @@ impl Owners<'_> {
     }
 }
 
-/// Whether the platform gave a namespace a domain of its own below a wildcard, and the name is in it.
+/// Whether the platform delegated a domain below a wildcard to a namespace by its label, and the name is in that
+/// domain.
 fn is_delegated(store: &Store, namespace: &str, name: &Hostname, wide: &Hostname) -> bool {
     let Some(host) = store.labels(namespace).get(HOST_LABEL) else { return false };
     let Ok(domain) = Hostname::parse(&host.to_ascii_lowercase()) else { return false };

@@ -1,11 +1,12 @@
-//! The record of ownership: which namespace has a hostname, the protocol of a port, or a socket, where several could.
+//! The record of ownership: the namespace that owns a hostname, the protocol of a port, or a socket, where several
+//! could.
 //!
-//! The namespace is the unit of trust. Within one, the precedence of the Gateway API holds; between namespaces the record
-//! decides: whoever claimed something first keeps it for as long as it claims it, and for a while after. Claims that come
-//! together are decided by creation time, then by name.
+//! The namespace is the unit of trust. Within one, the precedence of the Gateway API holds; between namespaces the
+//! record decides: the first claimant owns an item for as long as it claims it, and for a while after. Claims that
+//! arrive together are decided by creation time, then by name.
 //!
-//! The record and the claims decide, never the order of events, so that whoever is given both comes to
-//! the same.
+//! The result depends on the record and the claims, never on the order of events, so that every replica with both has
+//! the same result.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -20,20 +21,20 @@ use crate::model::{FrontendId, Hostname, ObjectName, Transport, TransportPort};
 /// A hostname, port, socket or name of a secret that a namespace can own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Ownable {
-    /// A hostname on the addresses of the shared fleet, whatever the port.
+    /// A hostname on the addresses of the shared fleet, on all ports.
     Hostname(Hostname),
-    /// The protocol of a port of the shared fleet; where no hostname divides it, the whole port.
+    /// The protocol of a port of the shared fleet; for a protocol without hostnames the whole port.
     Port(TransportPort),
-    /// A port of an address, where Gateways have addresses of their own.
+    /// A port of an address, if Gateways have addresses of their own.
     Socket(IpAddr, TransportPort),
     /// The name of the secret for a hostname, among frontends of several namespaces at the same Envoys.
     Secret(Hostname),
-    /// A hostname among the namespaces that another one admits to its listeners, by routes or ListenerSets, whatever the
-    /// port.
+    /// A hostname among the namespaces that another one admits to its listeners, by routes or ListenerSets, on all
+    /// ports.
     Admitted(Arc<ListenersOf>, Hostname),
 }
 
-/// The listeners of one namespace at the same addresses: what other namespaces are admitted to.
+/// The listeners of one namespace at the same addresses, to which it admits other namespaces.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ListenersOf {
     /// The namespace of the Gateway or ListenerSet.
@@ -43,21 +44,21 @@ pub struct ListenersOf {
     pub place: Arc<str>,
 }
 
-/// The owner of something.
+/// The owner of an item.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ownership {
     /// The namespace.
     pub namespace: Arc<str>,
-    /// Since when: milliseconds since the epoch, or one more than whatever was recorded before.
+    /// The start: milliseconds since the epoch, or one more than the latest earlier record.
     pub since: u64,
     /// The protocol, of a port.
     pub protocol: Option<Family>,
-    /// When the namespace gave it up, in seconds since the epoch: it is still reserved for it.
+    /// When the namespace released it, in seconds since the epoch: it is still reserved for that namespace.
     pub released: Option<u64>,
 }
 
 impl Ownership {
-    /// Whether it is of a port that no hostname divides.
+    /// Whether it owns a whole port, whose protocol has no hostnames.
     pub(super) fn has_whole_port(&self) -> bool {
         self.protocol.is_some_and(|protocol| !protocol.has_hostnames())
     }
@@ -66,34 +67,34 @@ impl Ownership {
 /// The writer of the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recording {
-    /// The caller: decisions hold at once, and are told to be written before they are published.
+    /// The caller: decisions hold at once, and are returned to be written before they are published.
     Here,
-    /// Somebody whom many follow: decisions are proposals, and hold once they come back recorded.
+    /// Another process, for all replicas: decisions are proposals, and hold once the record has them.
     OtherListeners,
 }
 
-/// One line of the record, as it is written.
+/// One line of the record, as written.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     hostname: Option<String>,
-    /// The hostname whose secret's name it is.
+    /// The hostname of the secret whose name is owned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     secret: Option<String>,
-    /// To whose listeners the owner is admitted.
+    /// The listeners that the owner is admitted to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     listeners: Option<At>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     address: Option<IpAddr>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     port: Option<u16>,
-    /// The transport of the port; not written where it is TCP.
+    /// The transport of the port; omitted for TCP.
     #[serde(default, skip_serializing_if = "Transport::is_tcp")]
     transport: Transport,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     protocol: Option<Family>,
-    /// None where nobody owns it any more.
+    /// `None` if nobody owns it any more.
     namespace: Option<Arc<str>>,
     #[serde(default)]
     since: u64,
@@ -101,7 +102,7 @@ struct Line {
     released: Option<u64>,
 }
 
-/// Listeners of a namespace, as they are written.
+/// [`ListenersOf`] as written.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct At {
@@ -110,7 +111,7 @@ struct At {
 }
 
 impl Ownable {
-    /// Its hostname, if it is one.
+    /// The hostname, if it is one.
     pub fn hostname(&self) -> Option<&Hostname> {
         match self {
             Ownable::Hostname(name) | Ownable::Admitted(_, name) => Some(name),
@@ -136,11 +137,11 @@ impl Ownable {
         }
     }
 
-    /// Reads the name that people use: a hostname, `*` for what nobody has, a port (`53/udp` one of UDP), or an address and a
-    /// port.
+    /// Parses the name that people use: a hostname, `*` for the catch-all, a port (`53/udp` for UDP), or an address and
+    /// a port.
     ///
     /// # Errors
-    /// When it is none of these.
+    /// When the text is none of these.
     pub fn named(text: &str) -> Result<Self, String> {
         if text == "*" {
             return Ok(Ownable::Hostname(Hostname::any()));
@@ -159,7 +160,7 @@ impl Ownable {
         Hostname::parse(text).map(Ownable::Hostname).map_err(refused)
     }
 
-    /// A line of the record.
+    /// Formats a line of the record.
     pub fn line(&self, owner: Option<&Ownership>) -> String {
         let (mut listeners, mut address, mut port) = (None, None, None);
         match self {
@@ -188,10 +189,10 @@ impl Ownable {
         serde_json::to_string(&line).expect("strings and numbers")
     }
 
-    /// Reads a line of the record.
+    /// Parses a line of the record.
     ///
     /// # Errors
-    /// When it is none; the text says why.
+    /// When it is malformed; the text says why.
     pub fn parse(line: &str) -> Result<(Self, Option<Ownership>), String> {
         let line: Line = serde_json::from_str(line).map_err(|error| error.to_string())?;
         if let (Some(name), None) = (&line.secret, &line.hostname) {
@@ -241,22 +242,22 @@ impl std::fmt::Display for ListenersOf {
     }
 }
 
-/// A claimant, in the order in which claims that come together are decided.
+/// A claimant, ordered by precedence among claims that arrive together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Claimant {
-    /// When the object was made that claims it.
+    /// The creation time of the claiming object.
     pub(super) created: i64,
     /// Its namespace.
     pub(super) namespace: Arc<str>,
-    /// The namespace of the Gateway that is to serve it: it admitted the claimant.
+    /// The namespace of the Gateway that admitted the claimant and would serve it.
     pub(super) through: Arc<str>,
-    /// The object that claims it.
+    /// The claiming object.
     pub(super) by: By,
-    /// The protocol there.
+    /// The protocol of the claim.
     pub(super) protocol: Family,
 }
 
-/// The object that claims something.
+/// The object that makes a claim.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum By {
     Listener(ListenerId),
@@ -264,7 +265,7 @@ pub(super) enum By {
     Route(ListenerId, RouteKey),
 }
 
-/// The protocol family of a port of the shared fleet, whoever comes first.
+/// The protocol family of a well-known port of the shared fleet, which no claim changes.
 pub(super) fn well_known(port: TransportPort) -> Option<Family> {
     match (port.number, port.transport) {
         (80, Transport::Tcp) => Some(Family::Http),

@@ -1,4 +1,4 @@
-//! A Gateway or ListenerSet by itself, before its listeners meet those of others.
+//! A Gateway or ListenerSet by itself, before its listeners compete with those of others.
 
 use std::sync::Arc;
 
@@ -17,21 +17,21 @@ use crate::model::{Certificate, FrontendId, Hostname, ObjectName, Reason, Transp
 /// A Gateway or ListenerSet of ours.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parent {
-    /// Which.
+    /// Its key.
     pub key: ParentKey,
     /// Its generation.
     pub generation: i64,
-    /// Its placement; one for a Gateway and all that extends it.
+    /// Its placement; a Gateway and the ListenerSets that extend it share one.
     pub stand: Arc<Placement>,
-    /// When it was made, in seconds since the epoch.
+    /// Its creation time, in seconds since the epoch.
     pub created: i64,
-    /// Whether it takes part at all.
+    /// Whether it is accepted; if not, its listeners claim nothing.
     pub accepted: Verdict,
     /// Its listeners, in their order.
     pub listeners: Vec<ParentListener>,
-    /// Among whose routes a hostname has one owner.
+    /// The listeners among whose routes a hostname has one owner.
     pub listeners_of: Arc<ListenersOf>,
-    /// The certificate that a Gateway shows to backends, where it is to show them one.
+    /// The client certificate for connections to backends, if a Gateway refers to one.
     pub client: Option<Box<ClientCertificate>>,
 }
 
@@ -40,23 +40,25 @@ pub struct Parent {
 pub struct Placement {
     /// The Gateway.
     pub gateway: ObjectName,
-    /// The owner of the frontends on which it is served: itself, or what many Gateways share.
+    /// The owner of its frontends: the Gateway itself, or the shared fleet.
     pub place: ObjectName,
-    /// Its precedence there; none where it is alone.
+    /// Its precedence among Gateways with the same frontends; `None` if it has its own.
     pub precedence: Option<Precedence>,
-    /// How it is reached; as Gateways usually are where that cannot be told.
+    /// Its exposure; the default one if its parameters are invalid.
     pub reach: GatewayExposure,
-    /// The Service of somebody's on which it stands, where it stands on one.
+    /// The Service that it stands on, if it names one.
     pub service: Option<Arc<NamedService>>,
-    /// Why it is served nowhere, although it is accepted: addresses that it cannot have, a Service on which it cannot stand.
+    /// Why it is served nowhere, although it is accepted: addresses that it cannot have, or a Service that it cannot
+    /// stand on.
     pub unusable: Option<(Reason, String)>,
-    /// Whether Envoys have ports that are kept for Gateways of the dedicated fleet, and this is none of them.
+    /// Whether Envoys have ports that are reserved for Gateways of the dedicated fleet, and this Gateway is not one of
+    /// them.
     pub keeps_off: bool,
-    /// Which namespaces may bring ListenerSets.
+    /// The namespaces that may attach ListenerSets.
     pub admits: NamespaceRule,
-    /// Among whom a hostname has one owner of those whom the Gateway's owner admits.
+    /// The listeners among whose admitted ListenerSets a hostname has one owner.
     pub listeners_of: Arc<ListenersOf>,
-    /// The demands of its ports on clients.
+    /// The demands on clients, by port.
     pub clients: ClientPolicy,
 }
 
@@ -67,45 +69,45 @@ pub struct ParentListener {
     pub name: Arc<str>,
     /// Its port.
     pub port: u16,
-    /// Its hostname; any when it is not valid.
+    /// Its hostname; the empty one if it is invalid.
     pub hostname: Hostname,
-    /// Whether its hostname is none, so that no route's hostname matches it.
+    /// Whether its hostname is invalid, so that it matches no route's hostname.
     pub misnamed: bool,
-    /// Its protocol; `None` when that is not supported.
+    /// Its protocol; `None` if it is not supported.
     pub protocol: Option<Protocol>,
     /// Whether it is valid by itself.
     pub accepted: Verdict,
     /// Whether its references and kinds resolve.
     pub resolved: Verdict,
-    /// The certificate it serves, for protocols that end TLS.
+    /// The certificate that it serves, if it terminates TLS.
     pub served: Served,
-    /// A warning: what browsers will find wrong with that certificate, though it is served.
+    /// A warning: why browsers will refuse that certificate, which is served all the same.
     pub warning: Option<String>,
-    /// How it speaks TLS, by its options.
+    /// TLS settings, from its options.
     pub tls: Arc<TlsSettings>,
     /// The demand on its clients.
     pub clients: Clients,
-    /// The route kinds that it takes.
+    /// The route kinds that may attach.
     pub kinds: RouteKinds,
-    /// From which namespaces, and of what kinds, as written.
+    /// `allowedRoutes` as written.
     pub allowed: Arc<AllowedRoutes>,
 }
 
 impl ParentListener {
-    /// Its port, of TCP where it is not known what it speaks.
+    /// Its port; with transport TCP if its protocol is unknown.
     pub fn transport_port(&self) -> TransportPort {
         let transport = self.protocol.map(Protocol::transport).unwrap_or_default();
         TransportPort { number: self.port, transport }
     }
 
-    /// Whether hostnames tell it from others on its port.
+    /// Whether listeners on its port are distinguished by hostname.
     pub(super) fn has_hostnames(&self) -> bool {
         self.protocol.is_none_or(Protocol::has_hostnames)
     }
 }
 
 impl Parent {
-    /// The certificate that is shown to backends.
+    /// The client certificate for connections to backends.
     pub(super) fn shown(&self) -> Option<&Arc<Certificate>> {
         self.client.as_ref()?.certificate.as_ref()
     }

@@ -1,4 +1,4 @@
-//! The Gateways and ListenerSets of ours as they were evaluated, and what finds them.
+//! The evaluated Gateways and ListenerSets of ours, with indexes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use crate::multimap::MultiMap;
 #[derive(Default)]
 pub(super) struct Parents {
     all: BTreeMap<ParentKey, Parent>,
-    /// Parents by their Secrets, and the same the other way round.
+    /// Parents by their Secrets, and the reverse index.
     by_secret: MultiMap<ObjectName, ParentKey>,
     secrets_of: MultiMap<ParentKey, ObjectName>,
-    /// When each is to be evaluated again though nothing has changed.
+    /// The time at which each must be evaluated again without a change.
     deadlines: Deadlines,
-    /// Parents by the CA certificates against which their listeners check certificates of clients.
+    /// Parents by the client roots that their listeners validate client certificates against.
     by_roots: MultiMap<RootsName, ParentKey>,
-    /// Gateways by the Services of somebody's on which they stand.
+    /// Gateways by the named Services that they stand on.
     by_service: MultiMap<ObjectName, ObjectName>,
-    /// Wildcard and catch-all listeners where somebody who is admitted may have narrower hostnames.
+    /// Wildcard and catch-all listeners below which admitted namespaces may own narrower hostnames.
     admitting: MultiMap<(Arc<ListenersOf>, Hostname), WideListener>,
 }
 
@@ -36,7 +36,7 @@ impl Parents {
         self.all.get(key)
     }
 
-    /// All of them, sorted.
+    /// The keys of all parents, sorted.
     pub(super) fn keys(&self) -> impl Iterator<Item = &ParentKey> {
         self.all.keys()
     }
@@ -46,34 +46,34 @@ impl Parents {
         self.all.get(&id.parent)?.listener(&id.name)
     }
 
-    /// The Gateway of a listener, if it has a certificate to show to backends.
+    /// The Gateway of a listener, if it has a client certificate for backends.
     pub(super) fn client_of(&self, listener: &ListenerId) -> Option<&ObjectName> {
         let gateway = &self.all.get(&listener.parent)?.stand.gateway;
         self.shows_certificate(gateway).then_some(gateway)
     }
 
-    /// Whether a Gateway has a certificate to show to backends.
+    /// Whether a Gateway has a client certificate for backends.
     pub(super) fn shows_certificate(&self, gateway: &ObjectName) -> bool {
         self.all.get(&ParentKey::Gateway(gateway.clone())).and_then(Parent::shown).is_some()
     }
 
-    /// The frontend of a listener, if its parent is there.
+    /// The frontend of a listener, if its parent exists.
     pub(super) fn frontend_of(&self, listener: &ListenerId) -> Option<FrontendId> {
         let parent = self.all.get(&listener.parent)?;
         Some(parent.frontend(parent.listener(&listener.name)?.transport_port()))
     }
 
-    /// Those that have a Secret: a listener refers to it, or an issuer puts a listener's certificate there.
+    /// The parents that have a Secret: a listener refers to it, or an issuer stores a listener's certificate there.
     pub(super) fn of_secret(&self, secret: &ObjectName) -> impl Iterator<Item = &ParentKey> {
         self.by_secret.of(secret)
     }
 
-    /// The Secrets that a parent has.
+    /// The Secrets of a parent.
     pub(super) fn secrets_of(&self, key: &ParentKey) -> impl Iterator<Item = &ObjectName> {
         self.secrets_of.of(key)
     }
 
-    /// Whether a listener checks certificates of clients against these CA certificates.
+    /// Whether a listener validates client certificates against these client roots.
     pub(super) fn are_roots_needed(&self, name: &RootsName) -> bool {
         self.by_roots.of(name).next().is_some()
     }
@@ -83,7 +83,7 @@ impl Parents {
         self.by_roots.set(name, key, there);
     }
 
-    /// The Gateways that stand on a Service of somebody's.
+    /// The Gateways that stand on a Service.
     pub(super) fn standing_on(&self, service: &ObjectName) -> impl Iterator<Item = &ObjectName> {
         self.by_service.of(service)
     }
@@ -94,7 +94,7 @@ impl Parents {
         all.filter(|gateway| self.service_of(gateway).is_some_and(|service| service.has_names))
     }
 
-    /// The Service of somebody's on which a Gateway stands.
+    /// The named Service that a Gateway stands on.
     pub(super) fn service_of(&self, gateway: &ObjectName) -> Option<&Arc<NamedService>> {
         self.all.get(&ParentKey::Gateway(gateway.clone()))?.stand.service.as_ref()
     }
@@ -114,7 +114,7 @@ impl Parents {
         };
     }
 
-    /// Sets which Secrets a parent has, in place of those that it had.
+    /// Replaces the Secrets of a parent.
     pub(super) fn set_secrets(&mut self, key: &ParentKey, wanted: &BTreeSet<ObjectName>) {
         let held: BTreeSet<ObjectName> = self.secrets_of.of(key).cloned().collect();
         for secret in held.difference(wanted) {
@@ -127,22 +127,22 @@ impl Parents {
         }
     }
 
-    /// When the next one is to be evaluated again though nothing has changed.
+    /// The next time at which a parent must be evaluated again without a change.
     pub(super) fn next_deadline(&self) -> Option<SystemTime> {
         self.deadlines.next()
     }
 
-    /// Takes out a parent whose deadline has passed.
+    /// Removes and returns a parent whose deadline has passed.
     pub(super) fn pop_due(&mut self, now: SystemTime) -> Option<ParentKey> {
         self.deadlines.pop_due(now)
     }
 
-    /// Sets when a parent is to be evaluated again though nothing has changed.
+    /// Sets the time at which a parent must be evaluated again without a change.
     pub(super) fn set_deadline(&mut self, key: &ParentKey, next: Option<SystemTime>) {
         self.deadlines.set(key, next);
     }
 
-    /// The wildcard and catch-all listeners with a hostname where somebody who is admitted may have narrower ones.
+    /// The wildcard and catch-all listeners with a hostname below which admitted namespaces may own narrower ones.
     pub(super) fn admitting(&self, at: &Arc<ListenersOf>, hostname: Hostname) -> impl Iterator<Item = &WideListener> {
         self.admitting.of(&(at.clone(), hostname))
     }

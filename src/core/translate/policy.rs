@@ -1,8 +1,9 @@
-//! The policy on issuers of the installation: which namespaces may ask them for certificates, and for which hostnames.
+//! The issuer policy of the installation: which namespaces may request certificates from which issuers, for which
+//! hostnames.
 //!
-//! An issuer acts with what belongs to the installation: an account at a CA, credentials of a DNS zone, a root that clients
-//! trust. So it works for a listener only if whoever runs the installation allowed the listener's namespace its hostname.
-//! The grants of a TenantGateway are decided by tenancy and do not come here.
+//! An issuer uses resources of the installation: an account at a CA, credentials of a DNS zone, a root that clients
+//! trust. So it issues for a listener only if the operator of the installation permits the listener's namespace its
+//! hostname. The grants of a TenantGateway are decided by tenancy, not here.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,20 +14,20 @@ use serde::Deserialize;
 use super::tls_options::SELF_SIGNED;
 use crate::model::{Hostname, Reason};
 
-/// Which namespaces may ask which issuers for which hostnames.
+/// The namespaces and hostnames that each issuer issues for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IssuerPolicy {
     rules: BTreeMap<String, Vec<IssuerAllow>>,
     unlisted: Unlisted,
 }
 
-/// The namespaces that may ask an issuer that no rule is about.
+/// The namespaces that may use an issuer without rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unlisted {
-    /// Every namespace, for every hostname that its listener has.
+    /// Every namespace, for every hostname of its listeners.
     #[default]
     Everybody,
-    /// No listener; only TenantGateways, for what they were granted.
+    /// No listener; TenantGateways alone, for the hostnames that they were granted.
     Nobody,
 }
 
@@ -39,13 +40,13 @@ pub struct IssuerAllow {
     wildcards: bool,
 }
 
-/// A rule as it is written in a file.
+/// A rule as written in a file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
     namespaces: Vec<String>,
     hostnames: Vec<String>,
-    /// Whether certificates for wildcards are issued as well: one is good for names that others may come to own.
+    /// Whether wildcard certificates are issued too: one is valid for names that others may own later.
     #[serde(default)]
     wildcards: bool,
 }
@@ -61,24 +62,24 @@ enum NamespacePattern {
 enum HostnamePattern {
     Any,
     Exact(Hostname),
-    /// Every name below the parent of this wildcard.
+    /// Every name that this wildcard covers.
     Below(Hostname),
 }
 
 impl IssuerPolicy {
-    /// No rules; `unlisted` holds for every issuer.
+    /// A policy without rules; `unlisted` holds for every issuer.
     pub fn new(unlisted: Unlisted) -> Self {
         Self { rules: BTreeMap::new(), unlisted }
     }
 
-    /// Adds a rule. An issuer with rules works for what they allow, and for nothing else.
+    /// Adds a rule. An issuer with rules issues for what they permit, and for nothing else.
     pub fn allow(&mut self, issuer: &str, rule: IssuerAllow) {
         self.rules.entry(issuer.to_owned()).or_default().push(rule);
     }
 
     /// Whether a listener of `namespace` may have a certificate for `hostname` from `issuer`.
     pub(super) fn permits(&self, issuer: &str, namespace: &str, hostname: &Hostname) -> bool {
-        // Nobody trusts it, and it names nobody.
+        // It is trusted by no client, and names no host.
         if issuer == SELF_SIGNED {
             return true;
         }
@@ -88,7 +89,7 @@ impl IssuerPolicy {
         }
     }
 
-    /// As [`Self::permits`], with what to do about a refusal.
+    /// Like [`Self::permits`]; the error says what to do.
     pub(super) fn check(&self, issuer: &str, namespace: &str, hostname: &Hostname) -> Result<(), (Reason, String)> {
         if self.permits(issuer, namespace, hostname) {
             return Ok(());
@@ -172,12 +173,12 @@ impl TryFrom<Written> for IssuerAllow {
     }
 }
 
-/// A rule as a command line has it: `ISSUER=NAMESPACE[,NAMESPACE]:HOSTNAME[,HOSTNAME][:wildcards]`.
+/// A rule as written on the command line: `ISSUER=NAMESPACE[,NAMESPACE]:HOSTNAME[,HOSTNAME][:wildcards]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IssuerRule {
     /// The issuer.
     pub issuer: String,
-    /// The hostnames that it may be asked for.
+    /// The namespaces and hostnames that it issues for.
     pub allow: IssuerAllow,
 }
 

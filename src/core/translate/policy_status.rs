@@ -1,4 +1,4 @@
-//! Statuses of BackendTLSPolicies, by each Gateway with routes to their Services.
+//! Statuses of BackendTLSPolicies, for each Gateway with routes to their Services.
 
 use super::key::Verdict;
 use super::report::{Report, condition};
@@ -25,7 +25,7 @@ impl Report<'_> {
         Some(ObjectStatus { generation: policy.meta.generation, body })
     }
 
-    /// Whether a policy takes effect wherever it is to.
+    /// Whether a policy applies to all its targets.
     fn takes_effect(self, policy: &BackendTlsPolicy) -> Verdict {
         let name = &policy.meta.name;
         for PolicyTarget { service, section } in &policy.targets {

@@ -1,4 +1,4 @@
-//! The order of routes within one hostname.
+//! The order of precedence of routes within one hostname.
 
 use std::cmp::Reverse;
 
@@ -11,9 +11,9 @@ use crate::model::{Hostname, Match, PathMatch};
 /// expression, longest prefix), method, number of headers, number of query parameters, the oldest route, its name, and
 /// the order within the route. Spelling and order of headers play no part.
 ///
-/// Of a GRPCRoute the path is the method: service and method (an exact path), else the characters of the service, then
-/// those of the method (`GRPCRouteRule.matches`). Beside HTTPRoutes a service stands where its path as a prefix would, and any
-/// call where `/` would, so that the same rules decide between the kinds (GEP-1016).
+/// For a GRPCRoute the path is the gRPC method: service and method (an exact path), else the length of the service,
+/// then that of the method (`GRPCRouteRule.matches`). Beside HTTPRoutes a service ranks as its path would as a prefix,
+/// and any call as `/` would, so that the same rules decide between the kinds (GEP-1016).
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct MatchRank<'a> {
     own: RouteRank<'a>,
@@ -25,11 +25,11 @@ pub(super) struct MatchRank<'a> {
     place: (usize, usize),
 }
 
-/// The part that the route's own hostname decides.
+/// The part of the rank by the route's own hostname.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct RouteRank<'a>(Reverse<(bool, usize)>, &'a Hostname);
 
-/// Ranks match `place` (rule and match index) of a route.
+/// Returns the rank of a match at `place` (rule and match index) of a route.
 pub(super) fn match_rank<'a>(own: &'a Hostname, meta: &'a Meta, m: &Match, place: (usize, usize)) -> MatchRank<'a> {
     let path = match (&m.path, m.call) {
         (PathMatch::Exact(path), _) => (2, path.len(), 0),
@@ -48,7 +48,7 @@ pub(super) fn match_rank<'a>(own: &'a Hostname, meta: &'a Meta, m: &Match, place
     }
 }
 
-/// Sort key of a whole route, for kinds where one route takes all.
+/// Returns the rank of a whole route, for kinds of which one route gets all connections.
 pub(super) fn route_rank<'a>(own: &'a Hostname, meta: &'a Meta) -> impl Ord + use<'a> {
     (Reverse((own.is_exact(), own.as_str().len())), own, meta.created, &meta.name)
 }

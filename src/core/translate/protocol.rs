@@ -10,25 +10,25 @@ use crate::model::Transport;
 pub enum Protocol {
     /// Plain HTTP.
     Http,
-    /// HTTP over TLS that ends here.
+    /// HTTP over terminated TLS.
     Https,
-    /// TLS that ends here, bytes beyond.
+    /// TCP over terminated TLS.
     TlsTerminate,
-    /// TLS that is passed through.
+    /// TLS passed through.
     TlsPassthrough,
-    /// TCP: whatever comes to the port.
+    /// TCP: all connections to the port.
     Tcp,
-    /// UDP: the same.
+    /// UDP: all datagrams to the port.
     Udp,
 }
 
 impl Protocol {
-    /// Whether a certificate is served.
+    /// Whether TLS is terminated, with a certificate of the listener.
     pub fn terminates(self) -> bool {
         matches!(self, Protocol::Https | Protocol::TlsTerminate)
     }
 
-    /// The route kinds that attach to it, of those we read.
+    /// The route kinds that may attach, of those that we read.
     pub fn route_kinds(self) -> RouteKinds {
         let kinds: &[RouteKind] = match self {
             Protocol::Http | Protocol::Https => &[RouteKind::Http, RouteKind::Grpc],
@@ -39,7 +39,7 @@ impl Protocol {
         kinds.iter().copied().collect()
     }
 
-    /// The transport that carries it.
+    /// The transport of the protocol.
     pub fn transport(self) -> Transport {
         match self {
             Protocol::Http | Protocol::Https | Protocol::TlsTerminate | Protocol::TlsPassthrough | Protocol::Tcp => {
@@ -49,19 +49,19 @@ impl Protocol {
         }
     }
 
-    /// Whether hostnames tell its listeners apart. Others have the whole port.
+    /// Whether listeners on a port are distinguished by hostname. If not, one listener has the whole port.
     pub fn has_hostnames(self) -> bool {
         self.route_kinds().iter().all(RouteKind::has_hostnames)
     }
 }
 
-/// Protocols that can share a port. HTTPS and TLS are told apart by hostname (Gateway API, `Listener` distinctness).
+/// Protocols that can share a port. HTTPS and TLS are distinguished by hostname (Gateway API, `Listener` distinctness).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Family {
     /// Plain HTTP.
     Http,
-    /// TLS, whether it ends here or is passed through.
+    /// TLS, terminated or passed through.
     Tls,
     /// TCP.
     Tcp,
@@ -70,7 +70,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// Whether hostnames divide a port. Another one is had whole, by one listener of one namespace.
+    /// Whether listeners share a port by hostname. If not, one listener of one namespace has the whole port.
     pub(super) fn has_hostnames(self) -> bool {
         match self {
             Family::Http | Family::Tls => true,

@@ -1,12 +1,12 @@
-//! Quotas: who of many has a share of what is limited. Pure.
+//! Quotas: which of many members of a group are within its limits. Pure.
 //!
-//! The members of a group stand in an order, the oldest first. As many of them as fit have what they ask for; whoever
-//! stands behind the first that does not fit has nothing. So who has something depends on the members alone, not on the
-//! order in which they came, and a change costs no more than the members whose verdict it changes.
+//! The members of a group are ordered, the oldest first. As many as fit are within the quota; all members behind the
+//! first that does not fit are beyond it. So the result depends on the members alone, not on the order in which they
+//! were added, and the cost of a change is the number of members whose verdict changes.
 
 use std::collections::BTreeMap;
 
-/// The weight of a member, of each thing that is limited together.
+/// The weight of a member, in each of the quantities that are limited together.
 pub(super) type Weight<const N: usize> = [u64; N];
 
 /// The members of all groups.
@@ -17,12 +17,12 @@ pub(super) struct Quota<G, K, const N: usize> {
     members: BTreeMap<K, Member<G, N>>,
 }
 
-/// One that asks for a share.
+/// A member of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Member<G, const N: usize> {
     /// Its group.
     pub(super) group: G,
-    /// When it was made: the smaller comes first.
+    /// Its creation time: the smaller is first.
     pub(super) created: i64,
     /// Its weight.
     pub(super) weight: Weight<N>,
@@ -36,12 +36,12 @@ struct Ledger<K, const N: usize> {
 }
 
 impl<G: Ord + Clone, K: Ord + Clone, const N: usize> Quota<G, K, N> {
-    /// Nobody asks yet; a group has so much.
+    /// Quotas without members; every group may have `most`.
     pub(super) fn new(most: Weight<N>) -> Self {
         Self { most, groups: BTreeMap::new(), members: BTreeMap::new() }
     }
 
-    /// Adds, changes or removes a member. Returns all others whose verdict is another now.
+    /// Adds, changes or removes a member. Returns all other members whose verdict changed.
     pub(super) fn set(&mut self, key: &K, member: Option<Member<G, N>>) -> Vec<K> {
         if self.members.get(key) == member.as_ref() {
             return Vec::new();
@@ -64,7 +64,7 @@ impl<G: Ord + Clone, K: Ord + Clone, const N: usize> Quota<G, K, N> {
         }
         moved.retain(|other| other != key);
         moved.sort();
-        // Whoever moved out and back again has what it had.
+        // A member that moved beyond and back again has the same verdict.
         let mut changed = Vec::new();
         for run in moved.chunk_by(|a, b| a == b).filter(|run| run.len() % 2 == 1) {
             changed.extend(run.first().cloned());
@@ -77,7 +77,7 @@ impl<G: Ord + Clone, K: Ord + Clone, const N: usize> Quota<G, K, N> {
         self.members.get(key).map(|member| &member.group)
     }
 
-    /// Whether a member has what it asks for. Whoever asks for nothing has it.
+    /// Whether a member is within the quota. An object that is no member is.
     pub(super) fn has(&self, key: &K) -> bool {
         let Some(member) = self.members.get(key) else { return true };
         let ledger = self.groups.get(&member.group);
@@ -91,7 +91,7 @@ impl<K: Ord + Clone, const N: usize> Ledger<K, N> {
     }
 
     fn insert(&mut self, rank: (i64, K), weight: Weight<N>) {
-        // Behind one that does not fit nobody fits; all the others are looked at by `settle`.
+        // Behind a member that does not fit no other fits; `settle` checks the rest.
         if self.beyond.first_key_value().is_some_and(|(first, _)| *first < rank) {
             self.beyond.insert(rank, weight);
         } else {

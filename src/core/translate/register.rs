@@ -13,16 +13,16 @@ use crate::reservations::Reservations;
 /// wildcard, its owner.
 pub(super) type Consents<'a> = dyn Fn(&Claimant, &Ownable, &Hostname, &Arc<str>) -> bool + 'a;
 
-/// Claims, and the record.
+/// All claims, and the record.
 pub(super) struct Register {
     recording: Recording,
     claims: MultiMap<Ownable, Claimant>,
     records: BTreeMap<Ownable, Ownership>,
-    /// Proposals, where somebody else writes the record.
+    /// Proposals, if another process writes the record.
     proposed: BTreeMap<Ownable, Option<Ownership>>,
-    /// Claims of namespaces on things that others own.
+    /// Claims of namespaces on items that others own.
     denied: MultiMap<Arc<str>, Ownable>,
-    /// Reservations for namespaces that gave something up.
+    /// Reservations for namespaces that released an item.
     reserved: Reservations<Ownable>,
     latest: u64,
 }
@@ -45,18 +45,18 @@ impl Register {
         self.recording
     }
 
-    /// The protocol family of a port of the shared fleet, if that is known.
+    /// The protocol family of a port of the shared fleet, if it is known.
     pub(super) fn family(&self, port: TransportPort) -> Option<Family> {
         let recorded = || self.owner(&Ownable::Port(port)).and_then(|owner| owner.protocol);
         well_known(port).or_else(recorded)
     }
 
-    /// The owner of something, as recorded.
+    /// The recorded owner of an item.
     pub(super) fn owner(&self, what: &Ownable) -> Option<&Ownership> {
         self.records.get(what)
     }
 
-    /// The owner of something, as recorded or about to be.
+    /// The owner of an item, recorded or proposed.
     pub(super) fn decided(&self, what: &Ownable) -> Option<&Ownership> {
         match self.proposed.get(what) {
             Some(proposed) => proposed.as_ref(),
@@ -64,17 +64,17 @@ impl Register {
         }
     }
 
-    /// Everything that is recorded.
+    /// The record.
     pub(super) fn records(&self) -> &BTreeMap<Ownable, Ownership> {
         &self.records
     }
 
-    /// Proposals for whoever keeps the record.
+    /// Proposals for the keeper of the record.
     pub(super) fn proposed(&self) -> &BTreeMap<Ownable, Option<Ownership>> {
         &self.proposed
     }
 
-    /// Things that a namespace claims and others own.
+    /// The items that a namespace claims and others own.
     pub(super) fn denied<'a>(&'a self, namespace: &Arc<str>) -> impl Iterator<Item = &'a Ownable> + use<'a> {
         self.denied.of(namespace)
     }
@@ -87,12 +87,12 @@ impl Register {
         }
     }
 
-    /// Whether a namespace claims something through a Gateway of another.
+    /// Whether a namespace claims an item through a Gateway of another namespace.
     pub(super) fn reaches(&self, what: &Ownable, namespace: &str, through: &str) -> bool {
         self.claims.of(what).any(|claimant| *claimant.namespace == *namespace && *claimant.through == *through)
     }
 
-    /// Takes in what is recorded. Whether that changes whose it is.
+    /// Applies a change of the record. Returns whether the owner changed.
     pub(super) fn take(&mut self, what: Ownable, owner: Option<Ownership>) -> bool {
         let before = self.records.get(&what).cloned();
         self.set(what, owner.clone());
@@ -115,17 +115,17 @@ impl Register {
         }
     }
 
-    /// Things whose reservation has ended.
+    /// The items whose reservation has ended.
     pub(super) fn expired(&self, now: u64) -> impl Iterator<Item = &Ownable> {
         self.reserved.expired(now)
     }
 
-    /// When the next reservation ends, in seconds since the epoch.
+    /// The end of the next reservation, in seconds since the epoch.
     pub(super) fn next_expiry(&self) -> Option<u64> {
         self.reserved.next_expiry()
     }
 
-    /// By what things are sorted whose ownership is decided together.
+    /// The sort key of items whose owners are decided together: their first claim.
     pub(super) fn order(&self, what: &Ownable) -> (i64, Arc<str>) {
         match self.claims.of(what).next() {
             Some(first) => (first.created, first.namespace.clone()),
@@ -133,38 +133,38 @@ impl Register {
         }
     }
 
-    /// Hostnames that are claimed below a wildcard, or below the catch-all.
+    /// The claimed hostnames below a wildcard, or below the catch-all.
     pub(super) fn below<'a>(&'a self, wide: &'a Ownable) -> impl Iterator<Item = &'a Ownable> {
         let all = wide.with(Hostname::any()).into_iter().flat_map(|first| self.claims.from(first));
         all.map(|(what, _)| what).take_while(|what| what.is_beside(wide)).filter(|what| is_below(wide, what))
     }
 
-    /// The hostnames below a wildcard, or below the catch-all, that somebody owns.
+    /// The owned hostnames below a wildcard, or below the catch-all.
     pub(super) fn owned_below<'a>(&'a self, wide: &'a Ownable) -> impl Iterator<Item = &'a Hostname> {
         let all = wide.with(Hostname::any()).into_iter().flat_map(|first| self.records.range(first..));
         let all = all.map(|(what, _)| what).take_while(|what| what.is_beside(wide));
         all.filter(|what| is_below(wide, what)).filter_map(Ownable::hostname)
     }
 
-    /// Whether somebody who is admitted to some listeners has a wildcard there, or the catch-all.
+    /// Whether an admitted namespace owns a wildcard at some listeners, or the catch-all.
     pub(super) fn has_wide(&self, at: &Arc<ListenersOf>) -> bool {
-        // They come before all exact hostnames.
+        // These sort before all exact hostnames.
         let mut records = self.records.range(Ownable::Admitted(at.clone(), Hostname::any())..);
         let first = records.next().map(|(what, _)| what);
         first.is_some_and(|what| matches!(what, Ownable::Admitted(other, name) if other == at && !name.is_exact()))
     }
 
-    /// The claimants of something.
+    /// The claimants of an item.
     pub(super) fn claimants<'a>(&'a self, what: &Ownable) -> impl Iterator<Item = &'a Claimant> + use<'a> {
         self.claims.of(what)
     }
 
-    /// Decides the owner of something.
+    /// Decides the owner of an item.
     pub(super) fn decide(&self, what: &Ownable, now: u64, consents: &Consents<'_>) -> Option<Ownership> {
         let held = self.records.get(what);
         if let Some(held) = held {
             let mut own = self.claims.of(what).filter(|claimant| match what {
-                // Who began does not matter while the port is used as it was.
+                // Another namespace may have claimed it first: a port stays as long as its protocol is used.
                 Ownable::Port(_) if claimant.protocol.has_hostnames() => Some(claimant.protocol) == held.protocol,
                 Ownable::Port(_) => Some(claimant.protocol) == held.protocol && claimant.namespace == held.namespace,
                 _ => claimant.namespace == held.namespace,
@@ -184,7 +184,7 @@ impl Register {
                 candidates.find(|claimant| self.may_own(claimant, what, consents))
             }
             Ownable::Socket(..) | Ownable::Secret(_) => candidates.next(),
-            // An object that contradicts itself says nothing of the port.
+            // A parent whose listeners contradict each other does not decide the protocol.
             Ownable::Port(_) => {
                 let parent = |claimant: &Claimant| match &claimant.by {
                     By::Listener(listener) => Some(listener.parent.clone()),
@@ -204,9 +204,9 @@ impl Register {
         })
     }
 
-    /// Whether nobody else has a wildcard over a name, or consents.
+    /// Whether no other namespace owns a wildcard over a name, or its owner consents.
     fn may_own(&self, claimant: &Claimant, what: &Ownable, consents: &Consents<'_>) -> bool {
-        // The most specific one decides: its owner has what lies below it.
+        // The most specific wildcard decides: its owner owns the names below it.
         let over = what.hostname().into_iter().flat_map(Hostname::covering).find_map(|wide| {
             let over = what.with(wide.clone())?;
             Some((wide, self.decided(&over)?.namespace.clone()))
@@ -216,7 +216,7 @@ impl Register {
         })
     }
 
-    /// Records who is to own something, or proposes it. What is to be told to whoever writes the record, if anything.
+    /// Records the new owner of an item, or proposes it. Returns the change for the writer of the record, if any.
     pub(super) fn record(
         &mut self,
         what: &Ownable,
@@ -258,20 +258,21 @@ impl Register {
         Some(owner)
     }
 
-    /// Whether a namespace is about to own something.
+    /// Whether a namespace is the proposed owner of an item.
     pub(super) fn is_about_to_own(&self, what: &Ownable, namespace: &str) -> bool {
         let proposed = self.proposed.get(what).and_then(Option::as_ref);
         proposed.is_some_and(|owner| *owner.namespace == *namespace)
     }
 }
 
-/// Whether something is a hostname below a wildcard, or below the catch-all, among the same namespaces.
+/// Whether an item is a hostname below a wildcard, or below the catch-all, among the same namespaces.
 fn is_below(wide: &Ownable, what: &Ownable) -> bool {
     let names = wide.hostname().zip(what.hostname());
     names.is_some_and(|(wide, name)| name != wide && wide.covers(name))
 }
 
-/// Whether a wildcard stands for all domains below a public suffix, as `*.co.uk`: whoever has it has nobody's domain.
+/// Whether a wildcard covers all domains below a public suffix, such as `*.co.uk`: its owner does not own these
+/// domains.
 fn is_public(wide: &Hostname) -> bool {
     let Some(bare) = wide.as_str().strip_prefix("*.") else { return false };
     psl::suffix(bare.as_bytes()).is_some_and(|suffix| suffix.is_known() && suffix.as_bytes() == bare.as_bytes())

@@ -1,4 +1,4 @@
-//! Statuses of objects, from what the engine knows.
+//! Computes the statuses of objects from the states of the engine.
 
 use super::admission::Admission;
 use super::attachments::Attachments;
@@ -27,7 +27,7 @@ use crate::inputs::{Address, Kind, ObjectKey};
 use crate::model::{Condition, ConditionType, GatewayAddress, Reason, Status, TransportPort};
 use crate::store::Store;
 
-/// The states from which statuses are made: all that the stages before came to.
+/// The states from which statuses are computed: the results of all earlier stages.
 #[derive(Clone, Copy)]
 pub(super) struct Report<'a> {
     pub(super) settings: &'a Settings,
@@ -41,12 +41,12 @@ pub(super) struct Report<'a> {
     pub(super) behind: &'a Behind,
     pub(super) issuance: &'a Issuance,
     pub(super) exposures: &'a Exposures,
-    /// How many ListenerSets are accepted.
+    /// Reported statuses, with the number of accepted ListenerSets.
     pub(super) statuses: &'a Statuses,
 }
 
 impl Report<'_> {
-    /// The status of an object, if it is one of ours.
+    /// The status of an object; `None` if it is not ours.
     pub(super) fn status(self, key: &ObjectKey) -> Option<ObjectStatus> {
         match key.kind {
             Kind::GatewayClass => self.class_status(key),
@@ -97,7 +97,7 @@ impl Report<'_> {
         } else {
             any_programmed(&listeners, Reason::Invalid).map_err(|other| self.nowhere(parent).unwrap_or(other))
         };
-        // A Gateway that is not accepted is not bound anywhere.
+        // A Gateway that is not accepted is bound nowhere.
         let bound = accepted.status == Status::True && unusable.is_none();
         let addresses = if bound { addresses } else { Vec::new() };
         let mut conditions = vec![accepted, condition(ConditionType::Programmed, programmed, Reason::Programmed)];
@@ -121,7 +121,7 @@ impl Report<'_> {
         Some(ObjectStatus { generation: parent.generation, body })
     }
 
-    /// The addresses of a Gateway that is reached where it is bound.
+    /// The addresses of a Gateway that clients reach at the addresses it is bound to.
     fn reached(self, all: Vec<GatewayAddress>) -> (Vec<GatewayAddress>, Verdict) {
         let verdict = match (&all[..], &self.settings.envoys) {
             ([], Some(service)) => Err((
@@ -134,7 +134,7 @@ impl Report<'_> {
         (all, verdict)
     }
 
-    /// Says so where clients come to none of the ports that are served.
+    /// The message if clients can reach none of the ports that are served.
     fn nowhere(self, parent: &Parent) -> Option<(Reason, String)> {
         let mut ports = claiming(parent).map(ParentListener::transport_port);
         let none =
@@ -144,7 +144,7 @@ impl Report<'_> {
             .map(|text| (Reason::Pending, text))
     }
 
-    /// Whether a listener has its port by the Service of somebody's on which its Gateway stands, where it does.
+    /// Whether a listener has its port, if its Gateway stands on a Service.
     fn shared(self, parent: &Parent, listener: &ParentListener) -> Verdict {
         let (at, Some(service)) = (listener.transport_port(), &parent.stand.service) else { return Ok(()) };
         match self.exposures.shares(&parent.stand.gateway).get(&at) {
@@ -153,7 +153,7 @@ impl Report<'_> {
         }
     }
 
-    /// Says which socket of a Gateway another one holds.
+    /// The message about a socket of a Gateway that another Gateway holds.
     fn taken(self, parent: &Parent) -> Option<String> {
         let mut ports: Vec<TransportPort> = claiming(parent).map(ParentListener::transport_port).collect();
         ports.sort_unstable();
@@ -243,7 +243,8 @@ impl Report<'_> {
             *told = text;
         }
         if let Err((reason @ Reason::InvalidTLSConfig, text)) = resolved {
-            // The specification has no such reason for ResolvedRefs: a listener without any reference resolves them all.
+            // The specification has no such reason for ResolvedRefs: for a listener without references the condition is
+            // True.
             resolved = if listener.protocol.is_some() { Ok(()) } else { Err((reason, text)) };
         }
         conditions.push(condition(ConditionType::ResolvedRefs, resolved, Reason::ResolvedRefs));
@@ -253,7 +254,7 @@ impl Report<'_> {
         }
         let terminates = listener.protocol.is_some_and(Protocol::terminates);
         let overlap = self.frontends.get(&frontend).filter(|_| is_accepted && terminates).and_then(|frontend| {
-            // Overlapping certificates are the graver of the two: clients reuse connections by them.
+            // Overlapping certificates are the graver case: clients reuse connections by them.
             if frontend.overlaps_by_certificate(&listener.hostname) {
                 Some((Reason::OverlappingCertificates, "a certificate for names that overlap with this one's"))
             } else if frontend.overlaps(&listener.hostname) {
@@ -284,7 +285,7 @@ impl Report<'_> {
         let attachments = self.attachments.get(key)?;
         let references = resolved.references.clone().and_then(|()| self.behind.verdict(route));
         let mut parents = Vec::new();
-        // A grant may reach several parents by one reference: it is accepted where one of them takes it.
+        // A grant may reach several parents by one parentRef: it is accepted if one of them accepts the route.
         for reached in attachments.chunk_by(|(a, ..), (b, ..)| a == b) {
             let (index, _, first) = &reached[0];
             let verdict = reached.iter().map(|(.., attachment)| attachment).find(|a| a.accepted.is_ok());
@@ -326,7 +327,7 @@ impl Report<'_> {
 }
 
 impl Report<'_> {
-    /// Whether there is something to serve for a listener that is accepted.
+    /// Whether an accepted listener has something to serve.
     fn listener_programmed(self, parent: &Parent, listener: &ParentListener) -> Verdict {
         if listener.kinds.is_empty() {
             return Err((Reason::Invalid, "no route kind can attach".to_owned()));
@@ -344,7 +345,7 @@ impl Report<'_> {
         }
     }
 
-    /// The text about a listener whose certificate is being issued: by whom, and what is in the way.
+    /// The message about a listener whose certificate is being issued: the issuer, and the latest failure.
     fn awaits(self, parent: &Parent, listener: &ParentListener) -> Option<String> {
         let (secret, what, by) = match &listener.served {
             Served::Issued(want, None) => {
@@ -367,8 +368,8 @@ impl Report<'_> {
 }
 
 impl Report<'_> {
-    /// Why a listener does not have its hostname. Says no more than the reader's own hostname and port: who has the name may
-    /// be another tenant.
+    /// The message why a listener does not get its hostname. It contains only the reader's own hostname and port: the
+    /// owner of the name may be another tenant.
     fn conflict_text(self, reason: Reason, parent: &Parent, listener: &ParentListener) -> String {
         let (port, place) = (listener.transport_port(), &parent.stand.place);
         if !listener.has_hostnames() && reason != Reason::ProtocolConflict {
@@ -414,7 +415,7 @@ impl Report<'_> {
 }
 
 impl Report<'_> {
-    /// The same of a listener that has its port with all that comes there.
+    /// The message why a listener without hostname does not get its port.
     fn port_conflict_text(self, reason: Reason, parent: &Parent, listener: &ParentListener) -> String {
         let port = listener.transport_port();
         match reason {
@@ -430,11 +431,11 @@ impl Report<'_> {
     }
 }
 
-/// A condition from a verdict; `good` is the reason when it holds.
+/// Converts a verdict into a condition; `good` is the reason if it holds.
 pub(super) fn condition(kind: ConditionType, verdict: Verdict, good: Reason) -> Condition {
     match verdict {
         Ok(()) => Condition { kind, status: Status::True, reason: good, message: String::new() },
-        // What was not looked at is neither accepted nor refused (`ListenerReasonPending`).
+        // What was not evaluated is neither accepted nor refused (`ListenerReasonPending`).
         Err((reason @ Reason::Pending, message)) if kind == ConditionType::Accepted => {
             Condition { kind, status: Status::Unknown, reason, message }
         }
@@ -443,7 +444,7 @@ pub(super) fn condition(kind: ConditionType, verdict: Verdict, good: Reason) -> 
 }
 
 /// `Accepted` of a Gateway or ListenerSet, from its own verdict and its listeners' (Gateway API:
-/// `GatewayReasonListenersNotValid`): true while at least one listener is valid. In a ListenerSet a listener that has
+/// `GatewayReasonListenersNotValid`): true if at least one listener is valid. In a ListenerSet a listener that has
 /// nothing to serve because of its references is not valid either (conformance test `ListenerSetReferenceGrant`).
 fn listeners_verdict(parent: &Parent, listeners: &[ListenerStatus]) -> Condition {
     if let Err(error) = &parent.accepted {
@@ -467,7 +468,7 @@ fn listeners_verdict(parent: &Parent, listeners: &[ListenerStatus]) -> Condition
     accepted
 }
 
-/// `Programmed` of an accepted Gateway or ListenerSet: something of it has to be served.
+/// `Programmed` of an accepted Gateway or ListenerSet: true if one of its listeners is programmed.
 fn any_programmed(listeners: &[ListenerStatus], reason: Reason) -> Verdict {
     let mut pending = false;
     for condition in listeners.iter().flat_map(|l| &l.conditions).filter(|c| c.kind == ConditionType::Programmed) {

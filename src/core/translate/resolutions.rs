@@ -7,22 +7,22 @@ use super::fingerprint::fingerprint;
 use super::key::{RouteKey, Verdict};
 use crate::model::{Match, Reason, Rule};
 
-/// A route's rules, ready to be served under any hostname.
+/// The rules of a route, ready to be served under any hostname.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Resolved {
-    /// Its rules in order; those that cannot be matched at all are left out.
+    /// Its rules in order, without those that cannot be matched.
     pub(super) rules: Vec<ResolvedRule>,
     /// Whether all references resolve.
     pub(super) references: Verdict,
     /// Why some rules or hostnames are not served as written, while others are.
     pub(super) partial: Option<String>,
-    /// A note on what is done otherwise than it is written, within what the specification leaves open.
+    /// A note about a deviation from the written rules that the specification permits.
     pub(super) note: Option<String>,
-    /// Why nothing of it can be served.
+    /// Why nothing of the route can be served.
     pub(super) invalid: Option<(Reason, String)>,
 }
 
-/// The part of a [`Resolved`] that is kept: its rules are resolved again where they are served.
+/// The part of a [`Resolved`] that is stored: its rules are resolved again when they are served.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Resolution {
     rules: u64,
@@ -51,17 +51,17 @@ pub(super) struct Resolutions {
 }
 
 impl Resolutions {
-    /// Of a route.
+    /// The resolution of a route.
     pub(super) fn get(&self, key: &RouteKey) -> Option<&Resolution> {
         self.of.get(key)
     }
 
-    /// All of them, sorted.
+    /// All resolutions, sorted by route.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&RouteKey, &Resolution)> {
         self.of.iter()
     }
 
-    /// Sets or removes that of a route. Whether it is different from before.
+    /// Sets or removes the resolution of a route. Returns whether it changed.
     pub(super) fn set(&mut self, key: &RouteKey, new: Option<Resolution>) -> bool {
         match new {
             None => self.of.remove(key).is_some(),
@@ -79,7 +79,7 @@ impl Resolutions {
 pub(super) struct ResolvedRule {
     /// Its index in the route.
     pub(super) index: usize,
-    /// For stats: its name, or its index.
+    /// The name for stats: the rule's name, or its index.
     pub(super) name: Arc<str>,
     /// Its matches.
     pub(super) matches: Box<[Match]>,

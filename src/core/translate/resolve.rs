@@ -1,4 +1,4 @@
-//! The rules of a route with everything they refer to looked up.
+//! Resolves the references of a route's rules.
 
 use std::sync::{Arc, LazyLock};
 
@@ -27,7 +27,7 @@ pub(super) struct Resolving<'a> {
 }
 
 impl Resolving<'_> {
-    /// Looks up what a route's rules refer to.
+    /// Resolves the references of a route's rules.
     pub(super) fn resolve(&mut self, key: &RouteKey, dirty: &mut Dirty) {
         let new = self.store.route(key).map(|route| {
             let resolved = resolve(route, self.store, self.settings);
@@ -78,12 +78,12 @@ pub(super) fn resolve(route: &Route, store: &Store, settings: &Settings) -> Reso
                         notes.extend(fewer.into_iter().chain(in_vain).map(|text| format!("rule {label}: {text}")));
                         match resolver.auth(filters) {
                             Ok(auth) => Rule { retry, session, auth, ..resolver.rule(rule, filters) },
-                            // Nobody can be asked, so nobody passes.
+                            // The server cannot be asked, so no request passes.
                             Err(Unresolved) => respond(500),
                         }
                     }
                     Err(unsupported) => {
-                        // Requests that would have been changed or stopped by a filter must not pass without it.
+                        // Requests that a filter would have changed or stopped must not pass without it.
                         let text = match unsupported {
                             Unsupported::Value(text) => text,
                             Unsupported::Incompatible(text) => {
@@ -134,7 +134,7 @@ pub(super) fn respond(status: u16) -> Rule {
     }
 }
 
-/// A reference does not resolve; why is taken down.
+/// The error of a reference that does not resolve; the reason is in [`Resolver::references`].
 struct Unresolved;
 
 struct Resolver<'a> {
@@ -161,14 +161,14 @@ impl Resolver<'_> {
             return Err(Unresolved);
         };
         if *protocol == AuthProtocol::Grpc {
-            // Whatever the Service says of itself: gRPC is HTTP/2.
+            // Regardless of `appProtocol` of the Service: gRPC is HTTP/2.
             server.protocol = AppProtocol::H2c;
         }
         let (headers, protocol) = (headers.clone(), protocol.clone());
         Ok(Some(Box::new(ExternalAuth { server, headers, body: *body, protocol })))
     }
 
-    /// A rule with everything but its retries, its session and its authorization server.
+    /// A rule without its retries, session persistence and authorization server.
     fn rule(&mut self, rule: &RouteRule, filters: &Filters) -> Rule {
         let action = match &filters.redirect {
             Some(redirect) => Action::Redirect(redirect.clone()),
@@ -249,7 +249,7 @@ impl Resolver<'_> {
         })?;
         let protocol = match self.route.kind {
             RouteKind::Http => known.protocol,
-            // Whatever the Service says of itself: gRPC is HTTP/2.
+            // Regardless of `appProtocol` of the Service: gRPC is HTTP/2.
             RouteKind::Grpc => AppProtocol::H2c,
             RouteKind::Tls | RouteKind::Tcp => AppProtocol::Tcp,
             RouteKind::Udp => AppProtocol::Udp,

@@ -1,4 +1,4 @@
-//! The routes that a hostname has at a listener, in their order.
+//! The routes of a hostname at a listener, in order of precedence.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::inputs::Route as InputRoute;
 use crate::model::{Action, Hostname, Redirect, Route, Rule, Session, SessionCookie, WeightedTarget};
 use crate::store::Store;
 
-/// The states from which routes are made.
+/// The states from which routes are compiled.
 #[derive(Clone, Copy)]
 pub(super) struct Routing<'a> {
     pub(super) settings: &'a Settings,
@@ -25,17 +25,17 @@ pub(super) struct Routing<'a> {
     pub(super) admission: Admission<'a>,
 }
 
-/// The port at which routes are served, which redirects show.
+/// The port on which routes are served, which redirects contain.
 #[derive(Clone, Copy)]
 pub(super) struct Port {
     pub(super) number: u16,
-    /// Whether it speaks TLS.
+    /// Whether its protocol is TLS.
     pub(super) tls: bool,
 }
 
 impl<'a> Routing<'a> {
-    /// The routes that serve a hostname through a listener, in order of precedence; of these the listener's own and those of
-    /// one namespace, if there is one.
+    /// The routes that serve a hostname through a listener, in order of precedence; with `only`, those of the
+    /// listener's own namespace and of this one.
     pub(super) fn routes(
         self,
         at: Port,
@@ -67,8 +67,8 @@ impl<'a> Routing<'a> {
         guard.into_iter().chain(routes).collect()
     }
 
-    /// The routes that a hostname without any of its own has from the next wider one: all, but where it is kept from others
-    /// what its own namespace and the listener's have there.
+    /// The routes of the next wider hostname, for a hostname without routes of its own: all of them, or, if the
+    /// hostname is kept from others, those of its own namespace and of the listener's.
     pub(super) fn wider_routes(self, at: Port, hostname: &Hostname, listener: &ListenerId) -> Vec<Route> {
         let only = self.admission.kept_for(hostname, listener);
         let wider = hostname.covering().chain([Hostname::any()]);
@@ -76,7 +76,7 @@ impl<'a> Routing<'a> {
         all.find(|routes| !routes.is_empty()).unwrap_or_default()
     }
 
-    /// The routes that follow those of a hostname that only solvers give: those of the next wider one.
+    /// The routes that follow those of a hostname that only solvers contribute: those of the next wider hostname.
     pub(super) fn behind_solvers(self, at: Port, hostname: &Hostname, listener: &ListenerId) -> Vec<Route> {
         if !self.admission.attachments.is_solved(listener, hostname) {
             return Vec::new();
@@ -84,7 +84,7 @@ impl<'a> Routing<'a> {
         self.wider_routes(at, hostname, listener)
     }
 
-    /// The route that takes a hostname whole.
+    /// The route that gets all connections of a hostname.
     pub(super) fn best_route(
         self,
         hostname: &Hostname,
@@ -98,7 +98,7 @@ impl<'a> Routing<'a> {
         Some(RouteKey { kind: best.kind, name: best.meta.name.clone() })
     }
 
-    /// The shares of a route that takes connections whole.
+    /// The backends of a route that gets whole connections.
     pub(super) fn shares(self, route: &RouteKey) -> Vec<WeightedTarget> {
         let rules =
             self.store.route(route).map(|route| resolve(route, self.store, self.settings).rules).unwrap_or_default();
@@ -108,7 +108,7 @@ impl<'a> Routing<'a> {
         }
     }
 
-    /// The routes that a hostname gets from a listener, each with the most specific of its own hostnames.
+    /// The routes that contribute a hostname to a listener, each with the most specific of its own hostnames.
     fn routes_of<'b>(
         self,
         hostname: &'b Hostname,
@@ -134,9 +134,9 @@ impl<'a> Routing<'a> {
     }
 }
 
-/// Derives the port that a redirect shows (`HTTPRequestRedirectFilter.port`): the one given; else the scheme's own if
-/// a scheme is given; else the listener's. The scheme's own port is left out, and where the hostname is known, that of the
-/// request's `Host` with it.
+/// Derives the port in a redirect (`HTTPRequestRedirectFilter.port`): the port of the filter; else the default port of
+/// the scheme if the filter has one; else the listener's. The default port is omitted, and if the hostname is known, so
+/// is the port of the request's `Host`.
 fn derived(rule: &Arc<Rule>, hostname: &Hostname, at: Port) -> Arc<Rule> {
     let Action::Redirect(redirect) = &rule.action else { return secured(rule, at) };
     let own = match redirect.scheme.as_deref() {
@@ -153,7 +153,7 @@ fn derived(rule: &Arc<Rule>, hostname: &Hostname, at: Port) -> Arc<Rule> {
     Arc::new(Rule { action: Action::Redirect(redirect), ..(**rule).clone() })
 }
 
-/// Keeps the cookie of a session to TLS where its route is served over TLS.
+/// Sets the attribute Secure of a session cookie if its route is served over TLS.
 fn secured(rule: &Arc<Rule>, at: Port) -> Arc<Rule> {
     match rule.session.as_deref() {
         Some(Session::Cookie(cookie)) if cookie.secure != at.tls => {

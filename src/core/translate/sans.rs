@@ -1,4 +1,4 @@
-//! Which certificates on one port stand for each other's names: clients then reuse connections between their hosts
+//! Certificates on one port that are valid for each other's names: clients then reuse connections between their hosts
 //! (RFC 9113, 9.1.1; GEP-3567, `OverlappingCertificates`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -7,12 +7,12 @@ use std::sync::Arc;
 use crate::model::{Certificate, Hostname};
 use crate::multimap::MultiMap;
 
-/// The names in the certificates of a port's listeners, each listener known by its hostname.
+/// The names in the certificates of a port's listeners, by the listener's hostname.
 #[derive(Default)]
 pub(super) struct Sans {
     certificates: BTreeMap<Hostname, Arc<Certificate>>,
     listeners: MultiMap<Hostname, Hostname>,
-    /// How many exact names stand right under a wildcard.
+    /// The number of exact names directly below each wildcard.
     under: HashMap<Hostname, usize>,
 }
 
@@ -41,7 +41,7 @@ impl Sans {
         touched
     }
 
-    /// Whether another listener's certificate stands for a name of this listener's, or the other way round.
+    /// Whether another listener's certificate is valid for a name of this listener's, or the reverse.
     pub(super) fn overlap(&self, listener: &Hostname) -> bool {
         let names = self.certificates.get(listener).map(|certificate| certificate.names.as_slice()).unwrap_or_default();
         let others = |name: &Hostname| self.listeners.of(name).any(|other| other != listener);
@@ -67,7 +67,8 @@ impl Sans {
         }
     }
 
-    /// The listeners to which a name that came or went may matter: with more of a kind nothing changes for those that are there.
+    /// The listeners that an added or removed name may affect: if there are more of a kind, the present ones overlap
+    /// already.
     fn touch(&self, name: &Hostname, touched: &mut BTreeSet<Hostname>) {
         let few = |name: &Hostname| self.listeners.of(name).take(3).cloned().collect::<Vec<_>>();
         touched.extend(few(name));
@@ -81,7 +82,7 @@ impl Sans {
         }
     }
 
-    /// The exact names right under a wildcard.
+    /// The exact names directly below a wildcard.
     fn under<'a>(
         &'a self,
         wildcard: &'a Hostname,
@@ -92,7 +93,7 @@ impl Sans {
     }
 }
 
-/// The wildcard that stands for a name in a certificate: one label, no more (RFC 9525, 6.3).
+/// The wildcard that covers a name in a certificate: it covers exactly one label (RFC 9525, 6.3).
 fn wildcard_over(name: &Hostname) -> Option<Hostname> {
     name.parent().filter(|_| name.is_exact())
 }
@@ -122,7 +123,7 @@ mod tests {
         })
     }
 
-    /// The answer of `overlap`, pair by pair.
+    /// The result of `overlap`, pair by pair.
     fn overlapping(all: &BTreeMap<Hostname, Vec<String>>) -> BTreeSet<Hostname> {
         let meet = |a: &Hostname, b: &Hostname| {
             a == b || wildcard_over(a).as_ref() == Some(b) || wildcard_over(b).as_ref() == Some(a)

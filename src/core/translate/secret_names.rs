@@ -1,9 +1,9 @@
-//! Under which names Envoys ask for certificates.
+//! The names under which Envoys request certificates.
 //!
-//! A certificate for an exact hostname is asked for by the SNI alone, so that the hosts of a class share one chain. Such a
-//! name is common to all frontends of an Envoy: where two have different certificates for one hostname, one keeps the name,
-//! and the other has a chain of its own. Between namespaces it is the one that had the name already, which is recorded for as
-//! long as both want it: nobody changes a neighbour's chain.
+//! A certificate for an exact hostname is requested by the SNI alone, so that the hosts of a class share one chain.
+//! Such a name is common to all frontends of an Envoy: if two have different certificates for one hostname, one keeps
+//! the name, and the other has a chain of its own. Among namespaces the first one keeps the name, which is recorded for
+//! as long as both claim it: no namespace changes a neighbour's chain.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,14 +26,14 @@ pub(super) struct SniContent {
 }
 
 impl SniContent {
-    /// Whether another one is the same to clients.
+    /// Whether clients cannot distinguish it from another content.
     fn is_like(&self, other: &SniContent) -> bool {
         (&self.certificate, &self.params) == (&other.certificate, &other.params)
     }
 }
 
 impl SniContent {
-    /// The certificate that a listener serves.
+    /// The content that a listener serves.
     pub(super) fn of(id: &ListenerId, listener: &ParentListener) -> Self {
         Self {
             namespace: id.parent.name().namespace.clone(),
@@ -43,7 +43,7 @@ impl SniContent {
     }
 }
 
-/// The contents that frontends would serve under exact hostnames.
+/// The content that each frontend would serve under exact hostnames.
 #[derive(Default)]
 pub(super) struct SecretNames {
     /// Sorted by frontend.
@@ -51,8 +51,8 @@ pub(super) struct SecretNames {
 }
 
 impl SecretNames {
-    /// Sets what a frontend would serve under an exact hostname. Marks the frontends that may share the name with it, or no
-    /// longer, and the secret where other fleets ask for it than before.
+    /// Sets the content that a frontend would serve under an exact hostname. Marks the frontends that may begin or
+    /// cease to share the name with it, and the secret if its set of fleets changed.
     pub(super) fn set(
         &mut self,
         id: &FrontendId,
@@ -63,7 +63,7 @@ impl SecretNames {
     ) {
         let kept = self.kept(hostname, register).map(|content| content.namespace.clone());
         let fleets = self.fleets(hostname, register);
-        // Nearly always one.
+        // Nearly always one element.
         let claims = self.claims.entry(hostname.clone()).or_insert_with(|| Vec::with_capacity(1));
         let place = claims.binary_search_by(|(frontend, _)| frontend.cmp(id));
         let before = place.ok().map(|place| claims[place].1.clone());
@@ -82,7 +82,7 @@ impl SecretNames {
         }
         if before.as_ref() != content && !(others.is_empty() && before.is_none()) {
             dirty.keep_secret_name(hostname, kept);
-            // Others may now share the name, or no longer.
+            // Other frontends may begin or cease to share the name.
             dirty.units.extend(others.into_iter().map(|other| (other, hostname.clone())));
         }
     }
@@ -92,21 +92,21 @@ impl SecretNames {
         self.claims.get(hostname).into_iter().flatten().map(|(id, _)| id)
     }
 
-    /// The secret that is asked for by an SNI alone.
+    /// The secret that is requested by an SNI alone.
     pub(super) fn shared_secret(&self, hostname: &Hostname, register: &Register) -> Option<Resource> {
         let SniContent { certificate, params, .. } = self.kept(hostname, register)?.clone();
         Some(secret(SecretName::Sni(hostname.clone()), certificate?, params))
     }
 
-    /// The fleets with a frontend whose clients get what is asked for by an SNI alone: others have filter chains of their own,
-    /// or do not have the name.
+    /// The fleets with a frontend that serves the secret requested by an SNI alone: other frontends have filter chains
+    /// of their own, or do not have the hostname.
     pub(super) fn fleets(&self, hostname: &Hostname, register: &Register) -> Fleets {
         let claims = self.claims.get(hostname).map(Vec::as_slice).unwrap_or_default();
         let Some(kept) = self.kept(hostname, register) else { return Fleets::default() };
         claims.iter().filter(|(_, content)| content.is_like(kept)).map(|(frontend, _)| frontend.fleet()).collect()
     }
 
-    /// The hostnames whose secrets some frontend asks for by the SNI alone, each with the frontend.
+    /// The hostnames whose secrets some frontend requests by the SNI alone, each with the frontend.
     #[cfg(test)]
     pub(super) fn asked_by_sni<'a>(
         &'a self,
@@ -116,7 +116,7 @@ impl SecretNames {
         all.filter(|(id, hostname)| matches!(self.name(id, hostname, register), SecretName::Sni(_)))
     }
 
-    /// The secret that one frontend alone asks for, where it serves something else than what is asked for by the SNI.
+    /// The secret that one frontend alone requests, if its content differs from that of the bare SNI.
     pub(super) fn own_secret(
         &self,
         id: &FrontendId,
@@ -129,7 +129,7 @@ impl SecretNames {
         Some(secret(fixed, content.certificate?, Arc::default()))
     }
 
-    /// The content under a bare SNI: that of the namespace that keeps the name, else that of the first frontend.
+    /// The content under a bare SNI: that of the namespace that owns the name, else that of the first frontend.
     fn kept(&self, hostname: &Hostname, register: &Register) -> Option<&SniContent> {
         let claims = self.claims.get(hostname)?;
         let keeps = register.decided(&Ownable::Secret(hostname.clone())).map(|owner| &owner.namespace);
@@ -137,7 +137,7 @@ impl SecretNames {
         kept.or(claims.first()).map(|(_, content)| content)
     }
 
-    /// Under which name a listener's certificate is asked for.
+    /// The name under which a listener's certificate is requested.
     pub(super) fn name(&self, id: &FrontendId, hostname: &Hostname, register: &Register) -> SecretName {
         if !hostname.is_exact() {
             return fixed_name(id, hostname);
@@ -150,8 +150,8 @@ impl SecretNames {
         }
     }
 
-    /// Decides which namespace keeps the names of secrets that several want, once all of them are known. Marks what changes
-    /// by that.
+    /// Decides which namespaces own the secret names that several claim, once all claims are known. Marks the units
+    /// that depend on it.
     pub(super) fn settle(&self, register: &mut Register, dirty: &mut Dirty) {
         while let Some((hostname, kept)) = dirty.pop_secret_name() {
             let what = Ownable::Secret(hostname.clone());
@@ -169,14 +169,14 @@ impl SecretNames {
         }
     }
 
-    /// Marks whoever wants the name of a secret.
+    /// Marks the units that claim a secret name.
     pub(super) fn touch(&self, hostname: &Hostname, dirty: &mut Dirty) {
         let claims = self.claims.get(hostname).map(Vec::as_slice).unwrap_or_default();
         dirty.units.extend(claims.iter().map(|(id, _)| (id.clone(), hostname.clone())));
     }
 }
 
-/// The name of a secret that one frontend alone asks for.
+/// The name of a secret that one frontend alone requests.
 pub(super) fn fixed_name(id: &FrontendId, hostname: &Hostname) -> SecretName {
     SecretName::Fixed(id.clone(), hostname.to_string().into())
 }

@@ -1,4 +1,4 @@
-//! Services of Gateways of the dedicated fleet, as they are to be.
+//! Intents for Services of Gateways of the dedicated fleet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use crate::inputs::ServiceType;
 use crate::model::{ObjectName, TransportPort};
 
-/// The Service that a Gateway is to have, and what is behind it.
+/// The Service that a Gateway is to have, and its endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DesiredService {
     /// Its name.
@@ -15,52 +15,52 @@ pub struct DesiredService {
     pub gateway: ObjectName,
     /// Its type.
     pub kind: ServiceType,
-    /// Which load balancer, if one is chosen.
+    /// `spec.loadBalancerClass`, if one is chosen.
     pub load_balancer_class: Option<String>,
-    /// The address that the Gateway asks for.
+    /// The address that the Gateway requests.
     pub address: Option<IpAddr>,
-    /// The port of the Envoys for each port, of the same transport.
+    /// The Envoy port for each port, of the same transport.
     pub targets: BTreeMap<TransportPort, u16>,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// Its annotations.
     pub annotations: BTreeMap<String, String>,
-    /// The Envoys.
+    /// The addresses of the Envoys.
     pub envoys: BTreeSet<IpAddr>,
 }
 
-/// What is to be behind a Service of somebody's for a Gateway that stands on it.
+/// The lent slices of a Gateway that stands on a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DesiredSlices {
-    /// What their names begin with.
+    /// The prefix of their names.
     pub prefix: String,
     /// The Service.
     pub service: ObjectName,
     /// The Gateway.
     pub gateway: ObjectName,
-    /// The ports of the Envoys by the names of the Service's ports; none where nothing is to lead to the Gateway.
+    /// The Envoy ports by the names of the Service's ports; empty if nothing is to lead to the Gateway.
     pub ports: BTreeMap<String, TransportPort>,
     /// Their labels.
     pub labels: BTreeMap<String, String>,
     /// Their annotations.
     pub annotations: BTreeMap<String, String>,
-    /// The Envoys.
+    /// The addresses of the Envoys.
     pub envoys: BTreeSet<IpAddr>,
 }
 
 /// The intent for a Gateway's Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServiceIntent {
-    /// It is to be like this.
+    /// Create or update the Service like this.
     Wanted(Box<DesiredService>),
-    /// It is somebody's, and this is to be behind it.
+    /// The Service belongs to a user; create or update lent slices behind it.
     Behind(Box<DesiredSlices>),
-    /// It stays as it is, with its address: the Gateway is not served now for something that may be put right.
+    /// Leave the Service as it is, with its address: the Gateway is not served now for a reason that may be temporary.
     Left,
 }
 
 impl ServiceIntent {
-    /// The name of the Service that is wanted, or stood on.
+    /// The name of the wanted Service, or of the one that the Gateway stands on.
     pub fn name(&self) -> Option<&ObjectName> {
         match self {
             ServiceIntent::Wanted(desired) => Some(&desired.name),

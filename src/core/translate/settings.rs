@@ -1,4 +1,4 @@
-//! Decisions of an installation about translation.
+//! Settings of an installation for translation.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,61 +12,62 @@ use crate::limits::Limits;
 use crate::model::ObjectName;
 use crate::namespaces::Namespaces;
 
-/// Decisions of an installation.
+/// Settings of an installation.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The controller name whose GatewayClasses are ours.
     pub controller: String,
-    /// Addresses of Gateways that ask for none.
+    /// Addresses of Gateways that request none.
     pub default_addresses: Vec<IpAddr>,
-    /// The addresses on which Envoys listen, instead of those where Gateways are reached: something stands between, or the
-    /// latter are those of many machines.
+    /// The addresses that Envoys bind, instead of those of the Gateways: there is a load balancer in between, or the
+    /// latter belong to several machines.
     pub bind: Vec<IpAddr>,
-    /// How Gateways are reached whose parameters do not say.
+    /// The fleet of Gateways whose parameters choose none.
     pub fleet: Fleet,
-    /// The Service that has all Envoys of the shared fleet behind it. Without it no Gateway gets a Service of its own.
+    /// The Service with all Envoys of the shared fleet behind it. Without it no Gateway gets a Service of its own.
     pub envoys: Option<ObjectName>,
     /// The Envoys that serve Gateways of the dedicated fleet.
     pub dedicated: DedicatedEnvoys,
-    /// The namespace of the Envoys of fleet Isolated; without it Gateways have none of their own.
+    /// The namespace of the Envoys of fleet Isolated; `None` disables that fleet.
     pub isolated: Option<Arc<str>>,
-    /// How much of everything one namespace may ask for.
+    /// Limits of a namespace and of its objects.
     pub limits: Limits,
-    /// Which fields of the Gateway API are served.
+    /// The channel of the Gateway API whose fields are served.
     pub channel: Channel,
-    /// The writer of the record of who owns which hostname.
+    /// The writer of the record of ownership.
     pub recording: Recording,
-    /// For how many seconds a hostname of the shared fleet stays reserved for the namespace that gave it up.
+    /// The number of seconds for which a hostname of the shared fleet stays reserved for the namespace that released
+    /// it.
     pub hold: u64,
-    /// Whether creation times of objects are believed: an API server sets them, in a file anybody may write one.
+    /// Whether creation times of objects are trusted: an API server sets them, in a file they may be any.
     pub believes_creation_times: bool,
-    /// The policy on issuers: which namespaces may ask which of them for which hostnames.
+    /// The issuer policy: which namespaces may request certificates from which issuers, for which hostnames.
     pub issuers: IssuerPolicy,
-    /// Which addresses endpoints may have.
+    /// The addresses that endpoints may have.
     pub endpoints: EndpointPolicy,
-    /// The name that tells this installation from others; in a cluster its Namespace does.
+    /// The unique name of this installation; in a cluster, its Namespace's UID is used.
     pub installation: Arc<str>,
-    /// The file beside each Envoy with the roots that its system trusts; `None` where there is none.
+    /// The path of the file with the system's CA certificates at each Envoy; `None` if there is none.
     pub system_roots: Option<Arc<str>>,
-    /// The namespaces that are looked at: objects of others do not come, and messages say so.
+    /// The namespaces that are watched: objects of others are unknown, and messages say so.
     pub namespaces: Namespaces,
 }
 
 /// The Envoys that serve Gateways of the dedicated fleet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DedicatedEnvoys {
-    /// Those of the shared fleet, which see everything.
+    /// Those of the shared fleet, which see all resources.
     #[default]
     OfSharedFleet,
-    /// Those behind a Service of their own, and while there are none those of the shared fleet: on the way from there to
-    /// Envoys of their own. All see everything.
+    /// Those behind a Service of their own, or, while it has none, those of the shared fleet: for the migration to
+    /// separate Envoys. All see all resources.
     Joining(ObjectName),
-    /// Those behind a Service of their own and no others. Each fleet sees what is its own.
+    /// Those behind a Service of their own and no others. Each fleet sees its own resources.
     Apart(ObjectName),
 }
 
 impl DedicatedEnvoys {
-    /// The Service of their own.
+    /// The Service of separate Envoys.
     pub fn service(&self) -> Option<&ObjectName> {
         match self {
             DedicatedEnvoys::OfSharedFleet => None,
@@ -75,11 +76,12 @@ impl DedicatedEnvoys {
     }
 }
 
-/// The file of the roots that a system trusts: on Debian, Ubuntu and Alpine, and in the images of Envoy.
+/// The file with the system's CA certificates: on Debian, Ubuntu and Alpine, and in the images of Envoy.
 pub const SYSTEM_ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 impl Settings {
-    /// Every Gateway has addresses of its own; `default_addresses` if it asks for none. Every listener may ask every issuer.
+    /// Every Gateway has addresses of its own, or `default_addresses` if it requests none. Every listener may use every
+    /// issuer.
     pub fn new(controller: &str, default_addresses: Vec<IpAddr>) -> Self {
         Self {
             controller: controller.to_owned(),

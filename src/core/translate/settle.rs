@@ -1,4 +1,4 @@
-//! Decides which listener keeps a hostname of a frontend: the record says which namespace, precedence which of its listeners.
+//! Decides which listener gets a hostname of a frontend: the record decides the namespace, precedence the listener.
 
 use super::admission::Admission;
 use super::by_record::admitted;
@@ -13,7 +13,7 @@ use super::parent::Parent;
 use super::tables::touch_lists;
 use crate::model::{FrontendId, Hostname, Reason, TransportPort};
 
-/// The stage that decides who keeps a hostname of a frontend.
+/// The stage that decides which listener gets a hostname of a frontend.
 pub(super) fn settle(
     frontends: &mut Frontends,
     admission: Admission<'_>,
@@ -61,7 +61,7 @@ pub(super) fn settle(
 }
 
 impl Admission<'_> {
-    /// Whether the record leaves a hostname of a frontend to whoever claims it.
+    /// Whether the record permits a claim on a hostname of a frontend.
     fn is_entitled(self, id: &FrontendId, claim: &Claim) -> bool {
         let namespace = &claim.listener.parent.name().namespace;
         let whole_port = !claim.protocol.has_hostnames();
@@ -73,14 +73,15 @@ impl Admission<'_> {
         has_own && claim.admitted.as_ref().is_none_or(|at| self.has_admitted(at, &claim.hostname, namespace))
     }
 
-    /// Whether another namespace than a listener's is recorded as the owner of its hostname.
+    /// Whether another namespace than a listener's is the recorded owner of its hostname.
     fn is_recorded_elsewhere(self, id: &FrontendId, hostname: &Hostname, listener: &ListenerId) -> bool {
         self.needed(id, hostname, listener).iter().any(|what| {
             self.register.owner(what).is_some_and(|owner| owner.namespace != listener.parent.name().namespace)
         })
     }
 
-    /// The things that have to be recorded as its namespace's, so that a listener has its hostname, or its whole port.
+    /// The items that a listener's namespace must own by record, for the listener to get its hostname, or its whole
+    /// port.
     fn needed(self, id: &FrontendId, hostname: &Hostname, listener: &ListenerId) -> Vec<Ownable> {
         let is_shared = is_shared(&id.gateway);
         if self.parents.listener(listener).is_some_and(|listener| !listener.has_hostnames()) {
@@ -92,7 +93,7 @@ impl Admission<'_> {
         own.into_iter().chain(among).collect()
     }
 
-    /// The reason that a loser is told: that it has to wait, where what it needs is about to be recorded as its own.
+    /// The reason for a listener that lost: `Pending` if its namespace is about to own what it needs.
     fn or_pending(self, id: &FrontendId, hostname: &Hostname, loser: &ListenerId, reason: Reason) -> Reason {
         if self.register.recording() == Recording::Here {
             return reason;
@@ -102,7 +103,7 @@ impl Admission<'_> {
         let port = Ownable::Port(at);
         let undecided =
             || is_shared && self.register.family(at).is_none() && self.register.proposed().contains_key(&port);
-        // What it needs and does not have.
+        // The needed items that its namespace does not own.
         let has = |what: &Ownable| self.register.owner(what).is_some_and(|owner| owner.namespace == *namespace);
         let mut lacking = self.needed(id, hostname, loser);
         lacking.retain(|what| !has(what));
@@ -115,8 +116,8 @@ impl Admission<'_> {
         if waits { Reason::Pending } else { reason }
     }
 
-    /// Whether a hostname below a wildcard or catch-all listener of the shared fleet is another namespace's: it is kept
-    /// from that listener on every port.
+    /// Whether a hostname below a wildcard or catch-all listener of the shared fleet belongs to another namespace: that
+    /// listener does not serve it, on any port.
     pub(super) fn is_of_another(self, id: &FrontendId, hostname: &Hostname, listener: &ListenerId) -> bool {
         if !is_shared(&id.gateway) {
             return false;
@@ -127,13 +128,13 @@ impl Admission<'_> {
             .find_map(|name| {
                 let what = Ownable::Hostname(name);
                 let owner = self.register.owner(&what)?;
-                // Whoever extends a Gateway leaves to it what it does not have itself.
+                // A ListenerSet's namespace leaves hostnames that it does not own to the Gateway that it extends.
                 Some(owner.namespace != *namespace && !self.register.reaches(&what, &owner.namespace, namespace))
             })
             .unwrap_or(false)
     }
 
-    /// Whether the record names an owner of a hostname itself, not only of a wildcard above it.
+    /// Whether the record has an owner of a hostname itself, not only of a wildcard over it.
     pub(super) fn is_owned(self, hostname: &Hostname, listener: &ListenerId) -> bool {
         let at = self.parents.get(&listener.parent).and_then(admitted);
         let admitted = at.map(|at| Ownable::Admitted(at.clone(), hostname.clone()));
@@ -141,14 +142,15 @@ impl Admission<'_> {
         records.any(|what| self.register.owner(&what).is_some())
     }
 
-    /// Whether a port of the shared fleet that no hostname divides is another namespace's than a Gateway's or ListenerSet's.
+    /// Whether a port of the shared fleet without hostnames belongs to another namespace than a Gateway's or
+    /// ListenerSet's.
     pub(super) fn is_port_of_another(self, parent: &Parent, port: TransportPort) -> bool {
         let owner = self.register.owner(&Ownable::Port(port)).filter(|_| is_shared(&parent.stand.place));
         owner.is_some_and(|owner| owner.namespace != parent.key.name().namespace)
     }
 
-    /// Why a listener does not have its hostname although no listener of its namespace goes first; `None` where that is not
-    /// what is wrong.
+    /// Whether the namespace of a parent lacks a hostname by record: on the shared fleet, or among the admitted
+    /// namespaces of its Gateway. A listener then does not get it, whatever its precedence.
     pub(super) fn owned_by_another(self, parent: &Parent, hostname: &Hostname) -> bool {
         let namespace = &parent.key.name().namespace;
         let owner = self.register.owner(&Ownable::Hostname(hostname.clone()));
@@ -156,11 +158,11 @@ impl Admission<'_> {
         lacks_own || admitted(parent).is_some_and(|at| !self.has_admitted(at, hostname, namespace))
     }
 
-    /// Marks every unit under a wildcard or catch-all: for changes that are rare.
+    /// Marks all units below a wildcard or catch-all; this is for rare changes.
     pub(super) fn touch_under(self, frontends: &Frontends, id: &FrontendId, wide: &Hostname, dirty: &mut Dirty) {
         let Some(frontend) = frontends.get(id) else { return };
         let served = frontend.claims().listeners().flat_map(|listener| self.attachments.names_of(listener));
-        // Among them names that were kept from whoever had it.
+        // This includes names that were kept from the former winner.
         let there = frontend.served_names();
         let names = frontend.winners().map(|(name, _)| name).chain(served).chain(there);
         dirty.units.extend(names.filter(|name| wide.covers(name)).map(|name| (id.clone(), name.clone())));
@@ -171,7 +173,7 @@ impl Admission<'_> {
             dirty.units.extend(self.kept_under(listener, wide).into_iter().map(|name| (id.clone(), name)));
         }
         if is_shared(&id.gateway) {
-            // Names of others are kept from it.
+            // Names of other namespaces are kept from it.
             let wide = Ownable::Hostname(wide.clone());
             dirty.units.extend(self.register.owned_below(&wide).map(|name| (id.clone(), name.clone())));
         }
@@ -196,7 +198,7 @@ mod tests {
 
     const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 
-    /// Namespaces that share a fleet, seen by one program, at a time that goes on.
+    /// Namespaces that share a fleet, translated by one program, with a clock.
     struct Site {
         engine: Engine,
         now: SystemTime,
@@ -221,7 +223,7 @@ mod tests {
             self.apply(vec![put(value)]);
         }
 
-        /// Records what is proposed, as whoever keeps the record does.
+        /// Records the proposals, as the keeper of the record does.
         fn keep(&mut self) -> usize {
             let proposals = self.engine.record_proposals();
             let all: Vec<Change> =
@@ -231,7 +233,7 @@ mod tests {
             count
         }
 
-        /// The namespace that is served under a hostname on a port, by its listener.
+        /// The namespace whose listener has a hostname on a port.
         fn served(&self, port: u16, host: &str) -> Option<String> {
             let winner =
                 self.engine.frontends().get(&shared_frontend(TransportPort::tcp(port)))?.winner(&name(host))?;
@@ -372,7 +374,7 @@ mod tests {
         assert_eq!((site.served(8443, "b.org").as_deref(), site.served(8443, "a.org")), (Some("b"), None));
         assert_eq!((site.served(443, "b.org").as_deref(), site.served(443, "a.org")), (Some("b"), None));
         assert_eq!((site.served(80, "a.org"), site.told("a")), (None, "ProtocolConflict"));
-        // Others go on using it so.
+        // Others continue to use it like this.
         site.put(gateway("c", 9, &[("TLS", 8443, "c.org")]));
         site.apply(vec![gone("b")]);
         assert_eq!(site.served(8443, "c.org").as_deref(), Some("c"));
@@ -388,7 +390,7 @@ mod tests {
         assert_eq!((one.keep(), one.served(8443, "x.org").as_deref(), one.told("b")), (2, Some("b"), "Accepted"));
         one.put(gateway("a", 1, &[("TLS", 8443, "x.org")]));
         assert_eq!((one.keep(), one.told("a")), (0, "HostnameConflict"));
-        // Another one sees them in another order.
+        // Another replica sees them in another order.
         two.put(gateway("a", 1, &[("TLS", 8443, "x.org")]));
         two.put(gateway("b", 9, &[("TLS", 8443, "x.org")]));
         assert_eq!(two.served(8443, "x.org"), None);
@@ -399,7 +401,7 @@ mod tests {
             .collect();
         two.apply(record);
         assert_eq!((two.served(8443, "x.org").as_deref(), two.keep()), (Some("b"), 0));
-        // What is given up is reserved, which is recorded as well, and then free.
+        // A released hostname is reserved, which is recorded as well, and then free.
         one.apply(vec![gone("b")]);
         assert_eq!((one.keep(), one.served(8443, "x.org")), (1, None));
         one.now += Duration::from_secs(3600);

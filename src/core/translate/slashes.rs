@@ -1,4 +1,4 @@
-//! Requests whose path has escaped slashes, where a Gateway does not let them pass.
+//! Handling of requests whose path has escaped slashes, if a Gateway does not keep them.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use super::resolve::respond;
 use crate::inputs::EscapedSlashes;
 use crate::model::{Action, Match, PathMatch, PathRewrite, Redirect, Route, Rule};
 
-/// A path with a percent-encoded slash or backslash.
+/// A regular expression for a path with a percent-encoded slash or backslash.
 const ESCAPED: &str = ".*%(?:2[Ff]|5[Cc]).*";
 
-/// The route ahead of all others of a listener's hosts that takes requests with escaped slashes. It stands in the
-/// routes, since connection managers are shared by Gateways. The port of its redirect is not derived yet.
+/// The route that precedes all others of a listener's hosts, and handles requests with escaped slashes. It is a route,
+/// since Gateways share connection managers. The port of its redirect is not derived yet.
 pub(super) fn escaped_slashes(parents: &Parents, listener: &ListenerId) -> Option<Route> {
     let rule = match parents.get(&listener.parent)?.stand.reach.escaped_slashes {
         EscapedSlashes::Keep => return None,
@@ -37,7 +37,7 @@ pub(super) fn escaped_slashes(parents: &Parents, listener: &ListenerId) -> Optio
     Some(Route { name: Arc::from("escaped-slashes"), matches, rule: Arc::new(rule) })
 }
 
-/// Marks everything that the listeners of a Gateway or ListenerSet serve, where that changes.
+/// Marks all units of the listeners of a Gateway or ListenerSet whose setting changed.
 pub(super) fn touch_slashes(attachments: &Attachments, old: Option<&Parent>, new: Option<&Parent>, dirty: &mut Dirty) {
     let (Some(old), Some(new)) = (old, new) else { return };
     if old.stand.reach.escaped_slashes == new.stand.reach.escaped_slashes {

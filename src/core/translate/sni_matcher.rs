@@ -1,4 +1,4 @@
-//! The gate of a TLS frontend: which SNI goes to which chain, in as few entries as say the same.
+//! The SNI matcher of a TLS frontend: the chain for each SNI, in as few entries as possible.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -6,29 +6,29 @@ use std::ops::Bound;
 use super::chain_class::{ChainClass, Purpose};
 use crate::model::{ChainName, Hostname};
 
-/// From how many siblings with one chain on their parent's wildcard stands for all of them.
+/// The number of siblings with one chain from which on their parent's wildcard replaces them (collapse).
 ///
-/// Every entry costs about 21 bytes in each Listener update, so that thousands of hosts must not have one each. Under a
-/// wildcard entry a name that is not ours gets as far as asking for a certificate, and is refused there.
+/// Every entry costs about 21 bytes in each Listener update, so thousands of hosts must not have one each. With a
+/// wildcard entry a handshake for a name that is not ours requests a certificate, and is refused then.
 const SIBLINGS: usize = 16;
 
-/// Entries by hostname, of which only those that make a difference are shown.
+/// Entries by hostname, of which only those that differ from wider ones are sent to Envoy.
 #[derive(Default)]
 pub(super) struct SniMatcher {
-    /// The names as they were set.
+    /// The entries as set.
     entries: BTreeMap<Hostname, ChainName>,
-    /// The chains that entries name, and how many do.
+    /// The chains of entries, with the number of entries of each.
     chains: BTreeMap<ChainName, (ChainClass, usize)>,
-    /// For each parent wildcard, how many exact names right under it go to each chain.
+    /// For each parent wildcard, the number of exact names directly below it that have each chain.
     siblings: HashMap<Hostname, BTreeMap<ChainName, usize>>,
-    /// Wildcards that stand for their siblings.
+    /// Collapses: wildcards that replace their siblings.
     suffixes: BTreeMap<Hostname, ChainName>,
-    /// The names as they are shown.
+    /// The entries that are sent.
     shown: BTreeMap<Hostname, ChainName>,
 }
 
 impl SniMatcher {
-    /// Sets or removes the entry of a hostname. Whether what is shown has changed.
+    /// Sets or removes the entry of a hostname. Returns whether the sent entries changed.
     pub(super) fn set(&mut self, hostname: &Hostname, entry: Option<ChainClass>) -> bool {
         let before = self.entries.get(hostname).cloned();
         let mut changed = false;
@@ -57,12 +57,12 @@ impl SniMatcher {
         changed
     }
 
-    /// The entries that make a difference.
+    /// The entries that are sent.
     pub(super) fn shown(&self) -> &BTreeMap<Hostname, ChainName> {
         &self.shown
     }
 
-    /// Every entry, also where a wider one says the same.
+    /// All entries, including those that equal a wider one.
     pub(super) fn all(&self) -> &BTreeMap<Hostname, ChainName> {
         &self.entries
     }
@@ -81,14 +81,13 @@ impl SniMatcher {
         classes.any(|class| class.purpose == Purpose::Table && class.listener.as_ref() == Some(listener))
     }
 
-    /// Whether nothing was set.
+    /// Whether there are no entries.
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Counts one more entry of a class, for a hostname that had the chain of this name `before`. Returns its name, and whether
-    /// another class took the place of the one that had the name: a hostname may change a chain that it alone has, and no
-    /// other.
+    /// Adds an entry of a class, for a hostname whose chain was named `before`. Returns the chain's name, and whether
+    /// the class replaced another one under that name: a hostname may change a chain that no other hostname has.
     fn hold(&mut self, class: ChainClass, before: Option<&ChainName>) -> (ChainName, bool) {
         let name = class.to_string();
         let known = self.chains.get_key_value(name.as_str()).map(|(name, _)| name.clone());
@@ -112,7 +111,7 @@ impl SniMatcher {
         }
     }
 
-    /// Keeps count of a name's siblings. Whether their parent's wildcard has to be looked at anew.
+    /// Updates the counts of a name's siblings. Returns whether their parent's wildcard must be evaluated again.
     fn count_sibling(&mut self, hostname: &Hostname, old: Option<&ChainName>, new: Option<&ChainName>) -> bool {
         let Some(parent) = hostname.parent() else { return false };
         let counts = self.siblings.entry(parent.clone()).or_default();
@@ -133,8 +132,8 @@ impl SniMatcher {
         self.suffix(&parent) != self.suffixes.get(&parent).cloned()
     }
 
-    /// The chain for which a parent's wildcard may stand: never where a listener's own entry covers it, since names
-    /// that no one owns would change hands.
+    /// The chain that a parent's wildcard may have as a collapse: none if a listener's own entry covers the parent,
+    /// since names without an owner would change their chain.
     fn suffix(&self, parent: &Hostname) -> Option<ChainName> {
         let covered = self.entries.contains_key(parent)
             || parent.covering().any(|wider| self.entries.contains_key(&wider))
@@ -160,7 +159,7 @@ impl SniMatcher {
         }
     }
 
-    /// Works everything out anew: for changes that are rare.
+    /// Computes everything again; this is for rare changes.
     fn show_all(&mut self) -> bool {
         let parents: Vec<Hostname> = self.siblings.keys().cloned().collect();
         self.suffixes = parents.into_iter().filter_map(|p| Some((p.clone(), self.suffix(&p)?))).collect();
@@ -185,7 +184,7 @@ mod tests {
     use crate::model::{CertificateSource, HeaderEdits, Rewrite, Target, Termination, TlsParams, WeightedTarget};
     use proptest::prelude::*;
 
-    /// A class of which this is a name, or a part.
+    /// A class whose chain has this name, or a name that contains it.
     fn chain(name: &str) -> ChainClass {
         let tls = Termination {
             certificate: CertificateSource::BySni,
@@ -210,7 +209,7 @@ mod tests {
         gate.set(&Hostname::parse(hostname).expect("a hostname"), name.map(chain))
     }
 
-    /// The chain that the shown entries give a name.
+    /// The chain that the sent entries give a name.
     fn looked_up(gate: &SniMatcher, hostname: &Hostname) -> Option<ChainName> {
         let shown = gate.shown();
         let wider = || hostname.covering().find_map(|w| shown.get(&w));

@@ -1,7 +1,8 @@
-//! Routes by which cert-manager answers challenges: each takes its one path of a host, and nothing else from it.
+//! Routes by which cert-manager solves challenges: each has one path of a host, and leaves the rest of the host to
+//! others.
 //!
-//! By the hostnames alone such a route would have the whole host for as long as the challenge takes, and what a wider
-//! hostname serves there, a redirect to HTTPS above all, would be 404 until it is over.
+//! By its hostname alone such a route would get the whole host while the challenge lasts, and requests that a wider
+//! hostname serves there, with a redirect to HTTPS above all, would be answered 404.
 
 use super::admission::Admission;
 use super::attachments::Attachments;
@@ -12,7 +13,7 @@ use super::register::Register;
 use crate::model::Hostname;
 use crate::store::Store;
 
-/// The stage that looks at whether only solvers give a hostname to a listener.
+/// The stage that determines whether only solvers' routes contribute a hostname to a listener.
 pub(super) fn settle_solved(
     attachments: &mut Attachments,
     store: &Store,
@@ -24,7 +25,7 @@ pub(super) fn settle_solved(
     let admission = Admission { parents, attachments, register };
     let solves = |key: &RouteKey| store.route(key).is_some_and(|route| route.challenge);
     let routes = || admission.served(hostname, listener);
-    // Nearly always the first is no solver's, and nothing was.
+    // Nearly always the first route is no solver's, and none was before.
     let only = hostname.is_exact() && routes().next().is_some() && routes().all(|(key, _)| solves(key));
     if (only || attachments.has_solved()) && attachments.set_solved(listener, hostname, only) {
         dirty.units.extend(parents.frontend_of(listener).map(|id| (id, hostname.clone())));

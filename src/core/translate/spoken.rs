@@ -8,9 +8,9 @@ use crate::inputs::{Selector, SpokenProtocol};
 use crate::model::{Reason, TransportPort};
 use crate::store::Store;
 
-/// Whether a listener of a namespace asks of its port what is spoken there.
+/// Checks whether a listener of a namespace may use its protocol on its port.
 ///
-/// A port that no hostname divides is opened by the class alone: whoever has it takes all that comes there.
+/// Only the class opens a port without hostnames: its listener gets all its traffic.
 pub(super) fn check(reach: &GatewayExposure, listener: &ParentListener, namespace: &str, store: &Store) -> Verdict {
     let (Some(protocol), Fleet::Shared) = (listener.protocol, reach.fleet) else { return Ok(()) };
     let (port, family) = (listener.transport_port(), protocol.family());

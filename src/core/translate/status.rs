@@ -1,4 +1,4 @@
-//! Statuses of objects, as they would be written to Kubernetes but for times and acknowledgements.
+//! Statuses of objects, before times and acknowledgements are added.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ pub struct ObjectStatus {
 }
 
 impl ObjectStatus {
-    /// Every condition in it.
+    /// All its conditions.
     pub fn conditions(&self) -> impl Iterator<Item = &Condition> {
         self.conditions_of_listeners().map(|(_, condition)| condition)
     }
 
-    /// Every condition in it, with the name of the listener where it is of one.
+    /// All its conditions, with the name of the listener for a listener's condition.
     pub fn conditions_of_listeners(&self) -> impl Iterator<Item = (Option<&str>, &Condition)> {
         let own: &[Condition] = match &self.body {
             StatusBody::Class(status) => &status.conditions,
@@ -45,7 +45,7 @@ impl ObjectStatus {
         own.iter().map(|condition| (None, condition)).chain(listeners).chain(parents)
     }
 
-    /// Whether nothing in it needs anybody's attention.
+    /// Whether all conditions are good.
     pub fn is_good(&self) -> bool {
         self.conditions().all(Condition::is_good)
     }
@@ -56,11 +56,11 @@ impl ObjectStatus {
 pub struct ClassStatus {
     /// Its conditions.
     pub conditions: Vec<Condition>,
-    /// The features of its Gateways, sorted; nothing while it is not accepted.
+    /// The features of its Gateways, sorted; empty while it is not accepted.
     pub features: Vec<&'static str>,
 }
 
-/// The trace of a status that was handed out. The status itself is made again when somebody asks for it.
+/// The record of a reported status. The status itself is computed again when it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reported {
     pub(super) fingerprint: u64,
@@ -69,28 +69,28 @@ pub(super) struct Reported {
 
 /// The content of a status, by kind.
 ///
-/// `Programmed` is true here when there is something to serve and it was translated; whoever publishes it turns that
-/// into what the connected Envoys have acknowledged.
+/// `Programmed` is true here if there is something to serve and it was translated; the publication combines it with the
+/// acknowledgements of the connected Envoys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StatusBody {
-    /// Of a GatewayClass.
+    /// The status of a GatewayClass.
     Class(ClassStatus),
-    /// Of a Gateway.
+    /// The status of a Gateway.
     Gateway(GatewayStatus),
-    /// Of a ListenerSet.
+    /// The status of a ListenerSet.
     ListenerSet(ListenerSetStatus),
-    /// Of a route of any kind.
+    /// The status of a route of any kind.
     Route(RouteStatus),
-    /// Of a BackendTLSPolicy.
+    /// The status of a BackendTLSPolicy.
     Policy(PolicyStatus),
 }
 
-/// Of a Gateway.
+/// The status of a Gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GatewayStatus {
     /// The addresses it is served on.
     pub addresses: Vec<GatewayAddress>,
-    /// How many ListenerSets were accepted.
+    /// The number of accepted ListenerSets.
     pub attached_listener_sets: usize,
     /// Its conditions.
     pub conditions: Vec<Condition>,
@@ -98,7 +98,7 @@ pub struct GatewayStatus {
     pub listeners: Vec<ListenerStatus>,
 }
 
-/// Of a ListenerSet.
+/// The status of a ListenerSet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ListenerSetStatus {
     /// Its conditions.
@@ -107,29 +107,29 @@ pub struct ListenerSetStatus {
     pub listeners: Vec<ListenerStatus>,
 }
 
-/// Of a listener.
+/// The status of a listener.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ListenerStatus {
     /// Its name.
     pub name: Arc<str>,
-    /// Kinds it takes: group and kind.
+    /// The supported route kinds: group and kind.
     pub supported_kinds: Vec<(&'static str, &'static str)>,
-    /// Routes that it accepted.
+    /// The number of accepted routes.
     pub attached_routes: usize,
     /// Its conditions.
     pub conditions: Vec<Condition>,
 }
 
-/// Of a BackendTLSPolicy.
+/// The status of a BackendTLSPolicy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PolicyStatus {
     /// The Gateways with routes to its Services: its ancestors, sorted.
     pub gateways: Vec<ObjectName>,
-    /// The conditions of each of them: all say the same.
+    /// The conditions, the same for each Gateway.
     pub conditions: Vec<Condition>,
 }
 
-/// Of a route.
+/// The status of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RouteStatus {
     /// One entry for each parentRef to a Gateway of ours, as written.

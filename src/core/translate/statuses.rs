@@ -1,4 +1,4 @@
-//! Statuses as they were handed out.
+//! Reported statuses.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use crate::inputs::{Kind, ObjectKey};
 use crate::model::{ConditionType, ObjectName, Status};
 use crate::multimap::MultiMap;
 
-/// The statuses that were handed out, and what is counted of them.
+/// The statuses that were reported, with counts.
 #[derive(Default)]
 pub(super) struct Statuses {
     reported: BTreeMap<ObjectKey, Reported>,
-    /// The ListenerSets that are accepted, by Gateway, and the same the other way round.
+    /// The accepted ListenerSets, by Gateway, and the reverse index.
     accepted_sets: MultiMap<ObjectName, ObjectName>,
     gateway_of_set: BTreeMap<ObjectName, ObjectName>,
 }
@@ -26,23 +26,23 @@ impl Statuses {
         self.reported.contains_key(key)
     }
 
-    /// The objects that have one.
+    /// The objects with a status of ours.
     pub(super) fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
         self.reported.keys()
     }
 
-    /// How many need nobody's attention, and how many do.
+    /// The number of statuses whose conditions are all good, and the number of others.
     pub(super) fn good_and_bad(&self) -> (usize, usize) {
         let good = self.reported.values().filter(|reported| reported.is_good).count();
         (good, self.reported.len() - good)
     }
 
-    /// How many ListenerSets of a Gateway are accepted.
+    /// The number of accepted ListenerSets of a Gateway.
     pub(super) fn accepted_sets(&self, gateway: &ObjectName) -> usize {
         self.accepted_sets.count(gateway)
     }
 
-    /// Takes in the status of an object, and hands it out where it is different.
+    /// Sets the status of an object, and adds it to the result if it changed.
     pub(super) fn set(&mut self, key: &ObjectKey, status: Option<ObjectStatus>, parents: &Parents, dirty: &mut Dirty) {
         if key.kind == Kind::ListenerSet {
             self.count_listener_set(key, status.as_ref(), parents, dirty);
@@ -58,7 +58,7 @@ impl Statuses {
         }
     }
 
-    /// Keeps `attachedListenerSets` of the Gateway up to date.
+    /// Updates the number of accepted ListenerSets of the Gateway.
     fn count_listener_set(
         &mut self,
         key: &ObjectKey,

@@ -1,11 +1,11 @@
-//! The surroundings in which Gateways and ListenerSets are evaluated.
+//! The inputs for the evaluation of Gateways and ListenerSets.
 
 use std::time::SystemTime;
 
 use super::settings::Settings;
 use crate::store::Store;
 
-/// The surroundings in which parents are evaluated.
+/// The inputs for the evaluation of parents.
 pub(super) struct Surroundings<'a> {
     pub(super) store: &'a Store,
     pub(super) settings: &'a Settings,

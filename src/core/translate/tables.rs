@@ -1,4 +1,4 @@
-//! Tables: what plain-HTTP frontends, and wildcard and catch-all listeners serve for names without a scope.
+//! Tables: the routes of plain-HTTP frontends, and of wildcard and catch-all listeners for names without a scope.
 
 use super::compile::wide_chain;
 use super::delta::{Resource, ResourceKey};
@@ -12,14 +12,14 @@ use super::register::Register;
 use super::secret_names::SecretNames;
 use crate::model::{FrontendId, Hostname, OtherListeners, Table, TableId, VirtualHost};
 
-/// Marks the tables that list other listeners, after a hostname got another winner.
+/// Marks the tables that list other listeners, after the winner of a hostname changed.
 pub(super) fn touch_lists(id: &FrontendId, frontend: &FrontendState, dirty: &mut Dirty) {
     if frontend.winners().len() <= LISTED + 2 {
         dirty.tables.extend(frontend.wide_tables().map(|table| (id.clone(), Some(table.clone()))));
     }
 }
 
-/// The stage that puts tables together.
+/// The stage that assembles tables.
 pub(super) struct Tables<'a> {
     pub(super) parents: &'a Parents,
     pub(super) register: &'a Register,
@@ -29,7 +29,7 @@ pub(super) struct Tables<'a> {
 }
 
 impl Tables<'_> {
-    /// Puts a table together.
+    /// Assembles a table.
     pub(super) fn compile(&mut self, id: &FrontendId, listener: Option<&Hostname>, dirty: &mut Dirty) {
         let table_id = TableId { frontend: id.clone(), listener: listener.cloned() };
         let resource = table(self.frontends, &table_id);
@@ -39,7 +39,7 @@ impl Tables<'_> {
         self.emissions.emit(ResourceKey::Table(table_id), resource.map(Resource::Table), dirty);
     }
 
-    /// Sends a wildcard or catch-all listener's connections to its table, or past it.
+    /// Sets the chain of a wildcard or catch-all listener: to its table, or directly to the scopes.
     fn regate(&mut self, id: &FrontendId, hostname: &Hostname, table: bool, dirty: &mut Dirty) {
         let Some(frontend) = self.frontends.get(id) else { return };
         let Some((listener, Protocol::Https)) = frontend.winner(hostname) else { return };

@@ -1,4 +1,4 @@
-//! `tls.options` of a listener under our domain.
+//! `tls.options` of a listener, keys under `gatewright.io/`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -9,7 +9,7 @@ use crate::wanted::INTERNAL_CA;
 const DOMAIN: &str = "gatewright.io/";
 /// The issuer of the certificate of a listener without certificateRefs.
 pub const ISSUER: &str = "gatewright.io/issuer";
-/// The issuer of certificates for clients that name no host, which nobody trusts.
+/// The issuer of self-signed certificates for clients without SNI.
 pub const SELF_SIGNED: &str = "self-signed";
 
 /// Options under our domain: name, values, meaning.
@@ -23,18 +23,18 @@ pub const OPTIONS: [(&str, &str, &str); 7] = [
     ("tls-signature-algorithms", "list", "Signature algorithms, in order of preference."),
 ];
 
-/// How a listener speaks TLS.
+/// TLS settings of a listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// Versions, ciphers and the like.
+    /// Versions, cipher suites, groups and signature algorithms.
     pub params: Arc<TlsParams>,
     /// ALPN protocols in order of preference.
     pub alpn: Vec<String>,
 }
 
 impl TlsSettings {
-    /// Settings to share: nearly all listeners have the default ones. Who speaks HTTP beyond TLS is known; of other
-    /// protocols none is promised in the client's name.
+    /// Shared settings, since nearly all listeners have the default ones. By default ALPN offers HTTP/2 and HTTP/1.1
+    /// for HTTP, and nothing for other protocols, whose support by backends is unknown.
     pub(super) fn shared(params: TlsParams, alpn: Option<Vec<String>>, speaks_http: bool) -> Arc<Self> {
         static HTTP: LazyLock<Arc<TlsSettings>> = LazyLock::new(|| {
             let alpn = vec!["h2".to_owned(), "http/1.1".to_owned()];
@@ -53,13 +53,13 @@ impl TlsSettings {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TlsOptions {
     pub(super) params: TlsParams,
-    /// ALPN protocols, where something is said about them.
+    /// ALPN protocols, if the option is set.
     pub(super) alpn: Option<Vec<String>>,
     /// The issuer of the certificate.
     pub(super) issuer: Option<String>,
 }
 
-/// Reads the options. Keys of other domains are ignored, as the specification wants; an unknown key or value of ours
+/// Reads the options. Keys of other domains are ignored, as the specification requires; an unknown key or value of ours
 /// is an error that says what is expected.
 pub(super) fn parse(options: &BTreeMap<String, String>) -> Result<TlsOptions, String> {
     let mut parsed = TlsOptions::default();
@@ -90,7 +90,7 @@ pub(super) fn parse(options: &BTreeMap<String, String>) -> Result<TlsOptions, St
     Ok(parsed)
 }
 
-/// A name of an issuer. Which ones there are, whoever issues knows.
+/// Reads the name of an issuer. Whether it exists is known to the certificate manager alone.
 fn issuer(key: &str, value: &str) -> Result<String, String> {
     let letters = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     if !(1..=63).contains(&value.len()) || !value.bytes().all(letters) {
@@ -114,7 +114,7 @@ fn list(key: &str, value: &str, known: &[&str]) -> Result<Vec<String>, String> {
     if let Some(item) = items.iter().find(|item| !known.contains(&item.as_str())) {
         return Err(format!("tls.options {key}: {item:?} is not known: expected {}", known.join(", ")));
     }
-    // Envoy refuses a Listener for a curve or signature algorithm that it is told twice.
+    // Envoy refuses a Listener with a duplicate curve or signature algorithm.
     let twice = |(index, item): &(usize, &String)| items[..*index].contains(item);
     match items.iter().enumerate().find(twice) {
         Some((_, item)) => Err(format!("tls.options {key}: {item:?} stands twice")),
@@ -126,7 +126,7 @@ fn list(key: &str, value: &str, known: &[&str]) -> Result<Vec<String>, String> {
 pub const VALUES: [(&str, &[&str]); 3] =
     [("tls-ciphers", CIPHERS), ("tls-curves", CURVES), ("tls-signature-algorithms", SIGNATURES)];
 
-/// BoringSSL's names of TLS 1.2 suites that Envoy takes (docs of `TlsParameters.cipher_suites`).
+/// BoringSSL's names of TLS 1.2 cipher suites that Envoy accepts (docs of `TlsParameters.cipher_suites`).
 const CIPHERS: &[&str] = &[
     "ECDHE-ECDSA-AES128-GCM-SHA256",
     "ECDHE-ECDSA-AES256-GCM-SHA384",

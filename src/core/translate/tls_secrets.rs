@@ -1,4 +1,4 @@
-//! Secrets of a Gateway: CA certificates to check clients against, and the certificate that backends are shown.
+//! Secrets of a Gateway: client roots, and the client certificate for backends.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use super::parents::Parents;
 use super::surroundings::Surroundings;
 use crate::model::{ClientRoots, ObjectName, RootsName, Secret, SecretName};
 
-/// Puts CA certificates where chains ask for them, as far as listeners need them: others take their place without the chain.
+/// Emits the client roots that listeners need, as secrets of their own: they are replaced without a change of the
+/// chain.
 pub(super) fn place_roots(
     key: &ParentKey,
     (old, new): (Option<&Parent>, Option<&Parent>),
@@ -27,7 +28,7 @@ pub(super) fn place_roots(
     after.difference(&before).for_each(|name| parents.needs_roots(name, key, true));
     let mut touched: BTreeSet<RootsName> = before.symmetric_difference(&after).cloned().collect();
     if let ParentKey::Gateway(_) = key {
-        // What is in its ConfigMaps may be another.
+        // The contents of its ConfigMaps may have changed.
         touched.extend([old, new].into_iter().flatten().flat_map(|parent| parent.stand.clients.roots()).cloned());
     }
     let fleet = |parent: Option<&Parent>| parent.map(|parent| parent.stand.reach.fleet);
@@ -41,7 +42,7 @@ pub(super) fn place_roots(
     }
 }
 
-/// The CA certificates that the listeners of a parent need.
+/// The client roots that the listeners of a parent need.
 fn needed(parent: &Parent) -> BTreeSet<RootsName> {
     let listeners = parent.listeners.iter().filter(|_| parent.accepted.is_ok());
     let named = listeners.filter_map(|listener| match &listener.clients {
@@ -51,7 +52,7 @@ fn needed(parent: &Parent) -> BTreeSet<RootsName> {
     named.collect()
 }
 
-/// The CA certificates under a name, if there are any.
+/// The client roots under a name; `None` if there are no certificates.
 fn roots(name: &RootsName, around: &Surroundings<'_>) -> Option<ClientRoots> {
     let frontend = around.store.gateway(&name.gateway)?.frontend_tls.as_deref()?;
     let validation = match name.port {
@@ -62,7 +63,7 @@ fn roots(name: &RootsName, around: &Surroundings<'_>) -> Option<ClientRoots> {
     Some(ClientRoots { name: name.clone(), certificates: certificates? })
 }
 
-/// Hands out what a Gateway shows to backends.
+/// Emits the client certificate of a Gateway.
 pub(super) fn show_certificate(gateway: &ObjectName, parents: &Parents, emissions: &mut Emissions, dirty: &mut Dirty) {
     let shown = parents.get(&ParentKey::Gateway(gateway.clone())).and_then(Parent::shown).cloned();
     let name = SecretName::Client(gateway.clone());

@@ -1,4 +1,4 @@
-//! Which certificates issuers are to make: kept by who asks, so that a change costs what the parent that changed has.
+//! The wanted certificates, indexed by parent, so that the cost of a change depends on the changed parent alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,31 +15,31 @@ use crate::model::{Certificate, Hostname, ObjectName};
 use crate::store::Store;
 use crate::wanted::WantedCertificate;
 
-/// Wanted certificates by Secret and by who has them. Two Gateways with the same hostname and issuer share a Secret.
+/// Wanted certificates by Secret and by parent. Two Gateways with the same hostname and issuer share a Secret.
 #[derive(Default)]
 pub(super) struct WantedIndex {
-    /// Nearly always one, and sorted.
+    /// Nearly always one parent; sorted.
     by_secret: BTreeMap<ObjectName, Vec<(ParentKey, WantedCertificate)>>,
     by_parent: BTreeMap<ParentKey, Vec<ObjectName>>,
-    /// The Secrets of refused listeners of a parent.
+    /// The Secrets of refused listeners, by parent.
     refused: BTreeMap<ParentKey, BTreeMap<ObjectName, Refused>>,
 }
 
-/// How many listeners with a Secret are refused.
+/// The number of refused listeners with a Secret.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Refused {
     all: usize,
-    /// Those whose hostname another namespace owns, as recorded.
+    /// The number of those whose hostname another namespace owns by record.
     lost: usize,
 }
 
 impl WantedIndex {
-    /// The certificate that an issuer is to make for a Secret.
+    /// The wanted certificate of a Secret.
     pub(super) fn get(&self, secret: &ObjectName) -> Option<&WantedCertificate> {
         self.by_secret.get(secret).and_then(|all| all.first()).map(|(_, want)| want)
     }
 
-    /// Notes what a parent wants now, and hands out what is different by it.
+    /// Sets the certificates that a parent wants, and adds the changes to the result.
     pub(super) fn settle(&mut self, key: &ParentKey, grants: Grants<'_>, dirty: &mut Dirty) {
         self.settle_refused(key, grants, dirty);
         let now: BTreeMap<ObjectName, WantedCertificate> =
@@ -56,7 +56,7 @@ impl WantedIndex {
         }
     }
 
-    /// Notes which Secrets refused listeners of a parent have, and tells those for which that is different.
+    /// Sets the Secrets of refused listeners of a parent, and adds those whose state changed to the result.
     fn settle_refused(&mut self, key: &ParentKey, grants: Grants<'_>, dirty: &mut Dirty) {
         let mut now: BTreeMap<ObjectName, Refused> = BTreeMap::new();
         if let Some(parent) = grants.parents.get(key) {
@@ -67,7 +67,7 @@ impl WantedIndex {
                     refused.lost += usize::from(grants.has_lost(parent, listener));
                 }
             }
-            // What is refused elsewhere may be served here.
+            // A Secret that is refused for another parent may be served here.
             if !self.refused.is_empty() {
                 let all = parent.listeners.iter().flat_map(|listener| grants.secrets_of_listener(key, listener));
                 let shared = all.filter(|secret| grants.parents.of_secret(secret).nth(1).is_some());
@@ -103,7 +103,7 @@ impl WantedIndex {
     }
 }
 
-/// Which listeners have what they ask for.
+/// The states that decide which listeners have their hostname and port.
 #[derive(Clone, Copy)]
 pub(super) struct Grants<'a> {
     pub(super) store: &'a Store,
@@ -114,8 +114,8 @@ pub(super) struct Grants<'a> {
 }
 
 impl<'a> Grants<'a> {
-    /// Whether a listener has its hostname on its port, and the port is its Gateway's. Nothing is ordered for another one: who
-    /// does not own a name gets no certificate for it.
+    /// Whether a listener has its hostname on its port, and its Gateway has the port. No certificate is ordered for any
+    /// other listener: a namespace that does not own a hostname gets no certificate for it.
     fn has_won(self, parent: &Parent, listener: &ParentListener) -> bool {
         let id = parent.frontend(listener.transport_port());
         let Some(frontend) = self.frontends.get(&id) else { return false };
@@ -124,15 +124,15 @@ impl<'a> Grants<'a> {
         winner == Some(&parent.id(listener)) && has_port && self.frontends.rival(&id, self.register).is_none()
     }
 
-    /// Whether listeners have a Secret and all of them are refused: nobody is to fill it.
+    /// Whether listeners refer to a Secret and all of them are refused: no issuer may store a certificate there.
     pub(super) fn is_refused(self, secret: &ObjectName) -> bool {
         let mut having = self.having(secret).peekable();
         having.peek().is_some() && having.all(|(parent, listener)| !self.is_granted(parent, listener))
     }
 
-    /// The hostnames of the listeners that have a Secret, where another namespace owns each of them, as recorded: whoever
-    /// put a certificate of ours there is to keep it no longer. None where one listener may still serve it, or where no
-    /// listener of the Secret's own namespace has it.
+    /// The hostnames of the listeners with a Secret, if by record another namespace owns each of them: a certificate
+    /// that we stored there must be removed. Empty if one listener may still serve it, or if no listener of the
+    /// Secret's own namespace refers to it.
     pub(super) fn lost_hostnames(self, secret: &ObjectName) -> BTreeSet<Hostname> {
         let mut hostnames = BTreeSet::new();
         let mut has_own = false;
@@ -146,12 +146,12 @@ impl<'a> Grants<'a> {
         if has_own { hostnames } else { BTreeSet::new() }
     }
 
-    /// Whether the record gives the hostname of a refused listener to another namespace.
+    /// Whether by record another namespace owns the hostname of a refused listener.
     fn has_lost(self, parent: &Parent, listener: &ParentListener) -> bool {
         self.frontends.conflict(&parent.id(listener)).is_some_and(|conflict| conflict.is_recorded)
     }
 
-    /// The listeners that have a Secret: they refer to it, or their issuer puts the certificate there.
+    /// The listeners that have a Secret: they refer to it, or their issuer stores the certificate there.
     fn having<'b>(
         self,
         secret: &'b ObjectName,
@@ -163,7 +163,7 @@ impl<'a> Grants<'a> {
         })
     }
 
-    /// The Secrets that a listener has.
+    /// The Secrets of a listener.
     fn secrets_of_listener(
         self,
         key: &ParentKey,
@@ -174,7 +174,7 @@ impl<'a> Grants<'a> {
         references.map(|reference| &reference.name).chain(listener.served.secret())
     }
 
-    /// Whether a listener is accepted, with its hostname and port.
+    /// Whether a listener is accepted, and has its hostname and port.
     pub(super) fn is_granted(self, parent: &Parent, listener: &ParentListener) -> bool {
         let served = parent.accepted.is_ok() && parent.stand.unusable.is_none();
         served && listener.accepted.is_ok() && self.has_won(parent, listener)
@@ -244,7 +244,7 @@ mod tests {
         let mut engine = engine(&["acme=alice:a.example.org", "acme=mallory:a.example.org,m.example.org"]);
         engine.apply(vec![gateway("alice", 5, 443, "a.example.org")], now);
         assert_eq!(wanted(&engine), ["a.example.org in alice"]);
-        // The same hostname in a ListenerSet loses it; another hostname is not allowed.
+        // A ListenerSet with the same hostname does not get it; another hostname is not permitted.
         let set = |hostname: &str| {
             let parent = json!({"name": "edge", "namespace": "alice"});
             put("ListenerSet", "mallory", 1, json!({"parentRef": parent, "listeners": [listener(443, hostname)]}))
@@ -258,7 +258,7 @@ mod tests {
         let set = ObjectKey::new(Kind::ListenerSet, ObjectName::new("mallory", "edge"));
         let delta = engine.apply(vec![Change::delete(set)], now);
         assert!(delta.wants.values().all(Option::is_none) && delta.wants.len() == 1, "{:?}", delta.wants);
-        // A younger Gateway does not have the port, until the older one goes.
+        // A younger Gateway does not get the port until the older one is deleted.
         engine.apply(vec![gateway("mallory", 9, 443, "m.example.org")], now);
         assert_eq!(wanted(&engine), ["a.example.org in alice"]);
         let alice = ObjectKey::new(Kind::Gateway, ObjectName::new("alice", "edge"));
@@ -287,14 +287,14 @@ mod tests {
             (told, engine.is_refused(&secret))
         };
         assert_eq!(told(&mut engine, refers("alice", 1, 443, &["a.example.org"])), (false, false));
-        // Alice has the port.
+        // Alice's Gateway has the port.
         let two = ["b.example.org", "c.example.org"];
         assert_eq!(told(&mut engine, refers("bob", 2, 443, &two)), (true, true));
         assert_eq!(told(&mut engine, refers("bob", 2, 444, &two)), (true, false));
         assert_eq!(told(&mut engine, refers("bob", 2, 443, &two)), (true, true));
         let alice = ObjectKey::new(Kind::Gateway, ObjectName::new("alice", "edge"));
         assert_eq!(told(&mut engine, Change::delete(alice)), (true, false));
-        // Two listeners for one hostname are both conflicted; a third is not.
+        // Two listeners with one hostname conflict with each other; a third does not.
         let twice = ["b.example.org", "b.example.org", "c.example.org"];
         assert_eq!(told(&mut engine, refers("bob", 2, 443, &twice[..2])), (true, true));
         assert!(!told(&mut engine, refers("bob", 2, 443, &twice)).1);
@@ -323,22 +323,22 @@ mod tests {
         };
         let tls = ObjectName::new("bob", "tls");
         engine.apply(vec![has("alice", 5, json!([refers("l", "shop.example.org")]))], now);
-        // Alice's is the younger one, and on record.
+        // Alice's is younger, and recorded.
         let lost = has("bob", 1, json!([refers("l", "shop.example.org")]));
         assert_eq!(told(&mut engine, lost, &tls), (true, vec![shop.clone()]));
         let both = has("bob", 1, json!([refers("l", "shop.example.org"), refers("m", "m.example.org")]));
         assert_eq!(told(&mut engine, both, &tls).1, [], "one of them is served");
         assert_eq!(engine.lost_hostnames(&ObjectName::new("alice", "tls")), BTreeSet::new());
-        // What an issuer fills.
+        // A Secret that an issuer fills.
         let issued = has("bob", 1, json!([listener(443, "shop.example.org")]));
         assert_eq!(told(&mut engine, issued, &tls).1, [], "nobody refers to it any more");
         let secret = ObjectName::new("bob", issued_secret_name("acme", &shop));
         assert_eq!(engine.lost_hostnames(&secret), BTreeSet::from([shop]));
-        // Alice goes, and bob has it.
+        // Alice's Gateway is deleted, and bob's gets the hostname.
         let alice = ObjectKey::new(Kind::Gateway, ObjectName::new("alice", "edge"));
         assert_eq!(told(&mut engine, Change::delete(alice), &secret), (true, vec![]));
         assert!(engine.want(&secret).is_some());
-        // Two listeners of one namespace: that is no matter of the record.
+        // Two listeners of one namespace: the record is not involved.
         let twice = json!([refers("l", "m.example.org"), refers("m", "m.example.org")]);
         assert_eq!(told(&mut engine, has("bob", 1, twice), &tls), (true, vec![]));
         assert!(engine.is_refused(&tls));

@@ -1,4 +1,4 @@
-//! The table of constraints, made from the descriptors of `envoy-types`.
+//! Generates the table of constraints from the descriptors of `envoy-types`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use prost_reflect::{Cardinality, DescriptorPool, DynamicMessage, FieldDescriptor
 
 use crate::descriptors;
 
-/// The values of all rules that are set, by their path, e.g. `repeated.items.string.min_len`.
+/// Collects the values of all rules that are set, by their path, e.g. `repeated.items.string.min_len`.
 fn set(message: &DynamicMessage, before: &str, into: &mut Vec<(String, Value)>) {
     for (field, value) in message.fields() {
         let path = if before.is_empty() { field.name().to_owned() } else { format!("{before}.{}", field.name()) };
@@ -48,7 +48,7 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// The rules of a field as the table says them.
+/// The rules of a field in the table's notation.
 fn rules(pool: &DescriptorPool, field: &FieldDescriptor) -> Vec<String> {
     let extension = pool.get_extension_by_name("validate.rules").expect("the package has the rules");
     let options = field.options();
@@ -66,7 +66,7 @@ fn rules(pool: &DescriptorPool, field: &FieldDescriptor) -> Vec<String> {
         let (of, rule) = of_items.rsplit_once('.').unwrap_or(("", of_items));
         made.push(match (of, rule) {
             ("string", "strict") | ("map.keys.string", _) => continue,
-            // One of several fields that is chosen is there.
+            // A set field of a oneof is always present.
             (_, "required") if field.containing_oneof().is_some() => continue,
             (_, "required" | "ignore_empty" | "unique") => {
                 if value == Value::Bool(false) {
@@ -125,7 +125,7 @@ fn lines(pool: &DescriptorPool, message: &MessageDescriptor, known: &BTreeSet<St
         if (rules.is_empty() && kind != "any" && !is_known) || (is_message && !is_known && rules.is_empty()) {
             continue;
         }
-        // A message without constraints of its own that has to be there.
+        // A required message without constraints of its own.
         let kind = if is_message && !is_known { "bytes".to_owned() } else { kind };
         let presence = match field.cardinality() {
             Cardinality::Repeated => "repeated",
@@ -154,7 +154,7 @@ fn table() -> String {
         .filter(|message| !message.full_name().starts_with("google.protobuf."))
         .filter_map(|message| pool.get_message_by_name(message.full_name()))
         .collect();
-    // Messages with constraints, and those that lead to some.
+    // Messages with constraints, and those whose fields lead to them.
     let mut known: BTreeSet<String> = BTreeSet::new();
     loop {
         let mut more = known.clone();

@@ -1,10 +1,10 @@
-//! One field's constraints, as a line of the table says them.
+//! The constraints of one field, parsed from a line of the table.
 
 use std::collections::HashMap;
 
 use super::wire::{Value, fields};
 
-/// A field that has constraints, or whose message has.
+/// A field with constraints, or whose message has constraints.
 pub(super) struct Field {
     pub(super) number: u32,
     pub(super) name: String,
@@ -13,18 +13,18 @@ pub(super) struct Field {
     pub(super) rules: Rules,
 }
 
-/// Whether a field that is not on the wire has a value.
+/// The value of a field that is not on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Presence {
-    /// It has its zero value.
+    /// The zero value.
     Implicit,
-    /// It has none.
+    /// No value.
     Explicit,
-    /// It is a list.
+    /// An empty list.
     Repeated,
 }
 
-/// What a field holds.
+/// The type of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Text,
@@ -50,7 +50,7 @@ impl Kind {
         matches!(self, Kind::Text | Kind::Bytes | Kind::WrappedText)
     }
 
-    /// Bytes of a packed number.
+    /// The number of bytes of a packed number; `None` for varints.
     pub(super) fn width(self) -> Option<usize> {
         match self {
             Kind::Double => Some(8),
@@ -59,7 +59,7 @@ impl Kind {
         }
     }
 
-    /// The value inside a wrapper; of a duration, its nanoseconds.
+    /// Unwraps the value of a wrapper message; returns the nanoseconds of a duration.
     pub(super) fn unwrapped(self, value: Value<'_>) -> Value<'_> {
         let Value::Bytes(bytes) = value else { return value };
         let zero = if self == Kind::WrappedText { Value::Bytes(&[]) } else { Value::Number(0) };
@@ -104,7 +104,7 @@ pub(super) struct Rules {
     compared: Vec<(Order, f64)>,
 }
 
-/// What a text of a header may consist of (`KnownRegex` of protoc-gen-validate).
+/// The characters that a header text may have (`KnownRegex` of protoc-gen-validate).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Characters {
     Name,
@@ -123,7 +123,7 @@ impl Characters {
                 !name.is_empty() && name.chars().all(token)
             }
             Characters::Value => text.chars().all(|c| c == '\t' || !(c < ' ' || c == '\u{7f}')),
-            // Where it is not strict, a name may be empty, too: most fields of the kind are not set.
+            // If not strict, a name may also be empty: most fields with this rule are unset.
             Characters::LooseName | Characters::LooseValue => text.chars().all(loose),
         }
     }
@@ -215,7 +215,7 @@ impl Rules {
         match key {
             "required" => self.required = true,
             "ignore_empty" => self.ignore_empty = true,
-            // Nothing of ours repeats itself in such a list.
+            // Our lists never contain duplicates.
             "unique" => {}
             "min_items" => self.min_items = Some(size()?),
             "max_items" => self.max_items = Some(size()?),
@@ -245,7 +245,7 @@ impl Rules {
         Ok(())
     }
 
-    /// Whether a field may be there so often.
+    /// Checks how often a field occurs.
     pub(super) fn count(&self, seen: usize) -> Result<(), String> {
         if self.required && seen == 0 {
             return Err("is required".to_owned());
@@ -259,7 +259,7 @@ impl Rules {
         }
     }
 
-    /// Whether a value keeps all constraints.
+    /// Checks a value against all constraints.
     pub(super) fn hold(&self, kind: &Kind, value: Value) -> Result<(), String> {
         match value {
             Value::Bytes([]) if self.ignore_empty => Ok(()),

@@ -1,6 +1,6 @@
-//! The protobuf encoding, read without being decoded.
+//! Reads the protobuf wire format without decoding messages.
 
-/// What a field has on the wire.
+/// The value of a field on the wire.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Value<'a> {
     /// A varint, or the bits of a fixed number.
@@ -9,10 +9,10 @@ pub(super) enum Value<'a> {
     Bytes(&'a [u8]),
 }
 
-/// The bytes are not a message.
+/// The error of bytes that are not a message.
 pub(super) struct Malformed;
 
-/// The fields of an encoded message, in their order there.
+/// The fields of an encoded message, in order.
 pub(super) fn fields(bytes: &[u8]) -> impl Iterator<Item = Result<(u32, Value<'_>), Malformed>> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -44,7 +44,7 @@ fn field<'a>(rest: &mut &'a [u8]) -> Option<(u32, Value<'a>)> {
     Some((number, value))
 }
 
-/// The numbers of a packed field; `width` is the bytes of each, `None` for varints.
+/// The numbers of a packed field; `width` is the number of bytes of each, `None` for varints.
 pub(super) fn packed(mut rest: &[u8], width: Option<usize>) -> impl Iterator<Item = Value<'_>> {
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -80,7 +80,7 @@ fn varint(rest: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Nothing is counted where nobody asks.
+/// Fields are counted in tests alone.
 #[cfg(not(test))]
 fn count() {}
 
@@ -89,7 +89,7 @@ thread_local! {
     static STEPS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// How many fields this thread has looked at.
+/// The number of fields that this thread has read.
 #[cfg(test)]
 pub(super) fn steps() -> usize {
     STEPS.get()

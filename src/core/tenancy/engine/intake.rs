@@ -1,4 +1,4 @@
-//! Changes of the inputs as they come in.
+//! Intake of changes: updates the inputs, and marks what depends on them.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::Tenancy;
 use crate::model::ObjectName;
 
 impl Tenancy {
-    /// Takes in one change and marks what it touches.
+    /// Applies one change to the inputs and marks what depends on it.
     pub(super) fn take_in(&mut self, change: Change, dirty: &mut Dirty) {
         match change {
             Change::Secret(name, provided) => {
@@ -25,7 +25,7 @@ impl Tenancy {
             Change::Fact(Fact::Owned(hostname, owner)) => self.records.set_owner(hostname, owner, dirty),
             Change::Fact(Fact::ListenerSets(can)) => {
                 self.settings.listener_sets = can;
-                // Whoever waits for room may have it now.
+                // Hosts that wait for room may get a place now.
                 let waiting = self.tenants.names().flat_map(|tenant| self.places.waiting_for_room(tenant));
                 dirty.hosts.extend(waiting.filter_map(|host| self.hosts.find(&host.tenant, &host.hostname)));
             }
@@ -59,7 +59,7 @@ impl Tenancy {
         self.namespaces.set(&name, new);
         dirty.tenants.extend(self.tenants.in_namespace(&name).cloned());
         dirty.claims.extend(self.claims.within(&name));
-        // Its apex is part of the wildcards of the TenantGateways that it inherits from.
+        // Its apex is on the wildcard certificates of the TenantGateways that it inherits from.
         if let Some(gateway) = self.namespaces.gateway_of(&name) {
             let wildcard = |t: &&ObjectName| self.tenants.resolved(t).is_some_and(|v| !v.mode.per_host());
             dirty.tenants.extend(self.tenants.in_namespace(&gateway).filter(wildcard).cloned());
@@ -80,8 +80,8 @@ impl Tenancy {
         dirty.claims.extend(self.claims.set(key, new, tenants));
     }
 
-    /// Takes in whether the key in a Secret is ours: cert-manager's Certificate for it then says so, or it would be issued
-    /// anew.
+    /// Sets whether the key in a Secret is ours: cert-manager's Certificate for it then has the parameters of that key,
+    /// which prevents another issuance.
     fn take_key(&mut self, name: ObjectName, ours: bool, dirty: &mut Dirty) {
         if self.secrets.set_key(&name, ours) {
             let wildcard = |tenant: &&ObjectName| *name.name == *names::wildcard_certificate(&tenant.name);

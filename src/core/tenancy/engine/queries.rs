@@ -14,7 +14,7 @@ use crate::model::{Hostname, ObjectName};
 use crate::wanted::WantedCertificate;
 
 impl Tenancy {
-    /// How much work was done so far.
+    /// The amount of work done so far.
     pub fn counters(&self) -> Counters {
         self.counters
     }
@@ -24,27 +24,28 @@ impl Tenancy {
         self.derivations.all()
     }
 
-    /// Every certificate that we are to get, by Secret.
+    /// All certificates for us to issue, by Secret.
     pub fn wants(&self) -> &BTreeMap<ObjectName, WantedCertificate> {
         self.derivations.wanted()
     }
 
-    /// The TenantGateways that were given, whatever is wrong with them.
+    /// All TenantGateways, valid or not.
     pub fn tenants(&self) -> impl Iterator<Item = &ObjectName> {
         self.tenants.names()
     }
 
-    /// `metadata.generation` of a TenantGateway, as it was last given.
+    /// The last known `metadata.generation` of a TenantGateway.
     pub fn generation(&self, tenant: &ObjectName) -> Option<i64> {
         self.tenants.given(tenant).map(|given| given.generation)
     }
 
-    /// How ready a TenantGateway is.
+    /// The readiness of a TenantGateway.
     pub fn readiness(&self, tenant: &ObjectName) -> Option<&Readiness> {
         self.tenants.readiness(tenant)
     }
 
-    /// The status of a TenantGateway. `look` says what the status of one of its objects says, if it has one.
+    /// The status of a TenantGateway. `look` returns the state of one of its objects by that object's status, if it has
+    /// one.
     pub fn status(
         &self,
         tenant: &ObjectName,
@@ -54,7 +55,7 @@ impl Tenancy {
         Statuses { tenants, places, derivations }.status(tenant, look)
     }
 
-    /// Explanations of a hostname, one of each TenantGateway whose apex it lies below, the deepest apex first.
+    /// Explanations of a hostname, one for each TenantGateway whose apex it is below, the deepest apex first.
     pub fn explain(&self, host: &Hostname) -> Vec<Ownership> {
         let Self { settings, tenants, hosts, claims, .. } = self;
         Explaining { claims: settings.claims, tenants, hosts, claimants: claims }.explain(host)
@@ -65,17 +66,17 @@ impl Tenancy {
         self.hosts.owner(tenant, hostname).map(|standing| standing.rank.key())
     }
 
-    /// Everything that names a TenantGateway as parent, in no order.
+    /// The claimants that refer to a TenantGateway as parent, in no order.
     pub fn claimants_of(&self, tenant: &ObjectName) -> impl Iterator<Item = &ClaimKey> {
         self.claims.claimants_of(tenant)
     }
 
-    /// The parentRefs by which a claim names a TenantGateway.
+    /// The parentRefs by which a claimant refers to a TenantGateway.
     pub fn parents(&self, claim: &ClaimKey, tenant: &ObjectName) -> Vec<&ParentRef> {
         self.claims.claimant(claim).into_iter().flat_map(|claimant| claimant.naming(tenant)).collect()
     }
 
-    /// Every verdict on claims, by claim.
+    /// All verdicts, by claimant.
     pub fn verdicts(&self) -> impl Iterator<Item = (&ClaimKey, &ObjectName, &Verdict)> {
         let told = self.claims.iter().filter_map(|claim| {
             let (key, tenant) = claim.names();
@@ -86,12 +87,12 @@ impl Tenancy {
         told.into_iter()
     }
 
-    /// The verdicts on one claim, for each TenantGateway that it names, in no order.
+    /// The verdicts on one claimant, for each TenantGateway that it refers to, in no order.
     pub fn verdicts_of(&self, claim: &ClaimKey) -> impl Iterator<Item = (&ObjectName, &Verdict)> {
         self.claims.verdicts_of(claim)
     }
 
-    /// The verdict on a claim under a TenantGateway.
+    /// The verdict on a claimant under a TenantGateway.
     pub fn verdict(&self, claim: &ClaimKey, tenant: &ObjectName) -> Option<&Verdict> {
         self.claims.verdict(claim, tenant)
     }
@@ -101,41 +102,41 @@ impl Tenancy {
         self.namespaces.patch(namespace)
     }
 
-    /// Every namespace whose label or annotation is to be changed.
+    /// All namespaces with a patch of their label or annotation.
     pub fn patches(&self) -> impl Iterator<Item = (&Arc<str>, &Patch)> {
         self.namespaces.patches()
     }
 
-    /// The TenantGateways that expect a namespace to be attached, the first of them first.
+    /// The TenantGateways that attach a namespace; the first one owns its label.
     pub fn attaching(&self, namespace: &Arc<str>) -> impl Iterator<Item = &ObjectName> {
         self.namespaces.expecting(namespace)
     }
 
-    /// Namespaces whose label names one that has no TenantGateway, with what it names.
+    /// Namespaces whose label names a namespace without a TenantGateway, with that namespace.
     pub fn dangling(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>)> {
         self.namespaces.members().filter(|(_, gateway)| self.tenants.in_namespace(gateway).next().is_none())
     }
 
-    /// Whether a TenantGateway has a Gateway, made by us: now, or by an earlier run when it could be carried out.
+    /// Whether a TenantGateway has a Gateway that we made: now, or in an earlier run while it could be carried out.
     pub fn governs(&self, tenant: &ObjectName) -> bool {
         self.is_made(tenant, &Derived { kind: DerivedKind::Gateway, name: tenant.clone() })
     }
 
-    /// Whether an object is made by us for a TenantGateway, now or by an earlier run.
+    /// Whether we made an object for a TenantGateway, now or in an earlier run.
     pub fn is_made(&self, tenant: &ObjectName, derived: &Derived) -> bool {
         let there = || self.derivations.existing(derived);
         let found = || there().is_some_and(|there| self.tenants.is_uid_of(&there.owner, tenant));
         self.derivations.desired(derived).is_some() || self.tenants.is_as_found(tenant) && found()
     }
 
-    /// Whether a TenantGateway's Gateway is of a class that we serve: there `Accepted` is among the conditions of the
+    /// Whether a TenantGateway's Gateway has a class that we serve: `Accepted` is then among the conditions of the
     /// Gateway's own controller.
     pub fn is_own(&self, tenant: &ObjectName) -> bool {
         self.tenants.is_own(tenant)
     }
 
-    /// Whether a TenantGateway is carried out to which an object belongs whose controlling owner has this UID: what is not
-    /// among the desired objects is then not wanted, rather than not decided.
+    /// Whether the TenantGateway of an object, whose controlling owner has this UID, is carried out: if it is not
+    /// desired then, it is to be deleted, rather than undecided.
     pub fn decides(&self, derived: &Derived, uid: &str) -> bool {
         let decided = |name: &ObjectName| {
             let frozen = self.tenants.readiness(name).is_none_or(|readiness| readiness.frozen);
@@ -145,36 +146,36 @@ impl Tenancy {
             let here = self.settings.solver.as_ref().is_some_and(|to| to.namespace == derived.name.namespace);
             let of = self.namespaces.get(namespace).filter(|_| here);
             let there = of.is_some_and(|there| !uid.is_empty() && there.uid == uid);
-            // It belongs to the namespace, and is not wanted when the TenantGateway is gone.
+            // It belongs to the Namespace, and is to be deleted when the TenantGateway is.
             return there && self.tenant_of(derived).is_none_or(decided);
         }
         let named = |name: &&ObjectName| self.tenants.is_uid_of(uid, name);
         self.tenants.in_namespace(&derived.name.namespace).find(named).is_some_and(decided)
     }
 
-    /// The TenantGateway that an object under a derived name would belong to, by its name.
+    /// The TenantGateway that an object with a derived name would belong to.
     pub fn tenant_of(&self, derived: &Derived) -> Option<&ObjectName> {
         tenant_of(&self.tenants, derived)
     }
 
-    /// Whether what is in a Secret matters.
+    /// Whether a TenantGateway refers to a Secret.
     pub fn refers_to(&self, secret: &ObjectName) -> bool {
         self.secrets.refers_to(secret)
     }
 
-    /// The TenantGateways at which a host may be claimed and whose challenges come to us through a route.
+    /// The TenantGateways at which a host may be claimed and whose challenges a route forwards to us.
     pub fn solved(&self, host: &Hostname) -> Vec<&ObjectName> {
         let solves =
             |tenant: &&ObjectName| self.tenants.resolved(tenant).is_some_and(|valid| valid.frame.solving.is_some());
         self.hosts.named(host).map(|id| &self.hosts[id].host().tenant).filter(solves).collect()
     }
 
-    /// Records to be written, or removed, so that names have owners: for whoever keeps the record.
+    /// Records to write or to remove, for the keeper of the record.
     pub fn proposals(&self) -> impl Iterator<Item = (&Hostname, Option<&Record>)> {
         self.records.proposals()
     }
 
-    /// The record to be written of a name; nothing where the record is right.
+    /// The proposed change of a hostname's record; `None` if the record is right.
     pub fn proposal(&self, hostname: &Hostname) -> Option<Option<&Record>> {
         self.records.proposal(hostname)
     }
@@ -184,8 +185,8 @@ impl Tenancy {
         self.records.all()
     }
 
-    /// When a name is reserved no longer, in seconds since the epoch: then there may be something to do though nothing has
-    /// changed but the time.
+    /// The end of the next reservation, in seconds since the epoch: then there may be work without any other change
+    /// than the time.
     pub fn next_expiry(&self) -> Option<u64> {
         self.records.next_expiry()
     }

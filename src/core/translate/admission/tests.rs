@@ -1,4 +1,4 @@
-//! Namespaces at a Gateway that admits them.
+//! Tests of namespaces at a Gateway that admits them.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,7 +12,7 @@ use crate::translate::{Change, Engine, Fact, Fleet, Settings, StatusBody};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 
-/// A Gateway of `infra` that admits routes of all namespaces, at a time that goes on.
+/// A Gateway of `infra` that admits routes of all namespaces, with a clock.
 struct Site {
     engine: Engine,
     now: SystemTime,
@@ -90,7 +90,7 @@ impl Site {
         self.apply(vec![Change::delete(object.key())]);
     }
 
-    /// The namespaces whose backends a port has for a host, as Envoy would look it up, or that nothing does.
+    /// The namespaces whose backends serve a host on a port, as Envoy would look it up, or a text that none does.
     fn served(&self, port: u16, host: &str) -> String {
         let host = name(host);
         let own = FrontendId::tcp(ObjectName::new("infra", "edge"), port);
@@ -125,7 +125,7 @@ impl Site {
         (accepted.reason.as_str(), accepted.message.clone())
     }
 
-    /// Records what is proposed, as whoever keeps the record does.
+    /// Records the proposals, as the keeper of the record does.
     fn keep(&mut self) -> usize {
         let proposals = self.engine.record_proposals();
         let all: Vec<Change> =
@@ -151,7 +151,7 @@ fn a_hostname_belongs_to_the_routes_of_whoever_was_first_on_every_port() {
         assert_eq!(reason, "HostnameConflict");
         assert!(text.starts_with("hostname a.x.org: ") && !text.contains("alice"), "{text}");
         assert_eq!(site.told(&hers).0, "Accepted");
-        // Reserved for a while, and then the next one's.
+        // Reserved for a while; after that the next claimant gets it.
         site.delete(&hers);
         assert_eq!(site.served(80, "a.x.org"), "nobody");
         site.put(hers.clone());
@@ -179,11 +179,11 @@ fn what_somebody_has_is_kept_from_wider_hostnames_of_others() {
     site.put(route("infra", 1, "http", &[], "/platform"));
     let everything = route("mallory", 1, "", &[], "/");
     site.put(everything.clone());
-    // Alice has hers on one port alone; on the other the listener's own namespace answers.
+    // Alice has the hostname on one port alone; on the other the listener's own namespace answers.
     site.put(route("alice", 9, "wide", &["a.x.org"], "/"));
     assert_eq!((&*site.served(8080, "a.x.org"), &*site.served(80, "a.x.org")), ("alice", "infra"));
     assert_eq!((&*site.served(8080, "b.x.org"), &*site.served(80, "b.x.org")), ("mallory", "infra+mallory"));
-    // Her wildcard has what lies below it; what lies below the listener's own is everybody's.
+    // Her wildcard owns the names below it; names below the listener's own hostname belong to no one namespace.
     site.put(route("alice", 9, "wide", &["*.a.x.org"], "/wild"));
     let below = route("mallory", 1, "", &["in.a.x.org"], "/below");
     site.put(below.clone());
@@ -283,7 +283,8 @@ fn of_listener_sets_of_several_namespaces_the_first_has_a_hostname_whatever_it_c
         site.put(own);
         site.apply(set("mallory", 1, &[("own", 80, "HTTP", "m.org")]));
         site.apply(set("alice", 9, &[("l", 80, "HTTP", "a.org"), ("w", 80, "HTTP", "*.w.org")]));
-        // An older one, with a name that is new to it; below her wildcard; on another port; everything.
+        // Claims of an older one: a name that is new to it; a name below her wildcard; a name on another port;
+        // everything.
         for listener in [("l", 80, "HTTP", "a.org"), ("l", 80, "HTTP", "b.w.org"), ("l", 81, "HTTP", "a.org")] {
             site.apply(set("mallory", 1, &[("own", 80, "HTTP", "m.org"), listener]));
             assert_eq!((&*site.served(80, "a.org"), &*site.served(80, "b.w.org")), ("alice", "alice"), "{listener:?}");
@@ -293,11 +294,11 @@ fn of_listener_sets_of_several_namespaces_the_first_has_a_hostname_whatever_it_c
             assert_eq!(accepted.reason, Reason::HostnameConflict, "{listener:?}");
             assert!(accepted.message.contains("belongs to another namespace"), "{}", accepted.message);
         }
-        // The catch-all that the Gateway gave up is free again.
+        // The catch-all that the Gateway released is free again.
         site.now += Duration::from_secs(3600);
         site.apply(set("mallory", 1, &[("own", 80, "HTTP", "m.org"), ("any", 81, "HTTP", "")]));
         assert_eq!((&*site.served(81, "x.org"), &*site.served(81, "a.org")), ("mallory", "nobody"));
-        // Nor has a route at the Gateway's own listener what a ListenerSet has.
+        // A route at the Gateway's own listener does not get the hostname of a ListenerSet either.
         let mut own = gateway(&[("http", 80, "HTTP", "o.org"), ("wide", 82, "HTTP", "*.org")]);
         own["spec"]["allowedListeners"] = json!({"namespaces": {"from": "All"}});
         site.put(own);

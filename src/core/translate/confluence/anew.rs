@@ -1,11 +1,11 @@
-//! An object that was made anew between two looks.
+//! A Gateway that was deleted and created again between two observations.
 
 use serde_json::{Value, json};
 
 use super::{check, gateway_object};
 use crate::translate::Change;
 
-/// Its listeners have other places by its new age, and the same hostnames.
+/// Its listeners have other ranks by its new age, and the same hostnames.
 #[test]
 fn a_gateway_that_was_made_anew_asks_clients_for_what_the_new_one_says() {
     let https = |name: &str, hostname: &str| json!({"name": name, "port": 80, "protocol": "HTTPS", "hostname": hostname, "tls": {"mode": "Terminate"}});

@@ -1,4 +1,4 @@
-//! What differs between two outcomes, for people.
+//! Prints the differences of two results.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;

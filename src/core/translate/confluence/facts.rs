@@ -1,4 +1,4 @@
-//! Facts among the events: what is told beside objects.
+//! Facts among the events: inputs that are no objects.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::inputs::RouteKind;
 use crate::model::{Hostname, HostnameGrant, ObjectName, Reason};
 use crate::translate::{Change, Fact, ParentKey, RouteKey};
 
-/// The subject of a fact: a later one of the same replaces it.
+/// The subject of a fact: a later fact with the same subject replaces it.
 pub(super) fn subject(fact: &Change) -> String {
     match fact {
         Change::Fact(Fact::Challenge(hostname, _)) => hostname.to_string(),
@@ -26,7 +26,7 @@ pub(super) fn subject(fact: &Change) -> String {
     }
 }
 
-/// Listeners that tenancy withholds of a ListenerSet: all of them, some, or none.
+/// The fact that tenancy withholds listeners of a ListenerSet: all of them, some, or none.
 pub(super) fn withheld() -> impl Strategy<Value = Change> {
     (pick(NAMESPACES), pick(&["s", "t"]), subsequence(&["l0", "l1", "l2"][..], 0..4)).prop_map(
         |(namespace, name, listeners)| {
@@ -36,12 +36,12 @@ pub(super) fn withheld() -> impl Strategy<Value = Change> {
     )
 }
 
-/// That the API server serves ClusterTrustBundles, or does not.
+/// The fact whether the API server serves ClusterTrustBundles.
 pub(super) fn trust_bundles() -> impl Strategy<Value = Change> {
     any::<bool>().prop_map(|can_be| Change::Fact(Fact::TrustBundles(can_be)))
 }
 
-/// A grant of tenancy to a route at a Gateway, or that it has no say there.
+/// A grant of tenancy to a route at a Gateway, or none.
 pub(super) fn granted() -> impl Strategy<Value = Change> {
     let route = (select(&RouteKind::ALL[..]), pick(NAMESPACES), pick(&["r", "q", "p"]));
     let parent = (pick(NAMESPACES), pick(&["g", "f"]));
@@ -52,7 +52,7 @@ pub(super) fn granted() -> impl Strategy<Value = Change> {
             let grant = HostnameGrant {
                 granted: hostnames.into_iter().map(|name| Hostname::parse(name).expect("a hostname")).collect(),
                 sets: sets.into_iter().map(|set| ObjectName::new(namespace, set)).collect(),
-                // A route whose listeners are all elsewhere is not told of changes of the Gateway's own.
+                // A route whose listeners are all elsewhere does not depend on changes of the Gateway's own.
                 on_gateway: true,
                 refusal: (how == 1).then(|| (Reason::HostnameConflict, "somebody else's".to_owned())),
             };

@@ -1,5 +1,5 @@
-//! The resources that the Envoys of each fleet come to see by all deltas: together all that is served, and of the other fleet
-//! nothing but backends and certificates that both have frontends for.
+//! The resources that the Envoys of each fleet see after all deltas: together everything that is served, and of other
+//! fleets nothing but backends and certificates that both have frontends for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,12 +10,12 @@ use super::super::{Delta, Engine, Resource, ResourceKey};
 use super::World;
 use crate::model::{ClusterId, EnvoyFleet, SecretName};
 
-/// The resources that are seen, by fleet.
+/// The resources that each fleet sees.
 #[derive(Default, Debug, PartialEq)]
 pub(super) struct Seen(BTreeMap<EnvoyFleet, BTreeMap<ResourceKey, Resource>>);
 
 impl Seen {
-    /// Takes in a delta as the publication does; `before` is what all deltas before it amount to.
+    /// Applies a delta as the publication does; `before` is the accumulated result of earlier deltas.
     pub(super) fn take(&mut self, delta: &Delta, before: &World, engine: &Engine) {
         let keys: BTreeSet<&ResourceKey> = delta.resources.keys().chain(&delta.shown).collect();
         for key in keys {

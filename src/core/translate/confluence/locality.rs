@@ -1,4 +1,4 @@
-//! The work for one change does not grow with the number of hosts.
+//! Locality: the work for one change does not grow with the number of hosts.
 
 use super::*;
 
@@ -16,10 +16,10 @@ fn host(n: usize) -> Vec<Change> {
     ]
 }
 
-/// The work of a step: counters, and how many resources and statuses were different after it.
+/// The work of a step: counters, and how many resources and statuses it changed.
 type Work = (crate::translate::Counters, usize, usize);
 
-/// The work of each step, one after the other.
+/// Measures the work of each of several steps in turn.
 fn measured(engine: &mut Engine, steps: impl IntoIterator<Item = Vec<Change>>) -> Vec<Work> {
     let work = |step| {
         let before = engine.counters();
@@ -29,7 +29,7 @@ fn measured(engine: &mut Engine, steps: impl IntoIterator<Item = Vec<Change>>) -
     steps.into_iter().map(work).collect()
 }
 
-/// The work that adding, changing and removing one host under a wildcard listener takes when `count` are there.
+/// The work to add, change and remove one host under a wildcard listener with `count` others.
 fn work_under_a_wildcard(count: usize) -> Vec<Work> {
     let mut engine = engine();
     let tls = json!({"certificateRefs": [{"name": "wild"}]});
@@ -54,7 +54,7 @@ fn work_under_a_wildcard(count: usize) -> Vec<Work> {
     measured(&mut engine, steps.map(|step| vec![step]))
 }
 
-/// A Gateway whose clients show certificates, with `count` hosts, and roots that replace those it has.
+/// A Gateway that validates client certificates, with `count` hosts, and new client roots for it.
 fn guarded(count: usize) -> (Engine, Change) {
     let mut engine = engine();
     let validation = json!({"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "ca"}]});
@@ -114,7 +114,7 @@ fn hosting(count: usize) -> Engine {
     engine
 }
 
-/// The work that adding, changing, rotating and removing one host takes when `count` are there.
+/// The work to add, change, rotate and remove one host with `count` others.
 fn work(count: usize) -> Vec<Work> {
     let steps = [
         host(count),
@@ -182,8 +182,8 @@ fn the_work_for_one_host_under_a_wildcard_does_not_grow_either() {
     );
 }
 
-/// The work that adding, changing and removing a host of an admitted namespace takes when `count` are there, and another
-/// namespace has what nobody has on two ports.
+/// The work to add, change and remove a host of an admitted namespace with `count` others, while another namespace has
+/// the catch-all on two ports.
 fn work_of_an_admitted_namespace(count: usize) -> Vec<Work> {
     let mut engine = engine();
     let listener = |name: &str, port: u16| json!({"name": name, "port": port, "protocol": "HTTP", "allowedRoutes": {"namespaces": {"from": "All"}}});
@@ -222,7 +222,7 @@ fn the_work_for_one_host_of_an_admitted_namespace_does_not_grow_either() {
     assert!(small.iter().all(|(work, ..)| work.units <= 2 && work.owned <= 1 && work.tables <= 2), "{small:?}");
 }
 
-/// The work that adding a host and changing the policy of its Service takes when `count` hosts are there.
+/// The work to add a host and change the policy of its Service with `count` other hosts.
 fn work_of_a_policy(count: usize) -> Vec<Work> {
     let mut engine = engine();
     let listeners = json!([{"name": "http", "port": 80, "protocol": "HTTP"}]);
@@ -252,6 +252,6 @@ fn the_work_for_a_policy_does_not_grow_with_the_number_of_hosts() {
     assert_eq!(small, work_of_a_policy(1_000));
     assert_eq!(small, work_of_a_policy(10_000));
     let (change, resources, statuses) = small[1];
-    // The cluster is another one; what the policy is told is as before.
+    // The cluster changes; the policy's status does not.
     assert_eq!((change.policies, change.routes, change.units, resources, statuses), (1, 0, 0, 1, 0), "{small:?}");
 }

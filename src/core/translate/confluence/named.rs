@@ -1,4 +1,4 @@
-//! Gateways that stand on Services which they name: drawn among everything else, and close together.
+//! Gateways that stand on Services: generated among all other objects, and with few others.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::translate::{Change, Resource, ServiceIntent};
 
 const SERVICES: &[&str] = &["api", "alt", "web", "g-common"];
 
-/// What Gateways stand on: their parameters, Services, slices of ours, and those behind which Envoys are.
+/// Objects for Gateways on Services: their parameters, Services, lent slices, and the slices of Envoys.
 pub(super) fn named() -> impl Strategy<Value = Object> {
     let chosen = (pick(NAMESPACES), pick(&["api", "alt", "web", "gone", ""])).prop_map(|(namespace, service)| {
         let spec = match service {
@@ -87,7 +87,7 @@ fn standing() -> impl Strategy<Value = Change> {
     prop_oneof![20 => objects, 1 => challenge()]
 }
 
-/// Has a Gateway refer to parameters of its namespace, if to any.
+/// Sets the parameters reference of a Gateway, if `parameters` is not empty.
 pub(super) fn refer(spec: &mut Value, parameters: &str) {
     if !parameters.is_empty() {
         let reference = json!({"group": "gatewright.io", "kind": "GatewayParameters", "name": parameters});
@@ -95,8 +95,8 @@ pub(super) fn refer(spec: &mut Value, parameters: &str) {
     }
 }
 
-/// What is to lead to a Gateway by a Service of somebody's leads to no other: not by the same port of the Envoys, and not
-/// where another one listens.
+/// Checks that a port that leads to a Gateway by a Service leads to no other one: not by the same Envoy port, and not
+/// by a port on which another Gateway listens.
 pub(super) fn misled(world: &World) -> String {
     let mut told = String::new();
     let mut led: BTreeMap<u16, &crate::model::ObjectName> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Policies among the objects, and where their roots are.
+//! BackendTLSPolicies among the objects, and their CA certificates.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::{NAMESPACES, gateway_object, pick};
 use crate::inputs::{CaBundle, CaBundleError, ClusterTrustBundle, ConfigMap, Object};
 use crate::model::ObjectName;
 
-/// Policies of Services, and the ConfigMaps and ClusterTrustBundles in which their roots are.
+/// BackendTLSPolicies, and the ConfigMaps and ClusterTrustBundles with their CA certificates.
 pub(super) fn policy() -> impl Strategy<Value = Object> {
     let bundle = (pick(NAMESPACES), pick(&["good", "bad"])).prop_map(|(namespace, holds)| {
         let name = ObjectName::new(namespace, "ca");

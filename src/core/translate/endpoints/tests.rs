@@ -1,4 +1,4 @@
-//! Which endpoints are used, as addresses come to be somebody's and cease to be.
+//! Tests of which endpoints are used, as addresses become reserved and free again.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -12,7 +12,7 @@ use crate::translate::{Change, Delta, EndpointPolicy, Engine, Fleet, Settings, S
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 
-/// An engine, and the endpoints and the verdict on references that it told last.
+/// An engine with its latest endpoints and its latest verdict on the route's references.
 struct Told {
     engine: Engine,
     endpoints: BTreeMap<String, Vec<String>>,
@@ -20,7 +20,7 @@ struct Told {
 }
 
 impl Told {
-    /// A Gateway and a route of mallory's that leads to her Service.
+    /// A Gateway and a route of mallory's to her Service.
     fn new(settings: Settings) -> Self {
         let mut told = Self { engine: Engine::new(settings), endpoints: BTreeMap::new(), verdict: None };
         told.put(json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "ours"},
@@ -34,7 +34,7 @@ impl Told {
         told
     }
 
-    /// In a cluster, where `ours/envoy` leads to the Envoys.
+    /// An engine in a cluster, whose Envoys are behind `ours/envoy`.
     fn in_cluster() -> Self {
         Self::new(Settings {
             fleet: Fleet::Shared,
@@ -69,7 +69,7 @@ impl Told {
         self.verdict = (resolved.status != Status::True).then(text);
     }
 
-    /// Has mallory's slice list these addresses of pods of hers.
+    /// Sets the addresses of mallory's slice, which belong to pods of hers.
     fn list(&mut self, addresses: &[&str], port: u16) {
         for address in addresses {
             self.run("mallory", &pod_at(address), &[address]);
@@ -77,7 +77,7 @@ impl Told {
         self.put(slice("mallory", "web", addresses, port));
     }
 
-    /// A pod runs at these addresses.
+    /// Sets the addresses of a pod.
     fn run(&mut self, namespace: &str, name: &str, addresses: &[&str]) {
         self.apply(Change::put(Object::Pod(located(namespace, name, addresses))));
     }
@@ -86,7 +86,7 @@ impl Told {
         self.endpoints["mallory/web:80"].iter().map(String::as_str).collect()
     }
 
-    /// The text about the references; the part of it that says why.
+    /// Whether the verdict refuses an endpoint for the reason `why`.
     fn refused(&self, why: &str) -> bool {
         self.verdict.as_ref().is_some_and(|text| text.starts_with("EndpointNotPermitted") && text.contains(why))
     }
@@ -97,7 +97,7 @@ fn located(namespace: &str, name: &str, addresses: &[&str]) -> Located {
     Located { name: ObjectName::new(namespace, name), addresses: addresses.iter().map(parse).collect() }
 }
 
-/// The name of the pod that a slice of [`slice`] names for an address.
+/// The name of the pod that [`slice`] names for an address.
 fn pod_at(address: &str) -> String {
     format!("pod-{}", address.replace([':', '.'], "-"))
 }
@@ -145,7 +145,7 @@ fn an_address_is_taken_from_tenants_when_it_becomes_the_installations_and_given_
     let mut told = Told::in_cluster();
     told.list(&["10.1.0.1", "::ffff:10.1.0.2", "10.1.0.3"], 8080);
     assert_eq!(told.used().len(), 3);
-    // An Envoy, where the Envoys are reached, and a Service of somebody's.
+    // An address of an Envoy, one of the Envoys' Service, and one of another tenant's Service.
     told.put(slice("ours", "envoy", &["10.1.0.1"], 80));
     assert!(told.refused("10.1.0.1:8080 (an address of Gatewright and its Envoys)"), "{:?}", told.verdict);
     let mut balanced = service("ours", "envoy", json!({"type": "LoadBalancer", "ports": [{"port": 80}]}));
@@ -169,7 +169,7 @@ fn the_api_server_is_nobodys_backend() {
     assert!(told.refused("an address of the API server") && told.used().is_empty(), "{:?}", told.verdict);
 }
 
-/// Or a tenant takes another's endpoints away by having a load balancer ask for their address.
+/// Otherwise a tenant could take another's endpoints away with a load balancer that requests their address.
 #[test]
 fn what_tenants_say_of_addresses_reserves_none() {
     let mut told = Told::in_cluster();
@@ -217,7 +217,7 @@ fn own_services_of_the_installation_have_their_own_endpoints() {
     assert_eq!(told.endpoints["ours/echo:80"], ["10.1.0.9:8080"]);
 }
 
-/// Without a cluster: backends are on the machine, and so is Envoy.
+/// Without a cluster: backends and Envoy are on the same machine.
 #[test]
 fn a_listener_of_envoy_is_no_backend_in_whatever_order_they_come() {
     for addresses in [["127.0.0.1"], ["0.0.0.0"]] {
@@ -267,7 +267,8 @@ fn an_installation_is_told_from_others_by_its_namespace() {
     assert!(one != before && told.engine.behind().cdn_id() != one);
 }
 
-/// A tenant who may write EndpointSlices may write every field of one, labels included: nothing but the pods themselves tells.
+/// A tenant who may write EndpointSlices may write any field of one, labels included: only the pods themselves are
+/// proof.
 #[test]
 fn an_endpoint_counts_while_it_is_the_pod_that_it_names() {
     let mut told = Told::in_cluster();
@@ -289,7 +290,7 @@ fn an_endpoint_counts_while_it_is_the_pod_that_it_names() {
     told.run("mallory", &pod_at(address), &[address]);
     told.apply(deleted(Kind::Pod, "mallory", &pod_at(address)));
     assert!(told.used().is_empty() && told.refused(why));
-    // Without a targetRef, or with that of something else, it is no pod's.
+    // Without a targetRef, or with that of another kind or namespace, it belongs to no pod.
     told.run("mallory", &pod_at(address), &[address]);
     for target in [
         Value::Null,
@@ -346,7 +347,7 @@ fn a_labelled_namespace_may_have_backends_outside_but_not_where_a_gateway_is_rea
     assert_eq!(told.used(), ["203.0.113.9:8443"], "another port, which may be another's");
     told.put(slice("mallory", "web", &["10.96.0.9"], 443));
     assert!(told.refused("10.96.0.9:443 (where Envoy listens itself)"), "{:?}", told.verdict);
-    // Or a tenant takes another's endpoints away by having a load balancer ask for their address.
+    // Otherwise a tenant could take another's endpoints away with a load balancer that requests their address.
     told.list(&["203.0.113.9"], 443);
     assert_eq!((told.used(), &told.verdict), (vec!["203.0.113.9:443"], &None), "it is her pod's");
     told.put(slice("mallory", "web", &["203.0.113.10"], 443));

@@ -1,4 +1,4 @@
-//! Changes of the inputs as they come in.
+//! Intake of changes: updates the inputs, and marks what depends on them.
 
 use super::super::delta::{Change, Fact};
 use super::super::dirty::Dirty;
@@ -9,7 +9,7 @@ use crate::inputs::{Kind, ObjectChange, ObjectKey};
 use crate::model::ObjectName;
 
 impl Engine {
-    /// Takes in one change and marks what it touches.
+    /// Applies one change to the inputs and marks what depends on it.
     pub(super) fn take_in(&mut self, change: Change, dirty: &mut Dirty) {
         let (key, replaced) = match change {
             Change::Object(ObjectChange::Put(mut object)) => {
@@ -66,7 +66,7 @@ impl Engine {
                 dirty.parents.extend(self.store.gateways_in(namespace).into_iter().map(ParentKey::Gateway));
                 dirty.parents.extend(self.store.sets_in(namespace).into_iter().map(ParentKey::ListenerSet));
                 dirty.attachments.extend(self.store.routes_in(namespace));
-                // A label may let it have names below somebody else's wildcard.
+                // A label may entitle it to names below another namespace's wildcard.
                 dirty.owned.extend(self.register.denied(namespace).cloned());
                 self.behind.touch_namespace(namespace, &self.store, &self.frontends, dirty);
             }
@@ -108,7 +108,7 @@ impl Engine {
                 self.exposures.take_slice(name, replaced.made.as_deref(), &self.store, dirty);
             }
             Kind::Secret => dirty.parents.extend(self.parents.of_secret(name).cloned()),
-            // Whoever lists their addresses is touched above.
+            // Services with these addresses are marked above.
             Kind::Pod | Kind::Node => {}
             Kind::BackendTLSPolicy => {
                 let targets = self.store.policy(name).into_iter().flat_map(|policy| &policy.targets);
@@ -124,7 +124,7 @@ impl Engine {
         }
     }
 
-    /// Marks whoever refers to a ClusterTrustBundle, and classes, which list it among their features.
+    /// Marks the users of ClusterTrustBundles, and classes, which list them among their features.
     fn touch_trust_bundles(&self, dirty: &mut Dirty) {
         let (policies, gateways) = self.store.users_of_trust_bundles();
         dirty.policies.extend(policies);
@@ -132,7 +132,7 @@ impl Engine {
         dirty.statuses.extend(self.store.class_names().map(|name| ObjectKey::new(Kind::GatewayClass, name.clone())));
     }
 
-    /// Marks whoever has a Secret.
+    /// Marks the statuses of parents that have a Secret.
     fn touch_secret(&self, secret: &ObjectName, dirty: &mut Dirty) {
         dirty.statuses.extend(self.parents.of_secret(secret).map(ParentKey::object));
     }

@@ -27,23 +27,23 @@ use crate::store::Store;
 use crate::wanted::WantedCertificate;
 
 impl Engine {
-    /// The objects that were seen.
+    /// The objects seen so far.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// The digest of all that is served: engines that were told the same have the same.
+    /// The digest of all emitted resources: engines with equal inputs have the same.
     pub fn digest(&self) -> u64 {
         self.emissions.digest()
     }
 
-    /// How much work was done so far.
+    /// The amount of work done so far.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// When [`Engine::apply`] has something to do though nothing has changed: the next time that a certificate in use
-    /// begins or ceases to be valid, or a hostname is reserved no longer.
+    /// The time at which [`Engine::apply`] has work without a change: when a certificate in use becomes valid or
+    /// expires, or the reservation of a hostname ends.
     pub fn next_deadline(&self) -> Option<SystemTime> {
         let certificate = self.parents.next_deadline();
         let reserved = self.register.next_expiry().and_then(|at| UNIX_EPOCH.checked_add(Duration::from_secs(at)));
@@ -58,17 +58,17 @@ impl Engine {
         self.report().status(key).filter(|_| self.statuses.has(key))
     }
 
-    /// The statuses of all objects of ours, each made when it is asked for.
+    /// The statuses of all objects of ours, each computed when it is read.
     pub fn statuses(&self) -> impl Iterator<Item = (&ObjectKey, ObjectStatus)> {
         self.statuses.keys().filter_map(|key| Some((key, self.report().status(key)?)))
     }
 
-    /// How many objects of ours need nobody's attention, and how many do.
+    /// The number of objects of ours whose conditions are all good, and the number of others.
     pub fn good_and_bad(&self) -> (usize, usize) {
         self.statuses.good_and_bad()
     }
 
-    /// Routes with references that do not resolve, or rules that cannot be carried out, whoever serves their parents.
+    /// Routes with references that do not resolve, or rules that cannot be carried out, with parents of ours or not.
     pub fn unresolved(&self) -> impl Iterator<Item = (&RouteKey, &(Reason, String))> {
         self.resolutions.iter().flat_map(|(key, resolved)| {
             let wrong = [resolved.references.as_ref().err(), resolved.invalid.as_deref()];
@@ -77,14 +77,14 @@ impl Engine {
     }
 }
 
-/// Queries about what is served.
+/// Queries about emitted resources.
 impl Engine {
-    /// The keys of everything that was handed out.
+    /// The keys of all emitted resources.
     pub fn resources(&self) -> impl Iterator<Item = &ResourceKey> {
         self.emissions.keys()
     }
 
-    /// The fleets whose Envoys are to have a resource, and no others: none of one that is not handed out.
+    /// The fleets whose Envoys see a resource; none for a resource that is not emitted.
     pub fn fleets(&self, key: &ResourceKey) -> Fleets {
         if let Some(frontend) = key.frontend() {
             return frontend.fleet().into();
@@ -111,7 +111,7 @@ impl Engine {
         }
     }
 
-    /// The fleet that serves a Gateway now.
+    /// The fleet that serves a Gateway at present.
     pub fn fleet_of(&self, gateway: &ObjectName) -> EnvoyFleet {
         let parent = self.parents.get(&ParentKey::Gateway(gateway.clone()));
         match parent.map(|parent| parent.stand.reach.fleet) {
@@ -121,15 +121,15 @@ impl Engine {
         }
     }
 
-    /// The secrets that frontends of a fleet ask for by the SNI alone.
+    /// The secrets that frontends of a fleet request by the SNI alone.
     #[cfg(test)]
     pub(in super::super) fn asked_by_sni(&self, fleet: &EnvoyFleet) -> BTreeSet<SecretName> {
         let all = self.certificates.names.asked_by_sni(&self.register);
         all.filter(|(id, _)| id.fleet() == *fleet).map(|(_, hostname)| SecretName::Sni(hostname.clone())).collect()
     }
 
-    /// The TLS frontends, with every name in their gates where `listed`; else as they are handed out. As much work as there
-    /// are hosts: for times in which clients ask for many names that nobody has.
+    /// The TLS frontends, if `listed` with every name in their SNI matchers, else as they are emitted. The work is
+    /// proportional to the number of hosts: it is for times when clients request many names that no listener has.
     pub fn tls_frontends(&self, listed: bool) -> Vec<Frontend> {
         let assembly = Assembly {
             frontends: &self.frontends,
@@ -140,18 +140,18 @@ impl Engine {
         assembly.tls_frontends(listed)
     }
 
-    /// The addresses at which an exact hostname is served; with a thumbprint only those at which HTTP-01 challenges are
-    /// answered for it by the account with that thumbprint.
+    /// The addresses at which an exact hostname is served; with a thumbprint only those at which HTTP-01 challenges for
+    /// it are answered by the account with that thumbprint.
     pub fn addresses_of(&self, host: &Hostname, thumbprint: Option<&str>) -> BTreeSet<IpAddr> {
         self.certificates.challenges.addresses_of(host, thumbprint, &self.certificates.names, &self.frontends)
     }
 
-    /// Follows a URL from the frontend to the endpoints.
+    /// Traces a URL from the frontend to the endpoints.
     pub fn explain(&self, question: &Question) -> Explanation {
         self.explainer().explain(question)
     }
 
-    /// The hosts that are served: name, port, whether by TLS, who owns the listener, and its certificate.
+    /// The served hostnames with port, protocol, the owner of the listener, and the certificate.
     pub fn hosts(&self) -> Vec<Host> {
         self.explainer().hosts()
     }
@@ -161,22 +161,22 @@ impl Engine {
         self.explainer().tenants(host)
     }
 
-    /// The listeners and routes behind a resource.
+    /// The listeners and routes that a resource was made from.
     pub fn blame(&self, key: &ResourceKey) -> Blame {
         self.blaming().of(key)
     }
 
-    /// The owners of the hostnames that go to a filter chain of a frontend, by the name of its resource.
+    /// The owners of the hostnames of a filter chain, by the name of the frontend's resource and of the chain.
     pub fn blame_chain(&self, frontend: &str, chain: &str) -> Blame {
         self.blaming().of_chain(frontend, chain)
     }
 
-    /// The Services that Gateways are to have.
+    /// The intents for the Services of Gateways.
     pub fn services(&self) -> &BTreeMap<ObjectName, ServiceIntent> {
         self.exposures.intents()
     }
 
-    /// The Envoys that Gateways are to have for themselves.
+    /// The intents for the Envoys of Gateways of fleet Isolated.
     pub fn isolated_envoys(&self) -> &BTreeMap<ObjectName, EnvoysIntent> {
         self.exposures.envoys()
     }
@@ -206,24 +206,24 @@ impl Engine {
 
 /// Certificates.
 impl Engine {
-    /// The certificate that an issuer is to make for a Secret.
+    /// The wanted certificate of a Secret.
     pub fn want(&self, secret: &ObjectName) -> Option<&WantedCertificate> {
         self.certificates.wanted.get(secret)
     }
 
-    /// The certificates that issuers are to make, each with the certificate that is there now.
+    /// The wanted certificates, each with the present certificate.
     pub fn wants(&self) -> Vec<(WantedCertificate, Option<Arc<Certificate>>)> {
         self.parents.keys().flat_map(|parent| self.grants().wanted_of(parent)).collect()
     }
 
-    /// Whether listeners have a Secret and all of them are refused: nobody is to fill it.
+    /// Whether listeners refer to a Secret and all of them are refused: no issuer may store a certificate there.
     pub fn is_refused(&self, secret: &ObjectName) -> bool {
         self.grants().is_refused(secret)
     }
 
-    /// The hostnames of the listeners that have a Secret, where another namespace owns each of them, as recorded: whoever
-    /// put a certificate of ours there is to keep it no longer. None where one listener may still serve it, or where no
-    /// listener of the Secret's own namespace has it.
+    /// The hostnames of the listeners with a Secret, if by record another namespace owns each of them: a certificate
+    /// that we stored there must be removed. Empty if one listener may still serve it, or if no listener of the
+    /// Secret's own namespace refers to it.
     pub fn lost_hostnames(&self, secret: &ObjectName) -> BTreeSet<Hostname> {
         self.grants().lost_hostnames(secret)
     }
@@ -236,12 +236,12 @@ impl Engine {
 
 /// The record of ownership.
 impl Engine {
-    /// Records to be written, or removed: for whoever keeps the record.
+    /// Records to write or to remove, for the keeper of the record.
     pub fn record_proposals(&self) -> impl Iterator<Item = (&Ownable, Option<&Ownership>)> {
         self.register.proposed().iter().map(|(what, owner)| (what, owner.as_ref()))
     }
 
-    /// The record to be written of something; nothing where the record is right.
+    /// The proposed change of a record; `None` if the record is right.
     pub fn record_proposal(&self, what: &Ownable) -> Option<Option<&Ownership>> {
         self.register.proposed().get(what).map(Option::as_ref)
     }
@@ -251,7 +251,7 @@ impl Engine {
         self.register.owner(what)
     }
 
-    /// The records under a name that people use: a hostname among listeners and among routes, wherever they are.
+    /// The records under a name that people use: a hostname among listeners and among routes, at any place.
     pub fn recorded_as(&self, what: &Ownable) -> Vec<Ownable> {
         let Ownable::Hostname(name) = what else {
             return self.register.owner(what).map(|_| what.clone()).into_iter().collect();
@@ -265,7 +265,7 @@ impl Engine {
     }
 }
 
-/// For tests alone.
+/// Access for tests.
 #[cfg(test)]
 impl Engine {
     pub(in super::super) fn settings(&self) -> &crate::translate::Settings {

@@ -114,7 +114,7 @@ impl Engine {
         }
     }
 
-    /// Of the stage that takes in answers to challenges.
+    /// The stage that places answers to challenges.
     pub(super) fn answering(&mut self) -> Answering<'_> {
         Answering {
             names: &self.certificates.names,

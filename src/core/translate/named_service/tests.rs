@@ -52,13 +52,13 @@ impl Site {
         self.apply(Change::delete(ObjectKey::new(kind, ObjectName::new(namespace, name))))
     }
 
-    /// A Gateway with HTTP listeners at these ports, which stands on a Service of its namespace.
+    /// Puts a Gateway with HTTP listeners at these ports, which stands on a Service of its namespace.
     fn stand(&mut self, namespace: &str, name: &str, created: u32, service: &str, ports: &[u16]) {
         self.put(parameters(namespace, name, json!({"service": {"name": service}})));
         self.put(gateway(namespace, name, created, ports));
     }
 
-    /// Writes what is to be behind the Service of a Gateway, as the holder of the Lease does. Whether there is anything.
+    /// Writes the lent slices of a Gateway, as the lease holder does. Returns whether there are any.
     fn write(&mut self, namespace: &str, name: &str) -> bool {
         let gateway = ObjectName::new(namespace, name);
         let Some(ServiceIntent::Behind(desired)) = self.engine.services().get(&gateway).cloned() else {
@@ -86,14 +86,14 @@ impl Site {
         true
     }
 
-    /// The port of the Envoys on which each port of a Gateway is served.
+    /// The Envoy port of each port of a Gateway.
     fn served(&self, namespace: &str, name: &str) -> Vec<(u16, u16)> {
         let gateway = ObjectName::new(namespace, name);
         let of_gateway = self.frontends.values().filter(|frontend| frontend.id.gateway == gateway);
         of_gateway.map(|frontend| (frontend.id.port, frontend.port)).collect()
     }
 
-    /// What is to lead to a Gateway: the names of its Service's ports, and ports of the Envoys.
+    /// The intended lent slices of a Gateway: the names of its Service's ports, and Envoy ports.
     fn led(&self, namespace: &str, name: &str) -> Vec<String> {
         match self.engine.services().get(&ObjectName::new(namespace, name)) {
             Some(ServiceIntent::Behind(desired)) => {
@@ -165,7 +165,7 @@ fn gateway(namespace: &str, name: &str, created: u32, ports: &[u16]) -> Value {
             "listeners": ports.iter().map(listener).collect::<Vec<_>>()}})
 }
 
-/// A Service of somebody's, with an address.
+/// A Service of a user's, with an address.
 fn service(namespace: &str, name: &str, ports: &[(u16, Value)]) -> Value {
     let port = |(port, target): &(u16, Value)| json!({"name": format!("n{port}"), "port": port, "targetPort": target});
     json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": namespace, "name": name},
@@ -204,7 +204,7 @@ fn a_gateway_is_served_at_the_target_ports_of_the_service_that_it_names() {
     assert_eq!(site.served("a", "edge"), [(80, 20_001)]);
     assert!(site.write("a", "edge"));
     assert_eq!(site.served("a", "edge"), [(80, 20_003)]);
-    // A listener more, and a ListenerSet's.
+    // Another listener, and one of a ListenerSet.
     site.put(service("a", "web", &[(80, json!(20_003)), (443, json!(20_002)), (81, json!(20_004))]));
     site.put(gateway("a", "edge", 0, &[80, 443]));
     site.put(json!({"apiVersion": GATEWAY, "kind": "ListenerSet", "metadata": {"namespace": "b", "name": "more"},
@@ -217,7 +217,7 @@ fn a_gateway_is_served_at_the_target_ports_of_the_service_that_it_names() {
     let lacks = "PortUnavailable: Service a/web has no port 82: add it, or use one that it has (80, 81, 443)";
     assert_eq!(told, ["True", lacks]);
 
-    // The Service goes: nothing is served, and nothing leads here.
+    // The Service is deleted: nothing is served, and no slice leads to the Gateway.
     site.delete(Kind::Service, "a", "web");
     let gone = "AddressNotAssigned: Service a/web is not there: create it, without a selector, or name another one";
     assert_eq!(site.told("a", "edge")[1], gone);
@@ -246,7 +246,7 @@ fn gateways_that_would_meet_on_a_target_port_are_told_and_the_first_is_served_on
         let mut site = Site::new();
         site.put(service("a", "one", &[(80, json!(20_001)), (81, json!(target))]));
         site.put(service("a", "two", &[(80, json!(target))]));
-        // The first one is the younger.
+        // The first one is younger.
         site.stand("a", "y", 9, "one", &[80]);
         assert!(site.write("a", "y"));
         site.stand("a", "x", 1, second, &[port]);
@@ -256,7 +256,7 @@ fn gateways_that_would_meet_on_a_target_port_are_told_and_the_first_is_served_on
         assert_eq!(!site.served("a", "x").is_empty(), is_served);
         assert_eq!(site.served("a", "y"), [(80, 20_001)], "it goes on unharmed");
         assert_eq!(site.told("a", "y"), ["True", "True"]);
-        // Once the first is gone with what led to it, the other has the port.
+        // After the first and its slices are deleted, the other gets the port.
         site.delete(Kind::Gateway, "a", "y");
         if !is_served {
             assert_eq!(site.listeners("a", "x"), [told.as_str()], "slices of ours still lead there");
@@ -280,12 +280,12 @@ fn of_gateways_that_come_together_the_older_has_the_target_port_and_others_are_n
                 namespace has: give it another targetPort, or take another port";
     assert_eq!(site.listeners("a", "edge"), [told]);
     assert!(site.led("a", "edge").is_empty());
-    // It heals by another target port alone, and the other one is not touched.
+    // Another target port repairs it, and the other Gateway is not affected.
     site.write("b", "edge");
     site.put(service("a", "web", &[(80, json!(20_002))]));
     assert!(site.write("a", "edge"));
     assert_eq!((site.served("a", "edge"), site.served("b", "edge")), (vec![(80, 20_002)], vec![(80, 20_001)]));
-    // Whoever has a port keeps it, also against one that is older.
+    // A Gateway with a port keeps it, even against an older one.
     site.put(service("b", "web", &[(80, json!(20_002))]));
     assert!(site.listeners("b", "edge")[0].starts_with("PortUnavailable"));
     assert!(!site.write("b", "edge"), "and what led there before does no more");
@@ -344,7 +344,7 @@ fn a_service_that_cannot_be_stood_on_is_told() {
         assert_eq!(site.listeners("a", "edge"), ["True"], "it is no matter of the listener's");
     }
     site.put(good());
-    // Addresses that it does not have.
+    // Addresses that the Service does not have.
     let mut asking = gateway("a", "edge", 0, &[80]);
     asking["spec"]["addresses"] = json!([{"type": "IPAddress", "value": "192.0.2.8"}]);
     site.put(asking.clone());
@@ -359,7 +359,7 @@ fn a_service_that_cannot_be_stood_on_is_told() {
     site.stand("ours", "edge", 0, "own", &[80]);
     let programmed = &site.told("ours", "edge")[1];
     assert!(programmed.contains("Service ours/own leads to all Envoys of a fleet"), "{programmed}");
-    // One without an address yet is recorded, and told.
+    // A Service without an address yet is recorded, and reported.
     let mut waiting = good();
     waiting["status"] = json!({});
     site.put(waiting);
@@ -398,7 +398,7 @@ fn target_ports_are_numbers_of_the_dedicated_fleet_or_names_behind_its_service()
             }
         }
     }
-    // Envoys of another generation have another port of that name.
+    // Envoys of another rollout have another port of that name.
     site.put(service("a", "web", &[(80, json!("web"))]));
     site.write("a", "edge");
     assert_eq!(site.served("a", "edge"), [(80, 20_007)]);
@@ -428,7 +428,7 @@ fn only_where_the_class_allows_it_and_only_in_parameters_of_a_gateway() {
         let accepted = &site.told("a", "edge")[0];
         assert!(accepted.starts_with("InvalidParameters: ") && accepted.contains(told), "{accepted}");
         assert!(site.served("a", "edge").is_empty());
-        // What is there stays, and its port is nobody else's.
+        // The slices stay as they are, and the port belongs to no other Gateway.
         let gateway = ObjectName::new("a", "edge");
         assert_eq!(site.engine.services().get(&gateway), Some(&ServiceIntent::Left));
     }
@@ -444,7 +444,7 @@ fn only_where_the_class_allows_it_and_only_in_parameters_of_a_gateway() {
     }
 }
 
-/// Whose Service we make gives way: another port is chosen for it.
+/// A Gateway whose Service we make yields: another port is chosen for it.
 #[test]
 fn no_port_is_chosen_for_a_service_of_ours_that_somebody_stands_on() {
     let mut site = Site::new();
@@ -460,7 +460,7 @@ fn no_port_is_chosen_for_a_service_of_ours_that_somebody_stands_on() {
     assert_ne!(chosen(&site), first, "it is not recorded yet");
     site.delete(Kind::Gateway, "a", "edge");
 
-    // Recorded in a Service of ours, it is that Gateway's.
+    // A port that is recorded in a Service of ours belongs to that Gateway.
     let ours = |target: u16| {
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "b", "name": "made-g", "uid": "u",
                 "labels": {MANAGED_BY: MANAGER}, "annotations": {"gatewright.io/gateway": "made"},
@@ -473,14 +473,14 @@ fn no_port_is_chosen_for_a_service_of_ours_that_somebody_stands_on() {
     site.stand("a", "edge", 9, "web", &[80]);
     assert!(site.listeners("a", "edge")[0].contains("a Gateway of another namespace has"));
     assert!(!site.write("a", "edge"));
-    // Whoever can write Services takes nobody's port away by it.
+    // A tenant who can write Services takes no port by that.
     site.put(ours(first + 1));
     assert!(site.write("a", "edge"));
     site.put(ours(first));
     assert_eq!((site.served("a", "edge"), site.served("b", "made")), (vec![(80, first)], vec![]));
     assert_ne!(chosen(&site), first);
 
-    // Nor who can write slices, and may not stand on Services: what is there leads nowhere then.
+    // Nor does one who can write slices, but may not stand on Services: its slices then have no effect.
     site.put(parameters("a", "edge", json!({})));
     assert_eq!((site.served("a", "edge"), site.served("b", "made")), (vec![], vec![(80, first)]));
     site.put(service("c", "web", &[(80, json!(first))]));
