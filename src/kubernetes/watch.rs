@@ -73,7 +73,8 @@ pub enum WatchEvent {
 pub enum ObjectUpdate {
     /// The object was added or changed.
     Put(Box<Object>, Option<Box<ObservedObject>>),
-    /// The object was added or changed, and has the kind and labels of a derived object of a TenantGateway.
+    /// The object was added or changed, and its kind and name are such that it may be a derived object of a
+    /// TenantGateway.
     LiveObject(Derived, Box<LiveObject>, Existing),
     /// A Secret was added or changed: its resource version, and whether we wrote its key. Its body was not fetched.
     Secret(ObjectName, String, bool),
