@@ -76,7 +76,7 @@ impl CertifyEnvoys for PodCertificates {
 
     async fn certify(&self, token: &str, request: &str) -> Result<Certified, Refusal> {
         let identity = self.who(token).await?;
-        // As it is now: somebody may have revoked the pod meanwhile.
+        // The state is read after the review, since the pod may have been revoked meanwhile.
         let signing = self.signing.borrow().clone();
         let trust = signing.ok_or_else(|| Refusal::Unavailable("there is no authority yet".to_owned()))?.trust;
         if trust.revoked().has_pod(&identity) {
@@ -110,7 +110,7 @@ mod tests {
 
     const HERE: &str = "gatewright-system";
 
-    /// An API server that knows the token `good`, of pod `envoy-a`, which may be there.
+    /// An API server that accepts the token `good` of pod `envoy-a`; the pod exists if `there`.
     fn server(there: Arc<AtomicBool>) -> Client {
         let service = tower::service_fn(move |request: Request<Body>| {
             let there = there.load(Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! Secrets and ConfigMaps that objects refer to, and the objects that wait for a body.
+//! Tracks the Secrets and ConfigMaps that objects refer to, and the objects that wait for a body.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +9,15 @@ use super::refs::{BodyAction, BodyRefs};
 use gatewright_core::inputs::{Kind, Object, ObjectKey};
 use gatewright_core::model::ObjectName;
 
-/// A body to be asked for, or one to be forgotten.
+/// A body to be fetched, or one to be dropped.
 pub(crate) enum BodyRequest {
-    /// Ask for it.
+    /// Fetches the body.
     Fetch(ObjectKey),
-    /// Forget it: no object refers to it any more, or it is gone.
+    /// Drops the body: the object was deleted, or no object refers to it any more.
     Forget(ObjectKey),
 }
 
-/// References to one kind, and the bodies that are asked for because of them.
+/// The references to one kind, and the fetches that they cause.
 struct Referenced {
     refs: BodyRefs,
     bodies: Bodies,
@@ -28,13 +28,13 @@ impl Referenced {
         Self { refs: BodyRefs::new(kind), bodies: Bodies::new(client, kind) }
     }
 
-    /// Whether an object refers to a body that is on its way.
+    /// Returns whether an object refers to a body that is being fetched.
     fn is_awaited_by(&self, referrer: &ObjectKey) -> bool {
         self.refs.refers(referrer, self.bodies.awaited())
     }
 }
 
-/// References to Secrets and ConfigMaps.
+/// The references to Secrets and ConfigMaps.
 pub(crate) struct References {
     secrets: Referenced,
     config_maps: Referenced,
