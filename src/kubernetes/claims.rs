@@ -166,7 +166,7 @@ pub struct Known {
     pub tenants: bool,
     /// Gateways, ListenerSets and their classes are known.
     pub addresses: bool,
-    /// The same, and routes.
+    /// These, and routes, are known.
     pub routes: bool,
 }
 
