@@ -1,7 +1,7 @@
-//! The index of the certificate manager: requests, the certificates that are held, and what was handed out, by Secret, host and
-//! issuer.
+//! The index of the certificate manager: requests, held certificates and the last updates, by Secret, host and issuer.
 //!
-//! A change touches the wanted certificates that it concerns, and no other is looked at. Nothing here asks anybody or knows the time.
+//! A change affects only the wanted certificates that it concerns; no other is examined. Nothing here does input or
+//! output or reads the clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,23 +20,23 @@ use gatewright_core::multimap::MultiMap;
 use gatewright_core::tenancy::names::issuer as issuer_object;
 use gatewright_core::translate::{Asked, ChallengeAnswer};
 
-/// The account, by its thumbprint, that one of these issuers was last about to prove a host with.
+/// Returns the thumbprint of the account with which one of these issuers was last about to prove a host.
 pub(super) type Demanded<'a> = &'a dyn Fn(&Asked, &[&IssuerRef]) -> Option<Arc<str>>;
 
 /// The issuer of a wanted certificate, as far as planning needs it.
 pub(super) struct Resolved {
-    /// Its name with the keeper.
+    /// Its name in the keeper.
     pub(super) id: String,
-    /// How HTTP-01 is answered for it.
+    /// The answer to HTTP-01 challenges.
     pub(super) challenge: Option<ChallengeAnswer>,
 }
 
-/// Whose issuer: without its settings, for looking up.
+/// The identity of an issuer, without its settings.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum IssuerKey {
-    /// The installation's.
+    /// An issuer of the installation, by name.
     Named(Arc<str>),
-    /// An object's.
+    /// The issuer of an object.
     Own(ObjectName),
 }
 
@@ -51,40 +51,41 @@ impl From<&IssuerRef> for IssuerKey {
 
 struct Entry {
     want: CertificateRequest,
-    /// Its names as certificates have them and their stable name, or what is wrong with them.
+    /// The names in the form of certificates and the certificate's id, or the reason for which they are invalid.
     names: Result<(Names, CertificateId), String>,
 }
 
-/// What has to be told after changes.
+/// The results of changes.
 #[derive(Default)]
 pub(super) struct Settled {
-    /// To whoever runs the gateway.
+    /// The updates for the caller.
     pub(super) certificate_updates: Vec<CertificateUpdate>,
-    /// To the keeper.
+    /// The changes of wanted certificates, for the keeper.
     pub(super) wanted: Vec<(CertificateId, Option<Wanted>)>,
-    /// Hosts that nobody wants any more.
+    /// The hosts that are not wanted any more.
     pub(super) gone: Vec<Hostname>,
-    /// To the keeper: what was found.
+    /// The certificates that were found in Secrets, for the keeper.
     pub(super) found: Vec<Stored>,
-    /// To whoever puts certificates into Secrets.
+    /// The targets, for the writer of Secrets.
     pub(super) targets: Vec<(ObjectName, Option<SecretTarget>)>,
 }
 
-/// Everything about wanted certificates.
+/// The state of all wanted certificates.
 #[derive(Default)]
 pub(super) struct RequestIndex {
     entries: BTreeMap<ObjectName, Entry>,
     by_host: MultiMap<Hostname, ObjectName>,
     by_issuer: MultiMap<IssuerKey, ObjectName>,
     by_id: MultiMap<CertificateId, ObjectName>,
-    /// By tenant and the first of the names.
+    /// The Secrets by tenant and the first of the names.
     by_name: MultiMap<(String, String), ObjectName>,
     shelf: HeldCertificates,
     reasons: BTreeMap<CertificateId, String>,
     given: IssuedCertificates,
-    /// What is in Secrets, where others may write to them as well, and as whose it was found.
+    /// The certificates in Secrets that others may write too, each with the id and issuer under which it was passed to
+    /// the keeper.
     present: BTreeMap<ObjectName, (ExistingCertificate, Option<(CertificateId, String)>)>,
-    /// Wanted certificates without a certificate, and without a reason why.
+    /// The wanted certificates that are neither there nor have a reason for their absence.
     pending: BTreeSet<ObjectName>,
     touched: BTreeSet<ObjectName>,
     hosts: BTreeSet<Hostname>,
@@ -94,7 +95,7 @@ pub(super) struct RequestIndex {
 }
 
 impl RequestIndex {
-    /// Says what is wanted for a Secret now.
+    /// Sets the wanted certificate of a Secret.
     pub(super) fn change(&mut self, secret: ObjectName, want: Option<CertificateRequest>) {
         if self.entries.get(&secret).map(|entry| &entry.want) == want.as_ref() {
             return;
@@ -138,7 +139,7 @@ impl RequestIndex {
         }
     }
 
-    /// Says what is held under a stable name now, and why there is nothing better.
+    /// Sets the held certificate of an id, and the reason for which there is no better one.
     pub(super) fn take_in(&mut self, id: &CertificateId, stored: Option<Arc<Stored>>, reason: Option<String>) {
         let concerned = self.shelf.set(id, stored);
         self.touch_places(&concerned);
@@ -151,8 +152,8 @@ impl RequestIndex {
         }
     }
 
-    /// Says what is in a Secret now, whoever put it there. Returns the name of what is gone and was not ours: that is not put
-    /// back.
+    /// Sets the certificate that is in a Secret, whoever wrote it. Returns the id of a removed certificate that was not
+    /// ours: it is not put back.
     pub(super) fn present(
         &mut self,
         secret: &ObjectName,
@@ -177,7 +178,7 @@ impl RequestIndex {
         }
     }
 
-    /// What was found in a Secret, the first time that it can be taken for the certificate wanted.
+    /// Returns the certificate in a Secret when it is first recognized as the wanted one.
     fn find(&mut self, secret: &ObjectName, names: &Names, id: &CertificateId, issuer: &str) -> Option<Stored> {
         let (present, found) = self.present.get_mut(secret)?;
         let about = (id.clone(), issuer.to_owned());
@@ -188,7 +189,7 @@ impl RequestIndex {
         present.held(id, &secret.namespace, names, issuer)
     }
 
-    /// Takes away what has ended.
+    /// Removes expired certificates.
     pub(super) fn expire(&mut self, now: Timestamp) {
         let concerned = self.shelf.expire(now);
         self.touch_places(&concerned);
@@ -200,12 +201,12 @@ impl RequestIndex {
         }
     }
 
-    /// Another account is about to prove a host.
+    /// Notes that another account is about to prove a host.
     pub(super) fn touch_host(&mut self, host: &Hostname) {
         self.hosts.insert(host.clone());
     }
 
-    /// An issuer is another one, or has another key.
+    /// Notes that an issuer, or its key, has changed.
     pub(super) fn touch_issuer(&mut self, whose: &IssuerKey) {
         for secret in self.by_issuer.of(whose).cloned().collect::<Vec<_>>() {
             if let Some(entry) = self.entries.get(&secret) {
@@ -216,7 +217,7 @@ impl RequestIndex {
         }
     }
 
-    /// Objects whose own issuers may be other ones than before, each with its settings, if it still has one.
+    /// Returns the objects whose own issuers may have changed, each with the settings, if it still has one.
     pub(super) fn owners(&mut self) -> Vec<(ObjectName, Option<Arc<IssuerSettings>>)> {
         let owners = std::mem::take(&mut self.owners);
         let settings = |owner: &ObjectName| {
