@@ -86,11 +86,11 @@ type Since = BTreeMap<(ObjectKey, String), (Status, Timestamp)>;
 /// The effects of a change beside the publication to Envoys. The caller carries out each of them.
 #[must_use = "whoever drives the control plane carries out each of them"]
 pub struct Effects {
-    /// For the log.
+    /// Events for the log.
     pub events: Events,
-    /// The Services that Gateways are to have, where that is different; `None` for none.
+    /// The changed Services of Gateways; `None` for a Gateway that wants none.
     pub services: BTreeMap<ObjectName, Option<ServiceIntent>>,
-    /// The Envoys that Gateways are to have for themselves, where that is different; `None` for none.
+    /// The changed own Envoys of Gateways; `None` for a Gateway that wants none.
     pub envoys: BTreeMap<ObjectName, Option<EnvoysIntent>>,
     /// The Secrets whose wanted certificate may have changed.
     pub wanted: BTreeSet<ObjectName>,

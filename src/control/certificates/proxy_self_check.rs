@@ -64,7 +64,7 @@ const ROW: usize = 6;
 pub struct AddressQuery {
     /// The host.
     pub host: Hostname,
-    /// Only where HTTP-01 is answered for it by the account with this thumbprint.
+    /// Restricts the answer to addresses where the account with this thumbprint answers HTTP-01.
     pub thumbprint: Option<Arc<str>>,
     /// The channel for the answer.
     pub answer: oneshot::Sender<BTreeSet<IpAddr>>,

@@ -230,7 +230,7 @@ impl RequestIndex {
         owners.iter().map(|owner| (owner.clone(), settings(owner))).collect()
     }
 
-    /// What is different from what was told before.
+    /// Returns everything that has changed since the last call.
     pub(super) fn settle(
         &mut self,
         resolve: &dyn Fn(&IssuerRef) -> Result<Resolved, String>,
@@ -297,14 +297,14 @@ impl RequestIndex {
         settled
     }
 
-    /// Who asks for a host's certificate.
+    /// Returns the namespaces that want a certificate for a host.
     fn askers(&self, host: &Hostname) -> impl Iterator<Item = Asked> {
         let namespaces = self.by_host.of(host).map(|secret| secret.namespace.clone());
         namespaces.map(|namespace| Asked { hostname: host.clone(), namespace })
     }
 
-    /// How HTTP-01 is answered for a host where a namespace has it: by the one of the namespace's issuers that is about to
-    /// prove it, else by the last of them.
+    /// Returns the answer to HTTP-01 challenges of a host in a namespace: by the issuer of the namespace that is about
+    /// to prove the host, otherwise by the last of its issuers.
     fn answer(
         &self,
         asked: &Asked,
@@ -321,7 +321,7 @@ impl RequestIndex {
         Some(ChallengeAnswer { thumbprint: demanded(asked, &issuers).unwrap_or(answer.thumbprint), ..answer })
     }
 
-    /// What the keeper is to get under a stable name: for the first wanted certificate that can be fulfilled.
+    /// Returns the wanted certificate of an id for the keeper, from the first request that can be fulfilled.
     fn wanted(&self, id: &CertificateId, resolve: &dyn Fn(&IssuerRef) -> Result<Resolved, String>) -> Option<Wanted> {
         self.by_id.of(id).find_map(|secret| {
             let entry = self.entries.get(secret)?;
@@ -339,7 +339,8 @@ impl RequestIndex {
         })
     }
 
-    /// Of some hosts those that another account is about to prove than their issuer's: thumbprints by host and namespace.
+    /// Returns the given hosts that an account other than their issuer's is about to prove: thumbprints by host and
+    /// namespace.
     pub(super) fn exceptions(
         &self,
         hosts: impl IntoIterator<Item = Hostname>,
@@ -359,48 +360,49 @@ impl RequestIndex {
         all
     }
 
-    /// The account that answers for a known host.
+    /// Returns the thumbprint of the account that answers for a known host.
     pub(super) fn thumbprint_of(&self, host: &Hostname) -> Option<Arc<str>> {
         self.given.answers_of(host).last().map(|(_, answer)| answer.thumbprint.clone())
     }
 
-    /// Whether every wanted certificate has its certificate, or a reason why not.
+    /// Returns whether every wanted certificate is there, or has a reason for its absence.
     pub(super) fn is_settled(&self) -> bool {
         self.pending.is_empty() && self.touched.is_empty()
     }
 
-    /// The Secrets that are wanted.
+    /// Returns the Secrets that want a certificate.
     pub(super) fn secrets(&self) -> impl Iterator<Item = &ObjectName> {
         self.entries.keys()
     }
 
-    /// Whether anything is wanted from an issuer.
+    /// Returns whether a certificate is wanted from an issuer.
     pub(super) fn is_asked(&self, whose: &IssuerKey) -> bool {
         self.by_issuer.of(whose).next().is_some()
     }
 
-    /// What is wanted for a Secret.
+    /// Returns the certificate that is wanted for a Secret.
     pub(super) fn want(&self, secret: &ObjectName) -> Option<&CertificateRequest> {
         self.entries.get(secret).map(|entry| &entry.want)
     }
 
-    /// All wanted certificates.
+    /// Returns all wanted certificates.
     pub(super) fn wants(&self) -> Vec<CertificateRequest> {
         self.entries.values().map(|entry| entry.want.clone()).collect()
     }
 
-    /// What is held.
+    /// Returns the held certificates.
     pub(super) fn shelf(&self) -> &HeldCertificates {
         &self.shelf
     }
 
-    /// Wanted certificates that have their certificate, that wait for it, and that have a reason why there is none.
+    /// Returns the numbers of wanted certificates that are there, that are pending, and that have a reason for their
+    /// absence.
     pub(super) fn counts(&self) -> [(&'static str, usize); 3] {
         let (held, waiting) = (self.given.certificates.len(), self.pending.len());
         [("held", held), ("waiting", waiting), ("failing", self.entries.len().saturating_sub(held + waiting))]
     }
 
-    /// How many wanted certificates were looked at so far.
+    /// Returns the number of wanted certificates that were examined so far.
     pub(super) fn looked(&self) -> u64 {
         self.looked
     }
@@ -443,7 +445,7 @@ mod tests {
             assert_eq!((first.certificate_updates.len(), first.wanted.len(), requests.looked()), (n, n, n as u64));
             assert!(!requests.is_settled());
             let before = requests.looked();
-            // The same again, one more, one less, a reason, another account: each touches one wanted certificate.
+            // An equal request, one more, one less, a reason, another account: each affects one wanted certificate.
             requests.change(want(5).secret, Some(want(5)));
             assert_eq!((settle(&mut requests).certificate_updates.len(), requests.looked() - before), (0, 0));
             requests.change(want(n).secret, Some(want(n)));
