@@ -1,4 +1,4 @@
-//! Finding and reading the files of a directory, and refusing those that others may change.
+//! Finds the files of a directory, and rejects those that other users may change.
 
 use std::fs;
 use std::io::{ErrorKind, Read};
@@ -8,23 +8,23 @@ use std::sync::Arc;
 
 use super::{Parsed, Problem, parse};
 
-/// A larger file is refused.
+/// The maximum size of a file.
 const FILE_BYTES: u64 = 64 << 20;
-/// A deeper directory is refused.
+/// The maximum depth of a directory.
 const MAX_DEPTH: usize = 32;
 
-/// Which files are trusted.
+/// The safety checks of files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Safety {
-    /// No symlinks out of the directory, nothing that group or others may write.
+    /// Rejects symlinks out of the directory, and files that group or others may write.
     #[default]
     Strict,
-    /// Whatever is there.
+    /// Accepts any file.
     Off,
 }
 
-/// The manifest files at or under a path, sorted, and what is wrong with the way there: what lies below the path of a problem
-/// was not looked at.
+/// Returns the manifest files at or under a path, sorted, and the problems of reaching them: nothing below the path of
+/// a problem was examined.
 pub fn scan(root: &Path, path: &Path, safety: Safety) -> (Vec<PathBuf>, Vec<Problem>) {
     let (mut files, mut problems) = (Vec::new(), Vec::new());
     walk(root, path, safety, 0, &mut files, &mut problems);
@@ -39,7 +39,7 @@ fn walk(root: &Path, path: &Path, safety: Safety, depth: usize, files: &mut Vec<
     let meta = match fs::metadata(path) {
         Ok(meta) => meta,
         Err(error) if error.kind() == ErrorKind::NotFound => return,
-        // A file of another kind than ours is of no interest.
+        // A file without the suffix of a manifest is ignored.
         Err(_) if path.extension().is_some() && !is_manifest(path) => return,
         Err(error) => return problems.push(problem(path, format!("cannot be read: {error}"))),
     };
