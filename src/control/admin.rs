@@ -41,7 +41,7 @@ pub enum AdminQuery {
     Status,
     /// The chain for a URL, in JSON.
     Explain(Question),
-    /// What each Envoy has, in JSON.
+    /// The state of each Envoy, in JSON.
     Clients,
     /// The owners of hostnames and ports on addresses that namespaces share, in JSON.
     Owners,
@@ -56,7 +56,7 @@ pub enum AdminQuery {
 /// The reason for which the running program gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
-    /// The socket does not exist, or nobody listens.
+    /// The socket does not exist, or no program listens.
     #[error("no gatewright answers at {}: start `gatewright standalone`, or say --state-dir or --admin ({why})", path.display())]
     Connect {
         /// The path of the socket.

@@ -1,4 +1,5 @@
-//! Who an Envoy of a cluster is, as its certificate says: one of a fleet, and, by a certificate of its own, which pod. Pure.
+//! The identity of an Envoy in a cluster, from its certificate: a fleet, and in a certificate of its own also the pod.
+//! Pure.
 //!
 //! ```text
 //! spiffe://gatewright.io/fleet/shared                                             any Envoy of the fleet

@@ -42,7 +42,7 @@ pub fn leads(term: Term) -> bool {
 
 /// The Lease has an older version than one that was seen: the API server has lost later writes, as after etcd was
 /// restored from a backup. A watch would resume at its resource version and miss all events until the numbers are
-/// reached again, so everything must be read anew.
+/// reached again, so everything must be read again.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the API server's state is older than what was seen (lease {lease} went from version {seen} to {now}); was etcd restored? starting anew"

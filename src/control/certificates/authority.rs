@@ -43,7 +43,7 @@ pub struct Authority {
     home: Home,
     limits: AuthorityLimits,
     cas: RwLock<BTreeMap<String, Arc<InternalCa>>>,
-    /// The CAs that exist and cannot be used, with the reason: they wait for an operator, and are not created anew.
+    /// The CAs that exist and cannot be used, with the reason: they wait for an operator, and are not replaced.
     damaged: RwLock<BTreeMap<String, String>>,
 }
 
@@ -129,7 +129,7 @@ impl Authority {
             self.damaged.read().expect("nobody panics while holding it").keys().cloned().collect();
         let mut mended = false;
         for domain in domains {
-            // A CA that was moved away is created anew with the next certificate.
+            // A CA that was moved away is replaced with the next certificate.
             let is_gone = !directory.join(&domain).join("ca.json").exists();
             match if is_gone { Ok(()) } else { self.ca(&domain, "", now).map(drop) } {
                 Ok(()) => {

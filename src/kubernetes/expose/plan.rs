@@ -32,7 +32,7 @@ pub(crate) struct Plan {
     /// Our slices that no Envoy belongs into any more, with their UIDs: their endpoints are Envoys that no longer
     /// exist.
     pub(crate) idle: Vec<(ObjectName, String)>,
-    /// The message about an object that somebody else owns under a name that we need.
+    /// The message about an object of another owner that has a name which we need.
     pub(crate) trouble: Option<String>,
 }
 
@@ -350,7 +350,7 @@ mod tests {
         assert!(gone.steps.is_empty());
         let uid = "uid of the EndpointSlice".to_owned();
         assert_eq!(gone.idle, [(ObjectName::new("a", "g-c-v6"), uid)]);
-        // A slice that somebody else put behind the Service.
+        // A slice of another owner behind the Service.
         made[2]["metadata"]["labels"].as_object_mut().expect("labels").remove(SLICES_BY);
         assert_eq!(check(&made, &desired(), "u"), Plan::default());
     }
@@ -367,8 +367,8 @@ mod tests {
         theirs[0]["metadata"]["labels"] = json!({});
         assert_eq!(check(&theirs, &desired(), "u"), Plan::default());
 
-        // Somebody else's slice: the Service and the slice of the other family are made all the same, and the conflict
-        // is reported.
+        // A slice of another owner: the Service and the slice of the other family are made all the same, and the
+        // conflict is reported.
         let more = DesiredService {
             envoys: BTreeSet::from([IpAddr::from([10, 0, 0, 2]), "::1".parse().expect("it is one")]),
             ..desired()
@@ -435,7 +435,7 @@ mod tests {
         assert_eq!((moved.steps.len(), &moved.idle[..]), (1, &idle[..]));
         let nothing = check_behind(&made, &behind(&[]));
         assert_eq!((nothing.steps.len(), &nothing.idle[..]), (0, &idle[..]));
-        // A slice of that name that somebody else owns is left alone, and the conflict is reported.
+        // A slice of another owner is left alone, and the conflict is reported.
         let mut theirs = made.clone();
         theirs[0]["metadata"]["ownerReferences"] = json!([]);
         let plan = check_behind(&theirs, &behind(&[("https", 20_002)]));

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! requests, Secrets as they are ==> CertificateManager (of the holder, for a term) ==> Secrets ==> (watched)
-//!    |                                  └══> who answers ==> ConfigMap ==> (watched) ═╗
-//!    └═══════════════════════════════════════════════════════════════> Follower <════╝ ==> answers in Envoy
+//!    |                                  └══> accounts ==> ConfigMap ==> (watched) ═════════╗
+//!    └═══════════════════════════════════════════════════════════════> ChallengeIndex <════╝ ==> answers in Envoy
 //! ```
 
 mod lost;

@@ -9,7 +9,8 @@ use k8s_openapi::api::authentication::v1::{TokenReviewStatus, UserInfo};
 use super::accounts::{EnvoyAccounts, account_of};
 use super::pod::Pod;
 
-/// Keys of `extra` of a token that is bound to a pod (Kubernetes, "Managing Service Accounts", "Bound service account tokens").
+/// Keys of `extra` of a token that is bound to a pod (Kubernetes, "Managing Service Accounts", "Bound service account
+/// tokens").
 const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 /// Present since Kubernetes 1.32, and by a feature gate since 1.29.

@@ -179,7 +179,7 @@ async fn no_claim_is_forgotten_while_routes_are_not_known() {
     site.until_asked("PATCH /apis/gateway.networking.k8s.io/v1/gatewayclasses/g/status").await;
     let asked = site.asked.lock().expect("nobody panics").clone();
     assert!(asked.iter().all(|asked| !asked.contains("configmaps")), "{asked:?}");
-    // Once the list shows that nobody claims it, the name is free.
+    // Once the list shows that no route claims it, the name is free.
     site.complete(Kind::HTTPRoute);
     site.until_asked("PATCH /api/v1/namespaces/ours/configmaps/gatewright-claims-c0").await;
     site.cluster.stop().await;

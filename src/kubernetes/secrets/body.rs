@@ -54,7 +54,7 @@ impl Bodies {
 
     /// Fetches the current body.
     pub(crate) fn ask(&mut self, name: ObjectName) {
-        // After repeated failures nobody waits for the retry.
+        // After repeated failures objects do not wait for the retry.
         if self.worker.failures(&name) < REFUSALS {
             self.awaited.insert(name.clone());
         }
@@ -216,7 +216,7 @@ mod tests {
         let told = answered(&mut bodies, refused());
         assert!(matches!(told, Some(Body::Refused(text)) if text.contains("the verb get on secrets")));
         assert!(bodies.awaited().is_empty());
-        // The failure is reported once; nobody waits for the body, and the fetch is retried.
+        // The failure is reported once; objects do not wait for the body, and the fetch is retried.
         bodies.ask(name.clone());
         assert!(bodies.awaited().is_empty());
         for _ in 0..50 {
