@@ -44,7 +44,7 @@ fn walk(root: &Path, path: &Path, safety: Safety, depth: usize, files: &mut Vec<
         Err(error) => return problems.push(problem(path, format!("cannot be read: {error}"))),
     };
     if meta.is_file() {
-        // A file that is named itself is meant, however it ends.
+        // A file that is the argument itself is read whatever its suffix.
         if is_manifest(path) || path == root {
             files.push(path.to_path_buf());
         }
@@ -66,28 +66,28 @@ fn walk(root: &Path, path: &Path, safety: Safety, depth: usize, files: &mut Vec<
                 walk(root, &entry.path(), safety, depth + 1, files, problems);
             }
         }
-        // It may have gone meanwhile, which is looked at again.
+        // The directory may have been deleted meanwhile; it is examined again then.
         Err(error) => problems.push(problem(path, format!("cannot be read: {error}"))),
     }
 }
 
-/// Whether a path ends as manifests do.
+/// Returns whether a path has the suffix of a manifest.
 pub(super) fn is_manifest(path: &Path) -> bool {
     path.extension().and_then(|ending| ending.to_str()).is_some_and(|ending| matches!(ending, "yaml" | "yml" | "json"))
 }
 
-/// Dot files and directories are editors' and version control's.
+/// Returns whether a path has a component that begins with a dot, as files of editors and version control do.
 fn hidden(root: &Path, path: &Path) -> bool {
     path.strip_prefix(root)
         .is_ok_and(|rest| rest.components().any(|part| part.as_os_str().to_string_lossy().starts_with('.')))
 }
 
-/// Reads one file. `None` when it is not there (any more).
+/// Reads and parses a file; `None` when it does not exist (any more).
 pub fn read(root: &Path, path: &Path, safety: Safety) -> Option<Parsed> {
     read_text(root, path, safety).map(|(parsed, _)| parsed)
 }
 
-/// The same, with the text where it could be read and every part of it is valid.
+/// As [`read`], with the text if it could be read and all of it is valid.
 pub(super) fn read_text(root: &Path, path: &Path, safety: Safety) -> Option<(Parsed, Option<String>)> {
     let file = fs::File::open(path);
     let refused = |reason| Some((Parsed { objects: Vec::new(), problems: vec![problem(path, reason)] }, None));

@@ -56,7 +56,7 @@ struct Head {
     /// The revoked certificates; a file of an earlier version has none.
     #[serde(default)]
     revoked: BTreeSet<Fingerprint>,
-    /// The same by a name in their certificates.
+    /// The revoked names in certificates.
     #[serde(default)]
     revoked_names: BTreeSet<String>,
     /// The views after the first, where fleets have separate views: their resources come last.
