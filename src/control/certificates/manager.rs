@@ -232,7 +232,7 @@ impl CertificateManager {
         certificate_updates
     }
 
-    /// Takes in news of the keeper and of the self-check into the request index, and removes expired certificates.
+    /// Updates the request index by changes of the keeper, the self-check, the accounts' keys and the time.
     fn take_in_news(&self) {
         let pass = self.report.borrow().clone();
         let reason = |id: &CertificateId| {

@@ -139,7 +139,7 @@ fn has(there: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> b
 }
 
 fn is_as_desired(there: &Exposure, desired: &DesiredService) -> bool {
-    // The load-balancer class of a Gateway is immutable, so it is not compared.
+    // The class of an existing load balancer is immutable, so it is not compared: the status of the Gateway reports it.
     there.kind == desired.kind.as_str()
         && there.load_balancer_ip == desired.address.map(|ip| ip.to_string())
         && there.targets == desired.targets
