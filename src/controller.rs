@@ -1,4 +1,4 @@
-//! The controller in a cluster: who is started, who talks to whom, and how it ends. Decides nothing.
+//! The controller in a cluster: starts the tasks, connects them by channels, and stops them. Decides nothing.
 
 mod last_good;
 mod sealed;
@@ -44,38 +44,38 @@ use gatewright_kubernetes::lease::{self, Candidate, Term};
 use gatewright_kubernetes::replicas::{self, Replica};
 use gatewright_kubernetes::{Fence, KubernetesRuntime, MetricsReaders, connect, kinds, watch_all};
 
-/// How often certificates are looked at.
+/// The interval at which the validity of certificates is checked.
 const CERTIFICATES: Duration = Duration::from_secs(60);
-/// How many orders may be on their way at a time.
+/// The maximum number of concurrent orders.
 const ORDERS: usize = 32;
-/// How much of what watches tell is taken in at once.
+/// The maximum number of watch events that are taken in at once.
 const AT_ONCE: usize = 16;
-/// The Service through which questions of HTTP-01 come to us from Envoys that are not ours.
+/// The Service through which Envoys that are not ours forward HTTP-01 requests to us.
 const CHALLENGES: &str = "gatewright-challenges";
-/// The name that Envoys check in our certificate. It says nothing of where we are.
+/// The name that Envoys verify in our server certificate; it does not depend on our address.
 pub const XDS_NAME: &str = "xds.gatewright.io";
 
-/// An Envoy of the fleet.
+/// The options of an Envoy of the fleet.
 #[derive(Clone, Debug)]
 pub struct FleetEnvoy<'a> {
-    /// Its name.
+    /// Its node name.
     pub node: &'a str,
-    /// Where the xDS server is.
+    /// The host and port of the xDS server.
     pub xds: (&'a str, u16),
-    /// Where its `tls.crt`, `tls.key` and `ca.crt` are.
+    /// The directory of its `tls.crt`, `tls.key` and `ca.crt`.
     pub tls: &'a Path,
-    /// Its admin interface.
+    /// The admin interface.
     pub admin: Admin,
-    /// Where it says that it is ready.
+    /// The address of its readiness listener.
     pub ready: Option<SocketAddr>,
-    /// What it may use, in bytes.
+    /// The memory limit in bytes.
     pub memory_limit: u64,
 }
 
-/// Writes the bootstrap for an Envoy of the fleet, and beside it the files that name its keys.
+/// Writes the bootstrap of an Envoy of the fleet, and the SDS files that refer to its keys beside it.
 ///
 /// # Errors
-/// When it cannot be written.
+/// When a file cannot be written.
 pub fn write_bootstrap(file: &Path, envoy: FleetEnvoy<'_>) -> Result<()> {
     let FleetEnvoy { node, xds: (host, port), tls, admin, ready, memory_limit } = envoy;
     let file = std::path::absolute(file).context("--file")?;
@@ -91,7 +91,7 @@ pub fn write_bootstrap(file: &Path, envoy: FleetEnvoy<'_>) -> Result<()> {
         },
         admin,
         ready,
-        // The rest is for stacks, and for what the allocator has not given back.
+        // The rest is for stacks, and for memory that the allocator has not returned.
         max_heap_bytes: memory_limit / 10 * 9,
         max_connections: 50_000,
     });
@@ -102,8 +102,9 @@ pub fn write_bootstrap(file: &Path, envoy: FleetEnvoy<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Has memory taken in small pages from now on. What is parsed at a start and what stays of it lie next to each other: in
-/// huge pages (2 MB each) the allocator can give back a fifth less of it, and clearing them costs more than they save.
+/// Disables transparent huge pages. The temporary and the permanent results of parsing at the start lie next to each
+/// other: with huge pages (2 MB each) the allocator can return a fifth less memory, and clearing them costs more than
+/// they save.
 pub fn avoid_huge_pages() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
@@ -111,15 +112,15 @@ pub fn avoid_huge_pages() {
     }
 }
 
-/// Metrics of the last good state, with nothing counted: their names and what they say.
+/// Returns the metrics of the last good state with nothing counted: their names and descriptions.
 pub fn described() -> Box<dyn Collector> {
     Box::new(Figures::default())
 }
 
-/// Runs until it is told to end.
+/// Runs until a signal ends it.
 ///
 /// # Errors
-/// When it cannot start, or a part of it ends by itself.
+/// When it cannot start, or one of its tasks ends by itself.
 pub async fn controller(options: cli::Controller) -> Result<bool> {
     let (term_sender, mut term) = watch::channel::<Term>(None);
     let lease = Duration::from_secs(options.lease_seconds);
@@ -188,7 +189,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     };
     let (for_lease, lease_stop) = (client.clone(), stop.clone());
     tasks.spawn("lease", async move { Ok(lease::run(for_lease, candidate, term_sender, lease_stop).await?) });
-    // Small: a watch waits while we are busy, and the server keeps what it has not told.
+    // A small buffer: a watch waits while we are busy, and the server keeps further events.
     let (sender, mut news) = mpsc::channel(16);
     let for_watches = client.clone();
     tasks.spawn("watches", async move {
@@ -302,8 +303,8 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let mut beats = tokio::time::interval(heartbeat::PERIOD);
     let result = loop {
         heartbeat.beat(Instant::now());
-        // Envoys are answered once the first whole translation is done: they never see half of it. Until then they are told
-        // what was last good, where the API server is away.
+        // Envoys get resources once the first translation of a complete view is done, so that they never see a part of
+        // it. Until then they get the last good state, if the API server is unavailable.
         if !*whole.borrow() {
             if cluster.knows_gateways() {
                 whole.send_replace(true);
@@ -327,7 +328,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
             told = news.recv() => match told {
                 Some(told) => {
                     cluster.take_in(told, now(&term));
-                    // Whoever came meanwhile has a share in the next batch.
+                    // Events that have arrived meanwhile are part of the next batch.
                     for told in std::iter::from_fn(|| news.try_recv().ok()).take(AT_ONCE) {
                         cluster.take_in(told, now(&term));
                     }
@@ -339,12 +340,12 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
             Some(told) = isolated_told.recv() => cluster.see_isolated(told),
             Some(answers) = answers.recv() => cluster.take_answers(answers, now(&term)),
             Some(AddressQuery { host, thumbprint, answer }) = places_asked.recv() => {
-                // Whoever asked may be gone.
+                // The receiver may be gone.
                 let _ = answer.send(cluster.addresses_of(&host, thumbprint.as_deref()));
             }
             ended = cluster.next() => cluster.take_ended(ended, now(&term)),
             changed = term.changed() => {
-                // Renewals change it as well.
+                // Renewals of the Lease change the term as well.
                 let term = *term.borrow_and_update();
                 if changed.is_ok() {
                     cluster.lead(term);
@@ -367,7 +368,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         }
     };
     info!("ending");
-    // What is being written ends before the Lease is given up.
+    // Writes in progress end before the Lease is released.
     cluster.stop().await;
     drop(news);
     drop(told);
@@ -379,13 +380,12 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     result
 }
 
-/// The term as it is now. Nothing is borrowed meanwhile: whoever looks at it again, while it is being renewed, would wait
-/// for ever.
+/// Returns the present term. The value is copied, since a borrow that is held while the term is renewed would deadlock.
 fn now(term: &watch::Receiver<Term>) -> Term {
     *term.borrow()
 }
 
-/// How TenantGateways are carried out in a cluster.
+/// Returns the settings of tenancy in a cluster.
 fn tenancy_settings(options: &cli::Controller, issuers: &BTreeMap<String, IssuerSettings>) -> tenancy::Settings {
     let certificates = match options.certificates {
         cli::CertificateSource::CertManager => tenancy::Source::CertManager,
@@ -418,7 +418,7 @@ fn tenancy_settings(options: &cli::Controller, issuers: &BTreeMap<String, Issuer
     }
 }
 
-/// The ACME issuers of the installation.
+/// Returns the ACME issuers of the installation.
 fn issuers(options: &cli::Controller) -> Result<BTreeMap<String, IssuerSettings>> {
     let issuers = options.acme.issuers()?;
     if let Some((name, _)) = issuers.iter().find(|(_, settings)| settings.tls_alpn_port.is_some()) {
@@ -435,7 +435,7 @@ fn addresses(given: &[IpAddr]) -> Vec<IpAddr> {
     addresses
 }
 
-/// Whether Envoys are told what to serve, with what people should know of it; or what is waited for.
+/// Returns whether Envoys get resources: `Ok` with notices for people, or `Err` with what is pending.
 fn ready(cluster: &KubernetesRuntime, standby: &Standby) -> Result<Vec<String>, Vec<String>> {
     match (standby.is_serving(), cluster.serving()) {
         (true, _) => Ok([standby.lines(), cluster.waiting()].concat()),
@@ -465,7 +465,7 @@ fn answer(
             Err(lines) => lines.join("\n"),
         },
     };
-    // Whoever asked may be gone.
+    // The receiver may be gone.
     let _ = ask.answer.send(text);
 }
 

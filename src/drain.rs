@@ -1,8 +1,8 @@
-//! Beside an Envoy in a pod: whether it is ready, and its end: it serves on while it is taken out of whatever leads to it, then lets its connections end,
-//! and then ends.
+//! Readiness and graceful shutdown of an Envoy in a pod: Envoy serves on while the pod is removed from endpoints, then
+//! its connections are drained, and then it ends.
 //!
-//! Envoy itself ends at once when it is told to (SIGTERM), with whatever is under way. A pod that is deleted is told so
-//! before every node and load balancer knows. So this runs beside it, and Envoy's own signal is put off (`preStop`).
+//! Envoy ends at once on SIGTERM, with all requests in progress. A deleted pod gets SIGTERM before every node and load
+//! balancer knows of the deletion. So this program runs beside it, and delays Envoy's own signal (`preStop`).
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,17 +20,17 @@ use tracing::{info, warn};
 use crate::cli;
 use gatewright_control::{ask, tell};
 
-/// How often connections are counted.
+/// The interval at which connections are counted.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Envoy counts its connections every five seconds: what it says before is of the time before.
+/// Envoy updates its count of connections every five seconds: an earlier value is outdated.
 const COUNTED: Duration = Duration::from_secs(6);
-/// How much a controller may say of what it waits for.
+/// The maximum size of a controller's readiness answer.
 const ANSWER: usize = 1 << 20;
 
-/// Waits until it is told to end, and brings Envoy to its end first.
+/// Waits for SIGTERM or SIGINT, and drains Envoy first.
 ///
 /// # Errors
-/// When it cannot listen for signals. What Envoy does not do is told and left.
+/// When signals cannot be received. Failures of Envoy are logged only.
 pub async fn drain(options: cli::Drain) -> Result<bool> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::select! {
@@ -48,11 +48,11 @@ pub async fn drain(options: cli::Drain) -> Result<bool> {
     }
 }
 
-/// Whether Envoy is ready, as its admin interface says: a probe of a pod that needs no port, which strangers could use up. Or
-/// waits until a controller is.
+/// Returns whether Envoy is ready, by its admin interface: a probe without a port, which untrusted clients could
+/// exhaust. With `--controller`, waits until a controller is ready.
 ///
 /// # Errors
-/// When it is not, or does not answer in time; it says which.
+/// When it is not ready, or does not answer in time; the message says which.
 pub async fn ready(options: cli::Ready) -> Result<bool> {
     let patience = Duration::from_secs(options.patience);
     if let Some(controller) = &options.controller {
@@ -68,7 +68,7 @@ pub async fn ready(options: cli::Ready) -> Result<bool> {
     Ok(true)
 }
 
-/// Asks a controller until it is ready.
+/// Polls a controller until it is ready.
 async fn controller_ready(address: &str, patience: Duration) -> Result<()> {
     let deadline = Instant::now() + patience;
     let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
@@ -93,13 +93,13 @@ async fn controller_ready(address: &str, patience: Duration) -> Result<()> {
     }
 }
 
-/// Has connections end, and Envoy when there are none any more, or after `patience`.
+/// Drains Envoy's connections, until there are none or `patience` is over.
 async fn end(admin: &Path, patience: Duration) -> Result<()> {
     let told =
         async |path: &str| tell(admin, path).await.with_context(|| format!("Envoy at {}: {path}", admin.display()));
-    // Answers say "connection: close", HTTP/2 GOAWAY; and it is ready no more.
+    // HTTP/1 responses get "connection: close", HTTP/2 connections get GOAWAY; and Envoy is not ready any more.
     told("/healthcheck/fail").await?;
-    // TCP as well; when Envoy's own drain time is over it takes no more connections.
+    // Drains TCP as well; after Envoy's own drain time it accepts no more connections.
     told("/drain_listeners?graceful&skip_exit").await?;
     let begun = Instant::now();
     let mut open = None;

@@ -1,11 +1,12 @@
-//! Beside an Envoy in a pod: gets a certificate for the pod from the controller, by the pod's token, and renews it.
+//! Identity of an Envoy in a pod: gets a certificate for the pod from the controller, by the pod's token, and renews
+//! it.
 //!
 //! ```text
-//! token, CA certificates (the kubelet brings both) ==> POST to the controller ==> tls.crt, tls.key, ca.crt ==> Envoy
+//! token, CA certificates (mounted by the kubelet) ==> POST to the controller ==> tls.crt, tls.key, ca.crt ==> Envoy
 //! ```
 //!
-//! The private key is made here and sent nowhere. CA certificates that change are handed on at once, also while the controller
-//! does not answer, and a certificate of the new CA is got.
+//! The private key is created here and never sent. Changed CA certificates are passed on at once, even while the
+//! controller does not answer, and a certificate of the new CA is requested.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -33,22 +34,22 @@ use crate::cli;
 use crate::controller::XDS_NAME;
 use crate::replace::publish;
 
-/// How long an exchange may take, from the connection to the end of the answer.
+/// The timeout of a request, from the connection to the end of the response.
 const EXCHANGE: Duration = Duration::from_secs(20);
-/// How often the CA certificates are looked at.
+/// The interval at which the CA certificates are read.
 const LOOK: Duration = Duration::from_secs(2);
-/// After a failure, and at most so long after several.
+/// The first and the maximum pause after failures.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
-/// No certificate is renewed sooner than this after the one before, whatever clocks say.
+/// The minimum time between two renewals, whatever the clock says.
 const SOONEST: Duration = Duration::from_secs(5);
-/// How much an answer may have.
+/// The maximum size of a response.
 const ANSWER: usize = 64 << 10;
 
-/// What Envoy has.
+/// The certificate that Envoy has.
 #[derive(Clone, Debug)]
 struct Held {
     pair: Pair,
-    /// The CA certificates that it was got with.
+    /// The CA certificates that it was requested with.
     roots: String,
     issued: SystemTime,
     ends: SystemTime,
@@ -60,14 +61,14 @@ impl Held {
         Ok(Self { pair, roots, issued: read.not_before + CLOCK_SKEW, ends: read.not_after })
     }
 
-    /// What a start before this one left.
+    /// Reads the files of an earlier start.
     fn of(dir: &Path) -> Option<Self> {
         let read = |name: &str| std::fs::read_to_string(dir.join(name)).ok();
         let pair = Pair { certificate: read("tls.crt")?, key: read("tls.key")? };
         Self::new(pair, read("ca.crt")?).ok()
     }
 
-    /// When it is renewed: when a third of its life is left.
+    /// Returns the time of the renewal: when a third of the lifetime is left.
     fn due(&self) -> SystemTime {
         self.issued + self.ends.duration_since(self.issued).unwrap_or_default() / 3 * 2
     }
@@ -77,15 +78,15 @@ impl Held {
     }
 }
 
-/// Whether another certificate is wanted: there is none, it is due, or the CA is another.
+/// Returns whether another certificate is needed: there is none, it is due, or the CA certificates have changed.
 fn wanted(held: Option<&Held>, roots: &str, now: SystemTime) -> bool {
     held.is_none_or(|held| held.roots != roots || held.due() <= now)
 }
 
-/// Runs until it is told to end; or until there is a certificate.
+/// Renews the certificate until a signal; with `--once`, until there is a certificate.
 ///
 /// # Errors
-/// When files cannot be written. A controller that does not answer is asked again.
+/// When files cannot be written. An unavailable controller is retried.
 pub async fn envoy_identity(options: cli::EnvoyIdentity) -> Result<bool> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::select! {
@@ -99,7 +100,7 @@ async fn keep(options: &cli::EnvoyIdentity) -> Result<bool> {
     let dir = &options.dir;
     let write = |files: &[(&str, &str)]| publish(dir, files).with_context(|| format!("--dir {}", dir.display()));
     let mut held = Held::of(dir);
-    // What Envoy was told of CA certificates.
+    // The CA certificates that were last written for Envoy.
     let mut told = held.as_ref().map(|held| held.roots.clone());
     let (mut said, mut pause) = (String::new(), PAUSES[0]);
     loop {
@@ -145,7 +146,7 @@ async fn keep(options: &cli::EnvoyIdentity) -> Result<bool> {
     }
 }
 
-/// Asks the controller for a certificate of a new key.
+/// Requests a certificate for a new key from the controller.
 async fn obtain(options: &cli::EnvoyIdentity, roots: &str) -> Result<Pair> {
     let token = std::fs::read_to_string(&options.token).with_context(|| options.token.display().to_string())?;
     let CertificateRequest { request, key } = CertificateRequest::new()?;
@@ -166,7 +167,7 @@ async fn ask(at: &str, roots: &str, token: &str, request: String) -> Result<Stri
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_root_certificates(trusted)
         .with_no_client_auth();
-    // What the certificate says does not depend on where the controller is.
+    // The name in the server certificate does not depend on the controller's address.
     let name = ServerName::try_from(XDS_NAME)?;
     let tcp = TcpStream::connect(at).await.context("connecting")?;
     let io = TlsConnector::from(Arc::new(config)).connect(name, tcp).await.context("TLS")?;
@@ -176,7 +177,7 @@ async fn ask(at: &str, roots: &str, token: &str, request: String) -> Result<Stri
         .header(header::AUTHORIZATION, format!("Bearer {token}"))
         .header(header::CONTENT_TYPE, "application/x-pem-file")
         .body(Full::new(Bytes::from(request)))
-        // The token is in it.
+        // The error is dropped, since it would contain the token.
         .ok()
         .context("the token is no text of one line")?;
     let exchange = async {
@@ -190,7 +191,7 @@ async fn ask(at: &str, roots: &str, token: &str, request: String) -> Result<Stri
     tokio::pin!(exchange);
     tokio::select! {
         answer = &mut exchange => answer,
-        // It is over when the answer is there, or broken.
+        // The connection ends after the response, or by an error.
         ended = connection => match ended {
             Ok(()) => exchange.await,
             Err(error) => Err(error.into()),
@@ -214,7 +215,7 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    /// Signs for whoever shows the token `good`.
+    /// A signer that accepts the token `good`.
     struct Signer {
         authority: Authority,
         tls: Arc<ServerConfig>,
@@ -261,7 +262,7 @@ mod tests {
         }
     }
 
-    /// The options of a pod in a directory, and the controller that it asks.
+    /// The options of a pod with this directory, and the controller that it requests from.
     async fn pod(dir: &Path, signer: Signer) -> (cli::EnvoyIdentity, watch::Sender<bool>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let controller = listener.local_addr().expect("it has one").to_string();

@@ -1,40 +1,40 @@
-//! The images of an installation, by name, tag and digest. The chart's values name them, and nothing else does: the chart renders
-//! them, and `make airgap` and kind ask here.
+//! The images of an installation, by name, tag and digest. Their only source are the values of the chart: the chart
+//! renders them, and `make airgap` and kind read them here.
 
 use serde::Serialize;
 use serde_yaml_ng::Value;
 
-/// What an installation without values of its own has.
+/// The default values of the chart.
 const VALUES: &str = include_str!("../deploy/chart/values.yaml");
 
-/// An image that pods of an installation run.
+/// An image of an installation's pods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Image {
-    /// What it is: `gatewright` or `envoy`.
+    /// The component: `gatewright` or `envoy`.
     pub component: &'static str,
-    /// Registry and name.
+    /// Registry and repository.
     pub repository: String,
-    /// Its tag.
+    /// The tag.
     pub tag: String,
-    /// Its digest, as `sha256:…`; none where values do not pin it.
+    /// The digest, as `sha256:…`; `None` where the values do not pin it.
     pub digest: Option<String>,
-    /// All of it as pods name it: `REPOSITORY:TAG[@DIGEST]`.
+    /// The full reference, as in a pod: `REPOSITORY:TAG[@DIGEST]`.
     pub reference: String,
 }
 
-/// Why values do not say which images there are.
+/// The reason for which values do not determine the images.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WrongValues {
-    /// They are no YAML, or no mapping.
+    /// The values are not YAML, or not a mapping.
     #[error("values of the chart: {0}")]
     Unreadable(String),
-    /// A field of an image is not what it has to be: the field, and what was expected.
+    /// A field of an image is invalid: the field, and what was expected.
     #[error("values of the chart: {0}: expected {1}")]
     Field(String, &'static str),
 }
 
-/// The images of an installation of this version with values (texts in YAML, of which the last takes precedence, as with
-/// `helm --values`).
+/// Returns the images of an installation of this version with values (YAML texts, of which the last takes precedence,
+/// as with `helm --values`).
 pub fn images(values: &[String]) -> Result<Vec<Image>, WrongValues> {
     let mut all = parse(VALUES)?;
     for text in values {
@@ -55,7 +55,7 @@ fn parse(text: &str) -> Result<Value, WrongValues> {
     }
 }
 
-/// Lays values over others as Helm does: mappings are merged, null removes, and anything else takes the place of what was there.
+/// Merges values over others as Helm does: mappings are merged, null removes, and anything else replaces.
 fn merge(under: &mut Value, over: Value) {
     match (under, over) {
         (Value::Mapping(under), Value::Mapping(over)) => {
@@ -91,7 +91,7 @@ fn image(component: &'static str, path: &str, values: &Value, own_tag: Option<&s
     Ok(Image { component, repository, tag, digest, reference })
 }
 
-/// OCI image specification, descriptor.md: `sha256:` and the hash in lower case.
+/// Checks a digest by the OCI image specification, descriptor.md: `sha256:` and the hash in lower case.
 fn is_digest(text: &str) -> bool {
     let hexadecimal = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     text.strip_prefix("sha256:").is_some_and(|hash| hash.len() == 64 && hash.bytes().all(hexadecimal))

@@ -1,7 +1,7 @@
-//! What would be refused or lost, found without anything running. Pure.
+//! Lint: finds what would be rejected or would lose, without anything running. Pure.
 //!
-//! In: objects. Out: [`Finding`]s: what is wrong with TenantGateways, hostnames that routes would not get, and
-//! references that do not resolve or are not permitted, whoever serves the Gateways.
+//! In: objects. Out: [`Finding`]s: errors of TenantGateways, hostnames that routes would not get, and references that
+//! do not resolve or are not permitted, whichever controller serves the Gateways.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
@@ -13,25 +13,25 @@ use gatewright_core::pipeline::{Pipeline, Written};
 use gatewright_core::tenancy::{self, GATEWAY_LABEL};
 use gatewright_core::translate::{Change, RouteKey, Settings};
 
-/// Something that is wrong with an object.
+/// An error of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// Which object.
+    /// The object.
     pub object: ObjectKey,
     /// The condition's reason.
     pub reason: String,
-    /// What was found, and what to do.
+    /// The message: the error, and the remedy.
     pub message: String,
 }
 
-/// Looks at objects as if they were all there is.
+/// Lints objects as a complete set.
 pub fn lint(objects: Vec<Object>, settings: Settings, tenancy: tenancy::Settings, now: SystemTime) -> Vec<Finding> {
     let given: BTreeSet<ObjectKey> = objects.iter().map(Object::key).collect();
     let mut pipeline = Pipeline::new(settings, tenancy, Written::Here);
     let outcome = pipeline.apply(objects.into_iter().map(Change::put).collect(), now);
     let mut found: BTreeMap<(ObjectKey, String), BTreeSet<String>> = BTreeMap::new();
     let mut add = |object: &ObjectKey, reason: &str, message: &str| {
-        // Derived objects are nobody's to mend.
+        // The author cannot change derived objects.
         if given.contains(object) {
             found.entry((object.clone(), reason.to_owned())).or_default().insert(message.to_owned());
         }
@@ -75,7 +75,7 @@ pub fn lint(objects: Vec<Object>, settings: Settings, tenancy: tenancy::Settings
     found.into_iter().flat_map(each).collect()
 }
 
-/// Whether an object's writer has something to mend. Whether it is programmed nobody knows here.
+/// Returns whether a condition is an error of the object's author. `Programmed` is not known offline.
 fn is_wrong(condition: &Condition) -> bool {
     condition.kind != ConditionType::Programmed && !condition.is_good()
 }

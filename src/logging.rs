@@ -1,4 +1,4 @@
-//! The log on standard error: what is logged, and how it looks.
+//! The log on standard error: its filter, and its formats.
 
 use std::fmt;
 use std::io::{self, IsTerminal};
@@ -13,7 +13,7 @@ use tracing_subscriber::fmt::format::{DefaultFields, Format, FormatFields, Json,
 
 use crate::cli::LogFormat;
 
-/// Begins to log. What is logged is said by `GATEWRIGHT_LOG`, else by `RUST_LOG`.
+/// Starts logging. The filter is `GATEWRIGHT_LOG`, otherwise `RUST_LOG`.
 pub fn begin(how: LogFormat) {
     let (filter, unread) = filter(|name| std::env::var(name).ok());
     let builder = SubscriberBuilder::default().with_env_filter(filter).with_writer(io::stderr);
@@ -29,14 +29,15 @@ pub fn begin(how: LogFormat) {
     }
 }
 
-/// An object each line, the fields of an event and of the spans around it beside `timestamp`, `level` and `message`.
+/// Formats each line as a JSON object: the fields of an event and of its spans beside `timestamp`, `level` and
+/// `message`.
 fn as_json<F, W>(
     builder: SubscriberBuilder<DefaultFields, Format, F, W>,
 ) -> SubscriberBuilder<JsonFields, Format<Json>, F, W> {
     builder.json().flatten_event(true).with_target(false).with_current_span(true).with_span_list(false)
 }
 
-/// What is logged, and what is wrong with the variable that says so.
+/// Returns the filter, and the error of the variable that sets it.
 fn filter(variable: impl Fn(&str) -> Option<String>) -> (EnvFilter, Option<String>) {
     let usual = || EnvFilter::new("info,kube_client=off");
     let set = |name| variable(name).filter(|text| !text.is_empty()).map(|text| (name, text));
@@ -47,8 +48,8 @@ fn filter(variable: impl Fn(&str) -> Option<String>) -> (EnvFilter, Option<Strin
     }
 }
 
-/// Fields for people: the text of a typed event ([`gatewright_control::event`]) says what its fields say, so that they stay
-/// out of the line.
+/// Formats fields for people: the text of a typed event ([`gatewright_control::event`]) has the information of its
+/// fields, so they are omitted.
 struct ForPeople(DefaultFields);
 
 impl<'writer> FormatFields<'writer> for ForPeople {
@@ -62,7 +63,7 @@ impl<'writer> FormatFields<'writer> for ForPeople {
     }
 }
 
-/// Whether fields are those of a typed event, and its text.
+/// Whether fields belong to a typed event, and its text.
 #[derive(Default)]
 struct TypedEvent {
     is_typed: bool,
@@ -91,7 +92,7 @@ mod tests {
     use gatewright_core::model::ObjectName;
     use serde_json::{Value, json};
 
-    /// What a log in one format is like.
+    /// Returns the log in a format.
     fn logged(how: LogFormat, log: impl FnOnce()) -> String {
         let written = Arc::new(Mutex::new(Vec::new()));
         let to = written.clone();
@@ -135,7 +136,7 @@ mod tests {
         ObjectKey::new(Kind::HTTPRoute, ObjectName::new("alice", "shop"))
     }
 
-    /// A line of the log as JSON, but for its time.
+    /// Returns a line of the log as JSON, without its time.
     fn as_object(log: impl FnOnce()) -> Value {
         let mut line: Value = serde_json::from_str(&logged(LogFormat::Json, log)).expect("one object");
         let time = line.as_object_mut().and_then(|fields| fields.remove("timestamp"));

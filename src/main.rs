@@ -1,4 +1,4 @@
-//! The command line: reads it, does it, and says how it went by the exit status.
+//! The command line: parses it, runs the command, and returns the result as the exit status.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr};
@@ -31,14 +31,14 @@ use serde_json::{Value, json};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The exit status where no running program answers: nothing is known then, neither good nor bad. 2 is a wrong command line.
+/// The exit status if no running program answers, so that nothing is known about its state. 2 is a wrong command line.
 const NOBODY_ANSWERS: u8 = 3;
 
-/// How often `certs --watch` looks.
+/// The interval of `certs --watch`.
 const WATCH: std::time::Duration = std::time::Duration::from_secs(1);
 
 fn main() -> ExitCode {
-    // A wrong command line ends here, with 2.
+    // A wrong command line ends here, with status 2.
     let cli = Cli::parse();
     gatewright::logging::begin(cli.command.log_format());
     gatewright::log_panics();
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
-            // Nobody to tell when standard error is closed.
+            // Standard error may be closed.
             let _ = writeln!(io::stderr(), "gatewright: {error:#}");
             let nobody = error.downcast_ref::<AdminError>().is_some_and(AdminError::is_unanswered);
             ExitCode::from(if nobody { NOBODY_ANSWERS } else { 1 })
@@ -126,7 +126,7 @@ fn print(value: &Value, how: Document) -> Result<bool> {
     Ok(true)
 }
 
-/// The manifests of a file, a directory or standard input, and what cannot be read of them.
+/// Reads the manifests of a file, a directory or standard input, with the problems of those that cannot be read.
 fn manifests(path: &Path, allow_unsafe: bool) -> Result<(Folder, Vec<Object>, Vec<Problem>)> {
     let safety = if allow_unsafe { Safety::Off } else { Safety::Strict };
     let mut folder = Folder::default();
@@ -142,7 +142,7 @@ fn manifests(path: &Path, allow_unsafe: bool) -> Result<(Folder, Vec<Object>, Ve
         io::stdin().lock().take(64 << 20).read_to_string(&mut text).context("standard input")?;
         add(Path::new("-"), parse(Path::new("-"), &text));
     } else {
-        // Files are named as they were asked for, so that the place can be pasted.
+        // Paths are relative as in the argument, so that a place can be copied from the output.
         let root: PathBuf = path.components().collect();
         std::fs::metadata(&root).with_context(|| path.display().to_string())?;
         let (files, found) = scan(&root, &root, safety);
@@ -163,7 +163,7 @@ fn manifests(path: &Path, allow_unsafe: bool) -> Result<(Folder, Vec<Object>, Ve
     Ok((folder, objects, problems))
 }
 
-/// Settings of commands that read manifests alone.
+/// Returns the settings of commands that only read manifests.
 fn offline_settings(
     endpoints: &cli::Endpoints,
     issuer_use: &cli::IssuerUse,
@@ -241,7 +241,7 @@ fn translate(options: &cli::Translate) -> Result<bool> {
     Ok(told.ok && problems.is_empty())
 }
 
-/// The admin socket of the running program.
+/// Returns the path of the admin socket of the running program.
 fn socket_of(program: &cli::RunningProgram) -> Result<PathBuf> {
     match &program.admin {
         Some(admin) => Ok(admin.clone()),
@@ -249,7 +249,7 @@ fn socket_of(program: &cli::RunningProgram) -> Result<PathBuf> {
     }
 }
 
-/// The running program's answer to a question.
+/// Sends a query to the running program, and parses the answer.
 async fn answer<T: DeserializeOwned>(socket: &Path, question: &str) -> Result<T> {
     let text = ask(socket, question).await?;
     let another = || format!("{} answers as no gatewright of this version does", socket.display());
@@ -383,7 +383,7 @@ async fn envoys(options: &cli::Envoys) -> Result<bool> {
     }
 }
 
-/// The table of connected Envoys.
+/// Returns the table of connected Envoys.
 fn connected(rows: &[EnvoyRow]) -> Vec<[String; 8]> {
     let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     let head = ["NAME", "FLEET", "NODE", "ADDRESS", "VERSION", "CONNECTED", "LAST ACK", "CURRENT"].map(str::to_owned);
@@ -462,7 +462,7 @@ async fn explain(options: &cli::Explain) -> Result<bool> {
     Ok(good)
 }
 
-/// The value of a query in a path.
+/// Percent-encodes the value of a query parameter.
 fn encoded(text: &str) -> PercentEncode<'_> {
     utf8_percent_encode(text, NON_ALPHANUMERIC)
 }

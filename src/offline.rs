@@ -1,4 +1,4 @@
-//! One translation of a set of objects from nothing, as readable documents: what Envoy would get, and the statuses.
+//! Translates a set of objects once, from nothing, to readable documents: the resources for Envoy, and the statuses.
 //!
 //! Pure; `gatewright translate` prints it, and the golden tests compare it.
 
@@ -16,17 +16,17 @@ use gatewright_core::translate::{Change, ObjectStatus, Resource, ServiceIntent, 
 use gatewright_core::wanted::{Issuer, Solver, WantedCertificate};
 use gatewright_envoy as envoy;
 
-/// What a set of objects amounts to.
+/// The translation of a set of objects.
 pub struct Offline {
-    /// Envoy's resources, sorted by kind and name, every `Any` opened and private keys redacted.
+    /// Envoy's resources, sorted by kind and name, with every `Any` decoded and private keys redacted.
     pub resources: Vec<Value>,
-    /// Every object of ours, with nothing but its status.
+    /// Every object of ours, reduced to its status.
     pub statuses: Vec<Value>,
-    /// Certificates that an issuer would be asked for.
+    /// The certificates that would be requested from issuers.
     pub wants: Vec<Value>,
-    /// The Services that Gateways are to have, in short.
+    /// The Services that Gateways want, abridged.
     pub services: Vec<Value>,
-    /// What tenancy derives: objects, and labels of namespaces.
+    /// The derived objects of tenancy, and labels of namespaces.
     pub desired: Vec<Value>,
     /// Whether every condition of every object is as good as it can be.
     pub ok: bool,
@@ -35,7 +35,7 @@ pub struct Offline {
 /// Translates `objects` at the time `now`.
 ///
 /// # Errors
-/// When a resource cannot be rendered, which is a mistake of ours.
+/// When a resource cannot be rendered, which is a bug of ours.
 pub fn translate(
     objects: Vec<Object>,
     settings: Settings,
@@ -65,7 +65,7 @@ pub fn translate(
     Ok(Offline { resources, statuses, wants, services, desired, ok })
 }
 
-/// Nobody is connected, and everything is as of now.
+/// The context in which no Envoy is connected, and all transitions are at the given time.
 struct AtOnce {
     controller: String,
     time: String,
@@ -102,7 +102,7 @@ fn want(want: &WantedCertificate) -> Value {
     told
 }
 
-/// The Service that a Gateway is to have, or what is to be behind the one on which it stands, in short.
+/// Returns the Service that a Gateway wants, or the slices behind the one on which it stands, abridged.
 fn service(intent: &ServiceIntent) -> Option<Value> {
     let want = match intent {
         ServiceIntent::Wanted(want) => want,

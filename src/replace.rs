@@ -1,14 +1,14 @@
-//! Files of this user alone that are replaced as a whole: after a crash there is what was before, or the new.
+//! Atomic replacement of files, accessible by their owner only: after a crash there is the old content or the new.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
 use std::path::Path;
 
-/// Replaces the file at `path` by what `write` writes.
+/// Replaces the file at `path` by the output of `write`.
 ///
 /// # Errors
-/// When that fails: the file is as it was.
+/// When that fails: the file is unchanged.
 pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
     let new = path.with_extension("new");
     match fs::remove_file(&new) {
@@ -23,17 +23,17 @@ pub(crate) fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> i
     fs::rename(new, path)
 }
 
-/// Replaces files of a directory all at once, as a kubelet does it with a volume: they lie in a directory of their own,
-/// `..data` is a link to that, and what a program opens is a link through it. What watches the directory sees one link moved
-/// in, and never half of the files.
+/// Replaces files of a directory atomically, as a kubelet does it with a volume: they are in a directory of their own,
+/// `..data` is a link to it, and the file names are links through that link. A watch of the directory sees one rename,
+/// and never a part of the files.
 ///
 /// # Errors
-/// When that fails: the files are as they were.
+/// When that fails: the files are unchanged.
 pub(crate) fn publish(dir: &Path, files: &[(&str, &str)]) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     let (data, next) = (dir.join("..data"), dir.join("..data_new"));
     let old = fs::read_link(&data).ok();
-    // Two names take turns: nobody opens files of the one that is not linked.
+    // Two names alternate: no program opens files of the one that is not linked.
     let name = if old.as_deref() == Some(Path::new("..a")) { "..b" } else { "..a" };
     let new = dir.join(name);
     for stale in [fs::remove_dir_all(&new), fs::remove_file(&next)] {
@@ -72,7 +72,7 @@ mod tests {
         }
         let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
         assert_eq!((mode(&path.join("tls.key")), mode(&path.join("..data"))), (0o600, 0o700));
-        // What an attempt that ended in the middle left is in nobody's way.
+        // Files of an interrupted attempt do not affect the next one.
         symlink("nowhere", path.join("..data_new")).expect("a link");
         publish(&path, &[("tls.crt", "4"), ("tls.key", "4")]).expect("written");
         assert_eq!(read("tls.key"), "4");

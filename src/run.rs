@@ -1,4 +1,4 @@
-//! The standalone program: who is started, who talks to whom, and how it ends. Decides nothing.
+//! The standalone program: starts the tasks, connects them by channels, and stops them. Decides nothing.
 
 mod release;
 mod runtime;
@@ -44,17 +44,17 @@ use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, bootstrap};
 use runtime::StandaloneRuntime;
 use turns::until;
 
-/// How often the end of certificates is looked at.
+/// The interval at which the validity of certificates is checked.
 const CERTIFICATES: Duration = Duration::from_secs(60);
-/// How many orders may be on their way at a time.
+/// The maximum number of concurrent orders.
 const ORDERS: usize = 32;
-/// How long `--once` waits for everything to be acknowledged.
+/// The maximum time that `--once` waits until everything is acknowledged.
 const ONCE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Where the private directory is.
+/// Returns the path of the private directory.
 ///
 /// # Errors
-/// When there is no home.
+/// When there is no home directory.
 pub fn state_dir(state: &cli::State) -> Result<PathBuf> {
     match &state.state_dir {
         Some(path) => std::path::absolute(path).context("--state-dir"),
@@ -62,7 +62,7 @@ pub fn state_dir(state: &cli::State) -> Result<PathBuf> {
     }
 }
 
-/// The bootstrap for an Envoy that speaks to the program of this private directory.
+/// Returns the bootstrap of an Envoy that connects to the program with this private directory.
 pub fn envoy_bootstrap(node: &str, dir: &std::path::Path, admin: Option<PathBuf>) -> serde_json::Value {
     bootstrap(&BootstrapOptions {
         node_id: node.to_owned(),
@@ -75,19 +75,19 @@ pub fn envoy_bootstrap(node: &str, dir: &std::path::Path, admin: Option<PathBuf>
     })
 }
 
-/// Which addresses endpoints may have beside an Envoy that is no pod.
+/// Returns the policy for addresses of endpoints of an Envoy that is not in a pod.
 pub fn endpoint_policy(options: &cli::Endpoints) -> EndpointPolicy {
     EndpointPolicy { denied: options.denied_endpoint_networks.clone(), ..EndpointPolicy::default() }
 }
 
-/// What tells this installation from others: the machine, and where the program keeps its state there.
+/// Returns the identity of this installation: the machine, and the path of the private directory.
 fn installation(dir: &Path) -> Arc<str> {
     let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
     let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
     format!("{} {}", machine.trim(), dir.display()).into()
 }
 
-/// How TenantGateways are carried out by this program.
+/// Returns the settings of tenancy of this program.
 pub fn tenancy_settings(options: &cli::Tenants) -> tenancy::Settings {
     tenancy::Settings {
         listener_sets: true,
@@ -105,10 +105,10 @@ pub fn tenancy_settings(options: &cli::Tenants) -> tenancy::Settings {
     }
 }
 
-/// Runs until it is told to end. `Ok(false)` when `--once` found something.
+/// Runs until a signal ends it. Returns `Ok(false)` when `--once` found a problem.
 ///
 /// # Errors
-/// When it cannot start, or a part of it ends by itself.
+/// When it cannot start, or one of its tasks ends by itself.
 pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let envoy = if options.no_envoy { None } else { Some(find(options.envoy.as_deref())?) };
     let lifetime = lifetime(&options);
@@ -133,7 +133,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         hold: u64::from(options.tenants.hostname_hold) * 3600,
         endpoints: endpoint_policy(&options.endpoints),
         installation: installation(dir.path()),
-        // The Envoy beside us reads the same files.
+        // The Envoy on this machine reads the same files.
         system_roots: options.endpoints.system_roots().filter(|file| Path::new(&**file).is_file()),
         ..Settings::new(CONTROLLER, options.addresses.clone())
     };
@@ -170,7 +170,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         wanting: WantedTracker::new(TenantIssuers {
             installed: options.acme.issuers()?,
             http_port: tenancy_http_port,
-            // Manifests are the operator's own.
+            // The operator is the author of all manifests.
             denied: DeniedNetworks::default(),
             authorities: DeniedNetworks::private().allowing(options.acme.acme_allowed_networks.iter().copied()),
         }),
@@ -180,7 +180,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         start: Instant::now(),
     };
 
-    // First everything is read and translated, then Envoys are answered: they never see half of it.
+    // Everything is read and translated before Envoys are answered, so that they never see a part of it.
     let mut watcher = None;
     match &options.dir {
         Some(path) => {
@@ -215,7 +215,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         });
     }
 
-    // Certificates that are there already are served from the start.
+    // Stored certificates are served from the start.
     site.hand_in(manager.settle())?;
     let (supply, mut supplied) = mpsc::channel(4);
     let (running, manager_stop) = (manager.clone(), stop.clone());
@@ -237,13 +237,13 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let socket = dir.path().join("xds.sock");
     let mut stopped = stop.clone();
     let listener = xds::bind_unix(&socket, 0o600).with_context(|| format!("xDS socket {}", socket.display()))?;
-    // Envoys of the user this runs as.
+    // Only Envoys of the user that this program runs as are admitted.
     let user = std::fs::metadata(dir.path()).context("the private directory")?.uid();
     let limits = xds::Limits { on_demand_secrets: options.edge.envoy_certificates, ..Default::default() };
     let server = Server::new(cache.clone(), UnixPeers::new().allow(user, view.clone())).with_limits(limits);
     tasks.spawn("xDS", async move {
         let stopped = async move {
-            // An error means that whoever could stop us is gone.
+            // An error means that the sender was dropped.
             let _ = stopped.wait_for(|stop| *stop).await;
         };
         server.serve_unix(listener, stopped).await;
@@ -302,7 +302,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         tokio::select! {
             outcome = next(&mut watcher) => site.take(outcome.context("the thread that reads manifests has failed")?),
             () = until(due) => {
-                // Whoever came meanwhile has a share in this batch.
+                // Changes that have arrived meanwhile are part of this batch.
                 while let Some(outcome) = watcher.as_mut().and_then(Watcher::ready) {
                     site.take(outcome);
                 }
@@ -319,7 +319,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             }
             Some(ask) = questions.recv() => site.answer(ask, watcher.as_ref().map(Watcher::stale).unwrap_or_default())?,
             Some(AddressQuery { host, thumbprint, answer }) = places_asked.recv() => {
-                // Whoever asked may be gone.
+                // The receiver may be gone.
                 let _ = answer.send(site.live.engine().addresses_of(&host, thumbprint.as_deref()));
             }
             Some(certificate_updates) = supplied.recv() => site.hand_in(certificate_updates)?,
@@ -340,7 +340,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         }
     };
     info!("ending");
-    // Envoy goes first: until then it is answered. When this program has failed, Envoy is left to the next start.
+    // Envoy ends first, and is answered until then. After a failure of this program Envoy is left to the next start.
     let order = match (&result, lifetime) {
         (Ok((_, order)), _) => *order,
         (Err(_), Lifetime::Independent) => Order::Leave,
@@ -349,7 +349,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     orders.send_replace(order);
     if !supervising.is_finished() {
         tokio::select! {
-            // How it ended is of no interest any more.
+            // The result of the task is not needed any more.
             _ = &mut supervising => {}
             _ = term.recv() => hurry(&orders, supervising).await,
             _ = interrupt.recv() => hurry(&orders, supervising).await,
@@ -363,28 +363,28 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
 /// Ends Envoy at once.
 async fn hurry(orders: &watch::Sender<Order>, supervising: JoinHandle<()>) {
     orders.send_replace(Order::EndNow);
-    // It ends either way.
+    // The task ends in any case.
     let _ = supervising.await;
 }
 
-/// Keeps the place of a supervisor where Envoy is somebody else's.
+/// Takes the place of the supervisor with `--no-envoy`.
 async fn no_envoy(mut orders: watch::Receiver<Order>) {
-    // An error means that whoever could order something is gone.
+    // An error means that the sender was dropped.
     let _ = orders.wait_for(|order| *order != Order::Run).await;
 }
 
-/// What becomes of Envoy when this program is killed or fails.
+/// Returns what happens to Envoy when this program is killed or fails.
 fn lifetime(options: &cli::Standalone) -> Lifetime {
     match options.envoy_process.envoy_lifetime {
         Some(cli::EnvoyLifetime::Independent) => Lifetime::Independent,
         Some(cli::EnvoyLifetime::WithProgram) => Lifetime::WithProgram,
-        // Nobody comes back to the example, or to a check.
+        // There is no next start after the example, or after a check.
         None if options.dir.is_none() || options.once => Lifetime::WithProgram,
         None => Lifetime::Independent,
     }
 }
 
-/// The certificate manager, with what is kept in the private directory.
+/// Opens the certificate manager on the storage in the private directory.
 async fn manager(
     options: &cli::Standalone,
     dir: &std::path::Path,

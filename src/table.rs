@@ -1,6 +1,6 @@
-//! Tables for people.
+//! Tables in the output of commands.
 
-/// Rows in columns as wide as they need.
+/// Formats rows in columns that are as wide as necessary.
 pub fn table<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..N).map(width).collect();

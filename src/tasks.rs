@@ -1,5 +1,5 @@
-//! The tasks of the program, each with a name: one that fails or ends by itself ends the program, with that name in the
-//! error, and in the end all are waited for.
+//! The tasks of the program, each with a name: a task that fails or ends by itself ends the program, with its name in
+//! the error; and at the end all are joined.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -9,11 +9,11 @@ use std::time::Duration;
 use anyhow::{Error, Result, anyhow};
 use tokio::task::{Id, JoinError, JoinHandle, JoinSet};
 
-/// How long tasks may take to end: a connected Envoy holds its stream open.
+/// The maximum time until all tasks have ended: a connected Envoy holds its stream open.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 tokio::task_local! {
-    /// What the task is called that runs.
+    /// The name of the running task.
     static NAME: &'static str;
 }
 
@@ -25,13 +25,13 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
-    /// Begins one.
+    /// Spawns a task.
     pub(crate) fn spawn(&mut self, name: &'static str, task: impl Future<Output = Result<()>> + Send + 'static) {
         let id = self.tasks.spawn(NAME.scope(name, task)).id();
         self.names.insert(id, name);
     }
 
-    /// Waits until one of them ends, which is why the program does.
+    /// Waits until a task ends. Returns the error by which the program ends.
     pub(crate) async fn ended(&mut self) -> Error {
         let (id, ended) = match self.tasks.join_next_with_id().await {
             Some(Ok((id, result))) => (id, Ok(result)),
@@ -41,7 +41,7 @@ impl Tasks {
         why(self.names.get(&id).copied().unwrap_or("without a name"), ended)
     }
 
-    /// Waits for those that were told to end, and ends those that do not.
+    /// Waits for the tasks, which were told to stop, and aborts those that do not.
     pub(crate) async fn end(mut self) {
         let joined = async { while self.tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(SHUTDOWN_TIMEOUT, joined).await.is_err() {
@@ -50,12 +50,12 @@ impl Tasks {
     }
 }
 
-/// Begins a task that ends before the others do.
+/// Spawns a task that ends before the others do.
 pub(crate) fn spawn(name: &'static str, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
     tokio::spawn(NAME.scope(name, task))
 }
 
-/// Why the program ends when this task did.
+/// Returns the error of the program that the end of this task causes.
 pub(crate) fn why(name: &str, ended: Result<Result<()>, JoinError>) -> Error {
     match ended {
         Ok(Ok(())) => anyhow!("the task {name} ended by itself"),
@@ -67,13 +67,13 @@ pub(crate) fn why(name: &str, ended: Result<Result<()>, JoinError>) -> Error {
     }
 }
 
-/// What was said in a panic.
+/// Returns the message of a panic.
 fn message(panic: &dyn Any) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("nothing was said")
 }
 
-/// Has every panic logged with its task, or thread, and its place: also that of a task that another one waits for.
+/// Logs every panic with its task or thread, and its place, including panics of tasks that are joined.
 pub fn log_panics() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info: &PanicHookInfo| {

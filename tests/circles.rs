@@ -1,14 +1,14 @@
-//! No circles among modules: between folders none, among files none of more than three.
+//! Checks imports for circles: none between folders, and none of more than three files.
 //!
-//! Imports are read as text: `use` trees and paths that begin with `crate`, `self` or `super`. A name that a module hands on
-//! (`pub use`) belongs to the file that defines it. A module and those below it are one: what it takes from its ancestors is
-//! no arrow. Tests are left out.
+//! Imports are read as text: `use` trees and paths that begin with `crate`, `self` or `super`. A re-exported name (`pub
+//! use`) belongs to the file that defines it. A module and its submodules are one: imports from its ancestors do not
+//! count. Tests are excluded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The crates by the folder of their root module, and folders in it that are crates of their own.
+/// The crates by the folder of their root module, with subfolders that are crates of their own.
 const CRATES: [(&str, &[&str]); 7] = [
     ("src/core", &["gateway_api"]),
     ("src/envoy", &[]),
@@ -18,7 +18,7 @@ const CRATES: [(&str, &[&str]); 7] = [
     ("xds/src", &[]),
     ("acme/src", &[]),
 ];
-/// So many files may import each other in a circle.
+/// The maximum number of files in a circle.
 const MOST: usize = 3;
 
 /// The path of a module, from the root of its crate.
@@ -64,7 +64,7 @@ impl Crate {
         Self { imports }
     }
 
-    /// The module that a path leads to, and the name that it means there.
+    /// Resolves a path to its module, and the name in that module.
     fn resolve(&self, from: &Module, path: &[String], depth: usize) -> Option<(Module, Option<String>)> {
         let mut rest = path;
         let mut module = match rest.first().map(String::as_str)? {
@@ -102,7 +102,7 @@ impl Crate {
         }
     }
 
-    /// Which file takes a name from which other.
+    /// Returns the imports between files.
     fn arrows(&self) -> Arrows {
         let mut arrows = Arrows::new();
         for (module, imports) in &self.imports {
@@ -116,7 +116,7 @@ impl Crate {
         arrows
     }
 
-    /// The folder of a module: its own, where it has one.
+    /// Returns the folder of a module: its own, if it has one.
     fn folder(&self, module: &Module) -> Module {
         let has_own = self.imports.keys().any(|other| other.len() > module.len() && other.starts_with(module));
         module[..module.len() - usize::from(!has_own)].to_vec()
@@ -135,19 +135,19 @@ fn visit(folder: &Path, found: &mut Vec<PathBuf>) {
     found.sort();
 }
 
-/// A text without comments.
+/// Returns a text without comments.
 fn code(text: &str) -> String {
     let lines = text.lines().map(|line| if line.trim_start().starts_with("//") { "" } else { line });
     lines.map(|line| format!("{line}\n")).collect()
 }
 
-/// The modules that only tests have.
+/// Returns the modules that only tests have.
 fn test_modules(code: &str) -> impl Iterator<Item = &str> {
     let marked = code.split("#[cfg(test)]").skip(1).map(str::trim_start);
     marked.filter_map(|rest| rest.trim_start_matches("pub ").strip_prefix("mod ")?.split([';', ' ']).next())
 }
 
-/// A file's code before its own tests.
+/// Returns the code of a file before its own tests.
 fn without_tests(code: &str) -> &str {
     let at = code.match_indices("#[cfg(test)]\nmod ").find(|(at, _)| {
         let declared = code[*at..].lines().nth(1).unwrap_or_default();
@@ -176,7 +176,7 @@ fn read_imports(code: &str) -> Vec<Import> {
             }));
         }
     }
-    // Paths in the code, those that begin with an imported module too.
+    // Paths in the code, including those that begin with an imported module.
     let named = |first: &str| imports.iter().find(|import| import.name == first).map(|import| import.path.clone());
     let words = body.split(|c: char| !c.is_alphanumeric() && c != '_' && c != ':');
     let inline: Vec<Import> = words
@@ -194,7 +194,7 @@ fn read_imports(code: &str) -> Vec<Import> {
     imports
 }
 
-/// The paths of a `use` tree, each with the name that it gets.
+/// Returns the paths of a `use` tree, each with its local name.
 fn paths(tree: &str) -> Vec<(Vec<String>, String)> {
     let tree = tree.trim();
     let Some((before, list)) = tree.split_once('{') else {
@@ -226,7 +226,7 @@ fn paths(tree: &str) -> Vec<(Vec<String>, String)> {
     all
 }
 
-/// Those that lead back to themselves, together.
+/// Returns the circles of imports.
 fn circles(arrows: &Arrows) -> BTreeSet<BTreeSet<&Module>> {
     let reached: BTreeMap<&Module, BTreeSet<&Module>> = arrows.keys().map(|from| (from, reach(from, arrows))).collect();
     let together = |from: &&Module| -> BTreeSet<&Module> {
@@ -267,7 +267,7 @@ fn no_folders_import_each_other_in_a_circle() {
         let mut arrows = Arrows::new();
         for (from, to) in all.arrows().iter().flat_map(|(from, all)| all.iter().map(move |to| (from, to))) {
             let (from, to) = (all.folder(from), all.folder(to));
-            // A folder and those in it are one.
+            // A folder and its subfolders are one.
             if !from.starts_with(&to) && !to.starts_with(&from) {
                 arrows.entry(from).or_default().insert(to);
             }

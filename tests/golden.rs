@@ -1,5 +1,5 @@
-//! Golden cases: `src/core/translate/testdata/*.in.yaml` → `.out.yaml`, with the Envoy resources, and `src/core/tenancy/testdata`,
-//! with the derived objects. Each case is self-contained, and a test of its own:
+//! Golden cases: `src/core/translate/testdata/*.in.yaml` → `.out.yaml`, with the Envoy resources, and
+//! `src/core/tenancy/testdata`, with the derived objects. Each case is self-contained, and a test of its own:
 //!
 //! ```text
 //! make golden CASE=httproute-redirect           the cases whose name contains this
@@ -28,13 +28,13 @@ fn now() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_219_200)
 }
 
-/// The smallest case shows everything.
+/// Returns whether a case is shown unabridged: the smallest one.
 fn is_whole(input: &Path) -> bool {
     input.ends_with("httproute-on-plain-http.in.yaml")
 }
 
-/// Leaves out what is the same in every case, so that a story stays readable: times, and those settings of listeners,
-/// clusters and tables that no object has a say in.
+/// Abridges the output, so that a case stays readable: removes times, and those settings of listeners, clusters and
+/// tables that no object affects.
 fn abridge(value: &mut Value) {
     const CONSTANT: [&str; 27] = [
         "circuit_breakers",
@@ -72,14 +72,14 @@ fn abridge(value: &mut Value) {
         }
         Value::Array(items) => items.iter_mut().for_each(abridge),
         Value::String(text) if text.starts_with("-----BEGIN CERTIFICATE") => {
-            // The certificate's last line tells it from the others.
+            // The last line of the certificate identifies it.
             *text = text.lines().rev().nth(1).unwrap_or_default().to_owned();
         }
         _ => {}
     }
 }
 
-/// What tenancy is told by a case's first line.
+/// Returns the settings of tenancy that a case's first line names.
 fn tenancy(text: &str) -> tenancy::Settings {
     let told = text.lines().next().unwrap_or_default();
     let solver = |answers| tenancy::SolverService {
@@ -112,7 +112,7 @@ fn check(input: &Path) -> Result<(), String> {
     let envoys = Some(ObjectName::new("gatewright-system", "gatewright-envoy"));
     let settings = Settings {
         envoys,
-        // One case has four of them.
+        // One case has four mirrors.
         limits: Limits { max_mirrors_per_rule: 4, ..Limits::default() },
         channel: if text.starts_with("# channel: experimental") { Channel::Experimental } else { Channel::Standard },
         ..Settings::new("gatewright.io/gateway-controller", vec!["127.0.0.1".parse().expect("an address")])
@@ -150,7 +150,7 @@ fn check(input: &Path) -> Result<(), String> {
     Err(format!("{}\n{diff}", output.display()))
 }
 
-/// The input files of a folder, sorted.
+/// Returns the input files of a folder, sorted.
 fn cases(folder: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let mut cases: Vec<_> = fs::read_dir(&folder)

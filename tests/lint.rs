@@ -1,4 +1,4 @@
-//! `gatewright lint`, as it is called: what it prints, and how it ends.
+//! Tests of the output and the exit status of `gatewright lint`.
 
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};

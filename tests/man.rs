@@ -1,4 +1,4 @@
-//! What a release has for shells and `man`: made by the program from its command line, with every command and every flag.
+//! Man pages and completions of a release: generated from the command line, with every command and every flag.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ fn gatewright(arguments: &[&str]) -> Output {
     out
 }
 
-/// Every command by the name of its page, as `gatewright-certs-renew`.
+/// Collects the flags of every command by the name of its page, as `gatewright-certs-renew`.
 fn commands(of: &Command, name: &str, all: &mut BTreeMap<String, Vec<String>>) {
     let flags = of.get_arguments().filter(|arg| !arg.is_hide_set()).filter_map(|arg| arg.get_long());
     all.insert(name.to_owned(), flags.map(str::to_owned).collect());
@@ -64,7 +64,7 @@ fn completion_scripts_name_every_command() {
             assert!(script.contains(sub.get_name()), "{shell}: {}", sub.get_name());
         }
     }
-    // A shell reads it.
+    // A shell reads the completions.
     let dir = tempfile::Builder::new().prefix("completion").tempdir().expect("a directory");
     let file: &Path = &dir.path().join("gatewright.bash");
     fs::write(file, gatewright(&["completion", "bash"]).stdout).expect("a file");

@@ -1,5 +1,5 @@
-//! What the chart has for Prometheus and Grafana speaks of metrics that there are: each name, its type and its labels are in
-//! the registry of the program.
+//! The chart's rules and dashboards for Prometheus and Grafana use existing metrics: each name, its type and its labels
+//! are in the registry of the program.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,9 +9,9 @@ use gatewright_control::certificates::Figures;
 use gatewright_control::metrics::{Program, text};
 use serde_json::Value;
 
-/// Labels that Prometheus adds to what it reads in a cluster.
+/// The labels that Prometheus adds in a cluster.
 const ADDED: [&str; 2] = ["namespace", "pod"];
-/// Labels of families that have no series until something is counted, or there is a view.
+/// The labels of families that have no series until something is counted, or there is a view.
 const UNTIL_COUNTED: [(&str, &[&str]); 12] = [
     ("gatewright_kind", &["kind", "state"]),
     ("gatewright_xds_view_age_seconds", &["view"]),
@@ -27,7 +27,7 @@ const UNTIL_COUNTED: [(&str, &[&str]); 12] = [
     ("gatewright_acme_requests", &["action", "status"]),
 ];
 
-/// The names of series that can be asked for, with their labels.
+/// Returns the names of all series, with their labels.
 fn series() -> BTreeMap<String, BTreeSet<String>> {
     let certificates = Box::new(Figures { next_end: Some(0), ..Figures::default() });
     let replica = gatewright_kubernetes::metrics::described();
@@ -52,7 +52,7 @@ fn series() -> BTreeMap<String, BTreeSet<String>> {
     labels
 }
 
-/// The name that a text begins with, and the labels in braces behind it.
+/// Returns the metric name at the start of a text, and the labels in braces after it.
 fn selector(text: &str) -> (&str, Vec<String>) {
     let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(text.len());
     let (name, rest) = text.split_at(end);
@@ -62,7 +62,7 @@ fn selector(text: &str) -> (&str, Vec<String>) {
     (name, labels.filter(|label| !label.is_empty()).map(str::to_owned).collect())
 }
 
-/// What is wrong with a PromQL expression.
+/// Returns the errors of a PromQL expression.
 fn wrong(expression: &str, series: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     let mut found = Vec::new();
     let mut known: BTreeSet<&str> = ADDED.into();
@@ -106,7 +106,7 @@ fn every_panel_of_the_dashboard_shows_a_metric_that_there_is() {
         for target in panel["targets"].as_array().into_iter().flatten() {
             let expression = target["expr"].as_str().expect("an expression");
             broken.extend(wrong(expression, &series).into_iter().map(|why| format!("{title}: {why}")));
-            // {{label}} in a legend is a label that the expression leaves.
+            // `{{label}}` in a legend must be a label of the expression's result.
             for label in target["legendFormat"].as_str().unwrap_or_default().split("{{").skip(1) {
                 let label = label.split("}}").next().unwrap_or_default();
                 let lists = expression.split(" by (").skip(1).filter_map(|list| list.split(')').next());

@@ -1,11 +1,11 @@
-//! Objects as nobody means to write them, through the whole pure pipeline.
+//! Mutation test: invalid and extreme objects through the whole pure pipeline.
 //!
-//! A case takes the golden cases' objects, changes a field here and there to what is at the edge of a type or beyond it, and
-//! puts and deletes them in some order. Whatever comes of it, nothing panics, each message for Envoy keeps Envoy's
-//! constraints, and the end is that of one translation of the last objects from nothing.
+//! A case takes the golden cases' objects, changes some fields to values at the edge of a type or beyond it, and puts
+//! and deletes the objects in some order. In every case nothing panics, each message for Envoy satisfies Envoy's
+//! constraints, and the result equals one translation of the last objects from nothing.
 //!
-//! `cargo test` runs some hundred cases, the same each time. `make fuzz SECONDS=60` runs other ones for as long as one likes. The
-//! objects of a case that failed are written to `tests/mutations/`, whose cases are run first.
+//! `cargo test` runs some hundred cases, the same each time. `make fuzz SECONDS=60` runs others for as long as one
+//! likes. The objects of a failed case are written to `tests/mutations/`, whose cases are run first.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,10 +22,10 @@ use gatewright_core::translate::{Change, Delta, Fact, Ownable, Ownership, Settin
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// Cases of one `cargo test`.
+/// The number of cases of one `cargo test`.
 const CASES: u64 = 400;
 
-/// What is written where a text is expected.
+/// The values that are written where a text is expected.
 const TEXTS: [&str; 32] = [
     "",
     " ",
@@ -64,7 +64,7 @@ const TEXTS: [&str; 32] = [
 const NUMBERS: [i64; 11] =
     [0, 1, -1, 80, 443, 65_535, 65_536, i32::MAX as i64, u32::MAX as i64 + 1, i64::MAX, i64::MIN];
 
-/// Numbers that look random and are the same for the same seed (SplitMix64).
+/// Pseudo-random numbers from a seed (SplitMix64).
 struct Choice(u64);
 
 impl Choice {
@@ -95,7 +95,7 @@ fn documents(path: &Path) -> Vec<Value> {
     documents.map(|document| Value::deserialize(document).expect("YAML")).filter(|value| !value.is_null()).collect()
 }
 
-/// The objects of the golden cases, case by case.
+/// Returns the objects of the golden cases, case by case.
 fn corpus() -> Vec<Vec<Value>> {
     let folders = ["src/core/translate/testdata", "src/core/tenancy/testdata"];
     let files = folders.iter().flat_map(|folder| fs::read_dir(root().join(folder)).expect("golden cases"));
@@ -107,10 +107,10 @@ fn corpus() -> Vec<Vec<Value>> {
     cases
 }
 
-/// What is done, in this order; an object that is to be deleted has `delete: true` beside its `kind`.
+/// The steps of a case; an object that is to be deleted has `delete: true` beside its `kind`.
 type Case = Vec<Value>;
 
-/// A case of a number: some golden cases together, some of their objects changed, deleted and put again.
+/// Generates the case of a seed: some golden cases together, with some of their objects changed, deleted and put again.
 fn case(seed: u64, corpus: &[Vec<Value>]) -> Case {
     let mut choice = Choice(seed);
     let mut objects: Vec<Value> = Vec::new();
@@ -129,7 +129,7 @@ fn case(seed: u64, corpus: &[Vec<Value>]) -> Case {
                 mutate(&mut object, &donor, &mut choice);
             }
         }
-        // A change may come before what it is about.
+        // A step may come before the one that it refers to.
         let at = choice.below(steps.len() + 1);
         steps.insert(at, object);
     }
@@ -161,7 +161,7 @@ fn mutate(value: &mut Value, donor: &Value, choice: &mut Choice) {
                 _ => mutate(&mut items[at], donor, choice),
             }
         }
-        // Certificates and keys, above all.
+        // Certificates and keys are changed by character.
         Value::String(text) if text.len() > 60 && text.is_ascii() && choice.below(3) > 0 => {
             let at = choice.below(text.len());
             let letter = *choice.of(b"Aa0+/=\n-");
@@ -178,7 +178,7 @@ fn mutate(value: &mut Value, donor: &Value, choice: &mut Choice) {
     }
 }
 
-/// As golden cases have it.
+/// The time of the golden cases.
 fn now() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_785_000_000)
 }
@@ -191,7 +191,7 @@ fn pipeline() -> Pipeline {
     Pipeline::new(settings, tenancy::Settings::default(), Written::Here)
 }
 
-/// The change that a step is, if it can be read; each second one as an API server would have admitted it.
+/// Returns the change of a step, if it can be parsed; every second one as an API server would have admitted it.
 fn change(at: usize, step: &Value) -> Option<ObjectChange> {
     let mut step = step.clone();
     let deleted = step.as_object_mut()?.remove("delete").is_some();
@@ -199,12 +199,12 @@ fn change(at: usize, step: &Value) -> Option<ObjectChange> {
     Some(if deleted { ObjectChange::Delete(object.key()) } else { ObjectChange::Put(object) })
 }
 
-/// Runs a case. Returns what is wrong.
+/// Runs a case. Returns the first error.
 fn run(case: &Case) -> Result<(), String> {
     let mut pipeline = pipeline();
     let mut last: BTreeMap<ObjectKey, Object> = BTreeMap::new();
     let mut records: BTreeMap<Ownable, Ownership> = BTreeMap::new();
-    // What a start from nothing cannot know: what was live before a TenantGateway or a Secret turned bad.
+    // A start from nothing cannot know what was live before a TenantGateway or a Secret became invalid.
     let mut keeps = false;
     for (at, step) in case.iter().enumerate() {
         let Some(change) = change(at, step) else { continue };
@@ -244,7 +244,7 @@ fn run(case: &Case) -> Result<(), String> {
     Ok(())
 }
 
-/// What goes to Envoy keeps the constraints of Envoy's messages.
+/// Checks the constraints of Envoy's messages.
 fn constraints(delta: &Delta) -> Result<(), String> {
     for resource in delta.resources.values().flatten() {
         let encoded = publish::encode(resource);
@@ -255,7 +255,7 @@ fn constraints(delta: &Delta) -> Result<(), String> {
     Ok(())
 }
 
-/// The same, where a panic is one more thing that can be wrong.
+/// As [`run`], with a panic as an error.
 fn outcome(case: &Case) -> Result<(), String> {
     catch_unwind(AssertUnwindSafe(|| run(case))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
@@ -263,7 +263,7 @@ fn outcome(case: &Case) -> Result<(), String> {
     })
 }
 
-/// The same case with fewer steps, as long as it fails.
+/// Returns a case with fewer steps that still fails.
 fn shrunk(mut case: Case) -> Case {
     let mut at = 0;
     while at < case.len() {

@@ -1,4 +1,4 @@
-//! Properties of both stages together: who owns a hostname is served, and nobody else, after every change.
+//! Properties of both stages together: after every change, routes of the owner of a hostname are served, and no others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
@@ -53,7 +53,7 @@ fn route(kind: &str, namespace: &str, name: &str, parent: &str, hostnames: &[&st
                 "namespace": "tenant-a", "name": parent}]}}))
 }
 
-/// Whoever is served under a hostname of a TLS port: the namespaces of the routes.
+/// Returns the namespaces of the routes that are served under each hostname of a TLS port.
 fn served(pipeline: &Pipeline) -> BTreeMap<String, Vec<String>> {
     let engine = pipeline.engine();
     let hosts = engine.hosts().into_iter().filter(|host| host.protocol != Protocol::Http);
@@ -61,7 +61,7 @@ fn served(pipeline: &Pipeline) -> BTreeMap<String, Vec<String>> {
     all.filter(|(_, tenants)| !tenants.is_empty()).collect()
 }
 
-/// Who has a hostname, or the closest wildcard over it.
+/// Returns the owner of a hostname, or of the closest wildcard over it.
 fn owner(pipeline: &Pipeline, hostname: &str) -> Option<String> {
     let tenant = ObjectName::new("tenant-a", "cozystack");
     let hostname = Hostname::parse(hostname).expect("a hostname");
@@ -70,7 +70,7 @@ fn owner(pipeline: &Pipeline, hostname: &str) -> Option<String> {
     Some(owner.name.namespace.to_string())
 }
 
-/// A ListenerSet with a listener for each hostname, named by its first label.
+/// Returns a ListenerSet with a listener for each hostname, named by its first label.
 fn listener_set(name: &str, hostnames: &[&str]) -> Object {
     let listener = |hostname: &&str| {
         let tls = json!({"certificateRefs": [{"name": "own"}]});
@@ -120,7 +120,7 @@ proptest! {
     fn any_order_serves_the_same(changes in proptest::collection::vec(change(), 1..25)) {
         let mut one = pipeline(tenancy::Precedence::Smallest);
         let mut last: BTreeMap<ObjectKey, Object> = BTreeMap::new();
-        // A TenantGateway that becomes invalid keeps what was live, which another order cannot know.
+        // A TenantGateway that becomes invalid keeps what was live, which another order cannot reproduce.
         let changes = changes.into_iter().filter(|(object, _)| !matches!(object, Object::TenantGateway(_)));
         for (object, gone) in changes {
             if gone { last.remove(&object.key()) } else { last.insert(object.key(), object.clone()) };
@@ -198,7 +198,7 @@ fn one_route_among_ten_thousand_hosts_and_a_thousand_tenants_redoes_itself_alone
         let host = |n: usize| route("HTTPRoute", "tenant-a", &format!("r{n}"), "cozystack", &[&format!("h{n}.a.org")]);
         let all = others.chain((0..hosts).map(host));
         pipeline.apply(all.map(Change::put).collect(), SystemTime::UNIX_EPOCH);
-        // One more, one less in a ListenerSet, and one less in the Gateway itself, whose place the next takes.
+        // One host more or less in a ListenerSet, and one less in the Gateway itself, whose place the next takes.
         let mut told = Vec::new();
         for change in [Change::put(host(hosts)), Change::delete(host(hosts / 2).key()), Change::delete(host(0).key())] {
             let before = pipeline.engine().counters();
@@ -208,7 +208,7 @@ fn one_route_among_ten_thousand_hosts_and_a_thousand_tenants_redoes_itself_alone
         }
         told
     };
-    // Whoever shares a Gateway or ListenerSet is not even looked at.
+    // Other hosts of the same Gateway or ListenerSet are not even examined.
     for (work, resources, objects) in work(300, 2).into_iter().chain(work(10_000, 1_000)) {
         let most = work.attachments.max(work.units).max(work.claims).max(work.statuses).max(work.routes);
         assert!(most <= 4 && work.parents <= 1, "{work:?}");
@@ -245,13 +245,14 @@ fn a_listener_set_stays_as_written_and_is_evaluated_without_what_another_owns() 
         assert_eq!(status(&pipeline), (names.into_iter().map(str::to_owned).collect(), reason));
         let held = pipeline.engine().store().listener_set(&written.meta.name).expect("the ListenerSet is there");
         assert_eq!(**held, *written, "as its author wrote it");
-        // The Gateway, which has the listener for x instead, and this ListenerSet.
+        // The Gateway, which gets the listener for x instead, and this ListenerSet.
         assert_eq!(work.parents, 2, "{work:?}");
     }
 }
 
-/// The label of a namespace moves before the apex of its TenantGateway does: hosts in the Gateway and hosts in ListenerSets are treated
-/// alike. Routes of the namespace itself lose what its label no longer allows; those of others stay until the apex is mended.
+/// The label of a namespace changes before the apex of its TenantGateway does: hosts in the Gateway and hosts in
+/// ListenerSets are treated alike. Routes of the namespace itself lose hostnames that its label no longer allows; those
+/// of others keep theirs until the apex is corrected.
 #[test]
 fn hosts_of_a_tenant_whose_label_moved_before_its_apex_are_treated_alike() {
     let tenant = ObjectName::new("tenant-a", "cozystack");

@@ -1,4 +1,4 @@
-//! The reference in `docs/reference/` is made from the code: `make reference` writes it, the test compares.
+//! The reference in `docs/reference/` is generated from the code: `make reference` writes it, the test compares.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -29,7 +29,7 @@ fn page(name: &str, body: &str) {
     assert!(there == body, "docs/reference/{name} is out of date: run `make reference`");
 }
 
-/// Text in a cell of a table.
+/// Escapes a text for a cell of a table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ").replace('<', "&lt;")
 }

@@ -1,9 +1,10 @@
-//! The house rules that a machine can check: the pure folders stay pure, files stay short, nothing is left half done.
+//! The rules of the project that a machine can check: pure folders stay pure, files stay short, nothing is left
+//! unfinished.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Values in, values out: no client, no task, no clock, no log. What Cargo.toml of `core` and `envoy` cannot forbid.
+/// The pure files: no client, task, clock or log. `core` and `envoy` are checked by their Cargo.toml as well.
 const PURE: [&str; 25] = [
     "src/core/",
     "src/envoy/",
@@ -32,7 +33,7 @@ const PURE: [&str; 25] = [
     "src/standalone/supervisor/plan.rs",
 ];
 
-/// What would make them impure.
+/// The words that make a file impure.
 const IMPURE: [&str; 14] = [
     "kube::Api",
     "kube::Client",
@@ -50,7 +51,7 @@ const IMPURE: [&str; 14] = [
     "Instant::now",
 ];
 
-/// Crates that would make a pure crate impure, by the Cargo.toml that does not name them.
+/// The crates that would make a pure crate impure, by its folder.
 const FORBIDDEN: [(&str, &[&str]); 4] = [
     ("src/core", &["kube", "tokio", "tonic", "envoy-types", "prost", "hyper", "tracing", "xds", "acme"]),
     ("src/envoy", &["kube", "k8s-openapi", "tokio", "tonic", "hyper", "tracing", "acme"]),
@@ -68,7 +69,7 @@ struct Source {
 }
 
 impl Source {
-    /// The lines of code before the file's own tests, numbered, without comments.
+    /// Returns the lines of code before the file's own tests, numbered, without comments.
     fn code(&self) -> impl Iterator<Item = (usize, &str)> {
         let lines = self.text.lines().enumerate().map(|(index, line)| (index + 1, line));
         let before_tests = lines.take_while(|(_, line)| line.trim() != "#[cfg(test)]");
@@ -186,7 +187,7 @@ fn what_is_named_pure_is_there() {
     check("a file that moved is not looked at any more", lost.map(ToString::to_string).collect());
 }
 
-/// Markdown files of the project, with their texts.
+/// Returns the Markdown files of the project, with their texts.
 fn documents() -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folders = ["", "docs", "docs/reference", "acme", "xds", "deploy", "kind", "examples"];

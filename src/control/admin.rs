@@ -1,4 +1,5 @@
-//! The admin socket: what the running program is asked. Only who may enter its private directory reaches it.
+//! The admin socket: serves queries to the running program. Only users with access to its private directory can
+//! connect.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -22,71 +23,70 @@ use crate::heartbeat::Heartbeat;
 use gatewright_core::translate::{Ownable, Question};
 
 const LIMIT: Duration = Duration::from_secs(30);
-/// 50,000 objects with their conditions fit.
+/// The maximum size of an answer: 50,000 objects with their conditions fit.
 const ANSWER: usize = 512 << 20;
 
-/// A question to the task that knows.
+/// A query to the task that owns the state.
 pub struct AdminRequest {
-    /// What is asked.
+    /// The query.
     pub what: AdminQuery,
-    /// Where the answer goes.
+    /// The channel for the answer.
     pub answer: oneshot::Sender<String>,
 }
 
-/// What is asked.
+/// A query.
 #[derive(Clone, Debug)]
 pub enum AdminQuery {
     /// All statuses, in JSON.
     Status,
     /// The chain for a URL, in JSON.
     Explain(Question),
-    /// What each Envoy has, in JSON.
+    /// The state of each Envoy, in JSON.
     Clients,
-    /// Who owns what on addresses that namespaces share, in JSON.
+    /// The owners of hostnames and ports on addresses that namespaces share, in JSON.
     Owners,
-    /// That something is to be taken out of that record.
+    /// A request to remove an entry from that record.
     Release(Ownable),
     /// The metrics, in OpenMetrics text.
     Metrics,
-    /// Whether everything is there that has to be: `true`, with what people should know on lines of their own; `false`; or
-    /// what is waited for.
+    /// The readiness: `true`, with notices for people on further lines; `false`; or the list of what is pending.
     Ready,
 }
 
-/// Why the running program gave no answer.
+/// The reason for which the running program gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
-    /// It is not there.
+    /// The socket does not exist, or no program listens.
     #[error("no gatewright answers at {}: start `gatewright standalone`, or say --state-dir or --admin ({why})", path.display())]
     Connect {
-        /// Where.
+        /// The path of the socket.
         path: PathBuf,
-        /// Why.
+        /// The error of the connection.
         why: std::io::Error,
     },
-    /// It is another user's.
+    /// The socket belongs to another user.
     #[error("the gatewright at {} is another user's: run this as the user who runs it ({why})", path.display())]
     Denied {
-        /// Where.
+        /// The path of the socket.
         path: PathBuf,
-        /// Why.
+        /// The error of the connection.
         why: std::io::Error,
     },
-    /// The exchange failed.
+    /// The HTTP exchange failed.
     #[error("the gatewright at {} does not answer: {why}; see its log, or name another by --state-dir or --admin", path.display())]
     Exchange {
-        /// Where.
+        /// The path of the socket.
         path: PathBuf,
-        /// Why.
+        /// The description of the error.
         why: String,
     },
-    /// It refused.
+    /// The program rejected the query; the text is the reason.
     #[error("{0}")]
     Refused(String),
 }
 
 impl AdminError {
-    /// Whether nobody answered: then nothing is known, neither good nor bad.
+    /// Returns whether there was no answer, so that the state of the program is unknown.
     pub fn is_unanswered(&self) -> bool {
         !matches!(self, Self::Refused(_))
     }
@@ -94,10 +94,10 @@ impl AdminError {
 
 pub(crate) type Asks = mpsc::Sender<AdminRequest>;
 
-/// Serves, `others` as well, until `stop` says so.
+/// Serves the admin socket, with the routes of `others`, until `stop`.
 ///
 /// # Errors
-/// When the socket cannot be made.
+/// When the socket cannot be created.
 pub async fn serve(
     path: &Path,
     asks: Asks,
@@ -135,7 +135,7 @@ pub async fn serve(
         .with_state(asks)
         .merge(others);
     let stopped = async move {
-        // An error means that whoever could stop us is gone.
+        // An error means that the sender was dropped.
         let _ = stop.wait_for(|stop| *stop).await;
     };
     axum::serve(listener, router).with_graceful_shutdown(stopped).await
@@ -154,7 +154,8 @@ pub(crate) fn typed(kind: &'static str, answer: Result<impl IntoResponse, Status
     answer.map(|text| ([(field::CONTENT_TYPE, kind)], text)).into_response()
 }
 
-/// Liveness: whether the main loop turns. It is not asked itself, so that much to do is no reason for a restart.
+/// Answers the liveness probe: whether the main loop runs. The main loop is not queried itself, so that a long queue
+/// causes no restart.
 pub(crate) fn live(heartbeat: &Heartbeat) -> Response {
     match heartbeat.hangs(Instant::now()) {
         None => "ok\n".into_response(),
@@ -168,7 +169,7 @@ pub(crate) fn live(heartbeat: &Heartbeat) -> Response {
 async fn ready(State(asks): State<Asks>) -> Response {
     match put(&asks, AdminQuery::Ready).await.as_deref() {
         Ok("true") => "ok\n".into_response(),
-        // With what people should know all the same.
+        // The notices for people follow.
         Ok(text) if text.starts_with("true\n") => format!("ok\n{}\n", &text[5..]).into_response(),
         Ok("false") | Err(_) => {
             (StatusCode::SERVICE_UNAVAILABLE, "not everything is acknowledged\n".to_owned()).into_response()
@@ -207,10 +208,10 @@ async fn explain(State(asks): State<Asks>, Query(asked): Query<Asked>) -> Respon
     }
 }
 
-/// Takes a URL apart.
+/// Parses a URL into a question.
 ///
 /// # Errors
-/// When it is none that could be served.
+/// When Envoy could not serve such a URL.
 pub(super) fn question(url: &str, method: &str) -> Result<Question, String> {
     let uri: hyper::Uri = url.parse().map_err(|error| format!("{url:?} is no URL: {error}"))?;
     let tls = match uri.scheme_str() {
@@ -229,18 +230,18 @@ pub(super) fn question(url: &str, method: &str) -> Result<Question, String> {
     })
 }
 
-/// Asks the running program.
+/// Sends a query (GET) to the running program.
 ///
 /// # Errors
-/// When there is none, or it refuses.
+/// When no program runs, or it rejects the query.
 pub async fn ask(socket: &Path, path_and_query: &str) -> Result<String, AdminError> {
     exchange(socket, Method::GET, path_and_query).await
 }
 
-/// Tells the running program to do something.
+/// Sends a command (POST) to the running program.
 ///
 /// # Errors
-/// When there is none, or it refuses.
+/// When no program runs, or it rejects the command.
 pub async fn tell(socket: &Path, path_and_query: &str) -> Result<String, AdminError> {
     exchange(socket, Method::POST, path_and_query).await
 }
@@ -277,7 +278,7 @@ async fn exchange(socket: &Path, method: Method, path_and_query: &str) -> Result
                 Err(AdminError::Refused(if text.is_empty() { status.to_string() } else { text }))
             }
         };
-        // How the connection ends after the answer is of no interest.
+        // Errors of the connection after the answer are ignored.
         let (answer, _) = tokio::join!(exchange, connection);
         answer
     };
@@ -288,7 +289,7 @@ async fn exchange(socket: &Path, method: Method, path_and_query: &str) -> Result
 mod tests {
     use super::*;
 
-    /// The error where no answer comes from a socket.
+    /// Returns the error of a query when the socket gives no answer.
     async fn said(socket: &Path) -> String {
         let error = ask(socket, "/status").await.expect_err("nobody answers");
         assert!(error.is_unanswered());

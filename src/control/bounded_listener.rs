@@ -1,4 +1,5 @@
-//! Connections of strangers, who ask one thing each: so many at a time, so many from one address, each for so long.
+//! Accept loop for untrusted clients: bounded number of connections in total and per address, one request each, with a
+//! timeout.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Display;
@@ -12,18 +13,17 @@ use tokio::task::{AbortHandle, Id, JoinSet};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
-/// Connections at the same time.
+/// The maximum number of connections.
 const MAX_CONNECTIONS: usize = 256;
-/// Connections of one client address at the same time.
+/// The maximum number of connections of one client.
 const EACH: usize = 64;
-/// After a connection that could not be taken.
+/// The pause after a failed accept.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Accepts connections until `stop` says so; `what` they are for is told with what goes wrong. Whoever takes longer than
-/// `limit` is sent away.
+/// Accepts connections until `stop`; `what` names their purpose in the log. A connection is closed after `limit`.
 ///
-/// Nobody is turned away for want of room. The oldest connection of an address makes way for its newest, and when all
-/// places are taken, the oldest of the address that holds the most: who asks at once is answered long before that.
+/// No new connection is refused. At the limit of a client its oldest connection is closed, and at the total limit the
+/// oldest of the client with the most: a client that sends its request at once is answered long before that.
 pub(crate) async fn receive<F, E>(
     listener: TcpListener,
     what: &'static str,
@@ -50,7 +50,7 @@ pub(crate) async fn receive<F, E>(
         };
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
-            // Too many open files: those that are open end soon.
+            // Too many open files: open connections will end soon.
             Err(error) => {
                 warn!("{what}: {error}");
                 sleep(RETRY_DELAY).await;
@@ -72,7 +72,7 @@ pub(crate) async fn receive<F, E>(
     connections.shutdown().await;
 }
 
-/// Whose connection it is: one address, or of IPv6 one network of 64 bits, which is what one client has.
+/// Returns the key of a client: its address, or for IPv6 its /64 network, which one client controls.
 pub(crate) fn client(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),
@@ -83,7 +83,7 @@ pub(crate) fn client(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Who has which connections, oldest first.
+/// The connections of each client, oldest first.
 #[derive(Default)]
 struct Seats {
     by_client: HashMap<IpAddr, VecDeque<AbortHandle>>,
@@ -91,7 +91,7 @@ struct Seats {
 }
 
 impl Seats {
-    /// The connection that has to end before this client may have another, if any.
+    /// Returns the connection that must be closed before this client may have another, if any.
     fn make_room(&mut self, client: IpAddr) -> Option<AbortHandle> {
         let held = self.by_client.get(&client).map_or(0, VecDeque::len);
         let of = if held >= EACH {
@@ -129,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    /// Longer than any test takes.
+    /// A time longer than any test takes.
     const LONG: Duration = Duration::from_secs(600);
 
     async fn connect(from: [u8; 4], to: SocketAddr) -> TcpStream {
@@ -138,7 +138,7 @@ mod tests {
         socket.connect(to).await.expect("it listens")
     }
 
-    /// Says a byte and waits for it to come back.
+    /// Sends a byte and waits for its echo.
     async fn is_answered(mut stream: TcpStream) -> bool {
         let mut back = [0];
         let said = async {
@@ -169,7 +169,7 @@ mod tests {
         }
         assert!(is_answered(connect([127, 0, 0, 2], address).await).await, "another address");
         assert!(is_answered(connect([127, 0, 0, 1], address).await).await, "and the same one");
-        // All but the newest were closed: reading ends, in place of waiting.
+        // All but the newest connections were closed, so reads end at once.
         for mut old in silent.drain(..2 * MAX_CONNECTIONS - EACH + 1) {
             assert_eq!(old.read(&mut [0]).await.unwrap_or(0), 0);
         }

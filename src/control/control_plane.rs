@@ -1,4 +1,4 @@
-//! The running state: the engine, what was published of it, and who acknowledged what. One task owns it.
+//! The running state of the control plane: the engine, its publications, and their acknowledgement. One task owns it.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -33,88 +33,89 @@ use complaints::Complaints;
 use refusals::{Refusal, Refusals, place, refusals};
 use states::States;
 
-/// So many changes wait to be told once they are acknowledged: without Envoys none ever is.
+/// The maximum number of changes whose acknowledgement is still to be announced: without Envoys none ever is.
 const ANNOUNCED: usize = 256;
 
-/// What is served and by whom.
+/// The engine, the xDS cache, and the state of publications.
 pub struct ControlPlane {
     pipeline: Pipeline,
     cache: Cache,
     views: FleetViews,
     access: EnvoyAccess,
-    /// Views that Envoys may still be connected to, of Gateways that have none of their own any more.
+    /// The views of Gateways without own Envoys any more, which Envoys may still be connected to.
     leaving: BTreeSet<xds::View>,
     apart: publish::ShownApart,
     controller: String,
     edge: Edge,
     floods: PerView<Flood>,
-    /// For how long Envoys of this replica have lacked something.
+    /// The time for which Envoys of this replica have lacked a publication.
     lags: PerView<Lag>,
-    /// The last publications that touched a Gateway.
+    /// The last publication that affected each Gateway.
     published: BTreeMap<ObjectName, (Place, Generation)>,
     generations: Generations,
-    /// When each condition last changed its status.
+    /// The last transition time of each condition.
     since: Since,
     waiting: VecDeque<Announcement>,
-    /// Refusals that were told already.
+    /// The rejections that were logged.
     told: BTreeSet<Refusal>,
-    /// Conditions that were.
+    /// The conditions that were logged.
     complaints: Complaints,
     changes: u64,
-    /// Objects whose status may be different from when it was last asked for.
+    /// The objects whose status may have changed since it was last asked for.
     touched: BTreeSet<ObjectKey>,
-    /// What is not sent because Envoy would refuse it.
+    /// The resources that are not sent, since Envoy would reject them.
     withheld: BTreeMap<(Place, xds::Kind, String), Vec<Rejection>>,
-    /// What other replicas told.
+    /// The progress and the rejections of Envoys at other replicas.
     others: (PerView<Vec<NodeProgress>>, Vec<Rejection>),
     /// The last states.
     states: States,
-    /// Gateways of which not every Envoy has acknowledged everything.
+    /// The Gateways whose publications are not acknowledged by all Envoys yet.
     awaited: BTreeSet<ObjectName>,
-    /// ListenerSets that were looked at while that was so. The others say what they said before, and will again.
+    /// The ListenerSets whose status was evaluated during that time. The status of others has not changed, and will not
+    /// by the acknowledgement.
     in_doubt: BTreeSet<ObjectKey>,
-    /// How many Envoys were connected, and what was refused, when last looked at.
+    /// The number of connected Envoys, and the rejections, at the last evaluation.
     known: (PerView<usize>, Refusals),
-    /// What was refused, and whose it is as things stand: looked up once for all statuses that may tell of it.
+    /// The rejections and the objects that they are attributed to: looked up once for all statuses.
     refused: Option<(Refusals, Arc<Refused>)>,
 }
 
-/// When each condition took its present status, by object and place.
+/// The present status of each condition and its transition time, by object and place.
 type Since = BTreeMap<(ObjectKey, String), (Status, Timestamp)>;
 
-/// What a change leads to beside what Envoys are sent. Whoever drives the control plane carries out each of them.
+/// The effects of a change beside the publication to Envoys. The caller carries out each of them.
 #[must_use = "whoever drives the control plane carries out each of them"]
 pub struct Effects {
-    /// For the log.
+    /// Events for the log.
     pub events: Events,
-    /// The Services that Gateways are to have, where that is different; `None` for none.
+    /// The changed Services of Gateways; `None` for a Gateway that wants none.
     pub services: BTreeMap<ObjectName, Option<ServiceIntent>>,
-    /// The Envoys that Gateways are to have for themselves, where that is different; `None` for none.
+    /// The changed own Envoys of Gateways; `None` for a Gateway that wants none.
     pub envoys: BTreeMap<ObjectName, Option<EnvoysIntent>>,
-    /// Secrets for which another certificate may be wanted.
+    /// The Secrets whose wanted certificate may have changed.
     pub wanted: BTreeSet<ObjectName>,
 }
 
-/// A change that is to be told when it is acknowledged.
+/// A change to be announced once it is acknowledged.
 struct Announcement {
     subject: Subject,
     hosts: usize,
-    /// The hostname, where it is one.
+    /// The hostname, if the change affects only one.
     host: Option<String>,
-    /// The generations that came of it, one for each view that changed.
+    /// The generations that the change led to, one for each changed view.
     published: Vec<(Place, Generation)>,
-    /// Time since an origin of the caller's.
+    /// The time since the caller's origin.
     at: Duration,
 }
 
 impl ControlPlane {
-    /// Nothing served yet. What TenantGateways lead to is taken in at once.
+    /// Creates a control plane that serves nothing. Derived objects of TenantGateways are taken in at once.
     pub fn new(settings: Settings, tenancy: tenancy::Settings, cache: Cache, views: impl Into<FleetViews>) -> Self {
         let controller = settings.controller.clone();
         Self::over(controller, Pipeline::new(settings, tenancy, Written::Here), cache, views.into())
     }
 
-    /// Nothing served yet. Objects come from a cluster, and only from there.
+    /// Creates a control plane that serves nothing. Objects come only from the watches of a cluster.
     pub fn in_cluster(
         settings: Settings,
         tenancy: tenancy::Settings,
@@ -155,39 +156,39 @@ impl ControlPlane {
         }
     }
 
-    /// The same with an operator's limits of connections.
+    /// Sets an operator's limits of connections.
     #[must_use]
     pub fn within(mut self, edge: Edge) -> Self {
         self.edge = edge;
         self
     }
 
-    /// The same with somebody who is told which Envoys of Gateways' own are let in.
+    /// Sets the registry of Gateways' own Envoys that the xDS server admits.
     #[must_use]
     pub fn admitting(mut self, access: EnvoyAccess) -> Self {
         self.access = access;
         self
     }
 
-    /// What owns hostnames and what is served, to be looked at.
+    /// Returns the pipeline of tenancy and translation.
     pub fn pipeline(&self) -> &Pipeline {
         &self.pipeline
     }
 
-    /// What its Envoys see.
+    /// Returns the views of fleets.
     pub fn views(&self) -> &FleetViews {
         &self.views
     }
 
-    /// What is served, to be looked at.
+    /// Returns the engine of translation.
     pub fn engine(&self) -> &Engine {
         self.pipeline.engine()
     }
 
-    /// Takes in changes and publishes what they lead to. Returns what else is to be done.
+    /// Takes in changes and publishes the result. Returns the effects for the caller.
     ///
     /// # Errors
-    /// When `record` fails, which keeps for the next run what was decided: then nothing is published.
+    /// When `record` fails, which stores the decisions for the next run: then nothing is published.
     pub fn apply<E>(
         &mut self,
         changes: Vec<Change>,
@@ -211,7 +212,7 @@ impl ControlPlane {
         self.make_views(&envoys);
         let changed = self.publish(&delta);
         self.states.note(self.engine().digest(), &changed);
-        // Endpoints and certificates come and go without anybody's configuration being another one.
+        // Endpoints and certificates change without a change of anybody's configuration.
         let is_configuration = |key: &&ResourceKey| !matches!(key, ResourceKey::Endpoints(_) | ResourceKey::Secret(_));
         let touched = delta.resources.keys().filter(is_configuration).filter_map(ResourceKey::frontend);
         let touched = touched.map(|id| &id.gateway);
@@ -257,10 +258,10 @@ impl ControlPlane {
         Ok(Effects { events, services, envoys, wanted })
     }
 
-    /// Takes in how many names were asked for in all, by Envoys of one view, that nobody has. Returns what people should know
-    /// at once.
+    /// Takes in the total number of unknown names that Envoys of one view have subscribed to. Returns events for the
+    /// log.
     pub fn asked_in_vain(&mut self, place: Place, total: u64, at: Duration) -> Events {
-        // Its Gateway may be gone.
+        // The Gateway of the view may be deleted.
         if self.generations.get(place).is_none() || !self.floods[place].asked(total, at) {
             return Events::default();
         }
@@ -268,7 +269,7 @@ impl ControlPlane {
         Some(Event::FloodBegan).into()
     }
 
-    /// The same of all views.
+    /// Takes in these totals of all views.
     pub fn all_asked_in_vain(&mut self, at: Duration) -> Events {
         let totals: Vec<_> = self.views.iter().map(|(place, view)| (place, self.cache.unknown(view))).collect();
         let mut events = Events::default();
@@ -278,7 +279,7 @@ impl ControlPlane {
         events
     }
 
-    /// Does what time asks for. Returns what people should know at once.
+    /// Does the time-dependent work. Returns events for the log.
     pub fn tend(&mut self, at: Duration) -> Events {
         let ended: Vec<Place> =
             self.floods.iter_mut().filter_map(|(at_place, flood)| flood.ends(at).then_some(at_place)).collect();
@@ -297,14 +298,14 @@ impl ControlPlane {
         self.generations[place] = self.cache.publish(&self.views[place], update);
     }
 
-    /// The TLS listeners of a view.
+    /// Returns the TLS listeners of a view.
     fn tls_listeners(&self, place: Place, listed: bool) -> xds::Update {
         let mut frontends = self.engine().tls_frontends(listed);
         frontends.retain(|frontend| self.views.place(&frontend.id.fleet()) == Some(place));
         publish::listeners(&frontends, &self.edge)
     }
 
-    /// What has been acknowledged or refused since the last time.
+    /// Returns events about acknowledgements and rejections since the last call.
     pub fn settled(&mut self, at: Duration) -> Events {
         let own = self.own_progress();
         self.note_lags(&own, at);
@@ -335,7 +336,7 @@ impl ControlPlane {
         events
     }
 
-    /// Objects whose status may be different from when this was last asked.
+    /// Returns the objects whose status may have changed since the last call.
     pub fn take_touched(&mut self) -> BTreeSet<ObjectKey> {
         let progress = self.progress();
         let known = (self.views.each(|place| progress[place].nodes.len()), refusals(self.rejections(&progress)));
@@ -350,7 +351,7 @@ impl ControlPlane {
                 let routes = changed.into_iter().flatten().filter_map(|part| RouteKey::of_envoy_route(&part.route));
                 self.touched.extend(routes.map(|route| route.object()));
             } else {
-                // Who refuses a whole resource, or whether anybody is there, shows everywhere.
+                // A rejection of a whole resource, or a change of the number of Envoys, affects every status.
                 self.touched.extend(self.pipeline.engine().statuses().map(|(key, _)| key.clone()));
             }
         }
@@ -367,7 +368,7 @@ impl ControlPlane {
         std::mem::take(&mut self.touched)
     }
 
-    /// The statuses of some objects, with what the Envoys say; `None` for one that is not ours.
+    /// Returns the statuses of some objects, including the progress of Envoys; `None` for an object that is not ours.
     pub fn laid_over(&mut self, keys: BTreeSet<ObjectKey>) -> Vec<(ObjectKey, Option<ObjectStatus>)> {
         let mut fleet = self.fleet();
         let progress = self.progress();
@@ -376,12 +377,12 @@ impl ControlPlane {
         keys.into_iter().map(|key| (key.clone(), status(&key))).collect()
     }
 
-    /// Takes note that a status is being looked at: when it is not final because Envoys have not acknowledged, it is among
-    /// what is touched once they have. One that has just come may need long for what others acknowledged before.
+    /// Notes that a status is being evaluated: if it lacks acknowledgements, it is among the touched ones once they
+    /// arrive. An Envoy that has just connected may need long for publications that others acknowledged before.
     pub fn look_at(&mut self, key: &ObjectKey) {
         let Some(gateway) = self.gateway_of(key).cloned() else { return };
         let Acks { done: acknowledged, all: connected, .. } = self.acknowledgement(key);
-        // When the first one comes, everything is touched.
+        // The connection of the first Envoy touches everything.
         if acknowledged < connected {
             self.awaited.insert(gateway);
         }
@@ -390,7 +391,7 @@ impl ControlPlane {
         }
     }
 
-    /// What is known of the Envoys now.
+    /// Returns the present rejections of Envoys, without acknowledgements.
     fn fleet(&mut self) -> FleetAcks {
         let progress = self.progress();
         let refused = refusals(self.rejections(&progress));
@@ -405,7 +406,7 @@ impl ControlPlane {
         FleetAcks { refused: whose, ..FleetAcks::default() }
     }
 
-    /// The Gateway that an object is, or extends.
+    /// Returns the Gateway that an object is, or extends.
     fn gateway_of<'a>(&'a self, key: &'a ObjectKey) -> Option<&'a ObjectName> {
         match key.kind {
             Kind::Gateway => Some(&key.name),
@@ -414,7 +415,7 @@ impl ControlPlane {
         }
     }
 
-    /// Every status as it would be written now.
+    /// Returns every status as it would be written now.
     pub fn statuses(&mut self, now: Timestamp) -> Value {
         let mut fleet = self.fleet();
         let keys = self.engine().statuses();
@@ -424,14 +425,14 @@ impl ControlPlane {
         json!({"apiVersion": "v1", "kind": "List", "items": documents(&self.pipeline, &clock)})
     }
 
-    /// The chain for a URL, the Envoys included.
+    /// Explains a URL: the objects that serve it, and the Envoys.
     pub fn explain(&self, question: &Question) -> Explanation {
         let mut told = self.engine().explain(question);
         crate::tenants::explain(&self.pipeline, question, &mut told);
         let frontend = told.frontend.as_deref().filter(|_| told.ok());
         if let Some((gateway, _)) = frontend.and_then(|name| name.rsplit_once(':')) {
             let progress = self.progress();
-            // What many Gateways share is as new as the newest of them.
+            // The frontend of a shared fleet is as new as the newest of its Gateways.
             let acks = match gateway.split_once('/') {
                 Some((namespace, name)) => self.acks_of(&ObjectName::new(namespace, name), &progress),
                 None => self.acks_of_view(self.views.shared(), &progress),
@@ -451,7 +452,7 @@ impl ControlPlane {
         told
     }
 
-    /// What each Envoy has.
+    /// Returns the state of each Envoy, as JSON.
     pub fn clients(&self) -> Value {
         let progress = self.progress();
         let rejection = |r: &xds::Rejection| {
@@ -472,7 +473,7 @@ impl ControlPlane {
         })
     }
 
-    /// The metrics, in the text format of Prometheus, with what others have to say.
+    /// Returns the metrics and `others`, in the text format of Prometheus.
     pub fn metrics(&self, others: Vec<Box<dyn Collector>>, at: Duration) -> String {
         let progress = self.progress();
         let connected = |(place, view): (Place, &xds::View)| {
@@ -492,7 +493,7 @@ impl ControlPlane {
     }
 }
 
-/// What the Envoys say, and when conditions changed.
+/// The acknowledgements of Envoys, and the transition times of conditions.
 struct Clock<'a> {
     fleet: FleetAcks,
     controller: &'a str,
@@ -519,7 +520,7 @@ impl Context for Clock<'_> {
     }
 }
 
-/// What changes are about.
+/// Returns the subject of changes, for the log.
 fn subject(changes: &[Change]) -> Subject {
     let text = |change: &Change| match change {
         Change::Object(ObjectChange::Put(object)) => object.key().to_string(),
@@ -542,7 +543,7 @@ fn subject(changes: &[Change]) -> Subject {
     Subject { object: changes.first().and_then(Change::key), text }
 }
 
-/// The hostnames that a delta touches.
+/// Returns the hostnames that a delta affects.
 fn hosts(delta: &Delta) -> BTreeSet<String> {
     let host = |key| match key {
         ResourceKey::SniCluster(_, host) | ResourceKey::Scope(_, host) | ResourceKey::Secret(SecretName::Sni(host)) => {

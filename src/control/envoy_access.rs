@@ -1,5 +1,5 @@
-//! Whom the control plane lets in beside the fleets that are there as long as it runs: the Envoys of Gateways' own, for as long as
-//! their Gateway has a view.
+//! Admission of Gateways' own Envoys to the xDS server, for as long as their Gateway has a view. Other fleets are
+//! admitted for the life of the process.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
@@ -10,7 +10,7 @@ use xds::{View, Views};
 
 use crate::envoy_identity::identity_of;
 
-/// Service accounts and certificates of Envoys that the xDS server admits. A clone is cheap and shares its state.
+/// The service accounts and identities of own Envoys that the xDS server admits. A clone is cheap and shares its state.
 #[derive(Clone, Debug, Default)]
 pub struct EnvoyAccess {
     views: Views,
@@ -19,32 +19,33 @@ pub struct EnvoyAccess {
 
 #[derive(Debug, Default)]
 struct Isolated {
-    /// Gateways with their views, by the name of the service account of their pods.
+    /// The admitted Gateways with their views, by the name of the service account of their pods.
     admitted: BTreeMap<String, (ObjectName, View)>,
-    /// The same of what is seen in their place; `None` where nothing is.
+    /// The Gateways and views that temporarily replace the admitted ones; `None` where nothing replaces them.
     standing_in: Option<BTreeMap<String, (ObjectName, View)>>,
 }
 
 impl EnvoyAccess {
-    /// Nobody yet beside whom `views` lets in.
+    /// Creates the state in which only the clients of `views` are admitted.
     pub fn new(views: Views) -> Self {
         Self { views, isolated: Arc::default() }
     }
 
-    /// The fleet of the pods of a service account, where it is that of a Gateway that has Envoys of its own now.
+    /// Returns the fleet of the pods of a service account, if it is that of a Gateway with Envoys of its own.
     pub fn fleet_of_account(&self, account: &str) -> Option<EnvoyFleet> {
         let isolated = self.isolated.read().expect("no holder of this lock panics");
         let (gateway, _) = isolated.standing_in.as_ref().unwrap_or(&isolated.admitted).get(account)?;
         Some(EnvoyFleet::Isolated(gateway.clone()))
     }
 
-    /// The Gateways that have Envoys of their own now, with what these see.
+    /// Returns the Gateways that have Envoys of their own now, with their views.
     pub fn isolated(&self) -> Vec<(ObjectName, View)> {
         let isolated = self.isolated.read().expect("no holder of this lock panics");
         isolated.admitted.values().cloned().collect()
     }
 
-    /// Has Envoys of Gateways' own see these views and no others, whoever is admitted meanwhile, until [`Self::end_stand_in`].
+    /// Replaces the views of Gateways' own Envoys by these, whatever is admitted meanwhile, until
+    /// [`Self::end_stand_in`].
     pub fn stand_in(&self, views: impl IntoIterator<Item = (ObjectName, View)>) {
         let mut isolated = self.isolated.write().expect("no holder of this lock panics");
         let standing_in = views.into_iter().map(|(gateway, view)| (isolated_name(&gateway), (gateway, view))).collect();
@@ -52,7 +53,7 @@ impl EnvoyAccess {
         isolated.standing_in = Some(standing_in);
     }
 
-    /// From now on they see what they were admitted to, and those of Gateways that are gone see nothing.
+    /// Ends the replacement: own Envoys get the views that they were admitted to, and those of deleted Gateways none.
     pub fn end_stand_in(&self) {
         let mut isolated = self.isolated.write().expect("no holder of this lock panics");
         if let Some(before) = isolated.standing_in.take() {
@@ -69,7 +70,7 @@ impl EnvoyAccess {
         }
     }
 
-    /// Lets the Envoys of a Gateway's own see their view, and no other.
+    /// Admits the Envoys of a Gateway's own to their view.
     pub(crate) fn admit(&self, gateway: &ObjectName, view: View) {
         let mut isolated = self.isolated.write().expect("no holder of this lock panics");
         if isolated.standing_in.is_none() {
@@ -78,7 +79,7 @@ impl EnvoyAccess {
         isolated.admitted.insert(isolated_name(gateway), (gateway.clone(), view));
     }
 
-    /// Lets them see nothing any more: they get no certificate, and their streams end.
+    /// Ends the admission of the Envoys of a Gateway's own: they get no certificate, and their streams end.
     pub(crate) fn dismiss(&self, gateway: &ObjectName) {
         let mut isolated = self.isolated.write().expect("no holder of this lock panics");
         isolated.admitted.remove(&isolated_name(gateway));

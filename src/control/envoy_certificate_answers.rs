@@ -1,4 +1,4 @@
-//! How questions for certificates of Envoys ended, for Prometheus.
+//! Counts the responses to certificate requests of Envoys, for Prometheus.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 
-/// Labels, and the answers that they stand for.
+/// The label of each outcome, and its status code.
 const OUTCOMES: [(&str, StatusCode); 6] = [
     ("issued", StatusCode::OK),
     ("unauthenticated", StatusCode::UNAUTHORIZED),
@@ -20,12 +20,12 @@ const OUTCOMES: [(&str, StatusCode); 6] = [
     ("throttled", StatusCode::TOO_MANY_REQUESTS),
 ];
 
-/// Counts of answers by outcome. Clones share them.
+/// The number of responses by outcome. Clones share the counters.
 #[derive(Clone, Debug, Default)]
 pub struct Answers(Arc<[AtomicU64; OUTCOMES.len()]>);
 
 impl Answers {
-    /// Counts an answer of this status.
+    /// Counts a response with this status code.
     pub(crate) fn note(&self, code: StatusCode) {
         if let Some(at) = OUTCOMES.iter().position(|(_, outcome)| *outcome == code) {
             self.0[at].fetch_add(1, Ordering::Relaxed);

@@ -1,8 +1,9 @@
-//! The port where a pod with an Envoy gets a certificate of its own: `POST /v1/certificate` over TLS, with the pod's token as
-//! bearer and a certificate request (PKCS #10, PEM) as body. The answer is the certificate, or one line that says why not.
+//! The port where a pod with an Envoy gets a certificate of its own: `POST /v1/certificate` over TLS, with the pod's
+//! token as bearer and a certificate signing request (PKCS #10, PEM) as body. The response is the certificate, or one
+//! line with the reason of the refusal.
 //!
-//! Strangers reach it: connections, questions of one address, and questions under way are bounded. Whoever cannot be checked
-//! gets nothing.
+//! The port is open to untrusted clients: connections, requests per address, and concurrent requests are bounded. A
+//! client whose token cannot be verified gets nothing.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -31,49 +32,49 @@ use crate::bounded_listener::{self, client};
 pub use crate::envoy_certificate_answers::Answers;
 use crate::envoy_identity::PodIdentity;
 
-/// Where the question goes.
+/// The path of the request.
 pub const PATH: &str = "/v1/certificate";
-/// The audience of the tokens that are taken: with one of them nobody can speak to the API server.
+/// The audience of the accepted tokens, by which they are not valid for the API server itself.
 pub const AUDIENCE: &str = "gatewright-xds";
 
-/// A connection with its one question, from its begin to the end of the answer.
+/// The timeout of a connection, including its single request and response.
 const EXCHANGE: Duration = Duration::from_secs(30);
-/// The TLS handshake, and the headers of a question.
+/// The timeout of the TLS handshake, and that of the request headers.
 const HEADERS: Duration = Duration::from_secs(5);
 const BUFFER: usize = 32 << 10;
-/// A certificate request has some hundreds of bytes.
+/// The maximum size of a certificate signing request, which has some hundreds of bytes.
 const BODY: usize = 16 << 10;
-/// Questions that are being checked at a time: each asks the API server twice.
+/// The maximum number of requests that are verified concurrently: each needs two requests to the API server.
 const AT_ONCE: usize = 4;
-/// How long one waits for its turn.
+/// The maximum time that a request waits for that.
 const TURN: Duration = Duration::from_secs(10);
-/// Questions of one address within [`PERIOD`]; a pod asks once in hours.
+/// The maximum number of requests of one address within [`PERIOD`]; a pod sends one in hours.
 const EACH: u32 = 30;
 const PERIOD: Duration = Duration::from_secs(60);
-/// Addresses that are counted.
+/// The maximum number of addresses that are counted.
 const ADDRESSES: usize = 4096;
 
 /// A certificate that was signed.
 #[derive(Clone, Debug)]
 pub struct Certified {
-    /// In PEM.
+    /// The certificate in PEM.
     pub certificate: String,
-    /// Whose it is.
+    /// The identity in the certificate.
     pub identity: PodIdentity,
-    /// When it ends.
+    /// The expiry of the certificate.
     pub until: Timestamp,
 }
 
-/// Why there is no certificate.
+/// The reason of a refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The token proves nothing.
+    /// The token is not valid.
     Unauthenticated(String),
-    /// It proves somebody who gets none.
+    /// The token is valid, but of an identity that gets no certificate.
     Forbidden(String),
-    /// The question makes no sense.
+    /// The request is malformed.
     Invalid(String),
-    /// It cannot be said now.
+    /// The token cannot be verified now.
     Unavailable(String),
 }
 
@@ -88,30 +89,30 @@ impl Refusal {
     }
 }
 
-/// Who signs.
+/// The signer of certificates.
 #[async_trait]
 pub trait CertifyEnvoys: Send + Sync + 'static {
-    /// What the port shows now; `None` while nobody could check it.
+    /// Returns the TLS configuration of the port; `None` while there is no authority that signs.
     fn tls(&self) -> Option<Arc<ServerConfig>>;
 
-    /// A certificate for the bearer of a token.
+    /// Returns a certificate for the bearer of a token.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason for which there is none.
     async fn certify(&self, token: &str, request: &str) -> Result<Certified, Refusal>;
 }
 
 struct Port {
     certifier: Arc<dyn CertifyEnvoys>,
     turns: Semaphore,
-    /// How long one waits for its turn.
+    /// The maximum time that a request waits for its verification.
     patience: Duration,
     attempts: Mutex<Attempts>,
     refusals: Sample,
     answers: Answers,
 }
 
-/// Serves until `stop` says so, and counts answers.
+/// Serves until `stop`, and counts responses.
 pub async fn serve(
     listener: TcpListener,
     certifier: Arc<dyn CertifyEnvoys>,
@@ -131,7 +132,7 @@ pub async fn serve(
         .await;
 }
 
-/// One question and its answer.
+/// Serves one request.
 async fn exchange(tcp: TcpStream, port: Arc<Port>) -> Result<(), String> {
     let from = tcp.peer_addr().map_err(|error| error.to_string())?.ip();
     let config = port.certifier.tls().ok_or("there is no authority yet")?;
@@ -192,12 +193,12 @@ impl Port {
     }
 }
 
-/// How many questions each address had.
+/// The number of requests of each address.
 #[derive(Default)]
 struct Attempts(HashMap<IpAddr, (Instant, u32)>);
 
 impl Attempts {
-    /// Whether an address may have one more now.
+    /// Counts a request. Returns whether the address is within its limit.
     fn take(&mut self, from: IpAddr, now: Instant) -> bool {
         let is_over = |begun: &Instant| now.saturating_duration_since(*begun) >= PERIOD;
         if self.0.len() >= ADDRESSES && !self.0.contains_key(&from) {
@@ -222,7 +223,7 @@ mod tests {
     use super::*;
     use crate::envoy_identity::EnvoyPod;
 
-    /// Knows one token, and signs nothing.
+    /// A signer that knows one token, and signs nothing.
     struct Certifier;
 
     #[async_trait]

@@ -1,4 +1,5 @@
-//! Who an Envoy of a cluster is, as its certificate says: one of a fleet, and, by a certificate of its own, which pod. Pure.
+//! The identity of an Envoy in a cluster, from its certificate: a fleet, and in a certificate of its own also the pod.
+//! Pure.
 //!
 //! ```text
 //! spiffe://gatewright.io/fleet/shared                                             any Envoy of the fleet
@@ -12,22 +13,22 @@ use gatewright_core::model::{EnvoyFleet, ObjectName};
 use serde::{Deserialize, Serialize};
 use xds::Instance;
 
-/// Who an Envoy of a fleet is.
+/// Returns the identity of the Envoys of a fleet.
 pub fn identity_of(fleet: &EnvoyFleet) -> String {
     format!("{FLEETS}{fleet}")
 }
 
-/// What identities begin with.
+/// The prefix of all identities.
 const FLEETS: &str = "spiffe://gatewright.io/fleet/";
 
-/// A pod, as an API server proves it: its name may come again, its UID does not.
+/// A pod, as verified by an API server: its name may be reused, its UID is not.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct EnvoyPod {
-    /// Its namespace.
+    /// The namespace of the pod.
     pub namespace: String,
-    /// Its name.
+    /// The name of the pod.
     pub name: String,
-    /// Its UID.
+    /// The UID of the pod.
     pub uid: String,
     /// The node that it runs on.
     pub node: String,
@@ -42,7 +43,7 @@ pub struct PodIdentity {
     pub pod: EnvoyPod,
 }
 
-/// The URI in its certificate.
+/// Writes the URI in its certificate.
 impl fmt::Display for PodIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let EnvoyPod { namespace, name, uid, node } = &self.pod;
@@ -51,7 +52,8 @@ impl fmt::Display for PodIdentity {
 }
 
 impl PodIdentity {
-    /// Reads the URI of a certificate; `None` where it is another one, or a part of it is no name of Kubernetes.
+    /// Parses the URI of a certificate; `None` where it is another URI, or a part of it is not a valid name in
+    /// Kubernetes.
     pub fn parse(uri: &str) -> Option<Self> {
         let parts: Vec<&str> = uri.strip_prefix(FLEETS)?.split('/').collect();
         let (fleet, rest) = match &parts[..] {
@@ -74,7 +76,8 @@ impl PodIdentity {
 }
 
 impl EnvoyPod {
-    /// Whether all of it is what names of Kubernetes consist of: nothing of it can be taken for another part of a URI.
+    /// Returns whether all parts consist of the characters of names in Kubernetes, so that none can be confused with
+    /// another part of a URI.
     pub fn is_plain(&self) -> bool {
         [&self.namespace, &self.name, &self.uid, &self.node].into_iter().all(|part| is_plain(part))
     }
@@ -85,7 +88,8 @@ fn is_plain(part: &str) -> bool {
     !part.is_empty() && part.len() <= 253 && part.bytes().all(plain)
 }
 
-/// Which identity the URI of a certificate is an instance of, for the xDS server. The node is called as its pod.
+/// Returns the identity that the URI of a certificate is an instance of, for the xDS server. The node name is that of
+/// the pod.
 pub fn instance_of(uri: &str) -> Option<(&str, Instance)> {
     let PodIdentity { fleet, pod } = PodIdentity::parse(uri)?;
     let identity = uri.get(..identity_of(&fleet).len())?;
@@ -107,7 +111,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_and_names_its_fleet() {
-        // A namespace or a Gateway may be called as a part of the URI is.
+        // A namespace or a Gateway may have the name of a fixed part of the URI.
         let isolated = [("a", "edge"), ("ns", "pod"), ("fleet", "ns"), ("a.b", "node")];
         let isolated = isolated.map(|(namespace, name)| EnvoyFleet::Isolated(ObjectName::new(namespace, name)));
         for fleet in EnvoyFleet::OF_MANY.into_iter().chain(isolated) {

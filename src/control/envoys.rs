@@ -1,6 +1,7 @@
-//! What the admin socket is asked about Envoys: who is connected, and that one is let in no more.
+//! The routes of the admin socket about Envoys: the list of connected ones, and the revocation of one.
 //!
-//! One that has a certificate of its own is a pod, and is meant by the pod's name or UID; others by their certificate.
+//! An Envoy with a certificate of its own is a pod, and is named by the pod's name or UID; others are named by their
+//! certificate.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -18,29 +19,29 @@ use xds::{Cache, Fingerprint, ViewState};
 
 use crate::envoy_identity::{EnvoyPod, PodIdentity};
 
-/// How long whoever writes it may take.
+/// The timeout of the writer of revocations.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// One stream of an Envoy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EnvoyRow {
-    /// The name of its pod; where its credential does not prove that, what it calls itself.
+    /// The name of its pod; where its credential does not prove that, the name that it gives.
     pub name: String,
-    /// The fleet that its credential says.
+    /// The fleet in its credential.
     pub fleet: String,
-    /// The identity that its credential proves.
+    /// The identity in its credential.
     pub identity: String,
-    /// The pod that its credential proves, where it has one of its own.
+    /// The pod in its credential, if it has one of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<EnvoyPod>,
-    /// Where it comes from; nothing on this machine.
+    /// The address of the Envoy; `None` for one on this machine.
     pub address: Option<IpAddr>,
-    /// The version of Envoy that it says.
+    /// The version that Envoy gives.
     pub version: Option<String>,
-    /// Since when.
+    /// The time at which the stream began.
     pub connected: Timestamp,
-    /// When it acknowledged something last.
+    /// The time of its last acknowledgement.
     pub last_ack: Option<Timestamp>,
     /// Whether it has acknowledged everything.
     pub current: bool,
@@ -48,41 +49,41 @@ pub struct EnvoyRow {
     pub credential: Option<Fingerprint>,
 }
 
-/// Who is let in no more.
+/// A client to be revoked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Revoke {
-    /// Whoever shows this certificate.
+    /// All clients with this certificate.
     Certificate {
-        /// Which.
+        /// The fingerprint of the certificate.
         credential: Fingerprint,
-        /// Whose it is, for people.
+        /// The name of the client, for people.
         name: String,
     },
-    /// A pod, whatever certificate it shows.
+    /// A pod, with all its certificates.
     Pod(PodIdentity),
     /// The pod of this name, which is not connected here.
     PodNamed(String),
 }
 
-/// That somebody is let in no more from now on.
+/// A request to revoke a client.
 #[derive(Debug)]
 pub struct RevokeRequest {
-    /// Who.
+    /// The client.
     pub who: Revoke,
-    /// Where it is told that it is so, in words for people, or why not.
+    /// The channel for the result, as a text for people.
     pub answer: oneshot::Sender<Result<String, String>>,
 }
 
-/// Where that is asked.
+/// The access to the writer of revocations.
 #[derive(Clone, Debug)]
 pub struct Revoker {
-    /// Who does it.
+    /// The channel to the writer.
     pub asks: mpsc::Sender<RevokeRequest>,
     /// Whether pods have certificates of their own.
     pub pods: bool,
 }
 
-/// The Envoys of all views, by name.
+/// Returns the Envoys of all views, sorted by name.
 pub fn rows(views: &[ViewState]) -> Vec<EnvoyRow> {
     let time = |seconds: u64| Timestamp::from_second(i64::try_from(seconds).unwrap_or_default()).unwrap_or_default();
     let row = |view: &ViewState, stream: &xds::StreamState| EnvoyRow {
@@ -103,13 +104,13 @@ pub fn rows(views: &[ViewState]) -> Vec<EnvoyRow> {
     rows
 }
 
-/// Who is meant: by the name or UID of a pod, where pods have certificates of their own, or by its URI; by the name of an
-/// Envoy; or by the fingerprint of a certificate.
+/// Returns the client that `named` refers to: the name or UID of a pod, where pods have certificates of their own, or
+/// its URI; the name of an Envoy; or the fingerprint of a certificate.
 ///
 /// # Errors
-/// Why nobody is, or not one alone; or who else would be refused, unless that is wanted.
+/// When no client matches, or several do; or when others would be revoked too, unless `with_others`.
 pub fn meant(rows: &[EnvoyRow], named: &str, with_others: bool, pods: bool) -> Result<Revoke, String> {
-    // What is proven goes before what others call themselves.
+    // The pod in a credential has precedence over the name that an Envoy gives.
     let is_it = |row: &&EnvoyRow| row.pod.as_ref().is_some_and(|pod| pod.name == named || pod.uid == named);
     let known = rows.iter().find(is_it).map_or(named, |row| &row.identity);
     if let Some(identity) = PodIdentity::parse(known) {
@@ -122,10 +123,10 @@ pub fn meant(rows: &[EnvoyRow], named: &str, with_others: bool, pods: bool) -> R
     Ok(Revoke::Certificate { credential, name: named.to_owned() })
 }
 
-/// Which certificate is meant by the name of an Envoy, or by a fingerprint; and who else shows it.
+/// Returns the certificate that the name of an Envoy or a fingerprint refers to, and checks which others share it.
 fn credential(rows: &[EnvoyRow], named: &str, with_others: bool) -> Result<Fingerprint, String> {
     let meant = match Fingerprint::parse(named) {
-        // Whoever names a certificate means all who have it.
+        // A fingerprint refers to all clients with that certificate.
         Some(credential) => return Ok(credential),
         None => {
             let mut of_it: Vec<_> = rows.iter().filter(|row| row.name == named).map(|row| &row.credential).collect();
@@ -178,7 +179,8 @@ struct Revoked {
     with_others: bool,
 }
 
-/// `GET /envoys`, `POST /envoys/revoke?name=&with_others=`; without a revoker, Envoys show no certificates.
+/// Returns the routes `GET /envoys` and `POST /envoys/revoke?name=&with_others=`; without a revoker, Envoys have no
+/// certificates.
 pub fn routes(cache: Cache, revoker: Option<Revoker>) -> Router {
     Router::new()
         .route("/envoys", get(|State(known): State<Known>| async move { Json(rows(&known.cache.debug())) }))
@@ -246,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_name_that_says_nothing_is_refused() {
-        // Whoever has a certificate may call itself by another's name.
+        // A client with a certificate may give the name of another one.
         let rows = [row("a", Some("a")), row("a", Some("thief")), row("here", None)];
         for (name, why) in [("a", "several"), ("here", "no certificate"), ("nobody", "is connected here")] {
             let error = credential(&rows, name, true).expect_err(name);
@@ -272,7 +274,7 @@ mod tests {
         let certificate = |name: &str| Revoke::Certificate { credential: credential.clone(), name: name.to_owned() };
         assert_eq!(meant(&rows, "c", true, true), Ok(certificate("c")));
         assert_eq!(meant(&rows, &credential.to_string(), false, true), Ok(certificate(&credential.to_string())));
-        // It may be connected to another replica.
+        // The Envoy may be connected to another replica.
         assert_eq!(meant(&rows, "d", false, true), Ok(Revoke::PodNamed("d".to_owned())));
         assert!(meant(&rows, "d", false, false).is_err_and(|why| why.contains("is connected here")));
     }

@@ -1,5 +1,5 @@
-//! Events: what people should know of a change, with a severity and fields. The text is for people, the fields are for
-//! programs that read the log as JSON.
+//! Events about changes for the log, with a severity and fields. The text is for people, the fields are for programs
+//! that read the log as JSON.
 
 use std::fmt;
 use std::path::Path;
@@ -11,48 +11,48 @@ use xds::Generation;
 use gatewright_core::inputs::ObjectKey;
 use gatewright_core::model::Reason;
 
-/// The field with the name of an event: its presence tells that the text of a line says what the fields say.
+/// The field with the name of an event: where it is present, other fields have the information of the text.
 pub const FIELD: &str = "event";
 
-/// About the Envoy that `gatewright standalone` runs; field `pid` where it is about one process.
+/// The event name for the Envoy that `gatewright standalone` runs; field `pid` where it is about one process.
 pub const PROCESS: &str = "EnvoyProcess";
-/// About a file; field `file`.
+/// The event name for a file; field `file`.
 pub const FILE: &str = "File";
-/// About a Lease; fields `object` and `identity`.
+/// The event name for a Lease; fields `object` and `identity`.
 pub const LEASE: &str = "Lease";
-/// About what is watched at the API server; field `kind`.
+/// The event name for watches of the API server; field `kind`.
 pub const WATCH: &str = "Watch";
-/// About the last good state that a controller keeps.
+/// The event name for the last good state that a controller stores.
 pub const LAST_GOOD: &str = "LastGood";
-/// About the keys and certificates of xDS; fields `object` and `step` where it is about one.
+/// The event name for the keys and certificates of xDS; fields `object` and `step` where it is about one.
 pub const XDS_KEYS: &str = "XdsKeys";
 
-/// How many listeners the text of an event names.
+/// The maximum number of listeners in the text of an event.
 const LISTENERS_TOLD: usize = 4;
 
-/// Writes a line at WARN about a file: its path, and `text`.
+/// Logs a warning about a file: its path, and `text`.
 pub fn warn_of_file(path: &Path, text: impl fmt::Display) {
     let path = path.display();
     warn!(event = FILE, file = %path, "{path}: {text}");
 }
 
-/// How much an event matters.
+/// The severity of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Of interest to whoever looks for a cause.
+    /// Of interest for debugging.
     Debug,
-    /// A step of the ordinary way.
+    /// A normal step.
     Info,
-    /// Something that an author or an operator has to change.
+    /// A problem that an author or an operator has to solve.
     Warn,
 }
 
-/// What a change was about.
+/// The subject of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
-    /// The object, where the change was of one; the first, where it was of several.
+    /// The object of the change; the first where there are several.
     pub object: Option<ObjectKey>,
-    /// The same for people.
+    /// The text about all objects.
     pub text: String,
 }
 
@@ -62,96 +62,96 @@ impl fmt::Display for Subject {
     }
 }
 
-/// What people should know.
+/// An event for the log.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// A change leads to nothing that Envoys do not have.
+    /// A change does not change the resources of Envoys.
     Unchanged {
-        /// What changed.
+        /// The change.
         subject: Subject,
     },
-    /// Every connected Envoy has acknowledged what a change led to.
+    /// Every connected Envoy has acknowledged the publication of a change.
     Acknowledged {
-        /// What changed.
+        /// The change.
         subject: Subject,
-        /// How many hostnames it touched.
+        /// The number of hostnames that it affects.
         hosts: usize,
-        /// The hostname, where it was one.
+        /// The hostname, if the change affects only one.
         host: Option<String>,
-        /// How many Envoys are connected.
+        /// The number of connected Envoys.
         envoys: usize,
-        /// The publication.
+        /// The generation of the publication.
         generation: Generation,
-        /// From the change to the last acknowledgement.
+        /// The time from the change to the last acknowledgement.
         took: Duration,
     },
-    /// A condition of an object needs somebody's attention.
+    /// A condition of an object needs attention.
     Condition {
         /// The object.
         object: ObjectKey,
-        /// Its listeners that have the condition; none where it is the object's own, or of a parent of a route.
+        /// The listeners that have the condition; empty where it is the object's own, or of a parent of a route.
         listeners: Vec<String>,
-        /// The generation of the object that was judged.
+        /// The generation of the object that the condition is about.
         generation: i64,
-        /// The condition's type, as in its status.
+        /// The type of the condition.
         condition: String,
-        /// Its status: `True`, `False` or `Unknown`.
+        /// The status of the condition: `True`, `False` or `Unknown`.
         status: String,
-        /// Its reason.
+        /// The reason of the condition.
         reason: String,
-        /// Its message.
+        /// The message of the condition.
         message: String,
-        /// Whether what was served before is served on as it was.
+        /// Whether the configuration before is still served.
         frozen: bool,
     },
-    /// An Envoy refused a resource, or a part of one (NACK); told once.
+    /// An Envoy rejected a resource, or a part of one (NACK); logged once.
     Rejected {
         /// The Envoy.
         node: String,
-        /// The object that it was made from, where it is one.
+        /// The object that the resource was made from, if it is only one.
         object: Option<ObjectKey>,
         /// The type of the resource.
         kind: String,
-        /// The resource, and the part of it.
+        /// The name of the resource, and of the part.
         resource: String,
-        /// Envoy's words.
+        /// The message of Envoy.
         text: String,
     },
-    /// An object that is served is passed over, because it cannot be read.
+    /// An object is ignored because it cannot be parsed.
     Unreadable {
         /// The object.
         object: ObjectKey,
-        /// Why.
+        /// The error.
         why: String,
     },
-    /// A request to the API server about an object failed, or is undone by others.
+    /// A request to the API server about an object failed, or another manager reverts it.
     RequestFailed {
         /// The object.
         object: ObjectKey,
-        /// The class of failure, or the reason that a condition gives.
+        /// The class of the failure, or the reason of a condition.
         reason: &'static str,
-        /// For people: the object, what was to be done, and why it was not.
+        /// The message: the object, the request, and the error.
         text: String,
     },
-    /// A part of a manifest is not as it has to be.
+    /// A part of a manifest is invalid.
     Manifest {
         /// The file.
         file: String,
-        /// The line in it; 0 where it concerns the whole file.
+        /// The line in the file; 0 where it concerns the whole file.
         line: usize,
         /// The object, as far as it is known.
         object: Option<String>,
-        /// For people: the place, the object, and what is wrong.
+        /// The message: the place, the object, and the error.
         text: String,
     },
-    /// Clients ask for many names that nobody has: TLS listeners name every host from now on.
+    /// Clients request many unknown hostnames (a flood): TLS listeners name every host from now on.
     FloodBegan,
-    /// That is over.
+    /// The flood is over.
     FloodEnded,
 }
 
 impl Event {
-    /// How much it matters.
+    /// Returns the severity of the event.
     pub fn severity(&self) -> Severity {
         match self {
             Self::Unchanged { .. } => Severity::Debug,
@@ -166,12 +166,13 @@ impl Event {
         }
     }
 
-    /// Whether it says that something is on its way.
+    /// Returns whether the event is about a condition that is only pending.
     pub fn is_pending(&self) -> bool {
         self.has_reason(Reason::Pending)
     }
 
-    /// Whether it says that something others make is not there yet: an address comes by a Service, and a Service takes a moment.
+    /// Returns whether the event is about something that another controller has not created yet: an address comes with
+    /// a Service, and a Service takes a moment.
     fn is_on_its_way(&self) -> bool {
         self.is_pending() || self.has_reason(Reason::AddressNotAssigned)
     }
@@ -180,7 +181,7 @@ impl Event {
         matches!(self, Self::Condition { reason, .. } if reason == wanted.as_str())
     }
 
-    /// Writes it to the log, where it has at least the severity `least`.
+    /// Logs the event, with at least the severity `least`.
     pub fn log(&self, least: Severity) {
         let severity = self.severity().max(least);
         macro_rules! at_its_severity {
@@ -245,7 +246,7 @@ impl Event {
     }
 }
 
-/// An object and its namespace, as fields.
+/// Returns an object and its namespace, as fields.
 fn named(object: Option<&ObjectKey>) -> (Option<String>, Option<&str>) {
     let namespace = object.map(|key| &*key.name.namespace).filter(|namespace| !namespace.is_empty());
     (object.map(ToString::to_string), namespace)
@@ -286,34 +287,34 @@ impl fmt::Display for Event {
     }
 }
 
-/// Events of one step.
+/// The events of one step.
 #[derive(Debug, Default, PartialEq)]
 #[must_use = "events are for the log"]
 pub struct Events(Vec<Event>);
 
 impl Events {
-    /// Adds one.
+    /// Adds an event.
     pub fn push(&mut self, event: Event) {
         self.0.push(event);
     }
 
-    /// Adds those of another step.
+    /// Adds the events of another step.
     pub fn append(&mut self, others: Self) {
         self.0.extend(others.0);
     }
 
-    /// Each of them.
+    /// Iterates over the events.
     pub fn iter(&self) -> impl Iterator<Item = &Event> {
         self.0.iter()
     }
 
-    /// Without those that say that something is on its way.
+    /// Removes the events about pending conditions.
     pub fn without_pending(mut self) -> Self {
         self.0.retain(|event| !event.is_pending());
         self
     }
 
-    /// Writes them to the log, each with at least the severity `least`.
+    /// Logs the events, each with at least the severity `least`.
     pub fn log(self, least: Severity) {
         for event in self.0 {
             event.log(least);

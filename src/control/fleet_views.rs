@@ -1,5 +1,5 @@
-//! The views that Envoys see: one for all or one for each fleet that serves many Gateways, and one for each Gateway with Envoys of
-//! its own, which comes and goes with it. What is counted and decided for each view is kept by its place among them. Pure.
+//! The views of Envoys: one for all or one for each fleet that serves many Gateways, and one for each Gateway with
+//! Envoys of its own, which exists as long as these. Values per view are kept by its place. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Index, IndexMut};
@@ -8,29 +8,29 @@ use xds::{Generation, View};
 
 use gatewright_core::model::{EnvoyFleet, Fleets, ObjectName};
 
-/// The views of a control plane: never none.
+/// The views of a control plane; at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FleetViews {
-    /// Those of fleets that serve many Gateways first.
+    /// The views by place; those of fleets that serve many Gateways come first.
     views: BTreeMap<Place, View>,
     are_apart: bool,
-    /// Where the views of Gateways with Envoys of their own are, and whose they are.
+    /// The places of the views of Gateways with Envoys of their own; `gateways` is the reverse.
     isolated: BTreeMap<ObjectName, Place>,
     gateways: BTreeMap<Place, ObjectName>,
-    /// The next one's place: none is given twice.
+    /// The place of the next view: no place is used twice.
     next: u64,
 }
 
-/// The place of a view among those of a control plane.
+/// The identifier of a view in a control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place(u64);
 
-/// What Envoys of the shared fleet see, or all but those of a Gateway's own.
+/// The place of the view of the shared fleet, or of all Envoys but those of a Gateway's own.
 const SHARED: Place = Place(0);
 const DEDICATED: Place = Place(1);
 
 impl FleetViews {
-    /// One for each fleet that serves many Gateways, called as the fleet is.
+    /// Creates one view for each fleet that serves many Gateways, with the name of the fleet.
     pub fn apart() -> Self {
         Self::of_views(EnvoyFleet::OF_MANY.iter().map(|fleet| View::new(fleet.to_string())).collect())
     }
@@ -41,8 +41,8 @@ impl FleetViews {
         Self { views, are_apart, isolated: BTreeMap::new(), gateways: BTreeMap::new(), next }
     }
 
-    /// Others for the fleets that serve many Gateways, and for these Gateways with Envoys of their own, which the same Envoys see
-    /// at another time: their names begin so.
+    /// Creates further views, whose names have this prefix, for the fleets that serve many Gateways and for these
+    /// Gateways with Envoys of their own. The same Envoys get them at another time.
     pub fn called<'a>(&self, prefix: &str, isolated: impl IntoIterator<Item = &'a ObjectName>) -> Self {
         let of_many = self.views.iter().filter(|(place, _)| !self.gateways.contains_key(place));
         let mut views = Self::of_views(of_many.map(|(_, view)| View::new(format!("{prefix} {view}"))).collect());
@@ -53,27 +53,27 @@ impl FleetViews {
         views
     }
 
-    /// Whether each fleet that serves many Gateways has a view of its own.
+    /// Returns whether each fleet that serves many Gateways has a view of its own.
     pub fn are_apart(&self) -> bool {
         self.are_apart
     }
 
-    /// What Envoys of the shared fleet see.
+    /// Returns the place of the shared fleet's view.
     pub fn shared(&self) -> Place {
         SHARED
     }
 
-    /// What Envoys of a fleet see; nothing where it is that of a Gateway that has none.
+    /// Returns the view of a fleet; `None` where it is that of a Gateway that has none.
     pub fn of(&self, fleet: &EnvoyFleet) -> Option<&View> {
         self.views.get(&self.place(fleet)?)
     }
 
-    /// All of them, each once.
+    /// Iterates over all views.
     pub fn iter(&self) -> impl Iterator<Item = (Place, &View)> {
         self.views.iter().map(|(place, view)| (*place, view))
     }
 
-    /// Where the view of a fleet is.
+    /// Returns the place of the view of a fleet.
     pub fn place(&self, fleet: &EnvoyFleet) -> Option<Place> {
         match fleet {
             EnvoyFleet::Shared => Some(SHARED),
@@ -82,29 +82,29 @@ impl FleetViews {
         }
     }
 
-    /// The views that show what these fleets are to have.
+    /// Returns the places of the views of these fleets.
     pub fn places(&self, fleets: &Fleets) -> BTreeSet<Place> {
         let many = [(fleets.shared, EnvoyFleet::Shared), (fleets.dedicated, EnvoyFleet::Dedicated)];
         let many = many.into_iter().filter(|(has, _)| *has).filter_map(|(_, fleet)| self.place(&fleet));
         many.chain(fleets.isolated.iter().filter_map(|gateway| self.isolated.get(gateway).copied())).collect()
     }
 
-    /// Those of fleets that serve many Gateways.
+    /// Returns the places of the fleets that serve many Gateways.
     pub fn of_many(&self) -> impl Iterator<Item = Place> {
         [SHARED, DEDICATED].into_iter().take(if self.are_apart { 2 } else { 1 })
     }
 
-    /// The Gateway whose own Envoys see a view.
+    /// Returns the Gateway whose own Envoys have a view.
     pub fn gateway(&self, place: Place) -> Option<&ObjectName> {
         self.gateways.get(&place)
     }
 
-    /// Whether a view is that of a Gateway with Envoys of its own.
+    /// Returns whether a view is that of a Gateway with Envoys of its own.
     pub fn is_isolated(&self, place: Place) -> bool {
         self.gateways.contains_key(&place)
     }
 
-    /// The fleet that a view is of; `None` where Envoys of two see the same.
+    /// Returns the fleet of a view; `None` where two fleets share it.
     pub fn fleet(&self, place: Place) -> Option<EnvoyFleet> {
         match (place, self.gateways.get(&place)) {
             (_, Some(gateway)) => Some(EnvoyFleet::Isolated(gateway.clone())),
@@ -113,12 +113,12 @@ impl FleetViews {
         }
     }
 
-    /// One value for each view.
+    /// Creates a value for each view.
     pub fn each<T>(&self, mut of: impl FnMut(Place) -> T) -> PerView<T> {
         PerView(self.views.keys().map(|place| (*place, of(*place))).collect())
     }
 
-    /// Gives the Envoys of a Gateway's own a view, where they have none.
+    /// Creates the view of a Gateway's own Envoys; `None` where they have one already.
     pub(crate) fn isolate(&mut self, gateway: &ObjectName) -> Option<(Place, View)> {
         self.isolate_as(gateway, View::new(EnvoyFleet::Isolated(gateway.clone()).to_string()))
     }
@@ -135,7 +135,7 @@ impl FleetViews {
         Some((place, view))
     }
 
-    /// Takes the view of a Gateway's own Envoys away, where they have one.
+    /// Removes the view of a Gateway's own Envoys, if they have one.
     pub(crate) fn dissolve(&mut self, gateway: &ObjectName) -> Option<(Place, View)> {
         let place = self.isolated.remove(gateway)?;
         self.gateways.remove(&place);
@@ -151,7 +151,7 @@ impl Index<Place> for FleetViews {
     }
 }
 
-/// One view that all Envoys see.
+/// A single view of all Envoys.
 impl From<View> for FleetViews {
     fn from(view: View) -> Self {
         Self::of_views(vec![view])
@@ -162,31 +162,31 @@ impl From<View> for FleetViews {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PerView<T>(BTreeMap<Place, T>);
 
-/// A publication of each view.
+/// A generation for each view.
 pub type Generations = PerView<Generation>;
 
 impl<T> PerView<T> {
-    /// The values, with whose they are.
+    /// Iterates over the values with their places.
     pub fn iter(&self) -> impl Iterator<Item = (Place, &T)> {
         self.0.iter().map(|(place, value)| (*place, value))
     }
 
-    /// The values, to be changed.
+    /// Iterates over mutable values with their places.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (Place, &mut T)> {
         self.0.iter_mut().map(|(place, value)| (*place, value))
     }
 
-    /// The values alone.
+    /// Iterates over the values.
     pub fn values(&self) -> impl Iterator<Item = &T> {
         self.0.values()
     }
 
-    /// The value of a view that may be gone.
+    /// Returns the value of a view that may be removed already.
     pub fn get(&self, place: Place) -> Option<&T> {
         self.0.get(&place)
     }
 
-    /// The value of a view, the usual one where it has none yet.
+    /// Returns the value of a view, or inserts the default.
     pub(crate) fn entry(&mut self, place: Place) -> &mut T
     where
         T: Default,
@@ -194,12 +194,12 @@ impl<T> PerView<T> {
         self.0.entry(place).or_default()
     }
 
-    /// Sets the value of a view that came.
+    /// Sets the value of a new view.
     pub(crate) fn insert(&mut self, place: Place, value: T) {
         self.0.insert(place, value);
     }
 
-    /// Removes the value of a view that went.
+    /// Removes the value of a removed view.
     pub(crate) fn remove(&mut self, place: Place) {
         self.0.remove(&place);
     }

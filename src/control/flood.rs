@@ -1,32 +1,33 @@
-//! Whether clients ask for many names that nobody has. Pure: counts and times in, decisions out.
+//! Detects floods of requests for unknown hostnames. Pure: counts and times in, decisions out.
 //!
-//! Envoy's main thread takes 0.25 ms for a name that its listener lets through and that has no certificate. Under a wildcard
-//! that stands for many names (`translate/gate.rs`), strangers decide how many those are. So listeners name every host for
-//! as long as that goes on: a name that is not among them then costs Envoy next to nothing.
+//! Envoy's main thread takes 0.25 ms for an SNI that matches its listener and that has no certificate. Under a wildcard
+//! that stands for many names (`translate/sni_matcher.rs`), untrusted clients determine the number of such names. So
+//! listeners name every host during a flood: an unknown name then costs Envoy next to nothing.
 
 use std::time::Duration;
 
-/// So many unknown names within [`WITHIN`] are a flood.
+/// The number of unknown names within [`WITHIN`] that is a flood.
 const MANY: u64 = 512;
 const WITHIN: Duration = Duration::from_secs(1);
-/// How long listeners name every host. Whether the flood goes on meanwhile cannot be seen; if so, it is met anew.
+/// The time for which listeners name every host. Meanwhile the flood cannot be observed; if it goes on, it is detected
+/// again.
 const LASTS: Duration = Duration::from_secs(600);
 
-/// What is known of unknown names.
+/// The state of the detection.
 #[derive(Debug, Default)]
 pub(super) struct Flood {
-    /// When counting began, and the count then.
+    /// The time and the count at which counting began.
     counted_from: Option<(Duration, u64)>,
     began: Option<Duration>,
 }
 
 impl Flood {
-    /// Whether there is one.
+    /// Returns whether there is a flood.
     pub(super) fn is_on(&self) -> bool {
         self.began.is_some()
     }
 
-    /// Notes how many unknown names were asked for in all. Whether a flood begins.
+    /// Takes in the total number of unknown names so far. Returns whether a flood begins.
     pub(super) fn asked(&mut self, total: u64, at: Duration) -> bool {
         let (since, before) = *self.counted_from.get_or_insert((at, total.saturating_sub(1)));
         if at.saturating_sub(since) > WITHIN {
@@ -40,7 +41,7 @@ impl Flood {
         true
     }
 
-    /// Whether one ends.
+    /// Returns whether a flood ends.
     pub(super) fn ends(&mut self, at: Duration) -> bool {
         let over = self.began.is_some_and(|began| at.saturating_sub(began) >= LASTS);
         if over {

@@ -1,38 +1,38 @@
-//! The heartbeat of the main loop, by which a liveness probe is answered without asking it.
+//! The heartbeat of the main loop, by which the liveness probe is answered without a query to it.
 //!
-//! A probe that queued for the main loop would be late whenever there is much to do, and the program would be restarted
-//! for it, only to have the same to do again.
+//! A probe that waited in the queue of the main loop would be late under load, and the restart of the program would
+//! only repeat the load.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often the main loop turns when there is nothing to do.
+/// The interval of an idle main loop.
 pub const PERIOD: Duration = Duration::from_secs(1);
-/// A main loop that has not turned for so long hangs.
+/// The age of the heartbeat after which the main loop is considered hung.
 const HANG_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// When the main loop turned last. Copies are of one and the same.
+/// The time of the last heartbeat. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Heartbeat {
     began: Instant,
-    /// Milliseconds since then.
+    /// Milliseconds from `began` to the last heartbeat.
     last: Arc<AtomicU64>,
 }
 
 impl Heartbeat {
-    /// A main loop that begins now.
+    /// Creates the heartbeat of a main loop that begins now.
     pub fn new(now: Instant) -> Self {
         Self { began: now, last: Arc::default() }
     }
 
-    /// The main loop turns.
+    /// Records a heartbeat.
     pub fn beat(&self, now: Instant) {
         let age = now.saturating_duration_since(self.began).as_millis();
         self.last.store(u64::try_from(age).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// For how long the main loop hangs, if it does.
+    /// Returns the age of the last heartbeat, if the main loop is hung.
     pub fn hangs(&self, now: Instant) -> Option<Duration> {
         let last = self.began + Duration::from_millis(self.last.load(Ordering::Relaxed));
         Some(now.saturating_duration_since(last)).filter(|age| *age > HANG_TIMEOUT)

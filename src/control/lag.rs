@@ -1,18 +1,18 @@
-//! For how long Envoys of a view have lacked what was published. Pure.
+//! Measures the time for which Envoys of a view have lacked a publication. Pure.
 
 use std::time::Duration;
 
 use xds::{Generation, Progress};
 
-/// What Envoys of one view lack, and since when.
+/// The first publication that an Envoy of the view lacks, and since when.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lag(Option<(Generation, Duration)>);
 
 impl Lag {
-    /// Takes note of how far they are. Times are since an origin of the caller's.
+    /// Takes in the progress of the Envoys. Times are since an origin of the caller.
     ///
-    /// A publication that comes while Envoys lack an earlier one is waited for once they have that one: changes that never end
-    /// do not count as one that never arrives.
+    /// A publication that arrives while Envoys lack an earlier one is tracked once they have that one: continuous
+    /// changes are not mistaken for one that is never acknowledged.
     pub(crate) fn note(&mut self, published: Generation, progress: &Progress, at: Duration) {
         let has_all = |generation| {
             let (done, all) = progress.acknowledged(generation);
@@ -26,7 +26,7 @@ impl Lag {
         }
     }
 
-    /// How long that is.
+    /// Returns the time for which the publication has been lacking.
     pub(crate) fn age(self, at: Duration) -> Duration {
         self.0.map_or(Duration::ZERO, |(_, since)| at.saturating_sub(since))
     }

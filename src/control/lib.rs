@@ -1,5 +1,5 @@
-//! The control plane that both runtimes drive: what a directory or the API server says goes in, resources for Envoys,
-//! statuses and certificates come out.
+//! The control plane of both runtimes: takes in changes from a directory or the API server, and returns resources for
+//! Envoys, statuses and certificates.
 //!
 //! ```text
 //! changes ==> ControlPlane ==> publish ==> xds::Cache ==> Envoys
@@ -7,7 +7,7 @@
 //!              └═════════════ programmed <═══════════┘
 //! ```
 //!
-//! It knows Envoy and ACME, and neither Kubernetes nor a directory.
+//! It depends on Envoy and ACME, and neither on Kubernetes nor on directories.
 
 mod admin;
 mod bounded_listener;

@@ -14,40 +14,40 @@ use prometheus_client::registry::Registry;
 
 use gatewright_core::translate::Counters;
 
-/// How many Envoys see a view.
+/// The number of Envoys with a view.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Connected {
-    /// Its name: one of a few that are fixed.
+    /// The name of the view.
     pub view: String,
-    /// Those that are connected.
+    /// The number of connected Envoys.
     pub all: usize,
-    /// Those of them that have not acknowledged the last change.
+    /// The number of those that have not acknowledged the last change.
     pub behind: usize,
-    /// For how long one that is connected to this replica has lacked what was published.
+    /// The time for which one that is connected to this replica has lacked a publication.
     pub age: Duration,
 }
 
-/// Name, help, and where its value is.
+/// The name and help of a metric, and the function that reads its value.
 type OfView = (&'static str, &'static str, fn(&Connected) -> usize);
 
-/// What the program says of itself, read at one moment.
+/// The metrics of the program, as a snapshot.
 #[derive(Clone, Debug, Default)]
 pub struct Program {
-    /// Changes of objects taken in.
+    /// The number of changes of objects that were taken in.
     pub changes: u64,
-    /// Work the engine did for them.
+    /// The counters of the engine's work.
     pub work: Counters,
-    /// Envoys that are connected, by view.
+    /// The connected Envoys, by view.
     pub connected: Vec<Connected>,
-    /// Resources an Envoy refused.
+    /// The number of resources that an Envoy rejected.
     pub quarantined: usize,
-    /// Objects whose status is good.
+    /// The number of objects with a good status.
     pub good: usize,
-    /// Objects whose status is not.
+    /// The number of objects with another status.
     pub bad: usize,
 }
 
-/// All metrics: the program's, and those of the xDS server under `gatewright_xds_`.
+/// Returns all metrics as text: those of the program, and those of the xDS server under `gatewright_xds_`.
 pub fn text(program: Program, cache: &xds::Cache, others: Vec<Box<dyn Collector>>) -> String {
     let mut registry = Registry::with_prefix("gatewright");
     others.into_iter().for_each(|other| registry.register_collector(other));
@@ -58,7 +58,7 @@ pub fn text(program: Program, cache: &xds::Cache, others: Vec<Box<dyn Collector>
     text
 }
 
-/// A gauge without labels.
+/// Encodes a gauge without labels.
 pub fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: usize) -> fmt::Result {
     let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
     ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(metric)

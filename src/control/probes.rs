@@ -1,7 +1,7 @@
-//! Liveness, readiness and metrics over TCP, which everybody who reaches the port may ask for.
+//! Liveness, readiness and metrics over TCP, for any client that reaches the port.
 //!
-//! No question reaches the main loop but for metrics, and those at most once a second: liveness and readiness are read from
-//! memory, and metrics are given from a copy.
+//! Only metrics query the main loop, at most once a second: liveness and readiness are read from memory, and metrics
+//! are cached.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, RwLock};
@@ -28,25 +28,25 @@ use crate::bounded_listener;
 use crate::heartbeat::Heartbeat;
 use crate::server_tls::server_tls;
 
-/// How long a copy of the metrics is given out.
+/// The time for which the metrics are cached.
 const FRESH: Duration = Duration::from_secs(1);
-/// A connection with its one question, from its begin to the end of the answer.
+/// The timeout of a connection, including its single request and response.
 const EXCHANGE: Duration = Duration::from_secs(30);
-/// The headers of a question.
+/// The timeout of the request headers.
 const HEADERS: Duration = Duration::from_secs(5);
 const BUFFER: usize = 16 << 10;
-/// How often the files of a certificate are read again.
+/// The interval at which the files of the certificate are read.
 const READ_AGAIN: Duration = Duration::from_secs(10);
 
-/// Whether the program is ready, as its main loop said last. Copies are of one and the same.
+/// The readiness, as the main loop last set it. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Readiness(Arc<RwLock<Ready>>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Ready {
-    /// It is, with lines that people should know all the same.
+    /// Ready, with notices for people.
     Yes(Vec<String>),
-    /// It is not, because of this.
+    /// Not ready, with the reasons.
     No(Vec<String>),
 }
 
@@ -57,12 +57,12 @@ impl Default for Readiness {
 }
 
 impl Readiness {
-    /// It is ready; `lines` say what people should know.
+    /// Sets the program ready; `lines` are notices for people.
     pub fn ready(&self, lines: Vec<String>) {
         self.set(Ready::Yes(lines));
     }
 
-    /// It is not; `lines` say why.
+    /// Sets the program unready; `lines` are the reasons.
     pub fn waiting(&self, lines: Vec<String>) {
         self.set(Ready::No(lines));
     }
@@ -83,50 +83,50 @@ impl Readiness {
     }
 }
 
-/// What is decided about somebody who asks for metrics.
+/// The decision about a reader of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// They may have them.
+    /// The reader is permitted.
     Allowed,
-    /// Nobody knows who they are.
+    /// The reader is not authenticated.
     Unknown,
-    /// They are known, and may not.
+    /// The reader is authenticated, but not permitted.
     Forbidden,
 }
 
-/// Decides who may read the metrics.
+/// Authorizes readers of the metrics.
 #[async_trait]
 pub trait ReadMetrics: Send + Sync + 'static {
-    /// Decides about the bearer of a token.
+    /// Authorizes the bearer of a token.
     ///
     /// # Errors
-    /// When that cannot be decided now, and why.
+    /// When no decision is possible now; the text is the reason.
     async fn may_read(&self, token: &str) -> Result<Verdict, String>;
 }
 
-/// The certificate of the port, in files that may change.
+/// The certificate of the port, in files that may be replaced.
 #[derive(Clone, Debug)]
 pub struct ProbesTls {
     /// A directory with `tls.crt` and `tls.key`.
     pub dir: PathBuf,
 }
 
-/// What is served.
+/// The server of the port.
 pub struct Probes {
-    /// Whether the main loop turns.
+    /// The heartbeat, for liveness.
     pub heartbeat: Heartbeat,
-    /// Whether the program is ready.
+    /// The readiness.
     pub readiness: Readiness,
-    /// Whom metrics are asked of.
+    /// The channel for queries of the metrics.
     pub asks: Asks,
-    /// Who may read metrics; everybody without.
+    /// The authorizer of readers of the metrics; `None` permits everybody.
     pub access: Option<Arc<dyn ReadMetrics>>,
-    /// Without: plain HTTP.
+    /// The certificate; `None` serves plain HTTP.
     pub tls: Option<ProbesTls>,
 }
 
 impl Probes {
-    /// Serves until `stop` says so.
+    /// Serves until `stop`.
     ///
     /// # Errors
     /// When the certificate cannot be read at the start.
@@ -152,7 +152,7 @@ impl Probes {
     }
 }
 
-/// One question and its answer.
+/// Serves one request.
 async fn exchange(io: impl AsyncRead + AsyncWrite + Unpin, router: Router) -> Result<(), String> {
     let mut builder = http1::Builder::new();
     builder.keep_alive(false).timer(TokioTimer::new()).header_read_timeout(HEADERS).max_buf_size(BUFFER);
@@ -167,7 +167,7 @@ async fn encrypted(tcp: TcpStream, files: Arc<Files>, router: Router) -> Result<
     exchange(io, router).await
 }
 
-/// A certificate and its key, read again as they change.
+/// A certificate and its key, reloaded when they change.
 struct Files {
     dir: PathBuf,
     held: Mutex<(Instant, Arc<ServerConfig>)>,
@@ -179,7 +179,7 @@ impl Files {
         Ok(Self { dir, held: Mutex::new((Instant::now(), config)) })
     }
 
-    /// What is shown now. Files that cannot be used change nothing.
+    /// Returns the present TLS configuration. Files that cannot be used leave it unchanged.
     async fn config(self: Arc<Self>, now: Instant) -> Arc<ServerConfig> {
         let (due, held) = {
             let mut held = self.held.lock().expect("nobody panics while holding it");
@@ -216,17 +216,17 @@ fn server_config(dir: &std::path::Path) -> Result<Arc<ServerConfig>, String> {
         .map_err(|error| format!("tls.crt and tls.key of {}: {error}", dir.display()))
 }
 
-/// The metrics, asked for seldom and given out often.
+/// The cached metrics.
 struct Metrics {
     asks: Asks,
     access: Option<Arc<dyn ReadMetrics>>,
     copy: Mutex<Option<(Instant, Arc<str>)>>,
-    /// Held by the one who asks the main loop.
+    /// Held while the main loop is queried.
     asking: tokio::sync::Mutex<()>,
 }
 
 impl Metrics {
-    /// The copy, and whether it is fresh.
+    /// Returns the cached metrics, and whether they are fresh.
     fn copy(&self, now: Instant) -> Option<(bool, Arc<str>)> {
         let copy = self.copy.lock().expect("nobody panics while holding it");
         let (at, text) = copy.as_ref()?;
@@ -240,7 +240,7 @@ impl Metrics {
         }
         let _turn = match (self.asking.try_lock(), copy) {
             (Ok(turn), _) => turn,
-            // Somebody asks already: the copy will do.
+            // Another request queries the main loop already: the cached metrics are returned.
             (Err(_), Some((_, text))) => return Ok(text.to_string()),
             (Err(_), None) => self.asking.lock().await,
         };
@@ -317,7 +317,7 @@ mod tests {
         let probes = Probes { heartbeat, readiness: readiness.clone(), asks, access: Some(Arc::new(Known)), tls: None };
         tokio::spawn(probes.serve(listener, stop));
 
-        // Nobody answers questions yet.
+        // The queries are not answered yet.
         let first = tokio::spawn(async move { ask(address, "/metrics", Some("good")).await });
         let question = questions.recv().await.expect("asked");
         assert!(ask(address, "/livez", None).await.starts_with("HTTP/1.1 200"));
@@ -327,7 +327,7 @@ mod tests {
 
         question.answer.send("a 1\n".to_owned()).expect("somebody waits");
         assert!(first.await.expect("joined").ends_with("a 1\n"));
-        // Once a second, however many ask.
+        // The main loop is queried once a second, whatever the number of requests.
         let asked = Arc::new(AtomicUsize::new(0));
         let count = asked.clone();
         tokio::spawn(async move {

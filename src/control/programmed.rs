@@ -1,4 +1,4 @@
-//! `Programmed`, truthfully: what the connected Envoys have acknowledged, laid over what was translated. Pure.
+//! Computes `Programmed`: merges the acknowledgements of connected Envoys into the translated statuses. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,27 +9,27 @@ use gatewright_core::translate::{
     ListenerId, ListenerStatus, ObjectStatus, ParentKey, RouteKey, StatusBody, isolated_name,
 };
 
-/// How far the Envoys are, or why something is not programmed.
+/// The progress of the Envoys, or the reason for which something is not programmed.
 type Verdict = Result<String, (Reason, String)>;
 
-/// How many Envoys have what belongs to an object.
+/// The number of Envoys that have the resources of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Acks {
-    /// Their fleet; `None` where all Envoys serve everything.
+    /// The fleet of the Envoys; `None` where all Envoys serve everything.
     pub fleet: Option<EnvoyFleet>,
-    /// Those that have acknowledged it.
+    /// The number of Envoys that have acknowledged the resources.
     pub done: usize,
-    /// Those that are connected.
+    /// The number of connected Envoys.
     pub all: usize,
 }
 
 impl Acks {
-    /// Whether there are Envoys, and all of them have it.
+    /// Returns whether there are Envoys, and all of them have the resources.
     pub fn are_complete(&self) -> bool {
         self.all > 0 && self.done == self.all
     }
 
-    /// For people.
+    /// Returns the message for the condition.
     pub(crate) fn text(&self) -> String {
         match (self.all, &self.fleet) {
             (0, Some(EnvoyFleet::Dedicated)) => {
@@ -46,26 +46,26 @@ impl Acks {
     }
 }
 
-/// What is known of the Envoys.
+/// The acknowledgements and rejections of Envoys.
 #[derive(Clone, Debug, Default)]
 pub struct FleetAcks {
-    /// How many Envoys have the change of each object that was published last; nothing of one that is not published.
+    /// The acknowledgements of the last publication about each object.
     pub acks: BTreeMap<ObjectKey, Acks>,
-    /// What Envoys refused.
+    /// The rejections of Envoys.
     pub refused: Arc<Refused>,
 }
 
-/// What Envoys refused, and why.
+/// The rejections of Envoys, with their messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
-    /// By the listener that is not served for it.
+    /// The messages by the listener that is not served because of them.
     pub listeners: BTreeMap<ListenerId, String>,
-    /// By the route it was made from.
+    /// The messages by the route that the rejected resource was made from.
     pub routes: BTreeMap<RouteKey, String>,
 }
 
 impl FleetAcks {
-    /// Lays the acknowledgements over the status of an object.
+    /// Merges the acknowledgements into the status of an object.
     pub fn lay_over(&self, key: &ObjectKey, status: &ObjectStatus) -> ObjectStatus {
         let mut status = status.clone();
         let verdict = verdict(&self.acks.get(key).cloned().unwrap_or_default());
@@ -98,8 +98,8 @@ impl FleetAcks {
         status
     }
 
-    /// Lays the acknowledgements over listeners. Returns why their object is not programmed, when Envoys refused so much
-    /// that none of its listeners is.
+    /// Merges the acknowledgements into listeners. Returns the reason for which their object is not programmed, if none
+    /// of its listeners is because of rejections.
     fn listeners(
         &self,
         parent: &ParentKey,
@@ -131,7 +131,7 @@ fn verdict(acks: &Acks) -> Verdict {
     }
 }
 
-/// Only what was translated can be programmed: a condition that is false stays as it is.
+/// Sets `Programmed` by the verdict. A condition that translation made false is unchanged.
 fn programmed(conditions: &mut [Condition], verdict: &Verdict) {
     for condition in conditions.iter_mut().filter(|c| c.kind == ConditionType::Programmed && c.status == Status::True) {
         match verdict {

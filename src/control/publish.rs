@@ -1,4 +1,4 @@
-//! From a [`Delta`] of the model to an update of the xDS cache. Pure.
+//! Converts a [`Delta`] of the model to updates of the xDS cache. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use gatewright_core::model::{ClusterId, Fleets, Frontend};
 use gatewright_core::translate::{Delta, Resource, ResourceKey};
 use gatewright_envoy::{Edge, ResourceName};
 
-/// Encodes what changed, for Envoys that see everything.
+/// Encodes the changes, for Envoys with a single view.
 pub fn update(delta: &Delta) -> Update {
     let mut update = Update::default();
     for (key, resource) in &delta.resources {
@@ -22,13 +22,13 @@ pub fn update(delta: &Delta) -> Update {
     update
 }
 
-/// What Envoys of Gateways' own have beside what belongs to one frontend: backends and certificates, each with the views that
-/// show it. It is taken out of no other view, however many there are.
+/// The backends and certificates that are in views of Gateways' own Envoys, each with these views. A resource is
+/// removed only from these, however many views there are.
 #[derive(Debug, Default)]
 pub struct ShownApart(BTreeMap<ResourceKey, BTreeSet<Place>>);
 
 impl ShownApart {
-    /// Notes which views show a resource from now on. Returns those that did and do no longer.
+    /// Sets the views that have a resource. Returns the views that had it and no longer do.
     fn set(&mut self, key: &ResourceKey, now: BTreeSet<Place>) -> BTreeSet<Place> {
         let before = match now.is_empty() {
             true => self.0.remove(key),
@@ -38,8 +38,8 @@ impl ShownApart {
     }
 }
 
-/// Encodes what changed for each view in which something does, within an operator's limits of connections. `fleets` tells which
-/// fleets are to have a resource, `had` what was published of it before in a view.
+/// Encodes the changes for each view that has some, within an operator's limits of connections. `fleets` returns the
+/// fleets that need a resource, `had` the resource of this name that was last published in a view.
 pub fn updates(
     delta: &Delta,
     edge: &Edge,
@@ -56,7 +56,7 @@ pub fn updates(
             places.insert(views.shared());
         }
         let gone: BTreeSet<Place> = match key.frontend() {
-            // What a frontend has for itself never was in the view of another fleet.
+            // A resource of a frontend was never in the view of another fleet.
             Some(own) => views.place(&own.fleet()).into_iter().collect(),
             None => {
                 let isolated = places.iter().copied().filter(|place| views.is_isolated(*place)).collect();
@@ -84,7 +84,7 @@ pub fn updates(
     updates
 }
 
-/// Listeners alone.
+/// Returns an update of only these listeners.
 pub fn listeners(frontends: &[Frontend], edge: &Edge) -> Update {
     let made = |frontend: &Frontend| {
         Encoded::new(frontend.resource_name(), &gatewright_envoy::listener_within(frontend, edge))
@@ -92,23 +92,23 @@ pub fn listeners(frontends: &[Frontend], edge: &Edge) -> Update {
     Update { upserts: frontends.iter().map(made).collect(), removals: Vec::new() }
 }
 
-/// A resource, or a part of one, that is not sent because Envoy would refuse it.
+/// A resource, or a part of one, that is not sent because Envoy would reject it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Withheld {
-    /// Its type.
+    /// The type of the resource.
     pub kind: Kind,
-    /// Its name.
+    /// The name of the resource.
     pub name: String,
-    /// What of it; all of it where that cannot be told.
+    /// The rejected part; `None` for the whole resource, or where the part is not known.
     pub part: Option<Part>,
     /// The version that is not sent.
     pub version: String,
-    /// The constraint that is broken, and where.
+    /// The violated constraint, and its place.
     pub text: Arc<str>,
 }
 
-/// Takes out of an update what breaks a constraint of Envoy's messages: of routes the culprit alone, else the resource,
-/// which stays as it was. `had` is what was published before.
+/// Removes from an update what violates a constraint of Envoy's messages: of route configurations only the violating
+/// route, otherwise the resource, which keeps its last version. `had` returns the resource that was last published.
 pub fn checked(update: &mut Update, had: impl Fn(Kind, &str) -> Option<Encoded>) -> Vec<Withheld> {
     let mut withheld = Vec::new();
     let verdict = |resource: &Encoded| {
@@ -140,7 +140,7 @@ pub fn checked(update: &mut Update, had: impl Fn(Kind, &str) -> Option<Encoded>)
     withheld
 }
 
-/// One resource as it is sent.
+/// Encodes a resource as it is sent.
 pub fn encode(resource: &Resource) -> Encoded {
     encode_within(resource, &Edge::DEFAULT)
 }
@@ -150,12 +150,12 @@ fn encode_within(resource: &Resource, edge: &Edge) -> Encoded {
         Resource::Cluster(cluster) => {
             Encoded::new(cluster.resource_name(), &gatewright_envoy::cluster_within(cluster, edge))
         }
-        // The addresses are kept once, however many clusters lead to one Service port.
+        // The endpoints are stored once, however many clusters use a Service port.
         Resource::Endpoints(endpoints) => {
             let endpoints = endpoints.clone();
             Encoded::made(endpoints.resource_name(), move || gatewright_envoy::endpoints(&endpoints))
         }
-        // The certificate is at hand as long as the engine has its Secret: it is not kept a second time.
+        // The certificate is in memory as long as the engine has its Secret: it is not stored a second time.
         Resource::Secret(secret) => {
             let secret = secret.clone();
             Encoded::made(secret.resource_name(), move || gatewright_envoy::secret(&secret))
@@ -172,7 +172,7 @@ fn encode_within(resource: &Resource, edge: &Edge) -> Encoded {
     }
 }
 
-/// Type and name of a resource on the wire.
+/// Returns type and name of a resource in xDS.
 pub fn name(key: &ResourceKey) -> (Kind, String) {
     match key {
         ResourceKey::Backend(id) => (Kind::Cluster, id.to_string()),
@@ -195,7 +195,7 @@ mod tests {
         Addresses, Cluster, Endpoints, FrontendId, FrontendKind, Hostname, ObjectName, Scope, TableId, VirtualHost,
     };
 
-    /// What breaks a constraint is replaced alone, and the rest of its table is sent.
+    /// Only the route that violates a constraint is replaced, and the rest of its table is sent.
     #[test]
     fn a_broken_route_is_withheld_from_its_table() {
         use envoy_types::pb::envoy::config::route::v3::{
@@ -230,7 +230,7 @@ mod tests {
         assert!(checked(&mut good, |_, _| None).is_empty());
     }
 
-    /// A resource is taken back under the name it was sent by.
+    /// A resource is removed by the name under which it was sent.
     #[test]
     fn keys_and_resources_have_the_same_names() {
         let id = FrontendId::tcp(ObjectName::new("infra", "edge"), 443);

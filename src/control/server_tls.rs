@@ -1,4 +1,4 @@
-//! TLS of the servers of this program that are not Envoy's: what they show is PEM.
+//! TLS configuration of the servers of this program, from PEM.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use rustls::{ServerConfig, SupportedProtocolVersion};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
-/// Why there is no server.
+/// The reason for which there is no TLS configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerTlsError {
     /// The certificates cannot be read.
@@ -15,15 +15,16 @@ pub enum ServerTlsError {
     /// The key cannot be read.
     #[error("the key: {0}")]
     Key(rustls_pki_types::pem::Error),
-    /// They do not belong together, or are of a kind that is not served.
+    /// Certificate and key do not match, or are of an unsupported type.
     #[error("{0}")]
     Pair(#[from] rustls::Error),
 }
 
-/// What a server shows to clients, of which it wants no certificate: the chain, leaf first, and the key, both as PEM.
+/// Creates the TLS configuration of a server without client authentication, from the chain (leaf first) and the key,
+/// both as PEM.
 ///
 /// # Errors
-/// When they cannot be read, or do not belong together.
+/// When they cannot be parsed, or do not match.
 pub fn server_tls(
     chain: &[u8],
     key: &[u8],

@@ -1,4 +1,4 @@
-//! What people are told of tenants: in the log, in `explain`, and in the table of hosts.
+//! Messages about tenants: in the log, in `explain`, and in the table of hosts.
 
 use crate::event::Event;
 use gatewright_core::inputs::{Kind, ObjectKey};
@@ -7,7 +7,8 @@ use gatewright_core::pipeline::Pipeline;
 use gatewright_core::tenancy::Delta;
 use gatewright_core::translate::{Explanation, Host, Link, Protocol, Question};
 
-/// What needs somebody's attention after a change. What routes at Gateways of ours are told stands in their statuses.
+/// Returns events about tenants that need attention after a change. Routes at our Gateways are excluded, since their
+/// statuses have these messages.
 pub(super) fn complaints(pipeline: &Pipeline, delta: &Delta) -> Vec<Event> {
     let tenants = delta.tenants.iter().filter_map(|(name, readiness)| Some((name, readiness.as_ref()?)));
     let tenants = tenants.filter(|(_, readiness)| readiness.reason != "Reconciled");
@@ -37,16 +38,16 @@ pub(super) fn complaints(pipeline: &Pipeline, delta: &Delta) -> Vec<Event> {
     tenants.chain(verdicts).collect()
 }
 
-/// Puts in front who has the hostname: the reason of everything that follows.
+/// Adds the owner of the hostname as the first links, since everything else follows from it.
 pub(super) fn explain(pipeline: &Pipeline, question: &Question, told: &mut Explanation) {
     let Ok(host) = Hostname::parse(&question.host) else { return };
     let owners = pipeline.tenancy().explain(&host);
-    // Plain HTTP is nobody's: it sends everybody to HTTPS.
+    // Plain HTTP has no owner: it redirects all requests to HTTPS.
     let matters = question.tls && !told.links.is_empty();
     let links =
         owners.into_iter().take(4).map(|owner| Link { what: "tenant", ok: owner.ok || !matters, text: owner.text });
     let mut links: Vec<Link> = links.collect();
-    // One that has it is enough.
+    // One owner with the hostname is enough.
     let held = links.iter().any(|link| link.ok);
     for link in links.iter_mut().filter(|_| held) {
         link.ok = true;
@@ -55,7 +56,7 @@ pub(super) fn explain(pipeline: &Pipeline, question: &Question, told: &mut Expla
     told.links = links;
 }
 
-/// The TenantGateway and the namespaces that a host is served for, as the table shows them.
+/// Returns the TenantGateway and the namespaces that a host is served for, as the table shows them.
 pub fn tenants(pipeline: &Pipeline, host: &Host) -> String {
     let namespaces = pipeline.engine().tenants(host).join(", ");
     let governed = pipeline.tenancy().governs(&host.gateway) && host.protocol != Protocol::Http;
@@ -68,7 +69,7 @@ pub fn tenants(pipeline: &Pipeline, host: &Host) -> String {
     }
 }
 
-/// Who asked for hostnames that it does not get, each as a line.
+/// Returns the rejected claims of hostnames, each as a line.
 pub fn losers(pipeline: &Pipeline) -> Vec<String> {
     let refused = pipeline.tenancy().verdicts().filter(|(.., verdict)| !verdict.is_accepted());
     let line = refused

@@ -1,9 +1,10 @@
-//! The last good state of what Envoys are told, encrypted in a file: what is served after a start for as long as the API server
-//! does not say how things are.
+//! The last good state of the resources of Envoys, encrypted in a file: it is served after a start for as long as the
+//! API server is unavailable.
 //!
-//! It is of the output, not of objects: the resources as they were published, and what the xDS server shows and trusts. So a
-//! start needs nothing of what is away, decides nothing anew, and writes nothing. It is in a view of its own; once the API
-//! server's state is whole, Envoys are let go and come back for the real one.
+//! The file has the output and not the input objects: the resources as they were published, and the certificates of the
+//! xDS server. So a start depends on nothing that is unavailable, decides nothing, and writes nothing. The state is
+//! served in views of its own; once the view of the API server is complete, the streams of Envoys are ended, and they
+//! reconnect to the real views.
 
 mod file;
 
@@ -31,38 +32,38 @@ use tracing::{info, warn};
 use self::file::{Kept, ViewState, load, save, seconds};
 pub(super) use self::file::{Place, prepare};
 
-/// The state is looked at so often, and written if it changed.
+/// The interval at which the state is compared, and written if it has changed.
 const SAVE_INTERVAL: Duration = Duration::from_secs(5);
-/// Writing may take one part in so many of the time.
+/// The maximum share of the time that is spent writing, as a divisor.
 const MAX_SAVE_SHARE: u32 = 20;
-/// So long after the start, an API server that has said nothing counts as away.
+/// The time after the start at which an API server without any answer counts as unavailable.
 const SILENT: Duration = Duration::from_secs(2);
-/// So long after the start, one that has not said all counts as away.
+/// The time after the start at which an API server without a complete view counts as unavailable.
 const SLOW: Duration = Duration::from_secs(30);
-/// How many hosts with an ended certificate are named.
+/// The maximum number of hosts with an expired certificate that a message names.
 const NAMED: usize = 3;
 
-/// What the xDS server shows, and the roots of the clients that it takes.
+/// The certificate of the xDS server, and the roots of its clients.
 #[derive(Clone, Debug)]
 pub(super) struct Shown {
     pub(super) pair: Pair,
     pub(super) roots: String,
-    /// Clients that are refused all the same.
+    /// The revoked clients.
     pub(super) revoked: RevokedClients,
 }
 
-/// Which Envoys are let in to see what.
+/// The admission of Envoys to views.
 #[derive(Clone, Debug)]
 pub(super) struct Grants {
     pub(super) views: Views,
     /// The fleets that have an identity.
     pub(super) fleets: Vec<EnvoyFleet>,
-    /// For Envoys of Gateways' own, where Gateways may have some.
+    /// The admission of Gateways' own Envoys, where Gateways may have some.
     pub(super) isolated: Option<EnvoyAccess>,
 }
 
 impl Grants {
-    /// From now on Envoys see these.
+    /// Admits the Envoys of fleets to these views.
     fn allow(&self, views: &FleetViews) {
         for fleet in &self.fleets {
             if let Some(view) = views.of(fleet) {
@@ -71,7 +72,7 @@ impl Grants {
         }
     }
 
-    /// Until what is real is whole, Envoys see these.
+    /// Admits Envoys to these views instead of the real ones.
     fn stand_in(&self, views: &FleetViews) {
         self.allow(views);
         if let Some(access) = &self.isolated {
@@ -80,7 +81,7 @@ impl Grants {
         }
     }
 
-    /// From now on they see what is real.
+    /// Admits Envoys to the real views again.
     fn end_stand_in(&self, live: &FleetViews) {
         self.allow(live);
         if let Some(access) = &self.isolated {
@@ -89,7 +90,7 @@ impl Grants {
     }
 }
 
-/// When the served state is of, and when the last one was written; shown as metrics.
+/// The time of the served state, and that of the last write, as metrics.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Figures(Arc<[AtomicU64; 2]>);
 
@@ -116,11 +117,11 @@ impl Collector for Figures {
     }
 }
 
-/// What is served while the API server's state is not whole.
+/// The state that is served while the view of the API server is not complete.
 pub(super) struct Standby {
     kept: Option<Kept>,
-    /// What Envoys refused before the start, by view, or by Gateway where the Envoys are its own: of the last good state, and of
-    /// the real one after it.
+    /// The rejections by Envoys before the start, for each view, or for each Gateway with Envoys of its own: for the
+    /// last good state, and for the real one after it.
     suspects: Vec<(Option<ObjectName>, Suspects)>,
     started: Instant,
     cache: Cache,
@@ -130,15 +131,15 @@ pub(super) struct Standby {
     serving: Option<Serving>,
 }
 
-/// What is served, of when.
+/// The state that is served: its time, and its hosts with an expired certificate.
 struct Serving {
     at: SystemTime,
     ended: Vec<String>,
 }
 
 impl Standby {
-    /// Reads the file for as many fleets as `live` has views of, and for Gateways with Envoys of their own. A file that cannot be
-    /// read is told in the log, and is no reason not to start.
+    /// Reads the file for the fleets that `live` has views of, and for Gateways with Envoys of their own. A file that
+    /// cannot be read is logged, and does not prevent the start.
     pub(super) async fn read(
         place: Option<Place>,
         cache: Cache,
@@ -159,7 +160,8 @@ impl Standby {
             .await
             .unwrap_or_default(),
         };
-        // Whose a resource is cannot be told afterwards: what all saw may not be for the Envoys of one fleet.
+        // The fleet of a resource cannot be determined afterwards: a resource of a common view may not be meant for the
+        // Envoys of one fleet.
         let of_many = live.of_many().count();
         let mut kept = loaded.filter(|kept| {
             let fits = kept.views.iter().filter(|view| view.gateway.is_none()).count() == of_many;
@@ -171,7 +173,7 @@ impl Standby {
         });
         let mut suspects = Vec::new();
         if let Some(kept) = &mut kept {
-            // Their Envoys are let in no more where that is switched off.
+            // Own Envoys are not admitted any more where they were switched off.
             kept.views.retain(|view| view.gateway.is_none() || grants.isolated.is_some());
             kept.views.sort_by_key(|view| view.gateway.is_some());
             let refused = kept.views.iter_mut();
@@ -184,8 +186,8 @@ impl Standby {
         Self { kept, suspects, started, cache, views, grants, figures, serving: None }
     }
 
-    /// Begins to serve, where it is time and there is something: `heard` is whether the API server answers. Returns what the
-    /// xDS server is to show.
+    /// Starts to serve the state, if it is time and there is a state: `heard` is whether the API server has answered.
+    /// Returns the certificates of the xDS server.
     pub(super) fn begin(&mut self, heard: bool, now: Instant) -> Option<Shown> {
         let silence = if heard { SLOW } else { SILENT };
         if now.saturating_duration_since(self.started) < silence {
@@ -210,7 +212,7 @@ impl Standby {
         Some(shown)
     }
 
-    /// The state of the API server is whole: from now on `live` is served.
+    /// Ends the last good state, since the view of the API server is complete: from now on `live` is served.
     pub(super) fn end(&mut self, live: &FleetViews) {
         self.kept = None;
         self.suspect(live);
@@ -222,7 +224,7 @@ impl Standby {
         self.figures.serves(None);
         info!(event = LAST_GOOD, "the API server's state is whole, and served from now on");
         for (_, view) in self.views.iter() {
-            // Streams look whether they may go on when something changes. Nobody subscribes to this.
+            // Streams check whether they may go on when a resource changes. No client subscribes to this one.
             let change = Resource::new("last good state is over", &Runtime::default());
             self.cache.publish(view, Update { upserts: vec![change], removals: Vec::new() });
             let (cache, view) = (self.cache.clone(), view.clone());
@@ -236,7 +238,7 @@ impl Standby {
         }
     }
 
-    /// Has the parts that were refused before the start sent last in these views.
+    /// Marks the parts that were rejected before the start as suspects in these views, so that they are sent last.
     fn suspect(&self, views: &FleetViews) {
         let of_many = views.of_many().map(|place| &views[place]);
         let isolated = self.suspects.iter().filter_map(|(gateway, suspects)| Some((gateway.clone()?, suspects)));
@@ -247,7 +249,7 @@ impl Standby {
         }
     }
 
-    /// Lines for people, for as long as it is served.
+    /// Returns notices for people, while the state is served.
     pub(super) fn lines(&self) -> Vec<String> {
         let Some(Serving { at, ended }) = &self.serving else { return Vec::new() };
         let age = at.elapsed().unwrap_or_default().as_secs();
@@ -260,7 +262,7 @@ impl Standby {
         lines
     }
 
-    /// Whether it is served now.
+    /// Returns whether the state is served now.
     pub(super) fn is_serving(&self) -> bool {
         self.serving.is_some()
     }
@@ -270,23 +272,23 @@ fn time(at: SystemTime) -> String {
     Timestamp::from_second(i64::try_from(seconds(at)).unwrap_or_default()).unwrap_or_default().to_string()
 }
 
-/// Writes the state of the views whenever it changed, as long as it is whole.
+/// Writes the state of the views when it has changed, while the view of the API server is complete.
 pub(super) struct Keeper {
     pub(super) place: Place,
     pub(super) cache: Cache,
-    /// Those of fleets that serve many Gateways.
+    /// The views of fleets that serve many Gateways.
     pub(super) views: FleetViews,
-    /// Who knows those of Gateways with Envoys of their own.
+    /// The registry with the views of Gateways with Envoys of their own.
     pub(super) access: EnvoyAccess,
-    /// What the xDS server shows.
+    /// The certificates of the xDS server.
     pub(super) shown: watch::Receiver<Option<Shown>>,
-    /// Whether the state of the API server is whole.
+    /// Whether the view of the API server is complete.
     pub(super) whole: watch::Receiver<bool>,
     pub(super) figures: Figures,
 }
 
 impl Keeper {
-    /// Keeps it until it is told to stop.
+    /// Writes the state until `stop`.
     pub(super) async fn keep(mut self, mut stop: watch::Receiver<bool>) {
         let mut pause = SAVE_INTERVAL;
         let mut written: Option<BTreeMap<View, Generation>> = None;
@@ -331,7 +333,7 @@ impl Keeper {
                     self.figures.wrote(at);
                 }
                 Some(text) => {
-                    // Also where nothing is new, it is tried again.
+                    // The next attempt is made even if nothing changes.
                     written = None;
                     if said != *text {
                         warn!(event = LAST_GOOD, "last good state: {text}");

@@ -1,12 +1,12 @@
-//! A file that is encrypted and authenticated, in chunks, so that neither its size nor its reader's memory doubles.
+//! Encrypts and authenticates a file in chunks, so that the memory of the reader does not depend on its size.
 //!
 //! ```text
 //! magic | salt (32) | chunk ...        chunk: length (4, of what follows) | ciphertext | tag (16)
 //! ```
 //!
-//! The key of a file is derived from the key that is given and the salt (HKDF-SHA256), so that a key may seal any number of
-//! files. Chunks are sealed by ChaCha20-Poly1305 with their number as the nonce, and say whether they are the last: none can be
-//! changed, left out, moved or cut off.
+//! The key of a file is derived from the given key and the salt (HKDF-SHA256), so that a key may seal any number of
+//! files. Chunks are sealed by ChaCha20-Poly1305 with their number as the nonce, and with a flag for the last one, so
+//! that no chunk can be changed, removed or moved, and the file cannot be truncated.
 
 use std::io::{self, Read, Write};
 
@@ -17,12 +17,12 @@ use zeroize::{Zeroize, Zeroizing};
 
 const MAGIC: &[u8; 8] = b"gwseal1\n";
 const SALT: usize = 32;
-/// Bytes of a chunk before it is sealed.
+/// The size of a chunk before it is sealed.
 const CHUNK: usize = 1 << 20;
-/// A key has at least so many bytes.
+/// The minimum size of a key.
 pub(super) const KEY: usize = 32;
 
-/// What a key of a file is good for.
+/// The context of the key derivation (`info` of HKDF).
 const PURPOSE: &[u8] = b"gatewright last good";
 
 fn broken(why: &str) -> io::Error {
@@ -52,7 +52,7 @@ fn aad(is_last: bool) -> Aad<[u8; 1]> {
     Aad::from([u8::from(is_last)])
 }
 
-/// Seals what is written to it.
+/// Seals the records that are written to it.
 pub(super) struct Sealer<W> {
     out: W,
     key: LessSafeKey,
@@ -61,7 +61,7 @@ pub(super) struct Sealer<W> {
 }
 
 impl<W: Write> Sealer<W> {
-    /// Into a new file.
+    /// Begins a new file.
     pub(super) fn new(mut out: W, key: &[u8]) -> io::Result<Self> {
         let mut salt = [0; SALT];
         SystemRandom::new().fill(&mut salt).map_err(|_| broken("there is no randomness"))?;
@@ -70,7 +70,7 @@ impl<W: Write> Sealer<W> {
         Ok(Self { out, key: key_of_file(key, &salt)?, number: 0, chunk: Vec::with_capacity(CHUNK) })
     }
 
-    /// One record.
+    /// Adds a record.
     pub(super) fn record(&mut self, record: &[u8]) -> io::Result<()> {
         let length = u32::try_from(record.len()).map_err(|_| broken("a record of more than 4 GiB"))?;
         for mut part in [&length.to_be_bytes()[..], record] {
@@ -86,7 +86,7 @@ impl<W: Write> Sealer<W> {
         Ok(())
     }
 
-    /// There are no more.
+    /// Seals the last chunk.
     pub(super) fn finish(mut self) -> io::Result<()> {
         self.seal(true)
     }
@@ -109,7 +109,8 @@ impl<W> Drop for Sealer<W> {
     }
 }
 
-/// Reads the records of a file and hands each to `take`. What was handed out before an error came is authentic, and not all.
+/// Reads the records of a file and passes each to `take`. After an error the passed records are authentic, but not
+/// complete.
 pub(super) fn open(mut file: impl Read, key: &[u8], mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
     let mut magic = [0; MAGIC.len()];
     file.read_exact(&mut magic)?;

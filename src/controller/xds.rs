@@ -1,4 +1,4 @@
-//! The xDS server of the fleets, over mutual TLS, with keys out of Secrets that are replaced while it runs.
+//! The xDS server of the fleets with mutual TLS, with keys from Secrets that are replaced while it runs.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -21,32 +21,32 @@ use gatewright_core::model::EnvoyFleet;
 use gatewright_kubernetes::keys::{self, CaRotation, EnvoyAccounts, Keys, KeysError, Signing};
 use gatewright_kubernetes::lease::{Term, leads};
 
-/// How often the Secrets are looked at: one or two reads.
+/// The interval at which the Secrets are read: one or two requests.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// The key of the last good state is looked at once in so many looks.
+/// The key of the last good state is read at every such number of intervals.
 const SEAL: u32 = 30;
 
-/// The xDS server of the fleet.
+/// The xDS server of the fleets.
 pub(super) struct Xds {
     pub(super) client: Client,
     pub(super) options: cli::Controller,
-    /// Whose pods are Envoys.
+    /// The service accounts whose pods are Envoys.
     pub(super) accounts: EnvoyAccounts,
     pub(super) cache: Cache,
-    /// What Envoys of the fleet see.
+    /// The views that each identity is admitted to.
     pub(super) views: Views,
-    /// What is shown until the Secrets can be read: that of the last good state.
+    /// The certificates that are used until the Secrets can be read: those of the last good state.
     pub(super) kept: Option<Shown>,
-    /// Where what is shown is told.
+    /// The channel for the certificates in use.
     pub(super) shown: watch::Sender<Option<Shown>>,
-    /// By what certificates of pods are signed.
+    /// The channel for the authority that signs certificates of pods.
     pub(super) signing: watch::Sender<Option<Signing>>,
-    /// Who is to be refused from now on.
+    /// The requests to revoke clients.
     pub(super) revocations: mpsc::Receiver<RevokeRequest>,
 }
 
 impl Xds {
-    /// Serves until it is told to stop; the holder of the Lease has the Secrets as they should be meanwhile.
+    /// Serves until `stop`; meanwhile the lease holder keeps the Secrets in the desired state.
     pub(super) async fn serve(mut self, term: watch::Receiver<Term>, mut stop: watch::Receiver<bool>) -> Result<()> {
         let overlap = Duration::from_secs(self.options.xds_ca_overlap);
         let (fleets, credentials) = (self.accounts.fleets.clone(), self.options.credentials.envoy_credentials);
@@ -91,7 +91,7 @@ impl Xds {
         let keeps = self.options.keeping.last_good.is_some();
         let mut stopped = stop.clone();
         let serving = server.serve_tls(listener, tls.clone(), async move {
-            // An error means that whoever could stop us is gone.
+            // An error means that the sender was dropped.
             let _ = stopped.wait_for(|stop| *stop).await;
         });
         let tending = async {
@@ -117,8 +117,8 @@ impl Xds {
                 if let Some(new) = &looked {
                     refused = new.revoked().clients();
                 }
-                // Who is recorded is refused at once by this process, also where the record cannot be read back now, and the
-                // answer says so.
+                // A recorded revocation takes effect at once in this process, even if the Secret cannot be read again
+                // now, and the answer says so.
                 let answer = revoked.map(|(who, said, answer)| {
                     match who {
                         Revoke::Certificate { credential, .. } => drop(refused.certificates.insert(credential)),
@@ -129,11 +129,11 @@ impl Xds {
                 });
                 tls.revoke(refused.clone());
                 if let Some((said, answer)) = answer {
-                    // Whoever asked may be gone.
+                    // The receiver may be gone.
                     let _ = answer.send(Ok(said));
                 }
                 let Some(new) = looked else { continue };
-                // A clock that was ahead when the certificate was made has it begin in the future.
+                // If the clock was ahead when the certificate was issued, its validity begins in the future.
                 let due = since.elapsed().map_or(true, |age| age > keys::SERVER / 3);
                 let is_same = trust.as_ref().is_some_and(|trust| new.same(trust));
                 if !due && is_same {
@@ -161,21 +161,21 @@ impl Xds {
     }
 }
 
-/// What the server shows, and whom it takes.
+/// Issues the server certificate, and returns it with the roots and revocations of clients.
 fn shown(trust: &CaRotation) -> Result<Shown, TlsError> {
     let now = SystemTime::now();
     let pair = trust.signer().issue_server(&[XDS_NAME.to_owned()], keys::SERVER.min(trust.left(now)), now)?;
     Ok(Shown { pair, roots: trust.bundle(), revoked: trust.revoked().clients() })
 }
 
-/// Who is refused, what is said of it, and to whom.
+/// The revoked client, the answer, and the channel for it.
 type Revoked = (Revoke, String, oneshot::Sender<Result<String, String>>);
 
 fn text(error: KeysError) -> String {
     error.to_string()
 }
 
-/// What people are told of somebody who is refused now.
+/// Returns the message about a client that is now revoked.
 fn said(who: &Revoke) -> String {
     match who {
         Revoke::Certificate { credential, name } if *name == credential.to_string() => {
@@ -193,7 +193,7 @@ fn said(who: &Revoke) -> String {
     }
 }
 
-/// The Secrets, and what was said of them last.
+/// The Secrets, and the last errors about them.
 struct Tending {
     keys: Keys,
     namespace: String,
@@ -203,7 +203,7 @@ struct Tending {
 }
 
 impl Tending {
-    /// The authority, as soon as there is one: the holder of the Lease makes it.
+    /// Returns the authority, as soon as the lease holder has created it.
     async fn first(&mut self) -> CaRotation {
         loop {
             if let Some(trust) = self.look(None).await {
@@ -227,7 +227,7 @@ impl Tending {
         }
     }
 
-    /// Records that somebody is refused. Returns who, and whom to tell what once it is so; otherwise they are told why not.
+    /// Records a revocation. Returns the client and the answer for the caller; after a failure the answer is sent here.
     async fn revoke(&mut self, request: RevokeRequest) -> Option<Revoked> {
         let RevokeRequest { who, answer } = request;
         let done = async {
@@ -257,7 +257,7 @@ impl Tending {
                 Some((who, said, answer))
             }
             Err(why) => {
-                // Whoever asked may be gone.
+                // The receiver may be gone.
                 let _ = answer.send(Err(why));
                 None
             }
@@ -303,7 +303,7 @@ impl Tending {
         info!(event = XDS_KEYS, object, "{object} is new");
     }
 
-    /// Says what is wrong, once.
+    /// Logs an error, once.
     fn tell(&mut self, about: &str, error: &KeysError) {
         let error = error.to_string();
         if self.told.get(about) != Some(&error) {

@@ -1,4 +1,5 @@
-//! Who may read our metrics: whom the API server knows by their token and allows it, as controller-runtime's filter asks.
+//! Authorizes readers of our metrics by bearer token, with a TokenReview and a SubjectAccessReview, as
+//! controller-runtime's filter does.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -13,23 +14,23 @@ use kube::{Client, Error};
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 
-/// How long a verdict holds.
+/// The time for which a verdict is cached.
 const HOLDS: Duration = Duration::from_secs(60);
-/// Verdicts that are kept.
+/// The maximum number of cached verdicts.
 const MAX_VERDICTS: usize = 256;
-/// Questions to the API server at a time: strangers can make as many tokens as they like.
+/// The maximum number of concurrent reviews: anybody can send any number of invalid tokens.
 const AT_ONCE: usize = 2;
 
-/// Asks the API server about tokens.
+/// Reviews tokens by the API server.
 pub struct MetricsReaders {
     client: Client,
     asking: Semaphore,
-    /// By the hash of the token.
+    /// The cached verdicts with their expiry, by the SHA-256 hash of the token.
     kept: Mutex<HashMap<[u8; 32], (Instant, Verdict)>>,
 }
 
 impl MetricsReaders {
-    /// Asks by this client, which needs the verb create on tokenreviews and subjectaccessreviews.
+    /// Creates an authorizer. The client needs the verb create on tokenreviews and subjectaccessreviews.
     pub fn new(client: Client) -> Self {
         Self { client, asking: Semaphore::new(AT_ONCE), kept: Mutex::default() }
     }
@@ -44,7 +45,7 @@ impl MetricsReaders {
         if kept.len() >= MAX_VERDICTS {
             kept.retain(|_, (until, verdict)| now < *until && *verdict == Verdict::Allowed);
         }
-        // Still full of those that may: asking again costs a little.
+        // A cache full of allowed readers is left as it is: repeating a review costs little.
         if kept.len() < MAX_VERDICTS {
             kept.insert(token, (now + HOLDS, verdict));
         }

@@ -1,10 +1,11 @@
-//! EndpointSlices that came before the pods that they name. Pure.
+//! Holds back EndpointSlices that arrive before the pods that they name. Pure.
 //!
-//! Pods and slices are watched apart, and an endpoint counts only where its pod is known. A slice that overtook its pods would
-//! take endpoints away for a moment: it waits for them, and the version before it is used meanwhile. A slice that names pods
-//! which never come waits no longer than [`MAX_WAIT`], unless pods are not watched now: then nobody can tell.
+//! Pods and slices are watched separately, and an endpoint counts only if its pod is known. Using a slice before its
+//! pods would remove endpoints for a moment: the slice is held back, and the version before it is used meanwhile. A
+//! slice whose pods never arrive is held back for at most [`MAX_WAIT`], or longer while pods are not watched, since
+//! then their absence is not known.
 //!
-//! `is_whole` says whether all pods are known that there are.
+//! `is_whole` is true if the view of pods is complete and current.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,15 +16,15 @@ use gatewright_core::inputs::EndpointSlice;
 use gatewright_core::model::ObjectName;
 use gatewright_core::store::Store;
 
-/// How long a slice waits, while pods are watched.
+/// The maximum time that a slice is held back while pods are watched.
 const MAX_WAIT: Duration = Duration::from_secs(2);
 
-/// Slices that wait for pods, each with when it is used without them.
+/// The slices that are held back, each with the time at which it is used without its pods.
 #[derive(Default)]
 pub(super) struct Ahead(BTreeMap<ObjectName, (Instant, EndpointSlice)>);
 
 impl Ahead {
-    /// A slice came. Returns it unless it has to wait.
+    /// Takes in a slice. Returns it unless it must be held back.
     pub(super) fn take(
         &mut self,
         slice: EndpointSlice,
@@ -32,7 +33,7 @@ impl Ahead {
         now: Instant,
     ) -> Option<EndpointSlice> {
         let name = slice.meta.name.clone();
-        // One that waits already, and is written again and again, is used all the same.
+        // A slice that is rewritten again and again keeps its first deadline.
         let until = self.0.remove(&name).map_or(now + MAX_WAIT, |(until, _)| until);
         if is_whole && until <= now || are_known(&slice, store) {
             return Some(slice);
@@ -41,12 +42,12 @@ impl Ahead {
         None
     }
 
-    /// A slice is gone.
+    /// Drops a slice that was deleted.
     pub(super) fn forget(&mut self, name: &ObjectName) {
         self.0.remove(name);
     }
 
-    /// The slices that need not wait any longer.
+    /// Removes and returns the slices that need not be held back any longer.
     pub(super) fn release(&mut self, store: &Store, is_whole: bool, now: Instant) -> Vec<EndpointSlice> {
         let is_ready = |_: &ObjectName, (until, slice): &mut (Instant, EndpointSlice)| {
             is_whole && *until <= now || are_known(slice, store)
@@ -54,13 +55,14 @@ impl Ahead {
         self.0.extract_if(.., is_ready).map(|(_, (_, slice))| slice).collect()
     }
 
-    /// When the next one need not wait any longer.
+    /// Returns the earliest deadline of the slices that are held back.
     pub(super) fn next(&self) -> Option<Instant> {
         self.0.values().map(|(until, _)| *until).min()
     }
 }
 
-/// Whether the pods that a slice names are where it says, but for those of which the version before said the same.
+/// Returns whether each pod that a slice names is known with that address, except the endpoints that the version before
+/// had already.
 fn are_known(slice: &EndpointSlice, store: &Store) -> bool {
     let before = store.slice(&slice.meta.name);
     let was_there = |endpoint| before.is_some_and(|before| before.pods.binary_search(endpoint).is_ok());
@@ -91,7 +93,7 @@ mod tests {
         }
     }
 
-    /// What is known of a cluster.
+    /// The store of an engine, as the view of a cluster.
     struct Known(Engine);
 
     impl Known {
@@ -124,7 +126,7 @@ mod tests {
 
         assert_eq!(ahead.take(both.clone(), known.0.store(), true, now), None);
         let late = ahead.next().expect("it waits");
-        // Written again and again it waits no longer.
+        // Rewriting a slice does not extend its deadline.
         assert_eq!(ahead.take(both.clone(), known.0.store(), true, now + MAX_WAIT / 2), None);
         assert_eq!(ahead.next(), Some(late));
         assert_eq!(ahead.release(known.0.store(), false, late), [], "nobody knows whether there are more pods");

@@ -1,8 +1,9 @@
-//! The records of who claimed something first: ConfigMaps that every replica watches, and the holder of the Lease writes.
+//! The persistent records of first claims: ConfigMaps that every replica watches and that only the lease holder writes.
 //!
-//! There are two: who has a hostname among the tenants of TenantGateways, where that counts, and which namespace owns what
-//! on the addresses of the shared fleet. An entry stands in the ConfigMap that its hash names, so that a new one costs a
-//! small write however many there are. A write holds only for the version that it was decided upon.
+//! There are two records: the owner of each hostname among the tenants of TenantGateways, and the namespace that owns
+//! hostnames, ports and the like on addresses of the shared fleet. Entries are sharded over ConfigMaps by their hash,
+//! so that the write of a new entry is small however many there are. A write is conditional on the resource version
+//! that it was decided upon.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,47 +31,47 @@ use gatewright_core::pipeline::Pipeline;
 use gatewright_core::tenancy::{self, Record};
 use gatewright_core::translate::{self, Ownable, Ownership};
 
-/// Which of our ConfigMaps these are.
+/// The label of these ConfigMaps.
 const LABEL: (&str, &str) = ("gatewright.io/keeps", "hostname-claims");
-/// What the names of ConfigMaps begin with: for tenants of TenantGateways, and for addresses.
+/// The name prefixes of the ConfigMaps: for tenants of TenantGateways, and for addresses.
 const TENANTS: &str = "gatewright-claims-";
 const ADDRESSES: &str = "gatewright-owners-";
-/// How a wildcard begins as the key of a ConfigMap, which has no `*`; no hostname has a `_`.
+/// The prefix that replaces `*.` in the key of a ConfigMap, where `*` is not allowed; no hostname has a `_`.
 const WILDCARD: &str = "_.";
-/// How many at the same time.
+/// The maximum number of concurrent writes.
 const AT_ONCE: usize = 4;
 
-/// What the watch tells.
+/// An event of the watch.
 pub type Told = peers::Told<ConfigMap>;
 
-/// What something is recorded of.
+/// The subject of an entry of the record.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Entry {
     /// A hostname, among the tenants of TenantGateways.
     Tenants(Hostname),
-    /// What namespaces own on addresses that they share.
+    /// Something that a namespace owns on addresses that namespaces share.
     Addresses(Ownable),
 }
 
-/// What is recorded of it.
+/// The recorded owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Owner {
     Tenant(Record),
     Namespace(Ownership),
 }
 
-/// A change of the record, for the stage that it is about.
+/// A change of the record, for the stage that reads it.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::large_enum_variant, reason = "changes are few and short-lived")]
 pub enum Recorded {
-    /// For tenancy.
+    /// A change for tenancy.
     Tenancy(tenancy::Change),
-    /// For translation.
+    /// A change for translation.
     Translation(translate::Change),
 }
 
 impl Entry {
-    /// The ConfigMap that it stands in.
+    /// Returns the name of the ConfigMap that has the entry.
     fn shard(&self) -> String {
         let (prefix, key) = match self {
             Entry::Tenants(hostname) => (TENANTS, hostname.as_str().to_owned()),
@@ -86,7 +87,7 @@ impl Entry {
             Entry::Addresses(Ownable::Socket(ip, port)) => {
                 format!("_socket.{}.{}", ip.to_string().replace(':', "_"), port.to_string().replace('/', "."))
             }
-            // With what it is among it would be too long for a key; the value has it whole.
+            // The text would be too long for a key, so the key is its digest; the value has the full text.
             Entry::Addresses(what @ (Ownable::Admitted(..) | Ownable::Secret(_))) => {
                 let digest = Sha256::digest(what.to_string().as_bytes());
                 format!("_at.{}", digest[..16].iter().map(|byte| format!("{byte:02x}")).collect::<String>())
@@ -105,7 +106,7 @@ impl Entry {
         }
     }
 
-    /// One entry of a ConfigMap; `None` where it is none of ours.
+    /// Parses an entry of a ConfigMap; `None` where it is not ours.
     fn parse(shard: &str, key: &str, value: &str) -> Option<(Self, Owner)> {
         if shard.starts_with(ADDRESSES) {
             let (what, owner) = Ownable::parse(value).ok()?;
@@ -143,7 +144,8 @@ impl Entry {
         }
     }
 
-    /// What is to be recorded of it; nothing where the record is right.
+    /// Returns the owner that the entry should have (`Some(None)`: the entry is to be removed); `None` where the record
+    /// is right.
     fn proposal(&self, pipeline: &Pipeline) -> Option<Option<Owner>> {
         match self {
             Entry::Tenants(hostname) => {
@@ -156,14 +158,15 @@ impl Entry {
     }
 }
 
-/// Of which entries enough is known to write them: what nobody claims any more is taken from the record.
+/// The entries whose inputs are completely known. Others are not written, since unclaimed entries are removed from the
+/// record.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
-    /// TenantGateways and everything that names them.
+    /// TenantGateways and all objects that refer to them are known.
     pub tenants: bool,
-    /// Gateways, ListenerSets and their classes.
+    /// Gateways, ListenerSets and their classes are known.
     pub addresses: bool,
-    /// These, and routes.
+    /// These, and routes, are known.
     pub routes: bool,
 }
 
@@ -185,34 +188,34 @@ fn key(hostname: &Hostname) -> String {
     }
 }
 
-/// One ConfigMap, as last seen.
+/// A ConfigMap of the record, as last seen.
 #[derive(Debug, Default)]
 struct Shard {
     version: String,
     records: BTreeMap<Entry, Owner>,
 }
 
-/// The record.
+/// The record, with the queue of its writes.
 pub struct Claims {
     client: Client,
     namespace: String,
     shards: BTreeMap<String, Shard>,
     complete: bool,
-    /// What is to be recorded anew, by ConfigMap.
+    /// The entries to be written, by ConfigMap.
     asked: BTreeMap<String, BTreeSet<Entry>>,
-    /// What an operator takes out of the record, until it is gone from there.
+    /// The entries that an operator releases, until they are removed from the record.
     released: BTreeSet<Entry>,
     worker: Worker<String, Written>,
     told: BTreeMap<String, String>,
 }
 
-/// How a write ended; `None` when the next one's turn has come.
+/// The outcome of a write; `None` when a delayed retry is due.
 pub(super) struct Ended(Option<Written>);
 
 type Written = (String, Result<Box<ConfigMap>, Failure>);
 
 impl Claims {
-    /// Nothing seen yet.
+    /// Creates an empty record, before the first event.
     pub fn new(client: Client, namespace: &str) -> Self {
         Self {
             client,
@@ -226,16 +229,16 @@ impl Claims {
         }
     }
 
-    /// Whether the record was seen whole: before that nobody has anything.
+    /// Returns whether the whole record was listed: before that nothing has an owner.
     pub(super) fn is_complete(&self) -> bool {
         self.complete
     }
 
-    /// Takes in what the watch tells.
+    /// Takes in an event of the watch.
     pub(super) fn take_in(&mut self, told: Told) -> Vec<Recorded> {
         match told {
             Told::There(map) => self.see(&map),
-            // Who deletes it frees no name: what it said holds, and is written again.
+            // Deleting a ConfigMap does not release its entries: they are kept and written again.
             Told::Gone(name) => {
                 if let Some(gone) = self.shards.get_mut(&name) {
                     gone.version.clear();
@@ -281,12 +284,12 @@ impl Claims {
         }
     }
 
-    /// Whether a ConfigMap was deleted that said something.
+    /// Returns whether a ConfigMap with entries was deleted.
     fn is_lost(&self, shard: &str) -> bool {
         self.shards.get(shard).is_some_and(|shard| shard.version.is_empty() && !shard.records.is_empty())
     }
 
-    /// Everything that is not as it should be is looked at: it was not ours to write until now.
+    /// Queues every entry that differs from the record: other replicas wrote it until now.
     pub(super) fn look_at_everything(&mut self, pipeline: &Pipeline) {
         self.ask(pipeline.tenancy().proposals().map(|(hostname, _)| Entry::Tenants(hostname.clone())));
         self.ask(pipeline.engine().record_proposals().map(|(what, _)| Entry::Addresses(what.clone())));
@@ -295,7 +298,7 @@ impl Claims {
         }
     }
 
-    /// Something else is to be recorded of these.
+    /// Queues the writes of these entries, whose proposals have changed.
     pub(super) fn ask(&mut self, entries: impl IntoIterator<Item = Entry>) {
         for entry in entries {
             let shard = entry.shard();
@@ -304,14 +307,14 @@ impl Claims {
         }
     }
 
-    /// Takes an entry out of the record, whatever is to be recorded of it.
+    /// Queues the removal of an entry from the record, whatever its proposal is.
     pub(super) fn release(&mut self, entry: Entry) {
         self.worker.want(entry.shard(), Instant::now());
         self.released.insert(entry);
     }
 
-    /// Begins the writes whose turn has come; those of replicas that may not write are forgotten, and asked for again when
-    /// they may.
+    /// Starts the queued writes, up to the limit. Without permission to write they are dropped;
+    /// [`Self::look_at_everything`] queues them again.
     pub(super) fn write(&mut self, pipeline: &Pipeline, may_write: bool, known: Known) {
         while let Some(name) = self.worker.take(Instant::now()) {
             let document = self.document(&name, pipeline, known).filter(|_| may_write);
@@ -329,7 +332,7 @@ impl Claims {
         }
     }
 
-    /// What is to be written to a ConfigMap; nothing where all that was asked for is settled, or not known well enough.
+    /// Returns the patch of a ConfigMap; `None` where nothing is to be changed, or the inputs are not completely known.
     fn document(&mut self, name: &str, pipeline: &Pipeline, known: Known) -> Option<Value> {
         let asked = self.asked.entry(name.to_owned()).or_default();
         asked.retain(|entry| entry.proposal(pipeline).is_some());
@@ -341,7 +344,7 @@ impl Claims {
         let held = lost.into_iter().flatten().map(|(entry, owner)| (entry.key(), json!(entry.value(owner))));
         let line = |entry: &Entry| {
             let owner = entry.proposal(pipeline)?;
-            // What is not there need not be taken away.
+            // An absent entry need not be removed.
             let is_there = there.is_some_and(|shard| shard.records.contains_key(entry));
             (owner.is_some() || is_there).then(|| (entry.key(), json!(owner.map(|owner| entry.value(&owner)))))
         };
@@ -355,12 +358,12 @@ impl Claims {
         (!data.is_empty()).then(|| json!({"metadata": {"resourceVersion": version}, "data": data}))
     }
 
-    /// Waits until a write has ended, or the next one's turn has come.
+    /// Waits until a write has ended or a delayed retry is due.
     pub(super) async fn next(&mut self) -> Ended {
         Ended(self.worker.next().await)
     }
 
-    /// Takes in how it ended.
+    /// Takes in the outcome of a write.
     pub(super) fn take_ended(&mut self, ended: Ended) -> Vec<Recorded> {
         let Some((name, outcome)) = ended.0 else { return Vec::new() };
         match outcome {
@@ -384,12 +387,12 @@ impl Claims {
         }
     }
 
-    /// How many writes were begun, and how many failed, by class.
+    /// Returns the number of writes that were started, and of failures by class.
     pub(super) fn figures(&self) -> Writes {
         self.worker.figures()
     }
 
-    /// Ends what is being written. Nothing more is begun.
+    /// Waits for the writes in progress, and starts no more.
     pub(super) async fn stop(self) {
         self.worker.finish().await;
     }
@@ -406,7 +409,7 @@ async fn write(api: &Api<ConfigMap>, name: &str, there: bool, mut document: Valu
     api.create(&PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }, &map).await
 }
 
-/// Watches the record until the receiver is gone.
+/// Watches the record until the receiver is dropped.
 pub async fn watch(client: Client, namespace: String, out: mpsc::Sender<Told>) {
     let api: Api<ConfigMap> = Api::namespaced(client, &namespace);
     let config = Config::default().labels(&format!("{}={}", LABEL.0, LABEL.1));

@@ -1,4 +1,4 @@
-//! The connection to the API server.
+//! Creates the client of the API server.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,35 +12,35 @@ use tower::util::MapRequestLayer;
 use crate::write::fence::Fence;
 
 const CONNECT: Duration = Duration::from_secs(10);
-/// How long a connection may bring or take nothing in the middle of an answer. Watches bring something every minute: kube
-/// asks for bookmarks.
+/// The read and write timeout of a connection in the middle of a response. Watches send something every minute, since
+/// kube requests bookmarks.
 const SILENCE: Duration = Duration::from_secs(120);
 
-/// Why there is no connection to an API server.
+/// The reason for which there is no client of an API server.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// No kubeconfig and no service account.
+    /// There is neither a kubeconfig nor a service account.
     #[error("no API server is known: run in a pod with a service account, or say --kubeconfig ({0})")]
     Find(String),
-    /// A kubeconfig that cannot be used.
+    /// The kubeconfig cannot be used.
     #[error("kubeconfig {path}: {why}")]
     Read {
-        /// Which.
+        /// The path of the kubeconfig.
         path: String,
-        /// Why not.
+        /// The error that it was read with.
         why: String,
     },
-    /// Certificates that cannot be used.
+    /// The certificates cannot be used.
     #[error("TLS towards the API server: {0}")]
     Tls(String),
 }
 
-/// Makes a client from a kubeconfig, else from the pod's service account, whose token is read again as it is renewed.
+/// Creates a client from a kubeconfig, or from the pod's service account, whose token is reloaded when it is rotated.
 ///
 /// # Errors
-/// When neither is there or usable. The server itself is not asked yet.
+/// When neither exists or is usable. No request is made yet.
 pub async fn connect(kubeconfig: Option<&Path>, fence: &Fence) -> Result<Client, ClientError> {
-    // One provider for all TLS of the program. Somebody may have installed it already.
+    // One crypto provider for all TLS of the process; it may be installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut config = match kubeconfig {
         Some(path) => {
@@ -55,15 +55,16 @@ pub async fn connect(kubeconfig: Option<&Path>, fence: &Fence) -> Result<Client,
     config.connect_timeout = Some(CONNECT);
     config.read_timeout = Some(SILENCE);
     config.write_timeout = Some(SILENCE);
-    // The time that a connection waits for its next request is no silence.
+    // The idle time of a connection between requests does not count.
     config.reset_reader_on_write = true;
     let builder = ClientBuilder::try_from(config).map_err(|error| ClientError::Tls(error.to_string()))?;
     Ok(builder.with_layer(&MapRequestLayer::new(with_everything)).with_layer(fence).build())
 }
 
-/// Has a streaming list hold everything that was written before it was asked for. kube asks for version 0, which is whatever
-/// the server has in its memory: for some kinds that may be older than for others, and what seems to be gone would be taken
-/// from its Gateway. Without a version the read is consistent (Kubernetes API concepts, "Streaming lists").
+/// Makes a streaming list contain everything that was written before the request. kube requests `resourceVersion=0`,
+/// which is any state in the server's watch cache: for some kinds it may be older than for others, and objects that
+/// seem to be deleted would be removed from their Gateway. Without a resource version the read is consistent
+/// (Kubernetes API concepts, "Streaming lists").
 fn with_everything(mut request: Request<Body>) -> Request<Body> {
     let query = request.uri().query().unwrap_or_default();
     if query.split('&').any(|pair| pair == "sendInitialEvents=true") {

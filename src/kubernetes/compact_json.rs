@@ -1,14 +1,14 @@
-//! JSON in fewer bytes, since there is a status for every route, and what we applied for every host: what nearly all of them
-//! say is one byte each. Pure.
+//! Compresses JSON in memory, since there is a status for every route and an applied manifest for every host: a phrase
+//! that nearly all of them have becomes one byte. Pure.
 //!
-//! Such a byte is a control character, which JSON has only in escaped form (RFC 8259, section 7): nothing that is kept can
-//! be taken for one.
+//! That byte is a control character, which JSON has only in escaped form (RFC 8259, section 7), so that it cannot be
+//! confused with the text.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// What one byte stands for: its number is its place here. A longer phrase goes before what it begins with.
+/// The phrases, each replaced by the byte that is its index. A longer phrase goes before its own prefix.
 const PHRASES: [&str; 32] = [
     r#"{"conditions":[{"lastTransitionTime":""#,
     r#"{"parents":[{"conditions":[{"lastTransitionTime":""#,
@@ -44,18 +44,18 @@ const PHRASES: [&str; 32] = [
     r#"],"issuerRef":{"kind":"Issuer","name":""#,
 ];
 
-/// A JSON value, kept for long and read rarely.
+/// A JSON value that is stored for long and read rarely.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct CompactJson(Box<[u8]>);
 
 impl CompactJson {
-    /// Keeps a value.
+    /// Compresses a value.
     pub(crate) fn new(value: &Value) -> Self {
         let text = value.to_string();
         let mut kept = Vec::with_capacity(text.len() / 2);
         let mut rest = text.as_bytes();
         while let Some((first, more)) = rest.split_first() {
-            // Every phrase begins with one of these.
+            // The first bytes of all phrases.
             let phrase = matches!(first, b'{' | b'"' | b',' | b']' | b'Z')
                 .then(|| PHRASES.iter().enumerate().find(|(_, phrase)| rest.starts_with(phrase.as_bytes())));
             if let Some((number, phrase)) = phrase.flatten() {
@@ -69,7 +69,7 @@ impl CompactJson {
         Self(kept.into_boxed_slice())
     }
 
-    /// The value that was kept.
+    /// Returns the value.
     pub(crate) fn value(&self) -> Value {
         let mut text = Vec::with_capacity(self.0.len() * 4);
         for byte in &self.0 {

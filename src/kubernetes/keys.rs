@@ -1,4 +1,5 @@
-//! Keys of the connection between Envoys and us: a certificate authority of our own, in a Secret, and what it issues.
+//! Keys of the xDS connection between Envoys and us: our certificate authority, in a Secret, and the certificates that
+//! it issues.
 
 mod accounts;
 mod ca_rotation;
@@ -30,53 +31,53 @@ pub use gatewright_control::envoy_identity::identity_of;
 pub use pod_certificates::{PodCertificates, Signing};
 pub use revoked::Revocations;
 
-/// The Secret of the authority. Only we read it.
+/// The Secret of the authority. Only the controller reads it.
 pub const AUTHORITY: &str = "gatewright-xds-ca";
-/// The Secret with the key of the last good state, which our own pods mount.
+/// The Secret with the encryption key of the last good state, which the controller's pods mount.
 pub const SEAL: &str = "gatewright-last-good";
-/// The ConfigMap with the certificates of those whom pods of Envoys trust, in `ca.crt`, who signs first.
+/// The ConfigMap with the CA certificates that Envoy pods trust, in `ca.crt`; the signing one comes first.
 pub const ROOTS: &str = "gatewright-xds-roots";
 
-/// How often a write is tried that somebody else comes before.
+/// The number of attempts of a write that conflicts with others.
 const ATTEMPTS: usize = 5;
 
-/// Of the server's certificate, which is made anew by every process.
+/// The lifetime of the server's certificate, which every process issues for itself.
 pub const SERVER: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Why there are no keys.
+/// The reason for which keys are not available.
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
-    /// The API server.
+    /// A request to the API server failed.
     #[error("{kind} {namespace}/{name}: {why}")]
     Api {
-        /// Of which kind.
+        /// The kind of the object.
         kind: &'static str,
-        /// Where.
+        /// The namespace of the object.
         namespace: String,
-        /// Which.
+        /// The name of the object.
         name: &'static str,
-        /// Why.
+        /// The error of the client.
         why: Box<Error>,
     },
-    /// A Secret that somebody changed.
+    /// The content of a Secret is invalid.
     #[error("secret {namespace}/{name}: {why}; delete it to have it made anew")]
     Broken {
-        /// Where.
+        /// The namespace of the Secret.
         namespace: String,
-        /// Which.
+        /// The name of the Secret.
         name: &'static str,
-        /// Why.
+        /// The description of what is invalid.
         why: String,
     },
     /// A certificate could not be revoked.
     #[error("{0}")]
     Revoke(String),
-    /// A certificate could not be made.
+    /// A certificate could not be issued.
     #[error(transparent)]
     Issue(#[from] TlsError),
 }
 
-/// The Secrets of the connection.
+/// The Secrets of the xDS connection.
 #[derive(Clone)]
 pub struct Keys {
     api: Api<Secret>,
@@ -86,17 +87,17 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Those of a namespace. A step of a replacement lasts for the overlap.
+    /// Creates the access to those of a namespace. Each step of a CA rotation lasts for the overlap.
     pub fn new(client: Client, namespace: &str, overlap: Duration) -> Self {
         let api = Api::namespaced(client.clone(), namespace);
         Self { api, client, namespace: namespace.to_owned(), overlap }
     }
 
-    /// Who signs and who is trusted from now on; `known` is what held so far. Where `may_write`, the Secret of the
-    /// authority is made, and made to say the next step.
+    /// Returns the state of the CA rotation; `known` is the state so far. If `may_write`, creates the Secret of the
+    /// authority, or advances it to the next step.
     ///
     /// # Errors
-    /// When the Secret cannot be read or written: what is known holds on.
+    /// When the Secret cannot be read or written; the known state stays valid.
     pub async fn look(&self, known: Option<&CaRotation>, may_write: bool) -> Result<Option<CaRotation>, KeysError> {
         let held = self.get(AUTHORITY).await?;
         let found = held.as_ref().map(ca_rotation::read).transpose().map_err(|why| self.broken(AUTHORITY, why))?;
@@ -121,15 +122,15 @@ impl Keys {
         annotations.insert(since.to_owned(), at);
         annotations.remove(REPLACE);
         let written = self.put(AUTHORITY, wanted, held.is_some()).await?;
-        // Otherwise somebody was faster: what they wrote is seen at the next look.
+        // Otherwise another writer was faster: its state is read next time.
         Ok(if written { Some(decision.trust) } else { known.cloned() })
     }
 
-    /// Sees to it that the Envoys of a fleet have a certificate that will last, and whom they are to trust, in the Secret that they
-    /// mount. Says whether it wrote them.
+    /// Ensures that the Secret which the Envoys of a fleet mount has a certificate with enough validity left, and the
+    /// CA certificates that they trust. Returns whether it wrote the Secret.
     ///
     /// # Errors
-    /// When they cannot be read or written.
+    /// When the Secret cannot be read or written.
     pub async fn envoy(&self, trust: &CaRotation, fleet: &EnvoyFleet) -> Result<bool, KeysError> {
         let Some(name) = secret_of(fleet) else { return Ok(false) };
         let held = self.get(name).await?;
@@ -139,10 +140,11 @@ impl Keys {
         }
     }
 
-    /// Sees to it that pods of Envoys find whom they are to trust. Says whether it wrote that.
+    /// Ensures that the ConfigMap has the CA certificates that Envoy pods trust. Returns whether it wrote the
+    /// ConfigMap.
     ///
     /// # Errors
-    /// When it cannot be read or written.
+    /// When the ConfigMap cannot be read or written.
     pub async fn roots(&self, trust: &CaRotation) -> Result<bool, KeysError> {
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
         let fail = |why| self.api_error("configmap", ROOTS, why);
@@ -157,10 +159,10 @@ impl Keys {
         written(put(&api, ROOTS, &wanted, is_there).await).map_err(fail)
     }
 
-    /// The pod of this name, where it is one with an Envoy of ours.
+    /// Returns the identity of the pod of this name, if it has an Envoy of ours.
     ///
     /// # Errors
-    /// When there is none, or it cannot be read.
+    /// When there is no such pod, or it cannot be read.
     pub async fn pod(&self, name: &str, accounts: &EnvoyAccounts) -> Result<PodIdentity, KeysError> {
         let found = pod::pods(self.client.clone(), &self.namespace)
             .get_opt(name)
@@ -183,7 +185,8 @@ impl Keys {
         }
     }
 
-    /// The pods of this list that are known to be gone. Where that cannot be asked, none is: nobody waits for it to be revoked.
+    /// Returns the pods of this list that are known to be deleted. After a failed request the rest count as existing,
+    /// so that a revocation does not wait for them.
     async fn gone(&self, pods: impl Iterator<Item = PodIdentity>) -> Vec<PodIdentity> {
         let mut gone = Vec::new();
         let api = pod::pods(self.client.clone(), &self.namespace);
@@ -200,12 +203,12 @@ impl Keys {
         KeysError::Revoke(format!("pod {}/{name}: {why}", self.namespace))
     }
 
-    /// Has somebody refused from now on. The next look sees it.
+    /// Adds a client to the revocations. The next [`Self::look`] reads it.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the Secret cannot be written.
     pub async fn revoke(&self, who: &Revoke) -> Result<(), KeysError> {
-        // Whoever writes in between is a step of a replacement, or an operator.
+        // Conflicting writers are a step of the CA rotation, or an operator.
         for _ in 0..ATTEMPTS {
             let Some(held) = self.get(AUTHORITY).await? else {
                 return Err(KeysError::Revoke(format!("secret {}/{AUTHORITY} is not there yet", self.namespace)));
@@ -237,10 +240,10 @@ impl Keys {
         )))
     }
 
-    /// Sees to it that there is a key for the last good state. Says whether it made one.
+    /// Ensures that there is an encryption key of the last good state. Returns whether it created the key.
     ///
     /// # Errors
-    /// When it cannot be read or written.
+    /// When the Secret cannot be read or written.
     pub async fn seal(&self) -> Result<bool, KeysError> {
         if self.get(SEAL).await?.is_some() {
             return Ok(false);
@@ -255,7 +258,7 @@ impl Keys {
         self.api.get_opt(name).await.map_err(|why| self.api_error("secret", name, why))
     }
 
-    /// Writes a Secret, unless somebody else did since it was read.
+    /// Writes a Secret, unless it was changed since it was read. Returns whether it was written.
     async fn put(&self, name: &'static str, wanted: Secret, is_there: bool) -> Result<bool, KeysError> {
         written(put(&self.api, name, &wanted, is_there).await).map_err(|why| self.api_error("secret", name, why))
     }
@@ -277,7 +280,7 @@ where
     if is_there { api.replace(name, &params, wanted).await } else { api.create(&params, wanted).await }
 }
 
-/// Whether it was written; not where somebody wrote, made or deleted it meanwhile.
+/// Returns whether the object was written; false on a conflict (created, changed or deleted meanwhile).
 fn written<K>(done: Result<K, Error>) -> Result<bool, Error> {
     match done {
         Ok(_) => Ok(true),
@@ -286,17 +289,17 @@ fn written<K>(done: Result<K, Error>) -> Result<bool, Error> {
     }
 }
 
-/// The metadata of a new object of ours.
+/// Returns the metadata of a new object of ours.
 fn metadata(name: &str) -> ObjectMeta {
     let labels = BTreeMap::from([("app.kubernetes.io/managed-by".to_owned(), "gatewright".to_owned())]);
     ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() }
 }
 
-/// A Secret of ours, over the one that is held: its type cannot be changed.
+/// Returns a Secret of ours, based on the one that exists: the type is immutable.
 fn secret(name: &str, data: BTreeMap<&'static str, Vec<u8>>, held: Option<&Secret>) -> Secret {
     Secret {
         metadata: held.map_or_else(|| metadata(name), |held| held.metadata.clone()),
-        // It keeps the Secret out of the watch of certificates that listeners may refer to.
+        // This type keeps the Secret out of the watch of certificates that listeners may refer to.
         type_: held.map_or_else(|| Some("gatewright.io/xds".to_owned()), |held| held.type_.clone()),
         data: Some(data.into_iter().map(|(key, value)| (key.to_owned(), ByteString(value))).collect()),
         ..Secret::default()

@@ -1,7 +1,7 @@
-//! Who writes: the holder of a Lease. At most one replica at a time, and nobody needs equal clocks.
+//! Leader election by a Lease: at most one replica writes at a time, and clocks need not be synchronized.
 //!
-//! A holder renews every third of the Lease's duration and stops writing after two thirds without a renewal; another
-//! takes over only when it has seen no renewal for the whole duration, by its own clock (as client-go's
+//! The holder renews every third of the Lease's duration and stops writing after two thirds without a renewal; another
+//! replica takes over only when it has seen no renewal for the whole duration, by its own clock (as client-go's
 //! `leaderelection` does).
 
 use std::time::Duration;
@@ -19,30 +19,30 @@ use gatewright_control::event::LEASE;
 
 use crate::watch::observed::newer;
 
-/// Which Lease, and who we are.
+/// The Lease, and our identity as a candidate.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// Its namespace.
+    /// The namespace of the Lease.
     pub namespace: String,
-    /// Its name.
+    /// The name of the Lease.
     pub name: String,
-    /// Who we are; a process that was restarted under the same name goes on as the holder.
+    /// Our identity; a process that restarts with the same one continues as the holder.
     pub identity: String,
-    /// How long a holder that is not heard of keeps it.
+    /// The time without a renewal after which a holder loses the Lease.
     pub duration: Duration,
 }
 
-/// Until when we may write; `None` while another holds the Lease.
+/// The time until which we may write; `None` while we do not hold the Lease.
 pub type Term = Option<Instant>;
 
-/// Whether a term is on.
+/// Returns whether the term has not ended.
 pub fn leads(term: Term) -> bool {
     term.is_some_and(|until| Instant::now() < until)
 }
 
-/// The Lease is of an older version than one that was seen: the API server has lost what was written since, as after
-/// etcd was restored from a backup. A watch goes on where it was, and would miss what comes until the numbers are there
-/// again, so everything has to be read anew.
+/// The Lease has an older version than one that was seen: the API server has lost later writes, as after etcd was
+/// restored from a backup. A watch would resume at its resource version and miss all events until the numbers are
+/// reached again, so everything must be read again.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the API server's state is older than what was seen (lease {lease} went from version {seen} to {now}); was etcd restored? starting anew"
@@ -53,7 +53,7 @@ pub struct WentBack {
     now: String,
 }
 
-/// Takes the Lease when it is free and keeps it, until `stop`; then gives it up.
+/// Acquires the Lease when it is free and renews it until `stop`; then releases it.
 ///
 /// # Errors
 /// When the API server's state is older than before.
@@ -95,7 +95,7 @@ pub async fn run(
                     warn!(event = LEASE, %object, identity = candidate.identity, "{object}: {text}");
                     told = text;
                 }
-                // The term that is on runs out by itself.
+                // The present term ends by itself at its deadline.
                 term.send_if_modified(|term| {
                     let over = term.is_some() && !leads(*term);
                     if over {
@@ -106,29 +106,29 @@ pub async fn run(
             }
         }
         if let Some(now) = rival.went_back.take() {
-            // Nothing is written by what was seen of another time.
+            // The state that was seen is from another history, so nothing may be written by it.
             term.send_replace(None);
             let lease = format!("{}/{}", candidate.namespace, candidate.name);
             return Err(WentBack { lease, seen: rival.version, now });
         }
         tokio::select! {
             () = sleep(candidate.duration / if held.is_some() { 3 } else { 6 }) => {}
-            // An error means that whoever could stop us is gone.
+            // An error means that the sender was dropped.
             _ = stop.wait_for(|stop| *stop) => break,
         }
     }
     if term.send_replace(None).is_some() {
-        // Another may go on at once. It will anyway after the Lease's duration.
+        // Another replica can acquire it at once; without the release it can after the Lease's duration.
         let _ = timeout(candidate.duration / 3, release(&api, &candidate)).await;
     }
     Ok(())
 }
 
-/// The holder and the renewal that we saw last, and since when.
+/// The holder and the renewal that were seen last, and the time since which they have not changed.
 #[derive(Default)]
 struct Rival {
     seen: Option<(Option<String>, Option<MicroTime>, Instant)>,
-    /// The newest version of the Lease, and an older one that came after it.
+    /// The newest version of the Lease, and an older one that was read after it.
     version: String,
     went_back: Option<String>,
 }
@@ -144,7 +144,7 @@ impl Rival {
         }
     }
 
-    /// Whether a Lease has not been renewed for its duration.
+    /// Returns whether a Lease has not been renewed for its duration.
     fn expired(&mut self, spec: &LeaseSpec, now: Instant) -> bool {
         let record = (spec.holder_identity.clone(), spec.renew_time.clone());
         match &self.seen {
@@ -160,7 +160,7 @@ impl Rival {
     }
 }
 
-/// Takes or renews the Lease. `None` when another holds it.
+/// Acquires or renews the Lease. Returns `None` when another replica holds it.
 async fn attempt(
     api: &Api<Lease>,
     candidate: &Candidate,
@@ -182,7 +182,7 @@ async fn attempt(
                 rival.note(&lease);
                 Ok(Some(lease))
             }
-            // Another was faster.
+            // Another replica acquired it first.
             Err(Error::Api(status)) if status.code == 409 => Ok(None),
             Err(error) => Err(error),
         };
@@ -198,7 +198,7 @@ async fn attempt(
             rival.note(&lease);
             Ok(Some(lease))
         }
-        // Another was faster, or it was edited or deleted: look again.
+        // Another replica acquired it first, or it was edited or deleted: it is read again.
         Err(Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(None),
         Err(error) => Err(error),
     }

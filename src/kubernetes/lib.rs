@@ -1,9 +1,9 @@
-//! Everything that talks to the API server: watches in, writes out.
+//! All communication with the API server: watches in, writes out.
 //!
-//! In: objects of the kinds in [`gatewright_core::inputs::Kind`], slim. Out: statuses and what TenantGateways lead to, by
-//! server-side apply, and a Lease. What is written comes back only by being watched. Decisions are pure and sit in files of
-//! their own (`watch/sync.rs`, `secrets/refs.rs`, `expose/plan.rs`, `write/status.rs`, ...; `tests/tidy.rs` has the list); the
-//! rest moves bytes.
+//! In: objects of the kinds in [`gatewright_core::inputs::Kind`], slim. Out: statuses and the derived objects of
+//! TenantGateways, by server-side apply, and a Lease. A write is known only once it is watched. Decisions are pure and
+//! in files of their own (`watch/sync.rs`, `secrets/refs.rs`, `expose/plan.rs`, `write/status.rs`, ...; `tests/tidy.rs`
+//! has the list); the rest does input and output.
 //!
 //! ```text
 //! API server ==watch, secrets==> runtime ==> write, tenants, expose, issuance, claims, replicas ==> API server
@@ -50,8 +50,8 @@ pub use write::status::{StatusOwner, patch as status_patch};
 pub use write::status_writer::{Done, StatusWriter};
 pub use write::work_queue::WorkQueue;
 
-/// The name that our fields carry in `metadata.managedFields`.
+/// The field manager of our writes in `metadata.managedFields`.
 pub const FIELD_MANAGER: &str = "gatewright";
 
-/// How long one request may take. A write has less towards the end of a term, see [`Fence`].
+/// The timeout of one request. A write has less towards the end of a term, see [`Fence`].
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);

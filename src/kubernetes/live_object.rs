@@ -1,7 +1,7 @@
-//! What the API server holds of an object that TenantGateways may lead to, and what has to be done about it. Pure.
+//! The observed state of a derived object of a TenantGateway, and the action that it needs. Pure.
 //!
-//! Compared is what we applied with what we want: fields of ours that others changed are theirs since, and so missing;
-//! defaults of the schema are nobody's, and so do not show.
+//! Compares the fields that we applied and still own with the desired ones. A field of ours that another manager
+//! changed is owned by it since, and so counts as missing; defaults of the schema have no owner, and so do not appear.
 
 use std::collections::BTreeMap;
 
@@ -15,32 +15,33 @@ use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::Hostname;
 use gatewright_core::tenancy::{Derived, DerivedKind, Existing, names};
 
-/// An object under a name that a TenantGateway may lead to.
+/// An observed object whose name may be that of a derived object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LiveObject {
     /// `metadata.uid`
     pub uid: Box<str>,
     /// `metadata.resourceVersion`
     pub version: Box<str>,
-    /// Whether it is being deleted.
+    /// Whether the object is being deleted (`deletionTimestamp` is set).
     going: bool,
-    /// The UID of its controlling owner; empty where there is none.
+    /// The UID of the controlling owner reference; empty where there is none.
     owner: Box<str>,
-    /// What we applied and still own.
+    /// The fields that we applied and still own.
     ours: LastApplied,
-    /// Who else owns fields of its specification.
+    /// The other field managers that own fields of the spec.
     others: Box<[String]>,
 }
 
-/// What we applied to an object and still own of it.
+/// The fields that we applied to an object and still own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum LastApplied {
-    /// We never did.
+    /// We never applied any.
     #[default]
     Nothing,
-    /// This.
+    /// The fields.
     Json(CompactJson),
-    /// What had this digest when it was compared: nothing else is remembered, since there are many.
+    /// The digest of the desired manifest that the fields were equal to. Only the digest is kept, since there are many
+    /// objects.
     Wanted(Digest),
 }
 
@@ -51,23 +52,23 @@ fn digest(wanted: &Value) -> Digest {
     hash[..16].try_into().expect("it has 32 bytes")
 }
 
-/// What has to be done so that an object is as it should be.
+/// The action that brings an object to the desired state.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ApplyAction {
-    /// Nothing.
+    /// No action.
     Nothing,
-    /// Create it, if nothing is there.
+    /// Creates the object, if none of its name exists.
     Create,
-    /// Apply it over what is there.
+    /// Applies the manifest over the object.
     Apply,
-    /// Make the specification ours alone, then apply it.
+    /// Takes over the ownership of all fields of the spec, and applies the manifest.
     TakeOver,
-    /// Delete it.
+    /// Deletes the object.
     Delete,
 }
 
 impl LiveObject {
-    /// What there is of an object, and what tenancy wants to know of it.
+    /// Extracts the state of an object, and the part of it that tenancy reads.
     pub fn new(object: &DynamicObject) -> (Self, Existing) {
         let meta = &object.metadata;
         let managed = serde_json::to_value(&meta.managed_fields).unwrap_or_default();
@@ -93,23 +94,23 @@ impl LiveObject {
         (held, Existing { owner, hosts: hosts(&object.data["spec"]) })
     }
 
-    /// The UID of its controlling owner; empty where there is none.
+    /// Returns the UID of the controlling owner reference; empty where there is none.
     pub fn owner(&self) -> &str {
         &self.owner
     }
 
-    /// Whether we wrote it.
+    /// Returns whether we applied the object.
     pub fn is_ours(&self) -> bool {
         self.ours != LastApplied::Nothing
     }
 
-    /// Who else writes its specification.
+    /// Returns the other field managers of the spec.
     pub fn others(&self) -> &[String] {
         &self.others
     }
 
-    /// What has to be done. `decided` says whether there is a TenantGateway of this UID whose objects are decided: what it
-    /// does not want may go.
+    /// Returns the action for an object. `decided` tells whether a TenantGateway of this UID exists and its derived
+    /// objects are decided, so that an unwanted object of it may be deleted.
     pub fn step(held: Option<&Self>, wanted: Option<&Value>, decided: &dyn Fn(&str) -> bool) -> ApplyAction {
         let own = |held: &Self| match wanted {
             _ if held.owner.is_empty() => false,
@@ -119,30 +120,30 @@ impl LiveObject {
         match (held, wanted) {
             (None, None) => ApplyAction::Nothing,
             (None, Some(_)) => ApplyAction::Create,
-            // It goes, or is somebody else's.
+            // The object is being deleted, or has another owner.
             (Some(held), _) if held.going || !own(held) => ApplyAction::Nothing,
             (Some(held), Some(_)) if !held.others.is_empty() => ApplyAction::TakeOver,
             (Some(held), Some(wanted)) if !held.is(wanted) => ApplyAction::Apply,
             (Some(_), Some(_)) => ApplyAction::Nothing,
-            // Positive ownership: the right owner, and that we wrote it.
+            // Positive ownership: the owner reference is right, and we applied the object.
             (Some(held), None) if held.ours != LastApplied::Nothing => ApplyAction::Delete,
             (Some(_), None) => ApplyAction::Nothing,
         }
     }
 
-    /// Whether both are of the same version of one object.
+    /// Returns whether both are the same version of one object.
     pub fn is_version_of(&self, other: &Self) -> bool {
         (&self.uid, &self.version) == (&other.uid, &other.version)
     }
 
-    /// It was compared with what is wanted, and nothing is to be done: the digest of that is enough from now on.
+    /// Replaces the fields by the digest of the desired manifest, if they are equal to it.
     pub fn settle(&mut self, wanted: &Value) {
         if matches!(self.ours, LastApplied::Json(_)) && self.is(wanted) {
             self.ours = LastApplied::Wanted(digest(wanted));
         }
     }
 
-    /// Whether what we applied is what is wanted.
+    /// Returns whether the fields that we applied are the desired ones.
     fn is(&self, wanted: &Value) -> bool {
         let ours = match &self.ours {
             LastApplied::Nothing => return false,
@@ -161,8 +162,7 @@ impl LiveObject {
     }
 }
 
-/// Whether two values are the same. `exact` is off inside of lists that are one field to the server: there it filled in
-/// defaults.
+/// Returns whether two values are equal. `exact` is false inside atomic lists, where the server filled in defaults.
 fn same(field: &str, wanted: &Value, there: &Value, exact: bool) -> bool {
     match (wanted, there) {
         (Value::Object(wanted), Value::Object(there)) => {
@@ -188,7 +188,7 @@ fn same(field: &str, wanted: &Value, there: &Value, exact: bool) -> bool {
     }
 }
 
-/// The hostnames of TLS listeners, by name.
+/// Returns the hostnames of the listeners other than HTTP, by listener name.
 fn hosts(spec: &Value) -> BTreeMap<String, Hostname> {
     let listeners = spec["listeners"].as_array().into_iter().flatten().filter(|l| l["protocol"] != "HTTP");
     let host = |listener: &Value| {
@@ -198,7 +198,7 @@ fn hosts(spec: &Value) -> BTreeMap<String, Hostname> {
     listeners.filter_map(host).collect()
 }
 
-/// The kind of a derived object.
+/// Returns the kind of a derived object.
 pub(crate) fn kind(kind: DerivedKind) -> Kind {
     match kind {
         DerivedKind::Gateway => Kind::Gateway,
@@ -209,7 +209,7 @@ pub(crate) fn kind(kind: DerivedKind) -> Kind {
     }
 }
 
-/// The derived object that an object could be, by its kind and name.
+/// Returns the derived object that an object may be, by its kind and name.
 pub fn derived(key: &ObjectKey) -> Option<Derived> {
     let name = &key.name.name;
     let kind = match key.kind {
@@ -254,7 +254,7 @@ mod tests {
         }
     }
 
-    /// The object as the server has it after we applied `applied`.
+    /// Returns the object as the server stores it after we applied `applied`.
     fn server(applied: &Value) -> Value {
         let mut there = applied.clone();
         let owned = json!({"metadata": {"labels": applied["metadata"]["labels"],
@@ -296,7 +296,7 @@ mod tests {
         less["spec"]["listeners"].as_array_mut().expect("a list").pop();
         assert_eq!(LiveObject::step(Some(&there), Some(&less), &|_| true), ApplyAction::Apply);
         assert_eq!(LiveObject::step(Some(&there), None, &|_| true), ApplyAction::Delete);
-        // What differs is remembered as it is.
+        // An object that differs keeps its fields.
         let mut other = json.clone();
         other.settle(&less);
         assert_eq!(other, json);
@@ -308,7 +308,7 @@ mod tests {
         less["spec"]["listeners"].as_array_mut().expect("a list").pop();
         assert_eq!(step(server(&wanted()), Some(&less), OWNER), ApplyAction::Apply);
         assert_eq!(step(server(&less), Some(&wanted()), OWNER), ApplyAction::Apply);
-        // A field that another changed is no longer among ours.
+        // We do not own a field any more that another manager changed.
         let mut edited = server(&wanted());
         edited["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]
             .as_object_mut()

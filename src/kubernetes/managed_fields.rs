@@ -1,13 +1,13 @@
-//! Whose the fields of an object are: `metadata.managedFields`, read as trees. Pure.
+//! Ownership of fields by field managers: `metadata.managedFields`, parsed as trees. Pure.
 //!
-//! A tree is what `fieldsV1` holds: `f:NAME` is a field, `k:{...}` the item of a list with these keys, `v:...` the item of
-//! a set with this value, and `.` the thing itself (structured-merge-diff, `fieldpath`).
+//! A tree is the value of `fieldsV1`: `f:NAME` is a field, `k:{...}` the item of a list with these keys, `v:...` the
+//! item of a set with this value, and `.` the object itself (structured-merge-diff, `fieldpath`).
 
 use serde_json::{Map, Value, json};
 
 use crate::FIELD_MANAGER;
 
-/// What a field manager other than us owns, but for statuses.
+/// Returns whether an entry is about a subresource, such as the status.
 fn is_status(entry: &Value) -> bool {
     entry["subresource"].as_str().is_some_and(|subresource| !subresource.is_empty())
 }
@@ -16,7 +16,7 @@ fn is_ours(entry: &Value) -> bool {
     entry["manager"] == FIELD_MANAGER && entry["operation"] == "Apply"
 }
 
-/// The fields that we applied; `None` when we never did.
+/// Returns the fields that we applied; `None` when we never applied any.
 pub(super) fn ours(managed: &[Value]) -> Option<Value> {
     let mut all = None;
     for entry in managed.iter().filter(|entry| is_ours(entry) && !is_status(entry)) {
@@ -25,7 +25,7 @@ pub(super) fn ours(managed: &[Value]) -> Option<Value> {
     all
 }
 
-/// Who else owns fields of the specification that we do not, sorted.
+/// Returns the other managers that own fields of the spec which we do not own, sorted.
 pub(super) fn others(managed: &[Value]) -> Vec<String> {
     let own = ours(managed).unwrap_or_default();
     let foreign = managed.iter().filter(|entry| !is_ours(entry) && !is_status(entry));
@@ -36,14 +36,14 @@ pub(super) fn others(managed: &[Value]) -> Vec<String> {
     names
 }
 
-/// Whether whoever else owns fields of the specification owns only such as `spec` has: an apply makes them ours.
+/// Returns whether other managers own only fields of the spec that `spec` has, so that an apply takes them over.
 pub(super) fn others_within(managed: &[Value], spec: &Value) -> bool {
     let foreign = managed.iter().filter(|entry| !is_ours(entry) && !is_status(entry));
     foreign.into_iter().all(|entry| within(&entry["fieldsV1"]["f:spec"], spec))
 }
 
-/// The managed fields of an object whose specification is ours alone: what others own of it becomes ours, so that an
-/// apply takes away what is not wanted. Statuses, labels and annotations stay whose they are.
+/// Returns managed fields in which we own the whole spec, so that an apply removes unwanted fields. The ownership of
+/// statuses, labels and annotations is unchanged.
 pub(super) fn taken_over(managed: &[Value], api_version: &str) -> Vec<Value> {
     let mut spec = Value::Null;
     let mut all: Vec<Value> = Vec::new();
@@ -71,7 +71,7 @@ pub(super) fn taken_over(managed: &[Value], api_version: &str) -> Vec<Value> {
     all
 }
 
-/// The part of a value that a tree speaks of. What it does not go into is taken whole.
+/// Returns the part of a value that a tree covers. A leaf of the tree covers its whole value.
 pub(super) fn project(value: &Value, tree: &Value) -> Value {
     let inner: Vec<(&String, &Value)> =
         tree.as_object().into_iter().flatten().filter(|(name, _)| *name != ".").collect();
@@ -97,7 +97,7 @@ pub(super) fn project(value: &Value, tree: &Value) -> Value {
     }
 }
 
-/// Whether a tree speaks only of fields that a value has.
+/// Returns whether a tree covers only fields that a value has.
 fn within(tree: &Value, value: &Value) -> bool {
     let Some(tree) = tree.as_object() else { return true };
     tree.iter().filter(|(name, _)| *name != ".").all(|(name, subtree)| match (name.strip_prefix("f:"), value) {
@@ -109,8 +109,8 @@ fn within(tree: &Value, value: &Value) -> bool {
     })
 }
 
-/// Whether a tree has all fields of what was applied: whoever else changes one has it since (server-side apply). A field that the
-/// tree does not go into is had whole.
+/// Returns whether a tree covers all fields that were applied: a field that another manager changed is not in it any
+/// more (server-side apply). A leaf of the tree covers its whole value.
 pub(super) fn has(tree: &Value, applied: &Value) -> bool {
     let Some(tree) = tree.as_object() else { return false };
     let has_part = |subtree: &Value, part: &Value| is_whole(subtree) || has(subtree, part);
@@ -126,12 +126,12 @@ pub(super) fn has(tree: &Value, applied: &Value) -> bool {
     }
 }
 
-/// Whether a tree does not go into what it is of.
+/// Returns whether a tree is a leaf.
 fn is_whole(tree: &Value) -> bool {
     tree.as_object().is_some_and(|inner| inner.keys().all(|name| name == "."))
 }
 
-/// Whether `k:{"name":"x"}` or `v:"x"` speaks of an item.
+/// Returns whether `k:{"name":"x"}` or `v:"x"` matches an item.
 fn is_item(name: &str, item: &Value) -> bool {
     let parsed = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
     if let Some(keys) = name.strip_prefix("k:") {
@@ -151,7 +151,7 @@ fn unite(all: &mut Value, more: &Value) {
     }
 }
 
-/// Whether every field of a tree is in another one. Who owns a list whole owns what is in it.
+/// Returns whether every field of a tree is in another one. The owner of an atomic list owns its items.
 fn covers(all: &Value, some: &Value) -> bool {
     let Some(some) = some.as_object() else { return true };
     some.iter().filter(|(name, _)| *name != ".").all(|(name, subtree)| match all.get(name) {

@@ -1,4 +1,4 @@
-//! What a replica says of itself to Prometheus, read at one moment. No name of an object becomes a label.
+//! The Prometheus metrics of a replica, as a snapshot. No name of an object becomes a label.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,17 +11,17 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use gatewright_control::metrics::gauge;
 
-/// Figures of one kind of writes.
+/// Counters of one kind of writes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Writes {
-    /// Those that were begun, by what they do.
+    /// The writes that were started, by action.
     pub(super) begun: BTreeMap<&'static str, u64>,
-    /// Those that failed, by class.
+    /// The writes that failed, by class.
     pub(super) failed: BTreeMap<&'static str, u64>,
 }
 
 impl Writes {
-    /// These and others.
+    /// Returns the sum with other counters.
     pub(super) fn with(mut self, others: Self) -> Self {
         let Self { begun, failed } = others;
         for (all, more) in [(&mut self.begun, begun), (&mut self.failed, failed)] {
@@ -33,37 +33,37 @@ impl Writes {
     }
 }
 
-/// The metrics of a replica, with nothing counted: their names and what they say.
+/// Returns the metrics of a replica with nothing counted: their names and descriptions.
 pub fn described() -> Box<dyn Collector> {
     Box::new(MetricsSnapshot::default())
 }
 
-/// Figures about a cluster.
+/// The metrics of the Kubernetes part.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MetricsSnapshot {
-    /// Kinds that are watched, with their states.
+    /// The watched kinds, with their states.
     pub(super) kinds: Vec<(&'static str, &'static str)>,
-    /// Statuses written, and why some were not.
+    /// Writes of statuses.
     pub(super) statuses: Writes,
-    /// Statuses that wait or are being written.
+    /// The number of statuses that are queued or being written.
     pub(super) pending: usize,
-    /// What is written for TenantGateways.
+    /// Writes of derived objects of TenantGateways.
     pub(super) tenants: Writes,
-    /// Objects of TenantGateways that cannot be written.
+    /// The number of derived objects of TenantGateways that cannot be written.
     pub(super) troubles: usize,
-    /// What is written for Gateways of the dedicated fleet: Services and slices.
+    /// Writes of Services and slices of Gateways of the dedicated fleet.
     pub(super) services: Writes,
-    /// Gateways whose Services cannot be as they are to be.
+    /// The number of Gateways with a reported problem of their Service.
     pub(super) service_troubles: usize,
-    /// What is written for Gateways with Envoys of their own.
+    /// Writes of Gateways' own Envoys.
     pub(super) isolated: Writes,
-    /// Gateways whose own Envoys cannot be as they are to be.
+    /// The number of Gateways with a reported problem of their own Envoys.
     pub(super) isolated_troubles: usize,
-    /// Records: who owns what, and what Envoys of this replica acknowledged.
+    /// Writes of records: owners of hostnames and the like, and the acknowledgements of this replica's Envoys.
     pub(super) records: Writes,
-    /// What is put right and published for certificates.
+    /// Writes of the certificate writer.
     pub(super) certificates: Writes,
-    /// Whether this replica writes.
+    /// Whether this replica holds the Lease and writes.
     pub(super) leads: bool,
 }
 

@@ -1,4 +1,5 @@
-//! What one replica knows of a cluster, and what it does about it. One task owns it.
+//! The runtime of a replica in a cluster: its view of the API server, the control plane, and the writers. One task owns
+//! it.
 
 mod bodies;
 mod certificates;
@@ -49,7 +50,7 @@ use objects::Objects;
 use statuses::Statuses;
 use turns::{Afterwards, Waiting};
 
-/// The kinds that are watched.
+/// The watched kinds.
 pub(crate) const KINDS: [Kind; 22] = [
     Kind::Namespace,
     Kind::TenantGateway,
@@ -66,7 +67,7 @@ pub(crate) const KINDS: [Kind; 22] = [
     Kind::BackendTLSPolicy,
     Kind::Service,
     Kind::Node,
-    // Endpoints are compared with them.
+    // Endpoints are checked against pods.
     Kind::Pod,
     Kind::EndpointSlice,
     Kind::Secret,
@@ -76,7 +77,8 @@ pub(crate) const KINDS: [Kind; 22] = [
     Kind::Certificate,
 ];
 
-/// The kinds that are watched where TenantGateways are carried out here, or by somebody else, and by what channel.
+/// Returns the kinds to watch, by whether TenantGateways are implemented here and by the release channel of the Gateway
+/// API.
 pub fn kinds(tenants: bool, channel: Channel) -> Vec<Kind> {
     let is_watched = |kind: &Kind| match kind {
         Kind::TenantGateway | Kind::Issuer | Kind::Certificate => tenants,
@@ -86,19 +88,19 @@ pub fn kinds(tenants: bool, channel: Channel) -> Vec<Kind> {
     KINDS.into_iter().filter(is_watched).collect()
 }
 
-/// The cluster, as we see it.
+/// The state and the writers of one replica.
 pub struct KubernetesRuntime {
     live: ControlPlane,
     view: WatchSync,
     objects: Objects,
     references: References,
-    /// EndpointSlices that wait for pods.
+    /// The EndpointSlices that are held back until their pods are known.
     ahead: Ahead,
     waiting: Waiting,
-    /// What TenantGateways lead to.
+    /// The writer of the derived objects of TenantGateways.
     tenants: Tenants,
     services: Services,
-    /// Envoys of Gateways' own, where they may have some.
+    /// The writer of Gateways' own Envoys; `None` where the installation has none.
     isolated: Option<IsolatedEnvoys>,
     certificates: Certificates,
     statuses: Statuses,
@@ -107,12 +109,12 @@ pub struct KubernetesRuntime {
     started: Instant,
     /// Whether the first complete view is served.
     serving: bool,
-    /// Whether we hold the Lease since everything was compared.
+    /// Whether we have held the Lease without interruption since everything was compared.
     leading: bool,
 }
 
 impl KubernetesRuntime {
-    /// Nothing seen yet.
+    /// Creates the runtime with an empty view.
     pub fn new(client: Client, controller: &str, replica: Replica, live: ControlPlane, issuance: Issuance) -> Self {
         Self {
             live,
@@ -134,42 +136,42 @@ impl KubernetesRuntime {
         }
     }
 
-    /// Watches these kinds only.
+    /// Restricts the watched kinds to these.
     pub fn watching(mut self, kinds: &[Kind]) -> Self {
         self.view = WatchSync::new(kinds);
         self
     }
 
-    /// Gives Gateways Envoys of their own, made of the PodTemplate of this name in this namespace.
+    /// Enables Gateways' own Envoys, made from the PodTemplate of this name in this namespace.
     pub fn isolating(mut self, client: Client, namespace: &str, template: &str) -> Self {
         self.isolated = Some(IsolatedEnvoys::new(client, namespace, template));
         self
     }
 
-    /// What is served.
+    /// Returns the control plane.
     pub fn live(&mut self) -> &mut ControlPlane {
         &mut self.live
     }
 
-    /// Whether the first complete view is there, and is served.
+    /// Returns whether the first complete view is served.
     pub fn serving(&self) -> bool {
         self.serving
     }
 
-    /// Whether the API server has told anything since the start.
+    /// Returns whether the API server has answered for any kind since the start.
     pub fn hears(&self) -> bool {
         self.view.is_heard()
     }
 
-    /// Whether Envoys can be told what to serve. Without Gateways and routes there is nothing, and they keep what they have:
-    /// definitions that are not there may be on their way back.
+    /// Returns whether Envoys may be configured. While the definitions of Gateways and routes are missing, Envoys keep
+    /// their configuration: the definitions may be about to be restored.
     pub fn knows_gateways(&mut self) -> bool {
         self.serving
             && self.knows_owners()
             && [Kind::GatewayClass, Kind::Gateway, Kind::HTTPRoute].iter().all(|kind| self.view.was_seen(*kind))
     }
 
-    /// Takes in what a watch tells.
+    /// Takes in an event of the watch.
     pub fn take_in(&mut self, news: WatchEvent, term: Term) {
         let (kind, line) = match news {
             WatchEvent::Changed(updates) => {
@@ -185,7 +187,7 @@ impl KubernetesRuntime {
         self.take_state(kind, line, term);
     }
 
-    /// Takes in that more or less is known of a kind, if it is different from before.
+    /// Takes in a change of the state of a kind; `line` is `None` where it has not changed.
     fn take_state(&mut self, kind: Kind, line: Option<String>, term: Term) {
         if let Some(line) = line {
             info!(event = WATCH, kind = kind.as_str(), "{line}");
@@ -242,7 +244,7 @@ impl KubernetesRuntime {
                     changes.push(Change::delete(key));
                 }
                 ObjectUpdate::Unreadable(key, why) => {
-                    // What it said before does not hold any more.
+                    // The last version that was readable is not valid any more.
                     requests.extend(self.references.delete(&key));
                     self.forget(&key);
                     if self.objects.unreadable(key.clone(), why.clone()) {
@@ -278,7 +280,7 @@ impl KubernetesRuntime {
 
     fn see(&mut self, key: ObjectKey, seen: Box<ObservedObject>, term: Term) {
         let is_new = self.objects.see(key.clone(), seen);
-        // Somebody wrote to it, maybe over what we wrote.
+        // The object was changed, maybe over our own write.
         if self.leads(term) && self.serving && is_new {
             self.tenants.look_at(&key, self.live.pipeline().tenancy());
             if !matches!(key.kind, Kind::Namespace | Kind::TenantGateway) {
@@ -287,7 +289,7 @@ impl KubernetesRuntime {
         }
     }
 
-    /// Waits for what we asked the API server to do.
+    /// Waits for the end of a request to the API server, or for a delayed one to be due.
     pub async fn next(&mut self) -> Ended {
         let due = self.due();
         tokio::select! {
@@ -304,7 +306,7 @@ impl KubernetesRuntime {
         }
     }
 
-    /// Takes in how it ended.
+    /// Takes in the outcome of a request.
     pub fn take_ended(&mut self, ended: Ended, term: Term) {
         match ended.0 {
             Request::Fetch(fetched) => self.take_body(fetched, term),
@@ -324,12 +326,12 @@ impl KubernetesRuntime {
         }
     }
 
-    /// Whether the API server has ClusterTrustBundles, and they are watched.
+    /// Returns whether the API server serves ClusterTrustBundles, as a fact.
     fn trust_bundles(&self) -> Change {
         Change::Fact(Fact::TrustBundles(!self.view.is_missing(Kind::ClusterTrustBundle)))
     }
 
-    /// Begins to serve when the view is complete.
+    /// Starts to serve if the view is complete.
     fn begin(&mut self, term: Term) {
         if self.serving || !self.view.is_complete() || !self.knows_claims() {
             return;
@@ -352,7 +354,7 @@ impl KubernetesRuntime {
             return;
         }
         let changes = self.waiting.turns.overtaking(changes);
-        // Services are compared with what is wanted once the store has them.
+        // Services are compared with the desired ones once the store has them.
         for change in &changes {
             match change {
                 Change::Object(ObjectChange::Put(object)) => self.services.see(object),
@@ -372,7 +374,7 @@ impl KubernetesRuntime {
             Err(never) => match never {},
         };
         let Effects { events, services, envoys, wanted } = effects;
-        // A cluster is full of changes that lead to nothing: they stay at the severity for looking for causes.
+        // Most changes in a cluster have no effect, so their events are logged at debug level.
         events.log(Severity::Debug);
         if let Some((decided, owned)) = decided {
             self.tenants.take_in(&decided, self.live.pipeline().tenancy());
@@ -390,7 +392,7 @@ impl KubernetesRuntime {
         self.settle(term);
     }
 
-    /// Does what time asks for: certificates begin and cease to be valid.
+    /// Does the time-dependent work: certificates become valid and expire.
     pub fn tend(&mut self, term: Term) {
         self.live.tend(self.started.elapsed()).log(Severity::Debug);
         self.look_at_credentials();
@@ -399,18 +401,18 @@ impl KubernetesRuntime {
         }
     }
 
-    /// Takes in how many names Envoys of each view, at this replica, asked for that nobody has.
+    /// Counts the unknown resource names that Envoys of each view at this replica have subscribed to.
     pub fn asked_in_vain(&mut self) {
         self.live.all_asked_in_vain(self.started.elapsed()).log(Severity::Debug);
     }
 
-    /// Takes in what another replica says of its Envoys.
+    /// Takes in the record of another replica.
     pub fn take_told(&mut self, told: Told, term: Term) {
         self.replicas.take_in(told);
         self.settle(term);
     }
 
-    /// Looks at what Envoys said since the last time.
+    /// Takes in the acknowledgements and rejections of Envoys since the last call.
     pub fn settle(&mut self, term: Term) {
         let own = self.live.own_progress();
         let views = self.live.views();
@@ -421,7 +423,7 @@ impl KubernetesRuntime {
         });
         let refused = self.replicas.refused(&views[views.shared()]);
         self.live.set_others(nodes, refused);
-        // Whoever writes statuses knows its own Envoys.
+        // The lease holder knows the progress of its own Envoys, so it publishes no record.
         if !self.leads(term) && self.serving {
             let (state, since) = self.live.state();
             let record = Record::new(self.live.views(), (state, &since), &own);
@@ -442,7 +444,7 @@ impl KubernetesRuntime {
         }
     }
 
-    /// Begins the writes whose turn has come.
+    /// Starts the queued writes of all writers.
     pub fn write(&mut self, term: Term) {
         let may_write = self.leads(term) && self.serving;
         let known =
@@ -455,11 +457,11 @@ impl KubernetesRuntime {
         self.write_services(may_write, term);
         self.write_isolated(may_write, term);
         self.write_statuses(may_write);
-        // Each replica has a record of its own.
+        // Every replica writes its own record, with or without the Lease.
         self.replicas.write(Instant::now());
     }
 
-    /// Ends what is being written.
+    /// Waits for the writes in progress, and starts no more.
     pub async fn stop(self) {
         self.references.stop().await;
         self.statuses.stop().await;
@@ -476,7 +478,7 @@ impl KubernetesRuntime {
     }
 }
 
-/// What we asked for has ended, or a write's turn has come.
+/// The end of a request to the API server, or a delayed one that is due.
 pub struct Ended(Request);
 
 enum Request {

@@ -1,4 +1,5 @@
-//! The watch of one kind, or of a part of it: objects from the API server, parsed into slim forms; the rest is dropped at once.
+//! Watches one kind, or a part of it, and parses the objects of the API server into slim forms; the rest of each object
+//! is dropped at once.
 
 mod backoff;
 pub(crate) mod discovery;
@@ -41,69 +42,71 @@ use gatewright_core::tenancy::{Derived, Existing};
 use located::{Place, RUNNING};
 use scope::Part;
 
-/// How many objects are handed over at once.
+/// The maximum number of objects of one event.
 const BATCH: usize = 1024;
-/// The only Secrets that we may need. Those of other types are not even listed.
+/// The field selector of Secrets: Secrets of other types are not even listed.
 const SECRETS: &str = "type=kubernetes.io/tls";
-/// A relist comes in pages of this many.
+/// The page size of a relist.
 const PAGE: u32 = 500;
 
-/// How long after a watch was taken up it may still be told that it cannot go on where it was (410): that is the first it
-/// says then, and not how it is answered.
+/// The time after which a resumed watch counts as going on. A server that cannot resume it answers 200 and sends the
+/// error 410 as the first event.
 const REFUSED: Duration = Duration::from_secs(1);
 
-/// What a watch has to tell.
+/// An event of the watch.
 #[derive(Debug)]
 pub enum WatchEvent {
-    /// Objects came, changed or went.
+    /// Objects were added, changed or deleted.
     Changed(Vec<ObjectUpdate>),
-    /// The view of the kind is complete.
+    /// The list of the kind is complete.
     Complete(Kind),
-    /// The kind cannot be watched now, and why.
+    /// The kind cannot be watched now; the text is the reason.
     Trouble(Kind, String),
     /// The server does not serve the kind.
     Missing(Kind),
-    /// It does now, and the kind is being listed.
+    /// A kind that was missing is served, and is being listed.
     Listing(Kind),
 }
 
-/// One object.
+/// A change of one object.
 #[derive(Debug)]
 pub enum ObjectUpdate {
-    /// It is there, or different from before.
+    /// The object was added or changed.
     Put(Box<Object>, Option<Box<ObservedObject>>),
-    /// It is there under a name that a TenantGateway may lead to.
+    /// The object was added or changed, and its kind and name are such that it may be a derived object of a
+    /// TenantGateway.
     LiveObject(Derived, Box<LiveObject>, Existing),
-    /// A Secret is there in this version, and whether we put its key there. Its body was not asked for.
+    /// A Secret was added or changed: its resource version, and whether we wrote its key. Its body was not fetched.
     Secret(ObjectName, String, bool),
-    /// A ConfigMap is there in this version. Its body was not asked for.
+    /// A ConfigMap was added or changed: its resource version. Its body was not fetched.
     ConfigMap(ObjectName, String),
-    /// It is gone.
+    /// The object was deleted.
     Delete(ObjectKey),
-    /// It is there, and we cannot read it.
+    /// The object exists and cannot be parsed; the text is the reason.
     Unreadable(ObjectKey, String),
 }
 
-/// How lists are asked for.
+/// The way to request a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lists {
-    /// As a stream of events, of which the server holds one copy for everybody.
+    /// As a stream of watch events (WatchList); the server holds one copy for all clients.
     Streamed,
     /// In pages.
     Paged,
 }
 
-/// The names of a kind that were told. They outlive a watch: a kind that is served again, or in another version, may lack
-/// some.
+/// The names of the objects of a kind that events were sent for. They outlive a watch: a kind that is served again, or
+/// in another version, may lack some of them.
 #[derive(Clone, Default)]
 pub(crate) struct Names {
     known: Arc<Mutex<Known>>,
-    /// What objects of all kinds have in common is kept once from here on, where they wait for each other as well.
+    /// The interner of strings that objects of all kinds share. Strings are interned here already, so that objects
+    /// waiting in channels share them too.
     interner: Arc<Mutex<Interner>>,
 }
 
 impl Names {
-    /// Names of another kind.
+    /// Creates an empty set of names for another kind, with the same interner.
     pub(super) fn of_another(&self) -> Self {
         Self { known: Arc::default(), interner: self.interner.clone() }
     }
@@ -111,9 +114,9 @@ impl Names {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// What was there before a list began anew.
+    /// The objects that existed before a new list began.
     before: BTreeSet<ObjectName>,
-    /// What is there now.
+    /// The objects that exist now.
     now: BTreeSet<ObjectName>,
 }
 
@@ -122,7 +125,7 @@ impl Known {
         self.before.append(&mut self.now);
     }
 
-    /// What a list that is complete lacked.
+    /// Returns the objects that the complete list lacked.
     fn gone(&mut self) -> Vec<ObjectName> {
         let mut before = std::mem::take(&mut self.before);
         before.retain(|name| !self.now.contains(name));
@@ -130,7 +133,7 @@ impl Known {
     }
 }
 
-/// Watches a part of a kind until the receiver is gone. Never ends otherwise: whatever fails is tried again.
+/// Watches a part of a kind until the receiver is dropped. Failures are retried.
 pub(crate) async fn watch(client: Client, resource: ApiResource, lists: Lists, names: Names, part: Part) {
     let refused = watch_by(client.clone(), &resource, lists, names.clone(), &part).await;
     if refused.is_some() {
@@ -139,7 +142,7 @@ pub(crate) async fn watch(client: Client, resource: ApiResource, lists: Lists, n
     }
 }
 
-/// The server does not take requests for lists of this sort.
+/// The server refuses this way to request a list.
 struct NotTaken;
 
 async fn watch_by(client: Client, resource: &ApiResource, lists: Lists, names: Names, part: &Part) -> Option<NotTaken> {
@@ -165,7 +168,7 @@ async fn watch_by(client: Client, resource: &ApiResource, lists: Lists, names: N
         let events = watcher(api, config).map_ok(|event| Slim::located(event, kind, &interner));
         pass_on(events, asked, part).await
     } else if matches!(kind, Kind::Namespace | Kind::Secret | Kind::ConfigMap) {
-        // Of these the metadata is enough.
+        // Only the metadata of these kinds is read.
         let bare = |object: PartialObjectMeta<DynamicObject>| DynamicObject {
             types: None,
             metadata: object.metadata,
@@ -185,8 +188,8 @@ async fn watch_by(client: Client, resource: &ApiResource, lists: Lists, names: N
     }
 }
 
-/// The same client, which says as well when the server has taken up a watch that goes on where it was: while nothing changes,
-/// nothing else is heard of it.
+/// Wraps the client so that it also reports when the server has accepted a resumed watch: as long as nothing changes,
+/// such a watch has no events.
 fn telling(client: Client, taken_up: watch::Sender<bool>) -> Client {
     let service = service_fn(move |request: Request<Body>| {
         let (client, taken_up) = (client.clone(), taken_up.clone());
@@ -202,13 +205,13 @@ fn telling(client: Client, taken_up: watch::Sender<bool>) -> Client {
     Client::new(service, "default")
 }
 
-/// Whether what is asked for is a watch that begins without a list.
+/// Returns whether the request is a watch that begins without a list.
 fn goes_on(query: &str) -> bool {
     let has = |wanted: &str| query.split('&').any(|pair| pair == wanted);
     has("watch=true") && !has("sendInitialEvents=true")
 }
 
-/// What is kept of an event.
+/// The slim form of an event of the watch.
 enum Slim {
     Begin,
     There(ObjectName, [Option<ObjectUpdate>; 2]),
@@ -239,7 +242,7 @@ impl Slim {
         }
     }
 
-    /// The same of pods and nodes.
+    /// As [`Self::of`], for pods and nodes.
     fn located(event: Event<Place>, kind: Kind, interner: &Mutex<Interner>) -> Self {
         match event {
             Event::Init => Self::Begin,
@@ -255,7 +258,7 @@ impl Slim {
     }
 }
 
-/// Which objects of a kind are listed; all of them without it.
+/// Returns the field selector of a kind; `None` lists all objects.
 fn selector(kind: Kind) -> Option<&'static str> {
     match kind {
         Kind::Secret => Some(SECRETS),
@@ -264,24 +267,24 @@ fn selector(kind: Kind) -> Option<&'static str> {
     }
 }
 
-/// What a chunk of events leads to.
+/// The result of a chunk of events.
 #[derive(Default)]
 struct Noted {
     updates: Vec<ObjectUpdate>,
     came: Came,
-    /// How it failed after that.
+    /// The error that ended the chunk, if any.
     failed: Option<watcher::Error>,
 }
 
 impl Names {
-    /// Nothing is there any more. Whoever notes it has to tell it.
+    /// Removes all names, and returns their deletions. The caller must send them: they are not returned again.
     fn none(&self, kind: Kind) -> Vec<ObjectUpdate> {
         let mut known = self.known.lock().expect("nothing panics while it is held");
         known.list_anew();
         known.gone().into_iter().map(|name| ObjectUpdate::Delete(ObjectKey::new(kind, name))).collect()
     }
 
-    /// Takes in a chunk of events. Whoever does so has to tell of them: what is noted is not told again.
+    /// Takes in a chunk of events. The caller must send the updates: they are not returned again.
     fn note(&self, kind: Kind, chunk: Vec<watcher::Result<Slim>>) -> Noted {
         let mut noted = Noted::default();
         let mut known = self.known.lock().expect("nothing panics while it is held");
@@ -314,27 +317,28 @@ impl Names {
     }
 }
 
-/// How a watch asks.
+/// The parameters of a running watch.
 struct Asked<'a> {
     client: Client,
     resource: &'a ApiResource,
     lists: Lists,
     names: Names,
-    /// Whether the server has taken up a watch that goes on where it was.
+    /// True once the server has accepted a resumed watch.
     taken_up: watch::Sender<bool>,
 }
 
-/// Tells what events say, until the receiver is gone or the server does not take what it was asked.
+/// Sends the events of a watch until the receiver is dropped or the server refuses the way to list.
 async fn pass_on(events: impl Stream<Item = watcher::Result<Slim>>, asked: Asked<'_>, part: &Part) -> Option<NotTaken> {
     let Asked { client, resource, lists, names, taken_up } = asked;
     let kind = part.kind();
     let mut course = WatchBackoff::new();
     let mut heard = taken_up.subscribe();
-    // What was taken up before a failure says nothing of what comes after it.
+    // An acceptance before a failure does not count for the requests after it.
     let events = events.inspect_err(|_| {
         taken_up.send_replace(false);
     });
-    // Each object was made slim before the next one is read: a chunk of whole ones would be the most memory that we ever need.
+    // Each object is made slim before the next one is read: a chunk of whole objects would be our largest use of
+    // memory.
     let mut events = pin!(events.ready_chunks(BATCH));
     loop {
         let goes_on = async {
@@ -350,7 +354,8 @@ async fn pass_on(events: impl Stream<Item = watcher::Result<Slim>>, asked: Asked
                 continue;
             }
         };
-        // There is room before anything is noted, so that a watch that is ended here has noted nothing that it did not tell.
+        // Room in the channel is reserved before anything is noted, so that a watch aborted here has noted nothing that
+        // it did not send.
         let room = part.room().await.ok()?;
         let Noted { updates, came, failed } = names.note(kind, chunk);
         if updates.is_empty() {
@@ -365,14 +370,14 @@ async fn pass_on(events: impl Stream<Item = watcher::Result<Slim>>, asked: Asked
             if lists == Lists::Streamed && is_not_taken(&error) {
                 return Some(NotTaken);
             }
-            // A watch that ends now and then is the usual course of things.
+            // A watch that ends now and then is normal.
             let usual = matches!(&error, watcher::Error::WatchFailed(_))
                 || matches!(&error, watcher::Error::WatchError(status) if status.code == 410);
             if usual {
                 sleep(course.fails(true)).await;
                 continue;
             }
-            // Roles go with their namespace.
+            // Roles are deleted with their namespace.
             if let Some(namespace) = part.scope.namespace(kind).filter(|_| is_forbidden(&error))
                 && is_absent(&client, namespace).await
             {
@@ -401,15 +406,15 @@ fn is_forbidden(error: &watcher::Error) -> bool {
     matches!(error, Error::Api(status) if status.code == 403)
 }
 
-/// Whether a namespace does not exist. One of which the API server does not say it is taken to be there.
+/// Returns whether a namespace does not exist. Without an answer of the API server, it is assumed to exist.
 async fn is_absent(client: &Client, namespace: &str) -> bool {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let asked = timeout(REQUEST_TIMEOUT, namespaces.get_metadata(namespace)).await;
     matches!(asked, Ok(Err(Error::Api(status))) if status.code == 404)
 }
 
-/// Whether a server has no streaming lists, whatever its version: `sendInitialEvents` is refused where the feature
-/// WatchList is off (Kubernetes API concepts, "Streaming lists").
+/// Returns whether a server refuses streaming lists, whatever its version: `sendInitialEvents` is rejected where the
+/// feature gate WatchList is off (Kubernetes API concepts, "Streaming lists").
 fn is_not_taken(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::WatchStartFailed(Error::Api(status)) if matches!(status.code, 400 | 422))
 }
@@ -419,7 +424,7 @@ fn key(kind: Kind, metadata: &ObjectMeta) -> ObjectKey {
     ObjectKey::new(kind, ObjectName::new(text(&metadata.namespace), text(&metadata.name)))
 }
 
-/// Parses an object; all that is not needed is dropped here.
+/// Parses an object and drops all fields that are not read.
 fn update(key: ObjectKey, mut object: DynamicObject, api_version: &Arc<str>) -> Option<ObjectUpdate> {
     match key.kind {
         Kind::Secret => {
@@ -430,17 +435,17 @@ fn update(key: ObjectKey, mut object: DynamicObject, api_version: &Arc<str>) -> 
             let version = object.metadata.resource_version.unwrap_or_default();
             return Some(ObjectUpdate::ConfigMap(key.name, version));
         }
-        // What they lead to is not ours to read.
+        // These kinds are only compared as live objects: their specs are for cert-manager.
         Kind::Issuer | Kind::Certificate => return None,
         Kind::Pod | Kind::Node => unreachable!("they are read as places"),
-        // Whatever still holds it: nothing is made for it any more.
+        // A TenantGateway that finalizers still hold counts as deleted: nothing is derived from it any more.
         Kind::TenantGateway if object.metadata.deletion_timestamp.is_some() => return Some(ObjectUpdate::Delete(key)),
         _ => {}
     }
     object.metadata.managed_fields = None;
     let seen = writes(key.kind).then(|| Box::new(ObservedObject::new(api_version, &object)));
     if let Some(fields) = object.data.as_object_mut()
-        // Where a load balancer is reached stands nowhere else.
+        // The addresses of a load balancer are only in the status of its Service.
         && key.kind != Kind::Service
     {
         fields.remove("status");
@@ -448,7 +453,7 @@ fn update(key: ObjectKey, mut object: DynamicObject, api_version: &Arc<str>) -> 
     if !object.data.is_object() {
         object.data = json!({});
     }
-    // Items of a list do not say what they are.
+    // Items of a list have neither `kind` nor `apiVersion`.
     object.data["apiVersion"] = json!(**api_version);
     object.data["kind"] = json!(key.kind.as_str());
     object.data["metadata"] = serde_json::to_value(object.metadata).unwrap_or_default();
@@ -458,7 +463,7 @@ fn update(key: ObjectKey, mut object: DynamicObject, api_version: &Arc<str>) -> 
     })
 }
 
-/// The kinds that we write to: statuses, and labels of Namespaces.
+/// Returns whether we write to objects of this kind: statuses, and labels of Namespaces.
 fn writes(kind: Kind) -> bool {
     matches!(
         kind,
@@ -476,7 +481,7 @@ fn writes(kind: Kind) -> bool {
     )
 }
 
-/// What failed, and what to do about it.
+/// Returns the message of a failed watch: the cause, and the remedy.
 fn explain(error: &watcher::Error, resource: &ApiResource) -> String {
     let source = match error {
         watcher::Error::InitialListFailed(error)

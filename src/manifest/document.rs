@@ -1,4 +1,4 @@
-//! The documents of one file.
+//! Parses the documents of one file.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use gatewright_control::event::Event;
 use gatewright_core::inputs::{Object, ObjectKey};
 
-/// What is wrong with a file, or with a part of it.
+/// A problem of a file, or of a part of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
     /// The file.
@@ -19,7 +19,7 @@ pub struct Problem {
     pub line: usize,
     /// The object, as far as it is known.
     pub object: Option<String>,
-    /// What was found, and what to do.
+    /// The message: the error, and the remedy.
     pub reason: String,
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for Problem {
 }
 
 impl Problem {
-    /// It as an event, for the log.
+    /// Converts the problem to an event for the log.
     pub fn event(&self) -> Event {
         let Self { path, line, object, .. } = self;
         let file = path.display().to_string();
@@ -45,19 +45,19 @@ impl Problem {
     }
 }
 
-/// What stands in a file.
+/// The content of a file.
 #[derive(Clone, Debug, Default)]
 pub struct Parsed {
-    /// Objects with the line they start in.
+    /// The objects, each with its first line.
     pub objects: Vec<(usize, Object)>,
-    /// What could not be read.
+    /// The problems of the parts that could not be parsed.
     pub problems: Vec<Problem>,
 }
 
-/// More documents than this in one file are refused.
+/// The maximum number of documents in one file.
 const DOCUMENTS: usize = 100_000;
 
-/// Reads the text of a file: JSON where its name ends so, else YAML with any number of documents.
+/// Parses the text of a file: JSON by the suffix of its name, otherwise YAML with any number of documents.
 pub fn parse(path: &Path, text: &str) -> Parsed {
     let mut parsed = Parsed::default();
     let path = Arc::new(path.to_path_buf());
@@ -110,8 +110,8 @@ fn object(path: &Arc<PathBuf>, line: usize, text: &str, mut value: Value, parsed
     }
 }
 
-/// Leaves out fields that are null, and a status in which nothing else is: the API server takes such a field as one that is not
-/// there, and what is written in Go (`ingress2gateway`, for one) has `status: {parents: null}`.
+/// Removes fields that are null, and a status without other fields: to the API server such a field is absent, and
+/// programs in Go (such as `ingress2gateway`) write `status: {parents: null}`.
 fn without_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -124,7 +124,7 @@ fn without_nulls(value: &mut Value) {
     }
 }
 
-/// Kind and name of something that is no valid object.
+/// Returns kind and name of an invalid object.
 fn name(value: &Value) -> Option<String> {
     let kind = value.get("kind")?.as_str()?;
     let meta = value.get("metadata")?;
@@ -136,8 +136,8 @@ fn name(value: &Value) -> Option<String> {
     Some(format!("{} {namespace}{name}", kind.to_lowercase()))
 }
 
-/// How many lines into a document the field stands that a message names: the last word of a dotted path, or the word
-/// in the first backquotes.
+/// Returns the offset in lines of the field that a message names: the last part of a dotted path, or the word in the
+/// first backquotes.
 fn line_of(text: &str, reason: &str) -> usize {
     let path = reason.strip_prefix("unknown field ").or_else(|| reason.split_once(':').map(|(path, _)| path));
     let quoted = reason.split('`').nth(1);
@@ -156,7 +156,7 @@ fn line_of(text: &str, reason: &str) -> usize {
     0
 }
 
-/// The YAML documents of a text, each with its first line.
+/// Returns the YAML documents of a text, each with its first line.
 fn documents(text: &str) -> Vec<(usize, &str)> {
     let mut all = Vec::new();
     let (mut start, mut first, mut at) = (0, 1, 0);
@@ -174,7 +174,7 @@ fn documents(text: &str) -> Vec<(usize, &str)> {
 }
 
 fn from_yaml(text: &str) -> Result<Value, (usize, String)> {
-    // Aliases are expanded by the parser under a limit of its own.
+    // The parser expands aliases under a limit of its own.
     Value::deserialize(serde_yaml_ng::Deserializer::from_str(text)).or_else(|error| {
         if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
             return Ok(Value::Null);
@@ -188,8 +188,8 @@ fn from_json(text: &str) -> Result<Value, (usize, String)> {
     serde_json::from_str(text).map_err(|error| (error.line(), format!("not JSON: {error}")))
 }
 
-/// A parser's message about a document that begins in line `first` of its file: lines are those of the file, and the line `at`
-/// of the document, which the problem has, is not told again.
+/// Converts the line numbers in a parser's message about a document that begins in line `first` to those of the file.
+/// The line `at` of the document is omitted, since the problem has it.
 fn in_file(message: &str, first: usize, at: usize) -> String {
     let mut parts = message.split(" at line ");
     let mut text = parts.next().unwrap_or_default().to_owned();
@@ -205,7 +205,7 @@ fn in_file(message: &str, first: usize, at: usize) -> String {
     text
 }
 
-/// The key of an object, as people write it.
+/// Returns the key of an object, for messages.
 pub(super) fn label(key: &ObjectKey) -> String {
     key.to_string()
 }
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(told(colon), [format!("x.yaml:2: {why}")]);
         assert_eq!(told(&format!("{head}{colon}")), [format!("x.yaml:4: {why}")]);
         assert_eq!(told(&format!("{head}{SERVICE}---\n{colon}")), [format!("x.yaml:10: {why}")]);
-        // Where it began is a line of the file as well.
+        // The line where the construct began is a line of the file as well.
         let open = told(&format!("{head}spec:\n  ports: [80,\nkind: Service\n"));
         let began = "while parsing a flow sequence at line 4 column 10";
         assert!(open[0].starts_with("x.yaml:6: ") && open[0].ends_with(began), "{open:?}");

@@ -1,4 +1,4 @@
-//! What a change of a file changes.
+//! Computes the changes of objects that follow from changes of files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,32 +11,32 @@ use gatewright_core::inputs::{Object, ObjectChange, ObjectKey};
 #[derive(Default)]
 pub struct Folder {
     files: BTreeMap<PathBuf, BTreeMap<ObjectKey, (usize, Object)>>,
-    /// Which files have an object; the first keeps it.
+    /// The files that have an object; the one in the first is used.
     holders: BTreeMap<ObjectKey, BTreeSet<PathBuf>>,
-    /// What is wrong, by file.
+    /// The problems, by file.
     problems: BTreeMap<PathBuf, Vec<Problem>>,
 }
 
-/// What a change of a file leads to.
+/// The result of a change of a file.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Changes of objects.
+    /// The changes of objects.
     pub changes: Vec<ObjectChange>,
-    /// Problems that are new.
+    /// The new problems.
     pub problems: Vec<Problem>,
-    /// What people should know and that is no problem.
+    /// Notices for people that are not problems.
     pub notes: Vec<String>,
 }
 
 impl Outcome {
-    /// Adds what came later: of two changes of one object the later one counts.
+    /// Adds a later outcome: of two changes of one object the later one counts.
     pub fn append(&mut self, later: Outcome) {
         self.changes.extend(later.changes);
         self.problems.extend(later.problems);
         self.notes.extend(later.notes);
     }
 
-    /// Leaves out changes that a later one overtook.
+    /// Removes changes that a later one supersedes.
     pub fn settled(mut self) -> Self {
         let last: BTreeMap<ObjectKey, usize> =
             self.changes.iter().enumerate().map(|(place, change)| (change.key(), place)).collect();
@@ -50,8 +50,8 @@ impl Outcome {
 }
 
 impl Folder {
-    /// A file has this in it now. Where a part of it could not be read, objects that it had before and that are not
-    /// there any more are kept: they may be in the broken part.
+    /// Sets the content of a file. If a part of it could not be parsed, missing objects that it had before are kept:
+    /// they may be in the broken part.
     pub fn put(&mut self, path: &Path, parsed: Parsed) -> Outcome {
         let mut problems = parsed.problems;
         let mut objects: BTreeMap<ObjectKey, (usize, Object)> = BTreeMap::new();
@@ -79,35 +79,35 @@ impl Folder {
         self.replace(path, objects, problems)
     }
 
-    /// A file is gone.
+    /// Removes a file.
     pub fn remove(&mut self, path: &Path) -> Outcome {
         self.replace(path, BTreeMap::new(), Vec::new())
     }
 
-    /// The files at or under a path.
+    /// Returns the files at or under a path.
     pub fn under(&self, path: &Path) -> Vec<PathBuf> {
         let known: BTreeSet<&PathBuf> = self.files.keys().chain(self.problems.keys()).collect();
         known.into_iter().filter(|file| file.starts_with(path)).cloned().collect()
     }
 
-    /// The manifest files that there are.
+    /// Returns the manifest files.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         self.files.keys().map(PathBuf::as_path)
     }
 
-    /// Whether a file has objects.
+    /// Returns whether a file has objects.
     pub fn has(&self, path: &Path) -> bool {
         self.files.get(path).is_some_and(|objects| !objects.is_empty())
     }
 
-    /// Where an object stands: the file, and the line from 1.
+    /// Returns the place of an object: the file, and the line from 1.
     pub fn place(&self, key: &ObjectKey) -> Option<(&Path, usize)> {
         let file = self.holders.get(key)?.first()?;
         let (line, _) = self.files.get(file)?.get(key)?;
         Some((file, *line))
     }
 
-    /// Everything that is wrong now.
+    /// Returns all present problems.
     pub fn problems(&self) -> Vec<Problem> {
         self.problems.values().flatten().cloned().collect()
     }
@@ -162,7 +162,7 @@ impl Folder {
         Outcome { changes, problems: new, notes: Vec::new() }
     }
 
-    /// The object that counts for a key, where `path` has `own` in it.
+    /// Returns the object that is used for a key, if `path` has the objects `own`.
     fn winner<'a>(
         &'a self,
         key: &ObjectKey,

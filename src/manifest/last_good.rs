@@ -1,8 +1,8 @@
-//! The last good text of every manifest, in the private directory: what a file had in it that is broken at the next start,
-//! and what a directory had that is not there.
+//! The last good text of every manifest, in the private directory: the content of files that are broken at the next
+//! start, and of a directory that is missing then.
 //!
-//! One file, for this user alone; a line for each change. It is a copy: when it is damaged or too large, a start has what
-//! the directory has, and nothing is lost but that.
+//! One file, accessible by its owner only, with a line for each change. It is a copy: if it is damaged or too large, a
+//! start has only the files of the directory.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -12,12 +12,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-/// More than this, in bytes of all texts, is not kept.
+/// The maximum total size of the texts in bytes.
 const MAX_BYTES: u64 = 256 << 20;
-/// So much may be out of date before the file is written anew.
+/// The maximum size of outdated lines before the file is rewritten.
 const STALE: u64 = 16 << 20;
 
-/// Which directory it was: of a file system, and there.
+/// The identity of a directory: device and inode.
 pub(super) type Identity = (u64, u64);
 
 /// The file.
@@ -25,28 +25,28 @@ pub(super) struct LastGood {
     path: PathBuf,
     root: PathBuf,
     most: u64,
-    /// How much is written, and how much of that counts.
+    /// The total size of the written texts, and that of the present ones.
     size: (u64, u64),
     lengths: BTreeMap<PathBuf, u64>,
 }
 
-/// What was kept.
+/// The content of the file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Kept {
-    /// Which directory it was.
+    /// The identity of the directory.
     pub(super) identity: Option<Identity>,
-    /// Texts, by path below the directory.
+    /// The texts, by path relative to the directory.
     pub(super) texts: BTreeMap<PathBuf, Text>,
 }
 
-/// A text, and when it was read.
+/// A text, and the time at which it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Text {
     pub(super) at: SystemTime,
     pub(super) text: String,
 }
 
-/// The first line.
+/// The first line of the file.
 #[derive(Serialize, Deserialize)]
 struct Head {
     root: PathBuf,
@@ -54,7 +54,7 @@ struct Head {
     inode: u64,
 }
 
-/// Every other line: a file's text, or that it is gone.
+/// Any other line of the file: the text of a manifest, or its deletion.
 #[derive(Serialize, Deserialize)]
 struct Line<'a> {
     file: PathBuf,
@@ -65,7 +65,7 @@ struct Line<'a> {
 }
 
 impl LastGood {
-    /// What is kept of a directory. Of another one there is nothing.
+    /// Reads the content for a directory; empty where the file is of another directory.
     pub(super) fn open(path: &Path, root: &Path) -> (Self, Kept) {
         let this = Self {
             path: path.to_owned(),
@@ -78,7 +78,7 @@ impl LastGood {
         (this, kept)
     }
 
-    /// A line that was cut off by a crash, and what follows a damaged one, are left out.
+    /// Reads the file. A line that a crash truncated, and all lines after a damaged one, are ignored.
     fn load(&self) -> Kept {
         let mut kept = Kept::default();
         let Ok(file) = File::open(&self.path) else { return kept };
@@ -106,10 +106,10 @@ impl LastGood {
         kept
     }
 
-    /// Writes everything anew.
+    /// Rewrites the file.
     ///
     /// # Errors
-    /// When that fails, or it is too much.
+    /// When the write fails, or the texts are too large.
     pub(super) fn replace(&mut self, kept: &Kept) -> io::Result<()> {
         self.lengths = kept.texts.iter().map(|(file, text)| (file.clone(), text.text.len() as u64)).collect();
         let all: u64 = self.lengths.values().sum();
@@ -135,10 +135,10 @@ impl LastGood {
         Ok(())
     }
 
-    /// A file has this text now, or is gone.
+    /// Notes the text of a manifest, or its deletion (`None`).
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the file cannot be written.
     pub(super) fn note(&mut self, file: &Path, text: Option<(SystemTime, &str)>) -> io::Result<()> {
         let (before, after) =
             (self.lengths.remove(file).unwrap_or_default(), text.map_or(0, |(_, text)| text.len() as u64));
@@ -147,12 +147,12 @@ impl LastGood {
         }
         self.size = (self.size.0 + after, self.size.1 + after - before);
         if self.size.1 > self.most {
-            // Told when it was first so.
+            // It was reported when the limit was first exceeded.
             let _ = fs::remove_file(&self.path);
             return Ok(());
         }
         let mut out = match OpenOptions::new().append(true).open(&self.path) {
-            // Nothing is kept since it was too much, or could not be written: the next start writes it anew.
+            // The file was removed since the texts were too large, or could not be written: the next start creates it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             opened => opened?,
         };
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
         assert_eq!(LastGood::open(&path, Path::new("/etc/y")).1, Kept::default());
 
-        // A line that was cut off costs nothing but itself.
+        // Only the truncated line is lost.
         let text = fs::read_to_string(&path).expect("text");
         fs::write(&path, text.clone() + "{\"file\": \"d.ya").expect("written");
         assert_eq!(LastGood::open(&path, root).1, all);

@@ -1,8 +1,8 @@
-//! Manifests: a directory of YAML and JSON files becomes changes of objects.
+//! Manifests: converts a directory of YAML and JSON files to changes of objects.
 //!
-//! In: files. Out: [`ObjectChange`](gatewright_core::inputs::ObjectChange)s, and [`Problem`]s that name file, line and reason. What a file
-//! means (`document`) and what a change of a file changes ([`Folder`]) is pure; `Reader` reads, and goes by what it read before
-//! where it cannot; [`Watcher`] waits.
+//! In: files. Out: [`ObjectChange`](gatewright_core::inputs::ObjectChange)s, and [`Problem`]s with file, line and
+//! reason. Parsing (`document`) and the changes of objects ([`Folder`]) are pure; `Reader` reads, and uses its last
+//! good content where it cannot; [`Watcher`] waits for changes.
 
 mod document;
 mod folder;

@@ -1,5 +1,5 @@
-//! Reads a directory of manifests, and goes by what was read before where that is not possible: what cannot be read was not
-//! deleted.
+//! Reads a directory of manifests. Where that is not possible the last good content is used: an unreadable file is not
+//! a deleted one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,17 +13,17 @@ use super::last_good::{Identity, Kept, LastGood, Text};
 use super::scan::{problem, read_text, scan};
 use super::{Folder, Outcome, Parsed, Safety, Stale, parse};
 
-/// A file that does not parse may be half written: it is read again this much later before anybody is told.
+/// The delay before a file that does not parse is read again and reported, since it may be half written.
 const WRITING: Duration = Duration::from_millis(150);
-/// A file that is gone may come back, as when an editor saves it, or be the first one of a directory that goes: it counts as
-/// deleted this long after the last one that went.
+/// The delay after the last deletion of a file before it takes effect: the file may be replaced, as by an editor, or be
+/// the first one of a directory that is being deleted.
 const GONE: Duration = Duration::from_millis(200);
-/// But so long after the first one at the latest.
+/// The maximum of that delay, from the first deletion.
 const GONE_AT_MOST: Duration = Duration::from_secs(5);
-/// All files of a directory that go at once count as deleted after so long.
+/// The delay before the deletion of all files of a directory takes effect.
 const EMPTIED: Duration = Duration::from_secs(10);
 
-/// A moment, as clocks of both kinds have it.
+/// A point in time of the monotonic and the wall clock.
 #[derive(Clone, Copy)]
 pub(super) struct Now {
     pub(super) instant: Instant,
@@ -31,56 +31,56 @@ pub(super) struct Now {
 }
 
 impl Now {
-    /// Now.
+    /// Reads both clocks.
     pub(super) fn read() -> Self {
         Self { instant: Instant::now(), time: SystemTime::now() }
     }
 }
 
-/// A directory, as far as it was read.
+/// The state of a directory, as last read.
 pub(super) struct Reader {
     root: PathBuf,
     safety: Safety,
     folder: Folder,
-    /// Which directory the files were read from.
+    /// The identity of the directory that the files were read from.
     identity: Option<Identity>,
-    /// Whether it can be read.
+    /// Whether the directory can be read.
     presence: Presence,
-    /// When it could be, last.
+    /// The last time at which it could be read.
     seen: SystemTime,
-    /// When each file was last read whole, and a hash of what it was then.
+    /// The last time at which each file was valid, and the hash of its text.
     read: BTreeMap<PathBuf, (SystemTime, u64)>,
-    /// Files that have mistakes.
+    /// The files with errors.
     broken: BTreeSet<PathBuf>,
-    /// Directories that cannot be read, and from when that is which is served of them.
+    /// The directories that cannot be read, with the time of the content that is served of them.
     unread: BTreeMap<PathBuf, SystemTime>,
-    /// Files that did not parse, and when they are read again.
+    /// The files that did not parse, and when they are read again.
     doubtful: BTreeMap<PathBuf, Instant>,
-    /// Files that are gone.
+    /// The deleted files whose deletion has not taken effect yet.
     gone: BTreeSet<PathBuf>,
-    /// When the first and the last of them went.
+    /// The time of the first and the last of these deletions.
     went: Option<(Instant, Instant)>,
     store: Option<LastGood>,
-    /// What is not in the store yet.
+    /// The texts that are not in the store yet.
     unstored: Vec<(PathBuf, Option<Text>)>,
 }
 
 /// Whether the directory can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Presence {
-    /// It can, and is watched.
+    /// The directory can be read, and is watched.
     There,
-    /// It cannot.
+    /// The directory cannot be read.
     Away,
-    /// It can, and has no manifest any more.
+    /// The directory can be read, and has no manifests any more.
     Emptied(Instant),
 }
 
 impl Reader {
-    /// Reads a directory, and where it is not there, what is kept of it in the file `store`.
+    /// Reads a directory, or if it is missing, its last good content in the file `store`.
     ///
     /// # Errors
-    /// When it is not there, and nothing is kept of it.
+    /// When it is missing, and the store has no content of it.
     pub(super) fn open(root: &Path, safety: Safety, store: Option<&Path>, now: Now) -> io::Result<(Self, Outcome)> {
         let root = std::path::absolute(root)?;
         let (store, kept) = store.map(|path| LastGood::open(path, &root)).unzip();
@@ -113,7 +113,7 @@ impl Reader {
             let path = this.root.join(&file);
             let is_unread = || problems.iter().any(|problem| path.starts_with(&*problem.path));
             if is_away || is_unread() || files.contains(&path) && this.is_broken(&path, &text.text) {
-                // Mistakes in it were told when it was written.
+                // Its errors were reported when it was written.
                 all.changes.extend(this.folder.put(&path, parse(&path, &text.text)).changes);
                 this.read.insert(path, (text.at, hash(&text.text)));
                 kept.texts.insert(file, text);
@@ -126,23 +126,23 @@ impl Reader {
         Ok((this, all.settled()))
     }
 
-    /// Whether a file has mistakes: one that has the text in it that was good has none.
+    /// Returns whether a file has errors; one with its last good text has none.
     fn is_broken(&self, path: &Path, good: &str) -> bool {
         let is_as_before = fs::read_to_string(path).is_ok_and(|text| text == good);
         !is_as_before && read_text(&self.root, path, self.safety).is_some_and(|(_, good)| good.is_none())
     }
 
-    /// Which directory is at a path, if it can be read.
+    /// Returns the identity of the directory at a path, if it can be read.
     pub(super) fn identity(root: &Path) -> Option<Identity> {
         identity(root).ok()
     }
 
-    /// The directory.
+    /// Returns the path of the directory.
     pub(super) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// What is served as it was.
+    /// Returns the files and directories whose last good content is served.
     pub(super) fn stale(&self) -> Vec<Stale> {
         let is_served = |place: &Path| self.folder.files().any(|file| file.starts_with(place));
         let unread = self.unread.iter().filter(|(place, _)| is_served(place));
@@ -153,7 +153,7 @@ impl Reader {
         unread.chain(broken).collect()
     }
 
-    /// When it has something to do by itself.
+    /// Returns the time of the next delayed action.
     pub(super) fn due(&self) -> Option<Instant> {
         let emptied = match self.presence {
             Presence::Emptied(since) => Some(since + EMPTIED),
@@ -166,12 +166,13 @@ impl Reader {
         self.went.map(|(first, last)| (last + GONE).min(first + GONE_AT_MOST))
     }
 
-    /// Which directory is there.
+    /// Returns the identity of the present directory.
     pub(super) fn there(&self) -> Option<Identity> {
         identity(&self.root).ok()
     }
 
-    /// Looks at what may be different, and does what time asks for. `patient` gives files that do not parse another chance.
+    /// Reads the paths that may have changed, and runs due actions. With `patient`, files that do not parse are read
+    /// once more.
     pub(super) fn turn(&mut self, touched: &BTreeSet<PathBuf>, now: Now, patient: bool) -> Outcome {
         let mut all = Outcome::default();
         match identity(&self.root) {
@@ -236,7 +237,7 @@ impl Reader {
         all.settled()
     }
 
-    /// Whether there was a manifest, and none is left.
+    /// Returns whether all manifests of the directory were deleted.
     fn has_nothing(&self) -> bool {
         let mut known = self.folder.files().peekable();
         known.peek().is_some() && !known.any(Path::exists) && {
@@ -245,7 +246,7 @@ impl Reader {
         }
     }
 
-    /// Goes by what was read of the whole directory.
+    /// Keeps the last good content of the whole directory.
     fn hold(&mut self, reason: String) -> Outcome {
         self.unread.insert(self.root.clone(), self.seen);
         (self.gone, self.went) = (BTreeSet::new(), None);
@@ -254,7 +255,7 @@ impl Reader {
         self.folder.put(&root, Parsed { objects: Vec::new(), problems: vec![problem(&root, reason)] })
     }
 
-    /// Reads what is at these paths now.
+    /// Reads the present content of these paths.
     fn look(&mut self, paths: &BTreeSet<PathBuf>, now: Now, patient: bool) -> Outcome {
         let mut all = Outcome::default();
         for path in paths {
@@ -318,7 +319,7 @@ impl Reader {
         outcome
     }
 
-    /// A file is not there: it may come back.
+    /// Notes that a file is missing: it may come back.
     fn miss(&mut self, file: PathBuf, now: Now) {
         self.doubtful.remove(&file);
         if self.gone.insert(file) {
@@ -335,7 +336,7 @@ impl Reader {
         self.folder.remove(file)
     }
 
-    /// Keeps everything for the next start: `kept` has the texts of files that have mistakes now.
+    /// Rewrites the store for the next start: `kept` has the texts of files that have errors now.
     fn store_anew(&mut self, mut kept: Kept, all: &mut Outcome) {
         let Some(store) = &mut self.store else { return };
         kept.identity = self.identity;
@@ -351,7 +352,7 @@ impl Reader {
         }
     }
 
-    /// Keeps what is different for the next start. Returns what people should know.
+    /// Stores changed texts for the next start. Returns a notice for people after a failure.
     pub(super) fn store(&mut self) -> Option<String> {
         let unstored = std::mem::take(&mut self.unstored);
         let store = self.store.as_mut()?;
@@ -370,9 +371,9 @@ fn unkept(error: &io::Error) -> String {
     format!("the last good state of manifests is not kept for the next start: {error}")
 }
 
-/// Which directory is there, if it can be read.
+/// Returns the identity of a directory, if it can be read.
 fn identity(root: &Path) -> io::Result<Identity> {
-    // Reading it is another right than seeing that it is there.
+    // Reading the directory needs another permission than its metadata.
     fs::read_dir(root)?;
     let meta = fs::metadata(root)?;
     Ok((meta.dev(), meta.ino()))
@@ -420,7 +421,7 @@ mod tests {
             Now { instant: self.begun.instant + after, time: self.begun.time + after }
         }
 
-        /// Starts after so long, and says what comes of it.
+        /// Opens the reader at this time, and returns the outcome.
         fn open(&self, after: Duration) -> (Reader, Vec<String>) {
             let store = self.dir.path().join("last-good");
             let opened = Reader::open(&self.root(), Safety::Strict, Some(&store), self.after(after));
@@ -428,7 +429,7 @@ mod tests {
             (reader, told(outcome))
         }
 
-        /// Looks at everything after so long, and says what comes of it.
+        /// Reads everything at this time, and returns the outcome.
         fn turn(&self, reader: &mut Reader, after: Duration) -> Vec<String> {
             let outcome = reader.turn(&BTreeSet::from([self.root()]), self.after(after), false);
             assert_eq!(reader.store(), None);
@@ -500,7 +501,7 @@ mod tests {
         let told = site.turn(&mut reader, 3 * SECOND + EMPTIED);
         assert!(told.len() == 2 && told[0] == "delete a" && told[1].contains("all of them were deleted"), "{told:?}");
         assert_eq!(reader.stale(), []);
-        // And after the next start nothing comes back.
+        // After the next start nothing comes back either.
         assert_eq!(site.open(60 * SECOND).1, NONE);
     }
 
@@ -513,7 +514,7 @@ mod tests {
         fs::create_dir(site.root()).expect("made");
         one(&site.turn(&mut reader, SECOND), &["another directory than before", "empty.yaml"]);
         assert_eq!(site.turn(&mut reader, 3600 * SECOND), NONE);
-        // The same when it is so at a start.
+        // The same at a start.
         let (mut reader, told) = site.open(3700 * SECOND);
         assert!(told.len() == 2 && told[0] == "put a" && told[1].contains("another directory"), "{told:?}");
         site.put("empty.yaml", "");
@@ -566,7 +567,7 @@ mod tests {
         assert_eq!(reader.stale().len(), 1);
         fs::rename(site.dir.path().join("elsewhere"), site.root()).expect("moved");
         one(&site.turn(&mut reader, 2 * SECOND), &["can be read again"]);
-        // Nobody else's directory is served instead.
+        // The stored content is not served for another directory.
         assert!(Reader::open(&site.dir.path().join("wrong"), Safety::Off, Some(&store), site.begun).is_err());
     }
 

@@ -1,4 +1,4 @@
-//! Finding and reading the files of a directory, and refusing those that others may change.
+//! Finds the files of a directory, and rejects those that other users may change.
 
 use std::fs;
 use std::io::{ErrorKind, Read};
@@ -8,23 +8,23 @@ use std::sync::Arc;
 
 use super::{Parsed, Problem, parse};
 
-/// A larger file is refused.
+/// The maximum size of a file.
 const FILE_BYTES: u64 = 64 << 20;
-/// A deeper directory is refused.
+/// The maximum depth of a directory.
 const MAX_DEPTH: usize = 32;
 
-/// Which files are trusted.
+/// The safety checks of files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Safety {
-    /// No symlinks out of the directory, nothing that group or others may write.
+    /// Rejects symlinks out of the directory, and files that group or others may write.
     #[default]
     Strict,
-    /// Whatever is there.
+    /// Accepts any file.
     Off,
 }
 
-/// The manifest files at or under a path, sorted, and what is wrong with the way there: what lies below the path of a problem
-/// was not looked at.
+/// Returns the manifest files at or under a path, sorted, and the problems of reaching them: nothing below the path of
+/// a problem was examined.
 pub fn scan(root: &Path, path: &Path, safety: Safety) -> (Vec<PathBuf>, Vec<Problem>) {
     let (mut files, mut problems) = (Vec::new(), Vec::new());
     walk(root, path, safety, 0, &mut files, &mut problems);
@@ -39,12 +39,12 @@ fn walk(root: &Path, path: &Path, safety: Safety, depth: usize, files: &mut Vec<
     let meta = match fs::metadata(path) {
         Ok(meta) => meta,
         Err(error) if error.kind() == ErrorKind::NotFound => return,
-        // A file of another kind than ours is of no interest.
+        // A file without the suffix of a manifest is ignored.
         Err(_) if path.extension().is_some() && !is_manifest(path) => return,
         Err(error) => return problems.push(problem(path, format!("cannot be read: {error}"))),
     };
     if meta.is_file() {
-        // A file that is named itself is meant, however it ends.
+        // A file that is the argument itself is read whatever its suffix.
         if is_manifest(path) || path == root {
             files.push(path.to_path_buf());
         }
@@ -66,28 +66,28 @@ fn walk(root: &Path, path: &Path, safety: Safety, depth: usize, files: &mut Vec<
                 walk(root, &entry.path(), safety, depth + 1, files, problems);
             }
         }
-        // It may have gone meanwhile, which is looked at again.
+        // The directory may have been deleted meanwhile; it is examined again then.
         Err(error) => problems.push(problem(path, format!("cannot be read: {error}"))),
     }
 }
 
-/// Whether a path ends as manifests do.
+/// Returns whether a path has the suffix of a manifest.
 pub(super) fn is_manifest(path: &Path) -> bool {
     path.extension().and_then(|ending| ending.to_str()).is_some_and(|ending| matches!(ending, "yaml" | "yml" | "json"))
 }
 
-/// Dot files and directories are editors' and version control's.
+/// Returns whether a path has a component that begins with a dot, as files of editors and version control do.
 fn hidden(root: &Path, path: &Path) -> bool {
     path.strip_prefix(root)
         .is_ok_and(|rest| rest.components().any(|part| part.as_os_str().to_string_lossy().starts_with('.')))
 }
 
-/// Reads one file. `None` when it is not there (any more).
+/// Reads and parses a file; `None` when it does not exist (any more).
 pub fn read(root: &Path, path: &Path, safety: Safety) -> Option<Parsed> {
     read_text(root, path, safety).map(|(parsed, _)| parsed)
 }
 
-/// The same, with the text where it could be read and every part of it is valid.
+/// As [`read`], with the text if it could be read and all of it is valid.
 pub(super) fn read_text(root: &Path, path: &Path, safety: Safety) -> Option<(Parsed, Option<String>)> {
     let file = fs::File::open(path);
     let refused = |reason| Some((Parsed { objects: Vec::new(), problems: vec![problem(path, reason)] }, None));

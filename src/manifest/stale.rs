@@ -1,4 +1,4 @@
-//! What is served as it was, because it cannot be read as it is.
+//! Files and directories that cannot be read, and whose last good content is served.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,12 +10,12 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-/// A file or directory that cannot be read as it is.
+/// A file or directory whose last good content is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stale {
-    /// Which.
+    /// The path.
     pub path: PathBuf,
-    /// From when that is which is served of it.
+    /// The time of the content.
     pub at: SystemTime,
 }
 
@@ -26,16 +26,16 @@ impl fmt::Display for Stale {
     }
 }
 
-/// Figures about them.
+/// The metrics about them.
 #[derive(Debug)]
 pub struct Figures {
     count: usize,
-    /// How old the oldest is, in seconds.
+    /// The age of the oldest content, in seconds.
     age: u64,
 }
 
 impl Figures {
-    /// As things are at a moment.
+    /// Computes the metrics at this time.
     pub fn new(stale: &[Stale], now: SystemTime) -> Self {
         let ages = stale.iter().map(|stale| now.duration_since(stale.at).unwrap_or_default().as_secs());
         Self { count: stale.len(), age: ages.max().unwrap_or_default() }

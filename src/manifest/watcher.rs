@@ -1,4 +1,4 @@
-//! Waiting for changes of a directory, in a thread of its own: reading files may take long.
+//! Waits for changes of a directory, in a thread of its own, since reading files may take long.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,39 +12,39 @@ use super::last_good::Identity;
 use super::reader::{Now, Reader};
 use super::{Outcome, Safety, Stale};
 
-/// A save is often several events: this long after the last one they are looked at.
+/// The debounce: a save is often several events, and the files are read this long after the last one.
 const DEBOUNCE: Duration = Duration::from_millis(5);
-/// But so long after the first one at the latest.
+/// The maximum of the debounce, from the first event.
 const BUSY: Duration = Duration::from_secs(1);
-/// How often it is looked at whether the directory is still there: nobody tells when it is moved or unmounted.
+/// The interval at which the presence of the directory is checked: there is no event when it is moved or unmounted.
 const PRESENCE: Duration = Duration::from_secs(1);
 
-/// A directory that is being watched.
+/// A watched directory.
 pub struct Watcher {
     outcomes: mpsc::UnboundedReceiver<Outcome>,
     stale: watch::Receiver<Vec<Stale>>,
 }
 
-/// Why a directory cannot be watched.
+/// The reason for which a directory cannot be watched.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
-    /// It is not there.
+    /// The directory is missing.
     #[error("{}: {why}", path.display())]
     Open {
-        /// Which.
+        /// The path of the directory.
         path: PathBuf,
-        /// Why.
+        /// The error.
         why: std::io::Error,
     },
-    /// The system does not tell of changes.
+    /// The system does not report changes.
     #[error("{} cannot be watched: {why}", path.display())]
     Watch {
-        /// Which.
+        /// The path of the directory.
         path: PathBuf,
-        /// Why.
+        /// The error.
         why: notify::Error,
     },
-    /// There is no thread for it.
+    /// The thread cannot be created.
     #[error("the thread that reads manifests: {0}")]
     Thread(std::io::Error),
 }
@@ -52,15 +52,15 @@ pub enum WatchError {
 type Events = notify::Result<notify::Event>;
 
 impl Watcher {
-    /// Watches a directory and reads what is in it. The last good state is kept in the file `store`, and served of what cannot
-    /// be read, also when that is the whole directory.
+    /// Watches a directory and reads its content. The last good content is stored in the file `store`, and served in
+    /// place of what cannot be read, even if that is the whole directory.
     ///
     /// # Errors
-    /// When the directory is not there and nothing is kept of it, or it cannot be watched.
+    /// When the directory is missing and the store has no content of it, or it cannot be watched.
     pub fn open(root: &Path, safety: Safety, store: Option<&Path>) -> Result<(Self, Outcome), WatchError> {
         let path = || root.to_path_buf();
         let (sender, events) = channel();
-        // Watched first: what changes while it is read is looked at again.
+        // The watch begins before the first read, so that a change during the read is not missed.
         let there = Reader::identity(root);
         let watched = there.map(|there| Ok((there, watched(root, sender.clone())?))).transpose();
         let watched = watched.map_err(|why| WatchError::Watch { path: path(), why })?;
@@ -74,18 +74,18 @@ impl Watcher {
         Ok((Self { outcomes, stale }, outcome))
     }
 
-    /// Waits for the next change. Ends only by being dropped, which loses nothing; `None` when the thread has failed.
+    /// Waits for the next change; `None` when the thread has failed. It is cancel-safe.
     pub async fn next(&mut self) -> Option<Outcome> {
         self.outcomes.recv().await
     }
 
-    /// The next change, if there is one already.
+    /// Returns the next change, if there is one already.
     pub fn ready(&mut self) -> Option<Outcome> {
-        // That the thread has failed is noticed by whoever waits.
+        // A failure of the thread is noticed by [`Self::next`].
         self.outcomes.try_recv().ok()
     }
 
-    /// What is served as it was, because it cannot be read as it is.
+    /// Returns the files and directories whose last good content is served.
     pub fn stale(&self) -> Vec<Stale> {
         self.stale.borrow().clone()
     }
@@ -93,19 +93,19 @@ impl Watcher {
 
 fn watched(root: &Path, sender: Sender<Events>) -> notify::Result<RecommendedWatcher> {
     let mut watcher = notify::recommended_watcher(move |event| {
-        // The receiver is gone only when nobody wants to know any more.
+        // The receiver is dropped only when the watch ends.
         let _ = sender.send(event);
     })?;
     watcher.watch(root, RecursiveMode::Recursive)?;
     Ok(watcher)
 }
 
-/// What the thread has.
+/// The state of the thread.
 struct Watching {
     reader: Reader,
     sender: Sender<Events>,
     events: Receiver<Events>,
-    /// Which directory is watched, and by whom.
+    /// The watched directory, and its watcher.
     watched: Option<(Identity, RecommendedWatcher)>,
     told: mpsc::UnboundedSender<Outcome>,
     stale: watch::Sender<Vec<Stale>>,
@@ -119,7 +119,7 @@ impl Watching {
             if let Some(there) = self.reader.there()
                 && self.watched.as_ref().is_none_or(|(watched, _)| *watched != there)
             {
-                // The one before goes first: it would tell of what is elsewhere now.
+                // The old watcher is dropped first: it would report changes of a directory that is elsewhere now.
                 self.watched = None;
                 match watched(self.reader.root(), self.sender.clone()) {
                     Ok(watcher) => self.watched = Some((there, watcher)),
@@ -145,12 +145,12 @@ impl Watching {
     fn tell(&self, outcome: Outcome) {
         let Outcome { changes, problems, notes } = &outcome;
         if !changes.is_empty() || !problems.is_empty() || !notes.is_empty() {
-            // Whoever was told is gone, which is noticed above.
+            // The receiver may be dropped, which is noticed above.
             let _ = self.told.send(outcome);
         }
     }
 
-    /// Waits for events, until it is quiet again, or until there is something to do without.
+    /// Waits for events and the end of the debounce, or until a delayed action is due.
     fn touched(&self) -> BTreeSet<PathBuf> {
         let mut touched = BTreeSet::new();
         let now = Instant::now();
@@ -159,7 +159,7 @@ impl Watching {
         loop {
             match self.events.recv_timeout(wait) {
                 Ok(event) => self.note(event, &mut touched),
-                // The other side is ours, too.
+                // The thread holds a sender itself.
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return touched,
             }
             if now.elapsed() > due + BUSY {
@@ -173,7 +173,7 @@ impl Watching {
         match event {
             Ok(event) if event.kind.is_access() => {}
             Ok(event) if !event.need_rescan() => touched.extend(event.paths),
-            // Events were lost: everything is looked at.
+            // Events were lost, so everything is read.
             Ok(_) | Err(_) => {
                 touched.insert(self.reader.root().to_owned());
             }
@@ -187,7 +187,7 @@ mod tests {
 
     use super::*;
 
-    /// Whoever waits for several things at once drops `next` at any of its waits.
+    /// A caller that waits for several things at once drops `next` at any of its awaits.
     #[tokio::test]
     async fn a_change_is_told_however_often_its_caller_has_something_else_to_do() {
         let dir = tempfile::tempdir().expect("a directory");

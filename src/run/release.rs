@@ -1,4 +1,4 @@
-//! What an operator takes out of the records of ownership.
+//! Releases entries of the records of ownership on an operator's request.
 
 use anyhow::Result;
 
@@ -7,7 +7,7 @@ use gatewright_core::tenancy;
 use gatewright_core::translate::{Change, Fact, Ownable};
 
 impl StandaloneRuntime {
-    /// Takes something out of the records. Returns what is wrong with that, if anything.
+    /// Removes an entry from the records. Returns the reason for which that is not possible, or an empty text.
     pub(super) fn release(&mut self, what: &Ownable) -> Result<String> {
         let recorded = self.live.engine().recorded_as(what);
         let tenancy = self.live.pipeline().tenancy();

@@ -1,4 +1,4 @@
-//! What the one loop of the standalone program owns, and what each thing that happens to it leads to.
+//! The state of the standalone program's main loop, and its handling of each event.
 
 use std::convert::Infallible;
 use std::io::Write;
@@ -23,25 +23,25 @@ use gatewright_core::tenancy;
 use gatewright_core::translate::Change;
 use gatewright_core::turns::Turns;
 
-/// What the one loop owns.
+/// The state of the main loop.
 pub(super) struct StandaloneRuntime {
     pub(super) live: ControlPlane,
-    /// What of the manifests has changed and waits.
+    /// The queued changes of manifests.
     pub(super) turns: Turns,
     pub(super) manager: Arc<CertificateManager>,
     pub(super) wanting: WantedTracker,
-    /// Who had which hostname first, where that counts.
+    /// The record of first claims of hostnames, where these count.
     pub(super) book: Option<ClaimLog<Tenants>>,
-    /// What the book had to say at the start.
+    /// The changes for tenancy, at first those of that record.
     pub(super) known: Vec<tenancy::Change>,
-    /// Who owns what on addresses that namespaces share.
+    /// The record of the owners on addresses that namespaces share.
     pub(super) owners: ClaimLog<Addresses>,
-    /// What that had to say at the start.
+    /// The content of that record at the start, until it is applied.
     pub(super) owned: Vec<Change>,
     pub(super) bundle: PathBuf,
-    /// What is written there.
+    /// The text that was last written there.
     pub(super) written: String,
-    /// Whether it is still to be written.
+    /// Whether a write of it has failed and is to be retried.
     pub(super) roots_wait: bool,
     pub(super) start: Instant,
 }
@@ -67,8 +67,8 @@ impl StandaloneRuntime {
         Ok(())
     }
 
-    /// Publishes what changes lead to, once it is recorded what the next run has to know, and says which certificates are
-    /// wanted, where that is different by it or by these Secrets.
+    /// Publishes the result of changes, after the records that the next run needs are written, and passes on the
+    /// requests of certificates that have changed by it or by these Secrets.
     pub(super) fn publish(&mut self, changes: Vec<Change>, secrets: Vec<ObjectName>) -> Result<Events> {
         let (book, owners, known) = (&mut self.book, &mut self.owners, std::mem::take(&mut self.known));
         let mut record = |outcome: &pipeline::Outcome| {
@@ -79,7 +79,7 @@ impl StandaloneRuntime {
             Ok::<_, Infallible>(())
         };
         let changes = std::mem::take(&mut self.owned).into_iter().chain(changes).collect();
-        // There are no Services here that we could make.
+        // Outside of a cluster no Services can be created.
         let Effects { events, services: _, envoys: _, wanted } =
             self.live.apply(changes, known, &mut record, SystemTime::now(), self.start.elapsed())?;
         let changes = self.wanting.changes(self.live.pipeline(), wanted, secrets);
@@ -93,7 +93,7 @@ impl StandaloneRuntime {
         self.live.settled(self.start.elapsed()).log(Severity::Info);
     }
 
-    /// Does what time asks for: certificates begin and cease to be valid.
+    /// Does the time-dependent work: certificates become valid and expire.
     pub(super) fn tend(&mut self) -> Result<()> {
         self.live.tend(self.start.elapsed()).log(Severity::Info);
         let now = SystemTime::now();
@@ -103,7 +103,7 @@ impl StandaloneRuntime {
         Ok(())
     }
 
-    /// Writes the roots of the internal CA, where they are others than before.
+    /// Writes the roots of the internal CA, if they have changed.
     fn write_roots(&mut self) {
         let roots = self.manager.authority().bundle(Timestamp::now());
         if roots == self.written {
@@ -121,7 +121,7 @@ impl StandaloneRuntime {
         }
     }
 
-    /// Writes what could not be written before.
+    /// Retries failed writes.
     pub(super) fn write_again(&mut self) {
         self.owners.write();
         self.book.iter_mut().for_each(ClaimLog::write);
@@ -130,12 +130,12 @@ impl StandaloneRuntime {
         }
     }
 
-    /// Takes in what comes of wanted certificates: Secrets, answers to challenges, what is in the way.
+    /// Takes in updates of the certificate manager: Secrets, answers to challenges, and problems.
     pub(super) fn hand_in(&mut self, certificate_updates: Vec<CertificateUpdate>) -> Result<()> {
         if certificate_updates.is_empty() {
             return Ok(());
         }
-        // Whoever connects needs it first.
+        // Clients need the roots before a certificate is served.
         self.write_roots();
         let mut changes = Vec::with_capacity(certificate_updates.len());
         for update in certificate_updates {
@@ -145,7 +145,7 @@ impl StandaloneRuntime {
             }
         }
         let changes = self.turns.overtaking(changes);
-        // What goes on waiting for its certificate was told when it was published, and each failure by the keeper.
+        // A certificate that is still pending was logged with its publication, and the keeper logs each failure.
         let events = self.publish(changes, Vec::new())?;
         events.without_pending().log(Severity::Info);
         self.settle();
@@ -170,7 +170,7 @@ impl StandaloneRuntime {
             }
             AdminQuery::Ready => "false".to_owned(),
         };
-        // Whoever asked may be gone.
+        // The receiver may be gone.
         let _ = ask.answer.send(text);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The table of what is served, once it is: each page is fetched as a client would.
+//! The table of served hosts, printed once they are served: each page is fetched as a client would.
 
 use std::io::{self, Write};
 
@@ -12,7 +12,7 @@ use gatewright_control::{losers, tenants};
 use gatewright_core::translate::Protocol;
 
 impl StandaloneRuntime {
-    /// Fetches every page and prints the table. `Ok(false)` when one did not come.
+    /// Fetches every page and prints the table. Returns `Ok(false)` when a page was not served.
     pub(super) async fn show(&self) -> Result<bool> {
         let roots = self.manager.authority().bundle(Timestamp::now());
         let mut rows = vec![["HOST", "TENANTS", "CERTIFICATE", "UNTIL", "ANSWER"].map(str::to_owned)];

@@ -1,4 +1,4 @@
-//! What the directory tells waits for its turn: see [`gatewright_core::turns`].
+//! Queues changes of manifests until their turn: see [`gatewright_core::turns`].
 
 use std::time::Instant;
 
@@ -15,13 +15,13 @@ pub(super) async fn until(due: Option<Instant>) {
 }
 
 impl StandaloneRuntime {
-    /// Applies everything that waits.
+    /// Applies all queued changes.
     pub(super) fn take_all(&mut self) -> Result<()> {
         let changes = std::mem::take(&mut self.turns).into_changes();
         if changes.is_empty() { Ok(()) } else { self.apply(changes) }
     }
 
-    /// Applies a batch of what waits.
+    /// Applies the next batch of queued changes.
     pub(super) fn take_turn(&mut self) -> Result<()> {
         let batch = self.turns.take(self.live.reached(), Instant::now());
         if batch.changes.is_empty() {

@@ -1,4 +1,4 @@
-//! Fetching what should be served, as a client would.
+//! Fetches served pages, as a client would.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -21,27 +21,27 @@ use gatewright_core::translate::{Host, Protocol};
 const LIMIT: Duration = Duration::from_secs(5);
 const BODY: usize = 1 << 20;
 
-/// Why a page did not come.
+/// The reason for which a page was not fetched.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// It took too long.
+    /// The timeout expired.
     #[error("no answer within {LIMIT:?}")]
     Late,
-    /// The connection or the handshake failed.
+    /// The connection or the TLS handshake failed.
     #[error("{0}")]
     Connect(#[from] std::io::Error),
-    /// The roots or the name are unusable.
+    /// The roots or the name cannot be used.
     #[error("{0}")]
     Tls(String),
-    /// HTTP failed.
+    /// The HTTP exchange failed.
     #[error("{0}")]
     Http(String),
 }
 
-/// Fetches `/` of a host and says which status came; over TLS, verified with `roots`, where the host has it.
+/// Fetches `/` of a host and returns the status; over TLS, verified with `roots`, where the host uses it.
 ///
 /// # Errors
-/// When nothing comes.
+/// When there is no response.
 pub async fn check(host: &Host, roots: &str) -> Result<u16, CheckError> {
     let ip = host.addresses.first().copied().filter(|ip| !ip.is_unspecified());
     let address = SocketAddr::new(ip.unwrap_or_else(|| Ipv4Addr::LOCALHOST.into()), host.frontend.port);
@@ -69,7 +69,7 @@ pub async fn check(host: &Host, roots: &str) -> Result<u16, CheckError> {
     timeout(LIMIT, work).await.map_err(|_| CheckError::Late)?
 }
 
-/// A single name that a host's name stands for.
+/// Returns a single hostname that a host's name matches.
 pub fn example(host: &Host) -> String {
     let name = host.hostname.as_str();
     match name.strip_prefix("*.") {
@@ -94,7 +94,7 @@ async fn fetch(stream: impl AsyncRead + AsyncWrite + Unpin, authority: &str) -> 
         Limited::new(answer.into_body(), BODY).collect().await.map_err(|error| http(&error))?;
         Ok(status)
     };
-    // How the connection ends after the answer is of no interest.
+    // Errors of the connection after the response are ignored.
     let (answer, _) = tokio::join!(exchange, connection);
     answer
 }

@@ -1,4 +1,4 @@
-//! The records of who had something first: files in the private directory, one line a change.
+//! The records of first claims: files in the private directory, with one line for each change.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,42 +16,42 @@ use gatewright_core::model::Hostname;
 use gatewright_core::tenancy::Record;
 use gatewright_core::translate::{Ownable, Ownership};
 
-/// The file, open for more lines.
+/// The file, open for appending.
 pub struct ClaimLog<E> {
     path: PathBuf,
-    /// How many bytes of it are whole lines.
+    /// The size of its complete lines in bytes.
     length: u64,
-    /// Lines that could not be written yet.
+    /// The lines that could not be written yet.
     waiting: String,
-    /// Whether the last attempt to write failed, which is told once.
+    /// Whether the last write failed; the failure is logged once.
     failed: bool,
     entries: PhantomData<E>,
 }
 
-/// What a record consists of.
+/// The kind of a record.
 pub trait Entry {
-    /// What is owned.
+    /// The subject that is owned.
     type Key: Ord;
-    /// Who owns it.
+    /// The recorded owner.
     type Owner;
 
-    /// A line, without its end; without an owner it says that there is none any more.
+    /// Formats a line without its end; without an owner it removes the entry.
     fn line(key: &Self::Key, owner: Option<&Self::Owner>) -> String;
 
-    /// What a line says.
+    /// Parses a line.
     ///
     /// # Errors
-    /// When it is none of ours; the text says why.
+    /// When it is invalid; the text says why.
     fn parse(line: &str) -> Result<(Self::Key, Option<Self::Owner>), String>;
 }
 
-/// Hostnames among the tenants of one TenantGateway.
+/// The owners of hostnames among the tenants of a TenantGateway.
 pub struct Tenants;
 
-/// What namespaces own on addresses that they share.
+/// The owners on addresses that namespaces share.
 pub struct Addresses;
 
-/// One line: a hostname's owner, or that it has none any more.
+/// One line: the owner of a hostname, or its removal.
 #[derive(Serialize, Deserialize)]
 struct Line {
     hostname: String,
@@ -94,38 +94,37 @@ impl Entry for Addresses {
     }
 }
 
-/// Who owns what, as the file has it.
+/// The owners, as parsed from the file.
 type Owners<E> = BTreeMap<<E as Entry>::Key, <E as Entry>::Owner>;
 
-/// Why the file cannot be used. Going on without it would give hostnames away.
+/// The reason for which the file cannot be used. Without it hostnames could change their owner, so this is fatal.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimLogError {
-    /// It cannot be read or written.
+    /// The file cannot be read or written.
     #[error("{}: {why}", path.display())]
     Io {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         why: std::io::Error,
     },
-    /// A line in it is none of ours.
+    /// A line in the file is invalid.
     #[error("{}:{line}: {text}: mend or remove the line", path.display())]
     Line {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong.
+        /// The description of the error.
         text: String,
     },
 }
 
 impl<E: Entry> ClaimLog<E> {
-    /// Reads what was written, and writes it anew without what is out of date.
+    /// Reads the file, and rewrites it without outdated lines.
     ///
     /// # Errors
-    /// When it cannot be read or written. A last line that was cut off by a crash is left out: what it told was never
-    /// acted on.
+    /// When it cannot be read or written. A last line that a crash truncated is ignored: its change never took effect.
     pub fn open(path: &Path) -> Result<(Self, Owners<E>), ClaimLogError> {
         let io = |why| ClaimLogError::Io { path: path.to_path_buf(), why };
         let text = match fs::read_to_string(path) {
@@ -151,10 +150,10 @@ impl<E: Entry> ClaimLog<E> {
         };
         match write_private(path, short.as_bytes()) {
             Ok(()) => log.length = short.len() as u64,
-            // A longer file says the same.
+            // A longer file with outdated lines has the same content.
             Err(why) if text.is_empty() => return Err(io(why)),
             Err(why) => {
-                // Bytes behind the last whole line would spoil the next one. The cut takes no room.
+                // Bytes after the last complete line would corrupt the next one. Truncation needs no space.
                 fs::OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(log.length)).map_err(io)?;
                 warn_of_file(path, format_args!("{why}; it is used as it is"));
             }
@@ -162,14 +161,14 @@ impl<E: Entry> ClaimLog<E> {
         Ok((log, records))
     }
 
-    /// Adds changes, and returns when they are on the disk. Those that cannot be written are kept for [`ClaimLog::write`]; the log
-    /// says so.
+    /// Appends changes, and returns when they are on the disk. After a failure they are kept for [`ClaimLog::write`],
+    /// and the failure is logged.
     pub fn append(&mut self, records: &BTreeMap<E::Key, Option<E::Owner>>) {
         self.waiting.extend(records.iter().map(|(key, owner)| E::line(key, owner.as_ref()) + "\n"));
         self.write();
     }
 
-    /// Writes what could not be written before.
+    /// Retries lines that could not be written.
     pub fn write(&mut self) {
         if self.waiting.is_empty() {
             return;
@@ -177,12 +176,13 @@ impl<E: Entry> ClaimLog<E> {
         let write = || {
             let mut file = fs::OpenOptions::new().append(true).open(&self.path)?;
             if self.failed {
-                // The last attempt may have ended in the middle of a line, with a program that could not cut it off.
+                // The last attempt may have ended in the middle of a line, in a process that could not truncate the
+                // file.
                 file.set_len(self.length)?;
             }
             file.write_all(self.waiting.as_bytes()).and_then(|()| file.sync_data()).inspect_err(|_| {
-                // Lines that were written are cut off, also in part: all of them are written again. The cut takes no
-                // room, and where it fails, the next attempt makes it.
+                // Written lines are truncated, including partial ones: all of them are written again. Truncation needs
+                // no space, and if it fails, the next attempt repeats it.
                 let _cut_off = file.set_len(self.length);
             })
         };
@@ -250,7 +250,7 @@ mod tests {
         for (name, since) in [("b.org", 2), ("c.org", 3)] {
             book.append(&[(host(name), Some(record("y", since)))].into());
         }
-        // What an attempt left that ended in the middle of a line.
+        // The file after an attempt that ended in the middle of a line.
         let text = fs::read_to_string(&away).expect("it is there") + "{\"hostname\": \"b.o";
         fs::write(&path, text).expect("writes");
         book.write();

@@ -1,4 +1,4 @@
-//! The built-in example: manifests in the binary, and backends for them.
+//! The built-in example: manifests in the binary, and their backends.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
@@ -14,7 +14,7 @@ use gatewright_control::server_tls::server_tls;
 use gatewright_core::inputs::Object;
 use gatewright_core::tenancy::Ports;
 
-/// The example's manifests, as they stand in `examples/demo`.
+/// The manifests of the example, as in `examples/demo`.
 const FILES: [(&str, &str); 5] = [
     ("platform.yaml", include_str!("../../examples/demo/platform.yaml")),
     ("alice.yaml", include_str!("../../examples/demo/alice.yaml")),
@@ -23,31 +23,31 @@ const FILES: [(&str, &str); 5] = [
     ("bob.yaml", include_str!("../../examples/demo/bob.yaml")),
 ];
 
-/// Its backends that speak plain HTTP, and the ports that the manifests have for them.
+/// The backends with plain HTTP, and their ports in the manifests.
 const BACKENDS: [(&str, &str); 5] =
     [("alice", "18080"), ("bob", "18081"), ("dashboard", "18082"), ("team", "18083"), ("mallory", "18084")];
 
 /// The built-in example, ready to be served.
 pub struct Demo {
-    /// Its objects.
+    /// The objects.
     pub objects: Vec<Object>,
-    /// Its backends, to be run.
+    /// The backends, to be run.
     pub backends: Vec<Echo>,
 }
 
 impl Demo {
-    /// Where its Gateways listen: the ports that people like to see, if nobody has them; else any.
+    /// Returns the ports of its Gateways: the usual ones if they are free, otherwise any.
     ///
     /// # Errors
-    /// When no port can be had.
+    /// When no port is free.
     pub fn ports() -> Result<Ports, String> {
         Ok(Ports { http: free(8080)?, https: free(8443)? })
     }
 
-    /// Takes ports and makes the objects that name them.
+    /// Binds the backends' ports, and creates the objects that refer to them.
     ///
     /// # Errors
-    /// When no port can be had, or the CA gives no certificate for the backend that has TLS of its own.
+    /// When no port is free, or the CA signs no certificate for the backend with TLS.
     pub async fn open(authority: &Authority) -> Result<Self, String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
         let vault = tls(authority, "vault.alice.demo.localhost")?;
@@ -67,7 +67,7 @@ fn objects(ports: &[(&str, u16)]) -> Result<Vec<Object>, String> {
     for (name, text) in FILES {
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         for line in &mut lines {
-            // A whole word of a line of its own, so that no replaced port is replaced again.
+            // The whole value is compared, so that a replaced port is not replaced again.
             if let Some((start, written)) = line.split_once("port: ")
                 && let Some((_, port)) = ports.iter().find(|(of, _)| *of == written)
             {
@@ -83,7 +83,7 @@ fn objects(ports: &[(&str, u16)]) -> Result<Vec<Object>, String> {
     Ok(objects)
 }
 
-/// The port that people like to see, if nobody has it; else any.
+/// Returns the wanted port if it is free, otherwise any.
 fn free(wanted: u16) -> Result<u16, String> {
     let bind = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).and_then(|listener| listener.local_addr());
     bind(wanted).or_else(|_| bind(0)).map(|address| address.port()).map_err(|error| error.to_string())

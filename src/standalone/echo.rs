@@ -1,4 +1,4 @@
-//! The backend of the built-in example: says who it is, by HTTP or by TLS of its own.
+//! The backend of the built-in example: its response has its name. It serves HTTP, or HTTPS with TLS of its own.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
-/// More connections at a time wait.
+/// The maximum number of connections; more wait.
 const CONNECTIONS: usize = 256;
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
@@ -29,23 +29,23 @@ pub struct Echo {
 }
 
 impl Echo {
-    /// Listens; with `tls`, speaks only TLS.
+    /// Binds a port; with `tls`, it serves only TLS.
     ///
     /// # Errors
-    /// When no port can be had.
+    /// When no port is free.
     pub async fn open(name: &'static str, tls: Option<Arc<rustls::ServerConfig>>) -> std::io::Result<Self> {
         Ok(Self { listener: TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?, name, tls })
     }
 
-    /// The address on which it listens.
+    /// Returns the address of its port.
     ///
     /// # Errors
-    /// When the system does not say.
+    /// When the system does not know it.
     pub fn address(&self) -> std::io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Answers until `stop` says so.
+    /// Serves until `stop`.
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
         let slots = Arc::new(Semaphore::new(CONNECTIONS));
         let mut connections = JoinSet::new();
@@ -56,7 +56,7 @@ impl Echo {
             };
             while connections.try_join_next().is_some() {}
             let Ok((stream, _)) = accepted else {
-                // Out of descriptors: they come back.
+                // No file descriptors are left for a moment.
                 sleep(Duration::from_millis(50)).await;
                 continue;
             };
@@ -83,6 +83,6 @@ async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, name: &'static str)
         let text = format!("{name} here: {} {} for {host}\n", request.method(), request.uri().path());
         Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(text))))
     });
-    // A client that leaves early is its own matter.
+    // Errors of a client that disconnects early are ignored.
     let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }

@@ -1,4 +1,4 @@
-//! One program takes the place of another on a private directory, while Envoy serves on.
+//! Take-over of a private directory from a running program, while Envoy serves on.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,33 +14,33 @@ use tracing::info;
 
 use super::{Lifetime, PrivateDir, PrivateDirError};
 
-/// How long the program before may take to end.
+/// The maximum time until the running program ends.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// How often it is looked at.
+/// The interval at which its end is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Why a program that asks for the place of this one does not get it.
+/// The message of the refusal to hand over.
 const REFUSED: &str = "Envoy ends with that program (--envoy-lifetime with-program): stop it, and start this one then";
 
-/// Why the private directory of a running program cannot be had.
+/// The reason for which the private directory of a running program cannot be taken over.
 #[derive(Debug, thiserror::Error)]
 pub enum HandOverError {
-    /// The directory.
+    /// The directory cannot be used.
     #[error(transparent)]
     Directory(#[from] PrivateDirError),
-    /// The program that uses it refuses, or does not answer.
+    /// The running program refuses, or does not answer.
     #[error("--take-over: {0}")]
     AdminRequest(#[from] AdminError),
 }
 
-/// What is added to the admin socket: `asked` is told when another program wants the place of this one. It is refused where
-/// Envoy could not serve on meanwhile.
+/// Returns the route of the admin socket by which another program requests the take-over; `asked` is notified of it. It
+/// is refused where Envoy could not serve on meanwhile.
 pub fn routes(lifetime: Lifetime, asked: mpsc::Sender<()>) -> Router {
     let answer = async move || -> Response {
         match lifetime {
             Lifetime::WithProgram => (StatusCode::CONFLICT, REFUSED).into_response(),
             Lifetime::Independent => {
-                // Full when another asked already, closed when this program ends: both are what is wanted.
+                // Full when another program asked already, closed when this program ends: it ends in either case.
                 let _ = asked.try_send(());
                 "Envoy serves on\n".into_response()
             }
@@ -49,10 +49,10 @@ pub fn routes(lifetime: Lifetime, asked: mpsc::Sender<()>) -> Router {
     Router::new().route("/hand-over", post(answer))
 }
 
-/// Opens the private directory, and has the program that uses it, if one does, leave its Envoy running and end.
+/// Opens the private directory. If a running program uses it, that program leaves its Envoy running and ends.
 ///
 /// # Errors
-/// When that program refuses or does not end in time, or the directory cannot be used.
+/// When the running program refuses or does not end in time, or the directory cannot be used.
 pub async fn take_over(path: &Path, admin: &Path) -> Result<PrivateDir, HandOverError> {
     match PrivateDir::open(path) {
         Err(PrivateDirError::InUse { .. }) => {}

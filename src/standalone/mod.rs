@@ -1,4 +1,5 @@
-//! The standalone gateway: a directory of manifests, a certificate authority and an Envoy, on one machine.
+//! Parts of the standalone gateway: private directory, built-in example, and supervision of an Envoy on the same
+//! machine.
 
 mod check;
 mod claim_log;

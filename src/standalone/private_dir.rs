@@ -1,4 +1,4 @@
-//! The private directory: sockets, keys and the certificate authority, for this user alone.
+//! The private directory: sockets, keys and the certificate authority, accessible by its owner only.
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::Write;
@@ -7,59 +7,59 @@ use std::path::{Path, PathBuf};
 
 use crate::replace::replace;
 
-/// A directory that only its owner may enter, and only one of us uses.
+/// A directory that only its owner may enter, locked against other processes of this program.
 pub struct PrivateDir {
     path: PathBuf,
     _lock: File,
 }
 
-/// Why the private directory cannot be used.
+/// The reason for which the private directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PrivateDirError {
-    /// There is no place for it.
+    /// There is no home directory.
     #[error("neither XDG_STATE_HOME nor HOME is set: say --state-dir DIR")]
     NoHome,
-    /// It cannot be made or read.
+    /// The directory cannot be created or read.
     #[error("{}: {why}", path.display())]
     Io {
-        /// Which.
+        /// The path of the directory.
         path: PathBuf,
-        /// Why.
+        /// The error.
         why: std::io::Error,
     },
-    /// Others may enter.
+    /// Other users may enter the directory.
     #[error("{} may be entered by others (mode {mode:o}): chmod 700 it, or say --state-dir DIR", path.display())]
     Open {
-        /// Which.
+        /// The path of the directory.
         path: PathBuf,
-        /// Its mode.
+        /// The mode of the directory.
         mode: u32,
     },
-    /// It is somebody else's.
+    /// The directory belongs to another user.
     #[error("{} belongs to another user: say --state-dir DIR", path.display())]
     Foreign {
-        /// Which.
+        /// The path of the directory.
         path: PathBuf,
     },
-    /// Another process uses it.
+    /// Another process uses the directory.
     #[error("{} is in use by another gatewright: stop it, take its place with --take-over, or say --state-dir DIR", path.display())]
     InUse {
-        /// Which.
+        /// The path of the directory.
         path: PathBuf,
     },
-    /// Sockets in it would have names that are too long (108 bytes, unix(7)).
+    /// The paths of its sockets would be too long (108 bytes, unix(7)).
     #[error("{} is too long a path for sockets: say --state-dir with a shorter one", path.display())]
     TooLong {
-        /// Which.
+        /// The path of the directory.
         path: PathBuf,
     },
 }
 
 impl PrivateDir {
-    /// Where it is unless the user says otherwise.
+    /// Returns the default path.
     ///
     /// # Errors
-    /// When there is no home.
+    /// When there is no home directory.
     pub fn default_path(name: &str) -> Result<PathBuf, PrivateDirError> {
         let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
         let home = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".local/state"));
@@ -67,10 +67,10 @@ impl PrivateDir {
         Ok(base.join("gatewright").join(name))
     }
 
-    /// Makes it, or takes one that is there and private.
+    /// Creates the directory, or opens an existing one that is private.
     ///
     /// # Errors
-    /// When it is not private, or in use.
+    /// When the directory is not private, or is in use.
     pub fn open(path: &Path) -> Result<Self, PrivateDirError> {
         let io = |why| PrivateDirError::Io { path: path.to_path_buf(), why };
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(io)?;
@@ -96,14 +96,14 @@ impl PrivateDir {
         }
     }
 
-    /// Its path.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// Writes a file that only we may read, complete or not at all. One with these bytes is left alone, so that it needs no room on the
-/// disk.
+/// Writes a file atomically, readable by its owner only. A file with equal content is not written, so that it needs no
+/// disk space.
 pub(super) fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     if fs::read(path).is_ok_and(|held| held == bytes) {
         return Ok(());

@@ -1,6 +1,7 @@
-//! What Envoy refused of route tables and listeners, in the private directory: at the next start the rest is sent first.
+//! The rejected parts of route configurations and listeners, in the private directory: at the next start the other
+//! parts are sent first.
 //!
-//! Names and hashes, nothing of what routes say. Without the file, or with one that cannot be read, a start finds out anew.
+//! The file has names and hashes, but no content of routes. Without a readable file the rejected parts are found again.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -18,12 +19,12 @@ use crate::replace::replace;
 pub struct RefusedParts(PathBuf);
 
 impl RefusedParts {
-    /// The file at this path, which need not be there.
+    /// Creates the access to the file at this path, which may be missing.
     pub fn at(path: PathBuf) -> Self {
         Self(path)
     }
 
-    /// What was kept.
+    /// Reads the rejected parts.
     fn read(&self) -> Suspects {
         let text = match std::fs::read(&self.0) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Suspects::default(),
@@ -41,7 +42,8 @@ impl RefusedParts {
         replace(&self.0, |file| file.write_all(&text))
     }
 
-    /// Tells the cache what was kept. What is returned keeps what Envoys of the view refuse from now on.
+    /// Marks the rejected parts as suspects in the cache. The returned task writes the file whenever the rejected parts
+    /// of the view change.
     pub fn carry_over(
         self,
         cache: &Cache,
@@ -56,7 +58,7 @@ impl RefusedParts {
         }
     }
 
-    /// Writes what Envoys refuse whenever that is different, until nobody can tell any more or it is told to stop.
+    /// Writes the rejected parts whenever they change, until the sender is dropped or `stop`.
     async fn keep(self, mut suspects: watch::Receiver<Arc<Suspects>>, mut stop: watch::Receiver<bool>) {
         loop {
             tokio::select! {

@@ -1,7 +1,7 @@
-//! Keeps an Envoy running: starts it, takes over the one of an earlier run, replaces it, and ends it in the end.
+//! Supervisor of Envoy: starts it, adopts the one of an earlier run, replaces it, and ends it.
 //!
-//! Which Envoys run is never remembered, but looked up each time: whoever was killed in the middle of something leaves
-//! processes, and no file that could be wrong about them.
+//! The running Envoys are not stored, but found each time: a program that was killed leaves processes, and no file that
+//! could be wrong about them.
 
 mod asking;
 mod launch;
@@ -35,72 +35,72 @@ pub use program::{NoEnvoy, find};
 
 use super::private_dir::write_private;
 
-/// An Envoy that lived this long did not fail at its start: the next restart is quick again.
+/// The lifetime after which an exit of Envoy does not count as a failed start, so that the back-off is reset.
 const STEADY: Duration = Duration::from_secs(30);
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// How often Envoy's admin socket is asked.
+/// The polling interval of Envoy's admin socket.
 const ADMIN_POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// How often a process that is no child of ours is looked at.
+/// The polling interval of a process that is not a child of ours.
 const PROCESS_POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// How long an Envoy of an earlier run may take to answer before it counts as hanging.
+/// The time in which an Envoy of an earlier run must answer; otherwise it counts as hung.
 const ANSWER: Duration = Duration::from_secs(10);
-/// After so long it is said that an Envoy still has no configuration.
+/// The time after which a missing configuration of Envoy is logged.
 const CONFIGURED: Duration = Duration::from_secs(60);
-/// How long requests may take to end before Envoy is ended.
+/// The maximum time for requests in progress before Envoy is ended.
 const REQUESTS: Duration = Duration::from_secs(5);
-/// How long Envoy may take to end before it is killed.
+/// The time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(3);
-/// How much longer than its connections have, the Envoy of a hot restart that was replaced may take to end.
+/// The additional time, beyond that for its connections, in which an Envoy that was replaced by a hot restart must end.
 const LATE: Duration = Duration::from_secs(10);
 
-/// An Envoy to run.
+/// The configuration of an Envoy to run.
 #[derive(Clone, Debug)]
 pub struct Supervisor {
-    /// The program.
+    /// The Envoy executable.
     pub program: PathBuf,
     /// The private directory.
     pub dir: PathBuf,
-    /// Its bootstrap.
+    /// The bootstrap.
     pub bootstrap: String,
-    /// Its admin socket, as the bootstrap has it.
+    /// The admin socket, as in the bootstrap.
     pub admin: PathBuf,
-    /// What becomes of it when this program is killed.
+    /// What happens to Envoy when this program is killed or fails.
     pub lifetime: Lifetime,
-    /// How many seconds connections of an Envoy that is replaced have to end.
+    /// The time that connections of a replaced Envoy have to end, in seconds.
     pub patience: u32,
 }
 
-/// What becomes of Envoy when this program is killed or fails.
+/// What happens to Envoy when this program is killed or fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifetime {
-    /// It serves on, and the next start takes it over.
+    /// Envoy serves on, and the next start adopts it.
     Independent,
-    /// It ends too.
+    /// Envoy ends too.
     WithProgram,
 }
 
-/// What a supervisor is told.
+/// An order to the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Keep Envoy running.
+    /// Keeps Envoy running.
     Run,
-    /// End it when requests have ended, but soon.
+    /// Ends Envoy after its requests, within a short time.
     End,
-    /// End it at once.
+    /// Ends Envoy at once.
     EndNow,
-    /// Let it run on without this program.
+    /// Leaves Envoy running without this program.
     Leave,
 }
 
-/// An Envoy that runs: a child of ours, or one of an earlier run.
+/// A running Envoy: a child of ours, or of an earlier run.
 struct Running {
     process: Process,
     child: Option<Child>,
 }
 
 impl Running {
-    /// Waits for its end, and says how it was, if that is known.
+    /// Waits for its end. Returns the exit status as text, if it is known.
     async fn ended(&mut self) -> String {
         let Some(child) = &mut self.child else {
             gone(&self.process).await;
@@ -114,7 +114,7 @@ impl Running {
 }
 
 impl Supervisor {
-    /// Keeps Envoy running until it is told otherwise, and does that.
+    /// Keeps Envoy running until another order, and carries that out.
     pub async fn run(self, mut orders: watch::Receiver<Order>) {
         let log = self.log();
         let order = tokio::select! {
@@ -123,7 +123,7 @@ impl Supervisor {
             order = orders.wait_for(|order| *order != Order::Run) => order.ok().map(|order| *order),
         };
         match (order, self.lifetime) {
-            // Whoever gives orders has failed.
+            // `None`: the sender of orders has failed.
             (Some(Order::Leave), _) | (None, Lifetime::Independent) => {
                 for process in self.running().await {
                     info!(event = PROCESS, pid = process.pid, "envoy: process {} serves on", process.pid);
@@ -137,11 +137,11 @@ impl Supervisor {
         self.dir.join("envoy.log")
     }
 
-    /// The Envoys of this directory that run, the oldest first.
+    /// Returns the running Envoys of this directory, oldest first.
     async fn running(&self) -> Vec<Process> {
         let dir = self.dir.clone();
         let found = spawn_blocking(move || {
-            // The user that this runs as: the directory is checked to be its own.
+            // The user of this process: the directory was checked to belong to it.
             let uid = fs::metadata(&dir)?.uid();
             process::find(&dir, uid)
         });
@@ -152,7 +152,7 @@ impl Supervisor {
         })
     }
 
-    /// Removes what no running Envoy needs.
+    /// Removes files of Envoys that do not run any more.
     async fn tidy(&self) {
         let running = self.running().await;
         block_in_place(|| tidy::tidy(&self.dir, &running));
@@ -191,7 +191,7 @@ impl Supervisor {
         }
     }
 
-    /// What is to be done about those that run.
+    /// Returns the plan for the running Envoys.
     async fn plan(&self, found: &[Process]) -> Plan {
         if found.is_empty() {
             return Plan::Start;
@@ -203,7 +203,7 @@ impl Supervisor {
         plan(found, answer.as_ref(), &Wanted { digest, version, hot_restart_version })
     }
 
-    /// What the one of them says that has the admin socket. `None` when they have ended.
+    /// Returns the information from the Envoy that has the admin socket; `None` when all have ended.
     async fn answer(&self, found: &[Process]) -> Option<Info> {
         while found.iter().any(Process::is_alive) {
             for process in found.iter().rev() {
@@ -217,7 +217,7 @@ impl Supervisor {
         None
     }
 
-    /// Where the admin socket of a process is, which may have been started with another one.
+    /// Returns the path of a process's admin socket, which may differ from the present one.
     fn admin_of(&self, process: &Process) -> PathBuf {
         let path = || {
             let text = fs::read_to_string(process.launch.bootstrap(&self.dir)).ok()?;
@@ -227,7 +227,7 @@ impl Supervisor {
         path().unwrap_or_else(|| self.admin.clone())
     }
 
-    /// Where the admin socket is kept of an Envoy that another is started beside.
+    /// Returns the path to which the admin socket of an Envoy is moved while another is started beside it.
     fn old_admin(&self) -> PathBuf {
         self.dir.join("envoy-admin-old.sock")
     }
@@ -246,7 +246,7 @@ impl Supervisor {
             }
             Plan::Restart(process, why) => {
                 info!(event = PROCESS, pid = process.pid, "envoy: {why}: replacing it by a hot restart");
-                // In the middle of its own start it would refuse, and be in nobody's hands afterwards.
+                // During its own start it would refuse a hot restart, and be without a supervisor afterwards.
                 let configured = self.configured(&process, self.admin_of(&process));
                 if timeout(CONFIGURED, configured).await.is_err() {
                     warn!(
@@ -260,7 +260,7 @@ impl Supervisor {
             }
             Plan::Replace(why) => {
                 warn!(event = PROCESS, "envoy: {why}: starting another beside it, to end it when that one serves");
-                // Whoever has a socket open at its new name still reaches it.
+                // The moved socket stays reachable under its new path.
                 let _ = fs::rename(&self.admin, self.old_admin());
                 self.start(tidy::free_base_id(), 0).await
             }
@@ -290,7 +290,7 @@ impl Supervisor {
         Ok(Running { process: Process::of_child(pid, launch), child })
     }
 
-    /// Starts one that outlives this program.
+    /// Starts an Envoy that outlives this program.
     async fn detached(&self, arguments: Vec<OsString>, log: Stdio) -> std::io::Result<u32> {
         let mut shell = Command::new(SHELL);
         shell.args(["-c", DETACH, "sh"]).arg(&self.program).args(arguments);
@@ -305,9 +305,9 @@ impl Supervisor {
         Ok(pid)
     }
 
-    /// The program, which is ended when this one is.
+    /// Returns the command of an Envoy that ends with this program.
     fn bound(&self) -> Command {
-        // setpriv asks the kernel for it before Envoy does; it becomes Envoy and keeps the process id.
+        // setpriv sets the parent-death signal (`PR_SET_PDEATHSIG`) before it executes Envoy, with the same process id.
         let setpriv = ["/usr/bin/setpriv", "/bin/setpriv"].into_iter().find(|path| Path::new(path).exists());
         let mut command = match setpriv {
             Some(setpriv) => {
@@ -321,7 +321,7 @@ impl Supervisor {
         command
     }
 
-    /// Waits until a process has its configuration, and sees to the end of those that it came in place of.
+    /// Waits until a process has its configuration, and ends the Envoys that it replaces.
     async fn settle(&self, process: &Process, others: Vec<Process>) {
         if others.is_empty() {
             return;
@@ -371,7 +371,7 @@ impl Supervisor {
         }
     }
 
-    /// Ends one that cannot be replaced by a hot restart, when its requests have ended.
+    /// Ends an Envoy that cannot be replaced by a hot restart, after its requests have ended.
     async fn retire(&self, process: &Process) {
         let admin = self.old_admin();
         let is_it = asking::info(&admin).await.is_some_and(|info| info.is_of(process));
@@ -384,7 +384,7 @@ impl Supervisor {
         info!(event = PROCESS, pid = process.pid, "envoy: process {} was replaced and has ended", process.pid);
     }
 
-    /// Ends all that run.
+    /// Ends all running Envoys.
     async fn end(&self, mut orders: watch::Receiver<Order>) {
         let running = self.running().await;
         if running.is_empty() {
@@ -397,7 +397,7 @@ impl Supervisor {
         };
         tokio::select! {
             () = drained => {}
-            // Whoever could say so may be gone, which is a reason as good.
+            // An error means that the sender was dropped, which ends them as well.
             _ = orders.wait_for(|order| *order == Order::EndNow) => {}
         }
         for process in &running {
@@ -410,7 +410,7 @@ impl Supervisor {
     }
 }
 
-/// Waits until no request is under way, for some time.
+/// Waits until no request is in progress, with a timeout.
 async fn idle(admin: &Path, patience: Duration) {
     let requests = async {
         while asking::under_way(admin).await.is_some_and(|count| count > 0) {

@@ -1,4 +1,4 @@
-//! What the admin socket is asked about certificates.
+//! The routes of the admin socket about certificates.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ struct Name {
     issuer: String,
 }
 
-/// The certificate manager, while there is one here.
+/// The state of the routes: the certificate manager, while it runs here.
 type OfManager = watch::Receiver<Option<Arc<CertificateManager>>>;
 
 fn manager(at: &OfManager) -> Result<Arc<CertificateManager>, String> {

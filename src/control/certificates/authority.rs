@@ -1,5 +1,5 @@
-//! The internal CA as an issuer: one CA for each registered domain, constrained to it by name (RFC 5280, 4.2.1.10), in
-//! a directory of its own or an entry of the storage.
+//! The internal CA as an issuer: one CA for each registered domain, with a name constraint (RFC 5280, 4.2.1.10), stored
+//! in a directory or in an entry of the storage.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,21 +19,21 @@ use zeroize::Zeroizing;
 
 use gatewright_core::wanted::INTERNAL_CA;
 
-/// For which domains there are internal CAs, and for how many: each has keys of its own, and its root stands in what clients
-/// trust.
+/// The domains for which there are internal CAs, and their maximum number: each has keys of its own, and its root is in
+/// the bundle that clients trust.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthorityLimits {
-    /// Certificates are for these domains and names below them; empty: for any.
+    /// The domains that certificates may be issued for, with all names below them; empty for all domains.
     pub domains: Vec<DnsName>,
-    /// As many registered domains have a CA.
+    /// The maximum number of registered domains with a CA.
     pub most: usize,
-    /// As many of them are made for one namespace.
+    /// The maximum number of CAs that are created for one namespace.
     pub most_of_one: usize,
 }
 
 impl Default for AuthorityLimits {
     fn default() -> Self {
-        // With two roots of a kilobyte for each the bundle is half of what a ConfigMap holds.
+        // Two roots of a kilobyte for each domain fill half of the maximum size of a ConfigMap.
         Self { domains: Vec::new(), most: 256, most_of_one: 32 }
     }
 }
@@ -43,15 +43,15 @@ pub struct Authority {
     home: Home,
     limits: AuthorityLimits,
     cas: RwLock<BTreeMap<String, Arc<InternalCa>>>,
-    /// Those that are there and cannot be used, and why: they wait for an operator, and are not made anew.
+    /// The CAs that exist and cannot be used, with the reason: they wait for an operator, and are not replaced.
     damaged: RwLock<BTreeMap<String, String>>,
 }
 
-/// Where they are kept.
+/// The place where CAs are stored.
 enum Home {
-    /// Each in a directory of its own.
+    /// Each CA in a directory of its own.
     Directory(PathBuf),
-    /// Each in an entry, and what was last written there.
+    /// Each CA in an entry, with the content that was last written.
     Storage(Arc<dyn Storage>, Mutex<BTreeMap<String, Written>>),
 }
 
@@ -61,10 +61,10 @@ struct Written {
 }
 
 impl Authority {
-    /// CAs kept in a directory, which nobody else may read. Those that are there are opened.
+    /// Opens the CAs of a directory, which is readable by its owner only.
     ///
     /// # Errors
-    /// When it cannot be made or read.
+    /// When the directory cannot be created or read.
     pub fn open(directory: PathBuf, now: Timestamp) -> Result<Self, String> {
         let failed = |error: std::io::Error| format!("{}: {error}", directory.display());
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(failed)?;
@@ -82,10 +82,10 @@ impl Authority {
         Ok(authority)
     }
 
-    /// CAs kept in a storage. Those that are there are opened.
+    /// Opens the CAs of a storage.
     ///
     /// # Errors
-    /// When one of them cannot be read.
+    /// When a CA cannot be read.
     pub async fn stored(storage: Arc<dyn Storage>, now: Timestamp) -> Result<Self, String> {
         let keys = storage.list(Kind::Authority).await.map_err(|error| error.to_string())?;
         let (home, limits) = (Home::Storage(storage.clone(), Mutex::default()), AuthorityLimits::default());
@@ -122,14 +122,14 @@ impl Authority {
         }
     }
 
-    /// Looks again at what could not be used. Whether any of it can be now.
+    /// Tries again to open damaged CAs. Returns whether any of them can be used again.
     pub fn mend(&self, now: Timestamp) -> bool {
         let Home::Directory(directory) = &self.home else { return false };
         let domains: Vec<String> =
             self.damaged.read().expect("nobody panics while holding it").keys().cloned().collect();
         let mut mended = false;
         for domain in domains {
-            // What was moved away is made anew when somebody asks for a certificate.
+            // A CA that was moved away is replaced with the next certificate.
             let is_gone = !directory.join(&domain).join("ca.json").exists();
             match if is_gone { Ok(()) } else { self.ca(&domain, "", now).map(drop) } {
                 Ok(()) => {
@@ -142,17 +142,17 @@ impl Authority {
         mended
     }
 
-    /// What waits for an operator.
+    /// Returns the messages about damaged CAs.
     pub fn troubles(&self) -> Vec<String> {
         self.damaged.read().expect("nobody panics while holding it").values().cloned().collect()
     }
 
-    /// Within these limits. CAs that are there already stay.
+    /// Sets the limits. Existing CAs are kept.
     pub fn within(self, limits: AuthorityLimits) -> Self {
         Self { limits, ..self }
     }
 
-    /// Why there are no certificates of a tenant's for some names.
+    /// Returns the reason for which a tenant gets no certificate for some names, and the name that it is about.
     fn refusal<'a>(&self, tenant: &str, names: &'a Names) -> Option<(String, &'a DnsName)> {
         let listed = |name: &DnsName| {
             let is_below = |domain: &DnsName| {
@@ -198,7 +198,7 @@ impl Authority {
         None
     }
 
-    /// A certificate for a name with its key, for a server of ours.
+    /// Signs a certificate for a name, with a new key, for a server of ours.
     ///
     /// # Errors
     /// When the CA cannot sign it.
@@ -208,12 +208,12 @@ impl Authority {
         ca.sign(&names, None, now).map_err(|error| error.to_string())
     }
 
-    /// The roots that clients should trust.
+    /// Returns the roots that clients should trust, as PEM.
     pub fn bundle(&self, now: Timestamp) -> String {
         let mut bundle: String =
             self.cas.read().expect("nobody panics while holding it").values().map(|ca| ca.bundle_pem(now)).collect();
         if let Home::Directory(directory) = &self.home {
-            // What they signed is served until it ends.
+            // Certificates of damaged CAs are still served until they expire.
             for domain in self.damaged.read().expect("nobody panics while holding it").keys() {
                 bundle += &fs::read_to_string(directory.join(domain).join("ca.crt")).unwrap_or_default();
             }
@@ -221,17 +221,17 @@ impl Authority {
         bundle
     }
 
-    /// Whether the CA of these names is there: what one signed that is gone, nobody trusts any more.
+    /// Returns whether the CA of these names exists: a certificate of a deleted CA is not trusted any more.
     pub fn has_ca_of(&self, names: &Names) -> bool {
         let domain = domain(names.first());
         self.cas.read().expect("nobody panics while holding it").contains_key(&domain)
             || self.damaged.read().expect("nobody panics while holding it").contains_key(&domain)
     }
 
-    /// The CA of a domain; one that is not there is made for a tenant.
+    /// Returns the CA of a domain, creating it for a tenant if necessary.
     fn ca(&self, domain: &str, tenant: &str, now: Timestamp) -> Result<Arc<InternalCa>, Failure> {
         let unusable = |error: CaError| {
-            // A full disk is over sooner than a wrong configuration.
+            // A full disk is a transient failure, a wrong configuration is not.
             let class = if matches!(error, CaError::Storage(_)) { Class::Transient } else { Class::Config };
             Failure::new(class, error.to_string())
         };
@@ -253,7 +253,8 @@ impl Authority {
         Ok(ca)
     }
 
-    /// The CA of a domain, with all that time demands of it written down: a leaf is signed by nothing that could be lost.
+    /// Returns the CA of a domain after storing its state, including due renewals: no certificate is signed by a CA
+    /// that could be lost.
     async fn keep(&self, domain: &str, tenant: &str, now: Timestamp) -> Result<Arc<InternalCa>, Failure> {
         let failed = |class, text: String| Failure::new(class, format!("{INTERNAL_CA}: {text}"));
         let config = |text: String| failed(Class::Config, text);
@@ -285,7 +286,7 @@ impl Authority {
             Some(before) if *before.record == *record => before.version,
             before => {
                 let expect = before.map_or(Expect::Absent, |before| Expect::Version(before.version));
-                // One that somebody else made or changed meanwhile is read again.
+                // On a conflict with another writer the CA is read again.
                 storage.write(&key, &record, &expect).await.map_err(stored)?
             }
         };
@@ -422,7 +423,7 @@ mod tests {
         authority.issue(&request("again.corp.example", now)).await.expect("its domain has a CA");
     }
 
-    /// Or one namespace would take the places of all.
+    /// Otherwise one namespace could use up the limit of all.
     #[tokio::test]
     async fn a_namespace_has_as_many_cas_as_its_limit_says_also_after_a_restart() {
         let dir = tempfile::tempdir().expect("a directory");

@@ -1,7 +1,7 @@
-//! Who answers HTTP-01 for which host, as the one who orders tells it to those who serve.
+//! The ACME account that answers HTTP-01 for each host, as the lease holder publishes it for all replicas.
 //!
-//! What is told is of accounts, not of hosts: which host belongs to which account everybody knows from the wanted certificates. Only a
-//! host that another account than its issuer's is about to prove is told by itself.
+//! Accounts are published per issuer and not per host: every replica knows the issuer of each host from the wanted
+//! certificates. A host is published by itself only while an account other than its issuer's proves it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,26 +14,26 @@ use super::update::CertificateUpdate;
 use gatewright_core::model::{Hostname, ObjectName};
 use gatewright_core::translate::{Asked, ChallengeAnswer};
 
-/// What is told.
+/// The published accounts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChallengeAccounts {
-    /// By issuer: the installation's by name, those of objects by `namespace/name`.
+    /// The accounts by issuer: those of the installation by name, those of objects by `namespace/name`.
     issuers: BTreeMap<String, Account>,
-    /// Thumbprints by host and by the namespace that asks for it, where it is not the issuer's.
+    /// The thumbprints by host and by the namespace that wants it, where it is not the issuer's.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     asked: BTreeMap<String, BTreeMap<String, Arc<str>>>,
 }
 
-/// How an issuer's account answers.
+/// The account of an issuer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Account {
-    /// Where questions come in.
+    /// The port of HTTP-01 requests.
     port: u16,
     thumbprint: Arc<str>,
 }
 
 impl ChallengeAccounts {
-    /// Those from before, with these issuers as they are now, and these hosts.
+    /// Updates the accounts of `before` with these issuers, and replaces the hosts.
     pub(super) fn new(
         before: &Self,
         known: impl IntoIterator<Item = (IssuerKey, Option<ChallengeAnswer>)>,
@@ -52,7 +52,7 @@ impl ChallengeAccounts {
         Self { issuers, asked }
     }
 
-    /// Without issuers that nobody asks.
+    /// Removes issuers that no wanted certificate uses.
     pub(super) fn of(mut self, is_asked: impl Fn(&IssuerKey) -> bool) -> Self {
         self.issuers.retain(|name, _| is_asked(&whose(name)));
         self
@@ -73,7 +73,7 @@ fn name(whose: &IssuerKey) -> String {
     }
 }
 
-/// The inverse of [`name`]: names of issuers have no slash.
+/// Parses the result of [`name`]: names of issuers have no slash.
 fn whose(name: &str) -> IssuerKey {
     match name.split_once('/') {
         Some((namespace, name)) => IssuerKey::Own(ObjectName::new(namespace, name)),
@@ -81,7 +81,7 @@ fn whose(name: &str) -> IssuerKey {
     }
 }
 
-/// Follows wanted certificates and what is told, and says how hosts are answered for.
+/// Combines wanted certificates and published accounts into the answers to challenges of each host.
 #[derive(Default)]
 pub struct ChallengeIndex {
     requests: RequestIndex,
@@ -89,12 +89,12 @@ pub struct ChallengeIndex {
 }
 
 impl ChallengeIndex {
-    /// Says what is wanted for some Secrets now.
+    /// Sets the wanted certificates of some Secrets.
     pub fn change(&mut self, changes: impl IntoIterator<Item = (ObjectName, Option<CertificateRequest>)>) {
         changes.into_iter().for_each(|(secret, want)| self.requests.change(secret, want));
     }
 
-    /// Takes in what is told now.
+    /// Takes in newly published accounts.
     pub fn take_in(&mut self, answers: ChallengeAccounts) {
         let before = std::mem::replace(&mut self.answers, answers);
         let issuers: BTreeSet<&String> = before.issuers.keys().chain(self.answers.issuers.keys()).collect();
@@ -111,7 +111,7 @@ impl ChallengeIndex {
         }
     }
 
-    /// How hosts are answered for, where that is different from before.
+    /// Returns the answers that have changed since the last call.
     pub fn changes(&mut self) -> Vec<(Asked, Option<ChallengeAnswer>)> {
         let answers = &self.answers;
         let demanded = |asked: &Asked, _: &[&IssuerRef]| {
@@ -125,22 +125,22 @@ impl ChallengeIndex {
         settled.certificate_updates.into_iter().filter_map(challenge).collect()
     }
 
-    /// All wanted certificates.
+    /// Returns all wanted certificates.
     pub fn wants(&self) -> Vec<CertificateRequest> {
         self.requests.wants()
     }
 
-    /// Whether anything is wanted.
+    /// Returns whether any certificate is wanted.
     pub fn has_wanted(&self) -> bool {
         self.requests.secrets().next().is_some()
     }
 
-    /// What is wanted for a Secret.
+    /// Returns the certificate that is wanted for a Secret.
     pub fn want(&self, secret: &ObjectName) -> Option<&CertificateRequest> {
         self.requests.want(secret)
     }
 
-    /// The account that answers for a host.
+    /// Returns the thumbprint of the account that answers for a host.
     pub fn thumbprint_of(&self, host: &Hostname) -> Option<Arc<str>> {
         self.requests.thumbprint_of(host)
     }

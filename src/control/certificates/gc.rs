@@ -1,5 +1,5 @@
-//! What is kept of the issuers of TenantGateways that are gone goes after a while: accounts, what they spent of limits, and
-//! orders that were on their way.
+//! Garbage collection for issuers of deleted TenantGateways: removes their accounts, consumed rate limits and
+//! unfinished orders after a time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,21 +15,22 @@ use tracing::debug;
 
 use gatewright_core::model::ObjectName;
 
-/// How often it is looked. Never at once: at the start not every TenantGateway may be known.
+/// The interval of collections. The first is not at the start, since not every TenantGateway may be known then.
 const GC_INTERVAL: Duration = Duration::from_secs(3600);
-/// How long an account may be idle. Making another one is limited; a season without a host costs none.
+/// The time for which an unused account is kept: the creation of accounts is limited, and a season without a host
+/// should cost none.
 const IDLE: SignedDuration = SignedDuration::from_hours(24 * 90);
-/// So many of a kind are looked at, at a time; the others in the hours after.
+/// The maximum number of entries of a kind in one collection; the others follow in the next hours.
 const AT_ONCE: usize = 100;
 
-/// What is read of an order.
+/// The fields of a stored order that are read.
 #[derive(Deserialize)]
 struct Order {
     issuer: String,
     since: Timestamp,
 }
 
-/// Sweeps every hour until `stop`. `owners` says who has an issuer now.
+/// Collects every hour until `stop`. `owners` returns the objects that have an issuer now.
 pub(super) async fn hourly(
     storage: &dyn Storage,
     owners: impl Fn() -> BTreeSet<ObjectName>,
@@ -44,14 +45,14 @@ pub(super) async fn hourly(
     }
 }
 
-/// The part of an issuer's name that says whose it is, as names of entries have it; `None` where it is the installation's.
+/// Returns the owner in an issuer's name, in the encoding of storage entries; `None` for an issuer of the installation.
 fn owner(name: &str) -> Option<&str> {
-    // Letters, digits, dots and dashes stand for themselves; `@` and `/` for their codes.
+    // Letters, digits, dots and dashes are not encoded; `@` and `/` are.
     let (owner, _) = name.split_once("_40")?;
     owner.contains("_2f").then_some(owner)
 }
 
-/// Those whose turn it is in this hour: each has its own before one has another.
+/// Returns the entries to be examined in this hour, in rotation.
 fn turn(mut keys: Vec<Key>, now: Timestamp) -> Vec<Key> {
     let hour = usize::try_from(now.as_second() / 3600).unwrap_or_default();
     let first = hour % keys.len().div_ceil(AT_ONCE).max(1) * AT_ONCE;
@@ -61,7 +62,7 @@ fn turn(mut keys: Vec<Key>, now: Timestamp) -> Vec<Key> {
     keys
 }
 
-/// Looks once. How many entries went.
+/// Collects once. Returns the number of removed entries.
 pub(super) async fn sweep(storage: &dyn Storage, owners: &BTreeSet<ObjectName>, now: Timestamp) -> usize {
     let named = |kind, name: &str| Key::new(kind, name).name().to_owned();
     let present: BTreeSet<String> = owners.iter().map(|owner| named(Kind::Account, &owner.to_string())).collect();
@@ -79,11 +80,11 @@ pub(super) async fn sweep(storage: &dyn Storage, owners: &BTreeSet<ObjectName>, 
     for key in turn(idle.collect(), now) {
         match retire(storage, &key, now, IDLE).await {
             Ok(went) => gone += usize::from(went),
-            // It came back just now, or is looked at again.
+            // The issuer is in use again, or the entry is examined again later.
             Err(error) => debug!("{key}: {error}"),
         }
     }
-    // What was spent of limits counts until nothing of it does, whoever is there.
+    // Consumed limits are kept until they no longer count, whether or not the issuer exists.
     let accounts: BTreeSet<String> = listed(Kind::Account).await.iter().map(|key| key.name().to_owned()).collect();
     let unused = |key: &Key| is_gone(key.name()) && !accounts.contains(key.name());
     for key in turn(listed(Kind::Budget).await.into_iter().filter(unused).collect(), now) {
@@ -108,7 +109,7 @@ mod tests {
 
     use super::*;
 
-    /// A storage with nothing in it, its folder, and a time.
+    /// An empty storage, its directory, and a time.
     fn empty() -> (tempfile::TempDir, Arc<dyn Storage>, Timestamp) {
         let dir = tempfile::tempdir().expect("a directory");
         let storage = Arc::new(Directory::open(dir.path().join("acme")).expect("opened"));
@@ -142,7 +143,7 @@ mod tests {
         let one = BTreeSet::from([ObjectName::new("tenant-a", "edge")]);
         assert_eq!(sweep(storage, &both, day(0)).await, 0);
         assert_eq!(sweep(storage, &one, day(1)).await, 0, "it is noted");
-        // It comes back, and has its account.
+        // The issuer is created again, and gets its account back.
         let again = thumbprint(storage, issuers[1], "https://ca.test/dir").await.expect("there");
         assert_eq!(again, prints[1]);
         for n in [5, 60, 90] {
@@ -153,7 +154,7 @@ mod tests {
                 "day {n}"
             );
         }
-        // That account's time began when it went for the second time.
+        // The time of that account began with the second deletion of the issuer.
         assert_eq!((sweep(storage, &one, day(91)).await, count().await), (1, [3, 4, 2]));
         assert_eq!((sweep(storage, &one, day(95)).await, count().await), (1, [2, 4, 2]), "what was spent counts still");
         assert_eq!((sweep(storage, &one, day(120)).await, count().await), (2, [2, 2, 2]));

@@ -1,4 +1,4 @@
-//! The certificates that are held and alive, by tenant and name.
+//! The valid certificates that are held, by tenant and name.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use jiff::Timestamp;
 #[derive(Default)]
 pub(super) struct HeldCertificates {
     all: BTreeMap<CertificateId, Arc<Stored>>,
-    /// For each tenant and name, those that have it, and when they end.
+    /// The certificates of each tenant and name, ordered by expiry.
     by_name: HashMap<(String, String), BTreeSet<(Timestamp, CertificateId)>>,
     ends: BTreeSet<(Timestamp, CertificateId)>,
 }
 
 impl HeldCertificates {
-    /// Puts a certificate in the place of another, or takes one away. The tenants and names that this concerns.
+    /// Replaces or removes a certificate. Returns the affected tenants and names.
     pub(super) fn set(&mut self, id: &CertificateId, stored: Option<Arc<Stored>>) -> Vec<(String, String)> {
         let mut concerned = Vec::new();
         let before = match &stored {
@@ -48,7 +48,7 @@ impl HeldCertificates {
         concerned
     }
 
-    /// Takes away what has ended. The tenants and names that this concerns.
+    /// Removes expired certificates. Returns the affected tenants and names.
     pub(super) fn expire(&mut self, now: Timestamp) -> Vec<(String, String)> {
         let mut concerned = Vec::new();
         while let Some((_, id)) = self.ends.first().filter(|(end, _)| *end <= now).cloned() {
@@ -57,13 +57,13 @@ impl HeldCertificates {
         concerned
     }
 
-    /// When the first of them ends.
+    /// Returns the earliest expiry.
     pub(super) fn next_end(&self) -> Option<Timestamp> {
         self.ends.first().map(|(end, _)| *end)
     }
 
-    /// The certificate of a tenant that was made for all these names, the longest life first. A wildcard that happens to
-    /// cover a host is not its own, and may come from another issuer.
+    /// Returns the certificate of a tenant that was issued for all these names, with the latest expiry. A wildcard
+    /// certificate that covers a host by chance is not returned, since it may be of another issuer.
     pub(super) fn find(&self, tenant: &str, names: &Names) -> Option<&Arc<Stored>> {
         let there = self.by_name.get(&(tenant.to_owned(), names.first().as_str().to_owned()))?;
         let held = there.iter().rev().filter_map(|(_, id)| self.all.get(id));

@@ -1,4 +1,4 @@
-//! From settings to issuers.
+//! Creates ACME issuers from settings.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,44 +23,44 @@ use super::settings::{Credential, DnsSettings, IssuerSettings, Preflight, Settin
 use super::tls_alpn::TlsAlpnSolver;
 use gatewright_core::translate::ChallengeAnswer;
 
-/// An issuer ready for orders.
+/// An issuer that is ready for orders.
 #[derive(Clone)]
 pub struct Opened {
-    /// It.
+    /// The issuer.
     pub issuer: Arc<AcmeIssuer>,
-    /// For trials.
+    /// The issuer for trial orders.
     pub trial: Option<Arc<AcmeIssuer>>,
-    /// Its name with the keeper: another directory is another issuer.
+    /// Its name in the keeper, which includes the directory: another directory is another issuer.
     pub id: String,
-    /// The port where HTTP-01 questions come in; `None` where names are proven otherwise.
+    /// The port of HTTP-01 requests; `None` where names are proven by another challenge type.
     pub http_port: Option<u16>,
 }
 
 impl Opened {
-    /// How HTTP-01 is answered for it, where names are proven so.
+    /// Returns the answer to HTTP-01 challenges of this issuer, where it uses them.
     pub(super) fn answer(&self) -> Option<ChallengeAnswer> {
         self.http_port.map(|port| ChallengeAnswer { port, thumbprint: self.issuer.thumbprint() })
     }
 }
 
-/// Why an issuer cannot be opened.
+/// The reason for which an issuer cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum IssuerError {
-    /// Its settings.
+    /// The settings are invalid.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// Its DNS provider.
+    /// The DNS provider cannot be set up.
     #[error(transparent)]
     Dns(#[from] DnsError),
-    /// Its account, or its storage.
+    /// The account or its storage failed.
     #[error(transparent)]
     Acme(#[from] Failure),
 }
 
-/// Opens an issuer. Nothing is sent yet.
+/// Opens an issuer. No request is made yet.
 ///
 /// # Errors
-/// When the settings make no sense, or a credential cannot be read.
+/// When the settings are invalid, or a credential cannot be read.
 pub async fn open(
     name: &str,
     settings: &IssuerSettings,
@@ -79,7 +79,8 @@ pub async fn open(
     Ok(Opened { issuer: Arc::new(main), trial, id, http_port })
 }
 
-/// An account belongs to one CA: its name says which, so that a change of the directory makes another one.
+/// Returns the name of an issuer in the keeper. An account belongs to one CA, so the name includes the CA: a change of
+/// the directory makes another account.
 pub(super) fn issuer_id(name: &str, directory: &str) -> String {
     let url = directory_url(directory);
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
@@ -251,7 +252,7 @@ fn provider(dns: &DnsSettings) -> Result<Arc<dyn DnsProvider>, IssuerError> {
     })?))
 }
 
-/// Follows CNAMEs, and believes the provider that a record is there.
+/// Follows CNAMEs, and skips the check of propagation.
 struct Unchecked(Authorities);
 
 #[async_trait]

@@ -1,5 +1,4 @@
-//! The certificate manager: takes requests for certificates, hands out the certificates that were issued. One task compares both
-//! sides, and looks at what changed alone.
+//! Certificate manager: reconciles wanted certificates with issued ones, incrementally, in one task.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -34,52 +33,54 @@ use gatewright_core::model::{Hostname, ObjectName};
 use gatewright_core::translate::SELF_SIGNED;
 use gatewright_core::wanted::INTERNAL_CA;
 
-/// What comes in together is taken together.
+/// Requests that arrive within this time are handled together.
 const DEBOUNCE: Duration = Duration::from_millis(20);
 
-/// How the certificate manager is set up.
+/// The configuration of the certificate manager.
 pub struct CertificateManagerConfig {
-    /// Where certificates, accounts and orders are kept.
+    /// The storage of certificates, accounts and orders.
     pub storage: Arc<dyn Storage>,
     /// The internal CA.
     pub authority: Arc<Authority>,
     /// The ACME issuers of the installation, by name.
     pub issuers: BTreeMap<String, IssuerSettings>,
-    /// How many orders may be on their way at a time.
+    /// The maximum number of concurrent orders.
     pub at_once: usize,
-    /// Who knows where hosts are served: port 80 is looked at there before an order is placed. Nobody: nothing is.
+    /// The channel to the task that knows at which addresses hosts are served, for the self-check before an order is
+    /// placed; `None` skips the self-check.
     pub places: Option<mpsc::Sender<AddressQuery>>,
-    /// Who puts certificates into Secrets that others write to as well; nobody: whoever takes what is handed out.
+    /// The writer of certificates in Secrets that others write too; `None` where the receiver of the updates stores
+    /// certificates.
     pub secret_targets: Option<Arc<dyn SecretTargets>>,
 }
 
-/// Why there is no certificate manager.
+/// The reason for which there is no certificate manager.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateManagerError {
-    /// An issuer.
+    /// An issuer cannot be opened.
     #[error("issuer {name}: {why}")]
     Issuer {
-        /// Which.
+        /// The name of the issuer.
         name: String,
-        /// Why: it says all there is, and is no source that would say it again.
+        /// The error; it is part of the message, and therefore not a source.
         why: IssuerError,
     },
-    /// A list of issuers names one that is not there.
+    /// A list of fallbacks names an unknown issuer.
     #[error("issuer {name}: fallback {missing:?} is not known: there are {known}")]
     Fallback {
-        /// Whose list.
+        /// The name of the issuer with the list.
         name: String,
-        /// The one that is not there.
+        /// The unknown issuer.
         missing: String,
-        /// Those that are.
+        /// The known issuers.
         known: String,
     },
-    /// Storage.
+    /// The storage failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
 
-/// Takes wanted certificates and hands certificates out.
+/// Takes requests for certificates, and hands out updates.
 pub struct CertificateManager {
     keeper: Arc<Keeper>,
     authority: Arc<Authority>,
@@ -87,15 +88,15 @@ pub struct CertificateManager {
     secret_targets: Option<Arc<dyn SecretTargets>>,
     endpoints: Arc<ProxyEndpoints>,
     named: Named,
-    /// Whom issuers of the installation fall back to.
+    /// The fallbacks of the installation's issuers.
     fallbacks: BTreeMap<String, Vec<String>>,
-    /// Issuers of single objects, or why there is none.
+    /// The issuers of single objects, or the reason for which they cannot be opened.
     own: Mutex<BTreeMap<ObjectName, Own>>,
     requests: Mutex<RequestIndex>,
     wanted_certificates: WantedCertificates,
     nudge: watch::Sender<u64>,
     report: watch::Sender<Arc<Pass>>,
-    /// The thumbprints of accounts as they were last handed out.
+    /// The thumbprints of accounts as last handed out.
     thumbprints: Mutex<BTreeMap<IssuerKey, Arc<str>>>,
     by_tls_alpn: bool,
 }
@@ -106,10 +107,10 @@ struct Own {
 }
 
 impl CertificateManager {
-    /// Opens issuers and reads what is stored. Nothing is sent yet.
+    /// Opens the issuers and reads the storage. No request is made yet.
     ///
     /// # Errors
-    /// When an issuer's settings make no sense, or storage cannot be read.
+    /// When an issuer's settings are invalid, or the storage cannot be read.
     pub async fn open(config: CertificateManagerConfig) -> Result<Self, CertificateManagerError> {
         let CertificateManagerConfig { storage, authority, issuers, at_once, places, secret_targets } = config;
         let fallbacks: BTreeMap<_, _> = issuers.iter().map(|(name, of)| (name.clone(), of.fallback.clone())).collect();
@@ -126,7 +127,7 @@ impl CertificateManager {
         let mut all = vec![internal, Arc::new(SelfSigned::new(SELF_SIGNED)) as Arc<dyn Issuer>];
         all.extend(lists(&named, &fallbacks, &authority));
         let keeper = Keeper::open(storage.clone(), all, at_once).await?;
-        // What a CA signed that was made anew since, nobody trusts any more.
+        // A certificate of a CA that was replaced since is not trusted any more.
         for stored in keeper.certificates() {
             let is_orphan = stored.certificate.issuer == INTERNAL_CA && !authority.has_ca_of(&stored.certificate.names);
             if is_orphan && let Err(error) = keeper.forget(&stored.id).await {
@@ -152,12 +153,12 @@ impl CertificateManager {
         })
     }
 
-    /// The internal CA.
+    /// Returns the internal CA.
     pub fn authority(&self) -> &Authority {
         &self.authority
     }
 
-    /// Who answers TLS-ALPN-01, where an issuer proves names by it.
+    /// Returns the responder for TLS-ALPN-01, if an issuer uses that challenge type.
     pub fn door(&self) -> Option<Arc<TlsAlpnResponder>> {
         self.by_tls_alpn.then(|| self.endpoints.door.clone())
     }
@@ -166,7 +167,7 @@ impl CertificateManager {
         act(&mut self.requests.lock().expect("nobody panics while holding it"))
     }
 
-    /// Says what is wanted now, all of it.
+    /// Sets all wanted certificates.
     pub fn want(&self, wants: Vec<CertificateRequest>) {
         let all: BTreeSet<ObjectName> = wants.iter().map(|want| want.secret.clone()).collect();
         let gone: Vec<ObjectName> =
@@ -175,20 +176,21 @@ impl CertificateManager {
         self.change(wants.into_iter().map(|want| (want.secret.clone(), Some(want))).chain(gone));
     }
 
-    /// Says what is wanted for some Secrets now.
+    /// Sets the wanted certificates of some Secrets.
     pub fn change(&self, changes: impl IntoIterator<Item = (ObjectName, Option<CertificateRequest>)>) {
         self.requests(|requests| changes.into_iter().for_each(|(secret, want)| requests.change(secret, want)));
         self.nudge.send_modify(|n| *n += 1);
     }
 
-    /// Says what is in Secrets now, where others write to them as well: before what is wanted for them.
+    /// Sets the certificates that some Secrets have, where others write the Secrets too. It must be called before the
+    /// request for the Secret.
     pub fn present(&self, secrets: impl IntoIterator<Item = (ObjectName, Option<ExistingCertificate>)>) {
         let put = |(secret, present): (ObjectName, _)| self.requests(|requests| requests.present(&secret, present));
         secrets.into_iter().filter_map(put).for_each(|id| self.keeper.unlearn(&id));
         self.nudge.send_modify(|n| *n += 1);
     }
 
-    /// Who answers HTTP-01, for those who serve it; issuers that are being set up as they did before.
+    /// Returns the accounts that answer HTTP-01; issuers that are still being set up keep those of `before`.
     pub fn answers(&self, before: &ChallengeAccounts) -> ChallengeAccounts {
         let hosts = self.endpoints.all_demanded();
         let exceptions = self.requests(|requests| {
@@ -207,12 +209,12 @@ impl CertificateManager {
         self.requests(|requests| answers.of(|whose| requests.is_asked(whose)))
     }
 
-    /// Changes whenever a certificate, or what is told of a wanted certificate, is another one.
+    /// Returns a channel that changes whenever a certificate, or the state of a wanted one, changes.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.keeper.changes()
     }
 
-    /// What is in place for the wanted certificates now and was not handed out yet. Whoever calls it takes it in.
+    /// Returns the updates for wanted certificates since the last call. The caller must apply them.
     pub fn settle(&self) -> Vec<CertificateUpdate> {
         self.take_in_news();
         let settled = self.requests(|requests| {
@@ -230,7 +232,7 @@ impl CertificateManager {
         certificate_updates
     }
 
-    /// Brings the book in line with what is held, with who proves what, and with the time.
+    /// Updates the request index by changes of the keeper, the self-check, the accounts' keys and the time.
     fn take_in_news(&self) {
         let pass = self.report.borrow().clone();
         let reason = |id: &CertificateId| {
@@ -256,7 +258,7 @@ impl CertificateManager {
         self.requests(|requests| requests.expire(Timestamp::now()));
     }
 
-    /// The accounts that answer HTTP-01, by issuer.
+    /// Returns the thumbprints of the accounts that answer HTTP-01, by issuer.
     fn accounts(&self) -> Vec<(IssuerKey, Arc<str>)> {
         let own = self.own.lock().expect("nobody panics while holding it");
         let own = own.iter().filter_map(|(owner, own)| {
@@ -270,23 +272,24 @@ impl CertificateManager {
             .collect()
     }
 
-    /// Whether every wanted certificate has its certificate, or a reason why not.
+    /// Returns whether every wanted certificate is there, or has a reason for its absence.
     pub fn is_settled(&self) -> bool {
         self.requests(|requests| requests.is_settled())
     }
 
-    /// How many wanted certificates were looked at so far: it grows by what changes, not by how many there are.
+    /// Returns the number of wanted certificates that were examined so far; it grows with the changes, not with the
+    /// number of certificates.
     pub fn looked(&self) -> u64 {
         self.requests(|requests| requests.looked())
     }
 
-    /// The account that answers for a known host.
+    /// Returns the thumbprint of the account that answers for a known host.
     pub fn thumbprint_of(&self, host: &str) -> Option<Arc<str>> {
         let host = Hostname::parse(host).ok()?;
         self.requests(|requests| requests.thumbprint_of(&host))
     }
 
-    /// Keeps both sides in line until `stop` says so.
+    /// Runs the keeper, the exchange of updates, garbage collection and the watch of files until `stop`.
     pub async fn run(&self, out: mpsc::Sender<Vec<CertificateUpdate>>, stop: watch::Receiver<bool>) {
         let keeping = self.keeper.run(&self.wanted_certificates, self.report.clone(), stop.clone());
         let owners = || self.own.lock().expect("nobody panics while holding it").keys().cloned().collect();
@@ -294,7 +297,7 @@ impl CertificateManager {
         tokio::join!(keeping, self.exchange(out, stop.clone()), swept, self.watch_files(stop));
     }
 
-    /// What an operator mends is seen within seconds: files that issuers are set up from, an account, an internal CA.
+    /// Polls what an operator may repair: files that issuers are set up from, an account, an internal CA.
     async fn watch_files(&self, mut stop: watch::Receiver<bool>) {
         loop {
             tokio::select! {
@@ -309,7 +312,7 @@ impl CertificateManager {
         }
     }
 
-    /// Takes issuers on that were set up anew, and those that fall back to them.
+    /// Replaces issuers that were set up again in the keeper, and those that fall back to them.
     fn take_on(&self, changed: &[String]) {
         if changed.is_empty() {
             return;
@@ -339,7 +342,7 @@ impl CertificateManager {
                 return;
             }
             tokio::select! {
-                // None of the senders can be gone: `self` and the keeper hold them.
+                // No sender can be dropped: `self` and the keeper hold them.
                 _ = certificates.changed() => {}
                 _ = report.changed() => {}
                 _ = demands.changed() => {}
@@ -406,7 +409,8 @@ impl CertificateManager {
         }
     }
 
-    /// Certificates that nobody wants stay until they end: a name that comes back costs no order.
+    /// Deletes unwanted certificates once they have expired. They are kept until then, so that a name that returns
+    /// needs no order.
     async fn forget_ended(&self, pass: &Pass) {
         let now = Timestamp::now();
         for id in &pass.retired {
@@ -418,7 +422,7 @@ impl CertificateManager {
         }
     }
 
-    /// Everything there is to tell about certificates.
+    /// Returns the report about all certificates.
     pub fn tell(&self) -> Report {
         let now = Timestamp::now();
         let resolve = |want: &CertificateRequest| self.resolve(&want.issuer).map(|issuer| issuer.id);
@@ -430,9 +434,9 @@ impl CertificateManager {
         .with_troubles([self.named.troubles(), self.authority.troubles(), self.keeper.troubles()].concat())
     }
 
-    /// Figures for Prometheus.
+    /// Returns the metrics for Prometheus.
     pub fn figures(&self) -> Figures {
-        // Copied, so that no two locks are held at a time.
+        // A copy, so that no two locks are held at a time.
         let own: Vec<Opened> = {
             let own = self.own.lock().expect("nobody panics while holding it");
             own.values().filter_map(|own| own.opened.as_ref().ok().cloned()).collect()
@@ -450,10 +454,10 @@ impl CertificateManager {
         Figures { wants, next_end: next_end.map(|end| end.as_second()), requests }
     }
 
-    /// Asks for new certificates for a host, whatever is held. How many.
+    /// Forces new certificates for a host. Returns their number.
     ///
     /// # Errors
-    /// When nobody wants one.
+    /// When no certificate is wanted for the host.
     pub fn renew(&self, host: &str) -> Result<usize, String> {
         let asked = wanted_by(host, &self.requests(|requests| requests.wants()))?;
         for want in &asked {
@@ -463,16 +467,17 @@ impl CertificateManager {
         Ok(asked.len())
     }
 
-    /// Changes the key of an issuer's account. Orders wait meanwhile, and go on once Envoys answer with the new key.
+    /// Changes the key of an issuer's account. Orders are paused meanwhile, and go on once Envoys answer with the new
+    /// key.
     ///
     /// # Errors
-    /// When there is no such issuer, or the CA refuses.
+    /// When there is no such issuer, or the CA rejects the change.
     pub async fn change_key(&self, name: &str) -> Result<(), String> {
         let opened = self.opened(name)?;
         let old = opened.issuer.thumbprint();
         opened.issuer.roll_over_key().await.map_err(|failure| failure.message)?;
         self.endpoints.release(&old);
-        // The new thumbprint is handed out.
+        // Hands out the new thumbprint.
         self.nudge.send_modify(|n| *n += 1);
         Ok(())
     }
@@ -484,10 +489,10 @@ impl CertificateManager {
         self.named.get(name).unwrap_or_else(unknown)
     }
 
-    /// Makes another account for an issuer: for one that the CA has closed, or whose key is lost.
+    /// Creates another account for an issuer whose account was closed by the CA, or whose key is lost.
     ///
     /// # Errors
-    /// When there is no such issuer, or the CA refuses.
+    /// When there is no such issuer, or the CA rejects the account.
     pub async fn new_account(&self, name: &str) -> Result<(), String> {
         let Some(known) = self.named.get(name) else { return self.opened(name).map(drop) };
         match known {
@@ -502,13 +507,13 @@ impl CertificateManager {
                 self.opened(name)?.issuer.account_url().await.map_err(|failure| failure.message)?;
             }
         }
-        // What failed for the old one is tried again.
+        // Orders that failed with the old account are retried.
         self.take_on(&[name.to_owned()]);
         Ok(())
     }
 }
 
-/// The issuers of the installation as the keeper has them, each with those it falls back to.
+/// Returns the issuers of the installation for the keeper, each with its fallbacks.
 fn lists(named: &Named, fallbacks: &BTreeMap<String, Vec<String>>, authority: &Arc<Authority>) -> Vec<Arc<dyn Issuer>> {
     let other = |name: &String| match named.get(name) {
         Some(opened) => opened.ok().map(|opened| opened.issuer as Arc<dyn Issuer>),
@@ -540,7 +545,7 @@ fn id_of(want: &CertificateRequest, names: &Names) -> CertificateId {
     CertificateId::of(&want.secret.namespace, names)
 }
 
-/// Why there is no certificate yet, where there is more to say than that it is being got.
+/// Returns the reason for which there is no certificate yet, unless an order is simply in progress.
 fn reason(line: &Outlook) -> Option<String> {
     match (&line.last_error, &line.next) {
         (Some(error), _) => Some(error.clone()),

@@ -1,4 +1,4 @@
-//! The metrics of the certificate manager, read at one moment. No host and no tenant becomes a label.
+//! The metrics of the certificate manager, as a snapshot. No host and no tenant becomes a label.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,14 +9,14 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-/// Figures about certificates.
+/// The metrics about certificates.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
-    /// Wanted certificates that have their certificate, that wait for it, and that have a reason why there is none.
+    /// The numbers of wanted certificates that are there, that are pending, and that have a reason for their absence.
     pub wants: [(&'static str, usize); 3],
-    /// When the first of the certificates that are served ends, in seconds since 1970.
+    /// The earliest expiry of the served certificates, in seconds since 1970.
     pub next_end: Option<i64>,
-    /// Requests to CAs by action and status; status 0 is no answer.
+    /// The number of requests to CAs by action and status; status 0 is no answer.
     pub requests: BTreeMap<(&'static str, u16), u64>,
 }
 

@@ -5,9 +5,9 @@
 //!              └══> updates: certificates for Secrets, answers to challenges, why there is no certificate yet
 //! ```
 //!
-//! Whoever runs the gateway says what is wanted ([`CertificateRequest`]) and takes in what comes of it ([`CertificateUpdate`]): the
-//! standalone program puts it into its engine, a controller writes Secrets. Which CA, which account and which proof of
-//! control stands in [`IssuerSettings`].
+//! The caller passes in what is wanted ([`CertificateRequest`]) and applies the results ([`CertificateUpdate`]): the
+//! standalone program puts them into its engine, a controller writes Secrets. The CA, the account and the challenge
+//! type are in [`IssuerSettings`].
 
 mod admin;
 mod authority;

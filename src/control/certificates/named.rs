@@ -1,5 +1,5 @@
-//! The issuers of the installation: set up at the start, and again when a file changes that their settings name, or when
-//! what kept one of them from being set up is mended.
+//! The issuers of the installation: set up at the start, and again when a file that their settings name changes, or
+//! when the problem that prevented the setup is repaired.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use super::issuers::{IssuerError, Opened, issuer_id, open};
 use super::proxy_self_check::ProxyEndpoints;
 use super::settings::IssuerSettings;
 
-/// How often the files are looked at.
+/// The interval at which the files are polled.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The issuers, by name.
@@ -25,13 +25,13 @@ pub(super) struct Named(RwLock<BTreeMap<String, Issuer>>);
 struct Issuer {
     settings: IssuerSettings,
     files: Files,
-    /// Or why it waits.
+    /// The issuer, or the reason for which it is not set up.
     opened: Result<Opened, String>,
-    /// Why its files as they are now are not used.
+    /// The reason for which the present content of its files is not used.
     stale: Option<String>,
 }
 
-/// What stands in files, in digests; `None` for one that cannot be read.
+/// The digests of files; `None` for a file that cannot be read.
 type Files = BTreeMap<PathBuf, Option<[u8; 32]>>;
 
 fn digests(settings: &IssuerSettings) -> Files {
@@ -40,10 +40,10 @@ fn digests(settings: &IssuerSettings) -> Files {
 }
 
 impl Named {
-    /// Sets all of them up. One whose stored account cannot be used waits; the others do not.
+    /// Sets up all issuers. An issuer whose stored account is damaged waits; the others are not affected.
     ///
     /// # Errors
-    /// When settings make no sense: it names the issuer.
+    /// When the settings of an issuer are invalid: its name, and the error.
     pub(super) async fn open(
         all: &BTreeMap<String, IssuerSettings>,
         storage: &Arc<dyn Storage>,
@@ -67,7 +67,7 @@ impl Named {
         Ok(named)
     }
 
-    /// Sets those up again whose files changed, or that wait. Their names.
+    /// Sets up again the issuers whose files changed, and those that wait. Returns their names.
     pub(super) async fn reopen(&self, storage: &Arc<dyn Storage>, endpoints: &Arc<ProxyEndpoints>) -> Vec<String> {
         let known: Vec<_> = self.read(|all| {
             let known =
@@ -92,7 +92,7 @@ impl Named {
                         changed.push(name.clone());
                     }
                     Err(error) if issuer.opened.is_err() => issuer.opened = Err(waiting(&name, &error.to_string())),
-                    // What it was set up with goes on.
+                    // The issuer goes on with its last valid setup.
                     Err(error) => {
                         warn!(issuer = name, %error, "what changed in its files cannot be used");
                         issuer.stale = Some(format!("issuer {name}: {error}; it goes on with what it had"));
@@ -103,15 +103,15 @@ impl Named {
         changed
     }
 
-    /// One of them, or why it waits; `None`: there is none of that name.
+    /// Returns an issuer, or the reason for which it waits; `None` if there is none of that name.
     pub(super) fn get(&self, name: &str) -> Option<Result<Opened, String>> {
         self.read(|all| all.get(name).map(|issuer| issuer.opened.clone()))
     }
 
-    /// Sets the accounts of one aside that cannot be used, so that others are made.
+    /// Moves the damaged accounts of an issuer aside, so that new ones are created.
     ///
     /// # Errors
-    /// When they cannot be moved.
+    /// When an account cannot be moved.
     pub(super) async fn discard_damaged(&self, name: &str, storage: &Arc<dyn Storage>) -> Result<(), String> {
         let Some(settings) = self.read(|all| all.get(name).map(|issuer| issuer.settings.clone())) else {
             return Ok(());
@@ -122,18 +122,18 @@ impl Named {
         Ok(())
     }
 
-    /// Those that are set up.
+    /// Returns the issuers that are set up.
     pub(super) fn opened(&self) -> Vec<(String, Opened)> {
         let opened = |(name, issuer): (&String, &Issuer)| Some((name.clone(), issuer.opened.as_ref().ok()?.clone()));
         self.read(|all| all.iter().filter_map(opened).collect())
     }
 
-    /// All names.
+    /// Returns all names.
     pub(super) fn names(&self) -> Vec<String> {
         self.read(|all| all.keys().cloned().collect())
     }
 
-    /// What an operator has to do about them.
+    /// Returns the messages about issuers that need an operator.
     pub(super) fn troubles(&self) -> Vec<String> {
         let trouble = |issuer: &Issuer| issuer.opened.as_ref().err().cloned().or(issuer.stale.clone());
         self.read(|all| all.values().filter_map(trouble).collect())
@@ -148,7 +148,7 @@ impl Named {
     }
 }
 
-/// The accounts of an issuer that are there and cannot be used.
+/// Returns the stored accounts of an issuer that are damaged.
 async fn damaged(name: &str, settings: &IssuerSettings, storage: &Arc<dyn Storage>) -> Vec<String> {
     let mut entries = Vec::new();
     for directory in std::iter::once(&settings.directory).chain(&settings.trial) {

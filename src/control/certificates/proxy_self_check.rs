@@ -1,5 +1,5 @@
-//! Looks before an order is placed, and before a CA is told to look: does our own Envoy answer on port 80, does DNS lead
-//! here, does CAA allow it?
+//! Pre-flight check before an order is placed, and self-check before the CA is told to validate: whether our own Envoy
+//! answers on port 80, DNS resolves to us, and CAA permits the CA.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -26,17 +26,17 @@ use super::tls_alpn::TlsAlpnResponder;
 use gatewright_core::model::Hostname;
 use gatewright_core::translate::Asked;
 
-/// How long an Envoy may need to answer for a host that was published just now.
+/// The time in which an Envoy must answer for a host that was just published.
 pub(super) const SELF_CHECK_TIMEOUT: Duration = Duration::from_secs(20);
 const ANSWER: Duration = Duration::from_secs(3);
-/// The first pause before a question is asked again, and the longest.
+/// The shortest and the longest pause between attempts.
 const SOON: Duration = Duration::from_millis(10);
 const SELDOM: Duration = Duration::from_millis(500);
-/// A pause is this part of the time that has passed: so much later than it could be an answer is found at most. An Envoy that
-/// just starts takes half a second, of which no second half may come of asking.
+/// A pause is this fraction of the elapsed time, so that an answer is found with at most that relative delay: an Envoy
+/// that just starts takes half a second, and polling must not double it.
 const PART: u32 = 4;
 
-/// Pauses between questions.
+/// The pauses between attempts.
 pub(super) struct Pauses(Instant);
 
 impl Pauses {
@@ -49,46 +49,47 @@ impl Pauses {
     }
 }
 
-/// How long to wait before the next question when so much time has passed.
+/// Returns the pause before the next attempt, after this elapsed time.
 fn pause_after(passed: Duration) -> Duration {
     (passed / PART).clamp(SOON, SELDOM)
 }
 
-/// Connections over which a host is answered for before a CA is told to look. Behind an address there may be several who answer, and one of them dead, which
-/// nobody has noticed yet: the CA's one question could be the one that is lost, and the order with it.
+/// The number of consecutive successful connections before the CA is told to validate. Several servers may share an
+/// address, and one of them may be dead without being noticed yet: the CA's single request could be lost, and the order
+/// with it.
 const ROW: usize = 6;
 
-/// A question to whoever runs the gateway: at which addresses is a host served?
+/// A query for the addresses that serve a host.
 #[derive(Debug)]
 pub struct AddressQuery {
     /// The host.
     pub host: Hostname,
-    /// Only where HTTP-01 is answered for it by the account with this thumbprint.
+    /// Restricts the answer to addresses where the account with this thumbprint answers HTTP-01.
     pub thumbprint: Option<Arc<str>>,
-    /// Who wants to know.
+    /// The channel for the answer.
     pub answer: oneshot::Sender<BTreeSet<IpAddr>>,
 }
 
-/// An issuer, and its account's thumbprint.
+/// The name of an issuer, and its account's thumbprint.
 type Prover = (Arc<str>, Arc<str>);
 
-/// What issuers share: who knows where Envoys serve hosts, and which account is about to prove a host.
+/// The state that issuers share: the channel for addresses of Envoys, and the account that proves each host.
 #[derive(Debug)]
 pub struct ProxyEndpoints {
-    /// Nobody: no Envoy is looked at.
+    /// The channel for address queries; `None` skips the self-check.
     places: Option<mpsc::Sender<AddressQuery>>,
-    /// The issuers that others fall back on, by name.
+    /// The fallbacks of issuers, by name.
     fallbacks: BTreeMap<String, Vec<String>>,
-    /// Where challenges of TLS-ALPN-01 are shown.
+    /// The responder for TLS-ALPN-01.
     pub(super) door: Arc<TlsAlpnResponder>,
-    /// What CAs take from our address.
+    /// The rate limits of CAs per client address.
     pub(super) rate_limits: Arc<RateLimits>,
-    /// Asks Envoys as a CA would.
+    /// The client that asks Envoys as a CA would.
     self_check: SelfCheck,
-    /// Issuers that were about to prove a host, each with its account's thumbprint, the last one at the end: it may be
-    /// another one than that of the host's own issuer: a trial, a fallback, a new key.
+    /// The issuers that were about to prove a host, each with its account's thumbprint; the last one is at the end. It
+    /// may differ from the host's own issuer: a trial, a fallback, a new key.
     demanded: RwLock<BTreeMap<String, Vec<Prover>>>,
-    /// Hosts for which it is another one than when this was last asked.
+    /// The hosts whose account has changed since [`Self::news`] was last called.
     news: Mutex<BTreeSet<String>>,
     demands: watch::Sender<u64>,
 }
@@ -107,18 +108,18 @@ impl ProxyEndpoints {
         }
     }
 
-    /// Hosts for which [`Self::demanded`] is another one than when this was last asked.
+    /// Returns the hosts for which [`Self::demanded`] has changed since the last call.
     pub(super) fn news(&self) -> BTreeSet<String> {
         std::mem::take(&mut self.news.lock().expect("nobody panics while holding it"))
     }
 
-    /// Changes whenever another account is about to prove a host.
+    /// Returns a channel that changes whenever the account of a host changes.
     pub(super) fn demands(&self) -> watch::Receiver<u64> {
         self.demands.subscribe()
     }
 
-    /// The account with which one of these issuers, or one that it falls back on, was last about to prove a host. What another
-    /// issuer demands does not count: whoever does not ask it is not answered for by it.
+    /// Returns the thumbprint of the account with which one of these issuers, or a fallback of them, was last about to
+    /// prove a host. Other issuers are ignored, since the namespace does not use them.
     pub(super) fn demanded(&self, asked: &Asked, issuers: &[&IssuerRef]) -> Option<Arc<str>> {
         let is_asked = |prover: &str| {
             issuers.iter().any(|issuer| match issuer {
@@ -133,13 +134,13 @@ impl ProxyEndpoints {
         latest.find(|(issuer, _)| is_asked(issuer)).map(|(_, thumbprint)| thumbprint.clone())
     }
 
-    /// The hosts that accounts were about to prove.
+    /// Returns the hosts that accounts were about to prove.
     pub(super) fn all_demanded(&self) -> Vec<Hostname> {
         let demanded = self.demanded.read().expect("nobody panics while holding it");
         demanded.keys().filter_map(|host| Hostname::parse(host).ok()).collect()
     }
 
-    /// Forgets that an account was about to prove hosts: it has another key.
+    /// Removes a thumbprint that is not valid any more, since the account has another key.
     pub(super) fn release(&self, thumbprint: &str) {
         let mut released = BTreeSet::new();
         self.demanded.write().expect("nobody panics while holding it").retain(|host, demanded| {
@@ -153,7 +154,7 @@ impl ProxyEndpoints {
         self.tell(released);
     }
 
-    /// Forgets a host that nobody wants.
+    /// Removes a host that is not wanted any more.
     pub(super) fn forget(&self, host: &str) {
         self.demanded.write().expect("nobody panics while holding it").remove(host);
     }
@@ -176,8 +177,8 @@ impl ProxyEndpoints {
         self.demands.send_modify(|n| *n += 1);
     }
 
-    /// Where Envoys answer for a host by this account, as soon as they do: what is wanted may be wanted before its
-    /// listener is there.
+    /// Returns the addresses where Envoys answer for a host with this account, waiting until there are any: a
+    /// certificate may be wanted before its listener exists.
     async fn places_of(&self, host: &str, thumbprint: &str, until: Instant) -> BTreeSet<IpAddr> {
         let mut pauses = Pauses::new();
         loop {
@@ -189,7 +190,7 @@ impl ProxyEndpoints {
         }
     }
 
-    /// Where Envoys serve a host now.
+    /// Returns the addresses where Envoys serve a host now.
     pub(super) async fn of(&self, host: &str) -> BTreeSet<IpAddr> {
         self.ask(host, None).await
     }
@@ -197,7 +198,7 @@ impl ProxyEndpoints {
     async fn ask(&self, host: &str, thumbprint: Option<Arc<str>>) -> BTreeSet<IpAddr> {
         let (Some(places), Ok(host)) = (&self.places, Hostname::parse(host)) else { return BTreeSet::new() };
         let (answer, answered) = oneshot::channel();
-        // Whoever runs the gateway may be ending.
+        // The receiver may be shutting down.
         if places.send(AddressQuery { host, thumbprint, answer }).await.is_err() {
             return BTreeSet::new();
         }
@@ -205,24 +206,24 @@ impl ProxyEndpoints {
     }
 }
 
-/// One issuer's way of looking.
+/// The pre-flight check and the self-check of one issuer.
 pub struct ProxySelfCheck {
     /// The issuer.
     pub issuer: Arc<str>,
-    /// Where Envoys are.
+    /// The addresses of Envoys.
     pub endpoints: Arc<ProxyEndpoints>,
-    /// The port where challenges reach them.
+    /// The port at which challenges reach the Envoys.
     pub port: u16,
-    /// What a finding does.
+    /// The effect of a finding.
     pub strictness: Preflight,
-    /// Who knows DNS; without one only our own Envoys are asked.
+    /// The DNS lookups; `None` checks only our own Envoys.
     pub lookup: Option<Lookup>,
-    /// What the names should lead to; nothing: it is not compared.
+    /// The addresses that the names should resolve to; empty skips the comparison.
     pub addresses: Vec<IpAddr>,
 }
 
 impl ProxySelfCheck {
-    /// Looks DNS up at these resolvers, or the machine's.
+    /// Creates the DNS lookups with these resolvers, or those of the machine.
     ///
     /// # Errors
     /// When there are none.
@@ -231,7 +232,8 @@ impl ProxySelfCheck {
         resolver.map(Lookup::new).map_err(|error| error.to_string())
     }
 
-    /// Waits until every Envoy that we know of answers for the host with this account's thumbprint, over so many connections.
+    /// Waits until every known Envoy answers for the host with this account's thumbprint, over this number of
+    /// connections.
     async fn answered(&self, name: &DnsName, thumbprint: &str, connections: usize) -> Vec<SelfCheckError> {
         self.endpoints.demand(&self.issuer, name.as_str(), thumbprint);
         let until = Instant::now() + SELF_CHECK_TIMEOUT;
@@ -243,7 +245,7 @@ impl ProxySelfCheck {
                 match self.endpoints.self_check.ask(name, thumbprint, socket, connections).await {
                     Ok(()) => return None,
                     Err(error) if Instant::now() >= until => return Some(error),
-                    // It has not heard of the host or the account yet.
+                    // Envoy does not have the host or the account yet.
                     Err(_) => pauses.pause().await,
                 }
             }
@@ -252,7 +254,7 @@ impl ProxySelfCheck {
     }
 }
 
-/// An Envoy that listens on all addresses is asked on the loopback one.
+/// Returns the loopback address for an Envoy that listens on all addresses.
 pub(super) fn reachable(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -286,8 +288,8 @@ impl AcmePreflight for ProxySelfCheck {
     }
 }
 
-/// Answers are stateless; but the CA is told to look only once they are there. An order that is taken up again after a
-/// restart, or after a change of the account's key, would fail otherwise.
+/// Answers of Envoy are stateless, but the CA is told to validate only once they are there. Otherwise an order that is
+/// resumed after a restart, or after a change of the account's key, would fail.
 #[async_trait]
 impl HttpSolver for ProxySelfCheck {
     async fn present(&self, name: &str, _token: &str, key_authorization: &str) -> Result<(), Failure> {
@@ -302,14 +304,14 @@ impl HttpSolver for ProxySelfCheck {
             warn!("{first}; the CA is asked to look all the same");
             return Ok(());
         }
-        // The order stays: it is taken up again when Envoy answers.
+        // The order is kept, and resumed when Envoy answers.
         Err(Failure::new(Class::Transient, first.to_string()).by(vec![name.to_owned()]))
     }
 
     async fn cleanup(&self, _: &str, _: &str) {}
 }
 
-/// Whether a CA at this directory looks names up in public DNS; one in the same house does not, as far as we know.
+/// Returns whether a CA with this directory URL uses public DNS; a CA at a private name or address is assumed not to.
 pub(super) fn is_public(directory_url: &str) -> bool {
     let Ok(uri) = directory_url.parse::<hyper::Uri>() else { return false };
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
@@ -333,7 +335,7 @@ mod tests {
 
     use super::*;
 
-    /// Two answer in turn behind one address, and one of them is dead until it is taken out.
+    /// Accepts for two servers behind one address in turn, of which one is dead until it is removed.
     async fn half_dead(listener: TcpListener, dead: usize, asked: Arc<AtomicUsize>) {
         loop {
             let Ok((mut stream, _)) = listener.accept().await else { return };
@@ -373,7 +375,7 @@ mod tests {
             addresses: Vec::new(),
         };
         self_check.present("x.example.org", "token", "token.thumbprint").await.expect("all answer in the end");
-        // The eighth is the last that is lost; all connections that count were made after it.
+        // The eighth connection is the last one that is lost; all connections that count were made after it.
         assert!(asked.load(Ordering::Relaxed) >= 8 + ROW, "{asked:?}");
         drop(self_check);
         gateway.await.expect("it ends with the last question");

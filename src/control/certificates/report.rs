@@ -1,4 +1,4 @@
-//! What people are told about certificates: one row for each wanted certificate, and what is left of limits.
+//! The report about certificates: one row for each wanted certificate, and the remaining rate limits.
 
 use std::collections::BTreeMap;
 
@@ -11,19 +11,19 @@ use serde::{Deserialize, Serialize};
 use super::held::HeldCertificates;
 use super::request::{CertificateRequest, IssuerRef};
 
-/// Everything there is to tell.
+/// The whole report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// One row for each wanted certificate, by host.
     pub certificates: Vec<Row>,
-    /// What was spent of CAs' limits.
+    /// The consumption of CAs' rate limits.
     pub budgets: Vec<Budget>,
-    /// What waits for an operator, or was set aside.
+    /// The problems that need an operator, and the entries that were set aside.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub troubles: Vec<String>,
 }
 
-/// How one wanted certificate stands.
+/// The state of one wanted certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Row {
@@ -31,52 +31,52 @@ pub struct Row {
     pub hosts: Vec<String>,
     /// `namespace/name` of the Secret.
     pub secret: String,
-    /// Who issues it.
+    /// The issuer that it is wanted from.
     pub issuer: String,
-    /// Who issued the certificate that is served, where that is another one: an earlier issuer, or one that it falls back to.
+    /// The issuer of the served certificate, where it differs: an earlier issuer, or a fallback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issued_by: Option<String>,
-    /// When the certificate that is served ends; none: nothing is served.
+    /// The expiry of the served certificate; `None` if there is none.
     pub expires: Option<Timestamp>,
-    /// What happens next.
+    /// The next action.
     pub next: String,
-    /// When.
+    /// The time of the next action.
     pub at: Option<Timestamp>,
     /// The last error since the last success.
     pub last_error: Option<String>,
 }
 
-/// One limit of a CA.
+/// One rate limit of a CA.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
-    /// Whose.
+    /// The issuer.
     pub issuer: String,
-    /// What it counts.
+    /// The scope that the limit counts.
     pub scope: String,
-    /// How much is left.
+    /// The remaining number.
     pub left: Option<u32>,
-    /// How much of that is reserved for certificates about to end and for `certs renew`.
+    /// The part of the remaining number that is reserved for expiring certificates and for `certs renew`.
     #[serde(default)]
     pub reserved: u32,
-    /// Of how much.
+    /// The limit.
     pub of: Option<u32>,
-    /// When there is more that is not reserved.
+    /// The time at which more is available that is not reserved.
     pub next: Option<Timestamp>,
 }
 
-/// What a pre-flight found.
+/// The result of a pre-flight check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
     /// The names.
     pub hosts: Vec<String>,
     /// The issuer.
     pub issuer: String,
-    /// What is in the way; nothing: all is ready.
+    /// The findings; empty if nothing prevents issuance.
     pub findings: Vec<String>,
-    /// What the last attempt failed by, if it failed.
+    /// The error of the last attempt, if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
-    /// What happens next, and when.
+    /// The next action, and its time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<(String, Option<Timestamp>)>,
 }
@@ -181,7 +181,7 @@ fn next(next: &Next, notice: Option<&str>) -> String {
     }
 }
 
-/// As rows for people.
+/// Formats the report as table rows.
 pub fn table(report: &Report, now: Timestamp) -> Vec<[String; 6]> {
     let mut rows = vec![["HOST", "ISSUER", "EXPIRES", "NEXT", "WHEN", "LAST ERROR"].map(str::to_owned)];
     let dash = || "-".to_owned();
@@ -201,7 +201,7 @@ pub fn table(report: &Report, now: Timestamp) -> Vec<[String; 6]> {
     rows
 }
 
-/// What is left of limits, one line each.
+/// Formats the remaining limits, one line each.
 pub fn limits(report: &Report, now: Timestamp) -> Vec<String> {
     let number = |n: Option<u32>| n.map_or_else(|| "?".to_owned(), |n| n.to_string());
     let line = |budget: &Budget| {
@@ -219,7 +219,7 @@ pub fn limits(report: &Report, now: Timestamp) -> Vec<String> {
     report.budgets.iter().map(line).collect()
 }
 
-/// What a pre-flight found, one line each.
+/// Formats the result of a pre-flight check, one line per finding.
 pub fn findings(check: &Check, now: Timestamp) -> Vec<String> {
     let hosts = check.hosts.join(",");
     let mut lines: Vec<String> = check.findings.iter().map(|finding| format!("{hosts}: {finding}")).collect();
@@ -236,12 +236,12 @@ pub fn findings(check: &Check, now: Timestamp) -> Vec<String> {
     lines
 }
 
-/// What waits for an operator, one line each.
+/// Formats the problems that need an operator, one line each.
 pub fn troubles(report: &Report) -> Vec<String> {
     report.troubles.iter().map(|text| format!("! {text}")).collect()
 }
 
-/// How far away a moment is, in one unit.
+/// Formats the time until a moment, in one unit.
 fn away(at: Timestamp, now: Timestamp) -> String {
     let seconds = at.duration_since(now).as_secs();
     if seconds <= 0 {

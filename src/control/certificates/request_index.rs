@@ -1,7 +1,7 @@
-//! The index of the certificate manager: requests, the certificates that are held, and what was handed out, by Secret, host and
-//! issuer.
+//! The index of the certificate manager: requests, held certificates and the last updates, by Secret, host and issuer.
 //!
-//! A change touches the wanted certificates that it concerns, and no other is looked at. Nothing here asks anybody or knows the time.
+//! A change affects only the wanted certificates that it concerns; no other is examined. Nothing here does input or
+//! output or reads the clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,23 +20,23 @@ use gatewright_core::multimap::MultiMap;
 use gatewright_core::tenancy::names::issuer as issuer_object;
 use gatewright_core::translate::{Asked, ChallengeAnswer};
 
-/// The account, by its thumbprint, that one of these issuers was last about to prove a host with.
+/// Returns the thumbprint of the account with which one of these issuers was last about to prove a host.
 pub(super) type Demanded<'a> = &'a dyn Fn(&Asked, &[&IssuerRef]) -> Option<Arc<str>>;
 
 /// The issuer of a wanted certificate, as far as planning needs it.
 pub(super) struct Resolved {
-    /// Its name with the keeper.
+    /// Its name in the keeper.
     pub(super) id: String,
-    /// How HTTP-01 is answered for it.
+    /// The answer to HTTP-01 challenges.
     pub(super) challenge: Option<ChallengeAnswer>,
 }
 
-/// Whose issuer: without its settings, for looking up.
+/// The identity of an issuer, without its settings.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum IssuerKey {
-    /// The installation's.
+    /// An issuer of the installation, by name.
     Named(Arc<str>),
-    /// An object's.
+    /// The issuer of an object.
     Own(ObjectName),
 }
 
@@ -51,40 +51,41 @@ impl From<&IssuerRef> for IssuerKey {
 
 struct Entry {
     want: CertificateRequest,
-    /// Its names as certificates have them and their stable name, or what is wrong with them.
+    /// The names in the form of certificates and the certificate's id, or the reason for which they are invalid.
     names: Result<(Names, CertificateId), String>,
 }
 
-/// What has to be told after changes.
+/// The results of changes.
 #[derive(Default)]
 pub(super) struct Settled {
-    /// To whoever runs the gateway.
+    /// The updates for the caller.
     pub(super) certificate_updates: Vec<CertificateUpdate>,
-    /// To the keeper.
+    /// The changes of wanted certificates, for the keeper.
     pub(super) wanted: Vec<(CertificateId, Option<Wanted>)>,
-    /// Hosts that nobody wants any more.
+    /// The hosts that are not wanted any more.
     pub(super) gone: Vec<Hostname>,
-    /// To the keeper: what was found.
+    /// The certificates that were found in Secrets, for the keeper.
     pub(super) found: Vec<Stored>,
-    /// To whoever puts certificates into Secrets.
+    /// The targets, for the writer of Secrets.
     pub(super) targets: Vec<(ObjectName, Option<SecretTarget>)>,
 }
 
-/// Everything about wanted certificates.
+/// The state of all wanted certificates.
 #[derive(Default)]
 pub(super) struct RequestIndex {
     entries: BTreeMap<ObjectName, Entry>,
     by_host: MultiMap<Hostname, ObjectName>,
     by_issuer: MultiMap<IssuerKey, ObjectName>,
     by_id: MultiMap<CertificateId, ObjectName>,
-    /// By tenant and the first of the names.
+    /// The Secrets by tenant and the first of the names.
     by_name: MultiMap<(String, String), ObjectName>,
     shelf: HeldCertificates,
     reasons: BTreeMap<CertificateId, String>,
     given: IssuedCertificates,
-    /// What is in Secrets, where others may write to them as well, and as whose it was found.
+    /// The certificates in Secrets that others may write too, each with the id and issuer under which it was passed to
+    /// the keeper.
     present: BTreeMap<ObjectName, (ExistingCertificate, Option<(CertificateId, String)>)>,
-    /// Wanted certificates without a certificate, and without a reason why.
+    /// The wanted certificates that are neither there nor have a reason for their absence.
     pending: BTreeSet<ObjectName>,
     touched: BTreeSet<ObjectName>,
     hosts: BTreeSet<Hostname>,
@@ -94,7 +95,7 @@ pub(super) struct RequestIndex {
 }
 
 impl RequestIndex {
-    /// Says what is wanted for a Secret now.
+    /// Sets the wanted certificate of a Secret.
     pub(super) fn change(&mut self, secret: ObjectName, want: Option<CertificateRequest>) {
         if self.entries.get(&secret).map(|entry| &entry.want) == want.as_ref() {
             return;
@@ -138,7 +139,7 @@ impl RequestIndex {
         }
     }
 
-    /// Says what is held under a stable name now, and why there is nothing better.
+    /// Sets the held certificate of an id, and the reason for which there is no better one.
     pub(super) fn take_in(&mut self, id: &CertificateId, stored: Option<Arc<Stored>>, reason: Option<String>) {
         let concerned = self.shelf.set(id, stored);
         self.touch_places(&concerned);
@@ -151,8 +152,8 @@ impl RequestIndex {
         }
     }
 
-    /// Says what is in a Secret now, whoever put it there. Returns the name of what is gone and was not ours: that is not put
-    /// back.
+    /// Sets the certificate that is in a Secret, whoever wrote it. Returns the id of a removed certificate that was not
+    /// ours: it is not put back.
     pub(super) fn present(
         &mut self,
         secret: &ObjectName,
@@ -177,7 +178,7 @@ impl RequestIndex {
         }
     }
 
-    /// What was found in a Secret, the first time that it can be taken for the certificate wanted.
+    /// Returns the certificate in a Secret when it is first recognized as the wanted one.
     fn find(&mut self, secret: &ObjectName, names: &Names, id: &CertificateId, issuer: &str) -> Option<Stored> {
         let (present, found) = self.present.get_mut(secret)?;
         let about = (id.clone(), issuer.to_owned());
@@ -188,7 +189,7 @@ impl RequestIndex {
         present.held(id, &secret.namespace, names, issuer)
     }
 
-    /// Takes away what has ended.
+    /// Removes expired certificates.
     pub(super) fn expire(&mut self, now: Timestamp) {
         let concerned = self.shelf.expire(now);
         self.touch_places(&concerned);
@@ -200,12 +201,12 @@ impl RequestIndex {
         }
     }
 
-    /// Another account is about to prove a host.
+    /// Notes that another account is about to prove a host.
     pub(super) fn touch_host(&mut self, host: &Hostname) {
         self.hosts.insert(host.clone());
     }
 
-    /// An issuer is another one, or has another key.
+    /// Notes that an issuer, or its key, has changed.
     pub(super) fn touch_issuer(&mut self, whose: &IssuerKey) {
         for secret in self.by_issuer.of(whose).cloned().collect::<Vec<_>>() {
             if let Some(entry) = self.entries.get(&secret) {
@@ -216,7 +217,7 @@ impl RequestIndex {
         }
     }
 
-    /// Objects whose own issuers may be other ones than before, each with its settings, if it still has one.
+    /// Returns the objects whose own issuers may have changed, each with the settings, if it still has one.
     pub(super) fn owners(&mut self) -> Vec<(ObjectName, Option<Arc<IssuerSettings>>)> {
         let owners = std::mem::take(&mut self.owners);
         let settings = |owner: &ObjectName| {
@@ -229,7 +230,7 @@ impl RequestIndex {
         owners.iter().map(|owner| (owner.clone(), settings(owner))).collect()
     }
 
-    /// What is different from what was told before.
+    /// Returns everything that has changed since the last call.
     pub(super) fn settle(
         &mut self,
         resolve: &dyn Fn(&IssuerRef) -> Result<Resolved, String>,
@@ -296,14 +297,14 @@ impl RequestIndex {
         settled
     }
 
-    /// Who asks for a host's certificate.
+    /// Returns the namespaces that want a certificate for a host.
     fn askers(&self, host: &Hostname) -> impl Iterator<Item = Asked> {
         let namespaces = self.by_host.of(host).map(|secret| secret.namespace.clone());
         namespaces.map(|namespace| Asked { hostname: host.clone(), namespace })
     }
 
-    /// How HTTP-01 is answered for a host where a namespace has it: by the one of the namespace's issuers that is about to
-    /// prove it, else by the last of them.
+    /// Returns the answer to HTTP-01 challenges of a host in a namespace: by the issuer of the namespace that is about
+    /// to prove the host, otherwise by the last of its issuers.
     fn answer(
         &self,
         asked: &Asked,
@@ -320,7 +321,7 @@ impl RequestIndex {
         Some(ChallengeAnswer { thumbprint: demanded(asked, &issuers).unwrap_or(answer.thumbprint), ..answer })
     }
 
-    /// What the keeper is to get under a stable name: for the first wanted certificate that can be fulfilled.
+    /// Returns the wanted certificate of an id for the keeper, from the first request that can be fulfilled.
     fn wanted(&self, id: &CertificateId, resolve: &dyn Fn(&IssuerRef) -> Result<Resolved, String>) -> Option<Wanted> {
         self.by_id.of(id).find_map(|secret| {
             let entry = self.entries.get(secret)?;
@@ -338,7 +339,8 @@ impl RequestIndex {
         })
     }
 
-    /// Of some hosts those that another account is about to prove than their issuer's: thumbprints by host and namespace.
+    /// Returns the given hosts that an account other than their issuer's is about to prove: thumbprints by host and
+    /// namespace.
     pub(super) fn exceptions(
         &self,
         hosts: impl IntoIterator<Item = Hostname>,
@@ -358,48 +360,49 @@ impl RequestIndex {
         all
     }
 
-    /// The account that answers for a known host.
+    /// Returns the thumbprint of the account that answers for a known host.
     pub(super) fn thumbprint_of(&self, host: &Hostname) -> Option<Arc<str>> {
         self.given.answers_of(host).last().map(|(_, answer)| answer.thumbprint.clone())
     }
 
-    /// Whether every wanted certificate has its certificate, or a reason why not.
+    /// Returns whether every wanted certificate is there, or has a reason for its absence.
     pub(super) fn is_settled(&self) -> bool {
         self.pending.is_empty() && self.touched.is_empty()
     }
 
-    /// The Secrets that are wanted.
+    /// Returns the Secrets that want a certificate.
     pub(super) fn secrets(&self) -> impl Iterator<Item = &ObjectName> {
         self.entries.keys()
     }
 
-    /// Whether anything is wanted from an issuer.
+    /// Returns whether a certificate is wanted from an issuer.
     pub(super) fn is_asked(&self, whose: &IssuerKey) -> bool {
         self.by_issuer.of(whose).next().is_some()
     }
 
-    /// What is wanted for a Secret.
+    /// Returns the certificate that is wanted for a Secret.
     pub(super) fn want(&self, secret: &ObjectName) -> Option<&CertificateRequest> {
         self.entries.get(secret).map(|entry| &entry.want)
     }
 
-    /// All wanted certificates.
+    /// Returns all wanted certificates.
     pub(super) fn wants(&self) -> Vec<CertificateRequest> {
         self.entries.values().map(|entry| entry.want.clone()).collect()
     }
 
-    /// What is held.
+    /// Returns the held certificates.
     pub(super) fn shelf(&self) -> &HeldCertificates {
         &self.shelf
     }
 
-    /// Wanted certificates that have their certificate, that wait for it, and that have a reason why there is none.
+    /// Returns the numbers of wanted certificates that are there, that are pending, and that have a reason for their
+    /// absence.
     pub(super) fn counts(&self) -> [(&'static str, usize); 3] {
         let (held, waiting) = (self.given.certificates.len(), self.pending.len());
         [("held", held), ("waiting", waiting), ("failing", self.entries.len().saturating_sub(held + waiting))]
     }
 
-    /// How many wanted certificates were looked at so far.
+    /// Returns the number of wanted certificates that were examined so far.
     pub(super) fn looked(&self) -> u64 {
         self.looked
     }
@@ -442,7 +445,7 @@ mod tests {
             assert_eq!((first.certificate_updates.len(), first.wanted.len(), requests.looked()), (n, n, n as u64));
             assert!(!requests.is_settled());
             let before = requests.looked();
-            // The same again, one more, one less, a reason, another account: each touches one wanted certificate.
+            // An equal request, one more, one less, a reason, another account: each affects one wanted certificate.
             requests.change(want(5).secret, Some(want(5)));
             assert_eq!((settle(&mut requests).certificate_updates.len(), requests.looked() - before), (0, 0));
             requests.change(want(n).secret, Some(want(n)));

@@ -20,14 +20,14 @@ use crate::bounded_listener;
 use gatewright_core::model::Hostname;
 use gatewright_core::translate::{Asked, ChallengeAnswer};
 
-/// A question is a line, and so is its answer.
+/// The timeout of a connection: a request is a line, and so is its response.
 const EXCHANGE: Duration = Duration::from_secs(10);
-/// Long enough for every header that a proxy adds.
+/// The buffer size, large enough for all headers that proxies add.
 const BUFFER: usize = 64 << 10;
 
-/// Who knows with which account's thumbprint a host is answered for.
+/// The source of the thumbprint that answers for a host.
 pub trait Thumbprints: Send + Sync + 'static {
-    /// That of a host, in lower case; `None` where it is not ours to answer for.
+    /// Returns the thumbprint of a host, in lower case; `None` where the host is not ours.
     fn of(&self, host: &str) -> Option<Arc<str>>;
 }
 
@@ -37,15 +37,15 @@ impl Thumbprints for CertificateManager {
     }
 }
 
-/// Thumbprints, by the namespace that asks.
+/// Thumbprints, by the namespace that wants the host.
 type ByNamespace = BTreeMap<Arc<str>, Arc<str>>;
 
-/// How hosts are answered for, as the engine is told.
+/// The answers to challenges, as the engine gets them.
 #[derive(Default)]
 pub struct ThumbprintIndex(RwLock<HashMap<Hostname, ByNamespace>>);
 
 impl ThumbprintIndex {
-    /// Takes in how a host is answered for from now on, by who asks.
+    /// Sets the answer for a host in a namespace.
     pub fn set(&self, asked: &Asked, answer: Option<&ChallengeAnswer>) {
         let mut all = self.0.write().expect("nobody panics while holding it");
         let known = all.entry(asked.hostname.clone()).or_default();
@@ -66,13 +66,13 @@ impl Thumbprints for ThumbprintIndex {
     }
 }
 
-/// Serves until `stop` says so.
+/// Serves until `stop`.
 pub async fn respond(listener: TcpListener, thumbprints: Arc<dyn Thumbprints>, stop: watch::Receiver<bool>) {
     let router = Router::new().fallback(challenge).with_state(thumbprints);
     bounded_listener::receive(listener, "HTTP-01", EXCHANGE, stop, |stream| exchange(stream, router.clone())).await;
 }
 
-/// One question and its answer: a connection that is kept would only end in the middle of a later one.
+/// Serves one request: a kept-alive connection would be closed in the middle of a later one.
 async fn exchange(stream: TcpStream, router: Router) -> hyper::Result<()> {
     let service = TowerToHyperService::new(router);
     http1::Builder::new().keep_alive(false).max_buf_size(BUFFER).serve_connection(TokioIo::new(stream), service).await
@@ -117,7 +117,7 @@ mod tests {
         answered.set(&asked, Some(&ChallengeAnswer { port: 80, thumbprint: "thumb".into() }));
         let responder = tokio::spawn(respond(listener, answered.clone(), stop));
         let path = "/.well-known/acme-challenge/0123456789abcdef";
-        // Somebody who says nothing keeps nobody waiting.
+        // A silent client does not delay others.
         let _silent = TcpStream::connect(address).await.expect("it listens");
         for host in ["a.example.org", "A.Example.org:80"] {
             let told = ask(address, host, path).await;

@@ -1,5 +1,5 @@
-//! What stands in Secrets that others may write to as well: there a certificate is where it is served from, and whatever
-//! good one is found there is kept until it is due.
+//! Certificates stored directly in the Secrets that listeners use. Others may write these Secrets; a valid certificate
+//! found there is used until renewal.
 
 use std::sync::Arc;
 
@@ -11,38 +11,38 @@ use gatewright_core::inputs::CERT_MANAGER;
 use gatewright_core::model::{Certificate, ObjectName};
 use gatewright_core::wanted::INTERNAL_CA;
 
-/// Where certificates are put by whoever gets them.
+/// The writer of certificates in their target Secrets.
 pub trait SecretTargets: Send + Sync {
-    /// A Secret is to have a certificate, or is not to have one from us any more.
+    /// Sets the target of a Secret; `None` where it wants no certificate from us any more.
     fn address(&self, secret: &ObjectName, target: Option<SecretTarget>);
 }
 
-/// What a Secret is to have.
+/// The certificate that a Secret wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretTarget {
-    /// The certificate's stable name.
+    /// The id of the certificate.
     pub id: CertificateId,
-    /// The names that it must have.
+    /// The required names.
     pub names: Names,
-    /// The issuer's name with the keeper.
+    /// The name of the issuer in the keeper.
     pub issuer: String,
-    /// cert-manager's Issuer that stands for the same CA: what comes from ours may as well come from that one.
+    /// cert-manager's Issuer for the same CA: a certificate of that one counts as one of ours.
     pub twin: Option<Arc<str>>,
-    /// The serial number of what is there.
+    /// The serial number of the certificate in the Secret.
     pub present: Option<String>,
 }
 
-/// What is in a Secret now.
+/// The certificate that a Secret has.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExistingCertificate {
     /// The certificate.
     pub certificate: Arc<Certificate>,
-    /// Who issued it, as the Secret says.
+    /// The issuer that the Secret's annotation names.
     pub issued_by: Option<Arc<str>>,
 }
 
 impl ExistingCertificate {
-    /// As a certificate that is held for these names; `None` where it is none for them, or has ended.
+    /// Converts it to a held certificate for these names; `None` where it does not cover them, or has expired.
     pub fn held(&self, id: &CertificateId, tenant: &str, names: &Names, by: &str) -> Option<Stored> {
         let certificate = &self.certificate;
         let all = Names::parse(certificate.names.iter().map(|name| name.as_str())).ok()?;
@@ -67,13 +67,14 @@ impl ExistingCertificate {
     }
 }
 
-/// Whether a certificate that was found can be held for these names.
+/// Returns whether a found certificate can be held for these names.
 pub fn usable(certificate: &IssuedCertificate, names: &Names, now: Timestamp) -> bool {
     certificate.not_after > now && certificate.names.cover(names)
 }
 
-/// Who a certificate is taken to be from. Whoever put it there otherwise, it is kept until it is due; but what the internal
-/// CA is asked for costs nothing, and cert-manager does not have it from there.
+/// Returns the issuer that a found certificate counts as being from. A certificate of any writer is kept until renewal;
+/// but one of cert-manager is replaced where the internal CA is wanted, since its certificates cost nothing and
+/// cert-manager cannot have one.
 pub fn issuer_of<'a>(says: Option<&'a str>, wanted: &'a str) -> &'a str {
     match says {
         Some(CERT_MANAGER) if wanted != INTERNAL_CA => wanted,

@@ -1,4 +1,4 @@
-//! How an issuer is set up: read from the command line, a file, or an object of a tenant.
+//! Settings of an ACME issuer, from the command line, a file, or an object of a tenant.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -14,90 +14,95 @@ use zeroize::Zeroizing;
 use gatewright_core::translate::{IssuerAllow, SELF_SIGNED};
 use gatewright_core::wanted::INTERNAL_CA;
 
-/// Settings and credentials are small.
+/// The maximum size of files with settings and credentials.
 const LARGEST: u64 = 1 << 20;
 
-/// An ACME issuer.
+/// The settings of an ACME issuer.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct IssuerSettings {
-    /// `letsencrypt`, `letsencrypt-staging`, or the URL of a directory.
+    /// The directory: `letsencrypt`, `letsencrypt-staging`, or a URL.
     pub directory: String,
-    /// Roots to trust for the directory, in PEM, in place of the machine's.
+    /// The CA certificates, in PEM, that the directory's server is verified with, in place of the machine's.
     pub ca_bundle: Option<Credential>,
-    /// `mailto:` addresses.
+    /// The contacts of the account: `mailto:` addresses.
     #[serde(default)]
     pub contacts: Vec<String>,
     /// Whether the CA's terms of service are agreed to.
     #[serde(default)]
     pub agree_to_terms: bool,
-    /// The account elsewhere that ours belongs to (RFC 8555, 7.3.4).
+    /// The external account that ours is bound to (RFC 8555, 7.3.4).
     pub external_account: Option<ExternalAccount>,
-    /// A profile of the CA that is required.
+    /// The required certificate profile of the CA.
     pub profile: Option<String>,
-    /// Common name of the root or intermediate that the chain should lead to.
+    /// The common name of the root or intermediate that the chain should lead to.
     pub preferred_chain: Option<String>,
-    /// DNS-01 in place of HTTP-01; needed for wildcards.
+    /// Uses DNS-01 in place of HTTP-01; needed for wildcards.
     pub dns: Option<DnsSettings>,
-    /// dns-persist-01 without a provider: the record that binds a name to our account is yours to create.
+    /// Uses dns-persist-01 without a provider: the operator creates the record that binds a name to the account.
     #[serde(default)]
     pub dns_persist: bool,
-    /// What looking before an order may do.
+    /// The effect of the pre-flight check.
     #[serde(default)]
     pub preflight: Preflight,
-    /// The port where HTTP-01 questions reach Envoy; 80 unless something in front maps it.
+    /// The port where HTTP-01 requests reach Envoy; 80 unless something in front maps it.
     pub http_port: Option<u16>,
-    /// TLS-ALPN-01 in place of HTTP-01; the port where its connections reach Envoy: 443 unless something in front maps it.
+    /// Uses TLS-ALPN-01 in place of HTTP-01; the port where validation connections reach Envoy: 443 unless something in
+    /// front maps it.
     pub tls_alpn_port: Option<u16>,
-    /// Addresses that names should have in public DNS; none: they are not compared.
+    /// The addresses that names should have in public DNS; empty skips the comparison.
     #[serde(default)]
     pub addresses: Vec<IpAddr>,
-    /// Where DNS is asked; none: the machine's resolvers.
+    /// The DNS resolvers; empty uses those of the machine.
     #[serde(default)]
     pub resolvers: Vec<SocketAddr>,
-    /// What a CA allows whose limits are not known here: kept as a budget, so that names share certificates where they must.
+    /// The rate limits of a CA whose limits are not known here: kept as a budget, so that names share certificates
+    /// where they must.
     pub limits: Option<CaLimits>,
-    /// A directory for trials after a first failure, `letsencrypt-staging` for instance.
+    /// The directory of trial orders after a first failure, for example `letsencrypt-staging`.
     pub trial: Option<String>,
-    /// Issuers of the installation that are asked, in order, where this one cannot help.
+    /// The issuers of the installation that are tried, in order, where this one fails.
     #[serde(default)]
     pub fallback: Vec<String>,
-    /// Which namespaces' listeners may ask it for which hostnames; without a rule, --issuers-for decides.
+    /// The namespaces whose listeners may use the issuer, and for which hostnames; without a rule, --issuers-for
+    /// decides.
     #[serde(default)]
     pub allow: Vec<IssuerAllow>,
-    /// Private networks where authoritative name servers may be asked all the same.
+    /// Private networks in which authoritative name servers may be queried all the same.
     #[serde(default)]
     pub allowed_networks: Vec<Network>,
-    /// Where authoritative name servers are not asked; none: in private networks but for those allowed.
+    /// The networks in which authoritative name servers are not queried; `None`: private networks except the allowed
+    /// ones.
     #[serde(skip)]
     pub authorities: Option<DeniedNetworks>,
-    /// Where the directory is not reached, if whoever named it is not trusted with all addresses.
+    /// The networks in which the directory is not contacted, where the author of the settings is not trusted with all
+    /// addresses.
     #[serde(skip)]
     pub denied: DeniedNetworks,
 }
 
-/// What a CA allows.
+/// The rate limits of a CA.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CaLimits {
-    /// New orders of an account.
+    /// The new orders of an account.
     pub orders: Option<CaLimit>,
-    /// Certificates for a registered domain.
+    /// The certificates for a registered domain.
     pub certificates_per_domain: Option<CaLimit>,
 }
 
-/// So many in so many hours.
+/// A number within a number of hours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CaLimit {
-    /// How many.
+    /// The number.
     pub count: NonZeroU32,
-    /// In how many hours.
+    /// The period in hours.
     pub hours: NonZeroU32,
 }
 
 impl CaLimits {
-    /// The limits known of a directory, with these in their place.
+    /// Returns the known limits of a directory, overridden by these.
     pub fn over(&self, known: Limits) -> Limits {
         let rate = |limit: CaLimit| Rate::hours(limit.count.get(), i64::from(limit.hours.get()));
         let Self { orders, certificates_per_domain } = *self;
@@ -119,7 +124,7 @@ impl TryFrom<String> for Network {
     }
 }
 
-/// What a finding of the pre-flight does.
+/// The effect of a finding of the pre-flight check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Preflight {
@@ -132,17 +137,17 @@ pub enum Preflight {
     Skip,
 }
 
-/// Credentials of an account elsewhere.
+/// The credentials of an external account.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ExternalAccount {
-    /// The key's id.
+    /// The key identifier.
     pub key_id: String,
     /// The HMAC key in base64url.
     pub key_file: Credential,
 }
 
-/// Who writes TXT records: exactly one of the providers.
+/// The DNS provider that writes TXT records, exactly one, and its settings.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[allow(missing_docs, reason = "the names are the providers'")]
@@ -153,24 +158,24 @@ pub struct DnsSettings {
     pub rfc2136: Option<Rfc2136>,
     pub webhook: Option<Webhook>,
     pub exec: Option<Exec>,
-    /// Prefer dns-account-01 where the CA offers it.
+    /// Prefers dns-account-01 where the CA offers it.
     #[serde(default)]
     pub account_label: bool,
-    /// Prefer dns-persist-01 where the CA offers it: a record that stays; one that is missing is written.
+    /// Prefers dns-persist-01 where the CA offers it: a permanent record, which is written if it is missing.
     #[serde(default)]
     pub persist: bool,
-    /// For how many days such a record binds; without it, for ever.
+    /// The number of days for which such a record is valid; without it, for ever.
     pub persist_days: Option<u32>,
-    /// Seconds that a record may need to be seen everywhere; 120 unless set.
+    /// The maximum propagation time of a record in seconds; 120 unless set.
     pub propagation_seconds: Option<u64>,
-    /// Do not ask authoritative servers whether a record can be seen.
+    /// Skips the query of authoritative servers for the record.
     #[serde(default)]
     pub skip_propagation_check: bool,
-    /// The port of authoritative servers, 53.
+    /// The port of authoritative servers; 53 unless set.
     pub authority_port: Option<u16>,
 }
 
-/// A provider that wants a token.
+/// A provider with a token.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[allow(missing_docs, reason = "the names say it")]
@@ -180,7 +185,7 @@ pub struct Token {
     pub ca_bundle: Option<Credential>,
 }
 
-/// Route 53; without keys those of the environment, as the AWS SDKs find them.
+/// Route 53; without keys, the credentials of the environment are used, as by the AWS SDKs.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[allow(missing_docs, reason = "the names are AWS's")]
@@ -193,7 +198,7 @@ pub struct Route53 {
     pub ca_bundle: Option<Credential>,
 }
 
-/// A name server that takes updates (RFC 2136) signed with TSIG.
+/// A name server with dynamic updates (RFC 2136) signed with TSIG.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[allow(missing_docs, reason = "the names say it")]
@@ -203,12 +208,12 @@ pub struct Rfc2136 {
     pub algorithm: Option<String>,
     pub key_file: Credential,
     pub zone: Option<String>,
-    /// Where the server is not reached.
+    /// The networks in which the server is not contacted.
     #[serde(skip)]
     pub denied: DeniedNetworks,
 }
 
-/// A service of the operator's that writes records.
+/// A web service of the operator that writes records.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[allow(missing_docs, reason = "the names say it")]
@@ -218,7 +223,7 @@ pub struct Webhook {
     pub ca_bundle: Option<Credential>,
 }
 
-/// A program of the operator's that writes records.
+/// A program of the operator that writes records.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[allow(missing_docs, reason = "the names say it")]
@@ -228,15 +233,15 @@ pub struct Exec {
     pub args: Vec<String>,
 }
 
-/// A text that settings refer to: in a file, or given.
+/// A text that settings refer to: in a file, or given directly.
 #[derive(Clone, PartialEq, Deserialize)]
 #[serde(from = "PathBuf")]
 pub enum Credential {
-    /// In this file, read when the issuer is opened.
+    /// The text of this file, read when the issuer is opened.
     File(PathBuf),
-    /// This.
+    /// The text itself.
     Given(Zeroizing<String>),
-    /// It should be somewhere and is not; the text says where.
+    /// A text that is missing; the message says where it is expected.
     Missing(String),
 }
 
@@ -256,28 +261,28 @@ impl std::fmt::Debug for Credential {
     }
 }
 
-/// Why settings cannot be used.
+/// The reason for which settings cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    /// A file.
+    /// A file cannot be used.
     #[error("{field}: {}: {problem}", path.display())]
     File {
-        /// Which setting names it.
+        /// The setting that names the file.
         field: String,
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// The description of the error.
         problem: String,
     },
-    /// A credential that is not where it should be.
+    /// A credential is missing; the message says where it is expected.
     #[error("{0}")]
     Missing(String),
-    /// A value.
+    /// A value is invalid.
     #[error("{field}: {problem}")]
     Value {
-        /// Which setting.
+        /// The setting.
         field: String,
-        /// What is wrong, and what is expected.
+        /// The description of the error, and what is expected.
         problem: String,
     },
 }
@@ -293,7 +298,7 @@ impl Credential {
         if let Self::File(path) = self { Some(path) } else { None }
     }
 
-    /// The text, without white space around it.
+    /// Returns the text, without white space around it.
     ///
     /// # Errors
     /// When it cannot be read, or is empty.
@@ -309,10 +314,10 @@ impl Credential {
         Ok(text)
     }
 
-    /// Certificates to trust, in PEM.
+    /// Returns CA certificates, in PEM.
     ///
     /// # Errors
-    /// When they cannot be read, or are none.
+    /// When they cannot be read, or there are none.
     pub fn read_bundle(&self, field: &str) -> Result<String, SettingsError> {
         let text = self.read(field)?.to_string();
         let fix = "put the CA's root certificates there, each from BEGIN CERTIFICATE to END CERTIFICATE";
@@ -339,10 +344,10 @@ fn read(path: &Path, field: &str) -> Result<Zeroizing<String>, SettingsError> {
 }
 
 impl DnsSettings {
-    /// Settings in a YAML file.
+    /// Reads settings from a YAML file.
     ///
     /// # Errors
-    /// When it cannot be read, or is not what is expected.
+    /// When the file cannot be read, or its content is invalid.
     pub fn load(path: &Path, field: &str) -> Result<Self, SettingsError> {
         let settings: Self = yaml(path, field)?;
         settings.check(field)?;
@@ -373,7 +378,7 @@ impl DnsSettings {
 }
 
 impl IssuerSettings {
-    /// The files that are read when the issuer is opened.
+    /// Returns the files that are read when the issuer is opened.
     pub fn files(&self) -> Vec<&PathBuf> {
         let Self { ca_bundle, external_account, dns, .. } = self;
         let mut all: Vec<&Credential> = ca_bundle.iter().collect();
@@ -393,16 +398,16 @@ impl IssuerSettings {
         all.into_iter().filter_map(Credential::path).collect()
     }
 
-    /// Where authoritative name servers are not asked.
+    /// Returns the networks in which authoritative name servers are not queried.
     pub(super) fn denied_authorities(&self) -> DeniedNetworks {
         let usual = || DeniedNetworks::private().allowing(self.allowed_networks.iter().map(|network| network.0));
         self.authorities.clone().unwrap_or_else(usual)
     }
 
-    /// Refuses what can be seen to be wrong without asking anybody.
+    /// Checks what can be checked without a request.
     ///
     /// # Errors
-    /// When something is; it names the setting.
+    /// When a setting is invalid; the error names it.
     pub fn check(&self, field: &str) -> Result<(), SettingsError> {
         let is_url = |text: &str| text.starts_with("https://") || text.starts_with("http://");
         for (name, directory) in [("directory", Some(&self.directory)), ("trial", self.trial.as_ref())] {
@@ -438,7 +443,7 @@ struct IssuersFile {
 /// Reads a file of issuers: `issuers: {NAME: {directory: …}}`.
 ///
 /// # Errors
-/// When it cannot be read, or is not what is expected.
+/// When the file cannot be read, or its content is invalid.
 pub fn issuers_from(path: &Path) -> Result<BTreeMap<String, IssuerSettings>, SettingsError> {
     let file: IssuersFile = yaml(path, "--issuers")?;
     for (name, settings) in &file.issuers {

@@ -1,4 +1,4 @@
-//! From a wanted certificate to a request: issuers of TenantGateways have an account and credentials of their own.
+//! Converts a wanted certificate to a request: issuers of TenantGateways have an account and credentials of their own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use gatewright_core::inputs::SecretKey;
 use gatewright_core::model::ObjectName;
 use gatewright_core::wanted::{AcmeIssuer, Issuer, Provider, Solver, WantedCertificate};
 
-/// What an installation says about the issuers of its tenants.
+/// The settings of an installation for the issuers of its tenants.
 #[derive(Clone, Debug)]
 pub struct TenantIssuers {
-    /// The installation's own: what one says about a directory (roots, contacts, pre-flight) holds for tenants of the same
-    /// directory too, but for its account and its credentials.
+    /// The issuers of the installation: their settings of a directory (roots, contacts, pre-flight) apply to tenants of
+    /// the same directory too, except for the account and the credentials.
     pub installed: BTreeMap<String, IssuerSettings>,
-    /// Where questions of HTTP-01 reach the Gateways of TenantGateways.
+    /// The port where HTTP-01 requests reach the Gateways of TenantGateways.
     pub http_port: u16,
-    /// Where nothing is sent to that tenants name.
+    /// The networks in which servers that tenants name are not contacted.
     pub denied: DeniedNetworks,
-    /// Where no authoritative name servers of tenants' zones are asked.
+    /// The networks in which authoritative name servers of tenants' zones are not queried.
     pub authorities: DeniedNetworks,
 }
 
-/// The request for a wanted certificate, with the issuer's settings. `credential` looks up a key of a Secret.
+/// Returns the request for a wanted certificate, with the issuer's settings. `credential` looks up a key of a Secret.
 pub(super) fn request(
     want: &WantedCertificate,
     tenants: &TenantIssuers,
@@ -53,17 +53,17 @@ fn settings(
     credential: &dyn Fn(&ObjectName, &str) -> Option<Zeroizing<String>>,
 ) -> IssuerSettings {
     let known = tenants.installed.values().find(|settings| settings.directory == acme.directory).cloned();
-    // Whom the installation knows, it may have put anywhere.
+    // A directory that the installation uses may be at any address.
     let denied = if known.is_some() { DeniedNetworks::default() } else { tenants.denied.clone() };
     IssuerSettings {
         directory: acme.directory.clone(),
-        // Whoever sets up a TenantGateway for a CA agrees to its terms, as with cert-manager.
+        // The author of a TenantGateway agrees to the terms of its CA, as with cert-manager.
         agree_to_terms: true,
         external_account: None,
         dns: match &acme.solver {
             Solver::Http01 => None,
             Solver::Dns01(provider) => {
-                // How DNS is looked at is the installation's to say.
+                // The DNS checks are up to the installation.
                 let of = known.as_ref().and_then(|known| known.dns.clone()).unwrap_or_default();
                 Some(DnsSettings {
                     propagation_seconds: of.propagation_seconds,
@@ -107,7 +107,8 @@ fn dns(
             dns.digitalocean = Some(token("digitalocean.tokenSecretRef", &of.token_secret_ref));
         }
         Provider::Route53(of) => {
-            // Without keys the environment's would be taken: the installation's, which are no tenant's.
+            // Without keys the credentials of the environment would be used, which are the installation's and not the
+            // tenant's.
             let key = match (of.access_key_id.as_str(), &of.secret_access_key_secret_ref) {
                 ("", _) | (_, None) => Credential::Missing(
                     "spec.dns01.route53: accessKeyID and secretAccessKeySecretRef are needed: the installation's own \

@@ -1,7 +1,8 @@
-//! Answers TLS-ALPN-01 (RFC 8737): Envoy leads validation connections here, and here the challenge's certificate is shown.
+//! Answers TLS-ALPN-01 (RFC 8737): Envoy forwards validation connections to this responder, which presents the
+//! challenge's certificate.
 //!
-//! Nothing is sent to Envoy for a challenge: which names are being proven is known here alone, and whoever asks for
-//! another name gets no certificate.
+//! Envoy is not reconfigured for a challenge: only the responder knows the names that are being proven, and presents no
+//! certificate for any other name.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -34,13 +35,13 @@ use gatewright_core::inputs::Object;
 use gatewright_core::model::{ObjectName, ServicePort};
 use gatewright_core::translate::{Change, Fact};
 
-/// How long a validation connection may take.
+/// The timeout of a validation connection.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 const ANSWER: Duration = Duration::from_secs(3);
-/// The Service by which Envoys know the way here, and its port.
+/// The Service by which Envoys find the responder, and its port.
 const SERVICE: (&str, &str, u16) = ("gatewright", "acme-tls-alpn", 443);
 
-/// The certificates of challenges on their way, by name.
+/// The certificates of challenges in progress, by name.
 #[derive(Debug, Default)]
 pub struct TlsAlpnResponder(Mutex<BTreeMap<String, Arc<CertifiedKey>>>);
 
@@ -57,7 +58,7 @@ impl TlsAlpnResponder {
         self.0.lock().expect("nobody panics while holding it").remove(name);
     }
 
-    /// Serves until `stop` says so.
+    /// Serves until `stop`.
     pub async fn serve(self: Arc<Self>, listener: TcpListener, stop: watch::Receiver<bool>) {
         let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
@@ -66,7 +67,7 @@ impl TlsAlpnResponder {
             .with_cert_resolver(self);
         config.alpn_protocols = vec![PROTOCOL.to_vec()];
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        // The handshake is all there is to it (RFC 8737, 3): what comes after is nobody's.
+        // The handshake is the whole validation (RFC 8737, 3): the connection is closed after it.
         let shake = |stream| {
             let accepted = acceptor.accept(stream);
             async move { accepted.await.map(drop) }
@@ -74,7 +75,7 @@ impl TlsAlpnResponder {
         bounded_listener::receive(listener, "TLS-ALPN-01", HANDSHAKE, stop, shake).await;
     }
 
-    /// What leads Envoys to a listener on this machine.
+    /// Returns the Service and the EndpointSlice by which Envoys reach a responder on this machine.
     ///
     /// # Errors
     /// Never, as far as we know.
@@ -105,7 +106,8 @@ impl ResolvesServerCert for TlsAlpnResponder {
     }
 }
 
-/// One issuer's way to the door: through the Envoys that serve a name.
+/// The TLS-ALPN-01 solver of one issuer: presents certificates in the responder, and checks them through the Envoys
+/// that serve a name.
 pub(super) struct TlsAlpnSolver {
     pub(super) door: Arc<TlsAlpnResponder>,
     pub(super) endpoints: Arc<ProxyEndpoints>,
@@ -116,8 +118,8 @@ pub(super) struct TlsAlpnSolver {
 
 #[async_trait]
 impl AlpnSolver for TlsAlpnSolver {
-    /// The CA is told to look only once the certificate can be seen through every Envoy that we know of: a challenge
-    /// that fails costs the order.
+    /// Presents the certificate, and waits until it can be seen through every known Envoy before the CA is told to
+    /// validate: a failed challenge costs the order.
     async fn present(&self, name: &str, certificate: &ChallengeCertificate) -> Result<(), Failure> {
         let key = certified(certificate).map_err(|text| Failure::new(Class::Bug, text))?;
         self.door.set(name, key.clone());
@@ -136,7 +138,7 @@ impl AlpnSolver for TlsAlpnSolver {
                  programmed?"
             );
             if self.strictness == Preflight::Strict {
-                // The order stays: it is taken up again when Envoy answers.
+                // The order is kept, and resumed when Envoy answers.
                 return Err(Failure::new(Class::Transient, text).by(vec![name.to_owned()]));
             }
             warn!("{text}; the CA is asked to look all the same");
@@ -157,7 +159,7 @@ fn certified(made: &ChallengeCertificate) -> Result<Arc<CertifiedKey>, String> {
     Ok(Arc::new(CertifiedKey::new(vec![certificate], key)))
 }
 
-/// Waits until an address shows a certificate to validation connections; else what it does instead.
+/// Waits until an address presents a certificate to validation connections; otherwise returns what it does instead.
 async fn until_shown(name: &str, address: SocketAddr, expected: &CertificateDer<'_>, until: Instant) -> Option<String> {
     let mut pauses = Pauses::new();
     loop {
@@ -165,13 +167,14 @@ async fn until_shown(name: &str, address: SocketAddr, expected: &CertificateDer<
             Ok(shown) if shown == *expected => return None,
             Ok(_) if Instant::now() >= until => return Some("shows another certificate".to_owned()),
             Err(error) if Instant::now() >= until => return Some(error.to_string()),
-            // It has not heard of the host yet.
+            // Envoy does not have the host yet.
             Ok(_) | Err(_) => pauses.pause().await,
         }
     }
 }
 
-/// How validation connections are made: without resumption, since a resumed session would show an earlier certificate.
+/// Returns the TLS client of validation connections; without resumption, since a resumed session would have an earlier
+/// certificate.
 fn client() -> &'static TlsConnector {
     static CLIENT: OnceLock<TlsConnector> = OnceLock::new();
     CLIENT.get_or_init(|| {
@@ -189,7 +192,7 @@ fn client() -> &'static TlsConnector {
     })
 }
 
-/// The certificate that an address shows to a validation connection.
+/// Returns the certificate that an address presents to a validation connection.
 async fn shown(name: &str, address: SocketAddr) -> std::io::Result<CertificateDer<'static>> {
     let server = ServerName::try_from(name.to_owned()).map_err(std::io::Error::other)?;
     let connect = async {
@@ -205,8 +208,8 @@ async fn shown(name: &str, address: SocketAddr) -> std::io::Result<CertificateDe
     chain.first().map(|leaf| leaf.clone().into_owned()).ok_or_else(|| std::io::Error::other("it shows no certificate"))
 }
 
-/// Takes any certificate, which is then compared with the one expected. Nothing is said on the connection, and no
-/// verifier reads a certificate with the critical extension of RFC 8737.
+/// Accepts any certificate, which is then compared with the expected one. Nothing is sent on the connection, and no
+/// verifier supports a certificate with the critical extension of RFC 8737.
 #[derive(Debug)]
 struct AcceptAnyCertificate(Vec<SignatureScheme>);
 

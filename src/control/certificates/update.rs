@@ -1,4 +1,4 @@
-//! What comes of wanted certificates, and what was handed out before.
+//! Updates for wanted certificates, and the state that was last handed out.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,19 +10,19 @@ use gatewright_core::inputs::{Kind, Object, ObjectKey};
 use gatewright_core::model::{Hostname, ObjectName};
 use gatewright_core::translate::{Asked, ChallengeAnswer, Change, Fact};
 
-/// One thing that changed.
+/// One change.
 #[derive(Clone, Debug)]
 pub enum CertificateUpdate {
-    /// The certificate of a Secret; `None` when nobody wants the Secret any more.
+    /// The certificate of a Secret; `None` when the Secret is not wanted any more.
     Certificate(ObjectName, Option<Arc<Stored>>),
-    /// How the HTTP-01 challenges of a host are answered where a namespace has it.
+    /// The answer to the HTTP-01 challenges of a host in a namespace.
     Challenge(Asked, Option<ChallengeAnswer>),
-    /// Why a Secret has no certificate yet.
+    /// The reason for which a Secret has no certificate yet.
     Trouble(ObjectName, Option<String>),
 }
 
 impl CertificateUpdate {
-    /// As a change of the engine's inputs.
+    /// Converts it to a change of the engine's inputs.
     ///
     /// # Errors
     /// When the certificate cannot be served.
@@ -47,17 +47,17 @@ fn object(secret: &ObjectName, stored: &Stored) -> Result<Object, String> {
     Object::parse(object).map_err(|error| error.to_string())
 }
 
-/// All that was handed out, by what it is about.
+/// The last updates of each subject.
 #[derive(Clone, Debug, Default)]
 pub(super) struct IssuedCertificates {
-    /// Serial numbers.
+    /// The serial number of the certificate of each Secret.
     pub(super) certificates: BTreeMap<ObjectName, String>,
     pub(super) challenges: BTreeMap<Asked, ChallengeAnswer>,
     pub(super) troubles: BTreeMap<ObjectName, String>,
 }
 
 impl IssuedCertificates {
-    /// Sets how a host's challenges are answered where a namespace has it; what is different is handed out.
+    /// Sets the answer to a host's challenges in a namespace. Returns the update, if it has changed.
     pub(super) fn answer(&mut self, asked: Asked, answer: Option<ChallengeAnswer>) -> Option<CertificateUpdate> {
         let before = match &answer {
             Some(answer) => self.challenges.insert(asked.clone(), answer.clone()),
@@ -66,14 +66,14 @@ impl IssuedCertificates {
         (before != answer).then(|| CertificateUpdate::Challenge(asked, answer))
     }
 
-    /// How a host's challenges are answered, by who asks.
+    /// Returns the answers to a host's challenges, by namespace.
     pub(super) fn answers_of(&self, host: &Hostname) -> impl Iterator<Item = (&Asked, &ChallengeAnswer)> {
         let first = Asked { hostname: host.clone(), namespace: Arc::from("") };
         let host = host.clone();
         self.challenges.range(first..).take_while(move |(asked, _)| asked.hostname == host)
     }
 
-    /// Sets the certificate of a Secret; another one, or none any more, is handed out.
+    /// Sets the certificate of a Secret. Returns the update, if it has changed.
     pub(super) fn certificate(&mut self, secret: ObjectName, held: Option<Arc<Stored>>) -> Option<CertificateUpdate> {
         let serial = held.as_ref().map(|held| held.certificate.serial.clone());
         let before = match &serial {
@@ -83,7 +83,7 @@ impl IssuedCertificates {
         (before != serial).then(|| CertificateUpdate::Certificate(secret, held))
     }
 
-    /// Sets why a Secret has no certificate yet; what is different is handed out.
+    /// Sets the reason for which a Secret has no certificate yet. Returns the update, if it has changed.
     pub(super) fn trouble(&mut self, secret: ObjectName, text: Option<String>) -> Option<CertificateUpdate> {
         let before = match &text {
             Some(text) => self.troubles.insert(secret.clone(), text.clone()),

@@ -1,4 +1,4 @@
-//! From what the pipeline decided to what the certificate manager is asked for: what changed, and nothing else.
+//! Converts the decisions of the pipeline to changes of certificate requests.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -9,22 +9,23 @@ use gatewright_core::model::ObjectName;
 use gatewright_core::multimap::MultiMap;
 use gatewright_core::pipeline::Pipeline;
 
-/// Follows the certificates that a pipeline wants.
+/// Tracks the certificates that a pipeline wants.
 pub struct WantedTracker {
     tenants: TenantIssuers,
-    /// Secrets with credentials, and the wanted certificates whose issuers use them; and the other way round.
+    /// The index from a Secret with credentials to the wanted certificates whose issuers use it; `credentials` is the
+    /// reverse.
     users: MultiMap<ObjectName, ObjectName>,
     credentials: MultiMap<ObjectName, ObjectName>,
 }
 
 impl WantedTracker {
-    /// Follows from nothing.
+    /// Creates a tracker that has seen nothing.
     pub fn new(tenants: TenantIssuers) -> Self {
         Self { tenants, users: MultiMap::default(), credentials: MultiMap::default() }
     }
 
-    /// What is wanted now by `wanted`, the Secrets that something was decided about, and by those whose credentials
-    /// are in `changed`.
+    /// Returns the requests of the Secrets in `wanted`, which were decided about, and of those whose credentials are in
+    /// `changed`.
     pub fn changes(
         &mut self,
         pipeline: &Pipeline,
@@ -43,7 +44,7 @@ impl WantedTracker {
             .collect()
     }
 
-    /// The Secrets whose credentials are used.
+    /// Returns the Secrets whose credentials are in use.
     pub fn credentials(&self) -> impl Iterator<Item = &ObjectName> {
         self.users.keys()
     }
@@ -54,7 +55,7 @@ impl WantedTracker {
             self.credentials.remove(secret, &credential);
         }
         let engine = pipeline.engine();
-        // Who lost hostname or port has nothing ordered, where that is decided here.
+        // No certificate is ordered for a listener that lost its hostname or port, where that is decided here.
         let of_tenant = || pipeline.tenancy().wants().get(secret).filter(|_| !engine.is_refused(secret));
         let want = engine.want(secret).or_else(of_tenant)?;
         let used = RefCell::new(BTreeSet::new());

@@ -1,4 +1,4 @@
-//! How far Envoys are, of this replica and of others: what they acknowledged and refused of what each of them sees.
+//! Progress of the Envoys of this and other replicas: acknowledgements and rejections in each view.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -11,36 +11,37 @@ use crate::programmed::Acks;
 use gatewright_core::inputs::ObjectKey;
 use gatewright_core::model::ObjectName;
 
-/// An Envoy that takes so long is in trouble: large changes take it seconds.
+/// The time after which an Envoy without an acknowledgement is reported: large changes take it seconds.
 const LATE: Duration = Duration::from_secs(20);
-/// So many views in trouble are named.
+/// The maximum number of late views that a message names.
 const NAMED: usize = 3;
 
 impl ControlPlane {
-    /// How many Envoys have acknowledged what belongs to an object, and how many are connected.
+    /// Returns the number of Envoys that have acknowledged the resources of an object, and of those that are connected.
     pub fn acknowledgement(&self, key: &ObjectKey) -> Acks {
         self.acks(key, &self.progress())
     }
 
-    /// How many Envoys are connected.
+    /// Returns the number of connected Envoys.
     pub fn connected(&self) -> usize {
         self.progress().values().map(|progress| progress.nodes.len()).sum()
     }
 
-    /// Whether every connected Envoy, and at least one, has acknowledged everything but what it refuses, of which its
-    /// author is told.
+    /// Returns whether all connected Envoys, and at least one, have acknowledged everything, apart from rejected
+    /// resources, whose authors see it in a status.
     pub fn acknowledged(&self) -> bool {
         let progress = self.progress();
         let acks: Vec<_> = progress.iter().map(|(at, of)| of.acknowledged(self.generations[at])).collect();
         acks.iter().any(|(_, connected)| *connected > 0) && acks.iter().all(|(acked, connected)| acked == connected)
     }
 
-    /// The last publication.
+    /// Returns the generation of the last publication.
     pub fn publication(&self) -> Generation {
         self.generations.values().copied().max().unwrap_or_default()
     }
 
-    /// The newest publication that every Envoy has which is connected here: any, when there is none.
+    /// Returns the newest generation that every Envoy connected here has acknowledged; the maximum when none is
+    /// connected.
     pub fn reached(&self) -> Generation {
         let of_view = |(place, progress): (Place, &Progress)| {
             let behind =
@@ -50,7 +51,7 @@ impl ControlPlane {
         self.own_progress().iter().map(of_view).min().unwrap_or(Generation::MAX)
     }
 
-    /// How far the Envoys are, also those that other replicas told of.
+    /// Returns the progress of all Envoys, including those of other replicas.
     pub(super) fn progress(&self) -> PerView<Progress> {
         self.with_others(self.own_progress())
     }
@@ -62,15 +63,15 @@ impl ControlPlane {
         all
     }
 
-    /// Takes note of what Envoys lack that are connected here.
+    /// Notes the lag of the Envoys that are connected here.
     pub(super) fn note_lags(&mut self, own: &PerView<Progress>, at: Duration) {
         for (place, progress) in own.iter() {
             self.lags[place].note(self.generations[place], progress, at);
         }
     }
 
-    /// Lines for people on views whose Envoys, connected here, have lacked for long what was published. One tenant's Envoys
-    /// are no reason to take away the replica from everybody else's.
+    /// Returns messages about views whose Envoys, connected here, have lacked a publication for long. They do not make
+    /// the replica unready: one tenant's Envoys must not interrupt those of others.
     pub fn late_views(&self, at: Duration) -> Vec<String> {
         let late = self.lags.iter().map(|(place, lag)| (place, lag.age(at))).filter(|(_, age)| *age >= LATE);
         let mut late: Vec<_> = late.collect();
@@ -84,38 +85,38 @@ impl ControlPlane {
         late.iter().take(NAMED).map(line).chain(more).collect()
     }
 
-    /// What Envoys refused, also those of other replicas, and what they would refuse.
+    /// Returns the rejections by Envoys, including those of other replicas, and the resources that Envoy would reject.
     pub(super) fn rejections<'a>(&'a self, progress: &'a PerView<Progress>) -> impl Iterator<Item = &'a Rejection> {
         let own = progress.values().flat_map(|progress| &progress.rejections);
         own.chain(&self.others.1).chain(self.withheld.values().flatten())
     }
 
-    /// Notes what other replicas tell of their Envoys: how far they are in generations of ours, and what they refused.
+    /// Sets the progress, in generations of ours, and the rejections of Envoys at other replicas.
     pub fn set_others(&mut self, nodes: PerView<Vec<NodeProgress>>, refused: Vec<Rejection>) {
         self.others = (nodes, refused);
     }
 
-    /// How far the Envoys are that are connected here.
+    /// Returns the progress of the Envoys that are connected here.
     pub fn own_progress(&self) -> PerView<Progress> {
         self.views.each(|place| self.cache.progress(&self.views[place]))
     }
 
-    /// The newest generation of ours in which a view had a state.
+    /// Returns the newest generation of ours in which a view had a state.
     pub fn generation_of(&self, state: u64, place: Place) -> Option<Generation> {
         self.states.newest(state, place)
     }
 
-    /// The present state, and the generations that it came with.
+    /// Returns the present state, and the generation of each view that it came with.
     pub fn state(&self) -> (u64, Generations) {
         (self.states.present(), self.views.each(|place| self.states.since(place)))
     }
 
-    /// How many Envoys have what belongs to an object's Gateway.
+    /// Returns the number of Envoys that have the resources of an object's Gateway.
     pub(super) fn acks(&self, key: &ObjectKey, progress: &PerView<Progress>) -> Acks {
         self.gateway_of(key).map(|gateway| self.acks_of(gateway, progress)).unwrap_or_default()
     }
 
-    /// The same of a Gateway: only Envoys of its fleet count, wherever it was before.
+    /// Returns the number of Envoys that have the resources of a Gateway: only Envoys of its present fleet count.
     pub(super) fn acks_of(&self, gateway: &ObjectName, progress: &PerView<Progress>) -> Acks {
         let fleet = self.engine().fleet_of(gateway);
         let Some(place) = self.views.place(&fleet) else { return Acks { fleet: Some(fleet), done: 0, all: 0 } };
@@ -128,7 +129,7 @@ impl ControlPlane {
         Acks { fleet: self.views.fleet(place), done, all }
     }
 
-    /// How many Envoys have all that is published in a view.
+    /// Returns the number of Envoys that have everything that is published in a view.
     pub(super) fn acks_of_view(&self, place: Place, progress: &PerView<Progress>) -> Acks {
         let (done, all) = progress[place].acknowledged(self.generations[place]);
         Acks { fleet: self.views.fleet(place), done, all }

@@ -1,4 +1,4 @@
-//! Conditions that need somebody's attention, each told once for as long as it stands.
+//! Conditions that need attention, each logged once for as long as it holds.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -8,12 +8,12 @@ use gatewright_core::inputs::ObjectKey;
 use gatewright_core::model::Condition;
 use gatewright_core::translate::ObjectStatus;
 
-/// Digests of what stands, by object. Objects without such a condition take no place.
+/// The digests of present conditions that need attention, by object. Objects without any have no entry.
 #[derive(Default)]
 pub(super) struct Complaints(BTreeMap<ObjectKey, Vec<u64>>);
 
 impl Complaints {
-    /// Takes in an object's status, and returns those of its conditions that need attention and were not told yet.
+    /// Takes in an object's status. Returns events of its conditions that need attention and are new.
     pub(super) fn news(&mut self, key: &ObjectKey, status: Option<&ObjectStatus>) -> Vec<Event> {
         let now = complaints(key, status);
         if now.is_empty() {
@@ -31,7 +31,7 @@ fn digest(event: &Event) -> u64 {
     hasher.finish()
 }
 
-/// The conditions of an object that need somebody's attention.
+/// Returns events of the conditions of an object that need attention.
 fn complaints(key: &ObjectKey, status: Option<&ObjectStatus>) -> Vec<Event> {
     let Some(status) = status.filter(|status| !status.is_good()) else { return Vec::new() };
     let mut found: Vec<(&Condition, Vec<String>)> = Vec::new();

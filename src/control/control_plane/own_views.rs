@@ -1,4 +1,5 @@
-//! Views of Gateways with Envoys of their own: they come with the first word that a Gateway is to have some, and go with the last.
+//! Views of Gateways with Envoys of their own: created when a Gateway first wants such Envoys, and removed when it no
+//! longer does.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use gatewright_core::model::ObjectName;
 use gatewright_core::translate::EnvoysIntent;
 
 impl ControlPlane {
-    /// Makes the views of Gateways that are to have Envoys of their own, and lets these in.
+    /// Creates the views of Gateways that want Envoys of their own, and admits these Envoys.
     pub(super) fn make_views(&mut self, envoys: &BTreeMap<ObjectName, Option<EnvoysIntent>>) {
         for gateway in envoys.iter().filter(|(_, intent)| matches!(intent, Some(EnvoysIntent::Wanted(_)))) {
             let Some((place, view)) = self.views.isolate(gateway.0) else { continue };
@@ -23,8 +24,8 @@ impl ControlPlane {
         }
     }
 
-    /// Ends the views of Gateways that are to have no Envoys of their own any more: those that are still there are let in no more,
-    /// and have nothing to be told.
+    /// Removes the views of Gateways that no longer want Envoys of their own: such Envoys are not admitted any more,
+    /// and get no resources.
     pub(super) fn end_views(&mut self, envoys: &BTreeMap<ObjectName, Option<EnvoysIntent>>) {
         for gateway in envoys.iter().filter(|(_, intent)| intent.is_none()).map(|(gateway, _)| gateway) {
             let Some((place, view)) = self.views.dissolve(gateway) else { continue };
@@ -90,7 +91,7 @@ mod tests {
                     "allowedRoutes": {"namespaces": {"from": "All"}}}]}})
     }
 
-    /// The Service that records which port of the Envoys a Gateway has.
+    /// Returns the Service that records which port of the Envoys a Gateway has.
     fn service(namespace: &str, target: u16) -> Value {
         json!({"apiVersion": "v1", "kind": "Service",
             "metadata": {"namespace": namespace, "name": "edge-isolated", "uid": "u",
@@ -110,7 +111,8 @@ mod tests {
                 "hostnames": ["a.example.org"], "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}})
     }
 
-    /// A control plane with a class of each fleet, and the Gateways of three namespaces: `shop` is on the shared fleet.
+    /// A control plane with a class of each fleet, and the Gateways of three namespaces; that of `shop` is on the
+    /// shared fleet.
     fn three(views: impl Into<FleetViews>) -> (ControlPlane, EnvoyAccess) {
         let settings = Settings {
             fleet: Fleet::Shared,
@@ -159,7 +161,7 @@ mod tests {
             assert_eq!(seen(&live, EnvoyFleet::Shared), shared);
             assert!(access.fleet_of_account(&isolated_name(&edge("bank"))).is_some());
 
-            // What one of them has no more, others have still, and are told nothing.
+            // A resource that one view loses stays in the others, without a publication to them.
             let [coop, many] = [own("coop"), EnvoyFleet::Shared].map(|fleet| published(&live, &fleet));
             put(&mut live, route(&["shop", "coop"]));
             assert_eq!(seen(&live, own("bank")), ["lds bank/edge:80", "rds bank/edge:80"]);
@@ -168,7 +170,7 @@ mod tests {
             assert_eq!(seen(&live, own("bank")), of("bank"), "with what the others have");
             assert_eq!([own("coop"), EnvoyFleet::Shared].map(|fleet| published(&live, &fleet)), [coop, many]);
 
-            // A Gateway that leaves the fleet, and comes back.
+            // A Gateway leaves the fleet, and comes back.
             put(&mut live, gateway("bank", "dedicated"));
             assert_eq!(live.views().place(&own("bank")), None);
             assert_eq!(access.fleet_of_account(&isolated_name(&edge("bank"))), None);

@@ -1,4 +1,4 @@
-//! The records of ownership, for people.
+//! The records of ownership as JSON, for people.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -13,7 +13,8 @@ fn time(seconds: u64) -> Option<Timestamp> {
 }
 
 impl ControlPlane {
-    /// Who owns what on addresses that namespaces share, and among tenants of TenantGateways, as the records have it.
+    /// Returns the owners of hostnames and ports on addresses that namespaces share, and among tenants of
+    /// TenantGateways, from the records.
     pub fn owners(&self) -> Value {
         let address = |(what, owner): (&Ownable, &Ownership)| {
             json!({
@@ -21,7 +22,7 @@ impl ControlPlane {
                 "since": time(owner.since / 1000), "released": owner.released.and_then(time),
             })
         };
-        // Their `since` is an order, and no time.
+        // `since` of a tenant's record is an order and not a time.
         let tenant = |(hostname, record): (&Hostname, &Record)| {
             json!({
                 "what": format!("hostname {hostname} among tenants"), "namespace": &*record.namespace,

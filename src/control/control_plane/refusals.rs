@@ -1,4 +1,4 @@
-//! What Envoy refuses, or would refuse, and who is told of it.
+//! Rejections by Envoy, actual and predicted, and the statuses that report them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,24 +13,24 @@ use crate::publish::{self, Withheld};
 use gatewright_core::inputs::ObjectKey;
 use gatewright_core::translate::{Blame, Delta, ResourceKey, RouteKey};
 
-/// Why resources, or parts of them, were refused, by kind and name.
+/// The messages of rejected resources, or parts of them, by kind and name.
 pub(super) type Refusals = BTreeMap<RefusedKey, Arc<str>>;
 
-/// What those are told who share a resource that Envoy refuses, whoever of them is to blame.
+/// The message for all objects that share a rejected resource, where no single namespace is to blame.
 const NOBODY_ALONE: &str = "refused by Envoy together with what other namespaces have on this port; the last version \
     that Envoy took is served, and the program's log has the reason";
 
-/// So much of Envoy's words stands in a status.
+/// The maximum length of Envoy's message in a status.
 const MAX_TEXT: usize = 512;
 
-/// What the author of a refused object is told.
+/// Returns the message for the author of a rejected object.
 fn told(text: &str) -> String {
     let clipped: String = text.chars().take(MAX_TEXT).map(|c| if c.is_control() { ' ' } else { c }).collect();
     let more = if text.chars().nth(MAX_TEXT).is_some() { "..." } else { "" };
     format!("refused by Envoy: {clipped}{more}")
 }
 
-/// What of it stands in a line of the log, or tells one refusal from another.
+/// Returns the name of the rejected resource or part, for the log and for comparison.
 pub(super) fn place(r: &Rejection) -> String {
     match &r.part {
         None => r.name.to_string(),
@@ -39,7 +39,7 @@ pub(super) fn place(r: &Rejection) -> String {
     }
 }
 
-/// A refusal as it is told: once, however often it is repeated.
+/// A rejection, for logging it once.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Refusal {
     node: String,
@@ -53,21 +53,21 @@ impl Refusal {
         Self { node: r.node.to_string(), kind: r.kind, resource: place(r), text: r.text.clone() }
     }
 
-    /// It as an event about the object that it was made from.
+    /// Returns the event about the object that the resource was made from.
     pub(super) fn event(&self, object: Option<ObjectKey>) -> Event {
         let Self { node, kind, resource, text } = self.clone();
         Event::Rejected { node, object, kind: format!("{kind:?}"), resource, text: text.to_string() }
     }
 }
 
-/// The name of a refused resource, or of a part of one.
+/// The key of a rejected resource, or of a part of one.
 pub(super) type RefusedKey = (xds::Kind, String, Option<xds::Part>);
 
 pub(super) fn key(r: &Rejection) -> RefusedKey {
     (r.kind, r.name.to_string(), r.part.clone())
 }
 
-/// The object that is to blame, where it is one: the route, or else the parent of the listeners.
+/// Returns the object to blame, if it is only one: the route, or otherwise the parent of the listeners.
 fn one(blame: &Blame) -> Option<ObjectKey> {
     let of_routes: BTreeSet<ObjectKey> = blame.routes.iter().map(|route| route.object()).collect();
     let of_listeners: BTreeSet<ObjectKey> = blame.listeners.iter().map(|listener| listener.parent.object()).collect();
@@ -80,8 +80,8 @@ pub(super) fn refusals<'a>(rejections: impl Iterator<Item = &'a Rejection>) -> R
 }
 
 impl ControlPlane {
-    /// Publishes what keeps the constraints of Envoy's messages, to each fleet what it is to see, and notes what does not. Returns
-    /// the views that changed.
+    /// Publishes the resources that satisfy the constraints of Envoy's messages to the view of each fleet, and notes
+    /// the others as rejected. Returns the views that changed.
     pub(super) fn publish(&mut self, delta: &Delta) -> BTreeMap<Place, Generation> {
         let mut apart = std::mem::take(&mut self.apart);
         let had = |place, kind, name: &str| self.cache.get(&self.views[place], kind, name);
@@ -131,7 +131,7 @@ impl ControlPlane {
         self.generations[place] = self.cache.publish(&view, update);
     }
 
-    /// The refusals that were not told yet, as events.
+    /// Returns events of the rejections that were not logged yet.
     pub(super) fn new_refusals(&mut self, all: BTreeMap<Refusal, RefusedKey>) -> Vec<Event> {
         let new: Vec<_> = all.iter().filter(|(refusal, _)| !self.told.contains(*refusal)).collect();
         let keys: BTreeSet<&RefusedKey> = new.iter().map(|(_, key)| *key).collect();
@@ -142,8 +142,8 @@ impl ControlPlane {
         events
     }
 
-    /// The resources that were refused are made from these objects, and what each is told: Envoy's words stand in the status of
-    /// the object that caused them, and where no single namespace did, in nobody's.
+    /// Returns the objects that rejected resources were made from, each with its message: Envoy's message is shown in
+    /// the status of the object that caused the rejection, and in no status if objects of several namespaces may have.
     pub(super) fn whose(&self, refused: &Refusals) -> Refused {
         let mut whose = Refused::default();
         for (key, blame) in self.blames(refused.keys()) {
@@ -151,7 +151,8 @@ impl ControlPlane {
             let text = if blame.is_of_one_namespace() { told(text) } else { NOBODY_ALONE.to_owned() };
             whose.listeners.extend(blame.listeners.into_iter().map(|listener| (listener, text.clone())));
             for route in blame.routes {
-                // A route is told of the first of its rules that were refused, and rather of a whole resource.
+                // The status of a route has the message of its first rejected rule, but that of a whole resource has
+                // precedence.
                 if key.2.is_none() || !whose.routes.contains_key(&route) {
                     whose.routes.insert(route, text.clone());
                 }
@@ -160,7 +161,7 @@ impl ControlPlane {
         whose
     }
 
-    /// The objects that refused resources were made from: of parts first, then of whole resources.
+    /// Returns the objects that rejected resources were made from: of parts first, then of whole resources.
     fn blames<'a>(&self, refused: impl IntoIterator<Item = &'a RefusedKey>) -> Vec<(&'a RefusedKey, Blame)> {
         let (mut blames, mut whole) = (Vec::new(), BTreeMap::new());
         for key in refused {
@@ -178,7 +179,7 @@ impl ControlPlane {
                 }
             }
         }
-        // The objects behind a resource are looked up by going through all of them, which a part needs not.
+        // The objects of a whole resource are found by iterating over all resources, those of a part are not.
         for resource in self.engine().resources().filter(|_| !whole.is_empty()) {
             let (kind, name) = publish::name(resource);
             blames.extend(whole.get(&(kind, name.as_str())).map(|key| (*key, self.engine().blame(resource))));

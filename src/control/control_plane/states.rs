@@ -6,19 +6,19 @@ use xds::Generation;
 
 use crate::fleet_views::{PerView, Place};
 
-/// So many states are remembered: what another replica tells of an older one says nothing new.
+/// The maximum number of states: a record of another replica about an older one adds nothing.
 const STATES: usize = 1024;
 
-/// States one after the other. A view is noted only where it changes, so that states cost as much as changes, however many views
-/// there are.
+/// The last states, in order. A view is noted only where it changes, so that the cost of a state depends on its changes
+/// and not on the number of views.
 #[derive(Default)]
 pub(super) struct States {
-    /// The digest of each, and its number.
+    /// The digest of each state, and its number.
     states: VecDeque<(u64, u64)>,
     views: PerView<VecDeque<Held>>,
 }
 
-/// The generations of a view with which a state came and ended.
+/// The generations of a view at the begin and the end of a state.
 #[derive(Clone, Copy)]
 struct Held {
     number: u64,
@@ -53,29 +53,29 @@ impl States {
         }
     }
 
-    /// A view went.
+    /// Removes a view.
     pub(super) fn forget(&mut self, place: Place) {
         self.views.remove(place);
     }
 
-    /// The present state.
+    /// Returns the present state.
     pub(super) fn present(&self) -> u64 {
         self.states.back().map_or(0, |(digest, _)| *digest)
     }
 
-    /// The generation of a view with which the present state came.
+    /// Returns the generation of a view with which the present state came.
     pub(super) fn since(&self, place: Place) -> Generation {
         let last = self.views.get(place).and_then(VecDeque::back);
         let number = self.states.back().map(|(_, number)| *number);
         last.map_or(0, |held| if Some(held.number) == number { held.since } else { held.newest })
     }
 
-    /// The newest generation of a view in which it had a state.
+    /// Returns the newest generation of a view in which it had a state.
     pub(super) fn newest(&self, digest: u64, place: Place) -> Option<Generation> {
         let (_, number) = self.states.iter().rev().find(|(had, _)| *had == digest)?;
         let held = self.views.get(place);
         let last = held.and_then(|held| held.iter().rev().find(|held| held.number <= *number));
-        // One that never changed has it as it was made.
+        // A view that never changed has the state since its creation.
         if held.is_none_or(VecDeque::is_empty) { Some(0) } else { last.map(|held| held.newest) }
     }
 }
@@ -98,7 +98,7 @@ mod tests {
         assert_eq!((states.since(a), states.since(b)), (4, 2));
         assert_eq!((states.newest(7, a), states.newest(8, a)), (Some(3), Some(4)));
         assert_eq!((states.newest(7, b), states.newest(8, b), states.newest(9, b)), (Some(2), Some(2), None));
-        // The same again is another one, and the newest counts.
+        // A state that recurs is a new one, and the newest counts.
         states.note(7, &BTreeMap::from([(b, 5)]));
         assert_eq!((states.newest(7, a), states.newest(7, b), states.newest(8, b)), (Some(4), Some(5), Some(2)));
     }

@@ -180,7 +180,7 @@ fn what_is_told_of_a_tenantgateway_has_the_generation_that_was_judged() {
     assert_eq!(generations.collect::<Vec<_>>(), [("Ready", 7)]);
 }
 
-/// A control plane whose fleets see each its own, with a class of each.
+/// A control plane with a view and a class for each fleet.
 fn apart() -> ControlPlane {
     let envoys = |name: &str| ObjectName::new("ours", name);
     let settings = Settings {
@@ -233,7 +233,7 @@ fn parameters(fleet: &str) -> Value {
         "metadata": {"namespace": "a", "name": "p"}, "spec": {"fleet": fleet}})
 }
 
-/// The shop's route, at the Gateways of these namespaces.
+/// Returns the shop's route, attached to the Gateways of these namespaces.
 fn route(namespaces: &[&str]) -> Value {
     let parents: Vec<Value> =
         namespaces.iter().map(|namespace| json!({"name": "edge", "namespace": namespace})).collect();
@@ -242,7 +242,7 @@ fn route(namespaces: &[&str]) -> Value {
             "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}})
 }
 
-/// What Envoys of a fleet see, by kind and name.
+/// Returns the resources that Envoys of a fleet can read, by kind and name.
 pub(super) fn seen(live: &ControlPlane, fleet: EnvoyFleet) -> Vec<String> {
     let (_, resources) = live.cache.resources(live.views().of(&fleet).expect("it has a view"));
     let mut seen: Vec<String> =
@@ -260,7 +260,7 @@ fn envoys_of_a_fleet_see_its_gateways_and_the_backends_that_they_lead_to() {
     assert_eq!(seen(&live, EnvoyFleet::Shared), shared);
     assert_eq!(seen(&live, EnvoyFleet::Dedicated), own);
 
-    // A backend that no route of a fleet leads to any more goes, and comes again with its endpoints.
+    // A backend that no route of a fleet refers to any more is removed, and comes back with its endpoints.
     put(&mut live, route(&["bank"]));
     assert_eq!(seen(&live, EnvoyFleet::Shared), ["lds shared:80", "rds shared:80"]);
     assert_eq!(seen(&live, EnvoyFleet::Dedicated), own);
@@ -271,7 +271,7 @@ fn envoys_of_a_fleet_see_its_gateways_and_the_backends_that_they_lead_to() {
     let after = live.own_progress()[dedicated].published;
     assert_eq!(before, after, "nothing is published to Envoys of whom nothing changed");
 
-    // A Gateway that moves is seen by Envoys of its fleet alone, in both directions.
+    // A Gateway that moves is visible to Envoys of its present fleet only, in both directions.
     put(&mut live, parameters("Shared"));
     assert_eq!(seen(&live, EnvoyFleet::Dedicated), Vec::<String>::new());
     assert_eq!(seen(&live, EnvoyFleet::Shared), shared);

@@ -1,4 +1,4 @@
-//! The file of the last good state: how it is written, sealed, and read.
+//! The file of the last good state: its format, and how it is sealed, written and read.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -23,7 +23,7 @@ use crate::cli;
 use crate::controller::sealed::{self, Sealer};
 use crate::replace::replace;
 
-/// Where the file is, and where its key.
+/// The paths of the file and of its key.
 #[derive(Clone, Debug)]
 pub(in crate::controller) struct Place {
     file: PathBuf,
@@ -36,7 +36,7 @@ impl Place {
         Some(Place { file, key })
     }
 
-    /// The key, as it is now.
+    /// Reads the present key.
     fn key(&self) -> io::Result<Zeroizing<Vec<u8>>> {
         std::fs::read(&self.key).map(Zeroizing::new)
     }
@@ -45,21 +45,21 @@ impl Place {
 /// The first record of the file.
 #[derive(Serialize, Deserialize)]
 struct Head {
-    /// When it was written, in seconds since 1970.
+    /// The time of the write, in seconds since 1970.
     at: u64,
     certificate: String,
     key: String,
     roots: String,
-    /// What Envoys refused of the first view.
+    /// The rejections by Envoys in the first view.
     #[serde(default)]
     suspects: Suspects,
-    /// A file of an earlier version has none.
+    /// The revoked certificates; a file of an earlier version has none.
     #[serde(default)]
     revoked: BTreeSet<Fingerprint>,
-    /// The same by a name in their certificates.
+    /// The revoked names in certificates.
     #[serde(default)]
     revoked_names: BTreeSet<String>,
-    /// The views after the first, where not all fleets see the same: their resources are the last ones.
+    /// The views after the first, where fleets have separate views: their resources come last.
     #[serde(default)]
     more: Vec<More>,
 }
@@ -67,30 +67,30 @@ struct Head {
 /// A view after the first.
 #[derive(Serialize, Deserialize)]
 struct More {
-    /// How many resources it has.
+    /// The number of its resources.
     resources: usize,
     suspects: Suspects,
-    /// Namespace and name of the Gateway whose own Envoys see it; nothing where it is of a fleet that serves many.
+    /// Namespace and name of the Gateway whose own Envoys have the view; `None` for a fleet that serves many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     gateway: Option<(String, String)>,
 }
 
-/// What a view has. Those of fleets that serve many Gateways come first.
+/// The content of a view. Those of fleets that serve many Gateways come first.
 #[derive(Default)]
 pub(super) struct ViewState {
-    /// The Gateway whose own Envoys see it.
+    /// The Gateway whose own Envoys have the view.
     pub(super) gateway: Option<ObjectName>,
     pub(super) resources: Vec<Resource>,
-    /// What Envoys refused of them.
+    /// The rejections by Envoys.
     pub(super) suspects: Suspects,
 }
 
-/// What a file had in it.
+/// The content of a file.
 pub(super) struct Kept {
     pub(super) at: SystemTime,
     pub(super) shown: Shown,
     pub(super) views: Vec<ViewState>,
-    /// Hosts whose certificate has ended.
+    /// The hosts whose certificate has expired.
     pub(super) ended: Vec<String>,
 }
 
@@ -167,7 +167,7 @@ pub(super) fn load(place: &Place) -> Result<Option<Kept>> {
     Ok(Some(Kept { at: UNIX_EPOCH + Duration::from_secs(at), shown, views, ended }))
 }
 
-/// Whether the resource is a Secret whose certificate has expired.
+/// Returns whether the resource is a Secret whose certificate has expired.
 fn has_ended(resource: &Resource, now: SystemTime) -> bool {
     if resource.kind() != Kind::Secret {
         return false;
@@ -183,14 +183,14 @@ fn has_ended(resource: &Resource, now: SystemTime) -> bool {
     end.is_some_and(|end| end <= now)
 }
 
-/// When the first certificate of a PEM text ends.
+/// Returns the expiry of the first certificate of a PEM text.
 fn ends(pem: &[u8]) -> Option<SystemTime> {
     let pem = Pem::iter_from_buffer(pem).next()?.ok()?;
     let end = pem.parse_x509().ok()?.validity().not_after.timestamp();
     Some(UNIX_EPOCH + Duration::from_secs(u64::try_from(end).unwrap_or_default()))
 }
 
-/// The file's directory, made for this user alone where it is not there.
+/// Creates the directory of the file, accessible by its owner only, if it is missing.
 pub(in crate::controller) fn prepare(file: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     let Some(dir) = file.parent().filter(|dir| !dir.as_os_str().is_empty()) else { return Ok(()) };
@@ -216,7 +216,7 @@ pub(super) mod tests {
         Shown { pair, roots: authority.certificate().to_owned(), revoked }
     }
 
-    /// A host with a certificate that ends then, in seconds from now.
+    /// A host with a certificate that expires after this number of seconds.
     pub(in super::super) fn host(name: &str, shown: &Shown) -> Resource {
         let text = |text: &str| {
             Some(DataSource { specifier: Some(Specifier::InlineString(text.to_owned())), ..Default::default() })
@@ -274,7 +274,7 @@ pub(super) mod tests {
         for text in ["PRIVATE KEY", "example.org", "BEGIN CERTIFICATE"] {
             assert!(!bytes.windows(text.len()).any(|part| part == text.as_bytes()), "{text}");
         }
-        // Of no use with another key, or to a server whose own certificate has ended.
+        // The file is of no use with another key, or with an expired certificate of the server.
         std::fs::write(&place.key, [4; 32]).expect("written");
         let error = format!("{:#}", load(&place).err().expect("another key"));
         assert!(error.contains("sealed by another key"), "{error}");

@@ -1,7 +1,7 @@
-//! What has to be written so that a Gateway of the dedicated fleet has the Service that it is to have. Pure.
+//! Plans the writes that bring the Service of a Gateway of the dedicated fleet to the desired state. Pure.
 //!
-//! Compared is what stands in the Service and in its slices with what is wanted; what the server fills in, and what
-//! others put beside, does not matter. What is somebody else's is left alone.
+//! Compares the fields that we want with those of the Service and its slices; fields that the server or other managers
+//! add are ignored. Objects that we do not own are left alone.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,30 +12,32 @@ use gatewright_core::inputs::{EndpointSlice, Exposure, MANAGER, SLICES_BY, Servi
 use gatewright_core::model::{ObjectName, Transport, TransportPort};
 use gatewright_core::translate::{DesiredService, DesiredSlices};
 
-/// So many endpoints fit into one slice (`EndpointSlice.endpoints`).
+/// The maximum number of endpoints of one slice (`EndpointSlice.endpoints`).
 const SLICE: usize = 1000;
 
-/// Something to write.
+/// One write.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ServiceAction {
-    /// Create this, if nothing is there.
+    /// Creates the object, if none of its name exists.
     Create(Value),
-    /// Apply this over what is there with this UID.
+    /// Applies the manifest over the object with this UID.
     Apply(Value, String),
 }
 
-/// What is to be done for a Gateway, and what is in the way of the rest.
+/// The writes for a Gateway, and the conflict that prevents the others.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Plan {
-    /// What to write, in this order.
+    /// The writes, in order.
     pub(crate) steps: Vec<ServiceAction>,
-    /// Slices of ours that no Envoy belongs into any more, with their UIDs: what stands in them is of Envoys that went.
+    /// Our slices that no Envoy belongs into any more, with their UIDs: their endpoints are Envoys that no longer
+    /// exist.
     pub(crate) idle: Vec<(ObjectName, String)>,
-    /// What somebody else has that is to be ours.
+    /// The message about an object of another owner that has a name which we need.
     pub(crate) trouble: Option<String>,
 }
 
-/// What is to be done for a Gateway with this UID. `slices` looks one up by its name; `behind` are all of the Service.
+/// Returns the plan for a Gateway with this UID. `slices` looks up a slice by its name; `behind` iterates over all
+/// slices of the Service.
 pub(crate) fn plan<'a>(
     desired: &DesiredService,
     gateway_uid: &str,
@@ -46,7 +48,7 @@ pub(crate) fn plan<'a>(
     let mut plan = Plan::default();
     match service.map(|service| service.exposure.as_deref()) {
         None => plan.steps.push(ServiceAction::Create(service_document(desired, gateway_uid, None))),
-        // Somebody else's, or that of a Gateway that was there before this one.
+        // A Service that we do not own, or one of a deleted Gateway of the same name.
         Some(None) => return plan,
         Some(Some(there)) if there.gateway != desired.gateway || there.owner != gateway_uid => return plan,
         Some(Some(there)) if !is_as_desired(there, desired) => {
@@ -60,8 +62,8 @@ pub(crate) fn plan<'a>(
     plan
 }
 
-/// What is to be done behind a Service of somebody's for a Gateway with this UID. `behind` are all slices that were made for
-/// it behind any such Service.
+/// Returns the plan of the slices behind a Service that the Gateway names, for a Gateway with this UID. `behind`
+/// iterates over all slices that were made for it behind any such Service.
 pub(crate) fn plan_behind<'a>(
     desired: &DesiredSlices,
     gateway_uid: &str,
@@ -73,7 +75,7 @@ pub(crate) fn plan_behind<'a>(
     plan
 }
 
-/// Adds what is to be done about slices. With `all` each is written, whatever is known to stand in it.
+/// Adds the writes of slices. With `all` each slice is written, even if it seems to be as desired.
 fn plan_slices<'a>(
     plan: &mut Plan,
     desired: &DesiredSlices,
@@ -105,7 +107,7 @@ fn plan_slices<'a>(
             there.ports.iter().map(|(name, port)| (name.to_string(), *port)).collect();
         let mut held = there.addresses.clone();
         held.sort();
-        // Behind a Service of ours what we know of a slice says nothing of its labels: they change with those of the Service.
+        // Of a slice behind a Service of ours we keep no labels: they are written together with those of the Service.
         let marked = made
             .lent
             .as_ref()
@@ -118,7 +120,7 @@ fn plan_slices<'a>(
     plan.idle.extend(idle);
 }
 
-/// What is to be behind a Service of ours.
+/// Returns the slices that belong behind a Service of ours.
 fn behind_ours(desired: &DesiredService) -> DesiredSlices {
     DesiredSlices {
         prefix: desired.name.name.to_string(),
@@ -131,13 +133,13 @@ fn behind_ours(desired: &DesiredService) -> DesiredSlices {
     }
 }
 
-/// Whether all that is wanted is there.
+/// Returns whether all wanted entries are present with their values.
 fn has(there: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> bool {
     wanted.iter().all(|(key, value)| there.get(key) == Some(value))
 }
 
 fn is_as_desired(there: &Exposure, desired: &DesiredService) -> bool {
-    // The class of a load balancer is never changed, which the Gateway says.
+    // The class of an existing load balancer is immutable, so it is not compared: the status of the Gateway reports it.
     there.kind == desired.kind.as_str()
         && there.load_balancer_ip == desired.address.map(|ip| ip.to_string())
         && there.targets == desired.targets
@@ -145,7 +147,7 @@ fn is_as_desired(there: &Exposure, desired: &DesiredService) -> bool {
         && has(&there.annotations, &desired.annotations)
 }
 
-/// The ports of the Envoys by the names of the Service's.
+/// Returns the port of the Envoys for each port name of the Service.
 fn port_names(desired: &DesiredService) -> BTreeMap<String, TransportPort> {
     let target = |(port, target): (&TransportPort, &u16)| {
         (port_name(*port), TransportPort { number: *target, transport: port.transport })
@@ -153,7 +155,7 @@ fn port_names(desired: &DesiredService) -> BTreeMap<String, TransportPort> {
     desired.targets.iter().map(target).collect()
 }
 
-/// The name of a port in a Service: one number may be there for each transport.
+/// Returns the name of a port of a Service: TCP and UDP may share a number.
 fn port_name(port: TransportPort) -> String {
     match port.transport {
         Transport::Tcp => format!("p{}", port.number),
@@ -161,8 +163,8 @@ fn port_name(port: TransportPort) -> String {
     }
 }
 
-/// The slices by name, each with whether it is of IPv4 and its sorted addresses: of one family, as the API wants it. None
-/// where there is no port.
+/// Returns the slices: the name, whether it is of IPv4, and its sorted addresses; the API allows one address family per
+/// slice. Empty where there is no port.
 fn parts(desired: &DesiredSlices) -> Vec<(String, bool, Vec<IpAddr>)> {
     let mut all = Vec::new();
     if desired.ports.is_empty() {
@@ -185,7 +187,7 @@ fn parts(desired: &DesiredSlices) -> Vec<(String, bool, Vec<IpAddr>)> {
     all
 }
 
-/// The metadata of something that is made for a Gateway, with these labels and annotations.
+/// Returns the metadata of an object that is made for a Gateway, with these labels and annotations.
 fn metadata(name: &ObjectName, marks: [&BTreeMap<String, String>; 2], gateway: (&ObjectName, &str)) -> Value {
     let ([labels, annotations], (gateway, uid)) = (marks, gateway);
     json!({
@@ -201,8 +203,8 @@ fn service_document(desired: &DesiredService, gateway_uid: &str, there: Option<&
     let port = |(port, target): (&TransportPort, &u16)| json!({"name": port_name(*port), "port": port.number, "targetPort": target, "protocol": port.transport.as_str()});
     let mut spec =
         json!({"type": desired.kind.as_str(), "ports": desired.targets.iter().map(port).collect::<Vec<_>>()});
-    // Once there is a load balancer, it has the class that it has (`ServiceSpec.loadBalancerClass`): another one would have
-    // everything else refused with it.
+    // The class of an existing load balancer is immutable (`ServiceSpec.loadBalancerClass`): with another class the
+    // whole write would be rejected.
     let balanced = there.filter(|there| there.is_balanced() && desired.kind == ServiceType::LoadBalancer);
     let class = balanced.map_or(&desired.load_balancer_class, |there| &there.load_balancer_class);
     if let Some(class) = class {
@@ -265,7 +267,7 @@ mod tests {
         Object::parse_admitted(value).expect("what we write can be read")
     }
 
-    /// The plan when this is there.
+    /// Returns the plan when these objects exist.
     fn check(there: &[Value], desired: &DesiredService, uid: &str) -> Plan {
         let objects: Vec<Object> = there.iter().cloned().map(parsed).collect();
         let service = objects.iter().find_map(|o| if let Object::Service(s) = o { Some(s) } else { None });
@@ -282,7 +284,7 @@ mod tests {
         plan(desired, uid, service, slice, behind)
     }
 
-    /// What is written, with the UIDs that the server would give.
+    /// Returns the manifests that the plan writes, with the UIDs that the server would assign.
     fn written(plan: &Plan) -> Vec<Value> {
         let document = |step: &ServiceAction| match step {
             ServiceAction::Create(value) | ServiceAction::Apply(value, _) => value.clone(),
@@ -348,7 +350,7 @@ mod tests {
         assert!(gone.steps.is_empty());
         let uid = "uid of the EndpointSlice".to_owned();
         assert_eq!(gone.idle, [(ObjectName::new("a", "g-c-v6"), uid)]);
-        // One that somebody else put behind the Service.
+        // A slice of another owner behind the Service.
         made[2]["metadata"]["labels"].as_object_mut().expect("labels").remove(SLICES_BY);
         assert_eq!(check(&made, &desired(), "u"), Plan::default());
     }
@@ -365,7 +367,8 @@ mod tests {
         theirs[0]["metadata"]["labels"] = json!({});
         assert_eq!(check(&theirs, &desired(), "u"), Plan::default());
 
-        // A slice: the Service is made all the same, and the other family's slice, and it is told.
+        // A slice of another owner: the Service and the slice of the other family are made all the same, and the
+        // conflict is reported.
         let more = DesiredService {
             envoys: BTreeSet::from([IpAddr::from([10, 0, 0, 2]), "::1".parse().expect("it is one")]),
             ..desired()
@@ -394,7 +397,7 @@ mod tests {
         }
     }
 
-    /// The plan behind a Service of somebody's when these slices are there, which were made for the Gateway `g`.
+    /// Returns the plan behind a named Service when these slices exist, which were made for the Gateway `g`.
     fn check_behind(there: &[Value], desired: &DesiredSlices) -> Plan {
         let objects: Vec<Object> = there.iter().cloned().map(parsed).collect();
         let slices = || objects.iter().filter_map(|o| if let Object::EndpointSlice(s) = o { Some(s) } else { None });
@@ -410,7 +413,7 @@ mod tests {
         assert_eq!(made[0]["metadata"]["labels"]["kubernetes.io/service-name"], "web");
         assert_eq!(made[0]["ports"], json!([{"name": "https", "port": 20_001, "protocol": "TCP"}]));
         assert_eq!(check_behind(&made, &behind(&[("https", 20_001)])), Plan::default());
-        // Another port, label or annotation is written, since no Service of ours has them.
+        // A changed port, label or annotation is written, since no Service of ours has it.
         let label = |key: &str| {
             let mut desired = behind(&[("https", 20_001)]);
             desired.labels.insert(key.to_owned(), "x".to_owned());
@@ -421,7 +424,7 @@ mod tests {
             assert!(matches!(&plan.steps[..], [ServiceAction::Apply(_, uid)] if uid == "uid of the EndpointSlice"));
             assert!(plan.idle.is_empty());
         }
-        // Another Service, or nothing that leads to the Gateway: what is there goes.
+        // After a change to another Service, or to none, the existing slices are removed.
         let idle = [(ObjectName::new("a", "g-web-v4"), "uid of the EndpointSlice".to_owned())];
         let elsewhere = DesiredSlices {
             prefix: "g-other".to_owned(),
@@ -432,7 +435,7 @@ mod tests {
         assert_eq!((moved.steps.len(), &moved.idle[..]), (1, &idle[..]));
         let nothing = check_behind(&made, &behind(&[]));
         assert_eq!((nothing.steps.len(), &nothing.idle[..]), (0, &idle[..]));
-        // Somebody else's of that name is left alone, and told.
+        // A slice of another owner is left alone, and the conflict is reported.
         let mut theirs = made.clone();
         theirs[0]["metadata"]["ownerReferences"] = json!([]);
         let plan = check_behind(&theirs, &behind(&[("https", 20_002)]));

@@ -1,5 +1,5 @@
-//! Writes the Services of Gateways of the dedicated fleet, and what is behind them; takes back what is not wanted any
-//! more.
+//! Writes the Services of Gateways of the dedicated fleet and the EndpointSlices behind them, and deletes those that
+//! are no longer wanted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -23,37 +23,37 @@ use gatewright_core::multimap::MultiMap;
 use gatewright_core::store::Store;
 use gatewright_core::translate::{Change, Fact, ServiceIntent};
 
-/// How many Gateways at the same time.
+/// The maximum number of Gateways that are written at the same time.
 const AT_ONCE: usize = 4;
 
-/// The Services that we made and are to make.
+/// The desired and the observed Services and slices of Gateways.
 pub(crate) struct Services {
     client: Client,
     intents: BTreeMap<ObjectName, ServiceIntent>,
-    /// The Gateways by the Services that are wanted.
+    /// The index from a wanted Service to the Gateways that want it.
     wanted: MultiMap<ObjectName, ObjectName>,
-    /// The Services of ours that are there, with their Gateways and UIDs.
+    /// The observed Services of ours, with their Gateways and UIDs.
     ours: BTreeMap<ObjectName, (ObjectName, String)>,
-    /// Slices of ours behind Services of somebody's, by Gateway, and the Gateway of each.
+    /// The index from a Gateway to our slices behind the Services that it names; `lent_to` is the reverse.
     lent: MultiMap<ObjectName, ObjectName>,
     lent_to: BTreeMap<ObjectName, ObjectName>,
     worker: Worker<ObjectName, Done>,
     troubles: Troubles,
 }
 
-/// How work for one Gateway ended.
+/// The outcome of the writes for one Gateway.
 struct Done {
     gateway: ObjectName,
     outcome: Result<(), Failure>,
-    /// What is in the way although nothing failed.
+    /// The conflict that was found by the plan, without a failed write.
     trouble: Option<String>,
 }
 
-/// How work for one Gateway ended; `None` when the next one's turn has come.
+/// The outcome of the writes for one Gateway; `None` when a delayed retry is due.
 pub(crate) struct Ended(Option<Done>);
 
 impl Services {
-    /// Nothing to write yet.
+    /// Creates the writer, with an empty queue.
     pub(crate) fn new(client: Client) -> Self {
         Self {
             client,
@@ -67,7 +67,7 @@ impl Services {
         }
     }
 
-    /// What Gateways are to have from now on.
+    /// Takes in changes of the desired Services of Gateways, and queues these Gateways.
     pub(crate) fn take_in(&mut self, services: BTreeMap<ObjectName, Option<ServiceIntent>>) {
         for (gateway, intent) in services {
             let now = intent.as_ref().and_then(ServiceIntent::name).cloned();
@@ -75,20 +75,20 @@ impl Services {
                 Some(intent) => self.intents.insert(gateway.clone(), intent),
                 None => self.intents.remove(&gateway),
             };
-            // Names that are alike are wanted by several, of which one has it.
+            // Several Gateways may want the same name; one of them gets it.
             if let Some(before) = before.as_ref().and_then(ServiceIntent::name) {
                 self.wanted.remove(before, &gateway);
             }
             if let Some(now) = now {
                 self.wanted.insert(now, gateway.clone());
             }
-            // What was refused before may be taken now.
+            // A changed intent is tried at once, without the back-off of an earlier rejection.
             self.worker.drop(&gateway);
             self.worker.want(gateway, Instant::now());
         }
     }
 
-    /// Notes what a watch told of a Service or a slice.
+    /// Takes in a Service or a slice that was added or changed.
     pub(crate) fn see(&mut self, object: &Object) {
         match object {
             Object::Service(service) => {
@@ -110,7 +110,7 @@ impl Services {
         }
     }
 
-    /// Notes that an object is gone.
+    /// Takes in the deletion of an object.
     pub(crate) fn gone(&mut self, key: &ObjectKey) {
         match key.kind {
             Kind::Service => self.forget(&key.name),
@@ -119,13 +119,13 @@ impl Services {
         }
     }
 
-    /// Notes that a Service is gone.
+    /// Takes in the deletion of a Service.
     fn forget(&mut self, service: &ObjectName) {
         self.look_at(service);
         self.ours.remove(service);
     }
 
-    /// Notes to which Gateway a slice leads that is behind a Service of somebody's.
+    /// Sets the Gateway of a slice behind a named Service; `None` where there is none any more.
     fn set_lent(&mut self, slice: &ObjectName, gateway: Option<&ObjectName>) {
         let before = match gateway {
             Some(gateway) => self.lent_to.insert(slice.clone(), gateway.clone()),
@@ -142,7 +142,7 @@ impl Services {
         }
     }
 
-    /// A slice is gone; behind a Service of ours it carries the name of that at its front.
+    /// Takes in the deletion of a slice; behind a Service of ours, its name has that of the Service as a prefix.
     fn forget_slice(&mut self, slice: &ObjectName) {
         self.set_lent(slice, None);
         if let Some((service, _)) = slice.name.rsplit_once("-v") {
@@ -156,7 +156,7 @@ impl Services {
         }
     }
 
-    /// Everything is to be compared once: we did not write until now.
+    /// Queues every Gateway for comparison, since nothing was written before.
     pub(crate) fn look_at_everything(&mut self) {
         let all: BTreeSet<ObjectName> = self
             .intents
@@ -170,7 +170,7 @@ impl Services {
         }
     }
 
-    /// Begins what can be begun. `seen` has the UIDs of the Gateways that are there.
+    /// Starts writes for the queued Gateways, up to the limit. `seen` has the UIDs of the existing Gateways.
     pub(crate) fn write(&mut self, store: &Store, seen: &BTreeMap<ObjectKey, Box<ObservedObject>>, may_write: bool) {
         let uid = |gateway: &ObjectName| {
             seen.get(&ObjectKey::new(Kind::Gateway, gateway.clone())).map(|seen| seen.uid.clone())
@@ -214,13 +214,13 @@ impl Services {
             in_the_way = trouble;
         }
         if matches!(intent, Some(ServiceIntent::Wanted(_)) | None) {
-            // It stands on nobody's Service any more.
+            // The Gateway does not stand on a named Service any more.
             let made = lent().filter_map(|slice| Some((slice.meta.name.clone(), slice.made.as_ref()?.uid.clone())));
             work.extend(made.map(|(name, uid)| Work::DeleteSlice(name, uid)));
         }
         if !matches!(intent, Some(ServiceIntent::Left)) {
             let wanted = intent.and_then(ServiceIntent::name);
-            // They are in the Gateway's own namespace.
+            // Services of a Gateway are in its namespace.
             let start = ObjectName::new(gateway.namespace.clone(), "");
             let near = self.ours.range(start..).take_while(|(name, _)| name.namespace == gateway.namespace);
             for (name, (_, uid)) in near.filter(|(name, (of, _))| of == gateway && Some(*name) != wanted) {
@@ -236,12 +236,12 @@ impl Services {
         (work, in_the_way)
     }
 
-    /// Waits until something has ended, or the next Gateway's turn has come.
+    /// Waits until a write has ended or a delayed retry is due.
     pub(crate) async fn next(&mut self) -> Ended {
         Ended(self.worker.next().await)
     }
 
-    /// Takes in how it ended.
+    /// Takes in the outcome of a write.
     pub(crate) fn take_ended(&mut self, ended: Ended) {
         let Some(Done { gateway, outcome, trouble }) = ended.0 else { return };
         let Err(failure) = outcome else {
@@ -250,7 +250,7 @@ impl Services {
             return;
         };
         match &failure {
-            // Somebody has to do something about it.
+            // A person has to act on this failure.
             Failure::Refused(_) | Failure::Forbidden(_) => {
                 let text = match self.intents.get(&gateway).and_then(ServiceIntent::name) {
                     Some(service) => format!("Service {service}: {failure}"),
@@ -264,32 +264,32 @@ impl Services {
         self.worker.failed(&gateway, &failure, Instant::now());
     }
 
-    /// What the engine is to hear.
+    /// Takes the facts for the engine since the last call.
     pub(crate) fn take_news(&mut self) -> Vec<Change> {
         self.troubles.take_news()
     }
 
-    /// What was written, what failed, and how many Gateways have something in the way.
+    /// Returns counters of writes, and the number of Gateways with a reported problem.
     pub(crate) fn figures(&self) -> (Writes, usize) {
         (self.worker.figures(), self.troubles.count())
     }
 
-    /// Ends what is being written. Nothing more is begun.
+    /// Waits for the writes in progress, and starts no more.
     pub(crate) async fn stop(self) {
         self.worker.finish().await;
     }
 }
 
-/// One request.
+/// One request to the API server.
 enum Work {
     Write(ServiceAction),
     Delete(ObjectName, String),
     DeleteSlice(ObjectName, String),
 }
 
-/// Does one after the other. Each is begun only in a term, see [`crate::fence`]. What is refused keeps nothing else from
-/// being written: Envoys come and go behind a Service that cannot be changed. But nothing is taken away then, since what is
-/// there may serve in place of what was refused.
+/// Runs the writes in order. Each starts only during a term of the Lease, see [`crate::fence`]. After a rejection the
+/// other writes go on, since the endpoints of a Service that cannot be changed still change. But nothing is deleted
+/// then, since the existing object may serve in place of the rejected one.
 async fn run(client: &Client, work: Vec<Work>) -> Result<(), Failure> {
     let mut refused = None;
     for one in work {
@@ -309,7 +309,7 @@ async fn run(client: &Client, work: Vec<Work>) -> Result<(), Failure> {
 }
 
 impl Work {
-    /// The label of metrics.
+    /// The label value of metrics.
     fn label(&self) -> &'static str {
         match self {
             Work::Write(ServiceAction::Create(_)) => "create",
@@ -318,7 +318,7 @@ impl Work {
         }
     }
 
-    /// Whether it makes the Service that the rest is for.
+    /// Returns whether it creates the Service, which the other writes depend on.
     fn makes_service(&self) -> bool {
         matches!(self, Work::Write(ServiceAction::Create(document)) if document["kind"] == "Service")
     }
@@ -342,7 +342,7 @@ impl Work {
     }
 }
 
-/// Where a document belongs.
+/// Returns the API of the kind and namespace of a manifest.
 fn api_of(client: &Client, document: &Value) -> Api<DynamicObject> {
     let text = |pointer: &str| document.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let version = text("/apiVersion");
@@ -369,7 +369,7 @@ mod tests {
     use gatewright_core::model::TransportPort;
     use gatewright_core::translate::{DesiredService, DesiredSlices, Engine, Settings};
 
-    /// A client of a server that refuses Services, and what it was asked.
+    /// A client of a server that rejects Services, and the requests that it received.
     fn client() -> (Client, Arc<Mutex<Vec<String>>>) {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let notes = asked.clone();
@@ -397,7 +397,7 @@ mod tests {
         let service = || document("v1", "Service", "s");
         for (first, asked_for) in [
             (Work::Write(ServiceAction::Apply(service(), "1".into())), 2),
-            // There is nothing behind which they could be.
+            // Without the Service there is nothing that slices could be behind.
             (Work::Write(ServiceAction::Create(service())), 1),
         ] {
             let (client, asked) = client();
@@ -456,7 +456,7 @@ mod tests {
         assert_eq!(deleted(&services, store), gone, "nothing leads to it any more");
         services.take_in(BTreeMap::from([(gateway.clone(), Some(ServiceIntent::Left))]));
         assert!(deleted(&services, store).is_empty(), "what may be put right stays");
-        // It is looked at again when it is gone.
+        // The Gateway is queued again when the slice is deleted.
         services.write(store, &BTreeMap::new(), false);
         services.gone(&ObjectKey::new(Kind::EndpointSlice, ObjectName::new("a", "g-web-v4")));
         assert!(services.worker.is_wanted(&gateway) && services.lent.of(&gateway).next().is_none());

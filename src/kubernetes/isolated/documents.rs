@@ -1,5 +1,5 @@
-//! The objects of a Gateway's own Envoys, as they are to be: the template of the installation with what the Gateway's parameters
-//! say otherwise. Pure.
+//! Renders the manifests of the objects of a Gateway's own Envoys: the PodTemplate of the installation, with the
+//! overrides of the Gateway's parameters. Pure.
 
 use gatewright_core::inputs::{Amounts, IsolatedParameters, MANAGED_BY, MANAGER};
 use gatewright_core::translate::DesiredEnvoys;
@@ -8,17 +8,18 @@ use sha2::{Digest, Sha256};
 
 use super::{APPLIED, GATEWAY, NAME, Part};
 
-/// The container of a pod whose resources a class may set.
+/// The container of a pod whose resources the parameters may set.
 const ENVOY: &str = "envoy";
 
-/// One object; `None` for one that the Gateway is not to have. `template` is `template` of the PodTemplate.
+/// Returns the manifest of one object; `None` for an object that the Gateway should not have. `template` is the field
+/// `template` of the PodTemplate.
 pub(super) fn document(part: Part, desired: &DesiredEnvoys, template: &Value) -> Option<Value> {
     let mut document = json!({"apiVersion": part.api_version(), "kind": part.kind(), "metadata": metadata(desired)});
     let name = &*desired.name.name;
     match part {
         Part::Account => document["automountServiceAccountToken"] = json!(false),
         Part::Service => {
-            // The first port of those that Gateways have among themselves: a Service of pods that has none is unusual.
+            // The first of the ports that Gateways are given: a headless Service without any port is unusual.
             let ports = json!([{"name": "first", "port": 20_000, "protocol": "TCP"}]);
             document["spec"] = json!({"clusterIP": "None", "selector": {NAME: name}, "ports": ports});
         }
@@ -26,11 +27,11 @@ pub(super) fn document(part: Part, desired: &DesiredEnvoys, template: &Value) ->
         Part::Deployment => {
             document["spec"] = json!({
                 "selector": {"matchLabels": {NAME: name}},
-                // The new Envoy is ready before an old one ends.
+                // The new Envoy is ready before an old one terminates.
                 "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
                 "template": pods(desired, template),
             });
-            // Without it the number is the autoscaler's, and of no concern to an apply.
+            // With an autoscaler the apply omits `replicas`: the autoscaler owns the field.
             if desired.parameters.autoscaling.is_none() {
                 document["spec"]["replicas"] = json!(desired.parameters.count());
             }
@@ -53,7 +54,7 @@ pub(super) fn document(part: Part, desired: &DesiredEnvoys, template: &Value) ->
     Some(document)
 }
 
-/// The same as it is created: with as many pods as there are to be at first.
+/// Returns the manifest that the object is created with: a Deployment with its initial number of pods.
 pub(super) fn first(mut document: Value, part: Part, desired: &DesiredEnvoys) -> Value {
     if part == Part::Deployment {
         document["spec"]["replicas"] = json!(desired.parameters.count());
@@ -70,7 +71,7 @@ fn metadata(desired: &DesiredEnvoys) -> Value {
     })
 }
 
-/// The pods: labels, the account, and what of the template a class's parameters replace.
+/// Returns the pod template: labels, service account, and the fields of the PodTemplate that the parameters override.
 fn pods(desired: &DesiredEnvoys, template: &Value) -> Value {
     let IsolatedParameters {
         replicas: _,
@@ -93,7 +94,7 @@ fn pods(desired: &DesiredEnvoys, template: &Value) -> Value {
     pods["metadata"]["labels"][NAME] = json!(&*desired.name.name);
     let spec = &mut pods["spec"];
     spec["serviceAccountName"] = json!(&*desired.name.name);
-    // An older name of the same field, which the API server fills in.
+    // The deprecated name of the same field; the API server fills it in.
     if let Value::Object(spec) = spec {
         spec.remove("serviceAccount");
     }
@@ -180,7 +181,7 @@ mod tests {
         let autoscaler = document(of, &desired(scaled), &template()).expect("it is asked for");
         assert_eq!((&autoscaler["spec"]["minReplicas"], &autoscaler["spec"]["maxReplicas"]), (&json!(3), &json!(6)));
         assert_eq!(document(of, &desired(json!({"replicas": 3})), &template()), None);
-        // The types are written as the API has them.
+        // The types serialize to the fields of the Kubernetes API.
         let toleration =
             Toleration { key: None, operator: None, value: None, effect: None, toleration_seconds: Some(3) };
         assert_eq!(json!(toleration), json!({"tolerationSeconds": 3}));

@@ -1,4 +1,5 @@
-//! Writes the Envoys that Gateways have for themselves, and tells the engine how that went; takes back what nobody wants any more.
+//! Writes the objects of Gateways' own Envoys, reports failures to the engine, and deletes objects that no Gateway
+//! wants any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -20,12 +21,13 @@ use crate::write::request::{apply_over, create, delete, hand_over, in_time};
 use crate::write::troubles::Troubles;
 use crate::write::worker::Worker;
 
-/// The field manager that has the number of pods until an autoscaler changes it: a field that nobody has is set to its default.
+/// The field manager that owns `spec.replicas` until an autoscaler writes it: the API server resets a field without an
+/// owner to its default.
 const REPLICAS_MANAGER: &str = "gatewright-replicas";
-/// How many Gateways at the same time.
+/// The number of Gateways that are written at the same time.
 const AT_ONCE: usize = 4;
 
-/// The Envoys that Gateways have for themselves, and are to have.
+/// The desired and the observed objects of Gateways' own Envoys.
 pub(crate) struct IsolatedEnvoys {
     client: Client,
     /// Our own namespace.
@@ -34,28 +36,28 @@ pub(crate) struct IsolatedEnvoys {
     template_name: String,
     template: Option<Value>,
     intents: BTreeMap<ObjectName, EnvoysIntent>,
-    /// What is there, by name.
+    /// The observed objects, by name.
     held: BTreeMap<(String, Part), Held>,
-    /// What is there of each Gateway's.
+    /// The index from a Gateway to its observed objects.
     by_gateway: MultiMap<ObjectName, (String, Part)>,
-    /// Kinds of which not all objects were told yet, and whether the template was.
+    /// The kinds whose first list is not complete yet.
     untold: BTreeSet<Part>,
     knows_template: bool,
     worker: Worker<ObjectName, Done>,
     troubles: Troubles,
 }
 
-/// How work for one Gateway ended.
+/// The outcome of the writes for one Gateway.
 struct Done {
     gateway: ObjectName,
     outcome: Result<(), Failure>,
 }
 
-/// How work for one Gateway ended; `None` when the next one's turn has come.
+/// The outcome of the writes for one Gateway; `None` when a delayed retry is due.
 pub(crate) struct Ended(Option<Done>);
 
 impl IsolatedEnvoys {
-    /// Nothing to write yet. Pods are made from the PodTemplate of this name, in this namespace.
+    /// Creates the writer with an empty work queue. Pods are made from the PodTemplate of this name, in this namespace.
     pub(crate) fn new(client: Client, namespace: &str, template: &str) -> Self {
         Self {
             client,
@@ -72,20 +74,20 @@ impl IsolatedEnvoys {
         }
     }
 
-    /// What Gateways are to have from now on.
+    /// Takes in changes of the desired Envoys of Gateways, and queues these Gateways.
     pub(crate) fn take_in(&mut self, envoys: BTreeMap<ObjectName, Option<EnvoysIntent>>) {
         for (gateway, intent) in envoys {
             match intent {
                 Some(intent) => drop(self.intents.insert(gateway.clone(), intent)),
                 None => drop(self.intents.remove(&gateway)),
             }
-            // What was refused before may be taken now.
+            // A changed intent is tried at once, without the back-off of an earlier rejection.
             self.worker.drop(&gateway);
             self.worker.want(gateway, Instant::now());
         }
     }
 
-    /// Takes in what the watch tells.
+    /// Takes in an event of the watch.
     pub(crate) fn see(&mut self, told: Told) {
         match told {
             Told::Part(part, name, held) => self.see_part(part, name, held),
@@ -126,7 +128,7 @@ impl IsolatedEnvoys {
             }
             gateways.insert(gateway);
         }
-        // It may have stood in the way of somebody: there are few of these.
+        // The object may have blocked a Gateway of the same name; there are few of these.
         let in_the_way = self
             .intents
             .iter()
@@ -137,7 +139,7 @@ impl IsolatedEnvoys {
         }
     }
 
-    /// Everything is to be compared once: we did not write until now.
+    /// Queues every Gateway for comparison, since nothing was written before.
     pub(crate) fn look_at_everything(&mut self) {
         let there = self.held.values().filter_map(|held| held.gateway.clone());
         let all: BTreeSet<ObjectName> = self.intents.keys().cloned().chain(there).collect();
@@ -146,14 +148,15 @@ impl IsolatedEnvoys {
         }
     }
 
-    /// Whether all is told but autoscalers, which nobody waits for who has none: rights for them came later.
+    /// Returns whether all kinds but the autoscalers are listed. Those are waited for only where they are used: an
+    /// older installation may lack the rights for them.
     fn knows_pods(&self) -> bool {
         self.untold.iter().all(|part| *part == Part::Autoscaler)
     }
 
-    /// Begins what can be begun.
+    /// Starts writes for the queued Gateways, up to the limit.
     pub(crate) fn write(&mut self, may_write: bool) {
-        // Until all is told, what is there looks as if it was not.
+        // Before the watches are complete, existing objects look absent.
         let may_write = may_write && self.knows_pods() && self.knows_template;
         while let Some(gateway) = self.worker.take(Instant::now()) {
             if !may_write {
@@ -176,7 +179,7 @@ impl IsolatedEnvoys {
         }
     }
 
-    /// What is to be done for a Gateway, or what is in the way.
+    /// Returns the writes that a Gateway needs, or the message of the conflict that prevents them.
     fn steps(&self, gateway: &ObjectName) -> Result<Vec<Step>, String> {
         let wanted = match self.intents.get(gateway) {
             Some(EnvoysIntent::Left) => return Ok(Vec::new()),
@@ -212,12 +215,12 @@ impl IsolatedEnvoys {
         Ok(steps)
     }
 
-    /// Waits until something has ended, or the next Gateway's turn has come.
+    /// Waits until a write has ended or a delayed retry is due.
     pub(crate) async fn next(&mut self) -> Ended {
         Ended(self.worker.next().await)
     }
 
-    /// Takes in how it ended.
+    /// Takes in the outcome of a write.
     pub(crate) fn take_ended(&mut self, ended: Ended) {
         let Some(Done { gateway, outcome }) = ended.0 else { return };
         let Err(failure) = outcome else {
@@ -226,7 +229,7 @@ impl IsolatedEnvoys {
             return;
         };
         match &failure {
-            // Somebody has to do something about it.
+            // A person has to act on this failure.
             Failure::Refused(_) | Failure::Forbidden(_) => {
                 self.troubles.tell(&gateway, failure.class(), Some(format!("the Gateway's own Envoys: {failure}")));
             }
@@ -236,23 +239,24 @@ impl IsolatedEnvoys {
         self.worker.failed(&gateway, &failure, Instant::now());
     }
 
-    /// What the engine is to hear.
+    /// Takes the facts for the engine since the last call.
     pub(crate) fn take_news(&mut self) -> Vec<Change> {
         self.troubles.take_news()
     }
 
-    /// What was written, what failed, and how many Gateways have something in the way.
+    /// Returns counters of writes, and the number of Gateways with a reported problem.
     pub(crate) fn figures(&self) -> (Writes, usize) {
         (self.worker.figures(), self.troubles.count())
     }
 
-    /// Ends what is being written. Nothing more is begun.
+    /// Waits for the writes in progress, and starts no more.
     pub(crate) async fn stop(self) {
         self.worker.finish().await;
     }
 }
 
-/// Does one after the other, up to the first that fails. Each is begun only in a term, see [`crate::fence`].
+/// Runs the steps in order, up to the first that fails. Each starts only during a term of the Lease, see
+/// [`crate::fence`].
 async fn run(client: &Client, namespace: &str, steps: Vec<Step>) -> Result<(), Failure> {
     for step in steps {
         in_time(step.run(client, namespace)).await?;
@@ -261,7 +265,7 @@ async fn run(client: &Client, namespace: &str, steps: Vec<Step>) -> Result<(), F
 }
 
 impl Step {
-    /// The label of metrics.
+    /// The label value of metrics.
     fn label(&self) -> &'static str {
         match self {
             Step::Create(..) => "create",
@@ -307,7 +311,7 @@ mod tests {
 
     type Asked = Arc<Mutex<Vec<String>>>;
 
-    /// A client of a server that takes everything, and what it was asked.
+    /// A client of a server that accepts everything, and the requests that the server received.
     fn client() -> (Client, Asked) {
         let asked = Asked::default();
         let notes = asked.clone();
@@ -333,7 +337,7 @@ mod tests {
         BTreeMap::from([(name, Some(EnvoysIntent::Wanted(Box::new(desired))))])
     }
 
-    /// One that knows that nothing is there but the template.
+    /// A writer whose watches are complete and saw only the template.
     fn informed(client: Client) -> IsolatedEnvoys {
         let mut envoys = IsolatedEnvoys::new(client, "ours", "template");
         envoys.see(Told::Template(Some(json!({"spec": {"containers": [{"name": "envoy"}]}}))));

@@ -1,5 +1,6 @@
-//! The Envoys of Gateways of fleet Isolated: a Deployment for each in our own namespace, with what belongs to it. Pods with our
-//! image and an identity that sees private keys stand where tenants create, read and enter nothing.
+//! The Envoys of Gateways of fleet Isolated: a Deployment for each in our own namespace, with the objects that belong
+//! to it. These pods have our image and an identity that can read private keys, so they run in a namespace where
+//! tenants cannot create, read or exec.
 
 mod documents;
 mod envoys;
@@ -12,32 +13,32 @@ pub use watch::{Told, watch};
 use gatewright_core::model::ObjectName;
 use serde_json::Value;
 
-/// The annotation with the Gateway, as `namespace/name`: a label cannot hold every name.
+/// The annotation with the Gateway, as `namespace/name`: a label value is too short for some names.
 const GATEWAY: &str = "gatewright.io/isolated-gateway";
-/// The label of what is there for the Envoys of one Gateway, and of the pods: their common name.
+/// The label of the objects and the pods of one Gateway's Envoys: the name that they share.
 const NAME: &str = "gatewright.io/isolated";
-/// The annotation with the digest of what was applied.
+/// The annotation with the digest of the manifest that was last applied.
 const APPLIED: &str = "gatewright.io/applied";
 
-/// What the Envoys of a Gateway consist of, in the order in which it is written.
+/// An object of a Gateway's own Envoys. The order of the variants is the order of the writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// Whom the pods run as, by which they prove whose Envoys they are.
+    /// The ServiceAccount that the pods run as; it identifies the Gateway whose Envoys they are.
     Account,
-    /// Which of them are ready, in its EndpointSlices.
+    /// The headless Service; its EndpointSlices say which pods are ready.
     Service,
-    /// How many may be evicted at the same time.
+    /// The PodDisruptionBudget.
     Budget,
-    /// The pods.
+    /// The Deployment of the pods.
     Deployment,
-    /// Who says how many pods there are, where parameters have `autoscaling`.
+    /// The HorizontalPodAutoscaler, where the parameters have `autoscaling`.
     Autoscaler,
 }
 
 impl Part {
     const ALL: [Part; 5] = [Part::Account, Part::Service, Part::Budget, Part::Deployment, Part::Autoscaler];
 
-    /// Group, version and kind.
+    /// Group, version and kind of the object.
     fn gvk(self) -> (&'static str, &'static str, &'static str) {
         match self {
             Part::Account => ("", "v1", "ServiceAccount"),
@@ -60,16 +61,16 @@ impl Part {
     }
 }
 
-/// An object of our namespace under a name that may be one of ours.
+/// An observed object of our namespace, with a name that may be one of ours.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Held {
     uid: String,
-    /// The Gateway that it is there for; `None` where it is somebody else's.
+    /// The Gateway that the object belongs to; `None` for an object that we do not own.
     gateway: Option<ObjectName>,
-    /// The digest of what was applied last.
+    /// The digest of the manifest that was last applied.
     applied: String,
-    /// The fields that are still ours.
+    /// The fields that our field manager still owns.
     ours: Value,
-    /// Whether it is being deleted.
+    /// Whether the object is being deleted (`deletionTimestamp` is set).
     going: bool,
 }

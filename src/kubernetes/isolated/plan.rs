@@ -1,4 +1,4 @@
-//! What has to be written so that a Gateway has the Envoys of its own that it is to have. Pure.
+//! Plans the writes that bring the objects of a Gateway's own Envoys to the desired state. Pure.
 
 use gatewright_core::model::ObjectName;
 use gatewright_core::translate::DesiredEnvoys;
@@ -8,27 +8,27 @@ use super::documents::{document, first};
 use super::{APPLIED, Held, Part};
 use crate::managed_fields;
 
-/// Something to write.
+/// One write.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
-    /// Create this, if nothing is there.
+    /// Creates the object, if none of its name exists.
     Create(Part, Value),
-    /// Apply this over what is there with this UID.
+    /// Applies the manifest over the object with this UID.
     Apply(Part, Value, String),
-    /// Leave the number of pods of the Deployment with this name and UID to others, as it is.
+    /// Moves `spec.replicas` of the Deployment with this name and UID to another field manager, with its current value.
     LeaveReplicas(ObjectName, String),
-    /// Delete what has this name and UID.
+    /// Deletes the object with this name and UID.
     Delete(Part, ObjectName, String),
 }
 
-/// What is to be done for a Gateway that is to have Envoys of its own; or what is in the way of all of it. `held` is what is there
-/// under their name.
+/// Returns the writes for a Gateway that wants Envoys of its own, or the message of the conflict that prevents all of
+/// them. `held` are the observed objects of that name.
 pub(super) fn plan<'a>(
     desired: &DesiredEnvoys,
     template: &Value,
     held: impl Fn(Part) -> Option<&'a Held>,
 ) -> Result<Vec<Step>, String> {
-    // Pods run as the account and are found by the Service: with one that is somebody else's nothing is right.
+    // Pods run as the account and are selected by the Service, so a conflict about one object prevents all writes.
     for part in Part::ALL {
         if held(part).is_some_and(|held| held.gateway.as_ref() != Some(&desired.gateway)) {
             return Err(format!(
@@ -42,7 +42,7 @@ pub(super) fn plan<'a>(
     for part in Part::ALL {
         let (document, held) = (document(part, desired, template), held(part));
         match (document, held) {
-            // It is made anew once it is gone.
+            // The object is created again once its deletion has finished.
             (_, Some(held)) if held.going => {}
             (None, None) => {}
             (None, Some(held)) => unwanted.push((part, desired.name.clone(), held)),
@@ -59,13 +59,13 @@ pub(super) fn plan<'a>(
             }
         }
     }
-    // Two would else say how many pods there are.
+    // The autoscaler is deleted first: otherwise two writers would set the number of pods.
     let mut all = removal(unwanted.into_iter());
     all.append(&mut steps);
     Ok(all)
 }
 
-/// Whether the number of pods is among the fields that are ours.
+/// Returns whether our field manager owns `spec.replicas`.
 fn says_replicas(ours: &Value) -> bool {
     ours.pointer("/f:spec/f:replicas").is_some()
 }
@@ -74,17 +74,17 @@ fn says_replicas_of(document: &Value) -> bool {
     document.pointer("/spec/replicas").is_some()
 }
 
-/// Whether nobody changed what we applied.
+/// Returns whether all applied fields still belong to our field manager.
 fn is_ours(held: &Held, document: &Value) -> bool {
     let Some(fields) = document.as_object() else { return false };
     let said = fields.iter().filter(|(name, _)| !matches!(name.as_str(), "apiVersion" | "kind" | "metadata"));
     managed_fields::has(&held.ours, &said.map(|(name, value)| (name.clone(), value.clone())).collect())
 }
 
-/// What is to be done about objects that nobody wants any more.
+/// Returns the steps that delete objects which are no longer wanted.
 pub(super) fn removal<'a>(held: impl Iterator<Item = (Part, ObjectName, &'a Held)>) -> Vec<Step> {
     let there = held.filter(|(.., held)| !held.going);
-    // The pods end before what they need does.
+    // The pods are deleted before the objects that they depend on.
     let mut steps: Vec<Step> = there.map(|(part, name, held)| Step::Delete(part, name, held.uid.clone())).collect();
     steps.reverse();
     steps
@@ -113,7 +113,7 @@ mod tests {
         json!({"spec": {"containers": [{"name": "envoy", "image": "e"}]}})
     }
 
-    /// What we own after an apply.
+    /// The managed fields after an apply.
     fn tree(value: &Value) -> Value {
         match value {
             Value::Object(fields) => fields.iter().map(|(name, value)| (format!("f:{name}"), tree(value))).collect(),
@@ -124,7 +124,7 @@ mod tests {
         }
     }
 
-    /// What is there after these steps.
+    /// The observed objects after these steps.
     fn written(steps: &[Step]) -> BTreeMap<Part, Held> {
         let held = |step: &Step| match step {
             Step::Create(part, document) | Step::Apply(part, document, _) => {
@@ -155,11 +155,11 @@ mod tests {
         assert_eq!(only_pods(check(&held, &desired(3), &template()))["spec"]["replicas"], 3);
         let newer = json!({"spec": {"containers": [{"name": "envoy", "image": "f"}]}});
         only_pods(check(&held, &desired(2), &newer));
-        // Somebody scaled it.
+        // Another manager scaled the Deployment.
         let ours = &mut held.get_mut(&Part::Deployment).expect("it is there").ours;
         ours["f:spec"].as_object_mut().expect("fields").remove("f:replicas");
         only_pods(check(&held, &desired(2), &template()));
-        // It is being deleted.
+        // The Deployment is being deleted.
         held.get_mut(&Part::Deployment).expect("it is there").going = true;
         assert_eq!(check(&held, &desired(2), &template()), Ok(vec![]), "until it is gone");
     }
@@ -170,7 +170,7 @@ mod tests {
         let scaled = by(IsolatedParameters { autoscaling: Some(autoscaling), ..IsolatedParameters::default() });
         let steps =
             |held: &BTreeMap<Part, Held>, desired: &DesiredEnvoys| check(held, desired, &template()).expect("ours");
-        // From a number: it is left to others as it is before an apply goes without it.
+        // From a fixed number to an autoscaler: the field is handed over before an apply omits it.
         let mut held = written(&steps(&BTreeMap::new(), &desired(2)));
         let [leave, pods, autoscaler] = &steps(&held, &scaled)[..] else { panic!("{:?}", steps(&held, &scaled)) };
         assert_eq!(*leave, Step::LeaveReplicas(scaled.name.clone(), "Deployment".to_owned()));
@@ -179,17 +179,17 @@ mod tests {
         assert!(matches!(autoscaler, Step::Create(Part::Autoscaler, _)));
         held.append(&mut written(&[pods.clone(), autoscaler.clone()]));
         assert_eq!(steps(&held, &scaled), []);
-        // A new template says nothing of their number.
+        // A new template does not set the number of pods.
         let newer = json!({"spec": {"containers": [{"name": "envoy", "image": "f"}]}});
         let applied = check(&held, &scaled, &newer).expect("ours");
         assert!(matches!(&applied[..], [Step::Apply(Part::Deployment, document, _)] if !says_replicas_of(document)));
-        // Back to a number: the autoscaler goes first.
+        // Back to a fixed number: the autoscaler is deleted first.
         let back = steps(&held, &desired(2));
         let [Step::Delete(Part::Autoscaler, ..), Step::Apply(Part::Deployment, document, _)] = &back[..] else {
             panic!("{back:?}")
         };
         assert_eq!(document["spec"]["replicas"], 2);
-        // From nothing: created with the least number, which is left to others then.
+        // From nothing: created with the minimum, which is handed over afterwards.
         let created = steps(&BTreeMap::new(), &scaled);
         let Step::Create(Part::Deployment, document) = &created[3] else { panic!("{created:?}") };
         assert_eq!((created.len(), &document["spec"]["replicas"]), (5, &json!(1)));

@@ -1,4 +1,4 @@
-//! The watch of our own namespace: what is there of Gateways' own Envoys, and of what their pods are made.
+//! Watches our own namespace: the objects of Gateways' own Envoys, and the PodTemplate that their pods are made from.
 
 use std::fmt::Debug;
 
@@ -21,21 +21,21 @@ use super::{APPLIED, GATEWAY, Held, NAME, Part};
 use crate::managed_fields;
 use crate::watch::peers;
 
-/// What the watch tells.
+/// An event of the watch.
 #[derive(Debug)]
 pub enum Told {
-    /// An object of this name is like this, or gone.
+    /// An object of this name was added or changed, or was deleted (`None`).
     Part(Part, String, Option<Held>),
-    /// All of these objects were told.
+    /// The list of this kind is complete.
     Parts(Part),
-    /// The template of pods is this, or gone.
+    /// The PodTemplate was added or changed, or was deleted (`None`).
     Template(Option<Value>),
-    /// Whether there is a template was told.
+    /// The list of PodTemplates is complete, so it is known whether the template exists.
     KnowsTemplate,
 }
 
-/// Tells of everything in this namespace that has a name of ours, and of the PodTemplate called `template`, until the receiver is
-/// gone.
+/// Sends events of all objects of this namespace that have the prefix of our names, and of the PodTemplate called
+/// `template`, until the receiver is dropped.
 pub async fn watch(client: Client, namespace: String, template: String, out: mpsc::Sender<Told>) {
     let here = (client.clone(), namespace.as_str(), &out);
     tokio::join!(
@@ -53,7 +53,7 @@ where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + Default + Send + 'static,
 {
     let api: Api<PartialObjectMeta<K>> = Api::namespaced(client, namespace);
-    // Also what is not ours, since it may have a name that is to be.
+    // Objects that we do not own are included, since their name may conflict with one of ours.
     let tell = |told: peers::Told<PartialObjectMeta<K>>| match told {
         peers::Told::There(object) => {
             let name = object.meta().name.clone().filter(|name| name.starts_with(ISOLATED_PREFIX))?;
@@ -69,7 +69,7 @@ where
 }
 
 async fn follow_template(client: Client, namespace: &str, template: &str, out: &mpsc::Sender<Told>) {
-    // As it is written: fields that our version of the API does not know are to reach the pods.
+    // Untyped: fields that our version of the API does not know must reach the pods.
     let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &ApiResource::erase::<PodTemplate>(&()));
     let config = Config::default().fields(&format!("metadata.name={template}"));
     let tell = |told: peers::Told<DynamicObject>| {
@@ -82,7 +82,7 @@ async fn follow_template(client: Client, namespace: &str, template: &str, out: &
     peers::follow(api, config, "the template of Gateways' own Envoys", out.clone(), tell).await;
 }
 
-/// What is to be known of an object.
+/// Extracts the fields that the plan reads.
 fn held(meta: &ObjectMeta) -> Held {
     let label = |key: &str| meta.labels.as_ref().and_then(|labels| labels.get(key));
     let annotation = |key: &str| meta.annotations.as_ref().and_then(|annotations| annotations.get(key));

@@ -1,4 +1,5 @@
-//! Certificates of ours that nobody is to keep: every listener that has the Secret lost its hostname to another namespace.
+//! Certificates of ours that must be withdrawn: every listener that refers to the Secret lost its hostname to another
+//! namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use gatewright_core::inputs::CERT_MANAGER;
 use gatewright_core::model::{Hostname, ObjectName};
 use gatewright_core::pipeline::Pipeline;
 
-/// A certificate that is to be withdrawn.
+/// A certificate to be withdrawn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Lost {
     hostnames: BTreeSet<Hostname>,
@@ -16,24 +17,24 @@ pub(super) struct Lost {
 }
 
 impl Lost {
-    /// A certificate that lost these hostnames.
+    /// Creates one for these hostnames.
     #[cfg(test)]
     pub(super) fn of(hostnames: &[&str], serial: &str) -> Self {
         let hostnames = hostnames.iter().map(|hostname| Hostname::parse(hostname).expect("a hostname")).collect();
         Self { hostnames, serial: serial.into() }
     }
 
-    /// Why it is withdrawn.
+    /// Returns the reason of the withdrawal, for the log.
     pub(super) fn why(&self) -> String {
         let hostnames: Vec<&str> = self.hostnames.iter().map(Hostname::as_str).collect();
         format!("another namespace owns {}", hostnames.join(", "))
     }
 }
 
-/// All of them, by the Secret.
+/// All certificates to be withdrawn, by Secret.
 pub(super) type AllLost = BTreeMap<ObjectName, Lost>;
 
-/// The certificate in a Secret, if it is to be withdrawn. Where a Secret is wanted, none is.
+/// Returns the certificate in a Secret, if it must be withdrawn; `None` where a listener still wants the Secret.
 pub(super) fn lost(pipeline: &Pipeline, name: &ObjectName) -> Option<Lost> {
     let secret = pipeline.engine().store().secret(name)?;
     let certificate = secret.certificate.as_ref().ok()?;

@@ -1,9 +1,9 @@
-//! Certificates that we issue ourselves. The holder of the Lease orders and writes; every replica answers challenges.
+//! Issuance of certificates by ourselves. The lease holder orders and writes; every replica answers challenges.
 //!
 //! ```text
 //! requests, Secrets as they are ==> CertificateManager (of the holder, for a term) ==> Secrets ==> (watched)
-//!    |                                  └══> who answers ==> ConfigMap ==> (watched) ═╗
-//!    └═══════════════════════════════════════════════════════════════> Follower <════╝ ==> answers in Envoy
+//!    |                                  └══> accounts ==> ConfigMap ==> (watched) ═════════╗
+//!    └═══════════════════════════════════════════════════════════════> ChallengeIndex <════╝ ==> answers in Envoy
 //! ```
 
 mod lost;
@@ -32,56 +32,56 @@ use gatewright_core::translate::{Change, Fact};
 use lost::AllLost;
 pub use published::watch_answers;
 
-/// How certificates are issued.
+/// The configuration of issuance.
 pub struct IssuanceConfig {
-    /// Where accounts, orders and internal CAs are kept.
+    /// The namespace that has accounts, orders and internal CAs.
     pub namespace: String,
-    /// The ACME issuers of the installation, by name, and what holds for those of tenants.
+    /// The ACME issuers of the installation by name, and the settings of tenants' issuers.
     pub issuers: TenantIssuers,
-    /// For which domains there are internal CAs.
+    /// The domains for which there are internal CAs.
     pub authority: AuthorityLimits,
-    /// How many orders may be on their way at a time.
+    /// The maximum number of concurrent orders.
     pub at_once: usize,
-    /// Who knows where hosts are served.
+    /// The channel to the task that knows at which addresses hosts are served.
     pub places: mpsc::Sender<AddressQuery>,
 }
 
-/// What the work of a term tells.
+/// A message of the work of a term.
 pub(super) enum Told {
-    /// The certificate manager runs.
+    /// The certificate manager has started.
     Open(Arc<CertificateManager>),
-    /// Why Secrets have no certificate yet.
+    /// The reasons for which Secrets have no certificate yet; `None` for a reason that no longer holds.
     Troubles(Vec<(ObjectName, Option<String>)>),
-    /// The term is over.
+    /// The term has ended.
     Over,
 }
 
-/// What one replica does for certificates.
+/// The part of issuance that runs on every replica, and starts the work of a term.
 pub struct Issuance {
     client: Client,
     issuance_config: Arc<IssuanceConfig>,
     term: watch::Receiver<Term>,
     wanting: WantedTracker,
     follower: ChallengeIndex,
-    /// How hosts are answered for, for those who ask here.
+    /// The thumbprints that answer challenges, shared with local readers.
     answered: Arc<ThumbprintIndex>,
-    /// The certificate manager, for those who only read.
+    /// The certificate manager while it runs, for readers of its state.
     manager: watch::Sender<Option<Arc<CertificateManager>>>,
-    /// What is in the Secrets that are wanted.
+    /// The certificates in the Secrets that are wanted.
     present: BTreeMap<ObjectName, ExistingCertificate>,
-    /// The certificates that are to be withdrawn.
+    /// The certificates to be withdrawn.
     lost: watch::Sender<AllLost>,
-    /// Those whose trouble was told.
+    /// The Secrets with a reported problem.
     troubled: BTreeSet<ObjectName>,
     told: (mpsc::Sender<Told>, mpsc::Receiver<Told>),
-    /// What the writers of all terms asked of the API server.
+    /// Counters of the requests of the writers of all terms.
     counts: RequestCounts,
     work: JoinSet<()>,
     stop: watch::Sender<bool>,
 }
 
 impl Issuance {
-    /// Nothing wanted yet.
+    /// Creates the state in which nothing is wanted.
     pub fn new(client: Client, issuance_config: IssuanceConfig, term: watch::Receiver<Term>) -> Self {
         Self {
             client,
@@ -101,22 +101,22 @@ impl Issuance {
         }
     }
 
-    /// How hosts are answered for.
+    /// Returns the index of thumbprints that answer challenges.
     pub fn answered(&self) -> Arc<ThumbprintIndex> {
         self.answered.clone()
     }
 
-    /// The certificate manager, while there is one here.
+    /// Returns a channel with the certificate manager; `None` while it does not run here.
     pub fn manager(&self) -> watch::Receiver<Option<Arc<CertificateManager>>> {
         self.manager.subscribe()
     }
 
-    /// How many writes of the certificate writer were begun, and how many failed, by class.
+    /// Returns the number of writes of the certificate writer that were started, and of failures by class.
     pub(super) fn figures(&self) -> Writes {
         self.counts.read()
     }
 
-    /// Takes in that something else may be wanted for some Secrets, and that others are different from before.
+    /// Takes in the Secrets whose wanted certificate may have changed, and the Secrets that have changed themselves.
     pub(super) fn change(
         &mut self,
         pipeline: &Pipeline,
@@ -156,12 +156,12 @@ impl Issuance {
         self.answers()
     }
 
-    /// The Secrets with credentials of DNS providers that issuers use.
+    /// Returns the Secrets with credentials of DNS providers that issuers use.
     pub(super) fn credentials(&self) -> BTreeSet<ObjectName> {
         self.wanting.credentials().cloned().collect()
     }
 
-    /// Begins to work when we hold the Lease, and something is wanted or to be withdrawn.
+    /// Starts the work of a term if we hold the Lease and a certificate is wanted or to be withdrawn.
     pub(super) fn lead(&mut self) {
         let has_work = self.follower.has_wanted() || !self.lost.borrow().is_empty();
         if !self.work.is_empty() || !leads(*self.term.borrow()) || !has_work {
@@ -173,7 +173,7 @@ impl Issuance {
         self.work.spawn(work::work(client, issuance_config, term, lost, out, counts, stop));
     }
 
-    /// Takes in who answers challenges.
+    /// Takes in which ACME accounts answer challenges, as the lease holder published it.
     pub(super) fn take_answers(&mut self, answers: ChallengeAccounts) -> Vec<Change> {
         self.follower.take_in(answers);
         self.answers()
@@ -188,7 +188,7 @@ impl Issuance {
         told.collect()
     }
 
-    /// Waits for what the work tells, or its end.
+    /// Waits for a message of the work, or its end.
     pub(super) async fn next(&mut self) -> Told {
         let over = async {
             match self.work.join_next().await {
@@ -203,7 +203,7 @@ impl Issuance {
         }
     }
 
-    /// Takes in what the work tells.
+    /// Takes in a message of the work.
     pub(super) fn take_in(&mut self, told: Told) -> Vec<Change> {
         match told {
             Told::Open(manager) => {
@@ -233,11 +233,11 @@ impl Issuance {
         }
     }
 
-    /// Ends the work.
+    /// Stops the work and waits for its end.
     pub(super) async fn stop(mut self) {
         self.stop.send_replace(true);
         self.manager.send_replace(None);
-        // Whoever still has something to tell is not waited for.
+        // The channel is closed, so that the work does not block on sending.
         self.told.1.close();
         while self.work.join_next().await.is_some() {}
     }

@@ -1,5 +1,5 @@
-//! Notices of the holder of the Lease to everybody: who answers challenges, and the roots of the internal CA. Each is a text
-//! in a ConfigMap of the controller's namespace.
+//! ConfigMaps that the lease holder publishes in the controller's namespace: the ACME accounts that answer challenges,
+//! and the roots of the internal CA.
 
 use std::collections::BTreeMap;
 
@@ -16,32 +16,32 @@ use crate::write::failure::Failure;
 use crate::write::request::in_time;
 use gatewright_control::certificates::{CertificateManager, ChallengeAccounts};
 
-/// Who answers HTTP-01: for the other replicas.
+/// Name and key of the ConfigMap with the ACME accounts that answer HTTP-01, for the other replicas.
 const CHALLENGES: (&str, &str) = ("gatewright-challenges", "answers.json");
-/// The roots of the internal CA: for people and programs that are to trust it.
+/// Name and key of the ConfigMap with the roots of the internal CA, for people and programs that trust it.
 const ROOTS: (&str, &str) = ("gatewright-internal-ca", "ca.crt");
 
-/// Both notices.
+/// Both ConfigMaps.
 pub(super) struct Notices {
     challenges: PublishedConfigMap,
     roots: PublishedConfigMap,
 }
 
 impl Notices {
-    /// Those of a namespace.
+    /// Creates the ConfigMaps' state for a namespace, before the first read.
     pub(super) fn new(client: &Client, namespace: &str) -> Self {
         let [challenges, roots] =
             [CHALLENGES, ROOTS].map(|which| PublishedConfigMap::new(client.clone(), namespace, which));
         Self { challenges, roots }
     }
 
-    /// Whether both were read, and say what the certificate manager knows.
+    /// Returns whether both were read and agree with the certificate manager.
     pub(super) fn are_current(&self, manager: &CertificateManager) -> bool {
         let Self { challenges, roots } = self;
         challenges.says(|before| answers(manager, before)) && roots.says(|_| bundle(manager))
     }
 
-    /// Has both say what the certificate manager knows, or names the one that does not.
+    /// Updates both from the certificate manager. The error has the name of the ConfigMap that failed.
     pub(super) async fn publish(&mut self, manager: &CertificateManager) -> Result<(), (&'static str, Failure)> {
         let Self { challenges, roots } = self;
         let before = challenges.read().await.map_err(|failure| (CHALLENGES.0, failure))?;
@@ -51,24 +51,25 @@ impl Notices {
     }
 }
 
-/// Who answers challenges, in place of what was told before. Issuers that are being set up answer as they did.
+/// Returns the ACME accounts that answer challenges, as JSON. Issuers that are still being set up keep the accounts of
+/// `told`, the text so far.
 fn answers(manager: &CertificateManager, told: &str) -> String {
     let before: ChallengeAccounts = serde_json::from_str(told).unwrap_or_default();
     let answers = manager.answers(&before);
     if answers == before { told.to_owned() } else { serde_json::to_string(&answers).expect("texts") }
 }
 
-/// The roots of the internal CA.
+/// Returns the roots of the internal CA, as PEM.
 fn bundle(manager: &CertificateManager) -> String {
     manager.authority().bundle(Timestamp::now())
 }
 
-/// One notice.
+/// One published ConfigMap.
 struct PublishedConfigMap {
     api: Api<ConfigMap>,
     name: &'static str,
     field: &'static str,
-    /// As it was last read or written; nothing before that.
+    /// Resource version and text as last read or written; `None` before the first read.
     there: Option<(Option<String>, String)>,
 }
 
@@ -77,7 +78,7 @@ impl PublishedConfigMap {
         Self { api: Api::namespaced(client, namespace), name, field, there: None }
     }
 
-    /// What it says.
+    /// Returns the text, reading it first if necessary.
     async fn read(&mut self) -> Result<&str, Failure> {
         if self.there.is_none() {
             let found = in_time(self.api.get_opt(self.name)).await?;
@@ -87,12 +88,12 @@ impl PublishedConfigMap {
         Ok(self.there.as_ref().map(|(_, says)| says.as_str()).unwrap_or_default())
     }
 
-    /// Whether it was read, and says what is `wanted` in place of what it says.
+    /// Returns whether it was read and its text equals the wanted one, which `wanted` computes from the text so far.
     fn says(&self, wanted: impl FnOnce(&str) -> String) -> bool {
         self.there.as_ref().is_some_and(|(_, says)| wanted(says) == *says)
     }
 
-    /// Has it say this. Over what somebody else wrote meanwhile nothing is written: the next time it is read again.
+    /// Writes the text. On a write conflict nothing is overwritten, and the ConfigMap is read again next time.
     async fn say(&mut self, text: &str) -> Result<(), Failure> {
         self.read().await?;
         let (version, says) = self.there.clone().expect("read just now");
@@ -120,13 +121,13 @@ impl PublishedConfigMap {
     }
 }
 
-/// Watches who answers challenges until the receiver is gone.
+/// Watches the ACME accounts that answer challenges until the receiver is dropped.
 pub async fn watch_answers(client: Client, namespace: String, out: mpsc::Sender<ChallengeAccounts>) {
     let api: Api<ConfigMap> = Api::namespaced(client, &namespace);
     let config = Config::default().fields(&format!("metadata.name={}", CHALLENGES.0));
     let tell = |told| match told {
         Told::There(map) => parse(&map),
-        // What was told stays until something else is told.
+        // After a deletion the last published accounts stay in use.
         Told::Gone(_) | Told::Complete => None,
     };
     follow(api, config, "who answers challenges", out, tell).await;

@@ -1,4 +1,4 @@
-//! The work of one term: the certificate manager over the storage, and the writer of what it hands out.
+//! The work of one term of the Lease: the certificate manager on its storage, and the writer of its updates.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use super::{IssuanceConfig, Told};
 use crate::write::worker::RequestCounts;
 use gatewright_control::certificates::{Authority, CertificateManager, CertificateManagerConfig};
 
-/// What cannot be opened is tried again after this long.
+/// The pause before the storage is opened again.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// Works until the term is over, or `stop`.
+/// Works until the term ends, or `stop`.
 pub(super) async fn work(
     client: Client,
     issuance_config: Arc<IssuanceConfig>,
@@ -39,7 +39,7 @@ pub(super) async fn work(
             return;
         }
         let (sender, handed) = mpsc::channel(4);
-        // Dropping it loses nothing, so that nobody has to stop it.
+        // The manager may be dropped at any time without losing state, so this channel is never used to stop it.
         let (_stopper, desk_stop) = watch::channel(false);
         let notices = Notices::new(&client, &issuance_config.namespace);
         let writer = CertificateWriter::new(storage, manager.clone(), notices, counts);
@@ -48,12 +48,12 @@ pub(super) async fn work(
     tokio::select! {
         () = doing => {}
         () = over(&mut term) => warn!("certificates are not issued here any more: the lease went to another replica"),
-        // An error means that whoever could stop us is gone.
+        // An error means that the sender was dropped.
         _ = stop.wait_for(|stop| *stop) => {}
     }
 }
 
-/// Waits until the term is over.
+/// Waits until the term ends.
 async fn over(term: &mut watch::Receiver<Term>) {
     loop {
         let now = *term.borrow_and_update();

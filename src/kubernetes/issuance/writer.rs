@@ -1,5 +1,6 @@
-//! The writer of one term: certificates that are held go where they are missing, lost ones are withdrawn, and notices are
-//! published. A new certificate is put into its Secret by the storage, whose caller waits for it.
+//! The certificate writer of one term: installs held certificates in Secrets that lack them, withdraws lost ones, and
+//! publishes ConfigMaps. A newly issued certificate is written by the storage instead, since its caller waits for that
+//! write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,17 +23,17 @@ use gatewright_control::certificates::{CertificateManager, CertificateUpdate};
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::ObjectName;
 
-/// Writes at the same time.
+/// The maximum number of concurrent writes.
 const AT_ONCE: usize = 4;
 
-/// One thing to be written.
+/// One write.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Task {
-    /// The notices.
+    /// Publishes the ConfigMaps.
     Publish,
-    /// A certificate that is held, into a Secret.
+    /// Installs a held certificate in a Secret.
     Install(ObjectName),
-    /// A certificate that is lost, out of a Secret.
+    /// Withdraws a lost certificate from a Secret.
     Withdraw(ObjectName),
 }
 
@@ -45,38 +46,38 @@ impl fmt::Display for Task {
     }
 }
 
-/// How a write ended.
+/// The outcome of a write.
 struct Ended {
     task: Task,
     outcome: Outcome,
 }
 
 enum Outcome {
-    /// The notices come back.
+    /// Returns the state of the ConfigMaps to the writer.
     Published(Box<Notices>, Result<(), (&'static str, Failure)>),
     Installed(Result<(), StorageError>),
-    /// Whether the certificate was there.
+    /// The flag says whether the certificate was in the Secret.
     Withdrawn(Lost, Result<bool, StorageError>),
 }
 
-/// Writes what the certificate manager hands out, and takes back what is lost.
+/// Writes the updates of the certificate manager, and withdraws lost certificates.
 pub(super) struct CertificateWriter {
     storage: Arc<ObjectStorage>,
     manager: Arc<CertificateManager>,
     worker: Worker<Task, Ended>,
-    /// Not here while they are being published.
+    /// `None` while they are being published.
     notices: Option<Box<Notices>>,
-    /// Certificates that are to be put where they belong.
+    /// The held certificates to be installed.
     held: BTreeMap<ObjectName, Arc<Stored>>,
-    /// Certificates that are to be withdrawn, and those that are.
+    /// The certificates to be withdrawn, and below those that have been.
     lost: AllLost,
     withdrawn: AllLost,
-    /// Secrets whose failure was told.
+    /// The writes whose failure was logged.
     told: BTreeSet<Task>,
 }
 
 impl CertificateWriter {
-    /// Nothing to write yet.
+    /// Creates a writer with an empty queue.
     pub(super) fn new(
         storage: Arc<ObjectStorage>,
         manager: Arc<CertificateManager>,
@@ -111,11 +112,11 @@ impl CertificateWriter {
                     let Some(updates) = updates else { return };
                     let troubles = self.take(updates, Instant::now());
                     if !troubles.is_empty() {
-                        // Whoever listened may be ending.
+                        // The receiver may be shutting down.
                         let _ = out.send(Told::Troubles(troubles)).await;
                     }
                 }
-                // The certificate manager holds the sender.
+                // Never an error while running: the certificate manager holds the sender.
                 _ = changes.changed() => self.worker.want(Task::Publish, Instant::now()),
                 Ok(()) = lost.changed() => {
                     let now = lost.borrow_and_update().clone();
@@ -130,17 +131,17 @@ impl CertificateWriter {
         }
     }
 
-    /// Takes in what the certificate manager hands out. Returns why Secrets have no certificate yet.
+    /// Takes in updates of the certificate manager. Returns the reasons for which Secrets have no certificate yet.
     fn take(&mut self, updates: Vec<CertificateUpdate>, now: Instant) -> Vec<(ObjectName, Option<String>)> {
         self.worker.want(Task::Publish, now);
         let mut troubles = Vec::new();
         for update in updates {
             match update {
-                // It covers a name that came later, or the Secret was deleted.
+                // A held certificate covers a name that was added later, or its Secret was deleted.
                 CertificateUpdate::Certificate(name, Some(stored)) => {
                     self.held.insert(name.clone(), stored);
                     let task = Task::Install(name);
-                    // What was refused before may be taken now.
+                    // A new update is tried at once, without the back-off of an earlier rejection.
                     self.forget(&task);
                     self.worker.want(task, now);
                 }
@@ -149,14 +150,14 @@ impl CertificateWriter {
                     self.forget(&Task::Install(name));
                 }
                 CertificateUpdate::Trouble(secret, text) => troubles.push((secret, text)),
-                // They are told by account.
+                // Challenges are published by ACME account.
                 CertificateUpdate::Challenge(..) => {}
             }
         }
         troubles
     }
 
-    /// These certificates are to be withdrawn from now on, and no others.
+    /// Replaces the set of certificates to be withdrawn.
     fn withdraw(&mut self, lost: AllLost, now: Instant) {
         self.withdrawn.retain(|name, withdrawn| lost.get(name) == Some(withdrawn));
         let others = self.lost.iter().filter(|(name, before)| lost.get(*name) != Some(*before));
@@ -174,7 +175,7 @@ impl CertificateWriter {
         self.told.remove(task);
     }
 
-    /// Begins the writes whose turn has come.
+    /// Starts the queued writes, up to the limit.
     fn write(&mut self, now: Instant) {
         while let Some(task) = self.worker.take(now) {
             let object = task.to_string();
@@ -227,7 +228,7 @@ impl CertificateWriter {
                 outcome.err().map(|(name, failure)| (format!("configmap {name}: {failure}"), failure))
             }
             Outcome::Installed(Err(error @ StorageError::Foreign { .. })) => {
-                // Whoever keeps the Secret has to give it back; the certificate manager looks at it then.
+                // The owner of the Secret has to release it; the certificate manager looks at it then.
                 warn!("{error}");
                 None
             }
@@ -290,7 +291,7 @@ mod tests {
 
     use super::*;
 
-    /// What the server was asked, and the code that it answers requests about single objects with.
+    /// A server: the requests that it received, and the status code by which it answers requests for single objects.
     #[derive(Clone, Default)]
     struct Server(Arc<Mutex<(Vec<String>, u16)>>);
 
@@ -326,7 +327,7 @@ mod tests {
         }
     }
 
-    /// The writer of a term over this server.
+    /// Creates the writer of a term over this server.
     async fn writer(server: &Server) -> CertificateWriter {
         let term = watch::channel(Some(Clock::now() + Duration::from_secs(3600))).1;
         let storage = ObjectStorage::open(server.client(), "ours", term).await.expect("nothing is there");
@@ -345,7 +346,7 @@ mod tests {
         CertificateWriter::new(storage, manager, notices, RequestCounts::default())
     }
 
-    /// Writes what is due at `now`, and takes in how that ends.
+    /// Runs the writes that are due at `now`, and takes in their outcomes.
     async fn write(writer: &mut CertificateWriter, now: Instant) {
         writer.write(now);
         let ended = writer.worker.next().await.expect("it was due");
@@ -376,7 +377,7 @@ mod tests {
         writer.withdraw(lost_one("02"), later);
         assert_eq!(writer.worker.due(), Some(later), "another certificate has no failures yet");
         writer.withdraw(lost.clone(), now);
-        // It is not there: nothing is to be done about it.
+        // The Secret does not exist: nothing to withdraw.
         server.answers(404);
         write(&mut writer, now).await;
         assert_eq!((writer.worker.due(), &writer.withdrawn), (None, &lost));

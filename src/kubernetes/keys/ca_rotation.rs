@@ -1,7 +1,8 @@
-//! Which authority signs for Envoys and for us, whom both trust, and how that changes without cutting anybody off.
+//! State machine of the CA rotation of the xDS connection: the authority that signs, the authorities that are trusted,
+//! and their replacement without interrupting any Envoy.
 //!
-//! An authority is replaced in two steps, and the time between them is the *overlap*, in which every Envoy gets what was
-//! written before (the kubelet brings a changed Secret within about two minutes):
+//! An authority is replaced in two steps. The time between them is the *overlap*, during which every Envoy receives
+//! what was written before (the kubelet updates a mounted Secret within about two minutes):
 //!
 //! ```text
 //! settled --replace--> announced --overlap--> switched --overlap--> settled
@@ -9,7 +10,7 @@
 //! trusted:      old              old, new             new, old      new
 //! ```
 //!
-//! Replicas that run go on with what they have in memory until the holder of the Lease has written the next step.
+//! Running replicas keep the state in memory until the lease holder has written the next step.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,31 +24,32 @@ use xds::{Authority, Pair, TlsError};
 use super::revoked::Revocations;
 use super::{bytes, text};
 
-/// When the present step began. A Secret without it was not written by us, or by an earlier version.
+/// The annotation with the start of the present step. A Secret without it was not written by us, or by an earlier
+/// version.
 pub(super) const SINCE: &str = "gatewright.io/trust-since";
-/// What an operator asks for: `gracefully` or `at-once`.
+/// The annotation by which an operator requests a replacement: `gracefully` or `at-once`.
 pub const REPLACE: &str = "gatewright.io/replace";
 
-/// The keys of the lists of refused certificates and pods.
+/// The keys of the lists of revoked certificates and pods.
 const REVOKED: &str = "revoked.json";
 const REVOKED_PODS: &str = "revoked-pods.json";
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// How long an authority of ours lasts.
+/// The lifetime of an authority of ours.
 const CA_LIFETIME: Duration = Duration::from_secs(365 * 24 * 3600);
-/// What is left of it when it is replaced: more than a certificate of an Envoy lasts.
+/// The remaining lifetime at which it is replaced: longer than the lifetime of an Envoy's certificate.
 const RENEW: Duration = Duration::from_secs(120 * 24 * 3600);
 
-/// How an authority is to be replaced.
+/// The way to replace an authority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Replace {
-    /// In steps, so that nobody is cut off.
+    /// In steps, without an interruption.
     Gracefully,
-    /// Now: nobody may trust the old one any longer. Envoys wait for their new certificate, and serve on.
+    /// At once: the old authority is no longer trusted. Envoys go on serving until they have their new certificate.
     AtOnce,
 }
 
-/// A certificate that others are trusted by.
+/// A CA certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Root {
     pem: String,
@@ -61,7 +63,7 @@ impl Root {
     }
 }
 
-/// The certificates of a PEM text. What cannot be read is none.
+/// Parses the certificates of a PEM text. Unreadable ones are skipped.
 pub(super) fn roots(bundle: &str) -> Vec<Root> {
     const END: &str = "-----END CERTIFICATE-----";
     let texts = bundle.split_inclusive(END).filter_map(|text| text.find("-----BEGIN").map(|start| &text[start..]));
@@ -74,7 +76,7 @@ pub(super) fn roots(bundle: &str) -> Vec<Root> {
     texts.filter_map(root).collect()
 }
 
-/// An authority with its root.
+/// An authority with its CA certificate.
 #[derive(Clone, Debug)]
 struct Known {
     authority: Arc<Authority>,
@@ -89,7 +91,7 @@ impl Known {
     }
 
     fn make(now: SystemTime) -> Result<Self, TlsError> {
-        // A name of its own: Envoy looks for the issuer of a certificate by name.
+        // The subject is unique: Envoy looks up the issuer of a certificate by subject name.
         let at = Timestamp::try_from(now).unwrap_or_default();
         let authority = Authority::new(&format!("gatewright xDS {at}"), CA_LIFETIME, now)?;
         let root = Root::of(&authority).expect("a certificate that was just made can be read");
@@ -97,35 +99,35 @@ impl Known {
     }
 }
 
-/// Who signs, and who is trusted.
+/// The state of the rotation: the authority that signs, and the authorities that are trusted.
 #[derive(Clone, Debug)]
 pub struct CaRotation {
     signer: Known,
-    /// Will sign.
+    /// The authority that signs after the next step.
     next: Option<Known>,
-    /// Signed before.
+    /// The CA certificates of authorities that signed before.
     older: Vec<Root>,
     since: SystemTime,
-    /// Whose certificates are refused, whoever signed them.
+    /// The revoked certificates, whichever authority signed them.
     revoked: Revocations,
 }
 
-/// What the Secret of the authority holds.
+/// The parsed Secret of the authority.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
-    /// What it says.
+    /// The state in the Secret.
     pub(super) trust: CaRotation,
-    /// Whether we wrote it.
+    /// Whether we wrote the Secret.
     recorded: bool,
     asked: Option<Replace>,
 }
 
-/// What the holder of the Lease makes of it.
+/// The decision of the lease holder.
 #[derive(Debug)]
 pub(super) struct Decision {
-    /// What is to hold.
+    /// The new state.
     pub trust: CaRotation,
-    /// Whether the Secret has to say so first.
+    /// Whether the Secret must be written before the state is used.
     pub write: bool,
 }
 
@@ -138,40 +140,40 @@ impl CaRotation {
         Self { next: Some(next), since: now, ..self.clone() }
     }
 
-    /// The authority that signs now.
+    /// Returns the authority that signs now.
     pub fn signer(&self) -> &Authority {
         &self.signer.authority
     }
 
-    /// How long the authority that signs lasts from now on.
+    /// Returns the remaining lifetime of the authority that signs.
     pub fn left(&self, now: SystemTime) -> Duration {
         self.signer.root.ends.duration_since(now).unwrap_or_default()
     }
 
-    /// Which certificates are refused, whoever signed them.
+    /// Returns the revoked certificates, whichever authority signed them.
     pub fn revoked(&self) -> &Revocations {
         &self.revoked
     }
 
-    /// The same, and these are refused.
+    /// Returns the same state with these revocations.
     pub(super) fn refusing(&self, revoked: Revocations) -> Self {
         Self { revoked, ..self.clone() }
     }
 
-    /// When nobody is trusted any more who is trusted now or soon.
+    /// Returns the latest expiry of the CA certificates that are trusted now or soon.
     pub(super) fn ends(&self) -> SystemTime {
         let known = [Some(&self.signer.root), self.next.as_ref().map(|next| &next.root)];
         let ends = known.into_iter().flatten().chain(&self.older).map(|root| root.ends);
         ends.max().expect("somebody signs")
     }
 
-    /// Everybody who is trusted, as PEM; who signs comes first.
+    /// Returns all trusted CA certificates as PEM; the signing one comes first.
     pub fn bundle(&self) -> String {
         let known = [Some(&self.signer.root), self.next.as_ref().map(|next| &next.root)];
         known.into_iter().flatten().chain(&self.older).map(|root| root.pem.as_str()).collect()
     }
 
-    /// What this step is called.
+    /// Returns the name and description of the step.
     pub fn step(&self) -> &'static str {
         match (&self.next, self.older.is_empty()) {
             (Some(_), _) => "announced: another authority is trusted and signs soon",
@@ -180,7 +182,7 @@ impl CaRotation {
         }
     }
 
-    /// Whether both say the same.
+    /// Returns whether both states are equal, except for the start of the step.
     pub fn same(&self, other: &CaRotation) -> bool {
         let next = |trust: &CaRotation| trust.next.as_ref().map(|next| next.root.der.clone());
         self.signer.root.der == other.signer.root.der
@@ -193,7 +195,7 @@ impl CaRotation {
         self.signer.root.der == root.der || self.next.as_ref().is_some_and(|next| next.root.der == root.der)
     }
 
-    /// What the Secret says of it, and its annotation.
+    /// Returns the data of the Secret, and its annotation.
     pub fn written(&self) -> (BTreeMap<&'static str, Vec<u8>>, (&'static str, String)) {
         let pair = self.signer.authority.pair();
         let mut data = BTreeMap::from([
@@ -215,9 +217,9 @@ impl CaRotation {
         (data, (SINCE, Timestamp::try_from(self.since).unwrap_or_default().to_string()))
     }
 
-    /// The next step, where it is time.
+    /// Returns the state after the next step, if it is due.
     fn advanced(self, now: SystemTime, overlap: Duration) -> Result<Self, TlsError> {
-        // A clock that was put back makes it last longer.
+        // A clock that was set back makes the step last longer.
         let over = now.duration_since(self.since).unwrap_or_default() >= overlap;
         let mut trust = if self.left(now).is_zero() {
             match self.next {
@@ -243,16 +245,16 @@ impl CaRotation {
     }
 }
 
-/// Reads the Secret of the authority.
+/// Parses the Secret of the authority.
 ///
 /// # Errors
-/// What is wrong with it.
+/// When the Secret is invalid: a description of the error.
 pub(super) fn read(secret: &Secret) -> Result<Found, String> {
     let pair =
         |certificate: &str, key: &str| Some(Pair { certificate: text(secret, certificate)?, key: text(secret, key)? });
     let signer = Known::load(&pair("tls.crt", "tls.key").ok_or("no tls.crt or no tls.key")?)?;
     let next = pair("next.crt", "next.key").map(|pair| Known::load(&pair)).transpose()?;
-    // What cannot be read is no empty list.
+    // An unreadable list is an error, and not an empty list.
     let list = |key: &str| match bytes(secret, key) {
         None => Ok(None),
         Some(_) => text(secret, key).map(Some).ok_or_else(|| format!("{key}: it is no text")),
@@ -281,10 +283,11 @@ pub(super) fn read(secret: &Secret) -> Result<Found, String> {
     Ok(Found { trust, recorded: since.is_some(), asked })
 }
 
-/// What is to hold from now on, for the holder of the Lease: `known` is what held so far, `envoys` whom Envoys trust.
+/// Returns the new state, for the lease holder: `known` is the state so far, `envoys` are the CA certificates that
+/// Envoys trust.
 ///
 /// # Errors
-/// When an authority cannot be made.
+/// When an authority cannot be created.
 pub(super) fn decide(
     found: Option<Found>,
     known: Option<&CaRotation>,
@@ -293,12 +296,12 @@ pub(super) fn decide(
     overlap: Duration,
 ) -> Result<Decision, TlsError> {
     let known = known.filter(|known| !known.left(now).is_zero());
-    // Those of a time that nobody remembers are trusted for one more overlap.
+    // CA certificates of a state that was lost stay trusted for one more overlap.
     let after = |signer: Known| {
         let older = envoys.iter().filter(|root| root.der != signer.root.der && root.ends > now).cloned().collect();
         CaRotation { older, ..CaRotation::settled(signer, now) }
     };
-    // Whoever is refused stays so, whatever becomes of the authority or of its Secret.
+    // Revocations stay in force, whatever happens to the authority or its Secret.
     let mut revoked = known.map(|known| known.revoked.clone()).unwrap_or_default();
     let Some(Found { trust: held, recorded, asked }) = found else {
         revoked.prune(now);
@@ -322,8 +325,8 @@ pub(super) fn decide(
     Ok(Decision { trust: wanted, write })
 }
 
-/// What holds for a replica that does not write: what was written by one that does. What somebody else put there is taken
-/// only where nothing is known.
+/// Returns the state of a replica that does not write: the state that the lease holder wrote. A Secret of another
+/// writer is used only if no state is known.
 pub(super) fn follow(found: Option<Found>, known: Option<&CaRotation>) -> Option<CaRotation> {
     match (found, known) {
         (Some(found), known) if found.recorded || known.is_none() => Some(found.trust),
@@ -331,18 +334,19 @@ pub(super) fn follow(found: Option<Found>, known: Option<&CaRotation>) -> Option
     }
 }
 
-/// A certificate for an Envoy with what it trusts, where those it has will not do: they are to be of who signs now, and to
-/// last. A new bundle alone leaves the certificate as it is.
+/// Returns the certificate of an Envoy and the CA certificates that it trusts, if the existing ones need a replacement:
+/// the certificate must be signed by the current authority and have enough validity left. A change of the CA
+/// certificates alone keeps the certificate.
 ///
 /// # Errors
-/// When it cannot be made.
+/// When the certificate cannot be issued.
 pub(super) fn renewed(
     held: Option<&Secret>,
     trust: &CaRotation,
     identity: &str,
     now: SystemTime,
 ) -> Result<Option<BTreeMap<&'static str, Vec<u8>>>, TlsError> {
-    // Not beyond who signs: one whose authority ends sooner is as good as another that would be made now.
+    // At most the remaining lifetime of the authority: a new certificate could not last longer.
     let life = (90 * DAY).min(trust.left(now));
     let renew = life / 3;
     let bundle = trust.bundle();
@@ -388,7 +392,7 @@ mod tests {
         }
     }
 
-    /// As the next reader finds it.
+    /// Returns the state as the next reader parses it.
     fn kept(trust: &CaRotation, more: &[(&str, &str)]) -> Found {
         let (data, (name, value)) = trust.written();
         let mut annotations = vec![(name, value.as_str())];
@@ -452,7 +456,7 @@ mod tests {
         let old = first();
         let graceful = decided(Some(kept(&old, &[(REPLACE, "gracefully")])), Some(&old), now());
         assert!(graceful.write && graceful.trust.next.is_some() && graceful.trust.has(&old.signer.root));
-        // Asked for again while it goes on: nothing begins anew, and the request is taken away.
+        // A request during a replacement starts nothing, and its annotation is removed.
         let again = decided(Some(kept(&graceful.trust, &[(REPLACE, "gracefully")])), Some(&old), now());
         assert!(again.write && again.trust.same(&graceful.trust));
         let at_once = decided(Some(kept(&graceful.trust, &[(REPLACE, "at-once")])), Some(&old), now());
@@ -474,17 +478,17 @@ mod tests {
         let decision = decided(Some(found.clone()), Some(&old), now());
         assert_eq!(decision.trust.signer.root, old.signer.root);
         assert_eq!(decision.trust.next.as_ref().map(|next| &next.root), Some(&theirs.root));
-        // Who does not write waits for who does; who knows nothing takes what there is.
+        // A replica that does not write waits for the lease holder; one without a state takes the state that it finds.
         assert!(follow(Some(found.clone()), Some(&old)).is_some_and(|trust| trust.same(&old)));
         assert!(follow(Some(found.clone()), None).is_some_and(|trust| trust.signer.root == theirs.root));
         assert!(follow(Some(kept(&put, &[])), Some(&old)).is_some_and(|trust| trust.same(&put)));
         assert!(follow(None, Some(&old)).is_some_and(|trust| trust.same(&old)) && follow(None, None).is_none());
-        // After a start of everybody, whom Envoys trust is trusted for an overlap.
+        // After a restart of all replicas, the CA certificates that Envoys trust stay trusted for an overlap.
         let after = decide(Some(found), None, &roots(&old.bundle()), now(), OVERLAP).expect("decided").trust;
         assert_eq!((after.signer.root, after.older), (theirs.root, vec![old.signer.root]));
     }
 
-    /// Of an operator's authority: certificates that cannot last are not made anew at each look.
+    /// An operator's authority ends soon: its certificates are not renewed at every look.
     #[test]
     fn a_certificate_of_an_authority_that_ends_soon_is_kept() {
         let authority = Authority::new("short", 20 * DAY, now()).expect("made");
@@ -529,21 +533,21 @@ mod tests {
         let refusing = old.refusing(list);
         assert!(!refusing.same(&old), "replicas take it up");
 
-        // The next reader knows it, and it is not written again.
+        // The next reader knows the revocation, and does not write it again.
         let decision = decided(Some(kept(&refusing, &[])), Some(&old), now());
         assert!(!decision.write && decision.trust.revoked().has(&leaf));
         let fresh = renewed(Some(&held), &decision.trust, FLEET, now()).expect("made").expect("another certificate");
         assert!(!decision.trust.revoked().has(&String::from_utf8(fresh["tls.crt"].clone()).expect("text")));
         assert_eq!(renewed(Some(&secret(fresh, &[])), &decision.trust, FLEET, now()).expect("made"), None);
 
-        // Whoever deletes the Secret, puts another authority there, or has it replaced lets nobody in again.
+        // Deleting the Secret, changing the authority or requesting a replacement lifts no revocation.
         let deleted = decided(None, Some(&refusing), now());
         let asked = decided(Some(kept(&refusing, &[(REPLACE, "gracefully")])), None, now());
         let put = decided(Some(kept(&old, &[])), Some(&refusing), now());
         for decision in [deleted, asked, put] {
             assert!(decision.write && decision.trust.revoked().has(&leaf));
         }
-        // Nobody is asked to remember it for ever.
+        // Revocations are pruned after the lifetime of the authority.
         let late = decided(Some(kept(&refusing, &[])), None, now() + CA_LIFETIME + DAY);
         assert!(late.write && !late.trust.revoked().has(&leaf));
         let (mut data, (name, value)) = refusing.written();

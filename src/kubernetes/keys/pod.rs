@@ -1,4 +1,4 @@
-//! Pods, as much of them as tells an Envoy's identity. A whole one has hundreds of fields, which are neither read nor kept here.
+//! Pods, reduced to the fields that identify an Envoy. The hundreds of other fields are neither parsed nor stored.
 
 use k8s_openapi::api::core::v1;
 use kube::Client;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 /// A pod.
 pub(super) type Pod = Object<PodSpec, PodStatus>;
 
-/// What a pod is to be.
+/// The parsed fields of a pod's spec.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PodSpec {
@@ -19,14 +19,14 @@ pub(super) struct PodSpec {
     pub(super) node_name: Option<String>,
 }
 
-/// How a pod is.
+/// The parsed fields of a pod's status.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(super) struct PodStatus {
     /// `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
     pub(super) phase: Option<String>,
 }
 
-/// The pods of a namespace.
+/// Returns the API of the pods of a namespace.
 pub(super) fn pods(client: Client, namespace: &str) -> Api<Pod> {
     Api::namespaced_with(client, namespace, &ApiResource::erase::<v1::Pod>(&()))
 }

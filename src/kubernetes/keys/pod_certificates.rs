@@ -1,5 +1,5 @@
-//! Certificates for pods with Envoys: the API server says whose a token is, and the authority of xDS signs. Every replica does;
-//! nothing is written.
+//! Issues certificates to Envoy pods: the API server reviews the pod's token, and the authority of xDS signs. Every
+//! replica does so; nothing is written.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -20,7 +20,7 @@ use super::pod::pods;
 use super::pod_review::{claim, confirm};
 use super::{CaRotation, EnvoyAccounts};
 
-/// By what certificates are signed now, and what the port shows.
+/// The authority that signs now, and the TLS configuration of the port.
 #[derive(Clone)]
 pub struct Signing {
     trust: CaRotation,
@@ -28,10 +28,10 @@ pub struct Signing {
 }
 
 impl Signing {
-    /// Signs by an authority, and shows a certificate of it.
+    /// Creates the state from an authority and the server certificate of the port.
     ///
     /// # Errors
-    /// When the certificate cannot be shown.
+    /// When the server certificate cannot be used.
     pub fn new(trust: CaRotation, shown: &Pair) -> Result<Self, TlsError> {
         let tls = server_tls(shown.certificate.as_bytes(), shown.key.as_bytes(), &[&rustls::version::TLS13])
             .map_err(|error| TlsError::Configure(error.to_string()))?;
@@ -39,17 +39,17 @@ impl Signing {
     }
 }
 
-/// Signs for pods.
+/// Signs certificates for pods.
 pub struct PodCertificates {
-    /// Whom the API server is asked as.
+    /// The client by which tokens are reviewed.
     pub client: Client,
     /// The namespace of the pods.
     pub namespace: String,
-    /// Whose pods are Envoys.
+    /// The service accounts whose pods are Envoys.
     pub accounts: EnvoyAccounts,
-    /// How long a certificate lasts.
+    /// The lifetime of a certificate.
     pub life: Duration,
-    /// By what is signed; `None` while that is not known.
+    /// The authority that signs; `None` while it is not known.
     pub signing: watch::Receiver<Option<Signing>>,
 }
 
@@ -76,7 +76,7 @@ impl CertifyEnvoys for PodCertificates {
 
     async fn certify(&self, token: &str, request: &str) -> Result<Certified, Refusal> {
         let identity = self.who(token).await?;
-        // As it is now: somebody may have revoked the pod meanwhile.
+        // The state is read after the review, since the pod may have been revoked meanwhile.
         let signing = self.signing.borrow().clone();
         let trust = signing.ok_or_else(|| Refusal::Unavailable("there is no authority yet".to_owned()))?.trust;
         if trust.revoked().has_pod(&identity) {
@@ -110,7 +110,7 @@ mod tests {
 
     const HERE: &str = "gatewright-system";
 
-    /// An API server that knows the token `good`, of pod `envoy-a`, which may be there.
+    /// An API server that accepts the token `good` of pod `envoy-a`; the pod exists if `there`.
     fn server(there: Arc<AtomicBool>) -> Client {
         let service = tower::service_fn(move |request: Request<Body>| {
             let there = there.load(Ordering::SeqCst);

@@ -1,5 +1,5 @@
-//! Which pod a token proves: what an API server says of the token and of the pod goes in, an identity or why there is none
-//! comes out. Pure.
+//! Verifies which pod a token is bound to: takes the review of the token and the pod as the API server returns them,
+//! and returns an identity or the reason of the refusal. Pure.
 
 use gatewright_control::envoy_certificates::{AUDIENCE, Refusal};
 use gatewright_control::envoy_identity::{EnvoyPod, PodIdentity};
@@ -9,13 +9,14 @@ use k8s_openapi::api::authentication::v1::{TokenReviewStatus, UserInfo};
 use super::accounts::{EnvoyAccounts, account_of};
 use super::pod::Pod;
 
-/// Keys of `extra` of a token that is bound to a pod (Kubernetes, "Managing Service Accounts", "Bound service account tokens").
+/// Keys of `extra` of a token that is bound to a pod (Kubernetes, "Managing Service Accounts", "Bound service account
+/// tokens").
 const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
-/// Since Kubernetes 1.32, and by a feature gate since 1.29.
+/// Present since Kubernetes 1.32, and by a feature gate since 1.29.
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 
-/// What a token says, by the review of an API server.
+/// The claims of a token, from its review by the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
     pub(super) fleet: EnvoyFleet,
@@ -24,17 +25,17 @@ pub(super) struct Claim {
     node: Option<String>,
 }
 
-/// Which pod of a fleet the token of a review is of.
+/// Returns the claims of a reviewed token, if it is bound to a pod of a fleet.
 ///
 /// # Errors
-/// Why it is of none.
+/// The reason for which it is not.
 pub(super) fn claim(status: TokenReviewStatus, namespace: &str, accounts: &EnvoyAccounts) -> Result<Claim, Refusal> {
     let TokenReviewStatus { audiences, authenticated, error, user } = status;
     let Some(UserInfo { username: Some(user), extra, .. }) = user.filter(|_| authenticated == Some(true)) else {
         let why = error.filter(|text| !text.is_empty()).unwrap_or_else(|| "it is not known".to_owned());
         return Err(Refusal::Unauthenticated(format!("the API server does not take the token: {why}")));
     };
-    // A server that knows no audiences answers for tokens that are meant for itself.
+    // An API server that does not support audiences accepts tokens for its own audience.
     if !audiences.unwrap_or_default().iter().any(|audience| audience == AUDIENCE) {
         return Err(Refusal::Unauthenticated(format!("the token is not meant for the audience {AUDIENCE}")));
     }
@@ -58,10 +59,10 @@ pub(super) fn claim(status: TokenReviewStatus, namespace: &str, accounts: &Envoy
     Ok(Claim { fleet, name, uid, node: one(NODE_NAME) })
 }
 
-/// Who the pod of a claim is, as the API server has it now.
+/// Returns the identity of the pod of a claim, as the API server knows it now.
 ///
 /// # Errors
-/// Why it is not the one that the token is of.
+/// The reason for which it is not the pod that the token is bound to.
 pub(super) fn confirm(claim: Claim, pod: Option<Pod>, namespace: &str) -> Result<PodIdentity, Refusal> {
     let Claim { fleet, name, uid, node } = claim;
     let refused = |why: String| Err(Refusal::Forbidden(format!("pod {namespace}/{name} (UID {uid}): {why}")));

@@ -1,6 +1,6 @@
-//! Which Envoys are refused from now on, although somebody whom we trust signed their certificates: by one certificate, or
-//! as a pod, whatever certificate it has. The lists stand in the Secret of the authority: whoever knows whom to trust knows
-//! whom not to.
+//! Revocations: Envoys that are refused although a trusted authority signed their certificates, either by one
+//! certificate or as a pod with all its certificates. The lists are in the Secret of the authority, so that a replica
+//! which knows the trusted authorities knows the revocations too.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -10,45 +10,45 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use xds::{Fingerprint, RevokedClients};
 
-/// More are refused by a new authority.
+/// The maximum number of entries of each list. An operator who has to refuse more replaces the authority.
 const MOST: usize = 1024;
-/// Longer than a certificate of a pod lasts.
+/// A time longer than the lifetime of a pod's certificate.
 const LONGEST: Duration = Duration::from_secs(48 * 3600);
 
-/// What is known of a refused certificate.
+/// A revoked certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Revocation {
-    /// Whose it was, for people.
+    /// The name of the client, for people.
     pub name: String,
-    /// When it was revoked.
+    /// The time of the revocation.
     pub at: Timestamp,
-    /// When nobody is trusted any more who may have signed it.
+    /// The time at which all authorities that may have signed it have expired.
     pub until: Timestamp,
 }
 
-/// What is known of a refused pod.
+/// A revoked pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct PodRevocation {
-    /// When it was revoked.
+    /// The time of the revocation.
     at: Timestamp,
-    /// When no certificate of it can be good any more; unknown while the pod is there, which may ask for another.
+    /// The time at which all its certificates have expired; `None` while the pod exists, since it may request another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     until: Option<Timestamp>,
 }
 
-/// All who are refused.
+/// All revocations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Revocations {
     certificates: BTreeMap<Fingerprint, Revocation>,
-    /// Pods by the URI in their certificates.
+    /// The revoked pods, by the URI in their certificates.
     pods: BTreeMap<String, PodRevocation>,
 }
 
 impl Revocations {
-    /// Reads certificates, as [`Revocations::written`] wrote them.
+    /// Parses the revoked certificates that [`Revocations::written`] serialized.
     ///
     /// # Errors
-    /// When it is something else.
+    /// When the text is invalid.
     pub fn read(text: &str) -> Result<Self, String> {
         let entries: BTreeMap<String, Revocation> = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let entry = |(name, entry)| Ok((Fingerprint::try_from(name)?, entry));
@@ -56,10 +56,10 @@ impl Revocations {
         Ok(Self { certificates, ..Self::default() })
     }
 
-    /// The same with pods, as [`Revocations::pods_written`] wrote them.
+    /// Adds the revoked pods that [`Revocations::pods_written`] serialized.
     ///
     /// # Errors
-    /// When it is something else.
+    /// When the text is invalid.
     pub fn and_pods(self, text: &str) -> Result<Self, String> {
         let pods: BTreeMap<String, PodRevocation> = serde_json::from_str(text).map_err(|error| error.to_string())?;
         match pods.keys().find(|uri| PodIdentity::parse(uri).is_none()) {
@@ -68,22 +68,22 @@ impl Revocations {
         }
     }
 
-    /// Certificates in JSON, by fingerprint; nothing where there is none.
+    /// Returns the revoked certificates as JSON, by fingerprint; `None` where there are none.
     pub fn written(&self) -> Option<Vec<u8>> {
         let entries: BTreeMap<String, &Revocation> =
             self.certificates.iter().map(|(one, entry)| (one.to_string(), entry)).collect();
         (!entries.is_empty()).then(|| serde_json::to_vec(&entries).expect("strings alone"))
     }
 
-    /// Pods in JSON, by URI; nothing where there is none.
+    /// Returns the revoked pods as JSON, by URI; `None` where there are none.
     pub fn pods_written(&self) -> Option<Vec<u8>> {
         (!self.pods.is_empty()).then(|| serde_json::to_vec(&self.pods).expect("strings alone"))
     }
 
-    /// Adds a certificate. One that is on it already stays as it is.
+    /// Adds a certificate. An existing entry is kept.
     ///
     /// # Errors
-    /// When there are too many.
+    /// When the list is full.
     pub fn add(&mut self, credential: Fingerprint, entry: Revocation) -> Result<(), String> {
         if self.certificates.len() >= MOST && !self.certificates.contains_key(&credential) {
             return Err(format!(
@@ -94,10 +94,10 @@ impl Revocations {
         Ok(())
     }
 
-    /// Adds a pod. One that is on it already stays as it is.
+    /// Adds a pod. An existing entry is kept.
     ///
     /// # Errors
-    /// When there are too many.
+    /// When the list is full.
     pub fn add_pod(&mut self, identity: &PodIdentity, at: Timestamp) -> Result<(), String> {
         let uri = identity.to_string();
         if self.pods.len() >= MOST && !self.pods.contains_key(&uri) {
@@ -109,48 +109,48 @@ impl Revocations {
         Ok(())
     }
 
-    /// The pods that are not known to be gone.
+    /// Returns the revoked pods that may still exist.
     pub fn pods(&self) -> impl Iterator<Item = PodIdentity> {
         let there = self.pods.iter().filter(|(_, entry)| entry.until.is_none());
         there.filter_map(|(uri, _)| PodIdentity::parse(uri))
     }
 
-    /// A pod is gone: nobody gets a certificate as it any more.
+    /// Notes that a pod was deleted, so that it cannot request a certificate any more.
     pub fn pod_is_gone(&mut self, identity: &PodIdentity, now: Timestamp) {
         if let Some(entry) = self.pods.get_mut(&identity.to_string()) {
             entry.until.get_or_insert(now.saturating_add(LONGEST).unwrap_or(Timestamp::MAX));
         }
     }
 
-    /// Whether a pod is refused.
+    /// Returns whether a pod is revoked.
     pub fn has_pod(&self, identity: &PodIdentity) -> bool {
         self.pods.contains_key(&identity.to_string())
     }
 
-    /// Takes in all of another list.
+    /// Adds all entries of another list.
     pub fn extend(&mut self, others: &Revocations) {
         for (credential, entry) in &others.certificates {
             self.certificates.entry(credential.clone()).or_insert_with(|| entry.clone());
         }
         for (uri, entry) in &others.pods {
             let held = self.pods.entry(uri.clone()).or_insert_with(|| entry.clone());
-            // A pod that is gone for one is gone for all.
+            // A pod that one list knows to be deleted is deleted.
             held.until = held.until.or(entry.until);
         }
     }
 
-    /// Forgets those that nobody would let in any more.
+    /// Removes the entries whose certificates have expired.
     pub fn prune(&mut self, now: SystemTime) {
         self.certificates.retain(|_, entry| SystemTime::from(entry.until) > now);
         self.pods.retain(|_, entry| entry.until.is_none_or(|until| SystemTime::from(until) > now));
     }
 
-    /// Whether the first certificate of a PEM text is among them.
+    /// Returns whether the first certificate of a PEM text is revoked.
     pub fn has(&self, pem: &str) -> bool {
         Fingerprint::of_pem(pem).is_some_and(|credential| self.certificates.contains_key(&credential))
     }
 
-    /// Whose handshake fails.
+    /// Returns the clients whose TLS handshake must fail.
     pub fn clients(&self) -> RevokedClients {
         RevokedClients {
             certificates: self.certificates.keys().cloned().collect(),
@@ -224,7 +224,7 @@ mod tests {
         let late = SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 32);
         other.prune(late);
         assert_eq!(other, list, "time alone lets nobody in again");
-        // Who knows that one is gone tells who does not.
+        // The knowledge that a pod was deleted is merged from either list.
         list.pod_is_gone(&pod(1), at(9));
         assert_eq!(list.pods().collect::<Vec<_>>(), [pod(2)]);
         other.extend(&list);

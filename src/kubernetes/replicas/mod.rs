@@ -1,8 +1,8 @@
-//! `Programmed` over all replicas: each that does not write statuses keeps a record of what its Envoys acknowledged,
-//! and the one that does sums up.
+//! Aggregates `Programmed` over all replicas: each replica that does not write statuses publishes a record of the
+//! acknowledgements of its Envoys, and the lease holder sums them up.
 //!
-//! A record is an annotation of a Lease of the replica's own that belongs to its pod and goes with it. It is written
-//! when it says something else than before, at most twice a second: never in a steady state.
+//! A record is an annotation of a Lease of the replica's own, which belongs to its pod and is garbage-collected with
+//! it. It is written when it has changed, at most twice a second: never in a steady state.
 
 mod record;
 
@@ -33,52 +33,52 @@ use crate::write::failure::Failure;
 use crate::write::request::in_time;
 use crate::write::worker::Worker;
 
-/// The least time between two records.
+/// The minimum time between two writes of the record.
 const PAUSE: Duration = Duration::from_millis(500);
 const LABEL: &str = "app.kubernetes.io/component";
 const COMPONENT: &str = "replica";
-/// How the name of every such Lease begins.
+/// The name prefix of these Leases.
 const PREFIX: &str = "gatewright-replica-";
 const ANNOTATION: &str = "gatewright.io/acknowledged";
 
-/// Who a replica is.
+/// The identity of a replica.
 #[derive(Clone, Debug)]
 pub struct Replica {
     /// The namespace of the Leases.
     pub namespace: String,
-    /// Its name.
+    /// The name of the replica.
     pub identity: String,
-    /// The UID of its pod, which the record goes with.
+    /// The UID of its pod, which becomes the owner reference of the record.
     pub pod: Option<String>,
 }
 
-/// What was seen of a replica's record: its name, and the record with its version, or that it is gone.
+/// An event of the watch: the name of a replica, and its record with the version, or `None` after a deletion.
 #[derive(Debug)]
 pub struct Told(String, Option<(u64, Record)>);
 
-/// The records of all replicas.
+/// The records of all replicas, with the writer of our own.
 pub struct Replicas {
     client: Client,
     replica: Replica,
     others: Others,
-    /// What our own record is to say, once it is to say something.
+    /// The desired content of our record; `None` while it needs none.
     wanted: Option<Record>,
-    /// What it says.
+    /// The content of our record as last read or written.
     written: Option<Record>,
     worker: Worker<(), Written>,
     conflict_backoff: WriteConflictBackoff<()>,
-    /// Why it was not written, as last logged.
+    /// The error of the last failed write, as last logged.
     told: String,
 }
 
-/// How a write of our own record ended.
+/// The outcome of a write of our record.
 pub(super) struct Written {
     record: Record,
     outcome: Result<(), Failure>,
 }
 
 impl Replicas {
-    /// Nothing known.
+    /// Creates the state in which no record is known.
     pub(super) fn new(client: Client, replica: Replica) -> Self {
         Self {
             client,
@@ -92,18 +92,18 @@ impl Replicas {
         }
     }
 
-    /// Takes in a record.
+    /// Takes in an event of the watch.
     pub(super) fn take_in(&mut self, told: Told) {
         let Told(name, record) = told;
         if name != self.replica.identity {
             self.others.set(&name, record);
         } else if !self.worker.is_full() {
-            // Ours, of a life before this one, or as it was just written.
+            // Our own record: of an earlier process, or as it was just written.
             self.written = record.map(|(_, record)| record);
         }
     }
 
-    /// The Envoys of others. See [`Others::nodes`].
+    /// Returns the Envoys of other replicas. See [`Others::nodes`].
     pub(super) fn nodes(
         &mut self,
         fleet: &EnvoyFleet,
@@ -113,12 +113,12 @@ impl Replicas {
         self.others.nodes(fleet, own, generation)
     }
 
-    /// What Envoys of others refused.
+    /// Returns the rejections by Envoys of other replicas.
     pub(super) fn refused(&self, view: &View) -> Vec<Rejection> {
         self.others.refused(view)
     }
 
-    /// Our own record is to say this from now on. A replica that never had an Envoy needs none.
+    /// Sets the desired content of our record. A replica that never had an Envoy needs no record.
     pub(super) fn publish(&mut self, record: Record, now: Instant) {
         let is_needed = self.written.is_some() || !record.is_empty();
         self.wanted = Some(record).filter(|_| is_needed);
@@ -127,12 +127,12 @@ impl Replicas {
         }
     }
 
-    /// Whether our own record is to say something else than it does.
+    /// Returns whether our record differs from its desired content.
     fn is_behind(&self) -> bool {
         self.wanted.is_some() && self.wanted != self.written
     }
 
-    /// Begins to write our own record when its turn has come.
+    /// Starts the write of our record, if it is due.
     pub(super) fn write(&mut self, now: Instant) {
         if self.worker.take(now).is_none() {
             return;
@@ -159,12 +159,12 @@ impl Replicas {
         });
     }
 
-    /// Waits until a write has ended; `None` when the next one's turn has come.
+    /// Waits until a write has ended; `None` when a delayed write is due.
     pub(super) async fn next(&mut self) -> Option<Written> {
         self.worker.next().await
     }
 
-    /// Takes in how a write ended.
+    /// Takes in the outcome of a write.
     pub(super) fn take_ended(&mut self, ended: Option<Written>, now: Instant) {
         let Some(Written { record, outcome }) = ended else { return };
         let Err(failure) = outcome else {
@@ -188,23 +188,23 @@ impl Replicas {
         self.worker.failed_and_due(&(), &failure, now);
     }
 
-    /// How many writes were begun, and how many failed, by class.
+    /// Returns the number of writes that were started, and of failures by class.
     pub(super) fn figures(&self) -> Writes {
         self.worker.figures()
     }
 
-    /// Ends what is being written. Nothing more is begun.
+    /// Waits for the write in progress, and starts no more.
     pub(super) async fn stop(self) {
         self.worker.finish().await;
     }
 }
 
-/// The name of a replica's Lease.
+/// Returns the name of a replica's Lease.
 fn name(replica: &Replica) -> String {
     format!("{PREFIX}{}", replica.identity)
 }
 
-/// The Lease that carries a record.
+/// Returns the Lease with a record.
 fn document(replica: &Replica, record: &Record) -> Value {
     let Replica { namespace, identity, pod } = replica;
     let text = serde_json::to_string(record).expect("a record is texts");
@@ -219,7 +219,7 @@ fn document(replica: &Replica, record: &Record) -> Value {
         "spec": {"holderIdentity": identity}})
 }
 
-/// Watches the records of all replicas until the receiver is gone.
+/// Watches the records of all replicas until the receiver is dropped.
 pub async fn watch(client: Client, namespace: String, out: mpsc::Sender<Told>) {
     let api: Api<Lease> = Api::namespaced(client, &namespace);
     let config = Config::default().labels(&format!("{LABEL}={COMPONENT}"));
@@ -249,7 +249,7 @@ mod tests {
 
     use super::*;
 
-    /// A record in which an Envoy has a state.
+    /// A record of one Envoy in this state.
     fn record(state: u64) -> Record {
         let views = FleetViews::from(View::new("v"));
         let node = NodeProgress { node: Arc::from("e"), identity: Arc::from("i"), acknowledged: 1 };
@@ -257,7 +257,7 @@ mod tests {
         Record::new(&views, (state, &views.each(|_| 1)), &progress)
     }
 
-    /// The records of a replica at a server that answers with `code`, and how often that was asked.
+    /// The records of a replica at a server that answers with `code`, and the number of requests.
     fn replicas(code: u16) -> (Replicas, Arc<Mutex<usize>>) {
         let asked = Arc::new(Mutex::new(0));
         let count = asked.clone();
@@ -275,7 +275,7 @@ mod tests {
         (Replicas::new(Client::new(service, "default"), replica), asked)
     }
 
-    /// Writes what is due at `now`, and takes in how that ends.
+    /// Runs the writes that are due at `now`, and takes in their outcomes.
     async fn write(replicas: &mut Replicas, now: Instant) {
         replicas.write(now);
         if replicas.worker.is_full() {
@@ -310,7 +310,7 @@ mod tests {
             (409, "conflict", [50, 100, 200]),
             (422, "refused", [1000, 2000, 4000]),
             (503, "unavailable", [200, 400, 800]),
-            // Its namespace may come back.
+            // The namespace may be created again.
             (404, "gone", [5000, 5000, 5000]),
         ] {
             let (mut replicas, asked) = replicas(code);
@@ -320,7 +320,7 @@ mod tests {
             for pause in pauses {
                 write(&mut replicas, now).await;
                 if class != "gone" {
-                    // What is wanted anew is not tried sooner.
+                    // New content does not shorten the back-off.
                     replicas.publish(record(2), now);
                 }
                 assert_eq!(replicas.worker.due(), Some(now + Duration::from_millis(pause)), "{class}");

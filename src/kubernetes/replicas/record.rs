@@ -1,8 +1,8 @@
-//! What a replica that does not write statuses says of its Envoys, for the one that does. Pure.
+//! The record of a replica that does not write statuses: the progress of its Envoys, for the lease holder. Pure.
 //!
-//! Generations mean something within one replica only. What all have in common is the state that a translation led
-//! to: a record says which state it speaks of by a digest, and whoever reads it knows which generations of its own had
-//! that state. A record of a state that the reader never had tells nothing new of an Envoy.
+//! Generations are local to a replica. All replicas share the state that a translation led to: a record names that
+//! state by a digest, and its reader knows in which generations of its own it had that state. A record of a state that
+//! the reader never had adds nothing to what is known of an Envoy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,41 +12,41 @@ use gatewright_core::model::EnvoyFleet;
 use serde::{Deserialize, Serialize};
 use xds::{Generation, Kind, NodeProgress, Part, Progress, Rejection, View};
 
-/// So many refusals are told of, and so much of each one's text.
+/// The maximum number of rejections in a record, and the maximum length of the text of each.
 const REFUSALS: usize = 16;
 const TEXT: usize = 512;
 
-/// What one replica says of the Envoys that are connected to it.
+/// The record of one replica, about the Envoys that are connected to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Record {
-    /// The digest of what it published.
+    /// The digest of the state that the replica published.
     state: String,
-    /// Of the shared fleet, or of all where they see the same.
+    /// The shared fleet, or all fleets where they share a view.
     #[serde(flatten)]
     shared: Told,
-    /// Of the dedicated fleet, where it sees something of its own.
+    /// The dedicated fleet, where it has a view of its own.
     #[serde(skip_serializing_if = "Told::is_empty")]
     dedicated: Told,
-    /// Of the Envoys of Gateways' own, by Gateway.
+    /// The Envoys of Gateways' own, by Gateway.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     isolated: BTreeMap<String, Told>,
-    /// What Envoys refused.
+    /// The rejections of Envoys.
     refused: Vec<Refusal>,
 }
 
-/// What is said of the Envoys of one view.
+/// The progress of the Envoys of one view.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 struct Told {
-    /// Who has all of it.
+    /// The names of the Envoys that have acknowledged all of the state.
     acknowledged: BTreeSet<String>,
-    /// Who has not.
+    /// The names of the other Envoys.
     behind: BTreeSet<String>,
 }
 
 impl Told {
-    /// Of a state that the view has since a generation.
+    /// Sorts the Envoys by whether they have acknowledged the generation in which the view got the state.
     fn new(since: Generation, nodes: &[NodeProgress]) -> Self {
         let (done, behind): (Vec<_>, Vec<_>) = nodes.iter().partition(|node| node.acknowledged >= since);
         let names = |nodes: Vec<&NodeProgress>| nodes.into_iter().map(|node| node.node.to_string()).collect();
@@ -68,7 +68,7 @@ struct Refusal {
     node: String,
     kind: String,
     name: String,
-    /// The virtual host and the route, where only they are refused.
+    /// The virtual host and the route, if only they are rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     part: Option<(String, String)>,
     version: String,
@@ -76,7 +76,7 @@ struct Refusal {
 }
 
 impl Record {
-    /// The record of a state, and of the generations in which each view has it.
+    /// Creates the record of a state, and of the generations in which each view got it.
     pub(crate) fn new(views: &FleetViews, (state, since): (u64, &Generations), own: &PerView<Progress>) -> Self {
         let at = |place| Told::new(since[place], &own[place].nodes);
         let of_many = |fleet| views.place(&fleet).map(at).unwrap_or_default();
@@ -102,7 +102,7 @@ impl Record {
         }
     }
 
-    /// Whether there is anybody it speaks of.
+    /// Returns whether the record has no Envoy.
     pub(crate) fn is_empty(&self) -> bool {
         self.shared.is_empty() && self.dedicated.is_empty() && self.isolated.is_empty()
     }
@@ -116,17 +116,17 @@ impl Record {
     }
 }
 
-/// What the other replicas say.
+/// The records of the other replicas.
 #[derive(Debug, Default)]
 pub(super) struct Others {
-    /// By replica, each with the version in which it was read.
+    /// The records by replica, each with the resource version in which it was read.
     records: BTreeMap<String, (u64, Record)>,
-    /// What each Envoy of others, of a fleet, is known to have of ours.
+    /// The generation of ours that each Envoy of other replicas is known to have, by fleet.
     known: BTreeMap<EnvoyFleet, BTreeMap<String, Generation>>,
 }
 
 impl Others {
-    /// Takes in a replica's record; `None` when it is gone.
+    /// Sets the record of a replica; `None` when it was deleted.
     pub(super) fn set(&mut self, replica: &str, record: Option<(u64, Record)>) {
         match record {
             Some(record) => self.records.insert(replica.to_owned(), record),
@@ -134,12 +134,12 @@ impl Others {
         };
     }
 
-    /// The Envoys of a fleet that others have, with the generation of ours that each has. `generation` tells which one had a
-    /// state. Where all fleets see the same, all are told of as Envoys of the shared one.
+    /// Returns the Envoys of a fleet at other replicas, with the generation of ours that each has. `generation` returns
+    /// the generation that had a state. Where all fleets share a view, all Envoys count as those of the shared fleet.
     ///
-    /// One that is connected to us speaks for itself; of one that two replicas tell of the newer record counts, since it
-    /// went from one to the other. One of which no record ever told a state that we had is left out: its replica may be
-    /// of another version of this program, which calls the same state by another digest.
+    /// An Envoy that is connected to us is left out, since its own acknowledgements count. Of an Envoy in two records
+    /// the newer record counts, since the Envoy reconnected. An Envoy without any record of a state that we had is left
+    /// out: its replica may be of another version of this program, with another digest of the same state.
     pub(super) fn nodes(
         &mut self,
         fleet: &EnvoyFleet,
@@ -179,7 +179,7 @@ impl Others {
         nodes
     }
 
-    /// What Envoys of others refused.
+    /// Returns the rejections of Envoys at other replicas.
     pub(super) fn refused(&self, view: &View) -> Vec<Rejection> {
         let all = self.records.values().flat_map(|(_, record)| &record.refused);
         let rejection = |refusal: &Refusal| {
@@ -216,7 +216,7 @@ mod tests {
         serde_json::from_str(&text).expect("what was written can be read")
     }
 
-    /// Names and generations when we had state 7 in generation 70 and state 8 in 80.
+    /// Returns names and generations when we had state 7 in generation 70 and state 8 in generation 80.
     fn check(others: &mut Others, own: &[&str]) -> Vec<(String, Generation)> {
         let own = own.iter().map(|name| Arc::from(*name)).collect();
         let had = |state| [(7, 70), (8, 80)].into_iter().find(|(s, _)| *s == state).map(|(_, generation)| generation);

@@ -1,4 +1,4 @@
-//! The bodies of Secrets and ConfigMaps, which are asked for one by one.
+//! Fetches the bodies of Secrets and ConfigMaps one by one.
 
 use super::KubernetesRuntime;
 use crate::lease::Term;
@@ -9,7 +9,7 @@ use gatewright_core::model::ObjectName;
 use gatewright_core::translate::Change;
 
 impl KubernetesRuntime {
-    /// Asks for bodies, and takes down those that are to be forgotten.
+    /// Fetches bodies. Returns the objects whose bodies are to be dropped.
     pub(super) fn request_bodies(&mut self, requests: Vec<BodyRequest>) -> Vec<ObjectKey> {
         let mut forgotten = Vec::new();
         for request in requests {
@@ -21,7 +21,7 @@ impl KubernetesRuntime {
         forgotten
     }
 
-    /// Asks for the body of a Secret or ConfigMap.
+    /// Fetches the body of a Secret or ConfigMap.
     pub(super) fn fetch(&mut self, key: ObjectKey) {
         self.references.ask(key.clone());
         if !self.serving && self.references.awaits(&key) {
@@ -29,13 +29,13 @@ impl KubernetesRuntime {
         }
     }
 
-    /// No object refers to a Secret or ConfigMap any more, or it is gone.
+    /// Drops the body of a Secret or ConfigMap that was deleted, or that no object refers to any more.
     pub(super) fn forget_body(&mut self, key: &ObjectKey) {
         self.references.forget(key);
         self.view.fetched(&key.to_string());
     }
 
-    /// Takes in what came of asking for a body.
+    /// Takes in the result of a fetch.
     pub(super) fn take_body(&mut self, fetched: Option<(ObjectKey, Body)>, term: Term) {
         let Some((key, body)) = fetched else { return };
         if !self.references.awaits(&key) {
@@ -50,7 +50,7 @@ impl KubernetesRuntime {
         self.begin(term);
     }
 
-    /// The change that the body of a ConfigMap is.
+    /// Returns the change that the body of a ConfigMap makes.
     fn change_of_config_map(&mut self, key: &ObjectKey, body: Body) -> Option<Change> {
         if !self.references.wants(key) {
             return None;
@@ -58,9 +58,9 @@ impl KubernetesRuntime {
         self.waiting.remembers(key);
         match body {
             Body::There(object) => Some(Change::put(*object)),
-            // The watch tells of it.
+            // The watch reports the deletion.
             Body::Gone => None,
-            // The body that was read before still holds.
+            // The body that was read before stays valid.
             Body::Refused(_) if self.live.engine().store().config_map(&key.name).is_some() => None,
             Body::Refused(why) => {
                 let unread = ConfigMap::without(key.name.clone(), CaBundleError::Unread(why));
@@ -69,30 +69,31 @@ impl KubernetesRuntime {
         }
     }
 
-    /// The changes that the body of a Secret is.
+    /// Returns the changes that the body of a Secret makes.
     fn changes_of_secret(&mut self, key: &ObjectKey, body: Body) -> Vec<Change> {
         let is_wanted = self.references.wants(key);
         let change = match body {
             Body::There(object) => Some(Change::put(*object)),
-            // Of a certificate the watch tells; nothing else tells of credentials.
+            // The watch reports the deletion of a Secret with a certificate, but not of one with credentials.
             Body::Gone if !is_wanted => Some(Change::delete(key.clone())),
             Body::Gone => None,
-            // The body that was read before still serves.
+            // The body that was read before stays in use.
             Body::Refused(_) if self.live.engine().store().secret(&key.name).is_some() => None,
             Body::Refused(why) => {
                 Some(Change::put(Object::Secret(Secret::without(key.name.clone(), SecretError::Unread(why)))))
             }
         };
-        // It may have gone, or no object refers to it any more.
+        // The Secret may have been deleted, or no object refers to it any more.
         let is_used = is_wanted || self.certificates.uses(&key.name);
         let change = change.filter(|change| is_used || matches!(change, Change::Object(ObjectChange::Delete(_))));
-        // It went and came again: a question whether it was there before has to see that.
+        // The Secret was deleted and created again: its deletion has to be applied too, for those who ask whether it
+        // existed before.
         let went = self.waiting.remembers(key) && matches!(change, Some(Change::Object(ObjectChange::Put(_))));
         let went = went.then(|| Change::delete(key.clone()));
         went.into_iter().chain(change).collect()
     }
 
-    /// The change that no object refers to a Secret any more.
+    /// Returns the deletion of a Secret that no object refers to any more.
     pub(super) fn drop_secret(&mut self, name: ObjectName) -> Change {
         let key = ObjectKey::new(Kind::Secret, name);
         self.forget_body(&key);

@@ -1,5 +1,5 @@
-//! The cluster's side of certificates: what is wanted goes out once it is known what its Secret holds, and who answers
-//! challenges comes in.
+//! Connects issuance with the runtime: a wanted certificate is passed on once the content of its Secret is known, and
+//! the ACME accounts that answer challenges come in.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -12,47 +12,48 @@ use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::{Hostname, ObjectName};
 use gatewright_core::translate::Change;
 
-/// Certificates that are issued, and the Secrets that they need.
+/// Issuance of certificates, and the Secrets that it needs.
 pub(super) struct Certificates {
     pub(super) issuance: Issuance,
-    /// Secrets for which something else may be wanted, and whose bodies are being fetched.
+    /// The Secrets whose wanted certificate may have changed, and whose bodies are being fetched.
     fetching: BTreeSet<ObjectName>,
-    /// Secrets with credentials that are used.
+    /// The Secrets with credentials of issuers in use.
     credentials: BTreeSet<ObjectName>,
 }
 
 impl Certificates {
-    /// None wanted yet.
+    /// Creates the state in which no certificate is wanted.
     pub(super) fn new(issuance: Issuance) -> Self {
         Self { issuance, fetching: BTreeSet::new(), credentials: BTreeSet::new() }
     }
 
-    /// Whether a Secret has credentials that are used.
+    /// Returns whether a Secret has credentials that are in use.
     pub(super) fn uses(&self, secret: &ObjectName) -> bool {
         self.credentials.contains(secret)
     }
 
-    /// Ends what is being written.
+    /// Stops issuance and waits for its end.
     pub(super) async fn stop(self) {
         self.issuance.stop().await;
     }
 }
 
-/// The Secrets that changes are about.
+/// Returns the Secrets that the changes are about.
 pub(super) fn secrets_of(changes: &[Change]) -> BTreeSet<ObjectName> {
     let keys = changes.iter().filter_map(Change::key).filter(|key| key.kind == Kind::Secret);
     keys.map(|key| key.name).collect()
 }
 
 impl KubernetesRuntime {
-    /// Says what is wanted for the Secrets of `wanted`, where that may be different, and what is in `changed` Secrets now.
+    /// Passes on what is wanted for the Secrets in `wanted`, where it may have changed, and the content of the Secrets
+    /// in `changed`.
     pub(super) fn certify(&mut self, wanted: BTreeSet<ObjectName>, changed: BTreeSet<ObjectName>, term: Term) {
         let mut changes = Vec::new();
         for name in wanted {
             let pipeline = self.live.pipeline();
             let engine = pipeline.engine();
             let is_wanted = engine.want(&name).is_some() || pipeline.tenancy().wants().contains_key(&name);
-            // What is to be withdrawn has to be looked at as well.
+            // The Secret of a certificate to be withdrawn has to be read as well.
             let is_wanted = is_wanted || !engine.lost_hostnames(&name).is_empty();
             let requests = self.references.want(&name, is_wanted);
             for key in self.request_bodies(requests) {
@@ -60,7 +61,7 @@ impl KubernetesRuntime {
             }
             self.certificates.fetching.insert(name);
         }
-        // What is there already needs no order.
+        // The content of a Secret is known before a certificate is ordered, since it may already be there.
         let Self { references, certificates, .. } = self;
         let is_known = |name: &ObjectName| !references.awaits(&ObjectKey::new(Kind::Secret, name.clone()));
         let known: BTreeSet<ObjectName> = certificates.fetching.extract_if(.., is_known).collect();
@@ -73,7 +74,7 @@ impl KubernetesRuntime {
         }
     }
 
-    /// Fetches credentials that are used and not held; those that nobody uses any more are forgotten.
+    /// Fetches credentials that came into use, and drops those that are no longer used.
     fn take_credentials(&mut self) -> Vec<Change> {
         let used = self.certificates.issuance.credentials();
         let before = std::mem::replace(&mut self.certificates.credentials, used.clone());
@@ -86,15 +87,15 @@ impl KubernetesRuntime {
         unused.into_iter().map(|name| self.drop_secret(name)).collect()
     }
 
-    /// Looks at credentials again: they are not watched, for Secrets of other types than certificates are none of our
-    /// business.
+    /// Fetches all credentials again: they are not watched, since we do not list Secrets of other types than
+    /// certificates.
     pub(super) fn look_at_credentials(&mut self) {
         for name in self.certificates.credentials.clone() {
             self.fetch(ObjectKey::new(Kind::Secret, name));
         }
     }
 
-    /// Takes in who answers challenges.
+    /// Takes in the ACME accounts that answer challenges.
     pub fn take_answers(&mut self, answers: ChallengeAccounts, term: Term) {
         let changes = self.certificates.issuance.take_answers(answers);
         if !changes.is_empty() {
@@ -102,7 +103,7 @@ impl KubernetesRuntime {
         }
     }
 
-    /// Takes in what those who issue tell.
+    /// Takes in a message of the certificate manager's work.
     pub(super) fn take_issued(&mut self, told: issuance::Told, term: Term) {
         let changes = self.certificates.issuance.take_in(told);
         if !changes.is_empty() {
@@ -110,7 +111,8 @@ impl KubernetesRuntime {
         }
     }
 
-    /// Where a host is served: by our Envoys, or where its Gateway says that somebody else does.
+    /// Returns the addresses that serve a host: of our Envoys, or of its Gateway's status where another controller
+    /// serves it.
     pub fn addresses_of(&self, host: &Hostname, thumbprint: Option<&str>) -> BTreeSet<IpAddr> {
         let pipeline = self.live.pipeline();
         let mut all = pipeline.engine().addresses_of(host, thumbprint);

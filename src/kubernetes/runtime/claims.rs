@@ -1,4 +1,4 @@
-//! The cluster's side of who claimed a hostname first.
+//! Connects the persistent records of first claims with the runtime.
 
 use std::collections::BTreeSet;
 
@@ -10,30 +10,30 @@ use crate::watch::sync::WatchSync;
 use gatewright_core::inputs::Kind;
 use gatewright_core::translate::Ownable;
 
-/// Who claimed what first.
+/// The state of the ownership of hostnames and ports.
 #[derive(Default)]
 pub(super) struct Ownership {
-    /// The record of it, where that counts.
+    /// The record; `None` where first claims do not count.
     pub(super) claims: Option<Claims>,
-    /// Hostnames and ports that were claimed when we began and have no owner yet.
+    /// The hostnames and ports that were claimed at the start and have no recorded owner yet.
     undecided: Option<BTreeSet<Ownable>>,
 }
 
 impl KubernetesRuntime {
-    /// Goes by this record.
+    /// Enables the record.
     pub fn recording(mut self, claims: Claims) -> Self {
         self.ownership.claims = Some(claims);
         self
     }
 
-    /// Takes in what the watch of the record tells.
+    /// Takes in an event of the watch of the record.
     pub fn take_claims(&mut self, told: claims::Told, term: Term) {
         let changes = self.ownership.claims.as_mut().map(|claims| claims.take_in(told)).unwrap_or_default();
         self.take_records(changes, term);
         self.begin(term);
     }
 
-    /// Takes in what is recorded.
+    /// Takes in changes of the record.
     pub(super) fn take_records(&mut self, recorded: Vec<Recorded>, term: Term) {
         if recorded.is_empty() {
             return;
@@ -48,10 +48,10 @@ impl KubernetesRuntime {
         self.apply(changes, term);
     }
 
-    /// Takes something out of the record of ownership.
+    /// Removes something from the record of ownership.
     ///
     /// # Errors
-    /// When nobody owns it, or another replica writes the record; the text says so.
+    /// When it has no owner, or another replica writes the record; the text says so.
     pub fn release(&mut self, what: Ownable, term: Term) -> Result<(), String> {
         if !self.leads(term) {
             return Err("this replica does not hold the Lease: ask the one that does".to_owned());
@@ -70,8 +70,9 @@ impl KubernetesRuntime {
         Ok(())
     }
 
-    /// Whether it is recorded who owns what was claimed when we began. Until then Envoys keep what they have: a hostname
-    /// is served once its owner is recorded, and the first start of an installation must take none from anybody.
+    /// Returns whether everything that was claimed at the start has a recorded owner. Until then Envoys keep their
+    /// configuration: a hostname is served once its owner is recorded, and the first start of an installation must not
+    /// interrupt any.
     pub(super) fn knows_owners(&mut self) -> bool {
         let engine = self.live.engine();
         if let Some(undecided) = &mut self.ownership.undecided {
@@ -83,14 +84,14 @@ impl KubernetesRuntime {
         self.ownership.undecided.is_none()
     }
 
-    /// Notes what was claimed when we began and has no owner yet.
+    /// Notes which claims at the start have no recorded owner yet.
     pub(super) fn note_undecided(&mut self) {
         let proposed = self.live.engine().record_proposals();
         self.ownership.undecided =
             Some(proposed.filter(|(_, owner)| owner.is_some()).map(|(what, _)| what.clone()).collect());
     }
 
-    /// Of which records enough is known to write them.
+    /// Returns the records whose inputs are completely known.
     pub(super) fn known_records(view: &WatchSync) -> claims::Known {
         let gateways = [Kind::GatewayClass, Kind::Gateway].into_iter().all(|kind| view.is_whole(kind));
         let others = [Kind::ListenerSet, Kind::GatewayParameters, Kind::Namespace];
@@ -101,25 +102,25 @@ impl KubernetesRuntime {
         claims::Known { tenants: tenants::is_whole(view) && tenants::knows_wants(view), addresses, routes }
     }
 
-    /// What is waited for.
+    /// Returns messages about what is pending.
     pub fn waiting(&self) -> Vec<String> {
         let claims = (!self.knows_claims()).then(|| "who claimed hostnames first: not listed yet".to_owned());
         self.view.waiting().into_iter().chain(claims).collect()
     }
 
-    /// Whether it is known who claimed what first, where that counts.
+    /// Returns whether the record is listed, where first claims count.
     pub(super) fn knows_claims(&self) -> bool {
         self.ownership.claims.as_ref().is_none_or(Claims::is_complete)
     }
 
-    /// Everything that is not recorded as it should be is looked at.
+    /// Queues every entry that differs from the record.
     pub(super) fn look_at_claims(&mut self) {
         if let Some(claims) = &mut self.ownership.claims {
             claims.look_at_everything(self.live.pipeline());
         }
     }
 
-    /// Waits until a write of the record has ended, or one's turn has come.
+    /// Waits until a write of the record has ended or a delayed one is due.
     pub(super) async fn next_claim(claims: Option<&mut Claims>) -> claims::Ended {
         match claims {
             Some(claims) => claims.next().await,

@@ -1,4 +1,4 @@
-//! Writes Services for Gateways, and tells the engine how that went.
+//! Writes the Services of Gateways, and reports failures to the engine.
 
 use super::super::lease::Term;
 use super::KubernetesRuntime;
@@ -6,21 +6,21 @@ use crate::expose::services;
 use gatewright_core::inputs::Kind;
 
 impl KubernetesRuntime {
-    /// Begins the writes of Services whose turn has come.
+    /// Starts the queued writes of Services.
     pub(super) fn write_services(&mut self, may_write: bool, term: Term) {
-        // Nobody has a Service any more while it is not known who has a Gateway.
+        // While Gateways are not completely known, a Service would seem unwanted.
         let gateways = self.view.is_whole(Kind::Gateway) && self.view.is_whole(Kind::GatewayClass);
         self.services.write(self.live.engine().store(), self.objects.seen(), may_write && gateways);
         self.hear_of_services(term);
     }
 
-    /// Takes in how work for the Service of a Gateway ended.
+    /// Takes in the outcome of the writes for the Service of a Gateway.
     pub(super) fn take_service(&mut self, ended: services::Ended, term: Term) {
         self.services.take_ended(ended);
         self.hear_of_services(term);
     }
 
-    /// What is in the way of Services stands in the statuses of their Gateways.
+    /// Applies the reported problems of Services, which appear in the statuses of their Gateways.
     fn hear_of_services(&mut self, term: Term) {
         let news = self.services.take_news();
         if !news.is_empty() {

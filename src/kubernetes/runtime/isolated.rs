@@ -1,4 +1,4 @@
-//! Writes the Envoys that Gateways have for themselves, and tells the engine how that went.
+//! Writes Gateways' own Envoys, and reports failures to the engine.
 
 use super::super::lease::Term;
 use super::KubernetesRuntime;
@@ -6,30 +6,30 @@ use crate::isolated::{Ended, IsolatedEnvoys, Told};
 use gatewright_core::inputs::Kind;
 
 impl KubernetesRuntime {
-    /// Takes in what is there of Gateways' own Envoys.
+    /// Takes in an event of the watch of Gateways' own Envoys.
     pub fn see_isolated(&mut self, told: Told) {
         if let Some(isolated) = &mut self.isolated {
             isolated.see(told);
         }
     }
 
-    /// All of them are compared with what there is.
+    /// Queues every Gateway for comparison of its own Envoys.
     pub(super) fn look_at_isolated(&mut self) {
         if let Some(isolated) = &mut self.isolated {
             isolated.look_at_everything();
         }
     }
 
-    /// Begins the writes whose turn has come.
+    /// Starts the queued writes.
     pub(super) fn write_isolated(&mut self, may_write: bool, term: Term) {
-        // Nobody has Envoys any more while it is not known who has a Gateway.
+        // While Gateways are not completely known, their own Envoys would seem unwanted.
         let gateways = self.view.is_whole(Kind::Gateway) && self.view.is_whole(Kind::GatewayClass);
         let Some(isolated) = &mut self.isolated else { return };
         isolated.write(may_write && gateways);
         self.hear_of_isolated(term);
     }
 
-    /// Takes in how work for the Envoys of a Gateway ended.
+    /// Takes in the outcome of the writes for the Envoys of a Gateway.
     pub(super) fn take_isolated(&mut self, ended: Ended, term: Term) {
         if let Some(isolated) = &mut self.isolated {
             isolated.take_ended(ended);
@@ -37,7 +37,7 @@ impl KubernetesRuntime {
         self.hear_of_isolated(term);
     }
 
-    /// What is in the way of Envoys stands in the statuses of their Gateways.
+    /// Applies the reported problems of own Envoys, which appear in the statuses of their Gateways.
     fn hear_of_isolated(&mut self, term: Term) {
         let news = self.isolated.as_mut().map(IsolatedEnvoys::take_news).unwrap_or_default();
         if !news.is_empty() {

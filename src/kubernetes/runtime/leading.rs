@@ -1,11 +1,11 @@
-//! What a replica looks at because it may write from now on, or knows more than before.
+//! Queues comparisons when a replica gets the Lease, or when the view of a kind becomes complete.
 
 use super::KubernetesRuntime;
 use crate::lease::{Term, leads};
 use gatewright_core::inputs::Kind;
 
 impl KubernetesRuntime {
-    /// We hold the Lease from now on, or no longer.
+    /// Takes in that we hold the Lease from now on, or no longer.
     pub fn lead(&mut self, term: Term) {
         let before = std::mem::replace(&mut self.leading, leads(term));
         if self.leading && !before && self.serving {
@@ -15,15 +15,15 @@ impl KubernetesRuntime {
         self.settle(term);
     }
 
-    /// Whether we may write now. A term that ran out, if only for a moment, may have cost something its turn: everything is
-    /// compared again when the next one begins.
+    /// Returns whether we may write now. When a term has run out, even for a moment, queued writes may have been
+    /// dropped: everything is compared again when the next one begins.
     pub(super) fn leads(&mut self, term: Term) -> bool {
         self.leading &= leads(term);
         self.leading
     }
 
-    /// Everything is compared once with what there is: what an earlier run left and nobody wants any more is found so, and
-    /// our own entries of routes that left us.
+    /// Queues everything for one comparison with the observed objects. It finds unwanted objects of an earlier run, and
+    /// our entries in statuses of routes that left us.
     pub(super) fn look_at_everything(&mut self) {
         self.want(self.objects.seen().keys().cloned().collect());
         self.tenants.look_at_everything(self.live.pipeline().tenancy());
@@ -32,8 +32,8 @@ impl KubernetesRuntime {
         self.look_at_claims();
     }
 
-    /// What is known of a kind changed. Where changes of it come again, or for the first time, what waited for them is
-    /// looked at.
+    /// Takes in that the state of a kind has changed. Where its changes arrive again, or for the first time, objects
+    /// that wait for them are queued.
     pub(super) fn look_at_kind(&mut self, kind: Kind, term: Term) {
         self.tenants.kind_changed(kind, self.live.pipeline().tenancy());
         let is_whole = self.view.is_whole(kind);
@@ -47,7 +47,7 @@ impl KubernetesRuntime {
                 self.look_at_isolated();
             }
         }
-        // The record waits for kinds until they are whole, or known not to be served.
+        // The record waits until kinds are complete or known not to be served.
         self.look_at_claims();
     }
 }

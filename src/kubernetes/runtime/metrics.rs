@@ -1,4 +1,4 @@
-//! What a replica tells Prometheus of a cluster.
+//! Collects the metrics of a replica for Prometheus.
 
 use prometheus_client::collector::Collector;
 
@@ -9,12 +9,12 @@ use super::KubernetesRuntime;
 use crate::isolated::IsolatedEnvoys;
 
 impl KubernetesRuntime {
-    /// Lines for people on Envoys that have lacked for long what was published.
+    /// Returns messages about views whose Envoys have not acknowledged the last publication for long.
     pub fn late_views(&self) -> Vec<String> {
         self.live.late_views(self.started.elapsed())
     }
 
-    /// The metrics and `others`, in the text format of Prometheus.
+    /// Returns the metrics and `others`, in the text format of Prometheus.
     pub fn metrics(&self, term: Term, others: Vec<Box<dyn Collector>>) -> String {
         let (tenants, troubles) = self.tenants.figures();
         let (services, service_troubles) = self.services.figures();

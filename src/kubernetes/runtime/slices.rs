@@ -1,4 +1,4 @@
-//! EndpointSlices, which wait for the pods that they name.
+//! Holds back EndpointSlices until the pods that they name are known.
 
 use tokio::time::{Instant, sleep_until};
 
@@ -10,11 +10,11 @@ use gatewright_core::model::ObjectName;
 use gatewright_core::translate::Change;
 
 impl KubernetesRuntime {
-    /// The change that an object is, unless it changes nothing, or is a slice that waits.
+    /// Returns the change that an object makes; `None` where it changes nothing, or is a slice that is held back.
     pub(super) fn in_step(&mut self, object: Object) -> Option<Change> {
         let store = self.live.engine().store();
         match object {
-            // The status of a pod changes often, and its addresses do not.
+            // The status of a pod changes often, its addresses do not.
             Object::Pod(pod) if self.serving && store.pod(&pod.name) == Some(&pod) && !self.waits(&pod.name) => None,
             Object::EndpointSlice(slice) if self.serving && !store.is_home(&slice.meta.name.namespace) => {
                 let slice = self.ahead.take(slice, store, self.view.is_whole(Kind::Pod), Instant::now())?;
@@ -28,7 +28,7 @@ impl KubernetesRuntime {
         self.waiting.turns.holds(&ObjectKey::new(Kind::Pod, pod.clone()))
     }
 
-    /// Takes in the slices that need not wait any longer.
+    /// Applies the slices that need not be held back any longer.
     pub(super) fn catch_up(&mut self, term: Term) {
         if self.ahead.next().is_none() {
             return;
@@ -40,7 +40,7 @@ impl KubernetesRuntime {
         }
     }
 
-    /// Waits until a slice need not wait any longer; for ever while not all pods are known.
+    /// Waits until the deadline of a slice; for ever while pods are not completely known.
     pub(super) async fn until_one_is_late(ahead: &Ahead, is_whole: bool) {
         match ahead.next().filter(|_| is_whole) {
             Some(late) => sleep_until(late).await,

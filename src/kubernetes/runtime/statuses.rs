@@ -1,4 +1,4 @@
-//! Writes statuses: what is said of each object, and when its time has come.
+//! Writes statuses: computes the patch of each object, and when it is due.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -20,32 +20,33 @@ use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::statuses::{claims, refused};
 use gatewright_core::tenancy::ClaimKey;
 
-/// How long a status waits for Envoys that are connected to acknowledge, so that it is written once.
+/// The maximum time that a status is delayed until connected Envoys acknowledge, so that it is written once.
 const BEHIND: Duration = Duration::from_secs(2);
-/// How long after the start it waits for Envoys to find us.
+/// The time after the start that a status is delayed until Envoys connect.
 const ABSENT: Duration = Duration::from_secs(10);
-/// How long it waits, in the first time after the start, for the number of Envoys to settle.
+/// The time that a status is delayed after a change of the number of Envoys, shortly after the start.
 const COUNTING: Duration = Duration::from_secs(2);
-/// How long what a route is told of its claims waits for what the controller of its Gateway says, which comes first.
+/// The time that the status of a route is delayed after its claims have changed, so that the controller of its Gateway
+/// writes first.
 const OTHERS: Duration = Duration::from_millis(700);
-/// The time after the start in which Envoys come back.
+/// The time after the start in which Envoys reconnect.
 const FIRST: Duration = Duration::from_secs(30);
 
-/// Statuses that are to be written.
+/// The writer of statuses.
 pub(super) struct Statuses {
-    /// The name by which our entries are known.
+    /// Our controller name, which identifies our entries in statuses.
     controller: String,
     pub(super) writer: StatusWriter,
     recorder: EventRecorder,
     conflict_backoff: WriteConflictBackoff<ObjectKey>,
-    /// Until when each may wait for Envoys.
+    /// The deadline of each status that is delayed for Envoys.
     held: BTreeMap<ObjectKey, Instant>,
-    /// How many Envoys were connected, and since when.
+    /// The number of connected Envoys, and the time since which it has not changed.
     counted: (usize, Instant),
 }
 
 impl Statuses {
-    /// None to be written yet.
+    /// Creates the writer, with an empty queue.
     pub(super) fn new(client: Client, controller: &str) -> Self {
         Self {
             controller: controller.to_owned(),
@@ -57,21 +58,21 @@ impl Statuses {
         }
     }
 
-    /// Forgets an object that is gone.
+    /// Drops the state of an object that was deleted.
     pub(super) fn forget(&mut self, key: &ObjectKey) {
         self.held.remove(key);
         self.writer.drop(key);
         self.conflict_backoff.forget(key);
     }
 
-    /// Takes in how many Envoys are connected.
+    /// Takes in the number of connected Envoys.
     pub(super) fn count(&mut self, connected: usize) {
         if connected != self.counted.0 {
             self.counted = (connected, Instant::now());
         }
     }
 
-    /// Ends what is being written.
+    /// Waits for the writes in progress, and starts no more.
     pub(super) async fn stop(self) {
         self.writer.stop().await;
         self.recorder.stop().await;
@@ -81,12 +82,12 @@ impl Statuses {
 enum Decision {
     Nothing,
     Later(Instant),
-    /// What to write now, and when there may be more to say: nothing need come that asks for it.
+    /// The patch to write now, and when to decide again: no event may come that would cause it.
     Write(Value, Option<Instant>),
 }
 
 impl KubernetesRuntime {
-    /// Begins the writes of statuses whose turn has come. Those of replicas that may not write are forgotten.
+    /// Starts the queued writes of statuses. Without permission to write they are dropped.
     pub(super) fn write_statuses(&mut self, may_write: bool) {
         while let Some(key) = self.statuses.writer.take(Instant::now()) {
             if !may_write {
@@ -133,7 +134,7 @@ impl KubernetesRuntime {
     }
 
     fn decide(&mut self, key: &ObjectKey) -> Decision {
-        // What is known of a kind that is not whole may be of yesterday; it is looked at again when changes come.
+        // The observed objects of an incomplete kind may be outdated; they are queued again when changes arrive.
         let seen = self.objects.get(key).filter(|_| self.view.is_whole(key.kind));
         let Some(seen) = seen else { return Decision::Nothing };
         let now = Instant::now();
@@ -165,7 +166,7 @@ impl KubernetesRuntime {
         }
     }
 
-    /// Until when the status of a Gateway waits for Envoys; `None` when it has waited enough.
+    /// Returns until when the status of a Gateway is delayed for Envoys; `None` when it is due.
     fn patience(&mut self, key: &ObjectKey, now: Instant) -> Option<Instant> {
         let Acks { done: acknowledged, all: connected, .. } = self.live.acknowledgement(key);
         let young = now.duration_since(self.started) < FIRST;
@@ -181,7 +182,7 @@ impl KubernetesRuntime {
         (now < until).then_some(until)
     }
 
-    /// Takes in how a write of a status ended.
+    /// Takes in the outcome of a write.
     pub(super) fn take_written(&mut self, done: Option<Done>) {
         let Some(Done { key, outcome }) = done else { return };
         self.statuses.recorder.written(&key, outcome.is_ok());
@@ -189,10 +190,10 @@ impl KubernetesRuntime {
             Ok(object) => {
                 if let Some(seen) = self.objects.get_mut(&key) {
                     let new = ObservedObject::new(&seen.api_version, &object);
-                    // What the watch brought meanwhile is newer.
+                    // The watch may have delivered a newer version meanwhile.
                     if newer(&new.version, &seen.version) {
                         *seen = new;
-                        // The watch will bring nothing new: what depends on it is looked at now.
+                        // The watch will bring no newer version, so objects that depend on it are queued now.
                         self.tenants.look_at(&key, self.live.pipeline().tenancy());
                     }
                 }

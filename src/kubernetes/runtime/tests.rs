@@ -21,7 +21,7 @@ use gatewright_core::translate::{Fleet, Settings};
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 const CONTROLLER: &str = "example.org/c";
 
-/// A replica over a server that takes everything, and what that was asked.
+/// A replica at a server that accepts everything, and the requests that the server received.
 struct Site {
     cluster: KubernetesRuntime,
     asked: Arc<Mutex<Vec<String>>>,
@@ -53,7 +53,7 @@ impl Site {
         Self { cluster: cluster.recording(Claims::new(client, "ours")), asked, term }
     }
 
-    /// An object comes, as a watch tells of it.
+    /// Delivers an object, as an event of the watch.
     fn put(&mut self, mut value: Value) {
         let api_version = Arc::from(value["apiVersion"].as_str().expect("it says what it is"));
         value["metadata"]["resourceVersion"] = json!("1");
@@ -66,7 +66,7 @@ impl Site {
         self.tell(vec![update]);
     }
 
-    /// A watch tells of changes, which have their turns.
+    /// Delivers changes, as an event of the watch, which wait in the queue of turns.
     fn tell(&mut self, updates: Vec<ObjectUpdate>) {
         self.cluster.take_in(WatchEvent::Changed(updates), self.term);
         while self.cluster.is_behind() {
@@ -88,7 +88,7 @@ impl Site {
         assert!(self.cluster.serving());
     }
 
-    /// Goes on until the server is asked this.
+    /// Runs until the server receives this request.
     async fn until_asked(&mut self, wanted: &str) {
         let asked = self.asked.clone();
         let is_asked = || asked.lock().expect("nobody panics").iter().any(|asked| asked.starts_with(wanted));
@@ -101,8 +101,8 @@ impl Site {
     }
 }
 
-/// A Gateway of the shared fleet that was of the dedicated one, and a route that was ours: a process that is started anew
-/// under the same name has the Lease before it has seen anything.
+/// A Gateway moved from the dedicated to the shared fleet, and a route left us: a process that restarts with the same
+/// name has the Lease before it has a view.
 #[tokio::test]
 async fn what_an_earlier_run_left_is_found_also_by_who_had_the_lease_before_the_view() {
     let mut site = Site::new(tenancy::Settings::default());
@@ -179,7 +179,7 @@ async fn no_claim_is_forgotten_while_routes_are_not_known() {
     site.until_asked("PATCH /apis/gateway.networking.k8s.io/v1/gatewayclasses/g/status").await;
     let asked = site.asked.lock().expect("nobody panics").clone();
     assert!(asked.iter().all(|asked| !asked.contains("configmaps")), "{asked:?}");
-    // Once it is known that there is none, the name is free.
+    // Once the list shows that no route claims it, the name is free.
     site.complete(Kind::HTTPRoute);
     site.until_asked("PATCH /api/v1/namespaces/ours/configmaps/gatewright-claims-c0").await;
     site.cluster.stop().await;

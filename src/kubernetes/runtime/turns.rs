@@ -1,4 +1,4 @@
-//! What watches tell waits for its turn: see [`gatewright_core::turns`].
+//! Queues changes of the watches until their turn: see [`gatewright_core::turns`].
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -13,21 +13,21 @@ use gatewright_core::tenancy;
 use gatewright_core::translate::Change;
 use gatewright_core::turns::Turns;
 
-/// Changes that are known and not applied yet.
+/// The changes that are not applied yet.
 #[derive(Default)]
 pub(super) struct Waiting {
-    /// Changes that wait for the first complete view.
+    /// The changes that wait for the first complete view.
     pub(super) early: Vec<Change>,
-    /// Changes that wait for their turn.
+    /// The changes that wait for their turn.
     pub(super) turns: Turns,
-    /// What waits until they have had it.
+    /// The actions that wait until earlier changes are applied.
     afterwards: VecDeque<(u64, Afterwards)>,
-    /// Whose the objects are that stand under derived names, as long as tenancy has not been told.
+    /// The changes for tenancy: existing derived objects, facts and records.
     pub(super) known: Vec<tenancy::Change>,
 }
 
 impl Waiting {
-    /// Whether a Secret or ConfigMap is still to be forgotten; it is not any more.
+    /// Removes the pending drop of a body of a Secret or ConfigMap. Returns whether there was one.
     pub(super) fn remembers(&mut self, key: &ObjectKey) -> bool {
         let before = self.afterwards.len();
         self.afterwards.retain(|(_, waits)| !matches!(waits, Afterwards::Forget(forgotten) if forgotten == key));
@@ -35,33 +35,33 @@ impl Waiting {
     }
 }
 
-/// What is done once everything has been applied that was told before.
+/// An action that is done once all earlier changes are applied.
 pub(super) enum Afterwards {
-    /// All of a kind is known.
+    /// Marks the view of a kind as complete.
     Whole(Kind),
-    /// Nobody refers to a Secret or ConfigMap any more, or it is gone.
+    /// Drops the body of a Secret or ConfigMap that was deleted, or that no object refers to any more.
     Forget(ObjectKey),
 }
 
 impl KubernetesRuntime {
-    /// Has changes wait for their turn, or for the complete view.
+    /// Queues changes for their turn, or for the complete view.
     pub(super) fn queue(&mut self, changes: Vec<Change>, term: Term) {
         if !self.serving {
             return self.apply(changes, term);
         }
         self.waiting.turns.push(changes);
-        // What tenancy was told may be all there is.
+        // The only changes may be those for tenancy.
         if self.waiting.turns.is_empty() && !self.waiting.known.is_empty() {
             self.apply(Vec::new(), term);
         }
     }
 
-    /// Whether changes wait for their turn.
+    /// Returns whether changes wait for their turn.
     pub fn is_behind(&self) -> bool {
         !self.waiting.turns.is_empty()
     }
 
-    /// Applies the next batch of what waits.
+    /// Applies the next batch of queued changes.
     pub(super) fn take_turn(&mut self, term: Term) {
         let batch = self.waiting.turns.take(self.live.reached(), Instant::now());
         if !batch.changes.is_empty() {
@@ -81,7 +81,7 @@ impl KubernetesRuntime {
         self.begin(term);
     }
 
-    /// Does this once everything has been applied that waits now.
+    /// Does this once all changes that are queued now are applied.
     pub(super) fn in_turn(&mut self, afterwards: Afterwards, term: Term) {
         if self.waiting.afterwards.is_empty() && self.waiting.turns.is_empty() {
             return self.take_afterwards(afterwards, term);
@@ -99,18 +99,18 @@ impl KubernetesRuntime {
         }
     }
 
-    /// The view, after a kind that was about to count as whole does no longer.
+    /// Returns the view, after removing the pending mark of a kind as complete.
     pub(super) fn view_not_whole(&mut self, kind: Kind) -> &mut WatchSync {
         self.waiting.afterwards.retain(|(_, waits)| !matches!(waits, Afterwards::Whole(whole) if *whole == kind));
         &mut self.view
     }
 
-    /// When a batch of what waits is due.
+    /// Returns when the next batch is due.
     pub(super) fn due(&self) -> Option<Instant> {
         if self.waiting.turns.is_empty() { None } else { self.waiting.turns.due(self.live.reached(), Instant::now()) }
     }
 
-    /// Waits until then.
+    /// Waits until that time.
     pub(super) async fn until(due: Option<Instant>) {
         match due {
             Some(due) => sleep_until(due.into()).await,

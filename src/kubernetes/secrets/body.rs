@@ -1,5 +1,5 @@
-//! The bodies of Secrets and ConfigMaps, which are asked for one by one when something refers to them: a few at a time, and again and
-//! again when the API server refuses.
+//! Fetches the bodies of Secrets and ConfigMaps that objects refer to: a few at a time, with retries while the API
+//! server refuses.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -14,36 +14,36 @@ use crate::write::worker::Worker;
 use gatewright_core::inputs::{Kind, Object, ObjectKey};
 use gatewright_core::model::ObjectName;
 
-/// How many are asked for at the same time. Each takes a connection of its own.
+/// The maximum number of concurrent fetches. Each uses a connection of its own.
 const AT_ONCE: usize = 16;
-/// After so many refusals in a row nobody waits for a body any more.
+/// The number of consecutive failures after which objects no longer wait for a body.
 const REFUSALS: u32 = 2;
 
-/// What came of asking for a body.
+/// The result of a fetch.
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// It is here.
+    /// The body.
     There(Box<Object>),
-    /// There is no such Secret any more.
+    /// The object does not exist any more.
     Gone,
-    /// It cannot be read, and why. It is asked for again.
+    /// It cannot be read; the text is the reason. The fetch is retried.
     Refused(String),
 }
 
 type Answer = Result<Option<Box<Object>>, Failure>;
 
-/// Bodies that are asked for.
+/// The fetches of one kind.
 pub(crate) struct Bodies {
     client: Client,
     kind: Kind,
     resource: ApiResource,
     worker: Worker<ObjectName, (ObjectName, Answer)>,
-    /// Those that somebody waits for.
+    /// The bodies that objects wait for.
     awaited: BTreeSet<ObjectName>,
 }
 
 impl Bodies {
-    /// None yet of this kind, which is Secret or ConfigMap.
+    /// Creates the fetches of a kind, Secret or ConfigMap.
     pub(crate) fn new(client: Client, kind: Kind) -> Self {
         let resource = match kind {
             Kind::ConfigMap => ApiResource::erase::<k8s_openapi::api::core::v1::ConfigMap>(&()),
@@ -52,27 +52,27 @@ impl Bodies {
         Self { client, kind, resource, worker: Worker::new(AT_ONCE), awaited: BTreeSet::new() }
     }
 
-    /// Asks for one, as it is from now on.
+    /// Fetches the current body.
     pub(crate) fn ask(&mut self, name: ObjectName) {
-        // One that is refused is asked for again in its turn.
+        // After repeated failures objects do not wait for the retry.
         if self.worker.failures(&name) < REFUSALS {
             self.awaited.insert(name.clone());
         }
         self.worker.want(name, Instant::now());
     }
 
-    /// Nobody refers to it any more.
+    /// Drops a body that no object refers to any more.
     pub(crate) fn forget(&mut self, name: &ObjectName) {
         self.awaited.remove(name);
         self.worker.drop(name);
     }
 
-    /// Those that were asked for, and may come any moment.
+    /// Returns the bodies that objects wait for.
     pub(crate) fn awaited(&self) -> &BTreeSet<ObjectName> {
         &self.awaited
     }
 
-    /// Waits until one has come or not; `None` when the next one's turn has come.
+    /// Waits for a result; `None` when a delayed retry is due.
     pub(crate) async fn next(&mut self) -> Option<(ObjectName, Body)> {
         while let Some(name) = self.worker.take(Instant::now()) {
             let api = Api::namespaced_with(self.client.clone(), &name.namespace, &self.resource);
@@ -85,12 +85,12 @@ impl Bodies {
         Some((name.clone(), self.take_in(&name, answer, Instant::now())?))
     }
 
-    /// What an answer means; `None` while the server may still answer otherwise.
+    /// Evaluates an answer; `None` while a retry may succeed.
     fn take_in(&mut self, name: &ObjectName, answer: Answer, now: Instant) -> Option<Body> {
         let failure = match answer {
             Ok(object) => {
                 self.worker.done(name);
-                // Else it is another by now, and the next answer counts.
+                // If it is queued again, it has changed meanwhile, and the next answer counts.
                 if !self.worker.is_wanted(name) {
                     self.awaited.remove(name);
                 }
@@ -113,19 +113,19 @@ impl Bodies {
                 self.awaited.remove(name);
                 return Some(Body::Gone);
             }
-            // Once it answers again, it does so for all of them.
+            // These failures are not specific to one body, so objects go on waiting.
             Failure::Conflict | Failure::Throttled(_) | Failure::Unavailable(_) => return None,
         };
         (before + 1 >= REFUSALS && self.awaited.remove(name)).then_some(Body::Refused(text))
     }
 
-    /// Ends; what is being read is of no use any more.
+    /// Aborts the fetches.
     pub(crate) async fn stop(self) {
         self.worker.abort().await;
     }
 }
 
-/// Fetches an object; `None` when it is gone.
+/// Fetches an object; `None` when it does not exist.
 async fn body(api: &Api<DynamicObject>, name: &ObjectName) -> Answer {
     let Some(mut object) = in_time(api.get_opt(&name.name)).await? else { return Ok(None) };
     object.metadata.managed_fields = None;
@@ -148,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    /// A client of a server that answers like this.
+    /// A client of a server with this answer.
     fn client<F: Future<Output = (StatusCode, Value)> + Send + 'static>(
         answer: impl Fn(String) -> F + Clone + Send + 'static,
     ) -> Client {
@@ -178,7 +178,7 @@ mod tests {
             let (running, peak) = (running.clone(), peak.clone());
             async move {
                 peak.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                // The others have their turn.
+                // Lets the other tasks run.
                 tokio::time::sleep(Duration::from_millis(1)).await;
                 running.fetch_sub(1, Ordering::SeqCst);
                 (StatusCode::OK, secret(&path))
@@ -216,7 +216,7 @@ mod tests {
         let told = answered(&mut bodies, refused());
         assert!(matches!(told, Some(Body::Refused(text)) if text.contains("the verb get on secrets")));
         assert!(bodies.awaited().is_empty());
-        // It is told once, nobody waits for it, and it is asked for all the same.
+        // The failure is reported once; objects do not wait for the body, and the fetch is retried.
         bodies.ask(name.clone());
         assert!(bodies.awaited().is_empty());
         for _ in 0..50 {

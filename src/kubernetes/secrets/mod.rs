@@ -1,4 +1,4 @@
-//! Secrets: who refers to which, and the bodies that are fetched for it.
+//! Secrets and ConfigMaps: the references to them, and the fetches of their bodies.
 
 pub(crate) mod body;
 pub(crate) mod references;

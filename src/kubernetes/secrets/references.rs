@@ -1,4 +1,4 @@
-//! Secrets and ConfigMaps that objects refer to, and the objects that wait for a body.
+//! Tracks the Secrets and ConfigMaps that objects refer to, and the objects that wait for a body.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +9,15 @@ use super::refs::{BodyAction, BodyRefs};
 use gatewright_core::inputs::{Kind, Object, ObjectKey};
 use gatewright_core::model::ObjectName;
 
-/// A body to be asked for, or one to be forgotten.
+/// A body to be fetched, or one to be dropped.
 pub(crate) enum BodyRequest {
-    /// Ask for it.
+    /// Fetches the body.
     Fetch(ObjectKey),
-    /// Forget it: no object refers to it any more, or it is gone.
+    /// Drops the body: the object was deleted, or no object refers to it any more.
     Forget(ObjectKey),
 }
 
-/// References to one kind, and the bodies that are asked for because of them.
+/// The references to one kind, and the fetches that they cause.
 struct Referenced {
     refs: BodyRefs,
     bodies: Bodies,
@@ -28,23 +28,23 @@ impl Referenced {
         Self { refs: BodyRefs::new(kind), bodies: Bodies::new(client, kind) }
     }
 
-    /// Whether an object refers to a body that is on its way.
+    /// Returns whether an object refers to a body that is being fetched.
     fn is_awaited_by(&self, referrer: &ObjectKey) -> bool {
         self.refs.refers(referrer, self.bodies.awaited())
     }
 }
 
-/// References to Secrets and ConfigMaps.
+/// The references to Secrets and ConfigMaps.
 pub(crate) struct References {
     secrets: Referenced,
     config_maps: Referenced,
-    /// Objects that refer to a body that is on its way: the listener of a Gateway is not broken by a new version of the Gateway
-    /// that comes a moment sooner.
+    /// The objects that refer to a body which is being fetched. A new version of a Gateway waits for the bodies of its
+    /// listeners, so that it breaks none.
     deferred: BTreeMap<ObjectKey, Object>,
 }
 
 impl References {
-    /// No references yet.
+    /// Creates the state without references.
     pub(crate) fn new(client: Client) -> Self {
         let config_maps = Referenced::new(client.clone(), Kind::ConfigMap);
         Self { secrets: Referenced::new(client, Kind::Secret), config_maps, deferred: BTreeMap::new() }
@@ -58,65 +58,65 @@ impl References {
         if kind == Kind::ConfigMap { &mut self.config_maps } else { &mut self.secrets }
     }
 
-    /// The same for references to each of the two kinds.
+    /// Collects the requests of both kinds.
     fn each(&mut self, mut actions: impl FnMut(&mut BodyRefs) -> Vec<BodyAction>) -> Vec<BodyRequest> {
         let kinds = [Kind::Secret, Kind::ConfigMap].into_iter();
         kinds.flat_map(|kind| requests(kind, actions(&mut self.of_mut(kind).refs))).collect()
     }
 
-    /// Takes in an object that may refer to others, or lets others refer to them.
+    /// Takes in an object that may have references, or a ReferenceGrant.
     pub(crate) fn put(&mut self, object: &Object) -> Vec<BodyRequest> {
         self.each(|refs| refs.put(object))
     }
 
-    /// Takes in that such an object is gone.
+    /// Takes in the deletion of such an object.
     pub(crate) fn delete(&mut self, key: &ObjectKey) -> Vec<BodyRequest> {
         self.deferred.remove(key);
         self.each(|refs| refs.delete(key))
     }
 
-    /// Takes in that a Secret or ConfigMap is there in this version; `ours` says whether it has a key of ours.
+    /// Takes in a Secret or ConfigMap that was added or changed: its resource version, and whether we wrote its key.
     pub(crate) fn there(&mut self, key: ObjectKey, version: String, ours: bool) -> Vec<BodyRequest> {
         requests(key.kind, self.of_mut(key.kind).refs.there(key.name, version, ours)).collect()
     }
 
-    /// Takes in that a Secret or ConfigMap is gone.
+    /// Takes in the deletion of a Secret or ConfigMap.
     pub(crate) fn gone(&mut self, key: &ObjectKey) -> Vec<BodyRequest> {
         requests(key.kind, self.of_mut(key.kind).refs.gone(&key.name)).collect()
     }
 
-    /// Takes in whether the body of a Secret is wanted that no object refers to.
+    /// Sets whether the body of a Secret is wanted without a reference by an object.
     pub(crate) fn want(&mut self, secret: &ObjectName, is_wanted: bool) -> Vec<BodyRequest> {
         requests(Kind::Secret, self.secrets.refs.want(secret, is_wanted)).collect()
     }
 
-    /// Secrets that have a key of ours since the last call, or have it no longer.
+    /// Returns the Secrets whose key became ours since the last call (true), or is not ours any more (false).
     pub(crate) fn rekeyed(&mut self) -> impl Iterator<Item = (ObjectName, bool)> {
         self.secrets.refs.rekeyed()
     }
 
-    /// Whether the body of a Secret or ConfigMap is referred to, and there.
+    /// Returns whether the body of an existing Secret or ConfigMap is referred to.
     pub(crate) fn wants(&self, key: &ObjectKey) -> bool {
         self.of(key.kind).refs.wanted(&key.name)
     }
 
-    /// Whether the body of a Secret or ConfigMap was asked for, and may come any moment.
+    /// Returns whether objects wait for the body of a Secret or ConfigMap.
     pub(crate) fn awaits(&self, key: &ObjectKey) -> bool {
         self.of(key.kind).bodies.awaited().contains(&key.name)
     }
 
-    /// Asks for a body, as it is from now on.
+    /// Fetches the current body.
     pub(crate) fn ask(&mut self, key: ObjectKey) {
         self.of_mut(key.kind).bodies.ask(key.name);
     }
 
-    /// Forgets a body.
+    /// Drops a body.
     pub(crate) fn forget(&mut self, key: &ObjectKey) {
         self.of_mut(key.kind).bodies.forget(&key.name);
     }
 
-    /// Has an object wait for the bodies that it refers to, or gives it back where there is nothing to wait for. `asks` says that
-    /// one is about to be asked for.
+    /// Defers an object until the bodies that it refers to are fetched, or returns it if there is nothing to wait for.
+    /// `asks` is true if a fetch is about to start.
     pub(crate) fn defer(&mut self, object: Object, asks: bool) -> Option<Object> {
         let key = object.key();
         if asks || self.is_waiting(&key) {
@@ -131,21 +131,21 @@ impl References {
         self.secrets.is_awaited_by(referrer) || self.config_maps.is_awaited_by(referrer)
     }
 
-    /// The objects that refer to a Secret or ConfigMap and wait for no body any more.
+    /// Returns the deferred objects that refer to a Secret or ConfigMap and wait for no body any more.
     pub(crate) fn ready(&mut self, key: &ObjectKey) -> Vec<Object> {
         let referrers: Vec<ObjectKey> = self.of(key.kind).refs.referrers(&key.name).cloned().collect();
         let ready = referrers.into_iter().filter(|referrer| !self.is_waiting(referrer)).collect::<Vec<_>>();
         ready.into_iter().filter_map(|referrer| self.deferred.remove(&referrer)).collect()
     }
 
-    /// All objects that wait for no body any more.
+    /// Returns all deferred objects that wait for no body any more.
     pub(crate) fn all_ready(&mut self) -> Vec<Object> {
         let Self { secrets, config_maps, deferred } = self;
         let is_ready = |key: &ObjectKey, _: &mut Object| !secrets.is_awaited_by(key) && !config_maps.is_awaited_by(key);
         deferred.extract_if(.., is_ready).map(|(_, object)| object).collect()
     }
 
-    /// Waits until a body has come or not; `None` when the next one's turn has come.
+    /// Waits for the result of a fetch; `None` when a delayed retry is due.
     pub(crate) async fn next(&mut self) -> Option<(ObjectKey, Body)> {
         let ((name, body), kind) = tokio::select! {
             fetched = self.secrets.bodies.next() => (fetched?, Kind::Secret),
@@ -154,7 +154,7 @@ impl References {
         Some((ObjectKey::new(kind, name), body))
     }
 
-    /// Ends; what is being read is of no use any more.
+    /// Aborts the fetches.
     pub(crate) async fn stop(self) {
         self.secrets.bodies.stop().await;
         self.config_maps.bodies.stop().await;

@@ -1,4 +1,5 @@
-//! Which bodies of Secrets and ConfigMaps we hold: only those that an object refers to which is ours to carry out. Pure.
+//! Decides which bodies of Secrets and ConfigMaps are fetched and kept: only those that an object of ours refers to.
+//! Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,37 +8,38 @@ use gatewright_core::inputs::{Kind, Listener, LocalRef, Object, ObjectKey, Refer
 use gatewright_core::model::ObjectName;
 use gatewright_core::tenancy::secret_of;
 
-/// Who refers to which object of a kind (Secret or ConfigMap), which of them there are, and of which the body is held.
+/// The references to objects of one kind (Secret or ConfigMap), the existing objects, and the bodies that were
+/// requested.
 #[derive(Debug)]
 pub struct BodyRefs {
     kind: Kind,
-    /// Version of every one in the cluster; of Secrets, of those of TLS.
+    /// The resource version of every existing object of the kind; of Secrets, only those of type TLS.
     there: BTreeMap<ObjectName, String>,
-    /// Those with a key of ours.
+    /// The Secrets whose key we wrote.
     keyed: BTreeSet<ObjectName>,
     rekeyed: BTreeMap<ObjectName, bool>,
     by_referrer: BTreeMap<ObjectKey, BTreeSet<ObjectName>>,
-    /// Names of Secrets of other namespaces in objects, granted or not.
+    /// The references of each object to Secrets of other namespaces, granted or not.
     crossing: BTreeMap<ObjectKey, BTreeSet<ObjectName>>,
-    /// Namespaces with Secrets that objects of others name, and those objects.
+    /// The same by the Secret's namespace: the objects of other namespaces that refer to Secrets in it.
     crossed: BTreeSet<(Arc<str>, ObjectKey)>,
     grants: BTreeMap<ObjectName, ReferenceGrant>,
     referrers: BTreeSet<(ObjectName, ObjectKey)>,
-    /// Version of every body that was asked for.
+    /// The resource version of every body that was requested.
     asked: BTreeMap<ObjectName, String>,
 }
 
-/// What is to be done about a Secret or ConfigMap.
+/// An action for a Secret or ConfigMap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BodyAction {
-    /// Ask for its body.
+    /// Fetches its body.
     Fetch(ObjectName),
-    /// Forget its body.
+    /// Drops its body.
     Forget(ObjectName),
 }
 
 impl BodyRefs {
-    /// Nobody refers to an object of this kind yet.
+    /// Creates the state without references.
     pub fn new(kind: Kind) -> Self {
         Self {
             kind,
@@ -53,8 +55,8 @@ impl BodyRefs {
         }
     }
 
-    /// Takes in an object that may refer to others, or lets others refer to them: one of another namespace is asked for
-    /// only where a ReferenceGrant permits it.
+    /// Takes in an object that may have references, or a ReferenceGrant. The body of an object in another namespace is
+    /// fetched only where a ReferenceGrant permits it.
     pub fn put(&mut self, object: &Object) -> Vec<BodyAction> {
         match object {
             Object::ReferenceGrant(grant) => {
@@ -75,7 +77,7 @@ impl BodyRefs {
         self.refer(referrer, permitted)
     }
 
-    /// Notes which Secrets of other namespaces an object names.
+    /// Indexes the Secrets of other namespaces that an object refers to.
     fn cross(&mut self, referrer: &ObjectKey, names: &BTreeSet<ObjectName>) {
         let foreign = |name: &&ObjectName| name.namespace != referrer.name.namespace;
         let names: BTreeSet<_> = names.iter().filter(foreign).cloned().collect();
@@ -97,7 +99,7 @@ impl BodyRefs {
             || grants.into_iter().any(|(_, grant)| grant.permits(kind, namespace, self.kind.as_str(), &secret.name))
     }
 
-    /// The grants of a namespace are others.
+    /// Evaluates references again after the ReferenceGrants of a namespace have changed.
     fn regrant(&mut self, namespace: &Arc<str>) -> Vec<BodyAction> {
         let first = ObjectKey::new(Kind::Namespace, ObjectName::new("", ""));
         let referrers = self.crossed.range((namespace.clone(), first)..).take_while(|(of, _)| of == namespace);
@@ -114,14 +116,14 @@ impl BodyRefs {
         steps
     }
 
-    /// Somebody is to put a certificate into a Secret, or nobody is any more: what is in it matters.
+    /// Sets whether a certificate is wanted in a Secret, so that its content has to be known.
     pub fn want(&mut self, secret: &ObjectName, is_wanted: bool) -> Vec<BodyAction> {
-        // No Secret refers to another one, so that the name is free.
+        // No Secret refers to another one, so the Secret's own key is free as the referrer.
         let asker = ObjectKey::new(self.kind, secret.clone());
         self.refer(asker, is_wanted.then(|| secret.clone()).into_iter().collect())
     }
 
-    /// Takes in that an object is gone.
+    /// Takes in the deletion of an object.
     pub fn delete(&mut self, key: &ObjectKey) -> Vec<BodyAction> {
         if key.kind == Kind::ReferenceGrant {
             self.grants.remove(&key.name);
@@ -131,21 +133,21 @@ impl BodyRefs {
         self.refer(key.clone(), BTreeSet::new())
     }
 
-    /// A Secret is there in this version, with a key of ours or without.
+    /// Takes in a Secret that was added or changed, and whether we wrote its key.
     pub fn there(&mut self, name: ObjectName, version: String, ours: bool) -> Vec<BodyAction> {
         self.key(&name, ours);
         self.there.insert(name.clone(), version);
         self.settle(&name).into_iter().collect()
     }
 
-    /// A Secret is gone.
+    /// Takes in the deletion of a Secret.
     pub fn gone(&mut self, name: &ObjectName) -> Vec<BodyAction> {
         self.key(name, false);
         self.there.remove(name);
         self.settle(name).into_iter().collect()
     }
 
-    /// In which Secrets there is a key of ours since this was last asked, or is none any more.
+    /// Returns the Secrets whose key became ours since the last call (true), or is not ours any more (false).
     pub fn rekeyed(&mut self) -> impl Iterator<Item = (ObjectName, bool)> {
         std::mem::take(&mut self.rekeyed).into_iter()
     }
@@ -157,19 +159,19 @@ impl BodyRefs {
         }
     }
 
-    /// Whether an object refers to one of these Secrets.
+    /// Returns whether an object refers to one of these Secrets.
     pub fn refers(&self, referrer: &ObjectKey, to: &BTreeSet<ObjectName>) -> bool {
         self.by_referrer.get(referrer).is_some_and(|names| !names.is_disjoint(to))
     }
 
-    /// The objects that refer to a Secret.
+    /// Returns the objects that refer to a Secret.
     pub fn referrers(&self, name: &ObjectName) -> impl Iterator<Item = &ObjectKey> {
-        // The first of all keys.
+        // The first key in the order of keys.
         let first = ObjectKey::new(Kind::Namespace, ObjectName::new("", ""));
         self.referrers.range((name.clone(), first)..).take_while(move |(of, _)| of == name).map(|(_, key)| key)
     }
 
-    /// Whether the body of a Secret, which came just now, is still wanted.
+    /// Returns whether the body of a Secret, which was just fetched, is still wanted.
     pub fn wanted(&self, name: &ObjectName) -> bool {
         self.asked.contains_key(name)
     }
@@ -203,7 +205,7 @@ impl BodyRefs {
     }
 }
 
-/// What an object refers to whose bodies count; `None` for objects of other kinds.
+/// Returns the references of an object whose bodies are fetched; `None` for objects of other kinds.
 fn references(object: &Object) -> Option<Vec<&LocalRef>> {
     fn certificates(listeners: &[Arc<Listener>]) -> impl Iterator<Item = &LocalRef> {
         listeners.iter().filter_map(|listener| listener.tls.as_ref()).flat_map(|tls| &tls.certificates)
@@ -323,7 +325,7 @@ mod tests {
         assert_eq!(secrets.want(&name("y"), false), [BodyAction::Forget(name("y"))]);
     }
 
-    /// Of ConfigMaps no more is read than of Secrets.
+    /// ConfigMaps are read under the same restriction as Secrets.
     #[test]
     fn a_config_map_is_asked_for_where_a_policy_refers_to_it() {
         let policy = Object::parse(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "BackendTLSPolicy",

@@ -1,4 +1,5 @@
-//! An entry of the storage as an object of the controller's namespace: keys in Secrets, the rest in ConfigMaps. Pure.
+//! Stores an entry of the storage as an object of the controller's namespace: keys in Secrets, the rest in ConfigMaps.
+//! Pure.
 
 use acme::storage::{Key, Kind};
 use k8s_openapi::ByteString;
@@ -12,17 +13,17 @@ use zeroize::Zeroizing;
 pub(super) const LABEL: &str = "gatewright.io/keeps";
 const KEY: &str = "gatewright.io/key";
 const FIELD: &str = "entry";
-/// Its type keeps it out of the watch of certificates that listeners may refer to.
+/// The type of the Secrets, which keeps them out of the watch of certificates that listeners may refer to.
 const TYPE: &str = "gatewright.io/acme";
-/// The longest part of a key that stands in a name for people.
+/// The maximum length of the readable part of an object's name.
 const READABLE: usize = 100;
 
-/// The kind of object that an entry is.
+/// The kind of object that stores an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Shape {
-    /// For keys.
+    /// For entries with private keys.
     Secret,
-    /// For what anybody may read who may read the namespace.
+    /// For entries that every reader of the namespace may see.
     ConfigMap,
 }
 
@@ -42,7 +43,7 @@ impl Shape {
     }
 }
 
-/// The name of the object of an entry: what people can read of the key, and a digest that keeps keys apart.
+/// Returns the name of the object of an entry: a readable part of the key, and a digest that makes it unique.
 pub(super) fn name(key: &Key) -> String {
     let digest = Sha256::digest(key.to_string());
     let hash: String = digest.iter().take(5).map(|byte| format!("{byte:02x}")).collect();
@@ -65,7 +66,7 @@ pub(super) fn name(key: &Key) -> String {
     format!("gatewright-{noun}-{}-{hash}", readable.trim_matches('-'))
 }
 
-/// The object; with `version` it takes the place of that one and no other.
+/// Returns the object of an entry; with `version` it replaces that resource version only.
 pub(super) fn document(namespace: &str, key: &Key, bytes: &[u8], version: Option<&str>) -> Value {
     let shape = Shape::of(key.kind());
     let mut document = json!({
@@ -89,10 +90,10 @@ pub(super) fn document(namespace: &str, key: &Key, bytes: &[u8], version: Option
     document
 }
 
-/// The entry that an object is; `None` where it is none of ours.
+/// Parses the entry of an object; `None` where it is not ours.
 pub(super) fn read(shape: Shape, object: &DynamicObject) -> Option<(Key, Zeroizing<Vec<u8>>)> {
     let label = object.metadata.labels.as_ref()?.get(LABEL)?;
-    // A certificate stands where it is served from.
+    // Certificates are not entries here: they are stored in the Secrets of the listeners.
     let mut kinds = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Certificate && Shape::of(*kind) == shape);
     let kind = kinds.find(|kind| kind.as_str() == label)?;
     let key = Key::named(kind, object.metadata.annotations.as_ref()?.get(KEY)?)?;

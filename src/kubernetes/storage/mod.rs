@@ -1,9 +1,10 @@
-//! The storage of certificates over objects of the API server.
+//! The storage of `acme` as objects of the API server.
 //!
-//! A certificate stands where it is served from: in a Secret of type `kubernetes.io/tls` beside its listener. Accounts,
-//! orders and internal CAs are Secrets of the controller's namespace; budgets, failed attempts and renewal windows are
-//! ConfigMaps there. They are read once, when a term begins; from then on the holder of the Lease is the only one that
-//! writes, each time over the version that it knows: who lost the Lease without noticing is refused.
+//! A certificate is stored where it is served from: in a Secret of type `kubernetes.io/tls` beside its listener.
+//! Accounts, orders and internal CAs are Secrets of the controller's namespace; budgets, failed attempts and renewal
+//! windows are ConfigMaps there. They are read once, at the begin of a term; from then on only the lease holder writes,
+//! each time conditional on the resource version that it knows, so that the writes of a replica that lost the Lease
+//! unnoticed are rejected.
 
 mod entry;
 mod secret;
@@ -32,12 +33,12 @@ use gatewright_control::certificates::{SecretTarget, SecretTargets};
 use gatewright_core::model::ObjectName;
 use secret_targets::SecretTargetIndex;
 
-/// A list comes in pages of this many.
+/// The page size of a list.
 const PAGE: u32 = 500;
-/// Locks that nobody holds are thrown away when there are more than this.
+/// The number of locks above which unused ones are dropped.
 const LOCKS: usize = 1024;
 
-/// The storage of one term.
+/// The storage of one term of the Lease.
 pub struct ObjectStorage {
     client: Client,
     namespace: String,
@@ -54,10 +55,10 @@ struct Known {
 }
 
 impl ObjectStorage {
-    /// Reads what the terms before left.
+    /// Reads the entries of earlier terms.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When they cannot be read.
     pub async fn open(client: Client, namespace: &str, term: watch::Receiver<Term>) -> Result<Self, StorageError> {
         let storage = Self {
             client,
@@ -112,7 +113,7 @@ impl ObjectStorage {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// Only the holder of the Lease writes.
+    /// Checks that we hold the Lease.
     fn may_write(&self, object: impl FnOnce() -> String) -> Result<(), StorageError> {
         match leads(*self.term.borrow()) {
             true => Ok(()),
@@ -122,7 +123,7 @@ impl ObjectStorage {
         }
     }
 
-    /// Learns what an entry is now, after somebody else changed it.
+    /// Reads an entry again, after another writer changed it.
     async fn refresh(&self, key: &Key) -> Result<(), StorageError> {
         let shape = Shape::of(key.kind());
         let found = in_time(self.api(shape).get_opt(&entry::name(key))).await;
@@ -133,10 +134,10 @@ impl ObjectStorage {
         Ok(())
     }
 
-    /// Puts a certificate into a Secret, if it is not there already and the Secret may be written to.
+    /// Installs a certificate in a Secret, unless it has the certificate already or belongs to another writer.
     ///
     /// # Errors
-    /// When somebody else keeps the Secret, or it cannot be written.
+    /// When the Secret belongs to another writer, or cannot be written.
     pub async fn install(&self, name: &ObjectName, stored: &Stored) -> Result<(), StorageError> {
         let serial = &stored.certificate.serial;
         if self.targets(|all| all.get(name).is_some_and(|who| who.present.as_ref() == Some(serial))) {
@@ -167,7 +168,8 @@ impl ObjectStorage {
         }
     }
 
-    /// Takes the certificate with this serial number out of a Secret, if we put it there. Whether it was there.
+    /// Withdraws the certificate with this serial number from a Secret, if we installed it. Returns whether the Secret
+    /// had it.
     ///
     /// # Errors
     /// When the Secret cannot be read or written.
@@ -181,14 +183,14 @@ impl ObjectStorage {
         written.map(|_| true).map_err(|failure| failed("writing", object(), failure))
     }
 
-    /// Puts a new certificate where it is waited for.
+    /// Installs a new certificate in the Secrets that want it.
     async fn put(&self, key: &Key, bytes: &[u8]) -> Result<Version, StorageError> {
         let stored: Stored = serde_json::from_slice(bytes).expect("the keeper writes what it reads");
         let mut outcome = None;
         for name in self.targets(|all| all.served_by(&stored)) {
             let installed = self.install(&name, &stored).await;
             match (&installed, &outcome) {
-                // One that refuses it takes it from nobody else.
+                // A failure of one Secret must not affect the others.
                 (Err(error), Some(Ok(()))) => tracing::warn!("{error}"),
                 _ => outcome = Some(installed),
             }
@@ -198,7 +200,7 @@ impl ObjectStorage {
         Ok(Version(stored.certificate.serial))
     }
 
-    /// The certificate that is found where it is waited for.
+    /// Reads the certificate from a Secret that wants it.
     async fn find(&self, key: &Key) -> Result<Option<Entry>, StorageError> {
         let Some((name, target)) = self.targets(|all| all.of(key)) else { return Ok(None) };
         let object = || format!("Secret {name}");
@@ -209,7 +211,8 @@ impl ObjectStorage {
         let is_known = present.as_ref().map(|p| p.certificate.serial()).as_deref() == target.present.as_deref();
         let held = present.and_then(|p| p.held(&target.id, &name.namespace, &target.names, &target.issuer));
         match (held, foreign) {
-            // It is known, and another one is to be got all the same: that one could not be put there.
+            // The certificate is known, and a replacement is wanted all the same: the replacement could not be
+            // installed there.
             (Some(_), Some(why)) if is_known => Err(StorageError::Foreign { object: object(), why }),
             (None, Some(why)) => Err(StorageError::Foreign { object: object(), why }),
             (Some(stored), _) => {
@@ -227,7 +230,7 @@ impl SecretTargets for ObjectStorage {
     }
 }
 
-/// A lock among the orders of one process. Of several processes only the holder of the Lease has any.
+/// A lock among the orders of this process. Of several processes, only that of the lease holder places orders.
 struct Held {
     _guard: OwnedMutexGuard<()>,
 }
@@ -279,7 +282,8 @@ impl Storage for ObjectStorage {
     }
 
     async fn remove(&self, key: &Key) -> Result<(), StorageError> {
-        // Whoever serves a certificate may still need it, and a name that comes back costs no order.
+        // A certificate is kept: the listener may still need it, and if its names are wanted again no order is
+        // necessary.
         if key.kind() == Kind::Certificate {
             return Ok(());
         }
@@ -322,7 +326,7 @@ fn object(document: Value) -> DynamicObject {
     serde_json::from_value(document).expect("an entry is an object")
 }
 
-/// The class of failure of an access that failed.
+/// Returns the class of the failure of a storage operation.
 pub(crate) fn class(error: &StorageError) -> Failure {
     match error {
         StorageError::Conflict { .. } => Failure::Conflict,

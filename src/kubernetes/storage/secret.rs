@@ -1,4 +1,4 @@
-//! A certificate as a Secret of type `kubernetes.io/tls`, and whose such a Secret is. Pure.
+//! A certificate as a Secret of type `kubernetes.io/tls`, and the owner of such a Secret. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,15 +12,16 @@ use gatewright_control::certificates::{ExistingCertificate, SecretTarget};
 use gatewright_core::inputs::{CERTIFICATE_NAME, ISSUED_BY, ISSUED_SERIAL, issued_by, parse_certificate};
 use gatewright_core::model::ObjectName;
 
-/// By these annotations cert-manager knows whose certificate stands in a Secret: the name of the issuer, its kind and its
-/// group (`SecretIssuerAnnotationsMismatch` in cert-manager's `internal/controller/certificates/policies`).
+/// The annotations by which cert-manager recognizes the issuer of a Secret's certificate: name, kind and group of the
+/// issuer (`SecretIssuerAnnotationsMismatch` in cert-manager's `internal/controller/certificates/policies`).
 const CERT_MANAGER_ISSUER: [&str; 3] =
     ["cert-manager.io/issuer-name", "cert-manager.io/issuer-kind", "cert-manager.io/issuer-group"];
 const TLS: &str = "kubernetes.io/tls";
-/// Says why a Secret of ours is empty.
+/// The annotation with the reason for which a Secret of ours is empty.
 const WITHDRAWN: &str = "gatewright.io/withdrawn";
 
-/// Why a Secret stays as it is; `None` where we may put a certificate into it: it is ours, or cert-manager's for this name.
+/// Returns the reason for which a Secret must not be written; `None` where a certificate may be installed: the Secret
+/// is ours, or cert-manager's for this name.
 pub(super) fn foreign(secret: &Secret, name: &ObjectName) -> Option<String> {
     let kind = secret.type_.as_deref().unwrap_or("Opaque");
     if kind != TLS {
@@ -36,7 +37,7 @@ pub(super) fn foreign(secret: &Secret, name: &ObjectName) -> Option<String> {
     }
 }
 
-/// What is in a Secret, if it is a certificate.
+/// Returns the certificate in a Secret, if there is a valid one.
 pub(super) fn present(secret: &Secret) -> Option<ExistingCertificate> {
     let data = secret.data.as_ref()?;
     let certificate = parse_certificate(&data.get("tls.crt")?.0, &data.get("tls.key")?.0).ok()?;
@@ -44,7 +45,7 @@ pub(super) fn present(secret: &Secret) -> Option<ExistingCertificate> {
     Some(ExistingCertificate { certificate: Arc::new(certificate), issued_by })
 }
 
-/// The Secret with a certificate in it; in place of `there`, of which labels and annotations stay.
+/// Returns the Secret with a certificate installed; labels and annotations of the existing Secret `there` are kept.
 pub(super) fn with(there: Option<Secret>, name: &ObjectName, stored: &Stored, who: Option<&SecretTarget>) -> Secret {
     let certificate = &stored.certificate;
     let mut metadata = match there {
@@ -66,7 +67,8 @@ pub(super) fn with(there: Option<Secret>, name: &ObjectName, stored: &Stored, wh
             annotations.insert(CERTIFICATE_NAME.to_owned(), name.name.to_string());
             [twin, "Issuer", "cert-manager.io"]
         }
-        // No Issuer of cert-manager is called so: one that comes to stand for this Secret issues anew.
+        // cert-manager has no Issuer of this kind, so an Issuer that is later made for this Secret issues a new
+        // certificate.
         None => [&certificate.issuer, "Gatewright", "gatewright.io"],
     };
     annotations.extend(CERT_MANAGER_ISSUER.map(str::to_owned).into_iter().zip(issuer.map(str::to_owned)));
@@ -78,14 +80,14 @@ pub(super) fn with(there: Option<Secret>, name: &ObjectName, stored: &Stored, wh
     }
 }
 
-/// What a Secret of this type has to have.
+/// Returns the data that a Secret of this type requires.
 fn data(chain: &str, key: &str) -> BTreeMap<String, ByteString> {
     let parts = [("tls.crt", chain), ("tls.key", key)];
     parts.into_iter().map(|(part, text)| (part.to_owned(), ByteString(text.as_bytes().to_vec()))).collect()
 }
 
-/// The Secret without the certificate with this serial number, which we put there; `None` where something else is in it. It
-/// is emptied and not deleted: for that we would need the right to delete everybody's Secrets.
+/// Returns the Secret without the certificate with this serial number that we installed; `None` where it has something
+/// else. The Secret is emptied and not deleted: deletion would need the right to delete all Secrets.
 pub(super) fn without(there: Secret, serial: &str, why: &str) -> Option<Secret> {
     let found = present(&there)?;
     let annotations = there.metadata.annotations.as_ref()?;
@@ -140,14 +142,14 @@ mod tests {
             ("t/x@ca", Some(who(None)), ["t/x@ca", "Gatewright", "gatewright.io"]),
             ("t/x@ca", None, ["t/x@ca", "Gatewright", "gatewright.io"]),
         ] {
-            // Whatever cert-manager said of the certificate before.
+            // Annotations of cert-manager about the certificate before are replaced.
             let before = secret(TLS, &[(CERTIFICATE_NAME, "shop-tls"), (CERT_MANAGER_ISSUER[0], "x-gateway")]);
             let made = with(Some(before), &name, &stored(issuer), who.as_ref());
             let annotations = made.metadata.annotations.as_ref().expect("there are some");
             assert_eq!(CERT_MANAGER_ISSUER.map(|key| annotations[key].as_str()), says);
             assert_eq!(annotations[CERTIFICATE_NAME], "shop-tls");
             assert_eq!(present(&made).expect("a certificate").issued_by.as_deref(), Some(issuer));
-            // cert-manager puts another one there: what we said was of ours.
+            // cert-manager installs another certificate: our annotations are about the one before.
             let mut renewed = made.clone();
             let serial = ("gatewright.io/serial".to_owned(), "00".to_owned());
             renewed.metadata.annotations.get_or_insert_default().extend([serial]);
@@ -164,7 +166,7 @@ mod tests {
         let stored = Stored { id, tenant: "t".to_owned(), certificate: made };
         let ours = with(None, &name, &stored, None);
         assert_eq!(without(ours.clone(), "00", "it is lost"), None, "another one was looked at");
-        // Somebody put a certificate of their own there since, or copied what we had put elsewhere.
+        // A user installed a certificate of their own, or copied one that we installed elsewhere.
         let annotated = |key: &str, value: Option<&str>| {
             let mut secret = ours.clone();
             let annotations = secret.metadata.annotations.get_or_insert_default();

@@ -1,4 +1,4 @@
-//! Which Secrets are to have which certificate. Pure.
+//! Index of the Secrets that want certificates. Pure.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use gatewright_control::certificates::SecretTarget;
 use gatewright_core::model::ObjectName;
 use gatewright_core::multimap::MultiMap;
 
-/// Everybody who is to have a certificate.
+/// All Secrets that want a certificate.
 #[derive(Default)]
 pub(super) struct SecretTargetIndex {
     all: BTreeMap<ObjectName, SecretTarget>,
     by_key: MultiMap<Key, ObjectName>,
-    /// By namespace and the first of the names.
+    /// The Secrets by namespace and the first of the certificate's names.
     by_name: MultiMap<(String, String), ObjectName>,
 }
 
 impl SecretTargetIndex {
-    /// Sets what a Secret is to have.
+    /// Sets the certificate that a Secret wants; `None` for none.
     pub(super) fn set(&mut self, secret: &ObjectName, target: Option<SecretTarget>) {
         if let Some(before) = self.all.remove(secret) {
             self.by_key.remove(&key(&before), secret);
@@ -32,18 +32,18 @@ impl SecretTargetIndex {
         }
     }
 
-    /// The first Secret that is to have the certificate of this entry.
+    /// Returns the first Secret that wants the certificate of this entry.
     pub(super) fn of(&self, key: &Key) -> Option<(ObjectName, SecretTarget)> {
         let secret = self.by_key.of(key).next()?;
         Some((secret.clone(), self.all.get(secret)?.clone()))
     }
 
-    /// What a Secret is to have.
+    /// Returns the certificate that a Secret wants.
     pub(super) fn get(&self, secret: &ObjectName) -> Option<&SecretTarget> {
         self.all.get(secret)
     }
 
-    /// The Secrets that a certificate is good for.
+    /// Returns the Secrets whose wanted names the certificate covers.
     pub(super) fn served_by(&self, stored: &Stored) -> Vec<ObjectName> {
         let names = &stored.certificate.names;
         let places = names.iter().map(|name| (stored.tenant.clone(), name.as_str().to_owned()));

@@ -1,4 +1,4 @@
-//! What changed for the better or worse, as an Event of the API (`events.k8s.io/v1`) on the object that a person looks at.
+//! Records transitions of conditions as Events of the API (`events.k8s.io/v1`) on the object that has the condition.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ use super::super::FIELD_MANAGER;
 use crate::write::request::{begin, in_time};
 use gatewright_core::inputs::ObjectKey;
 
-/// The API server takes no longer note (`events.k8s.io/v1`, `note`).
+/// The maximum length of a note (`events.k8s.io/v1`, `note`).
 const NOTE: usize = 1000;
-/// Events on their way at the same time; what comes on top is not told: statuses say it all the same.
+/// The maximum number of Events being written. Further ones are dropped, since statuses have the same information.
 const AT_ONCE: usize = 64;
 
-/// Tells transitions once the status that has them is written.
+/// Records transitions once the status that has them is written.
 pub struct EventRecorder {
     client: Client,
     pending: BTreeMap<ObjectKey, (String, Vec<Transition>)>,
@@ -29,12 +29,12 @@ pub struct EventRecorder {
 }
 
 impl EventRecorder {
-    /// Nothing to tell yet.
+    /// Creates a recorder without pending transitions.
     pub fn new(client: Client) -> Self {
         Self { client, pending: BTreeMap::new(), tasks: JoinSet::new() }
     }
 
-    /// A status is being written to the object of this UID: `before` is what it says until then.
+    /// Notes that a status is being written to the object of this UID, in place of the status `before`.
     pub fn note(&mut self, key: &ObjectKey, uid: &str, before: &Value, after: &Value, kinds: &[&str]) {
         let told = transitions(before, after, kinds);
         if told.is_empty() {
@@ -44,7 +44,7 @@ impl EventRecorder {
         }
     }
 
-    /// It is written, or was not.
+    /// Takes in the outcome of the write: after a success the transitions are recorded.
     pub fn written(&mut self, key: &ObjectKey, done: bool) {
         while self.tasks.try_join_next().is_some() {}
         let Some((uid, told)) = self.pending.remove(key).filter(|_| done) else { return };
@@ -62,7 +62,7 @@ impl EventRecorder {
         }
     }
 
-    /// Ends.
+    /// Aborts the writes of Events.
     pub async fn stop(mut self) {
         self.tasks.shutdown().await;
     }
@@ -71,14 +71,14 @@ impl EventRecorder {
 /// One transition of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Transition {
-    /// Whether it needs somebody's attention.
+    /// Whether the transition needs attention (`type: Warning`).
     warning: bool,
     reason: String,
     note: String,
 }
 
-/// What a status says that it did not say before: conditions of these types whose status or reason changed. A first
-/// status that says that all is well is none.
+/// Returns the transitions between two statuses: conditions of these types whose status or reason changed. A first
+/// status without a problem has none.
 fn transitions(before: &Value, after: &Value, kinds: &[&str]) -> Vec<Transition> {
     let known: Vec<(String, &Value)> = conditions(before);
     let changed = |(place, condition): &(String, &Value)| {
@@ -102,11 +102,11 @@ fn transitions(before: &Value, after: &Value, kinds: &[&str]) -> Vec<Transition>
     told
 }
 
-/// The conditions of a status, those of each parent of a route too, with where they stand.
+/// Returns the conditions of a status, and those of each parent of a route, each with a key of its place.
 fn conditions(status: &Value) -> Vec<(String, &Value)> {
     let mut all = placed("", status);
     for parent in status["parents"].as_array().into_iter().flatten() {
-        // Defaults that a server fills in are no part of where it stands.
+        // Fields that the server's defaults fill in are not part of the key.
         let text = |field: &str| parent["parentRef"][field].as_str().unwrap_or_default().to_owned();
         let place = ["namespace", "name", "sectionName"].map(text).join("/");
         all.extend(placed(&format!("{} {place} ", parent["controllerName"]), parent));
@@ -119,11 +119,11 @@ fn placed<'a>(place: &str, value: &'a Value) -> Vec<(String, &'a Value)> {
     all.iter().map(|condition| (format!("{place}{}", condition["type"]), condition)).collect()
 }
 
-/// Tells a transition of an object of this UID.
+/// Writes the Event of a transition, about the object of this UID.
 async fn tell(client: Client, key: &ObjectKey, uid: String, told: Transition) -> kube::Result<()> {
     let namespace = if key.name.namespace.is_empty() { "default" } else { &*key.name.namespace };
     let now = Timestamp::now();
-    // Names of Events are at most 253 bytes, as everywhere, and may not end with a dot.
+    // Names of Events have at most 253 bytes, and may not end with a dot.
     let head: String = key.name.name.chars().take(200).collect();
     let event = Event {
         metadata: ObjectMeta {

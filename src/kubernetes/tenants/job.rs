@@ -1,4 +1,4 @@
-//! One thing that is written for a TenantGateway, from beginning to end.
+//! One write for a TenantGateway.
 
 use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
@@ -11,24 +11,24 @@ use crate::write::failure::Failure;
 use crate::write::request::{api, apply_over, create, in_time, resource};
 use gatewright_core::inputs::ObjectKey;
 
-/// What is to be done to one object.
+/// The write to one object.
 #[derive(Debug)]
 pub(super) enum Job {
-    /// Create it, if nothing is there.
+    /// Creates the object, if none of its name exists.
     Create(Value),
-    /// Apply it to the object of this UID.
+    /// Applies the manifest over the object of this UID.
     Apply(Value, String),
-    /// The same, after what others own of its specification was made ours.
+    /// Takes over the ownership of all fields of the spec, then applies the manifest.
     TakeOver(Value, String),
-    /// Delete the object of this UID, in this version.
+    /// Deletes the object of this UID and resource version.
     Delete(String, String),
-    /// Patch its metadata.
+    /// Patches the metadata.
     Label(Value),
-    /// Patch its status.
+    /// Patches the status.
     Status(Value),
 }
 
-/// Carries it out. The object as it is now; `None` once it was deleted.
+/// Runs the write. Returns the object as it is now; `None` once it was deleted.
 pub(super) async fn run(client: Client, key: ObjectKey, job: Job) -> Result<Option<Box<DynamicObject>>, Failure> {
     Ok(in_time(carry_out(client, &key, job)).await?.map(Box::new))
 }

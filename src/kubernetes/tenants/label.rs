@@ -1,11 +1,11 @@
-//! The label and the annotation of a namespace, as a patch. Pure.
+//! The patch of the label and the annotation of a namespace. Pure.
 
 use serde_json::{Value, json};
 
 use gatewright_core::tenancy::{ATTACHED_BY, GATEWAY_LABEL, Patch};
 
-/// A merge patch that holds only for the version of the namespace that was decided upon; `None` where nothing is to be
-/// done.
+/// Returns a merge patch that is conditional on the resource version of the decision; `None` where nothing is to be
+/// changed.
 pub(super) fn patch(wanted: &Patch, version: &str) -> Option<Value> {
     let mut metadata = json!({"resourceVersion": version});
     match wanted {
@@ -18,7 +18,7 @@ pub(super) fn patch(wanted: &Patch, version: &str) -> Option<Value> {
             metadata["labels"] = json!({GATEWAY_LABEL: null});
             metadata["annotations"] = json!({ATTACHED_BY: null});
         }
-        // The label is somebody else's since.
+        // The label has another owner since, so only the annotation is removed.
         Patch::Disown => metadata["annotations"] = json!({ATTACHED_BY: null}),
     }
     Some(json!({"metadata": metadata}))

@@ -1,7 +1,7 @@
-//! What TenantGateways lead to, written to the cluster: objects, labels of namespaces, and their own statuses.
+//! Writes the derived objects of TenantGateways, labels of namespaces, and the statuses of TenantGateways.
 //!
-//! Tenancy says what is wanted; here it is compared with what the API server holds, and written when it differs, each
-//! object by itself, so that one that is refused hurts no other. What was written comes back by being watched.
+//! Tenancy decides the desired state; here it is compared with the observed objects, and each object that differs is
+//! written by itself, so that a rejected one does not affect the others. A write is known only once it is watched.
 
 mod event_recorder;
 mod job;
@@ -43,24 +43,24 @@ use task::{Task, has_listeners};
 use troubles::Troubles;
 use undecided::Undecided;
 
-/// Writes at the same time.
+/// The maximum number of concurrent writes.
 const AT_ONCE: usize = 8;
-/// How long after one write of a Gateway or ListenerSet the next one waits, so that a burst of routes is a few writes:
-/// the API server compares all listeners with each other. A server that needs longer gets twice as long as it needed.
+/// The minimum time between two writes of a Gateway or ListenerSet, so that a burst of routes causes few writes: the
+/// API server compares all listeners with each other. After a slow write the time is twice its duration.
 const GAP: Duration = Duration::from_millis(250);
 const LONGEST_GAP: Duration = Duration::from_secs(5);
-/// Objects with more listeners than this are written two at a time: each keeps a processor of the API server busy, and
-/// one that is not answered in time was work for nothing.
+/// Objects with more listeners than this are written two at a time: each occupies a processor of the API server, and
+/// the work is lost if the request times out.
 const LARGE: usize = 24;
 const LARGE_AT_ONCE: usize = 2;
-/// How long the status of a TenantGateway waits for more of the same: it tells of all its listeners, and one event
-/// leads to several that touch it.
+/// The debounce of the status of a TenantGateway: it has all of its listeners, and one event causes several changes of
+/// it.
 const DEBOUNCE: Duration = Duration::from_millis(200);
-/// How long a status waits for those who are to act yet, so that it is written once.
+/// The time that a status is delayed for other controllers that are about to act, so that it is written once.
 const PASSING: Duration = Duration::from_secs(2);
-/// How often the same is written again before it is called a fight.
+/// The number of equal writes in a row after which a write conflict is reported.
 const FIGHT: u32 = 4;
-/// The kinds of which everything has to be seen before anything is written: what is wanted follows from them.
+/// The kinds whose views must be complete before anything is written, since the desired state follows from them.
 const SOURCES: [Kind; 8] = [
     Kind::TenantGateway,
     Kind::Namespace,
@@ -72,30 +72,30 @@ const SOURCES: [Kind; 8] = [
     Kind::TLSRoute,
 ];
 
-/// What decides needs to know.
+/// The inputs of the decision about a write.
 #[derive(Clone, Copy)]
 pub struct Known<'a> {
-    /// What is wanted.
+    /// The desired state.
     pub tenancy: &'a Tenancy,
-    /// What the server holds of statuses and namespaces.
+    /// The observed statuses and namespaces.
     pub seen: &'a BTreeMap<ObjectKey, Box<ObservedObject>>,
-    /// How complete the view is.
+    /// The completeness of the view.
     pub view: &'a WatchSync,
 }
 
-/// What tenancy has just decided about. What it decided is asked for when it is written.
+/// The objects that tenancy has just decided about. The decisions themselves are read when they are written.
 pub struct Decided {
     objects: Vec<Derived>,
     namespaces: Vec<Arc<str>>,
     tenants: Vec<ObjectName>,
-    /// The objects that claim hostnames.
+    /// The routes and other objects that claim hostnames.
     pub claims: BTreeSet<ObjectKey>,
-    /// Hostnames of which something else is to be recorded.
+    /// The hostnames whose record must change.
     pub records: Vec<Hostname>,
 }
 
 impl Decided {
-    /// Out of all that tenancy says.
+    /// Extracts them from the delta of tenancy.
     pub fn of(delta: &Delta) -> Self {
         Self {
             objects: delta.objects.keys().cloned().collect(),
@@ -107,7 +107,7 @@ impl Decided {
     }
 }
 
-/// Writes what TenantGateways lead to.
+/// Writes the derived objects of TenantGateways.
 pub struct Tenants {
     client: Client,
     held: BTreeMap<Derived, Box<LiveObject>>,
@@ -115,14 +115,14 @@ pub struct Tenants {
     states: States,
     worker: Worker<Task, Written>,
     conflict_backoff: WriteConflictBackoff<Task>,
-    /// What could not be written, and what is fought over.
+    /// The problems that prevent writes, including write conflicts.
     troubles: Troubles,
-    /// When Gateways and ListenerSets may be written again.
+    /// The earliest time of the next write of each Gateway and ListenerSet.
     rest: BTreeMap<Derived, Instant>,
-    /// The large ones that are being written, and those that wait for them.
+    /// The large objects that are being written, and those that wait for them.
     large: BTreeSet<Task>,
     parked: BTreeSet<Task>,
-    /// Since when the status of a TenantGateway waits for others.
+    /// The time since which the status of a TenantGateway is delayed for other controllers.
     passing: BTreeMap<ObjectName, Instant>,
     recorder: EventRecorder,
 }
@@ -134,7 +134,7 @@ enum Decision {
 }
 
 impl Tenants {
-    /// Nothing seen yet.
+    /// Creates the writer without observed objects.
     pub fn new(client: Client) -> Self {
         Self {
             recorder: EventRecorder::new(client.clone()),
@@ -152,7 +152,7 @@ impl Tenants {
         }
     }
 
-    /// An object is there under a name that a TenantGateway may lead to.
+    /// Takes in an object whose name may be that of a derived object.
     pub fn see(&mut self, derived: Derived, held: Box<LiveObject>) {
         if self.held.get(&derived).is_none_or(|old| !old.is_version_of(&held)) {
             self.held.insert(derived.clone(), held);
@@ -160,7 +160,7 @@ impl Tenants {
         }
     }
 
-    /// An object is gone.
+    /// Takes in the deletion of an object.
     pub fn forget(&mut self, key: &ObjectKey) {
         let task = match derived(key) {
             Some(derived) => {
@@ -169,7 +169,7 @@ impl Tenants {
                 }
                 self.states.forget(&derived);
                 self.rest.remove(&derived);
-                // It may be wanted anew.
+                // The object may be wanted, and is created again then.
                 self.want(Task::Object(derived.clone()));
                 Task::Object(derived)
             }
@@ -181,14 +181,14 @@ impl Tenants {
             None => return,
         };
         self.conflict_backoff.forget(&task);
-        // Whether a derived object is still in trouble is seen, and told, when it is looked at.
+        // The problem of a derived object is evaluated, and reported, when the object is compared.
         if !matches!(task, Task::Object(_)) {
             self.troubles.forget(&task);
             self.worker.drop(&task);
         }
     }
 
-    /// Metadata or status of an object changed: that of a TenantGateway may have to.
+    /// Takes in a change of the metadata or status of an object, which may change the status of a TenantGateway.
     pub fn look_at(&mut self, key: &ObjectKey, tenancy: &Tenancy) {
         match key.kind {
             Kind::TenantGateway => self.want(Task::Status(key.name.clone())),
@@ -200,7 +200,7 @@ impl Tenants {
         }
     }
 
-    /// Tenancy decided something.
+    /// Takes in the decisions of tenancy.
     pub fn take_in(&mut self, decided: &Decided, tenancy: &Tenancy) {
         for derived in &decided.objects {
             self.want(Task::Object(derived.clone()));
@@ -218,7 +218,7 @@ impl Tenants {
         }
     }
 
-    /// Everything is compared once with what there is.
+    /// Queues everything for one comparison with the observed objects.
     pub fn look_at_everything(&mut self, tenancy: &Tenancy) {
         let objects: BTreeSet<&Derived> = self.held.keys().chain(tenancy.objects().keys()).collect();
         let objects = objects.into_iter().map(|derived| Task::Object(derived.clone()));
@@ -230,7 +230,7 @@ impl Tenants {
         }
     }
 
-    /// A kind is watched from now on, or no longer.
+    /// Takes in that the state of the view of a kind has changed.
     pub fn kind_changed(&mut self, kind: Kind, tenancy: &Tenancy) {
         if SOURCES.contains(&kind) || matches!(kind, Kind::Issuer | Kind::Certificate) {
             self.look_at_everything(tenancy);
@@ -246,12 +246,12 @@ impl Tenants {
         self.queue_status(tenancy.tenant_of(derived).cloned());
     }
 
-    /// Begins the writes whose turn has come. Those of replicas that may not write are forgotten: whoever may compares
-    /// everything when it begins.
+    /// Starts the queued writes. Without the Lease they are dropped: the next lease holder compares everything when its
+    /// term begins.
     pub fn write(&mut self, known: Known<'_>, leads: bool) {
         let whole = is_whole(known.view);
         while let Some(task) = self.worker.take(Instant::now()) {
-            // What waits for a view is wanted again when the view is whole.
+            // Dropped here without a complete view; queued again when the view is complete.
             let decision = if leads && whole { self.decide(&task, known) } else { Decision::Nothing };
             match decision {
                 Decision::Nothing => self.worker.done(&task),
@@ -268,12 +268,12 @@ impl Tenants {
         }
     }
 
-    /// Whether as much is being written as may be at the same time.
+    /// Returns whether the maximum number of writes is running.
     pub fn is_busy(&self) -> bool {
         self.worker.is_full()
     }
 
-    /// Whether a write may begin now; one that may is counted.
+    /// Returns whether a write may start now, and counts it if so.
     fn has_room(&mut self, task: &Task, document: &serde_json::Value) -> bool {
         let listeners = document["spec"]["listeners"].as_array().map_or(0, Vec::len);
         if listeners <= LARGE {
@@ -422,7 +422,7 @@ impl Tenants {
         Ok((Job::Status(document.clone()), document))
     }
 
-    /// Whether a Gateway is yet to be written: what is said of it is about to be old.
+    /// Returns whether a Gateway is queued for a write, so that its status is about to be outdated.
     fn is_behind(&self, tenant: &ObjectName, tenancy: &Tenancy) -> bool {
         let gateway = Derived { kind: DerivedKind::Gateway, name: tenant.clone() };
         let wanted = tenancy.objects().get(&gateway).map(Desired::document);
@@ -440,7 +440,7 @@ impl Tenants {
         }
     }
 
-    /// Something cannot be written: the TenantGateway that it belongs to says so.
+    /// Reports a problem in the status of the TenantGateway that the object belongs to.
     fn trouble(&mut self, task: &Task, (reason, text): (&'static str, String), tenancy: &Tenancy) {
         let tenant = self.tenant_of(task, tenancy);
         let of_one_host = match (task, &tenant) {
@@ -463,8 +463,8 @@ impl Tenants {
         }
     }
 
-    /// Nothing is wrong with it any more; or it is to be looked at again at this time, since what is fought over is
-    /// right now and then.
+    /// Removes the reported problem, or returns when to check again: during a write conflict the object is right now
+    /// and then.
     fn heal(&mut self, task: &Task, tenancy: &Tenancy, now: Instant) -> Option<Instant> {
         if !self.troubles.is_in(task) {
             return None;
@@ -479,12 +479,12 @@ impl Tenants {
         over
     }
 
-    /// Waits until a write has ended or the next one's turn has come.
+    /// Waits until a write has ended or a delayed one is due.
     pub async fn next(&mut self) -> Option<Written> {
         self.worker.next().await
     }
 
-    /// Takes in how a write ended.
+    /// Takes in the outcome of a write.
     pub fn take_written(&mut self, written: Written, tenancy: &Tenancy) {
         let Written { task, outcome, took } = written;
         if self.large.remove(&task) {
@@ -511,7 +511,7 @@ impl Tenants {
                         .is_none_or(|old| crate::watch::observed::newer(&held.version, &old.version));
                     if newer {
                         self.held.insert(derived.clone(), held);
-                        // Once more compared, it is remembered by its digest.
+                        // The next comparison replaces the fields by their digest.
                         self.want(task.clone());
                     }
                 }
@@ -533,32 +533,32 @@ impl Tenants {
         }
     }
 
-    /// What was written, and how many objects cannot be.
+    /// Returns counters of writes, and the number of objects with a reported problem.
     pub(super) fn figures(&self) -> (Writes, usize) {
         (self.worker.figures(), self.troubles.len())
     }
 
-    /// Ends what is being written. Nothing more is begun.
+    /// Waits for the writes in progress, and starts no more.
     pub async fn stop(self) {
         self.worker.finish().await;
         self.recorder.stop().await;
     }
 }
 
-/// How a write ended.
+/// The outcome of a write.
 pub struct Written {
     task: Task,
     outcome: Result<Option<Box<DynamicObject>>, Failure>,
     took: Duration,
 }
 
-/// Whether everything was seen that decides what is wanted.
+/// Returns whether the view of all kinds that the desired state depends on is complete.
 pub(super) fn is_whole(view: &WatchSync) -> bool {
     SOURCES.iter().all(|kind| view.is_whole(*kind) || view.is_missing(*kind))
 }
 
-/// Whether what is not wanted may go: of TenantGateways that are not seen nobody knows what they want, nor without the routes
-/// to them.
+/// Returns whether unwanted objects may be deleted: without all TenantGateways, and their routes, the desired state is
+/// not known.
 pub(super) fn knows_wants(view: &WatchSync) -> bool {
     [Kind::TenantGateway, Kind::HTTPRoute].into_iter().all(|kind| view.is_whole(kind))
 }

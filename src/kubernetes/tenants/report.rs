@@ -1,5 +1,5 @@
-//! The status of a TenantGateway as it is written, from what tenancy decided, from the statuses of its objects, and from
-//! what could not be written. Pure.
+//! Computes the status of a TenantGateway from the decisions of tenancy, the statuses of its derived objects, and the
+//! problems of writes. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,15 +10,16 @@ use crate::watch::observed::ObservedObject;
 use gatewright_core::model::ObjectName;
 use gatewright_core::tenancy::{Listening, ParentState, TenantStatus};
 
-/// Whether a TenantGateway was told to be ready as it stands now. Then what was said of an earlier generation of its Gateway
-/// holds until more is said: a host that comes or goes takes nothing from the others.
+/// Returns whether the status says `Ready` for the present generation of a TenantGateway. Then the conditions of an
+/// earlier generation of its Gateway stay valid until newer ones are written: an added or removed host must not affect
+/// the others.
 pub(super) fn stands(seen: &ObservedObject, status: &Value) -> bool {
     let ready = status["conditions"].as_array().into_iter().flatten().find(|condition| condition["type"] == "Ready");
     ready.is_some_and(|ready| ready["status"] == "True" && ready["observedGeneration"] == seen.generation)
 }
 
-/// The status of a Gateway or ListenerSet as its controller wrote it. What it said of an earlier generation counts only
-/// where the TenantGateway `stands`.
+/// Parses the status of a Gateway or ListenerSet that its controller wrote. Conditions of an earlier generation count
+/// only if the TenantGateway `stands`.
 pub(super) fn state(seen: &ObservedObject, stands: bool) -> ParentState {
     let status = seen.status();
     let holds = |conditions: &Value, kind: &str| {
@@ -33,7 +34,8 @@ pub(super) fn state(seen: &ObservedObject, stands: bool) -> ParentState {
         let conditions = &listener["conditions"];
         let name: Arc<str> = Arc::from(listener["name"].as_str()?);
         let (accepted, programmed) = (holds(conditions, "Accepted"), holds(conditions, "Programmed"));
-        // Cilium says so of a kind that the listener's protocol does not have, and serves the others.
+        // Cilium sets this reason for a route kind that the listener's protocol does not support, and serves the other
+        // kinds.
         let refs = conditions.as_array().into_iter().flatten().find(|condition| condition["type"] == "ResolvedRefs");
         let resolved = refs.is_none_or(|refs| refs["status"] != "False" || refs["reason"] == "InvalidRouteKinds");
         Some((name, Listening { accepted, programmed, resolved }))
@@ -50,19 +52,19 @@ pub(super) fn state(seen: &ObservedObject, stands: bool) -> ParentState {
     ParentState { accepted, programmed, listeners, pending }
 }
 
-/// Something that could not be written.
+/// The problem of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Trouble {
     /// The reason of `Ready`.
     pub(super) reason: &'static str,
-    /// For people.
+    /// The message.
     pub(super) text: String,
-    /// Whether it concerns one host and leaves the others as they are.
+    /// Whether the problem concerns one host, and no others.
     pub(super) of_one_host: bool,
 }
 
-/// Lays what could not be written over a status: nothing is ready that could not be written, but for what serves other
-/// hosts. What is wrong with the TenantGateway itself stands before it.
+/// Adds the problems of writes to a status: a TenantGateway with such a problem is not ready, unless the problem
+/// concerns one host only. Problems of the TenantGateway itself have precedence.
 pub(super) fn lay_troubles(status: &mut TenantStatus, troubles: &[Trouble]) {
     const WAITING: [&str; 4] = ["Reconciled", "GatewayNotAccepted", "GatewayNotProgrammed", "ListenersNotReady"];
     if !WAITING.contains(&status.reason) || troubles.is_empty() {
@@ -81,16 +83,17 @@ pub(super) fn lay_troubles(status: &mut TenantStatus, troubles: &[Trouble]) {
     }
 }
 
-/// Whether a status says that others are to act yet: it may be another in a moment.
+/// Returns whether a status waits for other controllers, so that it may change in a moment.
 pub(super) fn is_passing(status: &TenantStatus) -> bool {
     let comes_up = status.ready && status.listeners.iter().any(|listener| listener.reason.is_some());
     comes_up || matches!(status.reason, "GatewayNotAccepted" | "GatewayNotProgrammed" | "ListenersNotReady")
 }
 
-/// The patch of the status; `None` when it says so already, or the object changed since.
+/// Returns the patch of the status; `None` when it is equal already, or the object has changed since.
 ///
-/// `current` is the status of `seen`. It is a merge patch on the version that was read: a list that Cozystack's controller wrote keeps its items under
-/// server-side apply. Conditions of others stay.
+/// `current` is the status of `seen`. The result is a merge patch that is conditional on the resource version: with
+/// server-side apply, a list that Cozystack's controller wrote would keep its items. Conditions of other managers are
+/// kept.
 pub(super) fn patch(
     name: &ObjectName,
     status: &TenantStatus,
@@ -202,7 +205,7 @@ mod tests {
         assert!(state(false).accepted && !state(false).programmed);
         let listening = Listening { accepted: true, programmed: true, resolved: true };
         assert_eq!(state(false).listeners.get("l"), Some(&listening));
-        // Whoever was ready as it stands stays so until more is said.
+        // A TenantGateway that is ready in this generation stays so until newer conditions are written.
         assert!(state(true).programmed);
         let told = |generation: i64, status: &str| {
             let ready = json!({"type": "Ready", "status": status, "observedGeneration": generation});

@@ -1,5 +1,5 @@
-//! What ListenerSets say of their listeners, as last read: there is one for each 64 hosts of a TenantGateway, whose status is
-//! made of all of them, and one host changes one. Pure.
+//! Cache of the parsed statuses of ListenerSets. There is one ListenerSet for each 64 hosts of a TenantGateway; the
+//! status of the TenantGateway is made from all of them, and a change of one host changes one. Pure.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use crate::watch::observed::ObservedObject;
 use gatewright_core::inputs::ObjectKey;
 use gatewright_core::tenancy::{Derived, DerivedKind, ParentState};
 
-/// The states of ListenerSets, each of one version of it.
+/// The parsed states of ListenerSets, each of one resource version.
 #[derive(Default)]
 pub(super) struct States(BTreeMap<Derived, State>);
 
@@ -21,7 +21,8 @@ struct State {
 }
 
 impl States {
-    /// What is made of what Gateways and ListenerSets say, as `seen` has them; see [`report::state`].
+    /// Calls `make` with a function that returns the state of a Gateway or ListenerSet in `seen`; see
+    /// [`report::state`].
     pub(super) fn asked<T>(
         &mut self,
         seen: &BTreeMap<ObjectKey, Box<ObservedObject>>,
@@ -41,7 +42,7 @@ impl States {
             return known.state.clone();
         }
         let state = Arc::new(report::state(seen, stands));
-        // There are as many Gateways as TenantGateways, and each is looked at when it changed.
+        // Gateways are not cached: there is one for each TenantGateway, and it is parsed when it has changed.
         if derived.kind == DerivedKind::ListenerSet {
             let known = State { version: seen.version.clone(), stands, state: state.clone() };
             self.0.insert(derived.clone(), known);
@@ -49,7 +50,7 @@ impl States {
         state
     }
 
-    /// An object is gone.
+    /// Removes the state of a deleted object.
     pub(super) fn forget(&mut self, derived: &Derived) {
         self.0.remove(derived);
     }

@@ -1,4 +1,4 @@
-//! What can be written.
+//! The kinds of writes for TenantGateways.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::ObjectName;
 use gatewright_core::tenancy::{Derived, DerivedKind};
 
-/// One thing to be written.
+/// One write.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Task {
-    /// Label and annotation of a namespace.
+    /// The label and annotation of a namespace.
     Label(Arc<str>),
     /// A derived object.
     Object(Derived),
@@ -20,7 +20,7 @@ pub(super) enum Task {
 }
 
 impl Task {
-    /// The object that it is written to.
+    /// Returns the object that is written.
     pub(super) fn key(&self) -> ObjectKey {
         match self {
             Task::Label(namespace) => ObjectKey::new(Kind::Namespace, ObjectName::new("", namespace.clone())),
@@ -40,7 +40,7 @@ impl fmt::Display for Task {
     }
 }
 
-/// Whether it is one of the objects that the API server needs long for.
+/// Returns whether the object has listeners, so that the API server needs long for it.
 pub(super) fn has_listeners(derived: &Derived) -> bool {
     matches!(derived.kind, DerivedKind::Gateway | DerivedKind::ListenerSet)
 }

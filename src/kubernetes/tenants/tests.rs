@@ -4,7 +4,7 @@ use super::*;
 use crate::runtime::KINDS;
 use gatewright_core::tenancy::{Change, Namespace, Settings, TenantGateway};
 
-/// A TenantGateway that is carried out.
+/// The state of a TenantGateway that is implemented here.
 fn tenancy() -> (Tenancy, ObjectName) {
     let labels = BTreeMap::from(["host", "gateway"].map(|label| {
         let value = if label == "host" { "a.org" } else { "tenant-a" };

@@ -1,4 +1,5 @@
-//! What is in the way of writes, and of whose: a status looks at its own alone, however many others there are. Pure.
+//! The problems of writes, indexed by TenantGateway, so that the cost of a status does not depend on the problems of
+//! other TenantGateways. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use super::task::Task;
 use gatewright_core::model::ObjectName;
 use gatewright_core::multimap::MultiMap;
 
-/// The troubles there are.
+/// All problems of writes.
 #[derive(Default)]
 pub(super) struct Troubles {
     all: BTreeMap<Task, (Option<ObjectName>, Trouble)>,
@@ -15,7 +16,7 @@ pub(super) struct Troubles {
 }
 
 impl Troubles {
-    /// Takes note of what is in the way of a write for a TenantGateway. Whether that was not known.
+    /// Notes the problem of a write for a TenantGateway. Returns whether it is new.
     pub(super) fn note(&mut self, task: &Task, tenant: Option<ObjectName>, trouble: Trouble) -> bool {
         let new = (tenant, trouble);
         if self.all.get(task) == Some(&new) {
@@ -29,24 +30,24 @@ impl Troubles {
         true
     }
 
-    /// Nothing is in its way any more.
+    /// Removes the problem of a write.
     pub(super) fn forget(&mut self, task: &Task) {
         if let Some((Some(tenant), _)) = self.all.remove(task) {
             self.by_tenant.remove(&tenant, task);
         }
     }
 
-    /// Whether something is in its way.
+    /// Returns whether a write has a problem.
     pub(super) fn is_in(&self, task: &Task) -> bool {
         self.all.contains_key(task)
     }
 
-    /// Those of a TenantGateway.
+    /// Returns the problems of a TenantGateway.
     pub(super) fn of(&self, tenant: &ObjectName) -> impl Iterator<Item = &Trouble> {
         self.by_tenant.of(tenant).map(|task| &self.all[task].1)
     }
 
-    /// How many there are.
+    /// Returns the number of problems.
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }

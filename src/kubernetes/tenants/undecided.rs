@@ -1,20 +1,20 @@
-//! Objects that nobody wants and that stay, since the TenantGateway that they belong to cannot be carried out now. Pure.
+//! Unwanted derived objects that are kept, since the desired state of their TenantGateway is not known now. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use gatewright_core::tenancy::Derived;
 
-/// Such objects, by the UID of their controlling owner.
+/// The kept objects, by the UID of their controlling owner.
 #[derive(Default)]
 pub(super) struct Undecided(BTreeMap<Box<str>, BTreeSet<Derived>>);
 
 impl Undecided {
-    /// Takes note of one.
+    /// Adds an object.
     pub(super) fn note(&mut self, owner: &str, derived: &Derived) {
         self.0.entry(owner.into()).or_default().insert(derived.clone());
     }
 
-    /// One is gone.
+    /// Removes a deleted object.
     pub(super) fn forget(&mut self, owner: &str, derived: &Derived) {
         if let Some(of) = self.0.get_mut(owner) {
             of.remove(derived);
@@ -24,7 +24,7 @@ impl Undecided {
         }
     }
 
-    /// Takes out those whose owner is carried out again: they are to be compared once more.
+    /// Removes and returns the objects of owners whose desired state is known again, to be compared once more.
     pub(super) fn mended(&mut self, decides: impl Fn(&Derived, &str) -> bool) -> Vec<Derived> {
         let mended = self.0.extract_if(.., |owner, of| of.first().is_some_and(|derived| decides(derived, owner)));
         let mended: Vec<_> = mended.collect();

@@ -1,42 +1,42 @@
-//! How the watch of a kind fares: whether all of it has been seen, and for how long a watch that failed pauses. Pure.
+//! State and back-off of the watch of a kind: whether its list is complete, and how long a failed watch pauses. Pure.
 
 use std::time::Duration;
 
 const MIN_DELAY: Duration = Duration::from_millis(200);
 const MAX_DELAY: Duration = Duration::from_secs(15);
 
-/// Where a watch is.
+/// The state of a watch.
 #[derive(Debug)]
 pub(super) struct WatchBackoff {
-    /// A list has begun, and not ended.
+    /// A list has begun and is not complete.
     listing: bool,
-    /// A list has ended, so that everything was seen once.
+    /// A list has been complete once.
     listed: bool,
-    /// It was told that changes do not come.
+    /// An interruption of the watch was reported.
     troubled: bool,
     pause: Duration,
 }
 
-/// What came at once.
+/// A summary of one chunk of events.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Came {
-    /// A list has begun, and not ended.
+    /// A list has begun and is not complete.
     pub(super) begun: bool,
-    /// A list has ended.
+    /// A list is complete.
     pub(super) ended: bool,
-    /// Objects came or went.
+    /// Objects were added, changed or deleted.
     pub(super) objects: bool,
 }
 
 impl WatchBackoff {
-    /// Nothing was asked yet.
+    /// Creates the state of a watch before its first request.
     pub(super) fn new() -> Self {
         Self { listing: false, listed: false, troubled: false, pause: MIN_DELAY }
     }
 
-    /// Something came. Returns whether the view is complete by that, which is to be told.
+    /// Takes in a chunk of events. Returns whether the view is complete by it, which the caller must report.
     pub(super) fn takes(&mut self, came: Came) -> bool {
-        // A list that begins has brought nothing yet: its request may fail as the one before.
+        // The begin of a list does not reset the back-off: its request may fail as the one before.
         if came.ended || came.objects {
             self.pause = MIN_DELAY;
         }
@@ -48,7 +48,7 @@ impl WatchBackoff {
         came.ended || came.objects && self.goes_on()
     }
 
-    /// It failed, as every watch does now and then where that is `usual`. Returns how long to wait.
+    /// Takes in a failure; `usual` is a normal end of a watch. Returns how long to wait.
     pub(super) fn fails(&mut self, usual: bool) -> Duration {
         self.troubled |= !usual;
         let pause = self.pause;
@@ -56,13 +56,14 @@ impl WatchBackoff {
         pause
     }
 
-    /// Whether it is to go on where it was interrupted. Nothing may come of one that does, for as long as nothing changes.
+    /// Returns whether the watch is to resume after an interruption. A resumed watch has no events while nothing
+    /// changes.
     pub(super) fn is_interrupted(&self) -> bool {
         self.troubled && self.listed && !self.listing
     }
 
-    /// It goes on. One that does after trouble lost nothing: else the server would have had it list again. Returns whether
-    /// the view is complete again.
+    /// Takes in that the watch was resumed. A resumed watch lost nothing: otherwise the server would have required a
+    /// new list. Returns whether the view is complete again.
     pub(super) fn goes_on(&mut self) -> bool {
         let interrupted = self.is_interrupted();
         if interrupted {

@@ -1,4 +1,4 @@
-//! Which kinds the API server serves, and in which version.
+//! Discovery: the kinds that the API server serves, and their versions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,31 +10,31 @@ use tokio::time::timeout;
 use crate::REQUEST_TIMEOUT;
 use gatewright_core::inputs::Kind;
 
-/// Why it is not known what an API server serves.
+/// The reason for which discovery failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DiscoveryError {
-    /// It does not take our credentials.
+    /// The API server rejects our credentials.
     #[error("the API server does not know us: {0}")]
     Unknown(String),
-    /// It is away, or in trouble.
+    /// The API server is unreachable or answers with an error.
     #[error("the API server does not answer: {0}")]
     Unanswered(String),
 }
 
-/// The kinds that are served, each in the newest version that we read.
+/// The kinds that are served, each in the newest version that we can read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Served {
     kinds: BTreeMap<Kind, ApiResource>,
 }
 
 impl Served {
-    /// How a kind is asked for; `None` while it is not served.
+    /// Returns the resource by which a kind is requested; `None` while it is not served.
     pub fn resource(&self, kind: Kind) -> Option<&ApiResource> {
         self.kinds.get(&kind)
     }
 }
 
-/// Whether the API server says that it has come up. One that does not tell is taken to be.
+/// Returns whether the API server reports that it is ready. A server that does not let us ask counts as ready.
 pub(crate) async fn is_ready(client: &Client) -> bool {
     let asked = Request::get("/readyz").body(Vec::new()).expect("it has a path only");
     match timeout(REQUEST_TIMEOUT, client.request_text(asked)).await {
@@ -57,10 +57,10 @@ async fn answer<T>(asked: impl Future<Output = kube::Result<T>>) -> Result<Optio
     }
 }
 
-/// Asks the API server about these kinds.
+/// Asks the API server which of these kinds it serves.
 ///
 /// # Errors
-/// When it does not answer. A group that cannot be told now (an aggregated server that is down) is none of ours.
+/// When the server does not answer. An aggregated API group whose server is down is not an error: it is none of ours.
 pub async fn discover(client: &Client, wanted: &[Kind]) -> Result<Served, DiscoveryError> {
     let groups: BTreeSet<&str> = wanted.iter().map(|kind| kind.group()).collect();
     let mut served = Served::default();
@@ -82,7 +82,7 @@ pub async fn discover(client: &Client, wanted: &[Kind]) -> Result<Served, Discov
                 "" => answer(client.list_core_api_resources(version)).await?,
                 _ => answer(client.list_api_group_resources(&format!("{group}/{version}"))).await?,
             };
-            // Else it went between the two questions.
+            // Otherwise the group disappeared between the two requests.
             let Some(resources) = resources else { continue };
             for kind in kinds {
                 let plain = |name: &str| !name.contains('/');

@@ -1,4 +1,5 @@
-//! All watches: one for each kind that is served, or for each namespace that is looked at, started when it appears and started anew in another version.
+//! Runs all watches: one for each served kind, or for each listed namespace of it. A watch is started when its kind
+//! appears, and started again when the version changes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,14 +21,14 @@ use crate::watch::{Lists, Names, WatchEvent, watch};
 use gatewright_core::inputs::Kind;
 use gatewright_core::namespaces::Namespaces;
 
-/// How often the server is asked what it serves.
+/// The interval of discovery.
 const DISCOVERY: Duration = Duration::from_secs(10);
-/// How soon again when it did not answer, or lacks something that it may serve in a moment.
+/// The interval of discovery after a failure, or while a kind is missing that may soon be served.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
-/// The first server whose streaming lists are on without a flag.
+/// The minor version of Kubernetes since which streaming lists are on by default.
 const STREAMING: u32 = 34;
 
-/// Runs until the receiver is gone.
+/// Runs until the receiver is dropped.
 pub async fn run(client: Client, kinds: Vec<Kind>, namespaces: Namespaces, out: mpsc::Sender<WatchEvent>) {
     let mut running: BTreeMap<Kind, (ApiResource, Vec<AbortHandle>)> = BTreeMap::new();
     let mut tasks = JoinSet::new();
@@ -40,11 +41,11 @@ pub async fn run(client: Client, kinds: Vec<Kind>, namespaces: Namespaces, out: 
     let watches: BTreeMap<Kind, (Parts, Vec<(Part, Names)>)> = kinds.iter().map(watches).collect();
     let mut told = BTreeMap::new();
     let mut absence = MissingKinds::default();
-    // What the first answer lacks counts as well.
+    // True at first, so that a kind that the first answer lacks counts as well.
     let mut unsure = true;
     let mut lists = None;
     loop {
-        // In this order: what a server serves that has just come up may lack something.
+        // Readiness is asked before discovery: discovery of a server that became ready in between may lack something.
         let ready = unsure && is_ready(&client).await;
         let found = match discover(&client, &kinds).await {
             Ok(found) => found,
@@ -97,7 +98,7 @@ pub async fn run(client: Client, kinds: Vec<Kind>, namespaces: Namespaces, out: 
                     if !absence.lacks(*kind, watched.is_some(), ready) {
                         continue;
                     }
-                    // What was seen of it stays: that a kind is not served says nothing of its objects.
+                    // The names that were seen are kept: an unserved kind says nothing about its objects.
                     if let Some((_, handles)) = running.remove(kind) {
                         end(&handles, &mut tasks).await;
                     }
@@ -116,14 +117,14 @@ pub async fn run(client: Client, kinds: Vec<Kind>, namespaces: Namespaces, out: 
     }
 }
 
-/// A watch that panicked would be a kind that nothing is heard of any more: whoever waits for this task is told.
+/// Propagates the panic of a watch: its kind would otherwise silently miss events. The caller of this task handles it.
 fn look_at(ended: Result<(), JoinError>) {
     if let Some(panic) = ended.err().and_then(|error| error.try_into_panic().ok()) {
         std::panic::resume_unwind(panic);
     }
 }
 
-/// Ends the watches of a kind, and waits until they have: the next ones go on from what these told.
+/// Aborts the watches of a kind, and waits for their end: the next ones continue from the names that these noted.
 async fn end(handles: &[AbortHandle], tasks: &mut JoinSet<()>) {
     handles.iter().for_each(AbortHandle::abort);
     while !handles.iter().all(AbortHandle::is_finished) {
@@ -133,7 +134,7 @@ async fn end(handles: &[AbortHandle], tasks: &mut JoinSet<()>) {
     }
 }
 
-/// Streaming lists are asked for where the server has them: one that lacks them refuses the request.
+/// Chooses streaming lists where the server's version has them: an older one refuses the request.
 async fn lists_of(client: &Client) -> Lists {
     let version = timeout(REQUEST_TIMEOUT, client.apiserver_version()).await;
     let minor = version.ok().and_then(Result::ok).and_then(|v| v.minor.trim_end_matches('+').parse::<u32>().ok());

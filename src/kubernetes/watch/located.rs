@@ -1,5 +1,5 @@
-//! Pods and nodes as they are read: name and addresses. The rest of a pod, some kilobytes of it, is passed over while it is
-//! parsed, so that a cluster of thousands costs little.
+//! Parses name and addresses of pods and nodes. The rest of a pod (some kilobytes) is skipped during parsing, so that a
+//! cluster of thousands of pods costs little memory.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -13,10 +13,10 @@ use serde::Deserialize;
 use gatewright_core::inputs::{Kind, Located, Object};
 use gatewright_core::model::ObjectName;
 
-/// The pods that have their address: one that has ended may have lost it to another.
+/// The field selector of pods that still have their address: the address of a terminated pod may belong to another one.
 pub(super) const RUNNING: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
-/// What is read of a pod or a node.
+/// The fields of a pod or a node that are parsed.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "Raw")]
 pub(super) struct Place {
@@ -25,7 +25,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The object that it is.
+    /// Converts it to an input object.
     pub(super) fn object(self, kind: Kind, name: ObjectName) -> Object {
         let located = Located { name, addresses: self.addresses };
         if kind == Kind::Node { Object::Node(located) } else { Object::Pod(located) }
@@ -104,7 +104,7 @@ impl From<Raw> for Place {
         let Raw { metadata: RawMeta { name, namespace, resource_version }, status: RawStatus { pod_ips, addresses } } =
             raw;
         let of_pod = pod_ips.into_iter().flatten().filter_map(|at| at.ip);
-        // Those of nodes are names as well.
+        // Addresses of nodes include hostnames.
         let of_node = addresses.into_iter().flatten().filter_map(|at| at.address);
         let addresses = of_pod.chain(of_node).filter_map(|text| text.parse::<IpAddr>().ok());
         Self {

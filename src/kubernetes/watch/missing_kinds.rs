@@ -1,39 +1,39 @@
-//! Which kinds an API server does not serve. One that has just started serves them one after the other, so that what one
-//! answer lacks the next may have. Pure.
+//! Decides which kinds an API server does not serve. A server that has just started adds its kinds one after the other,
+//! so a kind counts as missing only after several answers without it. Pure.
 
 use std::collections::BTreeMap;
 
 use gatewright_core::inputs::Kind;
 
-/// How often in a row a kind has to be lacking that was not seen yet.
+/// The number of consecutive answers without a kind after which it is missing, for a kind that was not seen yet.
 const NEW: u32 = 2;
-/// The same, of a kind that is being watched.
+/// The number of consecutive answers without a kind after which it is missing, for a kind that is being watched.
 const WATCHED: u32 = 4;
 
-/// How often in a row kinds were lacking.
+/// The number of consecutive answers without each kind, and the number at which it is missing.
 #[derive(Debug, Default)]
 pub(crate) struct MissingKinds(BTreeMap<Kind, (u32, u32)>);
 
 impl MissingKinds {
-    /// A server lacks a kind. `ready` is whether it had said before that it has come up: a kube-apiserver does so when the
-    /// definitions that it had are in its discovery (`/readyz`: crd-informer-synced, start-apiextensions-controllers).
-    /// Returns whether the kind is not served.
+    /// Takes in an answer without this kind. `ready` is whether the server reported before that it is ready: a
+    /// kube-apiserver does so when the definitions that it had are in its discovery (`/readyz`: crd-informer-synced,
+    /// start-apiextensions-controllers). Returns whether the kind is missing.
     pub(crate) fn lacks(&mut self, kind: Kind, is_watched: bool, ready: bool) -> bool {
         let enough = if is_watched { WATCHED } else { NEW };
         let (times, enough) = self.0.entry(kind).or_insert((0, enough));
-        // One that was believed once is believed until the kind is there.
+        // A kind that was decided to be missing stays missing until it is served.
         if ready && *times < *enough {
             *times += 1;
         }
         times >= enough
     }
 
-    /// It is served.
+    /// Takes in that the kind is served.
     pub(crate) fn has(&mut self, kind: Kind) {
         self.0.remove(&kind);
     }
 
-    /// Whether there is a kind of which it is not known yet: the server is to be asked again soon.
+    /// Returns whether a kind is undecided, so that the server must be asked again soon.
     pub(crate) fn is_unsure(&self) -> bool {
         self.0.values().any(|(times, enough)| times < enough)
     }

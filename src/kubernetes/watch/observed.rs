@@ -1,4 +1,4 @@
-//! What the API server holds of an object that we write to.
+//! The observed metadata and status of an object that we write to.
 
 use std::sync::Arc;
 
@@ -7,23 +7,23 @@ use serde_json::Value;
 
 use crate::compact_json::CompactJson;
 
-/// Metadata and status of an object, as last seen.
+/// Metadata and status of an object, as last seen in the watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedObject {
-    /// `metadata.uid`: another object of the same name has another.
+    /// `metadata.uid`: differs for another object of the same name.
     pub uid: Box<str>,
     /// `metadata.resourceVersion`
     pub version: Box<str>,
     /// `metadata.generation`
     pub generation: i64,
-    /// The version that it was read in, e.g. `gateway.networking.k8s.io/v1`.
+    /// The version in which the object was read, e.g. `gateway.networking.k8s.io/v1`.
     pub api_version: Arc<str>,
-    /// `status`: parsed only when it is compared, which is rare.
+    /// `status`: parsed only for a comparison, which is rare.
     status: CompactJson,
 }
 
 impl ObservedObject {
-    /// What there is of an object that was just read.
+    /// Extracts the fields from an object that was just read.
     pub fn new(api_version: &Arc<str>, object: &DynamicObject) -> Self {
         Self {
             uid: object.metadata.uid.as_deref().unwrap_or_default().into(),
@@ -34,13 +34,14 @@ impl ObservedObject {
         }
     }
 
-    /// The status; null where there is none.
+    /// Returns the status; null where there is none.
     pub fn status(&self) -> Value {
         self.status.value()
     }
 }
 
-/// Whether one resource version of an object is newer than another (Kubernetes 1.35: they are comparable numbers).
+/// Returns whether one resource version of an object is newer than another (Kubernetes 1.35: they are comparable
+/// numbers).
 pub(crate) fn newer(one: &str, other: &str) -> bool {
     (one.len(), one) > (other.len(), other)
 }

@@ -1,4 +1,4 @@
-//! The watch of a few objects by which replicas tell each other something.
+//! Watches a few objects of one kind, such as the ConfigMaps through which replicas exchange state.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -16,22 +16,22 @@ use tracing::{debug, warn};
 
 use gatewright_control::event::WATCH;
 
-/// How soon again after a failure.
+/// The pause after a failure.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What a watch tells.
+/// An event of the watch.
 #[derive(Debug)]
 pub enum Told<K> {
-    /// An object as it is now.
+    /// An object was added or changed.
     There(Box<K>),
-    /// The object of this name is gone.
+    /// The object of this name was deleted.
     Gone(String),
-    /// All of them were told.
+    /// The list is complete.
     Complete,
 }
 
-/// Tells what `tell` makes of it, until the receiver is gone. What a new list lacks is gone. `what` says in a log what is
-/// being watched.
+/// Sends the messages that `tell` makes of the events, until the receiver is dropped. An object that a new list lacks
+/// counts as deleted. `what` names the watched objects in the log.
 pub(crate) async fn follow<K, T>(
     api: Api<K>,
     config: Config,
@@ -66,7 +66,7 @@ pub(crate) async fn follow<K, T>(
                 told.push(Told::Complete);
             }
             Some(Err(error)) => {
-                // A watch that ends now and then is the usual course of things; what cannot be listed is waited for.
+                // A watch that ends now and then is normal; a failed list is warned about once.
                 if matches!(error, watcher::Error::InitialListFailed(_)) && !std::mem::replace(&mut unlisted, true) {
                     warn!(event = WATCH, kind = what, "watching {what}: {error}");
                 } else {

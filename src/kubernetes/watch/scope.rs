@@ -1,4 +1,4 @@
-//! Which objects of a kind one watch is about, and how the watches of a kind are one to whoever is told.
+//! The scope of one watch, and the aggregation of the watches of a kind: the receiver sees one watch per kind.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -14,17 +14,17 @@ use super::WatchEvent;
 use gatewright_core::inputs::Kind;
 use gatewright_core::namespaces::Namespaces;
 
-/// The objects of one watch.
+/// The objects that one watch covers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Scope {
-    /// All of the cluster.
+    /// All objects of the cluster.
     Cluster,
-    /// Those of one namespace; of Namespaces the one of this name.
+    /// The objects of one namespace; for the kind Namespace, the object of this name.
     Namespace(Arc<str>),
 }
 
 impl Scope {
-    /// The scopes by which all of a kind is watched that is looked at.
+    /// Returns the scopes that together cover the watched objects of a kind.
     pub(crate) fn all(kind: Kind, namespaces: &Namespaces) -> Vec<Self> {
         match namespaces {
             Namespaces::Listed(names) if kind.namespaced() || kind == Kind::Namespace => {
@@ -34,7 +34,7 @@ impl Scope {
         }
     }
 
-    /// Where it is asked for.
+    /// Returns the API client of the scope.
     pub(super) fn api<K>(&self, client: Client, kind: Kind, resource: &ApiResource) -> Api<K>
     where
         K: kube::Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
@@ -45,7 +45,8 @@ impl Scope {
         }
     }
 
-    /// How it is asked for: RBAC allows the list of a single object by its name where a field selector has that.
+    /// Adds the field selector of the scope. RBAC allows the list of a single object by its name if the field selector
+    /// has it.
     pub(super) fn select(&self, kind: Kind, config: Config) -> Config {
         match self {
             Self::Namespace(name) if kind == Kind::Namespace => config.fields(&format!("metadata.name={name}")),
@@ -53,7 +54,7 @@ impl Scope {
         }
     }
 
-    /// The namespace in which objects are.
+    /// Returns the namespace of the objects; `None` for the whole cluster.
     pub(super) fn namespace(&self, kind: Kind) -> Option<&str> {
         match self {
             Self::Namespace(namespace) if kind.namespaced() => Some(namespace),
@@ -71,10 +72,10 @@ impl Display for Scope {
     }
 }
 
-/// The scopes of a kind that are not whole, with the trouble of each.
+/// The scopes of a kind that are not complete, each with the reason.
 type Lacking = BTreeMap<Scope, Option<String>>;
 
-/// What tells of all watches of one kind.
+/// Aggregates the watches of one kind.
 #[derive(Clone, Debug)]
 pub(crate) struct Parts {
     kind: Kind,
@@ -84,7 +85,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Nothing was seen of these.
+    /// Creates the watches of a kind; all scopes are incomplete.
     pub(crate) fn new(kind: Kind, namespaces: &Namespaces, out: mpsc::Sender<WatchEvent>) -> Self {
         let scopes: Arc<[Scope]> = Scope::all(kind, namespaces).into();
         let parts = Self { kind, scopes, lacking: Arc::default(), out };
@@ -92,12 +93,12 @@ impl Parts {
         parts
     }
 
-    /// All watches begin anew.
+    /// Marks all scopes as incomplete.
     pub(crate) fn begin(&self) {
         *self.held() = self.scopes.iter().map(|scope| (scope.clone(), None)).collect();
     }
 
-    /// Each of them.
+    /// Returns the part of each scope.
     pub(crate) fn each(&self) -> impl Iterator<Item = Part> {
         self.scopes.iter().map(|scope| Part { scope: scope.clone(), all: self.clone() })
     }
@@ -107,33 +108,33 @@ impl Parts {
     }
 }
 
-/// What tells of one watch. The kind is complete when the last of its watches is, and is in trouble while one of them is.
+/// The sender of one watch. The kind is complete when the last of its watches is, and in trouble while one of them is.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
-    /// What it is about.
+    /// The scope of the watch.
     pub(crate) scope: Scope,
     all: Parts,
 }
 
-/// The receiver is gone.
+/// The receiver was dropped.
 #[derive(Debug)]
 pub(super) struct Gone;
 
 impl Part {
-    /// Which kind it is of.
+    /// The kind of the watched objects.
     pub(crate) fn kind(&self) -> Kind {
         self.all.kind
     }
 
-    /// Waits for room for one message.
+    /// Waits for room for one message in the channel.
     pub(super) async fn room(&self) -> Result<mpsc::Permit<'_, WatchEvent>, Gone> {
         self.all.out.reserve().await.map_err(|_| Gone)
     }
 
-    /// The view of it is complete.
+    /// Reports that the list of the scope is complete.
     pub(super) async fn complete(&self) -> Result<(), Gone> {
         let room = self.room().await?;
-        // What is told is told in the order of what is noted.
+        // The lock is held while sending, so that messages are in the order of the changes.
         let mut lacking = self.all.held();
         let had = lacking.remove(&self.scope).flatten();
         let kind = self.kind();
@@ -148,7 +149,7 @@ impl Part {
         Ok(())
     }
 
-    /// It cannot be watched now, and why.
+    /// Reports that the scope cannot be watched now; `text` is the reason.
     pub(super) async fn trouble(&self, text: String) -> Result<(), Gone> {
         let room = self.room().await?;
         let text = match self.scope.namespace(self.kind()) {

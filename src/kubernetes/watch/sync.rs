@@ -1,82 +1,82 @@
-//! How complete our view of the cluster is. Pure.
+//! Tracks whether the view of the API server is complete, for each kind. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use gatewright_core::inputs::Kind;
 
-/// How many of the objects whose bodies are waited for are named.
+/// The number of objects with a pending body that a message names.
 const NAMED: usize = 3;
 
-/// What is known of a kind.
+/// The state of the view of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It is being listed.
+    /// The kind is being listed.
     Listing,
-    /// All of it has been seen, and changes come.
+    /// The list is complete, and the watch delivers changes.
     Complete,
-    /// All of it had been seen, and changes do not come now, for this reason. What was seen is kept.
+    /// The list was complete, and the watch is interrupted, for this reason. The objects that were seen are kept.
     Stale(String),
-    /// It cannot be listed, for this reason.
+    /// The kind cannot be listed, for this reason.
     Unreadable(String),
-    /// The server does not serve it.
+    /// The server does not serve the kind.
     Missing,
 }
 
-/// What is known of all kinds.
+/// The state of the view of all kinds.
 #[derive(Clone, Debug)]
 pub struct WatchSync {
     kinds: BTreeMap<Kind, State>,
     /// Objects whose bodies are still being fetched for the first view.
     fetching: BTreeSet<String>,
-    /// Kinds whose end of the first list has come.
+    /// The kinds whose first list was complete.
     seen: BTreeSet<Kind>,
 }
 
 impl WatchSync {
-    /// Nothing seen of these kinds.
+    /// Creates the state in which each of these kinds is being listed.
     pub fn new(kinds: &[Kind]) -> Self {
         let kinds = kinds.iter().map(|kind| (*kind, State::Listing)).collect();
         Self { kinds, fetching: BTreeSet::new(), seen: BTreeSet::new() }
     }
 
-    /// The view of a kind is complete. Returns a line for people when that is new.
+    /// Takes in that the list of a kind is complete. Returns a line for the log if that is a change.
     pub fn complete(&mut self, kind: Kind) -> Option<String> {
         self.seen.insert(kind);
         self.set(kind, State::Complete)
     }
 
-    /// A kind cannot be watched.
+    /// Takes in that a kind cannot be watched.
     pub fn trouble(&mut self, kind: Kind, text: String) -> Option<String> {
         let state = if self.seen.contains(&kind) { State::Stale(text) } else { State::Unreadable(text) };
         self.set(kind, state)
     }
 
-    /// A kind is not served.
+    /// Takes in that a kind is not served.
     pub fn missing(&mut self, kind: Kind) -> Option<String> {
         self.set(kind, State::Missing)
     }
 
-    /// A kind that was not served is now, and is being listed.
+    /// Takes in that a kind which was not served is now, and is being listed.
     pub fn listing(&mut self, kind: Kind) -> Option<String> {
         self.set(kind, State::Listing)
     }
 
-    /// Whether everything of a kind was seen once.
+    /// Returns whether the list of a kind has been complete once.
     pub fn was_seen(&self, kind: Kind) -> bool {
         self.seen.contains(&kind)
     }
 
-    /// Whether what is known of a kind is all there is: only then something is written for it.
+    /// Returns whether the view of a kind is complete and current: only then objects of it are written.
     pub fn is_whole(&self, kind: Kind) -> bool {
         matches!(self.kinds.get(&kind), Some(State::Complete))
     }
 
-    /// Whether the server has told anything: all of a kind, or that it does not serve one.
+    /// Returns whether the server has answered for any kind: with all its objects, or that it is not served.
     pub fn is_heard(&self) -> bool {
         self.kinds.values().any(|state| matches!(state, State::Complete | State::Missing))
     }
 
-    /// Whether the server does not serve a kind.
+    /// Returns whether the server does not serve a kind.
     pub fn is_missing(&self, kind: Kind) -> bool {
         matches!(self.kinds.get(&kind), None | Some(State::Missing))
     }
@@ -86,13 +86,14 @@ impl WatchSync {
         (old.as_ref() != Some(&state)).then(|| line(kind, &state))
     }
 
-    /// Whether everything that is served has been seen once: only then may anything be served, written or deleted.
+    /// Returns whether the first list of every served kind is complete: only then may anything be served, written or
+    /// deleted.
     pub fn is_complete(&self) -> bool {
         self.fetching.is_empty()
             && self.kinds.iter().all(|(kind, state)| self.seen.contains(kind) || *state == State::Missing)
     }
 
-    /// What is waited for, for people; empty when nothing is.
+    /// Returns messages about what is pending; empty when nothing is.
     pub fn waiting(&self) -> Vec<String> {
         let kinds = self.kinds.iter().filter(|(kind, state)| {
             !self.seen.contains(kind) && **state != State::Missing || matches!(state, State::Stale(_))
@@ -103,7 +104,7 @@ impl WatchSync {
         kinds.map(|(kind, state)| line(*kind, state)).chain(fetching).chain(rest).collect()
     }
 
-    /// Each kind with a word for its state, for metrics.
+    /// Returns each kind with the name of its state, for metrics.
     pub fn states(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
         self.kinds.iter().map(|(kind, state)| {
             let word = match state {
@@ -117,12 +118,12 @@ impl WatchSync {
         })
     }
 
-    /// The body of an object is being fetched.
+    /// Takes in that the body of an object is being fetched.
     pub fn fetching(&mut self, name: String) {
         self.fetching.insert(name);
     }
 
-    /// It is there, or will not be.
+    /// Takes in that the fetch of the body ended, whatever its result.
     pub fn fetched(&mut self, name: &str) {
         self.fetching.remove(name);
     }
@@ -169,7 +170,7 @@ mod tests {
         assert_eq!((waiting.len(), &*waiting[3]), (4, "997 more objects: their bodies are being fetched"));
     }
 
-    /// What was seen once does not become incomplete by a server that is away.
+    /// A server that becomes unreachable does not make the view incomplete.
     #[test]
     fn trouble_after_the_first_view_is_told_and_takes_nothing_back() {
         let mut view = WatchSync::new(&[Kind::Gateway]);

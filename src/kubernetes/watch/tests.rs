@@ -38,12 +38,12 @@ fn slim(event: Event<DynamicObject>, names: &Names) -> Slim {
     Slim::of(event, Kind::HTTPRoute, &Arc::from(resource().api_version), &names.interner)
 }
 
-/// The one watch of a cluster.
+/// The only watch of a cluster scope.
 fn part(out: mpsc::Sender<WatchEvent>) -> Part {
     Parts::new(Kind::HTTPRoute, &Namespaces::All, out).each().next().expect("one")
 }
 
-/// A watch whose events are given.
+/// The parameters of a watch whose events are given.
 fn asked(resource: &ApiResource, names: Names) -> Asked<'_> {
     let nobody = |_: Request<Body>| std::future::pending::<Result<hyper::Response<Body>, std::convert::Infallible>>();
     let client = Client::new(service_fn(nobody), "default");
@@ -52,7 +52,7 @@ fn asked(resource: &ApiResource, names: Names) -> Asked<'_> {
 
 async fn told(names: Names, events: Vec<watcher::Result<Event<DynamicObject>>>) -> Vec<String> {
     let (sender, mut receiver) = mpsc::channel(64);
-    // One event after the other: a chunk is what is ready at once.
+    // One event at a time: a chunk consists of the events that are ready at once.
     let read = names.clone();
     let stream = futures::stream::iter(events).then(async |event| {
         tokio::task::yield_now().await;
@@ -110,7 +110,7 @@ async fn what_a_new_list_lacks_is_gone_and_nothing_sooner() {
     assert_eq!(told, expected);
 }
 
-/// A kind that is served no more and then again, by another watch.
+/// A kind disappears from discovery and is served again, by another watch.
 #[tokio::test]
 async fn what_another_watch_told_of_is_gone_when_the_next_one_lacks_it() {
     let names = Names::default();
@@ -120,7 +120,7 @@ async fn what_another_watch_told_of_is_gone_when_the_next_one_lacks_it() {
     assert_eq!(told(names, next).await, ["+httproute a/y 7", "-httproute a/x", "complete"]);
 }
 
-/// A watch is ended while nobody has room for what it has to tell.
+/// A watch is aborted while the channel has no room for its events.
 #[tokio::test]
 async fn what_could_not_be_told_any_more_is_told_by_the_next_watch() {
     let names = Names::default();
@@ -177,7 +177,7 @@ async fn a_server_without_streaming_lists_is_asked_for_pages() {
     watching.abort();
 }
 
-/// What is told of a watch that is answered 503 at first, and then begins with `first` before it falls silent.
+/// Returns the events of a watch that is answered 503 at first, and that then sends `first` before it is silent.
 async fn interrupted(first: Option<Value>, count: usize) -> Vec<String> {
     let watches = Arc::new(AtomicUsize::new(0));
     let answer = move |request: Request<Body>| {
@@ -224,14 +224,14 @@ async fn interrupted(first: Option<Value>, count: usize) -> Vec<String> {
     told
 }
 
-/// Nothing changes, so that nothing is heard of the watch but that it was taken up.
+/// Nothing changes, so the only signal of the watch is that it was resumed.
 #[tokio::test]
 async fn a_watch_that_goes_on_after_trouble_is_complete_without_an_event() {
     let told = interrupted(None, 4).await;
     assert_eq!(told, ["changed", "complete", "the API server answered 503: it comes up", "complete"]);
 }
 
-/// It is answered well, and then told that what it wants is too long ago.
+/// The watch is accepted, and then gets the error that its resource version is too old.
 #[tokio::test]
 async fn a_watch_that_cannot_go_on_after_trouble_is_complete_once_it_has_listed_again() {
     let expired = json!({"type": "ERROR", "object": {"kind": "Status", "apiVersion": "v1", "status": "Failure",
@@ -272,7 +272,7 @@ fn status(code: u16) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": "no"})
 }
 
-/// A namespace that was deleted took its Roles with it; the other one has them.
+/// Roles were deleted with their namespace; in the other namespace they exist.
 #[tokio::test]
 async fn namespaces_are_asked_for_one_by_one_and_one_that_is_absent_has_nothing() {
     let asked_for: Arc<Mutex<BTreeSet<String>>> = Arc::default();
@@ -282,7 +282,7 @@ async fn namespaces_are_asked_for_one_by_one_and_one_that_is_absent_has_nothing(
         asked.lock().expect("nothing panics while it is held").insert(path.clone());
         let is_watch = query.contains("watch=true");
         let (code, value) = match path.as_str() {
-            // It comes into being after a while.
+            // The namespace is created after a while.
             "/api/v1/namespaces/gone" if absent_asked.fetch_add(1, Ordering::SeqCst) < 2 => (404, status(404)),
             "/api/v1/namespaces/gone" => (200, json!({"metadata": {"name": "gone"}})),
             path if path.contains("/gone/") && absent_asked.load(Ordering::SeqCst) < 3 => (403, status(403)),

@@ -1,4 +1,5 @@
-//! Keeps us from fighting: what another changes back again and again is put right ever more rarely. Pure.
+//! Write conflict back-off: a field that another writer changes back again and again is rewritten at growing intervals.
+//! Pure.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -6,14 +7,15 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// The first edit of another is put right at once.
+/// The number of equal writes without a delay: the first edit of another writer is reverted at once.
 const FREE: u32 = 2;
 const MIN_DELAY: Duration = Duration::from_secs(1);
 const MAX_DELAY: Duration = Duration::from_secs(600);
-/// What stays so long, and twice as long as the other ever took to change it back, is no fight any more.
+/// The minimum time without a change after which a conflict is over; it is at least twice the longest time in which the
+/// other writer reverted ours.
 const CALM_AFTER: Duration = Duration::from_secs(10);
 
-/// What was written how often.
+/// The last write to each object, and the number of equal ones in a row.
 #[derive(Debug)]
 pub struct WriteConflictBackoff<K>(BTreeMap<K, Written>);
 
@@ -28,14 +30,14 @@ struct Written {
     content: u64,
     times: u32,
     at: Instant,
-    /// Whether the other changed it back since, and how long that took at most.
+    /// Whether the other writer reverted ours since, and the longest time it took for that.
     undone: bool,
     slowest: Duration,
 }
 
 impl<K: Ord + Clone> WriteConflictBackoff<K> {
-    /// When a document may be written; `None` is now. The same document, but for times and versions, written before
-    /// means that somebody else changed it since.
+    /// Returns when a document may be written; `None` is now. The same document as in the last write, apart from times
+    /// and versions, means that another writer changed the object since.
     pub fn not_before(&self, key: &K, document: &Value, now: Instant) -> Option<Instant> {
         let written =
             self.0.get(key).filter(|written| written.content == content(document) && written.times >= FREE)?;
@@ -43,7 +45,7 @@ impl<K: Ord + Clone> WriteConflictBackoff<K> {
         Some(written.at + pause).filter(|at| *at > now)
     }
 
-    /// What was written is not there any more.
+    /// Notes that another writer reverted ours.
     pub fn undone(&mut self, key: &K, document: &Value, now: Instant) {
         if let Some(written) =
             self.0.get_mut(key).filter(|written| !written.undone && written.content == content(document))
@@ -53,7 +55,7 @@ impl<K: Ord + Clone> WriteConflictBackoff<K> {
         }
     }
 
-    /// A document was written.
+    /// Notes a write of a document.
     pub fn wrote(&mut self, key: &K, document: &Value, now: Instant) {
         let content = content(document);
         let new = Written { content, times: 0, at: now, undone: false, slowest: Duration::ZERO };
@@ -64,31 +66,31 @@ impl<K: Ord + Clone> WriteConflictBackoff<K> {
         *entry = Written { content, times: entry.times + 1, at: now, undone: false, slowest: entry.slowest };
     }
 
-    /// A document was not written after all.
+    /// Takes back the last noted write, which failed.
     pub fn failed(&mut self, key: &K) {
         if let Some(written) = self.0.get_mut(key) {
             written.times = written.times.saturating_sub(1);
         }
     }
 
-    /// How often the same was written to an object in a row.
+    /// Returns the number of equal writes to an object in a row.
     pub fn times(&self, key: &K) -> u32 {
         self.0.get(key).map_or(0, |written| written.times)
     }
 
-    /// From when on it is no fight any more, if nobody changes it until then.
+    /// Returns the time at which the conflict is over, if nobody changes the object until then.
     pub fn over(&self, key: &K) -> Option<Instant> {
         let written = self.0.get(key)?;
         Some(written.at + (written.slowest * 2).clamp(CALM_AFTER, MAX_DELAY))
     }
 
-    /// An object is gone.
+    /// Removes the state of a deleted object.
     pub fn forget(&mut self, key: &K) {
         self.0.remove(key);
     }
 }
 
-/// A hash of a document without what differs between two writings of the same.
+/// Returns a hash of a document without the fields that differ between equal writes.
 fn content(document: &Value) -> u64 {
     let mut hasher = DefaultHasher::new();
     for (_, part) in document.as_object().into_iter().flatten().filter(|(name, _)| *name != "metadata") {
@@ -154,7 +156,7 @@ mod tests {
             for _ in 0..8 {
                 damper.wrote(&key, &document, now);
                 damper.undone(&key, &document, now + reaction);
-                // It is looked at again and again until its time has come.
+                // The object is compared again and again until the write is due.
                 damper.undone(&key, &document, now + Duration::from_secs(500));
                 now += Duration::from_secs(500);
             }

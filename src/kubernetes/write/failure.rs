@@ -1,32 +1,32 @@
-//! Why a write failed, and when to try again. Pure.
+//! Classes of failed writes, and the time until their retry. Pure.
 
 use std::time::Duration;
 
-/// Why a write failed, by what helps.
+/// The class of a failed write, by its remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// The object changed since it was read: what it is now is on its way.
+    /// The object changed since it was read; the watch will deliver its new version.
     #[error("it changed meanwhile")]
     Conflict,
-    /// The server asks us to wait.
+    /// The server throttles us, with the time to wait if it gives one.
     #[error("the API server asks to slow down")]
     Throttled(Option<Duration>),
-    /// A schema, a policy or a webhook does not take it. Somebody has to change something.
+    /// A schema, an admission policy or a webhook rejects the object. A person has to change something.
     #[error("refused: {0}")]
     Refused(String),
-    /// We lack a right.
+    /// RBAC denies the request.
     #[error("not allowed: {0}")]
     Forbidden(String),
-    /// It is gone, or its namespace is going.
+    /// The object was deleted, or its namespace is being deleted.
     #[error("it is gone")]
     Gone,
-    /// The server does not answer, or is in trouble.
+    /// The server is unreachable or answers with an error.
     #[error("the API server is in trouble: {0}")]
     Unavailable(String),
 }
 
 impl Failure {
-    /// What kind of failure an error is.
+    /// Returns the class of an error.
     pub fn of(error: &kube::Error) -> Self {
         let kube::Error::Api(status) = error else { return Failure::Unavailable(error.to_string()) };
         let text = status.message.clone();
@@ -41,22 +41,24 @@ impl Failure {
                     .map(|details| Duration::from_secs(details.retry_after_seconds.into())),
             ),
             403 if text.contains("because it is being terminated") => Failure::Gone,
-            // RBAC says `User "x" cannot patch resource "y" in API group "z"`; admission speaks in its own words.
+            // RBAC says `User "x" cannot patch resource "y" in API group "z"`; admission plugins have messages of their
+            // own.
             403 if text.contains("cannot ") && text.contains(" resource ") => Failure::Forbidden(text),
             401 => Failure::Unavailable(text),
             400..500 => Failure::Refused(text),
-            // A field that the definition there does not have.
+            // The definition in the server lacks a field of ours.
             500 if text.contains("failed to create typed patch object") => Failure::Refused(text),
             _ => Failure::Unavailable(text),
         }
     }
 
-    /// How long to wait after this many failures in a row; `None` until something changes.
+    /// Returns the back-off after this many consecutive failures; `None` if the request is not retried until something
+    /// changes.
     pub fn pause(&self, failures: u32) -> Option<Duration> {
         let growing = |from: Duration, to: Duration| (from * 2_u32.saturating_pow(failures.min(16))).min(to);
         match self {
             Failure::Conflict => Some(growing(Duration::from_millis(50), Duration::from_secs(5))),
-            // A server that does not say how long asks for more patience each time.
+            // The delay grows if the server gives no time to wait.
             Failure::Throttled(given) => {
                 Some(given.unwrap_or_else(|| growing(Duration::from_secs(1), Duration::from_secs(30))))
             }
@@ -67,7 +69,7 @@ impl Failure {
         }
     }
 
-    /// The label of metrics.
+    /// The label value of metrics.
     pub fn class(&self) -> &'static str {
         match self {
             Failure::Conflict => "conflict",

@@ -1,5 +1,5 @@
-//! What every request passes on its way to the API server: it is answered in time or given up, and what changes something
-//! leaves only while we hold the Lease, and is given up before another may hold it.
+//! Tower layer on every request to the API server: each has a timeout, and a write starts only while we hold the Lease
+//! and is cancelled before another replica may hold it (fencing).
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -13,17 +13,17 @@ use tower::{BoxError, Layer, Service};
 
 use crate::lease::Term;
 
-/// How long an answer may take to begin: the server's own limit is longer, and one that is away never answers.
+/// The time until the response headers: the server's own timeout is longer, and an unreachable server never answers.
 const ANSWER: Duration = Duration::from_secs(30);
 
-/// Until when writes are begun, and how long they may last after that.
+/// The term in which writes may start, and the time that they may last beyond its end.
 #[derive(Clone, Debug)]
 pub struct Fence {
     term: watch::Receiver<Term>,
     grace: Duration,
 }
 
-/// Why a request was not made, or given up.
+/// The reason for which a request was not made, or was cancelled.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 enum Stopped {
     #[error("the lease ran out before this was written")]
@@ -33,15 +33,15 @@ enum Stopped {
 }
 
 impl Fence {
-    /// Of the holder of a Lease of this duration. A term ends after two thirds of it, see [`crate::lease`]; most of the
-    /// last third is left for what was begun.
+    /// Creates the fence of a Lease of this duration. A term ends after two thirds of it, see [`crate::lease`]; most of
+    /// the last third remains for writes in progress.
     pub fn new(term: watch::Receiver<Term>, lease: Duration) -> Self {
         Self { term, grace: lease / 3 - lease / 15 }
     }
 
-    /// How long a request may take.
+    /// Returns the timeout of a request.
     fn limit(&self, method: &Method, path: &str, now: Instant) -> Result<Duration, Stopped> {
-        // Every replica writes Leases: to have the one that decides, and a record of its own. And reviews change nothing.
+        // Every replica writes Leases: the one of the election, and its own record. Reviews change nothing.
         let for_all = ["/apis/coordination.k8s.io/", "/apis/authentication.k8s.io/", "/apis/authorization.k8s.io/"];
         let is_for_all = for_all.iter().any(|group| path.starts_with(group));
         if matches!(*method, Method::GET | Method::HEAD) || is_for_all {

@@ -1,5 +1,5 @@
-//! What every request to the API server has in common: its time limit and class of failure, the worker that gives each object
-//! its turn, what is told of failures, and the statuses that are written.
+//! The common parts of requests to the API server: fence and failure classes, the worker with its queue, reporting of
+//! failures, and the writer of statuses.
 
 pub(crate) mod conflict_backoff;
 pub(crate) mod failure;

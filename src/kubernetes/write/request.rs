@@ -1,4 +1,5 @@
-//! What all writes have in common: which object, for how long, and waiting until one ends or the next one's turn comes.
+//! The common functions of writes: API and timeout of a request, create, apply and delete with preconditions, and
+//! waiting for the end of a write.
 
 use std::fmt::Display;
 use std::time::Instant;
@@ -16,16 +17,17 @@ use crate::{FIELD_MANAGER, REQUEST_TIMEOUT};
 use gatewright_control::event::{Event, Severity};
 use gatewright_core::inputs::{Kind, ObjectKey};
 
-/// A version that no object has: whoever names it creates, and never writes over something.
+/// A resource version that no object has: an apply with it creates an object, and never changes an existing one.
 const NONE_YET: &str = "1";
 
-/// How a kind is asked for, in the version of an `apiVersion`. Plurals of the kinds we write are regular.
+/// Returns the API resource of a kind, in the version of `api_version`. The plurals of the kinds that we write are
+/// regular.
 pub(crate) fn resource(kind: Kind, api_version: &str) -> ApiResource {
     let version = api_version.rsplit('/').next().unwrap_or_default();
     ApiResource::from_gvk(&GroupVersionKind::gvk(kind.group(), version, kind.as_str()))
 }
 
-/// Where an object is.
+/// Returns the API of an object's kind and namespace.
 pub(crate) fn api(client: Client, key: &ObjectKey, resource: &ApiResource) -> Api<DynamicObject> {
     if key.kind.namespaced() {
         Api::namespaced_with(client, &key.name.namespace, resource)
@@ -34,13 +36,13 @@ pub(crate) fn api(client: Client, key: &ObjectKey, resource: &ApiResource) -> Ap
     }
 }
 
-/// Creates an object by an apply; refused where one of that name is there.
+/// Creates an object by server-side apply; fails where one of that name exists.
 pub(crate) async fn create(api: &Api<DynamicObject>, mut document: Value) -> kube::Result<DynamicObject> {
     document["metadata"]["resourceVersion"] = json!(NONE_YET);
     apply(api, &document).await
 }
 
-/// Applies an object over that of this UID, and over no other.
+/// Applies a manifest over the object with this UID; fails for any other object of the name.
 pub(crate) async fn apply_over(
     api: &Api<DynamicObject>,
     mut document: Value,
@@ -55,8 +57,9 @@ async fn apply(api: &Api<DynamicObject>, document: &Value) -> kube::Result<Dynam
     api.patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(document)).await
 }
 
-/// Has another field manager own the value of a field, as it is, of the object of this name and UID: an apply of ours that
-/// leaves the field out leaves it as it is then (Kubernetes, Server-Side Apply, "Transferring ownership").
+/// Transfers the ownership of a field of the object with this name and UID to another field manager, with its current
+/// value, so that our next apply may omit the field without changing it (Kubernetes, Server-Side Apply, "Transferring
+/// ownership").
 pub(crate) async fn hand_over(
     api: &Api<DynamicObject>,
     name: &str,
@@ -75,7 +78,7 @@ pub(crate) async fn hand_over(
     api.patch(name, &PatchParams::apply(manager), &Patch::Apply(&document)).await.map(drop)
 }
 
-/// Deletes the object of this UID, if it is still there.
+/// Deletes the object with this UID, if it still exists.
 pub(crate) async fn delete(
     api: &Api<DynamicObject>,
     name: &str,
@@ -89,7 +92,7 @@ pub(crate) async fn delete(
     }
 }
 
-/// The answer to a request, if it comes in time.
+/// Awaits a request, with a timeout.
 pub(crate) async fn in_time<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
     match timeout(REQUEST_TIMEOUT, request).await {
         Ok(answer) => answer.map_err(|error| Failure::of(&error)),
@@ -97,12 +100,12 @@ pub(crate) async fn in_time<T>(request: impl Future<Output = kube::Result<T>>) -
     }
 }
 
-/// Tells people that a request about an object failed. Whoever calls it does so once for as long as that is so.
+/// Logs that a request about an object failed. The caller does so once for as long as the failure lasts.
 pub(crate) fn failed(object: &ObjectKey, reason: &'static str, text: String) {
     Event::RequestFailed { object: object.clone(), reason, text }.log(Severity::Debug);
 }
 
-/// Begins a request, within a span that names its object for whatever is logged meanwhile.
+/// Spawns a request, in a span that adds its object to every log line.
 pub(crate) fn begin<T: Send + 'static>(
     requests: &mut JoinSet<T>,
     what: &'static str,
@@ -112,7 +115,7 @@ pub(crate) fn begin<T: Send + 'static>(
     requests.spawn(request.instrument(info_span!("request", what, %object)));
 }
 
-/// Waits until a write has ended; `None` when it is `due` to begin another one.
+/// Waits until a write has ended; `None` at the time `due`.
 pub(crate) async fn ended_or_due<T: Send + 'static>(writes: &mut JoinSet<T>, due: Option<Instant>) -> Option<T> {
     let turn = async {
         match due {

@@ -1,8 +1,8 @@
-//! What has to be written so that an object's status says what we have to say. Pure.
+//! Computes the status patch of an object: merges our conditions and parents into the observed status. Pure.
 //!
-//! Written are our own entries only, and only when they differ, on the condition that nothing changed since the object was
-//! read. Statuses are applied under our field manager: what others wrote beside stays. The parents of a route are one field
-//! to the server, so there the entries of others are written along.
+//! Only our own entries are written, and only when they differ, conditional on the resource version that was read.
+//! Statuses are applied under our field manager, so that fields of other managers are kept. The parents of a route are
+//! an atomic list to the server, so there the entries of other controllers are written along.
 
 use serde_json::{Value, json};
 
@@ -11,44 +11,45 @@ use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::tenancy::CONTROLLER;
 use gatewright_core::translate::{ObjectStatus, StatusBody, status_document};
 
-/// The types of conditions that we write; a condition of another type is somebody else's.
+/// The types of conditions that we write; a condition of another type belongs to another writer.
 const OWN: [&str; 6] =
     ["Accepted", "Programmed", "ResolvedRefs", "Conflicted", "OverlappingTLSConfig", "PartiallyInvalid"];
 
-/// The schema takes no more parents of a route (`maxItems` of RouteStatus.parents).
+/// The maximum number of parents of a route (`maxItems` of RouteStatus.parents).
 const PARENTS: usize = 32;
 
-/// The schema takes no more ancestors of a policy (`maxItems` of PolicyStatus.ancestors).
+/// The maximum number of ancestors of a policy (`maxItems` of PolicyStatus.ancestors).
 const ANCESTORS: usize = 16;
 
-/// As whom we write.
+/// Our identity as a writer of statuses.
 #[derive(Clone, Debug)]
 pub struct StatusOwner<'a> {
-    /// The controller of our class.
+    /// The controller name of our GatewayClass.
     pub controller: &'a str,
-    /// What a route is told of its claims at Gateways of others, and the generation that it was made from; `None` where
-    /// there are no TenantGateways, and such entries are none of ours.
+    /// The entries about a route's claims at Gateways of other controllers, and the generation that they were made
+    /// from; `None` where TenantGateways are not implemented here, so that such entries are not ours.
     pub claims: Option<(Vec<Value>, i64)>,
-    /// Whether the controllers of other Gateways had their time to say something first: Cilium writes into the first entry of a parentRef, whoever's it is.
+    /// Whether the other controllers had the time to write first: Cilium writes into the first entry of a parentRef,
+    /// even if it belongs to another controller.
     pub alone: bool,
 }
 
-/// Whether something that is told of claims waits for the controller of its Gateway. Cilium takes the first entry of a parentRef
-/// for its own, whoever wrote it (`mergeStatusConditions` of its routechecks, 1.20): so ours comes after it, and one that it
-/// wrote into is taken away for it to make one of its own.
+/// Returns whether an entry about claims waits for the controller of its Gateway. Cilium takes the first entry of a
+/// parentRef for its own, whichever controller wrote it (`mergeStatusConditions` of its routechecks, 1.20): so our
+/// entry comes after Cilium's, and an entry of ours that Cilium wrote into is removed, so that Cilium adds its own.
 pub(crate) fn waits(current: &Value, us: &StatusOwner<'_>) -> bool {
     let there = current["parents"].as_array().map(Vec::as_slice).unwrap_or_default();
     us.claims.iter().flat_map(|(entries, _)| entries).any(|entry| turn(there, entry, us) == Turn::NotYet)
 }
 
-/// Whether an entry may be written.
+/// The place where an entry may be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
-    /// Whoever has to come first is not there.
+    /// Nowhere yet: the entry of the other controller has to come first.
     NotYet,
-    /// Where it is.
+    /// At its present place.
     Here,
-    /// After what is there.
+    /// At the end of the list.
     Last,
 }
 
@@ -61,7 +62,7 @@ fn turn(there: &[Value], entry: &Value, us: &StatusOwner<'_>) -> Turn {
         conditions.iter().all(|condition| condition["type"] == "Accepted")
     };
     match (mine, theirs) {
-        // What we serve ourselves tells among its own entries.
+        // Entries about routes that we serve ourselves are among our own.
         _ if entry["controllerName"] != CONTROLLER || us.controller == CONTROLLER => Turn::Here,
         (Some(mine), Some(theirs)) if mine < theirs => Turn::Last,
         (_, Some(_)) => Turn::Here,
@@ -71,14 +72,14 @@ fn turn(there: &[Value], entry: &Value, us: &StatusOwner<'_>) -> Turn {
     }
 }
 
-/// Whether an entry of a route's status is one that we write.
+/// Returns whether an entry of a route's status is ours.
 fn is_ours(entry: &Value, us: &StatusOwner<'_>) -> bool {
     let controller = &entry["controllerName"];
     controller == us.controller || us.claims.is_some() && controller == CONTROLLER
 }
 
-/// The document to apply to the status subresource; `None` when there is nothing to say. `status` is `None` for an
-/// object that is not ours (any more).
+/// Returns the manifest to apply to the status subresource; `None` when nothing is to be changed. `status` is `None`
+/// for an object that is not ours (any more).
 ///
 /// `current` is the status of `seen`.
 pub fn patch(
@@ -90,13 +91,14 @@ pub fn patch(
     now: &str,
 ) -> Option<Value> {
     let controller = us.controller;
-    // The object has changed since it was translated; what it leads to is on its way.
+    // The object has changed since it was translated, and its new status will follow.
     if status.is_some_and(|status| status.generation < seen.generation)
         || us.claims.as_ref().is_some_and(|(_, generation)| *generation < seen.generation)
     {
         return None;
     }
-    // Only over what was seen: a writer that was away for a while does not take back what was said of a newer generation.
+    // The write is conditional on the resource version: a replica that was disconnected for a while must not overwrite
+    // the status of a newer generation.
     let mut metadata = json!({"name": &*key.name.name, "uid": seen.uid, "resourceVersion": seen.version});
     if key.kind.namespaced() {
         metadata["namespace"] = json!(&*key.name.namespace);
@@ -120,13 +122,13 @@ pub fn patch(
             }
             wanted
         }
-        // Whoever it belongs to now writes over what we wrote.
+        // The new owner overwrites our status.
         (_, None) => return None,
     };
     Some(json!({"apiVersion": seen.api_version, "kind": key.kind.as_str(), "metadata": metadata, "status": wanted}))
 }
 
-/// The parents of a route with our own entries as they should be; `None` when they are.
+/// Returns the parents of a route with our own entries as desired; `None` when they are equal already.
 fn parents(status: Option<&ObjectStatus>, current: &Value, us: &StatusOwner<'_>, now: &str) -> Option<Vec<Value>> {
     let mut own: Vec<Value> = match status {
         Some(status) if matches!(status.body, StatusBody::Route(_)) => {
@@ -155,7 +157,7 @@ fn parents(status: Option<&ObjectStatus>, current: &Value, us: &StatusOwner<'_>,
     if agree && !moved {
         return None;
     }
-    // Places are kept: entries that move are a change to whoever reads them.
+    // The order is kept, since moved entries would be a change to their readers.
     let mut all = Vec::new();
     for entry in there {
         if !ours(entry) {
@@ -172,9 +174,9 @@ fn parents(status: Option<&ObjectStatus>, current: &Value, us: &StatusOwner<'_>,
     Some(all)
 }
 
-/// The ancestors of a policy with our own entries as they should be; `None` when they are. What others wrote stays where it
-/// is. Where there is no room for all of ours the first ones are told: the policy is carried out at all of them, since
-/// without it backends would be spoken to unguarded.
+/// Returns the ancestors of a policy with our own entries as desired; `None` when they are equal already. Entries of
+/// other controllers keep their places. If there is no room for all of ours, the first ones are written: the policy is
+/// applied at all ancestors, since without it the connections to backends would be unprotected.
 fn ancestors(status: Option<&ObjectStatus>, current: &Value, controller: &str, now: &str) -> Option<Vec<Value>> {
     let document = status.map(|status| status_document(status, controller, &|_, _| now.to_owned()));
     let mut own = match document.map(|mut document| document["ancestors"].take()) {
@@ -198,8 +200,8 @@ fn ancestors(status: Option<&ObjectStatus>, current: &Value, controller: &str, n
     (!is_so).then_some(all)
 }
 
-/// What is told of claims at Gateways of others, as far as there is room: the controller of each such Gateway has an entry of
-/// its own to write, without which the route is not served. Refusals come first.
+/// Returns the entries about claims at Gateways of other controllers, as far as there is room: each such controller has
+/// to write an entry of its own, without which the route is not served. Rejections come first.
 fn told<'a>(there: &[Value], us: &'a StatusOwner<'_>, own: usize) -> Vec<&'a Value> {
     let entries = us.claims.as_ref().map_or(&[][..], |(entries, _)| entries);
     let others = there.iter().filter(|entry| !is_ours(entry, us)).count().max(entries.len());
@@ -214,7 +216,7 @@ fn told<'a>(there: &[Value], us: &'a StatusOwner<'_>, own: usize) -> Vec<&'a Val
     bad.into_iter().chain(good).take(room).collect()
 }
 
-/// A parentRef with the defaults of its schema filled in.
+/// Returns a parentRef with the defaults of its schema.
 fn parent(reference: &Value) -> [String; 6] {
     let text = |field: &str, default: &str| match &reference[field] {
         Value::Null => default.to_owned(),
@@ -231,7 +233,7 @@ fn parent(reference: &Value) -> [String; 6] {
     ]
 }
 
-/// Whether everything that is wanted is there. What others wrote beside does not matter.
+/// Returns whether all desired fields are present. Fields of other managers are ignored.
 fn agrees(field: &str, wanted: &Value, there: &Value) -> bool {
     match (field, wanted, there) {
         ("lastTransitionTime", ..) => true,
@@ -265,7 +267,7 @@ fn by_field<'a>(list: &'a Value, field: &str, value: &Value) -> Option<&'a Value
     list.as_array()?.iter().find(|one| &one[field] == value)
 }
 
-/// A condition whose status stays keeps the time since when it has it.
+/// Keeps `lastTransitionTime` of conditions whose status has not changed.
 fn keep_times(wanted: &mut Value, there: &Value) {
     for condition in wanted.as_array_mut().into_iter().flatten() {
         if let Some(old) = by_field(there, "type", &condition["type"])
@@ -327,14 +329,14 @@ mod tests {
         assert_eq!(first["metadata"]["resourceVersion"], "7");
         let mut held = first["status"].clone();
         assert_eq!(check(Kind::Gateway, Some(&status), &seen(2, held.clone())), None);
-        // Others add their own, the server adds defaults.
+        // Other managers add conditions, and the server adds defaults.
         held["conditions"].as_array_mut().expect("a list").push(json!({"type": "Theirs", "status": "True"}));
         held["listeners"][0]["supportedKinds"][0]["more"] = json!(1);
         for list in ["/conditions/0", "/listeners/0/conditions/0"] {
             held.pointer_mut(list).expect("there")["lastTransitionTime"] = json!("2020-01-01T00:00:00Z");
         }
         assert_eq!(check(Kind::Gateway, Some(&status), &seen(2, held.clone())), None);
-        // One listener's message changes: times stay.
+        // The message of one listener's condition changes: times are kept.
         held["listeners"][0]["conditions"][0]["message"] = json!("edited by hand");
         let again = check(Kind::Gateway, Some(&status), &seen(2, held)).expect("a difference");
         assert_eq!(again["status"]["conditions"].as_array().expect("a list").len(), 1, "theirs are not ours to write");
@@ -387,7 +389,7 @@ mod tests {
             json!({"controllerName": controller, "parentRef": {"name": format!("g{name}")},
                 "conditions": [{"type": "Accepted", "status": status, "lastTransitionTime": NOW}]})
         };
-        // The last one is refused.
+        // The last entry is a rejection.
         let claims = |count| (0..count).map(|n| entry(CONTROLLER, n, n + 1 < count)).collect::<Vec<_>>();
         for (count, ours) in [(1, 1), (16, 16), (17, 15), (31, 1), (32, 0)] {
             let us = StatusOwner { controller: US, claims: Some((claims(count), 2)), alone: true };
@@ -398,7 +400,7 @@ mod tests {
             assert_eq!(parents.len(), ours, "{count} parents");
             let refused = entry(CONTROLLER, count - 1, false);
             assert!(ours == 0 || parents.contains(&refused), "{count} parents: the refusal is told");
-            // With those of the others there are no more than fit, and nothing is to be written any more.
+            // Together with the entries of the other controllers they fit, and nothing is to be written any more.
             let theirs = (0..count).map(|n| entry("io.cilium/x", n, true));
             let all: Vec<Value> = theirs.chain(parents).collect();
             assert!(all.len() <= PARENTS);
@@ -454,7 +456,7 @@ mod tests {
         assert_eq!(check(Kind::BackendTLSPolicy, None, &seen(2, Value::Null)), None);
     }
 
-    /// Cozystack's controller leaves entries behind; where TenantGateways are ours to carry out, they are ours.
+    /// Cozystack's controller leaves entries behind; where TenantGateways are implemented here, they are ours.
     #[test]
     fn what_claims_are_told_is_ours_where_tenant_gateways_are() {
         let told = |name: &str, status: &str| {
@@ -473,7 +475,7 @@ mod tests {
         assert_eq!(check(Some((vec![told("stale", "True"), told("g", "True")], 2))), None);
     }
 
-    /// As Cilium 1.20 writes: into the first entry of its parentRef, whoever wrote that.
+    /// Cilium 1.20 writes into the first entry of its parentRef, whichever controller wrote it.
     #[test]
     fn what_claims_are_told_comes_after_what_the_gateways_controller_says() {
         let entry = |controller: &str, kinds: &[&str]| {
@@ -485,17 +487,17 @@ mod tests {
         let taken = entry(CONTROLLER, &["Accepted", "ResolvedRefs"]);
         let key = ObjectKey::new(Kind::HTTPRoute, ObjectName::new("a", "x"));
         for (there, alone, waiting, written) in [
-            // Theirs has its time to come first.
+            // The entry of the other controller has time to come first.
             (vec![], false, true, None),
             (vec![], true, false, Some(vec![&ours])),
             (vec![&theirs], false, false, Some(vec![&theirs, &ours])),
-            // One that was taken for theirs goes.
+            // An entry that the other controller wrote into is removed.
             (vec![&taken], false, true, Some(vec![])),
             (vec![&taken], true, false, Some(vec![&ours])),
             (vec![&taken, &theirs], false, false, Some(vec![&theirs, &ours])),
             (vec![&ours, &theirs], false, false, Some(vec![&theirs, &ours])),
             (vec![&theirs, &ours], false, false, None),
-            // Where nobody says anything, ours stays.
+            // If the other controller writes nothing, our entry stays.
             (vec![&ours], false, false, None),
         ] {
             let held = seen(2, json!({"parents": there}));

@@ -1,4 +1,5 @@
-//! Writes: what waits is asked for when its turn comes, so that only the newest is written, a few at a time.
+//! Writes statuses: objects are queued, and the content is asked for when a write starts, so that only the newest is
+//! written, a few at a time.
 
 use std::time::{Duration, Instant};
 
@@ -14,62 +15,64 @@ use crate::write::request::{api, in_time};
 use crate::write::worker::Worker;
 use gatewright_core::inputs::ObjectKey;
 
-/// Writes at the same time. The API server's fairness gives a controller about as many seats.
+/// The maximum number of concurrent writes. API priority and fairness gives a controller about as many seats.
 const AT_ONCE: usize = 8;
-/// How long after one write the next waits while objects are being written as fast as they may: what serves goes before
-/// what tells of it.
+/// The minimum time between two writes of statuses while the writer of objects is busy: objects that serve go before
+/// statuses.
 const BEHIND_OBJECTS: Duration = Duration::from_millis(100);
 
-/// How a write ended.
+/// The outcome of a write.
 #[derive(Debug)]
 pub struct Done {
-    /// Of which object.
+    /// The object.
     pub key: ObjectKey,
-    /// The object as it is now, or why it was not written.
+    /// The object as it is now, or the reason of the failure.
     pub outcome: Result<Box<DynamicObject>, Failure>,
 }
 
-/// Writes statuses.
+/// The writer of statuses.
 pub struct StatusWriter {
     client: Client,
     worker: Worker<ObjectKey, Done>,
-    /// When the last one was begun.
+    /// The start of the last write.
     begun: Instant,
 }
 
 impl StatusWriter {
-    /// Nothing to write yet.
+    /// Creates the writer, with an empty queue.
     pub fn new(client: Client) -> Self {
         Self { client, worker: Worker::new(AT_ONCE), begun: Instant::now() }
     }
 
-    /// Whether objects are being written as fast as they may. A few statuses are all the same: a burst may take minutes.
+    /// Reduces the rate of statuses while the writer of objects is busy. It does not stop them, since a burst may take
+    /// minutes.
     pub fn yield_to_objects(&mut self, busy: bool, now: Instant) {
         let turn = now.saturating_duration_since(self.begun) >= BEHIND_OBJECTS;
         self.worker.set_room(if busy { usize::from(turn) } else { AT_ONCE });
     }
 
-    /// The status of an object is to be looked at, at `at` or before.
+    /// Queues the status of an object for the time `at`, or earlier.
     pub fn want(&mut self, key: ObjectKey, at: Instant) {
         self.worker.want(key, at);
     }
 
-    /// An object is gone.
+    /// Removes a deleted object from the queue.
     pub fn drop(&mut self, key: &ObjectKey) {
         self.worker.drop(key);
     }
 
-    /// The next object whose turn it is, while there is room. [`StatusWriter::apply`] or [`StatusWriter::nothing`] must follow.
+    /// Returns the next object that is due, while there is room. [`StatusWriter::apply`] or [`StatusWriter::nothing`]
+    /// must follow.
     pub fn take(&mut self, now: Instant) -> Option<ObjectKey> {
         self.worker.take(now)
     }
 
-    /// There was nothing to write.
+    /// Notes that nothing was to be written.
     pub fn nothing(&mut self, key: &ObjectKey) {
         self.worker.done(key);
     }
 
-    /// Applies a status document.
+    /// Starts the apply of a status.
     pub fn apply(&mut self, key: ObjectKey, resource: &ApiResource, document: Value) {
         let api = api(self.client.clone(), &key, resource);
         self.begun = Instant::now();
@@ -81,7 +84,7 @@ impl StatusWriter {
         });
     }
 
-    /// Waits until a write has ended; `None` when the next object's turn has come.
+    /// Waits until a write has ended; `None` when a delayed one is due.
     pub async fn next(&mut self) -> Option<Done> {
         let done = self.worker.next().await?;
         match &done.outcome {
@@ -93,17 +96,17 @@ impl StatusWriter {
         Some(done)
     }
 
-    /// How many were begun, and how many failed, by class.
+    /// Returns the number of writes that were started, and of failures by class.
     pub(crate) fn figures(&self) -> Writes {
         self.worker.figures()
     }
 
-    /// How many wait or run.
+    /// Returns the number of statuses that are queued or being written.
     pub fn pending(&self) -> usize {
         self.worker.pending()
     }
 
-    /// Ends what is being written. Nothing more is begun.
+    /// Waits for the writes in progress, and starts no more.
     pub async fn stop(self) {
         self.worker.finish().await;
     }

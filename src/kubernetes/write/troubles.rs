@@ -1,4 +1,4 @@
-//! What is in the way of what Gateways are to have: each is told once to people, and to the engine for statuses.
+//! Problems of Gateways' Services and Envoys: each is logged once, and passed to the engine for the status.
 
 use std::collections::BTreeMap;
 
@@ -8,22 +8,22 @@ use gatewright_core::translate::{Change, Fact};
 
 use super::request::failed;
 
-/// What is in the way, by Gateway.
+/// The reported problems, by Gateway.
 pub(crate) struct Troubles {
-    /// The fact by which the engine hears of one.
+    /// The constructor of the fact for the engine.
     fact: fn(ObjectName, Option<String>) -> Fact,
     told: BTreeMap<ObjectName, String>,
-    /// What the engine has not heard of.
+    /// The changes that the engine has not taken yet.
     news: Vec<Change>,
 }
 
 impl Troubles {
-    /// Nothing is in the way yet.
+    /// Creates the state without problems.
     pub(crate) fn new(fact: fn(ObjectName, Option<String>) -> Fact) -> Self {
         Self { fact, told: BTreeMap::new(), news: Vec::new() }
     }
 
-    /// Sets what is in the way of a Gateway from now on, if anything.
+    /// Sets the problem of a Gateway; `None` where it has none any more.
     pub(crate) fn tell(&mut self, gateway: &ObjectName, reason: &'static str, trouble: Option<String>) {
         let before = match &trouble {
             Some(text) => self.told.insert(gateway.clone(), text.clone()),
@@ -40,12 +40,12 @@ impl Troubles {
         self.news.push(Change::Fact((self.fact)(gateway.clone(), trouble)));
     }
 
-    /// What the engine is to hear.
+    /// Takes the facts for the engine since the last call.
     pub(crate) fn take_news(&mut self) -> Vec<Change> {
         std::mem::take(&mut self.news)
     }
 
-    /// The number of Gateways that something is in the way of.
+    /// Returns the number of Gateways with a problem.
     pub(crate) fn count(&self) -> usize {
         self.told.len()
     }

@@ -1,17 +1,17 @@
-//! What waits to be written: each thing at most once, never twice at the same time, and after a failure not too soon.
+//! Work queue: each item is queued at most once, never runs twice at the same time, and is retried with a back-off.
 //! Pure: the time is an argument.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// Things that wait.
+/// The items that are queued or running.
 #[derive(Debug)]
 pub struct WorkQueue<K> {
-    /// When each is due.
+    /// The time at which each item is due.
     due: BTreeMap<K, Instant>,
     by_time: BTreeSet<(Instant, K)>,
     running: BTreeSet<K>,
-    /// Wanted again while it ran.
+    /// The items that were queued again while they ran.
     again: BTreeMap<K, Instant>,
     failures: BTreeMap<K, u32>,
 }
@@ -29,7 +29,7 @@ impl<K> Default for WorkQueue<K> {
 }
 
 impl<K: Ord + Clone> WorkQueue<K> {
-    /// It is to be done at `at`, or before when that was said already. What failed keeps its pause.
+    /// Queues an item for the time `at`, or leaves it at an earlier time. An item that failed keeps its back-off.
     pub fn want(&mut self, key: K, at: Instant) {
         if self.running.contains(&key) {
             let when = self.again.entry(key).or_insert(at);
@@ -47,7 +47,7 @@ impl<K: Ord + Clone> WorkQueue<K> {
         self.by_time.insert((at, key));
     }
 
-    /// It need not be done any more.
+    /// Removes an item, and resets its failures.
     pub fn drop(&mut self, key: &K) {
         if let Some(at) = self.due.remove(key) {
             self.by_time.remove(&(at, key.clone()));
@@ -56,7 +56,7 @@ impl<K: Ord + Clone> WorkQueue<K> {
         self.failures.remove(key);
     }
 
-    /// The next that is due. It runs until [`WorkQueue::done`] or [`WorkQueue::failed`].
+    /// Returns the next item that is due. It runs until [`WorkQueue::done`] or [`WorkQueue::failed`].
     pub fn take(&mut self, now: Instant) -> Option<K> {
         let (at, _) = self.by_time.first()?;
         if *at > now {
@@ -68,18 +68,19 @@ impl<K: Ord + Clone> WorkQueue<K> {
         Some(key)
     }
 
-    /// It is done, or there was nothing to do.
+    /// Notes that the work of an item succeeded, or was not needed.
     pub fn done(&mut self, key: &K) {
         self.failures.remove(key);
         self.ran(key);
     }
 
-    /// It failed. It is tried again after the pause that `pause` gives for this many failures in a row.
+    /// Notes that the work of an item failed. It is retried after the time that `pause` returns for the number of
+    /// consecutive failures before.
     pub fn failed(&mut self, key: &K, now: Instant, pause: impl FnOnce(u32) -> Option<Duration>) {
         let failures = self.failures.entry(key.clone()).or_default();
         let pause = pause(*failures);
         *failures = failures.saturating_add(1);
-        // What was wanted meanwhile is not tried sooner: the failure may have nothing to do with what is written.
+        // An item that was queued again meanwhile keeps the back-off too: the failure may not depend on the content.
         if self.again.remove(key).is_some() || pause.is_some() {
             let at = now + pause.unwrap_or(Duration::from_secs(1));
             self.running.remove(key);
@@ -98,27 +99,27 @@ impl<K: Ord + Clone> WorkQueue<K> {
         }
     }
 
-    /// When the next is due.
+    /// Returns the time at which the next item is due.
     pub fn next(&self) -> Option<Instant> {
         self.by_time.first().map(|(at, _)| *at)
     }
 
-    /// Whether it waits, or is to be done again after what runs.
+    /// Returns whether an item is queued, or is queued again while it runs.
     pub fn is_wanted(&self, key: &K) -> bool {
         self.due.contains_key(key) || self.again.contains_key(key)
     }
 
-    /// How often it failed in a row.
+    /// Returns the number of consecutive failures of an item.
     pub fn failures(&self, key: &K) -> u32 {
         self.failures.get(key).copied().unwrap_or_default()
     }
 
-    /// How many run.
+    /// Returns the number of running items.
     pub fn running(&self) -> usize {
         self.running.len()
     }
 
-    /// How many wait.
+    /// Returns the number of queued items.
     pub fn waiting(&self) -> usize {
         self.due.len() + self.again.len()
     }

@@ -1,7 +1,8 @@
-//! The worker of everything that is asked of the API server: which object is next, how many requests run at the same time, how
-//! long the next try waits after a failure, and how many there were. What a request is about is its user's business.
+//! The worker for requests to the API server: a work queue, a limit of concurrent requests, back-off after failures,
+//! and counters. The content of the requests is up to the user of the worker.
 //!
-//! It is for what is to be so in the end. ARCHITECTURE.md ("Writes to the API server") lists the requests that are not.
+//! It is for requests that converge to a desired state. ARCHITECTURE.md ("Writes to the API server") lists the requests
+//! that do not.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use crate::write::failure::Failure;
 use crate::write::request::{begin, ended_or_due};
 use crate::write::work_queue::WorkQueue;
 
-/// Requests about objects `K`, with outcomes `T`.
+/// The queue and the running requests about objects `K`, with outcomes `T`.
 pub(crate) struct Worker<K, T> {
     queue: WorkQueue<K>,
     running: JoinSet<T>,
@@ -21,15 +22,16 @@ pub(crate) struct Worker<K, T> {
     counts: RequestCounts,
 }
 
-/// After this long a request is tried whose failure says that trying again is in vain: the namespace may come back.
+/// The time until the retry of a request whose class of failure is not retried: a deleted namespace may be created
+/// again.
 const LAST_RESORT: Duration = Duration::from_secs(5);
 
-/// How many requests were begun, and how many failed. Clones count together.
+/// Counters of started and failed requests. Clones share the counters.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestCounts(Arc<Mutex<Writes>>);
 
 impl RequestCounts {
-    /// The counts until now.
+    /// Returns the counters so far.
     pub(crate) fn read(&self) -> Writes {
         self.0.lock().expect("nobody panics while holding it").clone()
     }
@@ -40,47 +42,47 @@ impl RequestCounts {
 }
 
 impl<K: Ord + Clone, T: Send + 'static> Worker<K, T> {
-    /// Nothing to do yet; at most `room` requests at the same time.
+    /// Creates a worker with an empty queue, and at most `room` concurrent requests.
     pub(crate) fn new(room: usize) -> Self {
         Self::counted_by(RequestCounts::default(), room)
     }
 
-    /// The same, of a task that ends before its counts do.
+    /// As [`Self::new`], with counters that outlive the worker.
     pub(crate) fn counted_by(counts: RequestCounts, room: usize) -> Self {
         Self { queue: WorkQueue::default(), running: JoinSet::new(), room, counts }
     }
 
-    /// How many requests were begun, by what they do, and how many failed, by class.
+    /// Returns the number of started requests by action, and of failures by class.
     pub(crate) fn figures(&self) -> Writes {
         self.counts.read()
     }
 
-    /// How many requests may be begun at the same time from now on. Those that run go on.
+    /// Sets the maximum number of concurrent requests. Running ones go on.
     pub(crate) fn set_room(&mut self, room: usize) {
         self.room = room;
     }
 
-    /// Whether as many requests run as may.
+    /// Returns whether the maximum number of requests is running.
     pub(crate) fn is_full(&self) -> bool {
         self.running.len() >= self.room
     }
 
-    /// An object is to be looked at, at `at` or before; see [`WorkQueue::want`].
+    /// Queues an object for the time `at`, or earlier; see [`WorkQueue::want`].
     pub(crate) fn want(&mut self, key: K, at: Instant) {
         self.queue.want(key, at);
     }
 
-    /// An object need not be looked at any more, and its failures are forgotten.
+    /// Removes an object from the queue, and resets its failures.
     pub(crate) fn drop(&mut self, key: &K) {
         self.queue.drop(key);
     }
 
-    /// The next object whose turn it is, while there is room. [`Worker::begin`] or [`Worker::done`] must follow.
+    /// Returns the next object that is due, while there is room. [`Worker::begin`] or [`Worker::done`] must follow.
     pub(crate) fn take(&mut self, now: Instant) -> Option<K> {
         if self.is_full() { None } else { self.queue.take(now) }
     }
 
-    /// Begins the request about an object that was taken.
+    /// Starts the request about an object that was taken.
     pub(crate) fn begin(
         &mut self,
         what: &'static str,
@@ -90,7 +92,7 @@ impl<K: Ord + Clone, T: Send + 'static> Worker<K, T> {
         self.begin_several(what, &[what], object, request);
     }
 
-    /// Begins several requests about an object that was taken, one after the other. Each counts as the action that it is.
+    /// Starts several requests, in order, about an object that was taken. Each is counted by its action.
     pub(crate) fn begin_several(
         &mut self,
         what: &'static str,
@@ -106,25 +108,25 @@ impl<K: Ord + Clone, T: Send + 'static> Worker<K, T> {
         begin(&mut self.running, what, &object, requests);
     }
 
-    /// When the next object's turn comes.
+    /// Returns the time at which the next object is due.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.queue.next()
     }
 
-    /// Waits until a request has ended; `None` when the next object's turn has come. After a request [`Worker::done`] or
+    /// Waits until a request has ended; `None` when a queued object is due. After a request [`Worker::done`] or
     /// [`Worker::failed`] must follow.
     pub(crate) async fn next(&mut self) -> Option<T> {
         let due = self.due().filter(|_| !self.is_full());
         ended_or_due(&mut self.running, due).await
     }
 
-    /// What was to be done about an object is done, or was nothing.
+    /// Notes that the work about an object succeeded, or was not needed.
     pub(crate) fn done(&mut self, key: &K) {
         self.queue.done(key);
     }
 
-    /// A request failed: it is tried again after the pause of its class, if that class is tried again. Returns how many failed
-    /// before it in a row.
+    /// Notes that a request failed: it is retried after the back-off of its class, if the class is retried. Returns the
+    /// number of consecutive failures before it.
     pub(crate) fn failed(&mut self, key: &K, failure: &Failure, now: Instant) -> u32 {
         self.counts.count(|writes| *writes.failed.entry(failure.class()).or_default() += 1);
         let before = self.queue.failures(key);
@@ -132,8 +134,7 @@ impl<K: Ord + Clone, T: Send + 'static> Worker<K, T> {
         before
     }
 
-    /// The same where the request is due all the same: after a failure whose class is not tried again it is tried after
-    /// [`LAST_RESORT`].
+    /// As [`Self::failed`], but a request whose class is not retried is retried after [`LAST_RESORT`].
     pub(crate) fn failed_and_due(&mut self, key: &K, failure: &Failure, now: Instant) {
         self.failed(key, failure, now);
         if !self.is_wanted(key) {
@@ -141,27 +142,27 @@ impl<K: Ord + Clone, T: Send + 'static> Worker<K, T> {
         }
     }
 
-    /// How many requests about an object failed in a row.
+    /// Returns the number of consecutive failed requests about an object.
     pub(crate) fn failures(&self, key: &K) -> u32 {
         self.queue.failures(key)
     }
 
-    /// Whether an object waits, or is to be looked at again after what runs.
+    /// Returns whether an object is queued, or is queued again while its request runs.
     pub(crate) fn is_wanted(&self, key: &K) -> bool {
         self.queue.is_wanted(key)
     }
 
-    /// How many objects wait or run.
+    /// Returns the number of objects that are queued or running.
     pub(crate) fn pending(&self) -> usize {
         self.queue.waiting() + self.queue.running()
     }
 
-    /// Ends what runs, in its own time. Nothing more is begun.
+    /// Waits for the running requests, and starts no more.
     pub(crate) async fn finish(mut self) {
         while self.running.join_next().await.is_some() {}
     }
 
-    /// Ends what runs, at once.
+    /// Aborts the running requests.
     pub(crate) async fn abort(mut self) {
         self.running.shutdown().await;
     }

@@ -1,4 +1,4 @@
-//! What Envoys say at their admin sockets.
+//! Queries of Envoys' admin sockets.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,27 +8,27 @@ use tokio::time::timeout;
 
 use super::plan::Info;
 
-/// How long an answer may take. Envoy's main thread may have a large configuration to take in.
+/// The timeout of a query. Envoy's main thread may be busy with a large configuration.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the Envoy behind this socket says of itself.
+/// Returns the server information of the Envoy behind this socket.
 pub(super) async fn info(admin: &Path) -> Option<Info> {
     let text = timeout(TIMEOUT, ask(admin, "/server_info")).await.ok()?.ok()?;
     serde_json::from_str(&text).ok()
 }
 
-/// Has connections end after the request that is under way. Whether it does.
+/// Makes connections end after their request in progress. Returns whether Envoy accepted it.
 pub(super) async fn end_connections(admin: &Path) -> bool {
     timeout(TIMEOUT, tell(admin, "/healthcheck/fail")).await.is_ok_and(|told| told.is_ok())
 }
 
-/// Has it take no more connections.
+/// Makes Envoy accept no more connections.
 pub(super) async fn stop_listening(admin: &Path) {
-    // One that does not is ended all the same.
+    // An Envoy that does not answer is ended all the same.
     let _ = timeout(TIMEOUT, tell(admin, "/drain_listeners")).await;
 }
 
-/// How many requests, and connections of another protocol, are under way. `None` when it does not say.
+/// Returns the number of requests, and of connections of other protocols, in progress; `None` without an answer.
 pub(super) async fn under_way(admin: &Path) -> Option<u64> {
     let filter = "/stats?filter=^(http|tcp)\\..*\\.downstream_(rq|cx)_active$";
     let text = timeout(TIMEOUT, ask(admin, filter)).await.ok()?.ok()?;

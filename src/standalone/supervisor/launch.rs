@@ -1,6 +1,6 @@
-//! The command line of an Envoy: it alone says which private directory the process belongs to, its place in a chain of hot
-//! restarts, and what it was started with. Nothing about a process is kept in a file, which could be damaged, or older
-//! than the process that has the same number now.
+//! The command line of an Envoy. It is the only record of the private directory that the process belongs to, its place
+//! in a chain of hot restarts, and what it was started with. Nothing about a process is stored in a file, which could
+//! be damaged, or be about an earlier process with the same id.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
@@ -10,30 +10,30 @@ use sha2::{Digest, Sha256};
 
 use super::Lifetime;
 
-/// How long Envoy takes to drain a listener that is removed or replaced. `--envoy-patience` is longer.
+/// The time in which Envoy drains a listener that is removed or replaced. `--envoy-patience` is longer.
 const LISTENER_DRAIN_SECONDS: u32 = 5;
 
 /// The shell.
 pub(super) const SHELL: &str = "/bin/sh";
 
-/// Starts a program that is nobody's child, and prints its process id. Envoy asks the kernel to be ended with its parent
-/// (`PR_SET_PDEATHSIG` in Envoy's `HotRestartImpl`), so its parent must be gone when it starts: the shell ends first, and the
-/// program is not started before a line comes over standard input. Without one it never is.
+/// A script that starts a program as an orphan, and prints its process id. Envoy asks the kernel to be ended with its
+/// parent (`PR_SET_PDEATHSIG` in Envoy's `HotRestartImpl`), so its parent must have ended when it starts: the shell
+/// ends first, and the program is started only after a line arrives on standard input.
 pub(super) const DETACH: &str =
     r#"exec 3<&0; { read -r go <&3 && [ "$go" = go ] && exec "$@" 3<&- >/dev/null; } & echo $!"#;
 
-/// What an Envoy is started with.
+/// The parameters with which an Envoy is started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Launch {
-    /// Names the shared memory and the sockets of a chain of hot restarts.
+    /// The base id, which names the shared memory and the sockets of a chain of hot restarts.
     pub(super) base_id: u32,
-    /// The place in this chain, from 0.
+    /// The restart epoch: the place in this chain, from 0.
     pub(super) epoch: u32,
-    /// What the bootstrap and the way of starting it come to: [`digest`].
+    /// The [`digest`] of the bootstrap and the way of starting it.
     pub(super) digest: String,
 }
 
-/// A short name for a bootstrap and the way of starting it: an Envoy that has another one is replaced.
+/// Returns a short digest of a bootstrap and the way of starting it: an Envoy with another digest is replaced.
 pub(super) fn digest(bootstrap: &str, lifetime: Lifetime) -> String {
     let hash = Sha256::new().chain_update(format!("{lifetime:?}\n")).chain_update(bootstrap).finalize();
     hash.iter().take(8).fold(String::new(), |mut text, byte| {
@@ -42,23 +42,24 @@ pub(super) fn digest(bootstrap: &str, lifetime: Lifetime) -> String {
     })
 }
 
-/// What the names of the sockets begin with over which Envoys of a chain talk. With the longest names that Envoy makes
-/// of it, they fit into a socket's address below a private directory of 80 bytes.
+/// Returns the prefix of the sockets by which Envoys of a chain communicate. The longest names that Envoy makes of it
+/// fit into a socket's address below a private directory of 80 bytes.
 pub(super) fn socket_prefix(dir: &Path) -> PathBuf {
     dir.join("hot")
 }
 
 impl Launch {
-    /// Where its bootstrap is.
+    /// Returns the path of its bootstrap.
     pub(super) fn bootstrap(&self, dir: &Path) -> PathBuf {
         dir.join(format!("bootstrap-{}.json", self.digest))
     }
 
-    /// Its command line, without the program. `patience` is how long connections of the Envoy before it have to end.
+    /// Returns its command line, without the program. `patience` is the time that connections of the Envoy before it
+    /// have to end.
     pub(super) fn arguments(&self, dir: &Path, patience: u32) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = Vec::with_capacity(16);
         let mut say = |flag: &str, value: &OsStr| arguments.extend([flag.into(), value.to_owned()]);
-        // The first three are how the program finds the process again, also one of another version: they stay as they are.
+        // The first three identify the process, also to another version of this program: they must not change.
         say("--base-id", self.base_id.to_string().as_ref());
         say("--restart-epoch", self.epoch.to_string().as_ref());
         say("--socket-path", socket_prefix(dir).as_ref());
@@ -70,9 +71,9 @@ impl Launch {
         arguments
     }
 
-    /// Takes a command line apart, program included. `None` when it is not that of an Envoy of this private directory.
+    /// Parses a command line, including the program; `None` when it is not that of an Envoy of this private directory.
     pub(super) fn parse(dir: &Path, command: &[OsString]) -> Option<Self> {
-        // Between fork and exec it is the shell that starts it.
+        // Between fork and exec it is the command line of the shell that starts it.
         let command = match command {
             [shell, flag, script, _, rest @ ..] if shell == SHELL && flag == "-c" && script == DETACH => rest,
             _ => command,

@@ -1,4 +1,4 @@
-//! Envoy's log: a file that Envoy writes by itself, so that it can do so while the program is away.
+//! Envoy's log: a file that Envoy writes itself, so that it can log while this program does not run.
 
 use std::convert::Infallible;
 use std::fs::{File, OpenOptions};
@@ -13,16 +13,16 @@ use tracing::warn;
 
 use gatewright_control::event::warn_of_file;
 
-/// The log starts over at this size.
+/// The size at which the log is truncated.
 const MAX_BYTES: u64 = 64 << 20;
-/// How often it is looked at.
+/// The polling interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// So much is read at a time.
+/// The maximum size of one read.
 const AT_ONCE: u64 = 1 << 20;
-/// So much of a line is told.
+/// The maximum length of a line that is repeated in our log.
 const MAX_LINE: usize = 1000;
 
-/// The log, to be written at its end.
+/// Opens the log for appending.
 ///
 /// # Errors
 /// When it cannot be opened.
@@ -30,13 +30,13 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }
 
-/// Tells the warnings that come from now on, and keeps the file small. Ends only by being dropped.
+/// Repeats new warnings in our log, and truncates the file when it is large. Ends only by being dropped.
 pub(super) async fn follow(path: &Path) -> Infallible {
     let mut read = tokio::fs::metadata(path).await.map_or(0, |meta| meta.len());
     let mut begun = Vec::new();
     loop {
         sleep(POLL_INTERVAL).await;
-        // It is not there before the first Envoy.
+        // The file is missing before the first Envoy.
         let Ok(meta) = tokio::fs::metadata(path).await else { continue };
         if meta.len() < read {
             (read, begun) = (0, Vec::new());
@@ -68,7 +68,7 @@ async fn piece(path: &Path, from: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Envoy writes at the end, wherever that is.
+/// Envoy opened the file for appending, so it goes on at the new end.
 async fn shorten(path: &Path) -> io::Result<()> {
     tokio::fs::OpenOptions::new().write(true).open(path).await?.set_len(0).await
 }
@@ -79,8 +79,8 @@ fn tell(lines: &str) {
     }
 }
 
-/// What Envoy warns of in the ordinary course of things: that the domain matcher is work in progress, at every update of
-/// the gate; and that it ends, or is replaced, as it was told to.
+/// Warnings of Envoy in normal operation: that the domain matcher is work in progress, at every update of the SNI
+/// matcher; and that it ends, or is replaced, as ordered.
 const ORDINARY: [&str; 4] = [
     "marked as work-in-progress",
     "caught ENVOY_SIGTERM",

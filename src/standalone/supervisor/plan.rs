@@ -1,17 +1,17 @@
-//! What is to be done with the Envoys that run already. Pure.
+//! Decides what to do with the Envoys that run already. Pure.
 
 use serde::Deserialize;
 
 use super::process::Process;
 
-/// What an Envoy says of itself (`/server_info` of its admin interface).
+/// The information of an Envoy about itself (`/server_info` of its admin interface).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct Info {
     /// Commit, version and kind of build.
     pub(super) version: String,
     /// `LIVE` once it has its configuration.
     pub(super) state: String,
-    /// Envoys of one such version can take over from each other.
+    /// The hot-restart version: Envoys with the same one can take over from each other.
     #[serde(default)]
     pub(super) hot_restart_version: String,
     command_line_options: CommandLine,
@@ -24,49 +24,49 @@ struct CommandLine {
 }
 
 impl Info {
-    /// Whether it is this process that says so.
+    /// Returns whether the information is about this process.
     pub(super) fn is_of(&self, process: &Process) -> bool {
         let CommandLine { base_id, restart_epoch } = &self.command_line_options;
         *base_id == process.launch.base_id.to_string() && *restart_epoch == process.launch.epoch
     }
 
-    /// Whether it has its configuration.
+    /// Returns whether Envoy has its configuration.
     pub(super) fn is_live(&self) -> bool {
         self.state == "LIVE"
     }
 
-    /// The number of its version alone.
+    /// Returns only the version number.
     pub(super) fn number(&self) -> &str {
         self.version.split('/').nth(1).unwrap_or(&self.version)
     }
 }
 
-/// What is to run.
+/// The Envoy that should run.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
-    /// Bootstrap and way of starting it.
+    /// The digest of the bootstrap and the way of starting it.
     pub(super) digest: String,
-    /// What the program calls its version; `None` when it does not say.
+    /// The version of the executable; `None` when it is not known.
     pub(super) version: Option<String>,
-    /// The same for hot restarts.
+    /// The hot-restart version of the executable; `None` when it is not known.
     pub(super) hot_restart_version: Option<String>,
 }
 
-/// How the wanted Envoy comes to run.
+/// The way to get to the wanted Envoy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Plan {
-    /// There is none: one is started.
+    /// Starts an Envoy, since none runs.
     Start,
-    /// This one is the wanted one.
+    /// Adopts this process, which is the wanted Envoy.
     Adopt(Process),
-    /// This one gives its listening sockets to one that is started, by a hot restart.
+    /// Starts an Envoy that takes over the listening sockets of this process by a hot restart. The text is the reason.
     Restart(Process, String),
-    /// Those that run cannot be asked for their sockets: one is started beside them, on the same ports, and they are ended
-    /// when it serves.
+    /// Starts an Envoy beside the running ones, on the same ports, and ends those when it serves, since a hot restart
+    /// is not possible. The text is the reason.
     Replace(String),
 }
 
-/// What is to be done: `answer` is what the Envoy says that has the admin interface.
+/// Returns the plan. `answer` is the information from the Envoy that has the admin interface.
 pub(super) fn plan(found: &[Process], answer: Option<&Info>, wanted: &Wanted) -> Plan {
     let Some(newest) = found.last() else { return Plan::Start };
     let Some((process, info)) = answer.and_then(|info| Some((found.iter().find(|one| info.is_of(one))?, info))) else {
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(plan(&[], None, &wanted()), Plan::Start);
         assert_eq!(plan(&[], Some(&info(0, "1.40.0")), &wanted()), Plan::Start, "an answer of somebody else's");
         assert_eq!(plan(std::slice::from_ref(&old), Some(&info(0, "1.40.0")), &wanted()), Plan::Adopt(old.clone()));
-        // In the middle of a hot restart the newer one has the admin interface.
+        // During a hot restart the newer Envoy has the admin interface.
         assert_eq!(plan(&[old.clone(), new.clone()], Some(&info(1, "1.40.0")), &wanted()), Plan::Adopt(new.clone()));
         let restarted = |found: Process, version: &str| match plan(&[found], Some(&info(0, version)), &wanted()) {
             Plan::Restart(_, why) => why,

@@ -13,24 +13,24 @@ use super::launch::Launch;
 /// A process that runs, or ran, an Envoy of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Process {
-    /// Its number, which another process may have once this one has ended.
+    /// The process id, which another process may get once this one has ended.
     pub(super) pid: u32,
-    /// When it was started, in clock ticks since the machine was: with the number it is this process and no other.
+    /// The start time, in clock ticks since boot: together with the id it identifies the process.
     started: u64,
-    /// What it was started with.
+    /// The parameters from its command line.
     pub(super) launch: Launch,
 }
 
-/// A signal.
+/// A signal to a process.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Signal {
-    /// Asks it to end.
+    /// SIGTERM.
     Term,
-    /// Ends it.
+    /// SIGKILL.
     Kill,
 }
 
-/// The Envoys of this private directory that run, the oldest first.
+/// Returns the running Envoys of this private directory, oldest first.
 ///
 /// # Errors
 /// When processes cannot be listed.
@@ -48,14 +48,14 @@ fn find_in(proc: &Path, dir: &Path, uid: u32) -> io::Result<Vec<Process>> {
     Ok(found)
 }
 
-/// One of them. `None` when it is none, is another user's, or has ended.
+/// Reads one process; `None` when it is not such an Envoy, is another user's, or has ended.
 fn read(proc: &Path, dir: &Path, uid: u32, pid: u32) -> Option<Process> {
     let place = proc.join(pid.to_string());
     let command = fs::read(place.join("cmdline")).ok()?;
     let command: Vec<OsString> =
         command.strip_suffix(b"\0")?.split(|byte| *byte == 0).map(|word| OsString::from_vec(word.to_vec())).collect();
     let launch = Launch::parse(dir, &command)?;
-    // The owner of the directory is root where the program has capabilities of its own.
+    // The owner of the files in `/proc` is root where the program has capabilities of its own.
     let status = fs::read_to_string(place.join("status")).ok()?;
     let effective = status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().nth(1)?;
     if effective.parse() != Ok(uid) {
@@ -64,29 +64,29 @@ fn read(proc: &Path, dir: &Path, uid: u32, pid: u32) -> Option<Process> {
     Some(Process { pid, started: started(proc, pid)?, launch })
 }
 
-/// When a process was started that has not ended (proc_pid_stat(5), fields 3, 20 and 22).
+/// Returns the start time of a process that has not ended (proc_pid_stat(5), fields 3, 20 and 22).
 fn started(proc: &Path, pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(proc.join(pid.to_string()).join("stat")).ok()?;
-    // Names may have spaces and parentheses.
+    // The name may have spaces and parentheses.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let threads: u32 = fields.get(17)?.parse().ok()?;
-    // Its first thread may have ended before the others, which still have the sockets open.
+    // The first thread may have ended before the others, which still have the sockets open.
     let has_ended = matches!(*fields.first()?, "Z" | "X") && threads <= 1;
     fields.get(19)?.parse().ok().filter(|_| !has_ended)
 }
 
 impl Process {
-    /// What was just started.
+    /// Creates the record of a process that was just started.
     pub(super) fn of_child(pid: u32, launch: Launch) -> Self {
         Self { pid, started: started(Path::new("/proc"), pid).unwrap_or_default(), launch }
     }
 
-    /// Whether it still runs.
+    /// Returns whether the process still runs.
     pub(super) fn is_alive(&self) -> bool {
         started(Path::new("/proc"), self.pid) == Some(self.started)
     }
 
-    /// Sends a signal, if it still runs.
+    /// Sends a signal, if the process still runs.
     pub(super) async fn signal(&self, signal: Signal) {
         if !self.is_alive() {
             return;
@@ -95,7 +95,7 @@ impl Process {
             Signal::Term => "-TERM",
             Signal::Kill => "-KILL",
         };
-        // It may end meanwhile, which is what is wanted.
+        // The process may end meanwhile.
         let _ = Command::new("kill").args([name, &self.pid.to_string()]).status().await;
     }
 }
@@ -160,7 +160,7 @@ mod tests {
         assert!(us.is_alive());
         let earlier = Process { started: us.started - 1, ..us };
         assert!(!earlier.is_alive());
-        // Were it taken for the other, this test would end here.
+        // If it was mistaken for the other process, this test would end here.
         earlier.signal(Signal::Kill).await;
     }
 }

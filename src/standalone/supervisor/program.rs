@@ -1,4 +1,4 @@
-//! The program that is to run as Envoy, and its versions.
+//! The Envoy executable, and its versions.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// How long the program may take to say its version.
+/// The timeout of the query of a version.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// There is no Envoy.
+/// No Envoy executable was found.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "no Envoy found: give one with --envoy PATH, put `envoy` on PATH, install one with `make demo`, or use --no-envoy \
@@ -20,7 +20,7 @@ pub struct NoEnvoy {
     looked: String,
 }
 
-/// The Envoy to run: the flag's, the one on PATH, else the one that `make demo` installed.
+/// Finds the Envoy executable: that of the flag, the one on PATH, otherwise the one that `make demo` installed.
 ///
 /// # Errors
 /// When there is none.
@@ -43,13 +43,13 @@ pub fn find(flag: Option<&Path>) -> Result<PathBuf, NoEnvoy> {
         .ok_or(NoEnvoy { looked })
 }
 
-/// What the program calls its version, as its admin interface would. `None` when it does not say.
+/// Returns the version of the executable, in the form of the admin interface; `None` when it is not known.
 pub(super) async fn version(program: &Path) -> Option<String> {
     let printed = print(program, "--version").await?;
     printed.split_once("version:").map(|(_, version)| version.trim().to_owned())
 }
 
-/// The version of its hot restarts. `None` when it does not say.
+/// Returns the hot-restart version of the executable; `None` when it is not known.
 pub(super) async fn hot_restart_version(program: &Path) -> Option<String> {
     print(program, "--hot-restart-version").await.map(|printed| printed.trim().to_owned())
 }
@@ -58,7 +58,7 @@ async fn print(program: &Path, flag: &str) -> Option<String> {
     let mut command = Command::new(program);
     command.arg(flag).stdin(Stdio::null()).kill_on_drop(true);
     let output = timeout(TIMEOUT, command.output()).await.ok()?.ok()?;
-    // One of them goes to standard error.
+    // One of the two flags prints to standard error.
     let printed = if output.stdout.is_empty() { output.stderr } else { output.stdout };
     output.status.success().then(|| String::from_utf8_lossy(&printed).into_owned())
 }

@@ -1,4 +1,4 @@
-//! What Envoys leave behind: sockets and bootstraps in the private directory, and shared memory.
+//! Removes leftovers of Envoys: sockets and bootstraps in the private directory, and shared memory.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,18 +8,18 @@ use std::path::{Path, PathBuf};
 use super::launch::socket_prefix;
 use super::process::Process;
 
-/// Base ids are below; ten times as much is in the names that Envoy makes of one.
+/// The upper bound of base ids; names that Envoy makes of one contain ten times the number.
 const BASE_IDS: u64 = 100_000_000;
 
-/// The shared memory of a chain of hot restarts, which Envoy does not remove.
+/// Returns the path of the shared memory of a chain of hot restarts, which Envoy does not remove.
 fn shared_memory(base_id: u32) -> PathBuf {
     PathBuf::from(format!("/dev/shm/envoy_shared_memory_{}", u64::from(base_id) * 10))
 }
 
-/// A base id that no Envoy of this machine has.
+/// Returns a base id that no Envoy of this machine uses.
 pub(super) fn free_base_id() -> u32 {
     loop {
-        // Seeded by the system each time; nothing is hashed.
+        // The system seeds it each time; nothing is hashed.
         let number = RandomState::new().build_hasher().finish() % BASE_IDS;
         let base_id = u32::try_from(number).expect("below 100,000,000");
         if base_id > 0 && !shared_memory(base_id).exists() {
@@ -28,7 +28,7 @@ pub(super) fn free_base_id() -> u32 {
     }
 }
 
-/// Removes what no running Envoy needs.
+/// Removes the leftovers that no running Envoy needs.
 pub(super) fn tidy(dir: &Path, running: &[Process]) {
     let base_ids: BTreeSet<u32> = running.iter().map(|process| process.launch.base_id).collect();
     let bootstraps: BTreeSet<PathBuf> = running.iter().map(|process| process.launch.bootstrap(dir)).collect();
@@ -37,7 +37,7 @@ pub(super) fn tidy(dir: &Path, running: &[Process]) {
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
         let gone = match base_id(dir, name) {
             Some(base_id) if !base_ids.contains(&base_id) => {
-                // It may be gone already, or be another user's.
+                // It may be removed already, or be another user's.
                 let _ = fs::remove_file(shared_memory(base_id));
                 true
             }
@@ -45,13 +45,13 @@ pub(super) fn tidy(dir: &Path, running: &[Process]) {
             None => name.starts_with("bootstrap-") && name.ends_with(".json") && !bootstraps.contains(&path),
         };
         if gone {
-            // Who removes it first is of no interest.
+            // Another process may have removed it first.
             let _ = fs::remove_file(&path);
         }
     }
 }
 
-/// Which chain a socket belongs to: its name ends in ten times the base id, plus the place of the process.
+/// Returns the base id of the chain that a socket belongs to: its name ends in ten times the base id, plus the epoch.
 fn base_id(dir: &Path, name: &str) -> Option<u32> {
     let prefix = socket_prefix(dir);
     let rest = name.strip_prefix(prefix.file_name()?.to_str()?)?.strip_prefix('_')?;

@@ -1,4 +1,4 @@
-//! What is in the way of a certificate, for whoever asks: `gatewright certs check`.
+//! The pre-flight check of a certificate on demand: `gatewright certs check`.
 
 use acme::failure::Failure;
 use acme::{CertificateId, Class, DnsName};
@@ -11,11 +11,11 @@ use crate::certificates::report::{Check, Report};
 use crate::certificates::request::{CertificateRequest, IssuerRef};
 
 impl CertificateManager {
-    /// The pre-flight alone: what is in the way of a certificate for a host, and what the last attempt failed by. Costs
-    /// nothing at the CA.
+    /// Runs only the pre-flight check for a host, and returns its findings and the error of the last attempt. No order
+    /// is placed at the CA.
     ///
     /// # Errors
-    /// When nobody wants one.
+    /// When no certificate is wanted for the host.
     pub async fn check(&self, host: &str) -> Result<Vec<Check>, String> {
         let asked = wanted_by(host, &self.requests(|requests| requests.wants()))?;
         let report = self.tell();
@@ -33,7 +33,7 @@ impl CertificateManager {
             }
         };
         let secret = want.secret.to_string();
-        // Whatever is in the way of planning alone was just found.
+        // A failure of the planning alone would repeat the findings of this check.
         let planned = |id: &CertificateId| self.keeper.last_failure(id).is_some();
         let has_failed = want.names().is_ok_and(|names| planned(&id_of(want, &names)));
         let row = report.certificates.iter().find(|row| row.secret == secret).filter(|_| has_failed);

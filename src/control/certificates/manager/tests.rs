@@ -18,7 +18,8 @@ async fn manager(dir: &std::path::Path) -> CertificateManager {
     CertificateManager::open(config).await.expect("opens")
 }
 
-/// Hands out until nothing is missing; `None` where a certificate is taken back.
+/// Runs the manager until every wanted certificate is settled. Returns the updates; a certificate of `None` was taken
+/// back.
 async fn until_settled(manager: &CertificateManager, wants: Vec<CertificateRequest>) -> Vec<CertificateUpdate> {
     manager.want(wants);
     let (out, mut certificate_updates) = mpsc::channel(64);
