@@ -1,4 +1,4 @@
-//! Certificates of clients, checked by a real Envoy: who is let in, where, and for how long.
+//! Client certificates, validated by a real Envoy: which clients are admitted, for which hosts, and for how long.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -27,7 +27,7 @@ use tokio_rustls::TlsConnector;
 const LIMIT: Duration = Duration::from_secs(180);
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS12, &rustls::version::TLS13];
 
-/// What a client shows when it is asked.
+/// The certificate that a client sends on request, with its key.
 type Identity = Option<(CertificateDer<'static>, Vec<u8>)>;
 
 fn bundle(name: &str, pem: &str) -> Change {
@@ -58,7 +58,7 @@ fn route(name: &str, gateways: &[&str], hostnames: &[&str]) -> Change {
     api("HTTPRoute", name, json!({"parentRefs": parents, "hostnames": hostnames, "rules": rules}))
 }
 
-/// Sessions that are offered to every server, whoever gave them: what an attacker would do.
+/// A session cache that offers its sessions to every server, as an attacker would.
 #[derive(Debug)]
 struct Sessions(ClientSessionMemoryCache, Mutex<HashMap<&'static str, usize>>);
 
@@ -71,7 +71,7 @@ impl Sessions {
         *self.1.lock().expect("nobody panics meanwhile").entry(what).or_default() += 1;
     }
 
-    /// How many were kept, and how many were offered.
+    /// Returns the number of stored sessions, and of offered ones.
     fn counts(&self) -> (usize, usize) {
         let counts = self.1.lock().expect("nobody panics meanwhile");
         (counts.get("kept").copied().unwrap_or(0), counts.get("offered").copied().unwrap_or(0))
@@ -110,7 +110,7 @@ impl ClientSessionStore for Sessions {
     }
 }
 
-/// A client with an identity, or none, that keeps its sessions.
+/// A client with or without a certificate, which keeps its sessions.
 #[derive(Clone)]
 struct Client {
     config: Arc<ClientConfig>,
