@@ -2,7 +2,6 @@
 //!
 //! A connection without a stream is not authenticated yet, or idle. It takes a place among those of its source address,
 //! and keeps it until a deadline, or until a newer connection takes the place.
-//! source address, and keeps it until a deadline, or until a newer connection needs the place.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;

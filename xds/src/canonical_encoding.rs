@@ -8,8 +8,6 @@
 //! exchanging two entries: if the field is a map, the decoded message stays equal. The result depends on the message
 //! type and the field alone, so that it is cached. Maps within an `Any` are not sorted; the producer of the `Any` has
 //! to.
-//! type and the field alone, so it is found out once. Maps inside an `Any` are out of reach; whoever fills
-//! the `Any` orders them.
 
 use std::any::TypeId;
 use std::collections::HashMap;
