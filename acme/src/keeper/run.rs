@@ -20,7 +20,7 @@ use crate::plan::{Order, Progress, Step, Wanted};
 const PROGRESS: Duration = Duration::from_secs(1);
 /// Time for which an unclaimed order is kept: a removed host may be back in a moment.
 const GRACE: Duration = Duration::from_secs(2);
-/// The whole is planned each time: planning takes at most one part in so many of the time, however often something
+/// Inverse of the greatest share of the time that planning may take: a plan covers everything, however often something
 /// changes.
 const PART: u32 = 20;
 

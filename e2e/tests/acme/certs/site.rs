@@ -111,7 +111,7 @@ impl Site {
         self.start_before(&[&["--envoy", &envoy], options].concat())
     }
 
-    /// Starts the program with these options, as responder for another data plane.
+    /// Starts the program with these options, which include those of the data plane.
     pub(crate) fn start_before(&mut self, options: &[&str]) -> Result<()> {
         let text = |path: &Path| path.display().to_string();
         let (dir, private) = (text(self.manifests.path()), text(self.state.path()));
