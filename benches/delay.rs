@@ -1,4 +1,4 @@
-//! How long alice's change takes while mallory changes hers, and what of it is Envoy's.
+//! Latency of alice's changes while mallory changes hers, and the part of it that Envoy causes.
 //!
 //! `cargo bench -p e2e --bench delay`. Two tenants of one Gateway in `standalone`, on a real Envoy. Prints a table and asserts
 //! nothing about time.
@@ -18,12 +18,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, interval};
 
-/// Changes of alice's in a row of the table.
+/// Changes of alice's for each row of the table.
 const ROUNDS: usize = 60;
-/// How often mallory writes all of hers.
+/// Interval at which mallory writes all of hers.
 const PACE: Duration = Duration::from_millis(100);
 
-/// Routes of mallory's, which differ from one version to the next.
+/// Returns mallory's routes, which differ from one version to the next.
 fn routes(count: usize, version: usize) -> String {
     let one = |number: usize| {
         let rules = format!(
@@ -35,7 +35,7 @@ fn routes(count: usize, version: usize) -> String {
     (0..count).map(one).collect()
 }
 
-/// Alice's hosts, one after the other: from the file to the first answer of her backend.
+/// Adds alice's hosts one after the other; returns the time from the file to the first answer of her backend for each.
 async fn alices(site: &Site, prefix: &str) -> Result<Vec<Duration>> {
     let mut took = Vec::with_capacity(ROUNDS);
     for round in 0..ROUNDS {
@@ -50,7 +50,7 @@ async fn alices(site: &Site, prefix: &str) -> Result<Vec<Duration>> {
     Ok(took)
 }
 
-/// How many responses Envoy has answered, and how long that took in all, in seconds.
+/// Returns the number of responses that Envoy has answered, and the sum of their latencies in seconds.
 async fn answered(site: &Site) -> Result<(f64, f64)> {
     let mut admin = UnixStream::connect(site.state.path().join("admin.sock")).await?;
     admin.write_all(b"GET /metrics HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n").await?;

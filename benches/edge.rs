@@ -1,9 +1,10 @@
-//! Processor time that requests, connections and added hosts cost, side by side for several versions of the program.
+//! Processor time of requests, connections and added hosts, side by side for several versions of the program.
 //!
-//! `cargo bench --workspace --bench edge [-- NAME=PROGRAM ...]`, with the program as cargo builds it where none is named. Each version
-//! runs `standalone` with an Envoy of its own over the same manifests: two tenants, 200 hosts, all listeners terminate TLS by the
-//! internal CA or serve cleartext. Versions take turns, so that they share what else the machine does, and the last column is the
-//! median of the ratios of each turn. Prints a table and asserts nothing about time.
+//! `cargo bench --workspace --bench edge [-- NAME=PROGRAM ...]`, with the program as cargo builds it if none is named.
+//! Each version runs `standalone` with an Envoy of its own and the same manifests: two tenants, 200 hosts, all
+//! listeners terminate TLS with certificates of the internal CA or serve cleartext. Versions take turns, so that they
+//! share the other load of the machine, and the last column is the median of the ratios of each turn. Prints a table
+//! and asserts nothing about time.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
@@ -21,32 +22,32 @@ use e2e::usage::{main_thread_time, processor_time, threads_time};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use site::{FORWARD, Site, route};
 
-/// Hosts that are there before anything is measured.
+/// Hosts that exist before the measurement.
 const HOSTS: usize = 200;
 /// Hosts added one after the other.
 const ADDED: usize = 100;
-/// Requests over connections that are kept, in all.
+/// Requests over persistent connections, in total.
 const REQUESTS: usize = 20_000;
 /// Connections with one request each.
 const CONNECTIONS: usize = 2_000;
-/// Clients at a time.
+/// Concurrent clients.
 const CLIENTS: usize = 8;
 /// Turns of each version.
 const TURNS: usize = 9;
 
-/// Figures of a run, by name, in microseconds of processor time each.
+/// Results of a run, by name, each in microseconds of processor time.
 type Figures = Vec<(&'static str, f64)>;
 
 fn host(number: usize) -> String {
     format!("h{number}.example.org")
 }
 
-/// Microseconds for each of so many.
+/// Returns the microseconds for each of `count`.
 fn each(time: Duration, count: usize) -> f64 {
     time.as_secs_f64() * 1e6 / count as f64
 }
 
-/// Asks over connections that are kept.
+/// Sends requests over persistent connections.
 async fn requests(probes: &[Probe]) -> Result<()> {
     let clients = (0..CLIENTS).map(|client| async move {
         let mut probes = probes.iter().cycle().skip(client * 7);
@@ -64,7 +65,7 @@ async fn requests(probes: &[Probe]) -> Result<()> {
     stream::iter(clients).buffer_unordered(CLIENTS).try_collect().await
 }
 
-/// Connects anew for each request; `served` says whether an answer is expected.
+/// Opens a new connection for each request; `served` is true if an answer is expected.
 async fn connections(probes: &[Probe], served: bool) -> Result<()> {
     let asked = probes.iter().cycle().take(CONNECTIONS).map(|probe| async move {
         let answer = probe.send().await;
@@ -79,7 +80,7 @@ async fn served(site: &Site, host: &str) -> Result<()> {
     site.answered_by(&site.plain(host), "alice", Duration::from_millis(1)).await
 }
 
-/// Measures one version, the one of `$GATEWRIGHT_BIN`.
+/// Measures one version, the program in `$GATEWRIGHT_BIN`.
 async fn measure() -> Result<Figures> {
     let site = Site::start_alone(&[]).await?;
     let many: String = (0..HOSTS).map(|n| route("alice", &format!("r{n}"), &host(n), FORWARD)).collect();
@@ -126,7 +127,7 @@ async fn measure() -> Result<Figures> {
     Ok(figures)
 }
 
-/// Measures a version in a process of its own: figures by name.
+/// Measures a version in a process of its own; returns results by name.
 fn turn(program: &str) -> Result<Vec<(String, f64)>> {
     let own = std::env::current_exe().context("the name of this program")?;
     let output =
@@ -156,7 +157,7 @@ async fn main() -> Result<()> {
     }
     let mut turns: Vec<Vec<Vec<(String, f64)>>> = vec![Vec::new(); versions.len()];
     for number in 0..TURNS {
-        // Each begins as often as it ends: what ran before it has warmed or worn out the machine.
+        // Each version is the first as often as the last: the run before has warmed up the machine.
         let order: Vec<usize> =
             if number % 2 == 0 { (0..versions.len()).collect() } else { (0..versions.len()).rev().collect() };
         for version in order {

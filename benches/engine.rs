@@ -1,7 +1,7 @@
-//! Our own cost of one change, without a server: engine, encoding and publication, at several numbers of hosts.
+//! Cost of one change without a server: engine, encoding and publication, at several numbers of hosts.
 //!
-//! `cargo bench --bench engine [-- HOSTS...]`. Every host has a certificate, a ListenerSet and an HTTPRoute of its own. Prints the
-//! median over many changes, and what stays on the heap per host: engine, statuses, and what the xDS server serves from.
+//! `cargo bench --bench engine [-- HOSTS...]`. Every host has a certificate, a ListenerSet and an HTTPRoute of its own.
+//! Prints the median over many changes, and the heap per host: of the engine, the statuses, and the xDS cache.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
@@ -43,7 +43,7 @@ struct Keys {
     key: String,
 }
 
-/// One certificate for all: its bytes are copied for each host, so memory is as with distinct ones.
+/// One certificate for all hosts: its bytes are copied for each, so that memory is as with distinct ones.
 fn keys() -> Keys {
     let pair = rcgen::generate_simple_self_signed(vec!["*.example.org".to_owned()]).expect("a certificate");
     Keys { chain: pair.cert.pem().repeat(2), key: pair.signing_key.serialize_pem() }
@@ -71,7 +71,7 @@ fn host(n: usize, keys: &Keys) -> Vec<Change> {
     vec![secret(n, keys), api("ListenerSet", &format!("s{n}"), set), route(n, "/")]
 }
 
-/// The engine, and the cache that the xDS server serves from.
+/// The engine, and the cache of the xDS server.
 struct Ours {
     engine: Engine,
     cache: Cache,
@@ -86,7 +86,7 @@ impl Ours {
         Ours { engine: Engine::new(settings), cache: Cache::new(), view: View::new("fleet") }
     }
 
-    /// Applies changes and publishes what comes out: how long it took, and how many bytes and resources.
+    /// Applies changes and publishes the result; returns the time, the bytes and the number of resources.
     fn step(&mut self, changes: Vec<Change>, now: SystemTime) -> (Duration, usize, usize) {
         let start = Instant::now();
         let delta: Delta = self.engine.apply(changes, now);

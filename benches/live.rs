@@ -1,10 +1,10 @@
-//! One change of many hosts on a real Envoy: from the object to the acknowledgement and to the first answer.
+//! One change of many hosts on a real Envoy: the time from the object to the acknowledgement and to the first answer.
 //!
 //! `cargo bench -p e2e --bench live`. Each host has a certificate, a ListenerSet and an HTTPRoute of its own; each row
-//! adds, changes, rotates and removes hosts beside N others. The classic layout, one filter chain per host, is what
-//! every other controller writes; it is pushed through the same server to the same Envoy, so that only the layout
-//! differs. Then a flood of names that nobody owns, under a suffix of ours and outside of it. Times are of this
-//! machine; read ratios.
+//! adds, changes, rotates and removes hosts beside N others. The classic layout, one filter chain per host, is that of
+//! all other controllers; it is pushed through the same server to the same Envoy, so that only the layout differs. Then
+//! a flood of requests for unknown hostnames, below an apex of ours and outside. Times are of this machine; read
+//! ratios.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
@@ -58,7 +58,7 @@ fn host(n: usize, port: u16) -> Result<Vec<Change>> {
     Ok(vec![secret(&format!("c{n}"), &name(n))?, listener_set(n, port), route(n, "0")])
 }
 
-/// What one kind of change cost, over all rounds.
+/// The cost of one kind of change, over all rounds.
 #[derive(Default)]
 struct Row {
     bytes: Vec<u64>,
@@ -218,7 +218,7 @@ async fn run(count: usize) -> Result<()> {
     classic(count, &add).await
 }
 
-/// The layout of others: one filter chain, one regular SDS secret and one route table per host.
+/// Measures the layout of others: one filter chain, one regular SDS secret and one route table per host.
 async fn classic(count: usize, ours: &Row) -> Result<()> {
     let port = free_port()?;
     let echo = Echo::start("web").await?;
@@ -268,7 +268,7 @@ async fn classic(count: usize, ours: &Row) -> Result<()> {
     Ok(())
 }
 
-/// Asks until there is a 200.
+/// Requests until the answer is 200.
 async fn live(probe: &Probe, start: Instant) -> Result<()> {
     while !probe.send().await.is_ok_and(|answer| answer.status == 200) {
         ensure!(start.elapsed() < Duration::from_secs(120), "the host never came");
@@ -383,7 +383,7 @@ impl Classic {
     }
 }
 
-/// Takes out of a chain what only our layout needs.
+/// Removes the parts of a chain that only our layout needs.
 fn without_our_header(chain: &mut FilterChain) -> Result<()> {
     let filter = chain.filters.last_mut().context("a connection manager")?;
     let Some(ConfigType::TypedConfig(config)) = &mut filter.config_type else { bail!("it has a configuration") };

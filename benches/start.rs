@@ -1,7 +1,7 @@
-//! What a start costs: everything at once, from nothing, with the allocator of the program.
+//! Benchmark of a start: all objects at once, from nothing, with the allocator of the program.
 //!
-//! `cargo bench --bench start [-- tenancy]`, the latter for the first stage alone. Processor time, median of 7; machines
-//! whose memory is slow just then show it here most.
+//! `cargo bench --bench start [-- tenancy]`, the latter for the first stage alone. Prints processor time, the median of
+//! 7; this benchmark is the most sensitive to slow memory of the machine.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
@@ -17,8 +17,8 @@ use tenants::{all, changes};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How long this thread was on a processor: others have the machine too, and the step is long enough for the scheduler's
-/// accounts.
+/// Returns the time of this thread on a processor: others use the machine too, and the step is long enough for the
+/// scheduler's accounting.
 fn on_processor() -> Duration {
     let told = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux tells");
     let nanoseconds = told.split_whitespace().next().and_then(|text| text.parse().ok()).expect("a number");

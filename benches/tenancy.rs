@@ -1,7 +1,7 @@
-//! What tenancy costs: one route event among many hosts and tenants. What a start costs: `start.rs`.
+//! Benchmark of tenancy: one route event among many hosts and tenants. For a start see `start.rs`.
 //!
-//! `cargo bench --bench tenancy`. Prints medians of CPU time and allocations; what must not grow is asserted by counters in
-//! `src/core/tenancy/confluence.rs` and `tests/pipeline.rs`.
+//! `cargo bench --bench tenancy`. Prints medians of CPU time and allocations; that cost does not grow is asserted by
+//! counters in `src/core/tenancy/confluence.rs` and `tests/pipeline.rs`.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
@@ -19,7 +19,7 @@ mod tenants;
 #[global_allocator]
 static GLOBAL: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// How long a step took, and how often it allocated how much.
+/// Duration of a step, its allocations and their bytes.
 type Cost = (Duration, usize, usize);
 
 fn cost<T>(step: impl FnOnce() -> T) -> (Cost, T) {

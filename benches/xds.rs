@@ -1,9 +1,9 @@
-//! The xDS server alone, beside go-control-plane and under a real Envoy.
+//! Benchmark of the xDS server alone, compared with go-control-plane, and with a real Envoy.
 //!
-//! `cargo bench -p e2e --bench xds`, or with `-- encode`, `-- fanout 1 10`, `-- adds 60` for a part. Each server runs in
-//! a process of its own, ours on one thread, so that its CPU time and memory are not those of the clients. Rows of the
-//! peers come from `benches/peers`, when `e2e/tools install go` was run. Times are of this machine; read ratios. W0, the
-//! speed at which memory is copied just then, says how busy it was.
+//! `cargo bench -p e2e --bench xds`, or with `-- encode`, `-- fanout 1 10`, `-- adds 60` for a part. Each server runs
+//! in a process of its own, ours on one thread, so that its CPU time and memory exclude the clients. The rows of other
+//! servers come from `benches/peers`, if `e2e/tools install go` was run. Times are of this machine; read ratios. W0,
+//! the speed of copying memory at that time, shows the load of the machine.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
@@ -22,16 +22,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use xds::{Authority, Cache, Generation, Kind, Resource, Server, UnixPeers, Update, View};
 
-/// As the program has it.
+/// The allocator of the program.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const RESOURCES: usize = 10_000;
 const CHANGES: usize = 20;
-/// Changes before those that are measured: by then the buffers of both sides have been around once.
+/// Changes before the measurement: by then the buffers of both sides have reached their size.
 const WARM_UP: usize = 20;
 const ADDS_PER_SECOND: u64 = 400;
-/// Every so many adds, one is looked for from outside.
+/// One in so many adds is requested from outside.
 const SAMPLE: u64 = 10;
 const DOMAIN: &str = "adds.test";
 
@@ -72,7 +72,7 @@ fn resident_kb() -> Result<u64> {
     Ok(usage::memory(std::process::id(), "VmRSS")? / 1024)
 }
 
-/// From a message to a resource: encoded, hashed, wrapped for both protocols.
+/// Measures the making of a resource: encoded, hashed, wrapped for both protocols.
 fn encode() -> Result<()> {
     println!("message B | encoded and hashed GB/s | memcpy GB/s | memcpy / ours");
     for size in [200, 500, 5_000, 50_000] {
@@ -89,7 +89,7 @@ fn encode() -> Result<()> {
     Ok(())
 }
 
-/// A server under measurement, which answers a line with a line. It ends when its input does.
+/// A server under measurement, which answers one line to each line. It ends with its input.
 struct Measured {
     child: Child,
     commands: Option<ChildStdin>,
@@ -127,7 +127,7 @@ impl Drop for Measured {
     }
 }
 
-/// go-control-plane, where Go is installed.
+/// Returns the go-control-plane server, if Go is installed.
 fn peers() -> Result<Option<PathBuf>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let go = root.join(".tools/go");
@@ -142,7 +142,7 @@ fn peers() -> Result<Option<PathBuf>> {
     Ok(Some(out))
 }
 
-/// One of 10,000 resources changes, E streams acknowledge it.
+/// Measures changes of one of 10,000 resources until all streams have acknowledged them.
 fn fanout(rows: &[usize]) -> Result<()> {
     let peers = peers()?;
     println!(
@@ -208,7 +208,7 @@ fn fanout_row(name: &str, program: &Path, args: &[&str], streams: usize) -> Resu
     Ok(())
 }
 
-/// As large as a scope with three routes.
+/// Makes a resource of the size of a scope with three routes.
 fn wide(i: usize, value: usize) -> Resource {
     let name = format!("s{i}");
     let message = ScopedRouteConfiguration {
@@ -246,7 +246,7 @@ impl Serving {
         let mut changes = self.cache.watch(&self.view);
         while self.cache.progress(&self.view).acknowledged(generation) != (streams, streams) {
             changes.changed().await?;
-            // Looking costs time that grows with the streams; look at a few acknowledgements at once.
+            // Polling costs time that grows with the number of streams; several acknowledgements are awaited at once.
             tokio::time::sleep(Duration::from_micros(500)).await;
         }
         Ok(())
@@ -290,7 +290,7 @@ async fn serve_fanout(socket: &str) -> Result<()> {
         let acks = || serving.cache.counts().of(Kind::Scope).acks;
         let wanted = acks() + streams as u64;
         let generation = serving.cache.publish(&serving.view, update);
-        // As the peers do: asking for the progress of every stream that often would be most of the cost.
+        // As the other servers do: polling the progress of every stream that often would be most of the cost.
         while acks() < wanted {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -362,7 +362,7 @@ fn bootstrap(socket: &Path) -> String {
     .to_string()
 }
 
-/// The first 200 of a new host over a new connection; how often there was another answer before.
+/// Waits for the first 200 of a new host, each try on a new connection; returns the number of other answers before.
 async fn live(port: u16, connector: tokio_rustls::TlsConnector, host: String) -> Result<u64> {
     for attempt in 0..2_000 {
         let name = rustls_pki_types::ServerName::try_from(host.clone())?;

@@ -1,6 +1,7 @@
-//! What certificates cost us: planning 50,000 of them, and the internal CA issuing 10,000.
+//! Benchmark of certificates: planning 50,000 of them, and the internal CA issuing 10,000.
 //!
-//! `cargo bench -p acme --bench certificates [-- plan|sign]`. Prints medians; the CA's figure includes making each key.
+//! `cargo bench -p acme --bench certificates [-- plan|sign]`. Prints medians; the CA's time includes the generation of
+//! each key.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
@@ -29,7 +30,7 @@ fn main() {
     }
 }
 
-/// `shared`: held and wanted are copies of one, as after they were got; else as after a restart.
+/// `shared`: held and wanted names share memory, as after issuance; else not, as after a restart.
 fn planning(now: Timestamp, shared: bool) {
     let wanted: Vec<Wanted> = (0..PLANNED)
         .map(|i| {
@@ -54,7 +55,7 @@ fn planning(now: Timestamp, shared: bool) {
             tenant: w.tenant.clone(),
             issuer: w.issuer.clone(),
             names: if shared { w.names.clone() } else { Names::parse(w.names.to_strings()).expect("names") },
-            // Spread over their lives: some are due.
+            // Their ages are spread: some are due.
             not_before: now - SignedDuration::from_mins((i as i64) * 90 * 24 * 60 * 7 / 10 / (PLANNED as i64)),
             not_after: now + SignedDuration::from_hours(90 * 24)
                 - SignedDuration::from_mins((i as i64) * 90 * 24 * 60 * 7 / 10 / (PLANNED as i64)),

@@ -1,11 +1,11 @@
-//! How fast certificates come from Pebble, beside a trivial client with as many workers, caddy and lego.
+//! Benchmark of issuance by Pebble, compared with a trivial client with as many workers, caddy and lego.
 //!
-//! `cargo bench -p acme --bench pebble [-- ceiling|peers|ours|trivial]`. Client and Pebble share the machine, so a rate is told as a
-//! part of what the trivial client reaches in the same run.
+//! `cargo bench -p acme --bench pebble [-- ceiling|peers|ours|trivial]`. Client and Pebble share the machine, so that a
+//! rate is given as a fraction of the trivial client's in the same run.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
-// The fixtures of the tests, without the program that the other tests need: this bench is built in seconds.
+// The fixtures of the tests, without the program that the other tests need, so that this benchmark is built in seconds.
 #[allow(dead_code, unreachable_pub, reason = "fixtures of a library, of which a bench needs few")]
 #[path = "../../e2e/src/pebble.rs"]
 mod pebble;
@@ -45,7 +45,7 @@ use tempfile::TempDir;
 const CERTIFICATES: usize = 1000;
 const WORKERS: usize = 8;
 const ROUNDS: usize = 5;
-/// Pebble can deadlock: a run without an end is void, and made again with another one.
+/// Pebble can deadlock: a run that does not end is void, and repeated with another Pebble.
 const WATCHDOG: Duration = Duration::from_secs(120);
 const PEERS: usize = 40;
 
@@ -55,7 +55,7 @@ fn main() -> Result<()> {
     match want.as_deref() {
         Some("ceiling") => runtime.block_on(ceiling()),
         Some("peers") => runtime.block_on(peers()),
-        // For a profile.
+        // For a profiler.
         Some("ours") => runtime.block_on(measured("gatewright", &mut Vec::new(), keeper)).map(drop),
         Some("trivial") => runtime.block_on(measured("trivial client", &mut Vec::new(), trivial_client)).map(drop),
         Some(other) => bail!("nothing is called {other}: expected ceiling, peers, ours or trivial"),
@@ -66,7 +66,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// Time on processors of this process, and how much of it outside the kernel.
+/// Returns the processor time of this process, and the part of it outside the kernel.
 fn processor_times() -> Result<(Duration, Duration)> {
     let text = std::fs::read_to_string("/proc/self/stat")?;
     let fields: Vec<&str> = text.rsplit(')').next().context("a name")?.split_whitespace().collect();
@@ -74,16 +74,16 @@ fn processor_times() -> Result<(Duration, Duration)> {
     Ok((Duration::from_millis((user + kernel) * 10), Duration::from_millis(user * 10)))
 }
 
-/// How long a run took, and how much processor time it needed.
+/// The result of a run: its duration and processor time.
 #[derive(Clone, Copy)]
 struct Run {
     took: Duration,
     work: Duration,
-    /// Crypto and bookkeeping: what is not spent in the kernel, on sockets and files.
+    /// Crypto and bookkeeping: processor time outside the kernel, which handles sockets and files.
     own: Duration,
-    /// What Pebble was asked, all in all.
+    /// Requests to Pebble.
     requests: usize,
-    /// What Pebble used of its processor.
+    /// Processor time of Pebble.
     ca: Duration,
 }
 
@@ -101,8 +101,9 @@ impl Run {
     }
 }
 
-/// Measures something, again while it does not come to an end. Its directory stays until all is measured: ext4 looks at
-/// every file removed within the last minutes when one is made, so that one run would pay for clearing up after another.
+/// Measures a run, and repeats it while it does not end. Its directory is kept until all runs are measured: ext4 scans
+/// all files that were removed within the last minutes when one is created, so that one run would pay for the removal
+/// of another's files.
 async fn measured<F: Future<Output = Result<()>>>(
     what: &str,
     kept: &mut Vec<TempDir>,
@@ -131,7 +132,7 @@ async fn measured<F: Future<Output = Result<()>>>(
 async fn ceiling() -> Result<()> {
     let (mut rounds, mut kept) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
-        // In turns, so that neither has the quieter machine.
+        // In turns, so that no client has the quieter machine.
         let trivial_first = round % 2 == 0;
         let early =
             if trivial_first { Some(measured("trivial client", &mut kept, trivial_client).await?) } else { None };
@@ -173,10 +174,10 @@ async fn keeper(pebble: Arc<Pebble>, dir: PathBuf) -> Result<()> {
     config.roots = pebble.roots();
     config.registration.terms_agreed = true;
     config.at_once = WORKERS;
-    // The bucket of a generic CA would hold the rate down.
+    // The budget of a CA with unknown limits would reduce the rate.
     config.limits = Some(acme::budget::Limits { orders: None, ..acme::budget::Limits::of(&pebble.directory()) });
     let issuer = Arc::new(AcmeIssuer::open(config, storage.clone()).await?);
-    // As many talk to Pebble; others write their keys and certificates to disk meanwhile.
+    // As many send requests to Pebble; others write their keys and certificates to disk meanwhile.
     let keeper = Keeper::open(storage, [issuer as Arc<dyn Issuer>], 4 * WORKERS).await?;
     let wanted: Vec<Wanted> = (0..CERTIFICATES)
         .map(|i| {
@@ -191,7 +192,7 @@ async fn keeper(pebble: Arc<Pebble>, dir: PathBuf) -> Result<()> {
     Ok(())
 }
 
-/// As little as the protocol allows: nothing is kept, nothing is checked, nobody waits.
+/// The minimum that the protocol requires: nothing is persisted, nothing is checked, no waits.
 async fn trivial_client(pebble: Arc<Pebble>, _: PathBuf) -> Result<()> {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(pem(&pebble)?.as_bytes())?)?;

@@ -1,5 +1,5 @@
-//! The certificate for clients that name no host: self-signed, trusted by nobody, so that they see an error that
-//! says so rather than another host's certificate.
+//! The self-signed certificate for clients whose SNI matches no host, or that send none. No client trusts it: they see
+//! its common name, `no certificate for this name`, instead of another host's certificate.
 
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
@@ -12,12 +12,12 @@ use crate::issuer::{IssueRequest, Issuer};
 use crate::key::{KeyError, PrivateKeyPem};
 use crate::names::{DnsName, Names};
 
-/// Makes self-signed certificates.
+/// An [`Issuer`] of self-signed certificates. Holds the issuer's name.
 #[derive(Debug)]
 pub struct SelfSigned(String);
 
 impl SelfSigned {
-    /// One with a name.
+    /// Makes an issuer of this name.
     pub fn new(name: &str) -> Self {
         Self(name.to_owned())
     }
@@ -36,7 +36,7 @@ impl Issuer for SelfSigned {
     }
 }
 
-/// A self-signed certificate for `name`, good for a year.
+/// Makes a self-signed certificate for `name`, valid for a year.
 pub fn self_signed(name: &DnsName, now: Timestamp) -> Result<IssuedCertificate, KeyError> {
     let key = PrivateKeyPem::generate_p256()?;
     let names = Names::one(name.clone());

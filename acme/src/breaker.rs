@@ -1,8 +1,9 @@
-//! Circuit breakers: what does not answer is left alone, and then asked once.
+//! Circuit breakers: a dependency that keeps failing is not asked until a pause is over, and then probed by one order.
 //!
-//! Each issuer has one for its CA, one for its account, one for each DNS provider and one for the name servers of each zone.
-//! Hosts that depend on it wait together, and one of them probes it (half open), instead of each knocking on its own; hosts
-//! that do not depend on it notice nothing.
+//! Each issuer has one breaker for its CA, one for its account, one for each DNS provider, one for each pair of
+//! provider and zone, and one for the name servers of each zone. Orders of hosts that depend on it wait together, and
+//! one of them is the probe (half open), instead of each retrying on its own; hosts that do not depend on it are
+//! unaffected.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,28 +13,29 @@ use crate::failure::{Class, Dependency, Failure};
 use crate::issuer::CertificateId;
 use crate::plan::{Order, Step, Wanted};
 
-/// So many attempts in a row must fail for it.
+/// Failures in a row that trip a breaker.
 const TRIPS_AT: u32 = 5;
-/// An account that is refused is refused to everybody: less is needed to be sure.
+/// Failures in a row that trip the breaker of an account: a CA that refuses an account refuses all its orders, so that
+/// fewer failures are proof.
 const ACCOUNT_TRIPS_AT: u32 = 3;
-/// Of so many certificates they must be, or for a DNS provider of so many zones: what fails for one alone is its own
-/// trouble, and waits by itself.
+/// Least number of different certificates (of zones, for a DNS provider) that must fail: a fault of one alone is
+/// handled by that one's own back-off.
 const LEAST: usize = 2;
 const SHORTEST: SignedDuration = SignedDuration::from_secs(30);
 const MAX_PAUSE: SignedDuration = SignedDuration::from_mins(10);
-/// An account is mended by people.
+/// The longest pause of an account, which only people can repair.
 const MAX_ACCOUNT_PAUSE: SignedDuration = SignedDuration::from_hours(1);
-/// How long the others wait while one of them probes.
+/// Time that the other orders wait for the result of a probe.
 const PROBE: SignedDuration = SignedDuration::from_secs(10);
 
-/// Breakers by issuer and what it depends on. In memory only: a program that starts asks again.
+/// The breakers, by issuer and dependency. In memory only: all are closed after a start.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Breakers(BTreeMap<String, BTreeMap<Dependency, Breaker>>);
 
 #[derive(Clone, Debug)]
 struct Breaker {
     failures: u32,
-    /// The certificates, or zones, it failed for.
+    /// Certificates, or zones, for which the dependency failed.
     of: BTreeSet<String>,
     open_until: Timestamp,
     last: String,
@@ -46,7 +48,7 @@ impl Breaker {
             self.of.insert(whom.to_owned());
         }
         message.clone_into(&mut self.last);
-        // Those that were under way when it opened do not make it longer.
+        // Attempts that began before the breaker opened do not prolong the pause.
         if self.is_tripped(dependency) && now >= self.open_until {
             let longest = if *dependency == Dependency::Account { MAX_ACCOUNT_PAUSE } else { MAX_PAUSE };
             let doublings = self.failures.saturating_sub(TRIPS_AT).min(7);
@@ -61,18 +63,18 @@ impl Breaker {
 }
 
 impl Breakers {
-    /// Notes how an attempt for some wanted certificates ended. Whatever a CA answers, it answers.
+    /// Records how an attempt for some wanted certificates ended. Any answer of the CA closes the breaker of the CA.
     pub(crate) fn note(&mut self, id: &CertificateId, serves: &[Wanted], failure: Option<&Failure>, now: Timestamp) {
         let Some(issuer) = serves.first().map(|want| want.issuer.as_str()) else { return };
         let Some(failure) = failure else {
-            // All that it depends on works.
+            // A success proves that all its dependencies work.
             if let Some(breakers) = self.0.get_mut(issuer) {
                 breakers.retain(|dependency, _| !serves.iter().any(|want| depends(want, dependency)));
             }
             return;
         };
         let Some(dependency) = failure.dependency.as_deref() else {
-            // Our own budget, a wrong setting, or what is not asked of the CA, says nothing about the CA.
+            // The CA answered, or was not asked (our budget, a wrong setting): there is no evidence against the CA.
             if matches!(failure.class, Class::HostFault | Class::Policy | Class::Paused | Class::Bug)
                 && let Some(breakers) = self.0.get_mut(issuer)
             {
@@ -82,7 +84,7 @@ impl Breakers {
         };
         let breakers = self.0.entry(issuer.to_owned()).or_default();
         if *dependency == Dependency::Account {
-            // It answers, if only to refuse.
+            // A refusal is an answer: the CA is reachable.
             breakers.remove(&Dependency::Ca);
         }
         let mut fails = |dependency: Dependency, whom: &str| {
@@ -92,7 +94,7 @@ impl Breakers {
             breaker.fail(&dependency, whom, &failure.message, now);
         };
         match dependency {
-            // A provider that fails for one zone may serve the others.
+            // A provider that fails for one zone may work for the others.
             Dependency::Provider(provider) => {
                 let names = serves.iter().flat_map(|want| want.names.iter());
                 let blamed = names.filter(|name| failure.culprits.iter().any(|culprit| culprit == name.as_str()));
@@ -106,13 +108,14 @@ impl Breakers {
         }
     }
 
-    /// Forgets what an issuer depends on: it was set up anew.
+    /// Removes all breakers of an issuer whose settings changed.
     pub(crate) fn forget(&mut self, issuer: &str) {
         self.0.remove(issuer);
     }
 
-    /// Holds orders back from what does not answer; of each such dependency one goes through when it is time to probe: the
-    /// one with the fewest failures of its own. What an operator just asked for, `asked`, goes through at once.
+    /// Holds back orders whose dependencies have an open breaker. When a pause is over, one order per breaker goes
+    /// through as the probe: the one with the fewest failures of its own. Orders that an operator asked for (`asked`)
+    /// go through at once.
     pub(crate) fn hold<'a>(
         &self,
         steps: Vec<Step<'a>>,
@@ -168,7 +171,7 @@ impl Breakers {
         held
     }
 
-    /// The breakers that an order depends on and that count.
+    /// Returns the tripped breakers that an order depends on.
     fn tripped<'b>(
         &'b self,
         order: &'b Order<'_>,
@@ -230,7 +233,7 @@ mod tests {
         Timestamp::from_second(2_000_000_000).expect("a time")
     }
 
-    /// Fails `n` times in a row, for one host after the other.
+    /// Fails `n` times in a row, each time for the next host.
     fn fail(breakers: &mut Breakers, failure: &Failure, n: usize, now: Timestamp) {
         fail_for(breakers, &hosts(), failure, n, now);
     }
@@ -242,7 +245,7 @@ mod tests {
         }
     }
 
-    /// The hosts that go through.
+    /// Returns the hosts whose orders go through.
     fn go(breakers: &Breakers, now: Timestamp) -> Vec<String> {
         let (wanted, budgets) = (hosts(), Budgets::new());
         let failures = |id: &CertificateId| u32::from(id.as_str().contains(".bad."));
@@ -280,7 +283,7 @@ mod tests {
         let mut breakers = Breakers::default();
         fail(&mut breakers, &silent(Dependency::Zone("bad.example".to_owned())), 5, start());
         assert_eq!(go(&breakers, start()), (5..10).map(|n| format!("h{n}.good.example")).collect::<Vec<_>>());
-        // One that comes through says that they answer.
+        // One success proves that the name servers answer.
         let one = want("h1.bad.example");
         breakers.note(&one.id, std::slice::from_ref(&one), None, start());
         assert_eq!(go(&breakers, start()).len(), 10);
@@ -291,7 +294,7 @@ mod tests {
         let (mut breakers, provider) = (Breakers::default(), silent(Dependency::Provider("rfc2136".to_owned())));
         fail_for(&mut breakers, &hosts()[..5], &provider, 20, start());
         assert_eq!(go(&breakers, start()), (5..10).map(|n| format!("h{n}.good.example")).collect::<Vec<_>>());
-        // It fails for another zone, too.
+        // The provider fails for another zone, too.
         fail_for(&mut breakers, &hosts()[5..6], &provider, 1, start());
         assert_eq!(go(&breakers, start()).len(), 0);
     }
@@ -340,7 +343,7 @@ mod tests {
         let now = start() + SHORTEST;
         let steps = breakers.hold(plan(&wanted, &held, &Budgets::new(), now), |_| 0, |_| false, now);
         assert_eq!(steps.iter().filter(|step| matches!(step, Step::Issue(_))).count(), 1);
-        // What an operator asks for goes through.
+        // An order that an operator asks for goes through.
         let steps = breakers.hold(plan(&wanted, &held, &Budgets::new(), now), |_| 0, |id| *id == wanted[7].id, now);
         assert_eq!(steps.iter().filter(|step| matches!(step, Step::Issue(_))).count(), 2);
     }

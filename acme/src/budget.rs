@@ -1,7 +1,8 @@
-//! What a CA lets us do, what was spent of it, and when there is more.
+//! The budget of an account: which of the CA's rate limits are spent, and when the next order may be placed.
 //!
-//! Each limit is a token bucket kept as one moment (the "theoretical arrival time" of GCRA), so that the whole
-//! ledger is small enough to be persisted after each order. Limits are the CA's; a 429 from it overrules us.
+//! Each limit is a token bucket stored as one point in time (the "theoretical arrival time" of GCRA), so that the whole
+//! ledger is small enough to be persisted after each order. The limits are the CA's published ones; a 429 answer
+//! overrules them.
 
 use std::collections::BTreeMap;
 
@@ -16,29 +17,29 @@ mod scope;
 pub use limits::{Limits, Rate, Requests};
 pub use scope::{Endpoint, Scope};
 
-/// Scopes are sorted by kind: where sets of names begin, and where failures do.
+/// Bounds for range queries: scopes are ordered by kind, and these are the first of sets of names and of failures.
 const NO_SET: Scope = Scope::Set(String::new());
 const NO_FAILURES: Scope = Scope::Failures(String::new());
 
-/// What an order does not count against.
+/// The limits that an order is exempt from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exempt {
-    /// A first certificate, or one for other names: counts against everything.
+    /// Exempt from nothing: a first certificate, or one for other names.
     Nothing,
-    /// The same names again, without ARI: counts against the exact set only.
+    /// A renewal of the same names without ARI: counts against the limit of the exact set only.
     Renewal,
-    /// A renewal inside its ARI window: counts against nothing.
+    /// A renewal within its ARI window: exempt from all limits.
     Ari,
 }
 
-/// How much of a bucket is kept for others.
+/// The part of a bucket that an order must leave to more urgent ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reserve {
-    /// Ordinary work leaves a tenth for emergencies and a tenth for operators.
+    /// An ordinary order leaves a tenth for emergencies and a tenth for operators.
     Ordinary,
-    /// An operator's explicit decision leaves the tenth for emergencies.
+    /// An order that an operator asked for leaves the tenth for emergencies.
     Forced,
-    /// A certificate about to end, or revoked.
+    /// An order for a certificate that is about to expire or is revoked: leaves nothing.
     Emergency,
 }
 
@@ -52,16 +53,16 @@ impl Reserve {
     }
 }
 
-/// Not now: which limit, and when there is a slot.
+/// The limit that an order, account or request must wait for, and until when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
     /// The limit.
     pub scope: Scope,
-    /// The next slot.
+    /// Time of the next slot.
     pub until: Timestamp,
-    /// Did the CA say so itself?
+    /// True if the CA said so itself (429 with `Retry-After`), false if our own count says so.
     pub told: bool,
-    /// How many are left all the same, and reserved.
+    /// Tokens that are left but reserved for more urgent orders.
     pub reserved: u32,
 }
 
@@ -85,29 +86,29 @@ impl std::fmt::Display for Wait {
 pub struct Budget {
     /// The limits.
     pub limits: Limits,
-    /// Per scope, the moment at which its bucket is full again.
+    /// By scope, the time at which its bucket is full again.
     full_at: BTreeMap<Scope, Timestamp>,
-    /// Per scope, what the CA said in a 429.
+    /// By scope, the time until which the CA refuses, from its 429 answers.
     told: BTreeMap<Scope, Timestamp>,
 }
 
 impl Budget {
-    /// An untouched budget.
+    /// Makes a budget of which nothing is spent.
     pub fn new(limits: Limits) -> Self {
         Self { limits, full_at: BTreeMap::new(), told: BTreeMap::new() }
     }
 
-    /// May an order for these names be placed now?
+    /// Returns Ok if an order for these names may be placed now, else the limit to wait for.
     pub fn admits(&self, names: &Names, exempt: Exempt, reserve: Reserve, now: Timestamp) -> Result<(), Wait> {
         self.wait(names, exempt, Some(reserve), now)
     }
 
-    /// May an order that was counted already be placed now? Only what the CA said holds it up.
+    /// Like [`Self::admits`], for an order that is counted already: only a 429 of the CA holds it up.
     pub fn admits_counted(&self, names: &Names, exempt: Exempt, now: Timestamp) -> Result<(), Wait> {
         self.wait(names, exempt, None, now)
     }
 
-    /// `reserve` is `None` for what was counted already.
+    /// Returns the longest wait. `reserve` is `None` for an order that is counted already.
     fn wait(&self, names: &Names, exempt: Exempt, reserve: Option<Reserve>, now: Timestamp) -> Result<(), Wait> {
         let mut longest: Option<Wait> = None;
         let mut hold = |scope: &Scope, rate: Option<Rate>, kept: u32| {
@@ -132,7 +133,8 @@ impl Budget {
                 }
             }
         }
-        // To name what is counted costs more than to look it up: it is done where something was counted.
+        // The scope of a set of names is expensive to make: it is looked up only where something of its kind is
+        // counted.
         if exempt != Exempt::Ari && self.counts(&NO_SET, &NO_FAILURES) {
             hold(&Scope::set(names), self.limits.set, 0);
         }
@@ -145,7 +147,7 @@ impl Budget {
         longest.map_or(Ok(()), Err)
     }
 
-    /// An order was placed.
+    /// Counts an order that was placed.
     pub fn spend(&mut self, names: &Names, exempt: Exempt, now: Timestamp) {
         if exempt == Exempt::Nothing {
             self.take(Scope::Orders, self.limits.orders, now);
@@ -160,7 +162,7 @@ impl Budget {
         }
     }
 
-    /// An order that was counted was refused: the CA does not count it either.
+    /// Takes back the count of an order that the CA refused: the CA does not count it either.
     pub fn refund(&mut self, names: &Names, exempt: Exempt) {
         let mut back = |scope: Scope, rate: Option<Rate>| {
             if let (Some(rate), Some(full_at)) = (rate, self.full_at.get_mut(&scope)) {
@@ -178,13 +180,14 @@ impl Budget {
         }
     }
 
-    /// An authorization failed.
+    /// Counts a failed authorization.
     pub fn spend_failure(&mut self, name: &DnsName, now: Timestamp) {
         self.take(Scope::Failures(name.base().to_owned()), self.limits.failures, now);
         self.take(Scope::InARow(name.base().to_owned()), self.limits.in_a_row, now);
     }
 
-    /// Authorizations for all of these names succeeded. `true`: one of them had failed before.
+    /// Records that authorizations for all of these names succeeded. Returns true if the record of an earlier failure
+    /// was removed.
     pub fn proven(&mut self, names: &Names) -> bool {
         if !self.counts(&NO_FAILURES, &Scope::Accounts) {
             return false;
@@ -196,14 +199,14 @@ impl Budget {
         self.full_at.len() < before
     }
 
-    /// May an account be made now? If so, it is counted.
+    /// Counts a new account; returns the wait if none may be made now.
     pub(crate) fn spend_account(&mut self, now: Timestamp) -> Result<(), Wait> {
         self.open(&Scope::Accounts, self.limits.accounts, now)?;
         self.take(Scope::Accounts, self.limits.accounts, now);
         Ok(())
     }
 
-    /// When the next request may be sent, which is counted with that; an error where the CA said when it wants one again.
+    /// Counts the next request and returns when it may be sent; returns the wait if the CA refuses requests until then.
     pub(crate) fn spend_request(&mut self, endpoint: Endpoint, now: Timestamp) -> Result<Timestamp, Wait> {
         let (scope, rate) = (Scope::Requests(endpoint), self.limits.requests.of(endpoint));
         self.open(&scope, None, now)?;
@@ -212,7 +215,7 @@ impl Budget {
         Ok(at)
     }
 
-    /// Takes over what the ledger of our address counts and an order may have to wait for.
+    /// Merges the ledger of our address into this one: the entries that an order may have to wait for.
     pub(crate) fn beside(mut self, address: &Self) -> Self {
         let accounts = address.full_at.get_key_value(&Scope::Accounts);
         self.full_at.extend(accounts.map(|(scope, at)| (scope.clone(), *at)));
@@ -229,29 +232,29 @@ impl Budget {
         }
     }
 
-    /// Was anything counted, or told, between two scopes?
+    /// Returns true if anything is counted or refused by the CA in a range of scopes.
     fn counts(&self, from: &Scope, to: &Scope) -> bool {
         [&self.full_at, &self.told].iter().any(|map| map.range(from..to).next().is_some())
     }
 
-    /// The CA said: not before `until`. It counts more than what we believe.
+    /// Records that the CA refuses until `until`, as it says in an answer. Overrules our own count.
     pub fn learn(&mut self, scope: Scope, until: Timestamp) {
         let told = self.told.entry(scope).or_insert(until);
         *told = (*told).max(until);
     }
 
-    /// Drops what no longer matters; to be called before the budget is written.
+    /// Removes entries that are in the past; called before the budget is persisted.
     pub fn prune(&mut self, now: Timestamp) {
         self.full_at.retain(|_, t| *t > now);
         self.told.retain(|_, t| *t > now);
     }
 
-    /// Whether nothing is counted any more: one that begins anew says the same.
+    /// Returns true if nothing is counted any more, so that the budget equals a new one.
     pub fn is_idle(&self, now: Timestamp) -> bool {
         self.full_at.values().chain(self.told.values()).all(|t| *t <= now)
     }
 
-    /// How many are left of a limit; `None` where there is no limit.
+    /// Returns the tokens that are left of a limit; `None` where there is no limit.
     pub fn left(&self, scope: &Scope, now: Timestamp) -> Option<u32> {
         if self.told.get(scope).is_some_and(|t| *t > now) {
             return Some(0);
@@ -262,7 +265,7 @@ impl Budget {
         Some(rate.burst.saturating_sub(missing.ceil() as u32))
     }
 
-    /// How many ordinary orders are left of a limit.
+    /// Returns the number of ordinary orders that a limit still allows.
     pub(crate) fn ordinary(&self, scope: &Scope, now: Timestamp) -> usize {
         match (self.left(scope, now), self.rate(scope)) {
             (None, _) | (_, None) => usize::MAX,
@@ -270,7 +273,7 @@ impl Budget {
         }
     }
 
-    /// All limits something was spent of: scope, left, burst, next slot.
+    /// Returns all limits of which something is spent, or that the CA told.
     pub fn report(&self, now: Timestamp) -> Vec<Line> {
         let scopes: std::collections::BTreeSet<_> =
             self.full_at.iter().chain(&self.told).filter(|(_, t)| **t > now).map(|(s, _)| s.clone()).collect();
@@ -299,10 +302,10 @@ impl Budget {
         }
     }
 
-    /// When a bucket will have one more than `kept`, if not now.
+    /// Returns the time at which a bucket holds one token more than `kept`; None if it does now.
     fn slot(&self, scope: &Scope, rate: Rate, kept: u32, now: Timestamp) -> Option<Timestamp> {
         let full_at = *self.full_at.get(scope)?;
-        // Full minus (burst - kept - 1) tokens is the last moment at which one is to be had.
+        // Full minus (burst - kept - 1) tokens is the earliest time at which that token is available.
         let spare = i32::try_from(rate.burst.saturating_sub(kept.saturating_add(1))).unwrap_or(i32::MAX);
         let at = full_at - rate.interval() * spare;
         (at > now).then_some(at)
@@ -315,18 +318,18 @@ impl Budget {
     }
 }
 
-/// One limit as `gatewright certs` shows it.
+/// One limit, as `gatewright certs` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Line {
-    /// Which limit.
+    /// The limit.
     pub scope: Scope,
-    /// How many are left.
+    /// Tokens that are left; None where the limit is not known.
     pub left: Option<u32>,
-    /// How many of those are reserved for certificates about to end and for operators.
+    /// Of these, tokens reserved for emergencies and for operators.
     pub reserved: u32,
-    /// Of how many.
+    /// Size of the bucket; None where the limit is not known.
     pub burst: Option<u32>,
-    /// When there is another one that is not reserved, if there is none now.
+    /// Time at which a token that is not reserved is available; None if there is one now.
     pub next: Option<Timestamp>,
 }
 

@@ -1,4 +1,4 @@
-//! An issued certificate, and the check that it may be served.
+//! Issued certificates, and the checks that they pass before they are served.
 
 use jiff::{SignedDuration, Timestamp};
 use rustls_pki_types::CertificateDer;
@@ -10,41 +10,42 @@ use crate::key::PrivateKeyPem;
 use crate::names::{DnsName, Names};
 use crate::renewal;
 
-/// A clock may be this far off before a new certificate counts as not yet valid.
+/// Clock skew that is tolerated before a new certificate counts as not yet valid.
 const SKEW: SignedDuration = SignedDuration::from_mins(5);
-/// Longer chains are nobody's.
+/// Most certificates of a chain; no CA issues longer ones.
 const LONGEST_CHAIN: usize = 10;
 
-/// A certificate with its key, as an [`crate::Issuer`] gives it.
+/// A certificate with its key, as an [`crate::Issuer`] returns it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct IssuedCertificate {
-    /// Leaf first, then each certificate that signed the one before it; without the root.
+    /// The chain in PEM: the leaf, then each certificate that signed the one before it; without the root.
     pub chain_pem: String,
     /// The key of the leaf.
     pub key_pem: PrivateKeyPem,
-    /// Names of the leaf.
+    /// DNS names of the leaf.
     pub names: Names,
-    /// First moment of its life.
+    /// Start of the leaf's validity.
     pub not_before: Timestamp,
-    /// Last moment of its life.
+    /// End of the leaf's validity.
     pub not_after: Timestamp,
-    /// Name of the [`crate::Issuer`] that gave it.
+    /// Name of the [`crate::Issuer`] that returned it.
     pub issuer: String,
-    /// Name of the one that issued it, where that is one of a list and another than the first.
+    /// Name of the issuer of a list that issued it, where that is not the first of the list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issued_by: Option<String>,
     /// Serial number of the leaf in hexadecimal.
     pub serial: String,
-    /// The identifier of RFC 9773, 4.1, where the leaf names its authority's key.
+    /// Identifier in ARI (RFC 9773, 4.1); None where the leaf has no authority key identifier.
     pub ari_id: Option<String>,
 }
 
 impl IssuedCertificate {
-    /// Reads a chain and its key, and refuses what must not be served.
+    /// Reads a chain and its key, and rejects a certificate that must not be served.
     ///
-    /// Checked: the key is the leaf's, the names are exactly `names`, it has not expired, each certificate is signed by the next
-    /// one. One that begins later is taken: a clock that is behind would have the CA issue one after the other, and each of them
-    /// is better than none ([`IssuedCertificate::may_replace`]).
+    /// Checks that the key belongs to the leaf, that the names are exactly `names`, that it has not expired, and that
+    /// each certificate is signed by the next one. A certificate that is not valid yet is accepted: while our clock is
+    /// behind, rejecting it would have the CA issue one after the other, and each of them is better than none
+    /// ([`IssuedCertificate::may_replace`]).
     pub fn verified(
         chain_pem: String,
         key_pem: PrivateKeyPem,
@@ -62,8 +63,8 @@ impl IssuedCertificate {
         Ok(certificate)
     }
 
-    /// Reads a chain and its key; the key must be the leaf's and each certificate signed by the next one.
-    /// Names and time are whatever they are: for what is held already, or brought by a user.
+    /// Reads a chain and its key; the key must belong to the leaf and each certificate must be signed by the next one.
+    /// Names and validity are not checked: for certificates that are held already or that a user provides.
     pub fn read(chain_pem: String, key_pem: PrivateKeyPem, issuer: &str) -> Result<Self, Unfit> {
         let chain = chain_of(&chain_pem)?;
         let (_, leaf) = X509Certificate::from_der(&chain[0]).map_err(|_| Unfit::NotACertificate)?;
@@ -94,14 +95,14 @@ impl IssuedCertificate {
         })
     }
 
-    /// How long it lives.
+    /// Returns the length of its validity.
     pub fn lifetime(&self) -> SignedDuration {
         self.not_after.duration_since(self.not_before)
     }
 
-    /// May this one take the place of `held`? A working certificate is never replaced by a worse one: one that is not valid yet,
-    /// that ends sooner or soon, that clients cannot verify for want of intermediates, or that serves fewer of the names that are still
-    /// wanted.
+    /// Returns Ok if this certificate may replace `held`. A working certificate is never replaced by a worse one: one
+    /// that is not valid yet, that expires sooner or soon, that clients cannot verify because intermediates are
+    /// missing, or that covers fewer of the names that are still wanted.
     pub fn may_replace(&self, held: &Self, wanted: &Names, now: Timestamp) -> Result<(), Unfit> {
         let held_works = held.not_before <= now && now < held.not_after && held.names.cover(wanted);
         if !held_works {
@@ -116,15 +117,15 @@ impl IssuedCertificate {
         if self.not_before > now + SKEW {
             return Err(Unfit::NotYet { from: self.not_before });
         }
-        // A shorter profile (90 d to 6 d) rightly ends sooner than an old certificate does; what counts is that
-        // the new one was issued later and is not about to end.
+        // A certificate of a shorter profile (6 days instead of 90) rightly expires sooner than an old one; what counts
+        // is that it was issued later and is not about to expire.
         if self.not_after < held.not_after && self.not_before < held.not_before {
             return Err(Unfit::Worse { held: held.not_after, offered: self.not_after });
         }
         let is_urgent = |c: &Self| renewal::is_urgent((c.not_before, c.not_after), now);
         let is_from_the_same = self.issuer == held.issuer;
-        // Another issuer, or a shorter profile, is an operator's decision; a certificate that ends within what counts as urgent
-        // for the one held is nobody's.
+        // Another issuer, or a shorter profile, is an operator's decision; a certificate that expires within the time
+        // that counts as urgent for the held one is not.
         let ends_soon = is_from_the_same
             && self.not_after < held.not_after
             && self.not_after.duration_since(now) < renewal::floor_of(held.lifetime());
@@ -139,7 +140,7 @@ impl IssuedCertificate {
     }
 }
 
-/// The certificates of a PEM text, leaf first.
+/// Returns the certificates of a PEM text, leaf first.
 pub fn chain_of(chain_pem: &str) -> Result<Vec<CertificateDer<'static>>, Unfit> {
     let chain: Vec<_> = CertificateDer::pem_slice_iter(chain_pem.as_bytes())
         .take(LONGEST_CHAIN + 1)
@@ -152,7 +153,7 @@ pub fn chain_of(chain_pem: &str) -> Result<Vec<CertificateDer<'static>>, Unfit> 
     }
 }
 
-/// Does any certificate of the chain have, or come from, this common name?
+/// Returns true if any certificate of the chain was issued by a CA with this common name.
 pub(crate) fn leads_to(chain_pem: &str, common_name: &str) -> bool {
     let Ok(chain) = chain_of(chain_pem) else { return false };
     chain.iter().any(|der| {
@@ -161,12 +162,12 @@ pub(crate) fn leads_to(chain_pem: &str, common_name: &str) -> bool {
     })
 }
 
-/// [`IssuedCertificate::ari_id`] of a leaf in DER.
+/// Returns [`IssuedCertificate::ari_id`] of a leaf in DER.
 pub fn ari_id_of(leaf: &[u8]) -> Option<String> {
     X509Certificate::from_der(leaf).ok().and_then(|(_, leaf)| ari_id(&leaf))
 }
 
-/// The identifier of a certificate in ARI: base64url of its authority's key identifier, a dot, and base64url of
+/// Returns the identifier of a certificate in ARI: base64url of its authority key identifier, a dot, and base64url of
 /// its serial number (RFC 9773, 4.1).
 fn ari_id(leaf: &X509Certificate<'_>) -> Option<String> {
     use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
@@ -195,67 +196,67 @@ fn validity_of(leaf: &X509Certificate<'_>) -> Result<(Timestamp, Timestamp), Unf
     Ok((at(leaf.validity().not_before)?, at(leaf.validity().not_after)?))
 }
 
-/// Why a certificate must not be served.
+/// The reason why a certificate must not be served.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
     /// Not a PEM chain of X.509 certificates.
     #[error("expected a chain of X.509 certificates in PEM")]
     NotACertificate,
-    /// More certificates than a chain has.
+    /// The chain has more certificates than any CA issues.
     #[error("the chain has more than {LONGEST_CHAIN} certificates")]
     TooLong,
     /// The key cannot be used.
     #[error("the private key cannot be used: {0}")]
     Key(String),
-    /// The key is another certificate's.
+    /// The key belongs to another certificate.
     #[error("the private key does not belong to the certificate")]
     OtherKey,
     /// A certificate in the chain was not signed by the next one.
     #[error("certificate {position} of the chain was not signed by the next one")]
     Chain {
-        /// Which one, the leaf being 0.
+        /// The position of that certificate; the leaf is 0.
         position: usize,
     },
-    /// No DNS names in it.
+    /// The certificate has no DNS names.
     #[error("the certificate has no usable subject alternative DNS name")]
     NoNames,
-    /// Other names than were asked for.
+    /// The certificate has other names than were requested.
     #[error("the certificate is for {found}, not for {wanted}")]
     Names {
-        /// Asked for.
+        /// The requested names.
         wanted: String,
-        /// Got.
+        /// The names of the certificate.
         found: String,
     },
-    /// From the future.
+    /// The certificate is not valid yet.
     #[error("the certificate is valid only from {from}; is the clock right?")]
     NotYet {
-        /// First moment.
+        /// Start of its validity.
         from: Timestamp,
     },
-    /// From the past.
+    /// The certificate has expired.
     #[error("the certificate ended at {since}")]
     Expired {
-        /// Last moment.
+        /// End of its validity.
         since: Timestamp,
     },
-    /// Worse than the one held.
+    /// The certificate expires sooner than the held one.
     #[error("the certificate ends at {offered}, the one held at {held}")]
     Worse {
-        /// End of the one held.
+        /// End of the held certificate's validity.
         held: Timestamp,
-        /// End of the new one.
+        /// End of the new certificate's validity.
         offered: Timestamp,
     },
-    /// Without what leads to a root.
+    /// The chain has no intermediate certificates, and the held one has.
     #[error("the CA left the intermediate certificates out, which it sent with the one held")]
     Incomplete,
-    /// The very one that is held.
+    /// The certificate is the held one.
     #[error("the certificate is the one already held")]
     Same,
 }
 
-/// Is `name` among those a certificate with `names` serves?
+/// Returns true if a certificate with `names` is valid for `name`.
 pub fn serves(names: &Names, name: &DnsName) -> bool {
     names.iter().any(|n| n.covers(name))
 }

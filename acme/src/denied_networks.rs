@@ -1,4 +1,5 @@
-//! Where nothing is sent to: addresses that somebody less trusted than we are names, and that only we should reach.
+//! Networks that are never connected to: addresses that a less trusted user may name but that only we should reach
+//! (protection from SSRF).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -7,8 +8,8 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use tokio::net::lookup_host;
 
-/// Networks that are not on the public Internet: loopback, link-local (where clouds answer for their credentials), private networks
-/// (RFC 1918, RFC 4193, RFC 6598), multicast, and what is nobody's (RFC 6890).
+/// Networks that are not on the public Internet: loopback, link-local (which includes the metadata services of clouds),
+/// private networks (RFC 1918, RFC 4193, RFC 6598), multicast, and reserved ones (RFC 6890).
 const PRIVATE: [&str; 20] = [
     "0.0.0.0/8",
     "10.0.0.0/8",
@@ -32,7 +33,7 @@ const PRIVATE: [&str; 20] = [
     "ff00::/8",
 ];
 
-/// Networks that are not connected to, and exceptions from them.
+/// Networks that are not connected to, and exceptions to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeniedNetworks {
     networks: Arc<[IpNet]>,
@@ -40,42 +41,43 @@ pub struct DeniedNetworks {
 }
 
 impl DeniedNetworks {
-    /// These networks.
+    /// Denies these networks.
     pub fn new(networks: impl IntoIterator<Item = IpNet>) -> Self {
         Self { networks: networks.into_iter().collect(), allowed: Arc::default() }
     }
 
-    /// Everything that is not on the public Internet.
+    /// Denies all networks that are not on the public Internet.
     pub fn private() -> Self {
         Self::new(Self::private_networks())
     }
 
-    /// The networks that are not on the public Internet.
+    /// Returns the networks that are not on the public Internet.
     pub fn private_networks() -> impl Iterator<Item = IpNet> {
         PRIVATE.iter().map(|network| network.parse().expect("a network"))
     }
 
-    /// But for these networks.
+    /// Sets the exceptions.
     pub fn allowing(self, allowed: impl IntoIterator<Item = IpNet>) -> Self {
         Self { allowed: allowed.into_iter().collect(), ..self }
     }
 
-    /// Whether nothing is denied.
+    /// Returns true if no network is denied.
     pub fn is_empty(&self) -> bool {
         self.networks.is_empty()
     }
 
-    /// Whether an address lies in one of them, also where it is an IPv4 address in the form of an IPv6 one.
+    /// Returns true if an address is denied, also where it is an IPv4 address embedded in an IPv6 one.
     pub fn holds(&self, address: IpAddr) -> bool {
         let is_in = |networks: &[IpNet], one: IpAddr| networks.iter().any(|network| network.contains(&one));
         let address = address.to_canonical();
         let is_denied = |one: &IpAddr| is_in(&self.networks, *one) && !is_in(&self.allowed, *one);
-        // An exception for the address as it is written holds for what it stands for.
+        // An exception for the IPv6 address includes the IPv4 address that it embeds.
         let inner = embedded(address).into_iter().filter(|_| !is_in(&self.allowed, address));
         is_denied(&address) || inner.map(IpAddr::V4).any(|one| is_denied(&one))
     }
 
-    /// The addresses of `host:port` that may be connected to. Whoever connects takes these: a second look could find others.
+    /// Resolves `host:port` to the addresses that may be connected to. The caller connects to these: a second look-up
+    /// could return others.
     pub(crate) async fn look_up(&self, target: &str) -> io::Result<Vec<SocketAddr>> {
         let found = lookup_host(target).await.map(Vec::from_iter);
         if self.is_empty() {
@@ -89,7 +91,7 @@ impl DeniedNetworks {
         let allowed: Vec<SocketAddr> =
             found.unwrap_or_default().into_iter().filter(|address| !self.holds(address.ip())).collect();
         match allowed.is_empty() {
-            // Whether a name is known here, and where it leads, stays our secret: one text for both.
+            // Tenants must not learn whether a name exists in our network, nor its address: both cases have one text.
             true => Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 format!("{target} has no address outside of the networks that tenants may not name"),
@@ -99,9 +101,9 @@ impl DeniedNetworks {
     }
 }
 
-/// The IPv4 addresses that an IPv6 address may stand for: compatible ones (RFC 4291, 2.5.5.1), 6to4 (RFC 3056, 2), Teredo (RFC
-/// 4380, 4), ISATAP (RFC 5214, 6.1), and what translators make of one (RFC 6052, 2.2), also with the prefix that each network
-/// may use in its own way (RFC 8215). Mapped ones have become IPv4 before.
+/// Returns the IPv4 addresses that an IPv6 address may embed: compatible ones (RFC 4291, 2.5.5.1), 6to4 (RFC 3056, 2),
+/// Teredo (RFC 4380, 4), ISATAP (RFC 5214, 6.1), and those of translators (RFC 6052, 2.2), also with the prefix for
+/// local use, of any prefix length (RFC 8215). IPv4-mapped addresses were converted before.
 fn embedded(address: IpAddr) -> Vec<Ipv4Addr> {
     let IpAddr::V6(v6) = address else { return Vec::new() };
     let o = v6.octets();
@@ -109,12 +111,12 @@ fn embedded(address: IpAddr) -> Vec<Ipv4Addr> {
     let last = at(12, 13, 14, 15);
     let mut all = Vec::new();
     match o {
-        // `::` and `::1` are no IPv4 addresses.
+        // `::` and `::1` embed no IPv4 address.
         [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ..] if v6 != Ipv6Addr::UNSPECIFIED && v6 != Ipv6Addr::LOCALHOST => {
             all.push(last);
         }
         [0x20, 0x02, ..] => all.push(at(2, 3, 4, 5)),
-        // The client's is written with its bits turned over.
+        // Teredo: the client's address is written with its bits inverted.
         [0x20, 0x01, 0, 0, ..] => all.extend([at(4, 5, 6, 7), Ipv4Addr::from_bits(!last.to_bits())]),
         [0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0, ..] => all.push(last),
         [0, 0x64, 0xff, 0x9b, 0, 1, ..] => all.extend([at(6, 7, 9, 10), at(7, 9, 10, 11), at(9, 10, 11, 12), last]),

@@ -1,7 +1,7 @@
-//! Why a certificate could not be had, and when to try again.
+//! Failures of attempts, and the back-off before the next attempt.
 //!
-//! The class decides what happens next; the text is for people: it is stable from one attempt to the next, names
-//! cause and fix, and carries no secret.
+//! The class decides what happens next; the message is for people: it is stable from one attempt to the next, names
+//! cause and fix, and contains no secret.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -12,30 +12,30 @@ use crate::names::DnsName;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// What kind of failure.
+    /// The class of the failure.
     pub class: Class,
-    /// What to tell the user.
+    /// The message for the user.
     pub message: String,
-    /// Not before this moment; said by the other side, or by ourselves.
+    /// Earliest time of the next attempt; set by the CA, the provider, or our budget.
     pub retry_at: Option<Timestamp>,
-    /// The names at fault, where only some of several are.
+    /// The names at fault, where only some names of the order are.
     pub culprits: Vec<String>,
-    /// What all attempts that need it have to wait for, where it is not the names' fault.
+    /// The dependency that failed, whose breaker counts it; None where the names are at fault.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dependency: Option<Box<Dependency>>,
 }
 
-/// What an attempt depends on and shares with others: each has a circuit breaker of its own.
+/// A dependency of attempts, shared by many: each has a circuit breaker.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Dependency {
-    /// The CA: its servers do not answer, or fail.
+    /// The CA: its servers do not answer, or answer with errors.
     Ca,
     /// The account at the CA.
     Account,
     /// A DNS provider, by its name.
     Provider(String),
-    /// A DNS provider as far as one zone goes: its name, and the zone's.
+    /// A DNS provider in one zone: the provider's name, and the zone's.
     ProviderOf(String, String),
     /// The name servers of a zone, by the name of the zone.
     Zone(String),
@@ -48,13 +48,13 @@ fn zone(name: &DnsName) -> &str {
 }
 
 impl Dependency {
-    /// The name servers that a name depends on, by the zone that it most likely lies in: the parent of a host name, and a
+    /// Returns the name servers that a name depends on, by its most likely zone: the parent of a host name, or the
     /// registered domain itself.
     pub fn zone_of(name: &DnsName) -> Self {
         Self::Zone(zone(name).to_owned())
     }
 
-    /// Does a name depend on it? Names of an issuer with a DNS provider are all proven by it.
+    /// Returns true if a name depends on it. All names of an issuer with a DNS provider are proven by that provider.
     pub fn is_of(&self, name: &DnsName) -> bool {
         match self {
             Self::Ca | Self::Account | Self::Provider(_) => true,
@@ -63,30 +63,30 @@ impl Dependency {
     }
 }
 
-/// Kinds of failures, by what helps against them.
+/// Classes of failures, by their remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
-    /// Network, time-out, 5xx: the same order is taken up again, soon.
+    /// Network, time-out, 5xx: the same order is resumed soon.
     Transient,
-    /// The CA's limit, or our own budget: wait; nobody's fault.
+    /// The CA's limit, or our own budget: wait; no name is at fault.
     RateLimited,
-    /// The CA paused the name; only its web page resumes it.
+    /// The CA paused the name, which can be resumed only on the CA's web page.
     Paused,
-    /// The name does not lead here, or its DNS is wrong: the owner of the name must act.
+    /// The name does not resolve to us, or its DNS is wrong: the owner of the name must act.
     HostFault,
-    /// The CA refuses the name: CAA, its policy, a profile it does not have.
+    /// The CA refuses the name: CAA, its policy, a profile that it does not have.
     Policy,
     /// The account is unknown, deactivated, or must agree to new terms.
     Account,
-    /// The configuration makes no sense; nothing is tried until it changes.
+    /// The configuration is invalid: an operator must change it.
     Config,
-    /// The two sides misunderstand each other.
+    /// An error in the protocol: a bug of ours or of the CA.
     Bug,
 }
 
 impl Class {
-    /// The metric label.
+    /// Returns the metric label.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Transient => "transient",
@@ -100,61 +100,62 @@ impl Class {
         }
     }
 
-    /// May the next issuer of an ordered list be asked at once? Not for what would fail there as well, and not
-    /// for what passes soon.
+    /// Returns true if the next issuer of an ordered list is to be tried at once: not for a failure that it would have
+    /// as well, and not for a transient one.
     pub fn next_issuer_may_help(self) -> bool {
         matches!(self, Self::RateLimited | Self::Paused | Self::Policy | Self::Account | Self::Bug)
     }
 }
 
 impl Failure {
-    /// A failure of a class.
+    /// Makes a failure of a class.
     pub fn new(class: Class, message: impl Into<String>) -> Self {
         Self { class, message: message.into(), retry_at: None, culprits: Vec::new(), dependency: None }
     }
 
-    /// Not before this moment.
+    /// Sets the earliest time of the next attempt.
     pub fn not_before(mut self, at: Timestamp) -> Self {
         self.retry_at = Some(at);
         self
     }
 
-    /// All that depends on this has to wait.
+    /// Sets the dependency that failed.
     pub fn with_dependency(mut self, dependency: Dependency) -> Self {
         self.dependency = Some(Box::new(dependency));
         self
     }
 
-    /// Only these names are at fault.
+    /// Sets the names at fault.
     pub fn by(mut self, culprits: Vec<String>) -> Self {
         self.culprits = culprits;
         self
     }
 }
 
-/// What is remembered about failed attempts for one (issuer, certificate), persisted.
+/// The record of failed attempts for one certificate at one issuer; persisted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempts {
     /// Failures in a row.
     pub failures: u32,
     /// The last of them.
     pub last: Failure,
-    /// When it was.
+    /// Time of the last failure.
     pub at: Timestamp,
-    /// Nothing is tried before.
+    /// Earliest time of the next attempt.
     pub not_before: Timestamp,
-    /// What the attempts were about: names, solver, issuer. When it changes, all is forgotten and tried at once.
+    /// Fingerprint of the wanted certificate: names, solver, issuer. When it changes, the record is void, and the next
+    /// attempt is made at once.
     pub about: String,
-    /// How many names the order had, where several wanted certificates shared it and none of them is known to be at fault: they go on
-    /// sharing. 0: the attempts were this wanted certificate's own.
+    /// Number of names of a failed order that several wanted certificates shared, without a known culprit: they go on
+    /// sharing. 0 if the order was for this wanted certificate alone.
     #[serde(default)]
     pub shared: usize,
 }
 
 impl Attempts {
-    /// The memory after one more failure. `roll` in 0..1 spreads the retries of many.
+    /// Returns the record after one more failure. `roll` in 0..1 spreads the retries of many certificates.
     pub fn after(previous: Option<&Self>, failure: Failure, about: &str, now: Timestamp, roll: f64) -> Self {
-        // A limit is nobody's fault and does not count against the name.
+        // A rate limit does not count as a failure of the name.
         let counts = !matches!(failure.class, Class::RateLimited);
         let failures = match previous {
             Some(p) if p.about == about => p.failures + u32::from(counts),
@@ -165,13 +166,13 @@ impl Attempts {
         Self { failures, last: failure, at: now, not_before, about: about.to_owned(), shared: 0 }
     }
 
-    /// The same, of an order with so many names that several wanted certificates share.
+    /// Marks the record as that of a shared order with so many names.
     pub fn of_shared(self, names: usize) -> Self {
         Self { shared: names, ..self }
     }
 
-    /// The most names that may be in the next order, if it is shared; `None`: as many as before. An order that was refused
-    /// without a culprit is halved until the culprit stands alone; one that met an outage is repeated as it is.
+    /// Returns the most names of the next shared order; `None` for no bound. An order that was refused without a
+    /// culprit is halved until the culprit is alone; one that failed transiently is repeated unchanged.
     pub fn share_at_most(&self) -> Option<usize> {
         let refused = matches!(self.last.class, Class::HostFault | Class::Policy | Class::Paused | Class::Bug);
         match self.shared {
@@ -181,12 +182,12 @@ impl Attempts {
     }
 }
 
-/// How long to wait after the n-th failure in a row.
+/// Returns the back-off after the n-th failure in a row.
 ///
-/// What the owner of a name or the CA's policy must change is tried after 1, 10 and 100 minutes and then daily, as Let's
-/// Encrypt's integration guide asks; what is transient after 1, 2, 5, 10, 30 and 60 seconds with full jitter, then every
-/// five minutes; what an operator mends (configuration, credentials, the account) after 1, 5 and 15 minutes and then hourly:
-/// it costs the CA little, and is to be seen soon once it is mended.
+/// Failures that the owner of a name or the CA's policy must remove are retried after 1, 10 and 100 minutes and then
+/// daily, as Let's Encrypt's integration guide asks; transient ones after 1, 2, 5, 10, 30 and 60 seconds with jitter of
+/// half the time, then every five minutes; those that an operator must remove (configuration, credentials, the account)
+/// after 1, 5 and 15 minutes and then hourly: that costs the CA little and notices the repair soon.
 pub fn back_off(class: Class, failures: u32, roll: f64) -> SignedDuration {
     let roll = roll.clamp(0.0, 1.0);
     let step = |steps: &[f64], then: f64| *steps.get(failures.saturating_sub(1) as usize).unwrap_or(&then);

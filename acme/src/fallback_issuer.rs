@@ -1,4 +1,4 @@
-//! Several issuers in order: the next is asked where the one before cannot help.
+//! A list of issuers in order: the next one is tried where the one before fails permanently.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::failure::{Class, Failure};
 use crate::issuer::{CertificateId, IssueRequest, Issuer, Known, Underway};
 use crate::renewal::Window;
 
-/// An ordered list of issuers, and one for trials.
+/// An ordered list of issuers, with an optional one for trials.
 pub struct FallbackIssuer {
     name: String,
     issuers: Vec<Arc<dyn Issuer>>,
@@ -19,14 +19,14 @@ pub struct FallbackIssuer {
 }
 
 impl FallbackIssuer {
-    /// The first is the one to prefer; there must be one.
+    /// Makes a list; the first issuer is the preferred one.
     pub fn new(name: &str, first: Arc<dyn Issuer>, others: Vec<Arc<dyn Issuer>>) -> Self {
         let issuers = std::iter::once(first).chain(others).collect();
         Self { name: name.to_owned(), issuers, trial: None }
     }
 
-    /// After a failed attempt, this one (a CA's staging) is asked first, so that a host that is still at fault
-    /// does not spend the limits of the real one.
+    /// Sets an issuer for trials, such as a CA's staging: after a failed attempt it is tried first, so that a host that
+    /// is still at fault does not spend the limits of the real CA.
     pub fn with_trial(mut self, trial: Arc<dyn Issuer>) -> Self {
         self.trial = Some(trial);
         self
@@ -51,7 +51,7 @@ impl Issuer for FallbackIssuer {
                 Err(failure) if matches!(failure.class, Class::HostFault | Class::Policy) => {
                     return Err(Failure { message: format!("trial: {}", failure.message), ..failure });
                 }
-                // A trial that cannot be held proves nothing against the host.
+                // A trial that fails for other reasons is no evidence against the host.
                 Err(failure) => tracing::info!(issuer = self.name, %failure, "no trial"),
             }
         }
@@ -104,7 +104,7 @@ impl Issuer for FallbackIssuer {
     }
 
     fn budget(&self) -> Option<Budget> {
-        // Where the list goes on, the first one's limit does not hold anything up.
+        // With several issuers, the limits of the first do not hold orders up.
         if self.issuers.len() > 1 { None } else { self.first().budget() }
     }
 
@@ -118,7 +118,7 @@ impl Issuer for FallbackIssuer {
         previous: Option<&Window>,
         now: Timestamp,
     ) -> Result<Option<Window>, Failure> {
-        // Only the CA that issued it knows it; the others answer that they do not.
+        // Only the CA that issued the certificate has a window for it; the others answer with an error.
         let mut last = Ok(None);
         for issuer in &self.issuers {
             match issuer.renewal_window(held, previous, now).await {
@@ -130,13 +130,13 @@ impl Issuer for FallbackIssuer {
     }
 }
 
-/// The failure of a whole list: the first one's class decides, all are told.
+/// Combines the failures of all issuers: the class is the first one's, the message has all.
 fn together(failures: Vec<Failure>) -> Failure {
     let mut all = failures.into_iter();
     let mut first = all.next().expect("the list has an issuer, and it failed");
     for other in all {
         first.message = format!("{}; then {}", first.message, other.message);
-        // The one that can be asked again the soonest decides when.
+        // The earliest retry time counts.
         first.retry_at = first.retry_at.min(other.retry_at).or(first.retry_at);
     }
     first
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
     use crate::names::{DnsName, Names};
 
-    /// Answers always the same, and counts.
+    /// An issuer that always gives the same answer and counts its calls.
     struct Fixed(&'static str, Option<Class>, AtomicUsize);
 
     fn fixed(name: &'static str, class: Option<Class>) -> Arc<Fixed> {

@@ -1,4 +1,4 @@
-//! What gives certificates: an ACME account, the internal CA, or an ordered list of them.
+//! The interface of certificate issuers: an ACME account, the internal CA, or an ordered list of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl PartialEq for CertificateId {
 }
 
 impl CertificateId {
-    /// Takes a text that is already a stable name.
+    /// Parses a text that is a stable name already.
     pub fn parse(text: &str) -> Result<Self, InvalidId> {
         let fits = !text.is_empty()
             && text.len() <= 200
@@ -38,8 +38,8 @@ impl CertificateId {
         if fits { Ok(Self(text.into())) } else { Err(InvalidId(text.chars().take(200).collect())) }
     }
 
-    /// The name for a certificate of `tenant` with these names: the first name, and a digest that keeps tenants
-    /// and other sets with the same first name apart.
+    /// Makes the name for a certificate of `tenant` with these names: the first name, and a digest that distinguishes
+    /// tenants and other sets with the same first name.
     pub fn of(tenant: &str, names: &Names) -> Self {
         use sha2::{Digest, Sha256};
         let mut hash = Sha256::new();
@@ -53,7 +53,7 @@ impl CertificateId {
         Self(format!("{first}-{digest}").into())
     }
 
-    /// As text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -78,34 +78,34 @@ impl From<CertificateId> for String {
     }
 }
 
-/// A text that cannot name a certificate.
+/// The text is not valid as the name of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} cannot name a certificate: expected 1 to 200 letters, digits, `.`, `-`, `_`, not beginning with `.`")]
 pub struct InvalidId(String);
 
-/// What is asked of an [`Issuer`].
+/// A request to an [`Issuer`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IssueRequest {
-    /// Names everything persisted on the way.
+    /// Key of everything that is persisted about the certificate.
     pub id: CertificateId,
-    /// For whom it is; empty where nobody said.
+    /// The tenant that the certificate is for; empty where none is given.
     pub tenant: String,
     /// Names of the certificate.
     pub names: Names,
-    /// How long it should live; an ACME CA decides that by its profile instead.
+    /// Validity of the certificate; an ACME CA ignores it and decides by its profile.
     pub validity: Option<SignedDuration>,
-    /// ARI identifier of the certificate it replaces (RFC 9773, 5), where it shares a name with it.
+    /// ARI identifier of the certificate that it replaces (RFC 9773, 5), where they share a name.
     pub replaces: Option<String>,
-    /// What the order does not count against.
+    /// The limits that the order is exempt from.
     pub exempt: Exempt,
-    /// Attempts that failed before this one.
+    /// Number of failed attempts before this one.
     pub failures: u32,
-    /// What this installation would call "now".
+    /// Current time.
     pub now: Timestamp,
 }
 
 impl IssueRequest {
-    /// A first certificate for these names.
+    /// Makes a request for a first certificate for these names.
     pub fn new(id: CertificateId, names: Names, now: Timestamp) -> Self {
         Self {
             id,
@@ -120,72 +120,72 @@ impl IssueRequest {
     }
 }
 
-/// What a keeper knows, for [`Issuer::tidy`].
+/// The certificates that a keeper knows, for [`Issuer::tidy`].
 #[derive(Clone, Debug, Default)]
 pub struct Known {
     /// Serial numbers of the certificates that are stored.
     pub stored: BTreeMap<CertificateId, String>,
-    /// What is wanted, or being got.
+    /// Certificates that are wanted, or that jobs are issuing.
     pub wanted: BTreeSet<CertificateId>,
 }
 
-/// An order that was counted against the budget and came to no end yet: to take it up again costs nothing.
+/// An order that the budget has counted and that has not ended: resuming it spends nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Underway {
-    /// The certificate it is for.
+    /// The certificate that it is for.
     pub id: CertificateId,
     /// Its names.
     pub names: Names,
-    /// The CA has it.
+    /// True if the order was placed at the CA.
     pub placed: bool,
 }
 
-/// Gives certificates. Dropping the future of [`Issuer::issue`] loses nothing: a repeated call resumes.
+/// An issuer of certificates. Dropping the future of [`Issuer::issue`] loses nothing: the next call resumes.
 #[async_trait]
 pub trait Issuer: Send + Sync {
-    /// The name it has in configuration, messages and metrics.
+    /// Returns its name in configuration, messages and metrics.
     fn name(&self) -> &str;
 
-    /// Gets one certificate, verified: right key, exactly the names asked for, valid now, chain in order.
+    /// Issues one certificate and verifies it: right key, exactly the requested names, not expired, chain in order.
     async fn issue(&self, request: &IssueRequest) -> Result<IssuedCertificate, Failure>;
 
-    /// The certificate is stored: what was kept to get it again may go.
+    /// Tells the issuer that the certificate is stored: the order's record may be removed.
     async fn installed(&self, _id: &CertificateId) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// Nobody wants the certificate any more: an order on its way is given up, and its traces are removed.
+    /// Gives up the order for a certificate that is no longer wanted, and removes its DNS records.
     async fn abandon(&self, _id: &CertificateId) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// Takes away what earlier attempts left behind: orders whose certificate is stored already, records in DNS that
-    /// could not be removed at the time, orders of long ago that nobody wants any more.
+    /// Removes leftovers of earlier attempts: orders whose certificate is stored already, DNS records that could not be
+    /// removed at the time, old orders that are no longer wanted.
     async fn tidy(&self, _known: &Known, _now: Timestamp) -> Result<(), Failure> {
         Ok(())
     }
 
-    /// Entries that could not be used, as sentences for an operator.
+    /// Returns problems with stored entries that could not be used, as sentences for an operator.
     fn troubles(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Orders that can be taken up again.
+    /// Returns the orders that can be resumed.
     fn underway(&self) -> Vec<Underway> {
         Vec::new()
     }
 
-    /// What is left of its limits, as far as they hold orders up; `None` where none does.
+    /// Returns the budget, if it holds orders up; `None` where no limit does.
     fn budget(&self) -> Option<Budget> {
         None
     }
 
-    /// What is left of its limits, for people; `None` where there are none.
+    /// Returns the budget for people to read; `None` where there are no limits.
     fn limits(&self) -> Option<Budget> {
         self.budget()
     }
 
-    /// The CA's request for the renewal of a certificate (RFC 9773); `None` where it has none.
+    /// Returns the CA's renewal window of a certificate (ARI, RFC 9773); `None` where the CA has none.
     async fn renewal_window(
         &self,
         _held: &IssuedCertificate,

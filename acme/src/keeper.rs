@@ -1,7 +1,7 @@
-//! Carries the plan out: holds the certificates, issues and renews them, remembers failures.
+//! The keeper: carries the plan out. Holds the certificates, issues and renews them, records failed attempts.
 //!
-//! Several keepers over one storage do each thing once: before a certificate is got, its lock is taken and the
-//! storage is looked at again.
+//! Several keepers with one storage do each job once: before a certificate is issued, its lock is taken and the storage
+//! is read again.
 
 mod attempts;
 mod job;
@@ -34,25 +34,25 @@ use job::{Going, Job};
 pub use pass::{Next, Outlook, Pass};
 pub use wanted_certificates::WantedCertificates;
 
-/// Even when nothing is due, the plan is looked at this often: clocks jump.
+/// The plan is made at least this often, since clocks jump.
 const LONGEST_SLEEP: SignedDuration = SignedDuration::from_hours(1);
-/// How many ARI answers are asked for at once.
+/// Most renewal windows that are requested at the same time.
 const ARI_AT_ONCE: usize = 16;
-/// A CA without an answer about a renewal window is asked again after this long.
+/// Time after which a CA that gave no renewal window is asked again.
 const ARI_PAUSE: SignedDuration = SignedDuration::from_hours(1);
 
-/// A certificate as it is stored.
+/// A stored certificate.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Stored {
     /// Its stable name.
     pub id: CertificateId,
-    /// Whose it is.
+    /// The tenant that the certificate belongs to.
     pub tenant: String,
     /// The certificate.
     pub certificate: IssuedCertificate,
 }
 
-/// Certificates, issuers and storage, put together.
+/// The keeper of certificates: joins storage and issuers.
 pub struct Keeper {
     storage: Arc<dyn Storage>,
     issuers: RwLock<BTreeMap<String, Arc<dyn Issuer>>>,
@@ -60,7 +60,7 @@ pub struct Keeper {
     shelf: RwLock<HeldCertificates>,
     generation: watch::Sender<u64>,
     nudge: watch::Sender<u64>,
-    /// What changed since somebody last asked.
+    /// Certificates that changed since the last [`Self::news`].
     news: Mutex<BTreeSet<CertificateId>>,
 }
 
@@ -68,23 +68,23 @@ pub struct Keeper {
 struct HeldCertificates {
     held: BTreeMap<CertificateId, Arc<Stored>>,
     windows: BTreeMap<CertificateId, Window>,
-    /// Windows of certificates that are not held yet, by the name of their entry.
+    /// Windows whose certificate is not held yet, by the name of their storage entry.
     unclaimed: BTreeMap<String, Window>,
     attempts: BTreeMap<CertificateId, Attempts>,
     breakers: Breakers,
-    /// What an operator wants anew, whatever is held; `true`: it was not tried since he asked.
+    /// Certificates that an operator wants to be renewed now; true until an attempt fails.
     forced: BTreeMap<CertificateId, bool>,
-    /// When certificates were got by this program, and why.
+    /// Time and reason of certificates that this program obtained.
     obtained: HashMap<CertificateId, Obtained>,
-    /// No renewal window is asked for before, where the last answer was none.
+    /// Certificates without a renewal window, with the time of the next request for one.
     windowless: BTreeMap<CertificateId, Timestamp>,
     tidied: Option<Timestamp>,
-    /// What could not be used of what is stored.
+    /// Problems with stored entries that could not be used.
     troubles: Vec<String>,
 }
 
 impl Keeper {
-    /// Reads what is stored. A damaged entry is left out and told, so that one of them stops nobody else.
+    /// Loads the stored entries. A damaged entry is skipped and logged, so that it affects no other one.
     pub async fn open(
         storage: Arc<dyn Storage>,
         issuers: impl IntoIterator<Item = Arc<dyn Issuer>>,
@@ -122,7 +122,7 @@ impl Keeper {
         }))
     }
 
-    /// Takes an issuer on, in place of one of the same name.
+    /// Adds an issuer, or replaces the one of the same name.
     pub fn employ(&self, issuer: Arc<dyn Issuer>) {
         let name = issuer.name().to_owned();
         self.issuers_mut(|all| drop(all.insert(name.clone(), issuer)));
@@ -134,7 +134,7 @@ impl Keeper {
         self.nudge.send_modify(|n| *n += 1);
     }
 
-    /// Lets an issuer go. Certificates that it gave stay.
+    /// Removes an issuer. Certificates that it issued stay.
     pub fn dismiss(&self, name: &str) {
         self.issuers_mut(|all| drop(all.remove(name)));
     }
@@ -151,22 +151,24 @@ impl Keeper {
         change(&mut self.issuers.write().expect("nobody panics while holding it"));
     }
 
-    /// Changes whenever there are [news](Self::news).
+    /// Subscribes to [news](Self::news): the value changes with each.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.generation.subscribe()
     }
 
-    /// Whose certificate, or whose outlook in the report of [`Self::run`], changed since this was last asked.
+    /// Returns the certificates that changed, or whose outlook in the report of [`Self::run`] changed, since the last
+    /// call.
     pub fn news(&self) -> BTreeSet<CertificateId> {
         std::mem::take(&mut self.news.lock().expect("nobody panics while holding it"))
     }
 
-    /// The certificate that is held under a stable name.
+    /// Returns the certificate that is held under a stable name.
     pub fn held_as(&self, id: &CertificateId) -> Option<Arc<Stored>> {
         self.read(|shelf| shelf.held.get(id).cloned())
     }
 
-    /// The certificate to serve for a name of a tenant: alive, with the exact name before a wildcard, the longest life first.
+    /// Returns the certificate to serve for a name of a tenant: not expired; the exact name before a wildcard, then the
+    /// latest expiry.
     pub fn certificate(&self, tenant: &str, name: &DnsName, now: Timestamp) -> Option<Arc<Stored>> {
         self.read(|shelf| {
             shelf
@@ -179,17 +181,17 @@ impl Keeper {
         })
     }
 
-    /// Gets a new certificate for a tenant and its names now, whatever is held; once.
+    /// Renews a certificate now, once, regardless of the one that is held.
     pub fn renew(&self, id: &CertificateId) {
         self.write(|shelf| {
-            // An operator who asks has changed something: it is tried at once, and if it fails as often as any other.
+            // An operator who asks has changed something: the first attempt is immediate; after a failure the usual
+            // back-off applies.
             shelf.forced.insert(id.clone(), true);
         });
         self.nudge.send_modify(|n| *n += 1);
     }
 
-    /// Takes in a certificate that stands where certificates are stored and did not come by this keeper. What is held
-    /// already stays as it is.
+    /// Adopts a certificate that somebody else put into the storage. An equal one that is held already stays as it is.
     pub fn learn(&self, stored: Stored) {
         let id = stored.id.clone();
         self.change(&id, |shelf| {
@@ -209,7 +211,7 @@ impl Keeper {
         self.nudge.send_modify(|n| *n += 1);
     }
 
-    /// Forgets a certificate that was learnt and was taken away by whoever put it there, and what failed meanwhile.
+    /// Removes an adopted certificate that was deleted by its owner, and its failed attempts.
     pub fn unlearn(&self, id: &CertificateId) {
         self.change(id, |shelf| {
             shelf.attempts.remove(id);
@@ -218,33 +220,33 @@ impl Keeper {
         self.nudge.send_modify(|n| *n += 1);
     }
 
-    /// All certificates.
+    /// Returns all certificates.
     pub fn certificates(&self) -> Vec<Arc<Stored>> {
         self.read(|shelf| shelf.held.values().cloned().collect())
     }
 
-    /// What is left of the limits that hold orders up.
+    /// Returns the budgets that hold orders up, by issuer.
     pub fn budgets(&self) -> Budgets {
         self.issuers().iter().filter_map(|issuer| Some((issuer.name().to_owned(), issuer.budget()?))).collect()
     }
 
-    /// What is left of each issuer's limits, those that hold nothing up included.
+    /// Returns the budgets of all issuers, including those that hold nothing up.
     pub fn limits(&self) -> Budgets {
         self.issuers().iter().filter_map(|issuer| Some((issuer.name().to_owned(), issuer.limits()?))).collect()
     }
 
-    /// Stored entries of all kinds that could not be used, as sentences for an operator.
+    /// Returns problems with stored entries of all kinds that could not be used, as sentences for an operator.
     pub fn troubles(&self) -> Vec<String> {
         let of_issuers = self.issuers().into_iter().flat_map(|issuer| issuer.troubles());
         of_issuers.chain(self.read(|shelf| shelf.troubles.clone())).collect()
     }
 
-    /// The last failure for a wanted certificate, if the last attempt failed.
+    /// Returns the record of failed attempts for a wanted certificate, if the last attempt failed.
     pub fn last_failure(&self, id: &CertificateId) -> Option<Attempts> {
         self.read(|shelf| shelf.attempts.get(id).cloned())
     }
 
-    /// Removes a certificate nobody wants, and whatever is on the way to another one.
+    /// Removes a certificate that is no longer wanted, with its order, renewal window and failed attempts.
     pub async fn forget(&self, id: &CertificateId) -> Result<(), Failure> {
         let _lock = self.storage.lock(&Key::new(Kind::Certificate, id.as_str())).await.map_err(|e| of_storage(&e))?;
         for issuer in self.issuers() {
@@ -263,7 +265,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// One pass: asks for renewal windows that are due, plans, and gets what is to be got.
+    /// Runs one pass: requests renewal windows that are due, plans, and carries the plan out.
     pub async fn pass(self: &Arc<Self>, wanted: &[Wanted], now: Timestamp) -> Pass {
         self.poll_windows(now).await;
         let wanted = self.with_holds(wanted, now);
@@ -294,7 +296,7 @@ impl Keeper {
             }
         }
         drop(steps);
-        // What is true now, after all that.
+        // The plan after these changes.
         let wanted = self.with_holds(&wanted, now);
         let held = self.held();
         let (budgets, progress) = (self.budgets(), self.progress());
@@ -303,13 +305,13 @@ impl Keeper {
         pass
     }
 
-    /// Once at the start, and now and then: what earlier attempts left behind is taken away.
+    /// Removes leftovers of earlier attempts, at the start and then once an hour.
     async fn tidy(&self, wanted: BTreeSet<CertificateId>, now: Timestamp) {
         if self.read(|s| s.tidied.is_some_and(|t| now < t + LONGEST_SLEEP)) {
             return;
         }
         let stored = self.read(|s| s.held.iter().map(|(id, h)| (id.clone(), h.certificate.serial.clone())).collect());
-        // At the start not everything that is wanted may be known.
+        // At the start, not all wanted certificates may be known.
         if self.read(|s| s.tidied.is_some()) {
             self.sweep(&wanted, now).await;
         }
@@ -322,7 +324,7 @@ impl Keeper {
         self.write(|s| s.tidied = Some(now));
     }
 
-    /// Gets one certificate and notes how that went.
+    /// Runs one job and records its result.
     async fn carry_out(&self, job: Job, now: Timestamp) -> (CertificateId, Result<bool, Failure>) {
         let result = self.get(&job, now).await;
         self.write(|shelf| shelf.breakers.note(&job.id, &job.serves, result.as_ref().err(), now));
@@ -333,7 +335,7 @@ impl Keeper {
         (job.id, result)
     }
 
-    /// Gets one certificate. `false`: another keeper had done it already.
+    /// Obtains one certificate. Returns false if another keeper has done so already.
     async fn get(&self, order: &Job, now: Timestamp) -> Result<bool, Failure> {
         let want = &order.serves[0];
         let issuer = self.issuer(&want.issuer).ok_or_else(|| {
@@ -344,7 +346,7 @@ impl Keeper {
         let _lock = self.storage.lock(&key).await.map_err(|e| of_storage(&e))?;
         let stored = match read_json::<Stored>(&*self.storage, &key).await {
             Ok(stored) => stored,
-            // It is made anew; what cannot be read is of no use to anybody.
+            // An unreadable entry is useless: the certificate is issued anew.
             Err(error @ (StorageError::Damaged { .. } | StorageError::Unreadable { .. })) => {
                 let text = set_aside(&*self.storage, &key, &error).await;
                 self.write(|shelf| shelf.troubles.push(text));
@@ -379,13 +381,13 @@ impl Keeper {
         }
         let mut certificate = issuer.issue(&request).await?;
         if certificate.names == order.names {
-            // One copy of them: plans compare both.
+            // Names share memory with the wanted certificate: plans compare both.
             certificate.names = order.names.clone();
         }
         if let Some((held, _)) = &stored
             && let Err(unfit) = certificate.may_replace(&held.certificate, &order.names, now)
         {
-            // The next attempt is a new order: this one would give the same certificate again.
+            // The next attempt places a new order: this one would return the same certificate again.
             issuer.abandon(&order.id).await?;
             return Err(Failure::new(Class::Bug, format!("{}: not taken, since {unfit}", want.issuer)));
         }
@@ -430,8 +432,8 @@ impl Keeper {
         })
     }
 
-    /// Asks the CAs when they want renewals. Without an answer the window known, or two thirds of a life, counts.
-    /// `true`: a window is another one than before.
+    /// Requests the renewal windows that are due (ARI). Without an answer the known window applies, or two thirds of
+    /// the validity. Returns true if a window changed.
     async fn poll_windows(&self, now: Timestamp) -> bool {
         let due: Vec<_> = self.read(|shelf| {
             let is_due = |s: &&Arc<Stored>| {
@@ -493,7 +495,7 @@ impl Keeper {
         change(&mut self.shelf.write().expect("nobody panics while holding it"))
     }
 
-    /// Changes what is held and, where `change` says so, tells everybody.
+    /// Changes the held certificates; if `change` returns true, notifies subscribers.
     fn change(&self, id: &CertificateId, change: impl FnOnce(&mut HeldCertificates) -> bool) {
         if self.write(change) {
             self.tell([id.clone()]);

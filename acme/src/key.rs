@@ -1,4 +1,4 @@
-//! Private keys: made here, zeroized when dropped, never printed.
+//! Private keys: generated here, zeroized when dropped, never printed.
 
 use std::fmt;
 
@@ -10,44 +10,44 @@ use zeroize::Zeroizing;
 
 use crate::names::Names;
 
-/// A private key in PEM. Equality is not offered, and `Debug` says only that there is one.
+/// A private key in PEM. It has no equality, and `Debug` does not print its content.
 #[derive(Clone)]
 pub struct PrivateKeyPem(Zeroizing<String>);
 
 impl PrivateKeyPem {
-    /// Takes a PEM text.
+    /// Takes a PEM text, without checking it.
     pub fn new(pem: String) -> Self {
         Self(Zeroizing::new(pem))
     }
 
-    /// A new P-256 key: what every client and CA takes, and the fastest to sign with.
+    /// Generates a P-256 key: accepted by every client and CA, and the fastest to sign with.
     pub fn generate_p256() -> Result<Self, KeyError> {
         Ok(Self(Zeroizing::new(KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?.serialize_pem())))
     }
 
-    /// A new P-384 key, for certificate authorities.
+    /// Generates a P-384 key, for certificate authorities.
     pub fn generate_p384() -> Result<Self, KeyError> {
         Ok(Self(Zeroizing::new(KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384)?.serialize_pem())))
     }
 
-    /// The PEM text. Whoever calls this is about to write or serve the key.
+    /// Returns the PEM text, to be stored or served and for nothing else.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// A signer.
+    /// Parses the key for signing.
     pub(crate) fn key_pair(&self) -> Result<KeyPair, KeyError> {
         Ok(KeyPair::from_pem(&self.0)?)
     }
 
-    /// A certificate signing request for these names, DER (RFC 8555, 7.4: no subject is needed).
+    /// Makes a certificate signing request for these names, in DER (RFC 8555, 7.4: no subject is needed).
     pub(crate) fn csr(&self, names: &Names) -> Result<Vec<u8>, KeyError> {
         let mut params = CertificateParams::new(names.to_strings())?;
         params.distinguished_name = DistinguishedName::new();
         Ok(params.serialize_request(&self.key_pair()?)?.der().to_vec())
     }
 
-    /// Is this the key of that certificate?
+    /// Returns true if this is the key of that certificate.
     pub fn belongs_to(&self, certificate: &CertificateDer<'_>) -> Result<bool, KeyError> {
         let der = PrivateKeyDer::from_pem_slice(self.0.as_bytes()).map_err(|_| KeyError::NotPem)?;
         let signer = rustls::crypto::ring::sign::any_supported_type(&der).map_err(|_| KeyError::Unsupported)?;
@@ -63,7 +63,7 @@ impl fmt::Debug for PrivateKeyPem {
     }
 }
 
-// Only storage serializes keys; whoever stores them keeps them from others' eyes.
+// Only storage serializes keys; it is responsible for keeping them secret.
 impl Serialize for PrivateKeyPem {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.0)
@@ -76,19 +76,19 @@ impl<'de> Deserialize<'de> for PrivateKeyPem {
     }
 }
 
-/// What may be wrong with a key.
+/// The error of a key.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// Not PEM, or no key in it.
+    /// Not PEM, or without a private key.
     #[error("expected a private key in PEM")]
     NotPem,
-    /// A kind of key we cannot use.
+    /// The algorithm of the key is not supported.
     #[error("expected an ECDSA P-256 or P-384, RSA or Ed25519 key in PKCS#8")]
     Unsupported,
-    /// The certificate beside it cannot be read.
+    /// The certificate that is compared with the key cannot be read.
     #[error("expected a certificate in DER")]
     NotACertificate,
-    /// The X.509 library refuses.
+    /// The X.509 library returns an error.
     #[error("the key or request cannot be made: {0}")]
     Rcgen(#[from] rcgen::Error),
 }

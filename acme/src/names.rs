@@ -1,4 +1,4 @@
-//! DNS names as certificates hold them, parsed once.
+//! DNS names of certificates, parsed once.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,18 +6,18 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// The longest name DNS can carry (RFC 1035, 2.3.4).
+/// The longest DNS name (RFC 1035, 2.3.4).
 const LONGEST_NAME: usize = 253;
-/// More names than any CA takes in one certificate; a bound for what comes from outside.
+/// Most names of a set: more than any CA accepts in one certificate; bounds foreign input.
 const MOST_NAMES: usize = 1000;
 
-/// One DNS name, in lower case, without a trailing dot; `*.` may stand in front (RFC 6125, 6.4.3).
+/// A DNS name in lower case, without a trailing dot; it may begin with `*.` (RFC 6125, 6.4.3).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct DnsName(String);
 
 impl DnsName {
-    /// Parses a name; upper case and one trailing dot are taken away.
+    /// Parses a name; converts to lower case and removes one trailing dot.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         let refuse = |problem: &'static str| NameError::Malformed { name: text.chars().take(300).collect(), problem };
         let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
@@ -51,22 +51,23 @@ impl DnsName {
         Ok(Self(name))
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Does `*.` stand in front?
+    /// Returns true if the name begins with `*.`.
     pub fn is_wildcard(&self) -> bool {
         self.0.starts_with("*.")
     }
 
-    /// The name without `*.`: what an ACME authorization is for (RFC 8555, 7.1.3).
+    /// Returns the name without `*.`, which an ACME authorization has as its identifier (RFC 8555, 7.1.3).
     pub fn base(&self) -> &str {
         self.0.strip_prefix("*.").unwrap_or(&self.0)
     }
 
-    /// Does a certificate with this name serve `other`? A star covers exactly one label (RFC 6125, 6.4.3).
+    /// Returns true if a certificate with this name is valid for `other`. A star stands for exactly one label (RFC
+    /// 6125, 6.4.3).
     pub fn covers(&self, other: &Self) -> bool {
         if self == other {
             return true;
@@ -76,13 +77,13 @@ impl DnsName {
             && other.0.split_once('.').is_some_and(|(_, parent)| parent == self.base())
     }
 
-    /// The registered domain (one label under the public suffix), which CAs count certificates by.
-    /// Names outside the public suffix list count by their last two labels.
+    /// Returns the registered domain (one label below the public suffix), by which CAs count certificates. For names
+    /// outside the public suffix list it is the last two labels.
     pub fn registered_domain(&self) -> &str {
         psl::domain_str(self.base()).unwrap_or(self.base())
     }
 
-    /// Is the name itself a public suffix, such as `co.uk`? No public CA issues for one.
+    /// Returns true if the name itself is a public suffix, such as `co.uk`, for which no public CA issues.
     pub fn is_public_suffix(&self) -> bool {
         psl::suffix(self.base().as_bytes()).is_some_and(|s| s.is_known() && s.as_bytes() == self.base().as_bytes())
     }
@@ -107,7 +108,8 @@ impl From<DnsName> for String {
     }
 }
 
-/// A set of names of one certificate: not empty, sorted, each once. Copies share their content: a plan has several of each.
+/// The names of one certificate: a set that is not empty, sorted. Clones share their memory, since a plan has several
+/// of each.
 #[derive(Clone, Debug, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "BTreeSet<DnsName>", into = "BTreeSet<DnsName>")]
 #[allow(clippy::derived_hash_with_manual_eq, reason = "equal names are equal, shared or not")]
@@ -120,54 +122,54 @@ impl PartialEq for Names {
 }
 
 impl Names {
-    /// Parses all of them.
+    /// Parses a set of names.
     pub fn parse<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Result<Self, NameError> {
         let set = names.into_iter().map(|n| DnsName::parse(n.as_ref())).collect::<Result<BTreeSet<_>, _>>()?;
         Self::try_from(set)
     }
 
-    /// One name.
+    /// A set of one name.
     pub fn one(name: DnsName) -> Self {
         Self(Arc::new([name]))
     }
 
-    /// The names in order.
+    /// Returns the names in order.
     pub fn iter(&self) -> impl Iterator<Item = &DnsName> {
         self.0.iter()
     }
 
-    /// The first name in order; messages call the certificate by it.
+    /// Returns the first name in order, by which messages name the certificate.
     pub fn first(&self) -> &DnsName {
         self.0.first().expect("Names are not empty: every constructor checks it")
     }
 
-    /// How many.
+    /// Returns the number of names.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// Exactly this name among them?
+    /// Returns true if exactly this name is in the set.
     pub fn contains(&self, name: &DnsName) -> bool {
         self.0.binary_search(name).is_ok()
     }
 
-    /// Does a certificate for these names serve all of `others`?
+    /// Returns true if a certificate for these names is valid for all of `others`.
     pub fn cover(&self, others: &Self) -> bool {
         others.iter().all(|o| self.contains(o) || self.0.iter().any(|n| n.is_wildcard() && n.covers(o)))
     }
 
-    /// Is there a name in both sets? An ARI replacement needs one (RFC 9773, 5).
+    /// Returns true if a name is in both sets, which an ARI replacement requires (RFC 9773, 5).
     pub fn share_with(&self, others: &Self) -> bool {
         Arc::ptr_eq(&self.0, &others.0) || self.0.iter().any(|name| others.contains(name))
     }
 
-    /// Both sets together.
+    /// Returns the union of both sets.
     pub fn union(&self, others: &Self) -> Self {
         let both: BTreeSet<&DnsName> = self.iter().chain(others.iter()).collect();
         Self(both.into_iter().cloned().collect())
     }
 
-    /// As texts, in order.
+    /// Returns the names as texts, in order.
     pub fn to_strings(&self) -> Vec<String> {
         self.0.iter().map(|n| n.0.clone()).collect()
     }
@@ -199,26 +201,26 @@ impl From<Names> for BTreeSet<DnsName> {
     }
 }
 
-/// Why a name is no name of a certificate.
+/// The reason why a name or a set of names cannot be in a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// Not a DNS name.
     #[error("{name:?} cannot stand in a certificate: {problem}")]
     Malformed {
-        /// What was found.
+        /// The name.
         name: String,
-        /// What was expected.
+        /// The violated rule.
         problem: &'static str,
     },
-    /// No names at all.
+    /// The set is empty.
     #[error("a certificate needs at least one name")]
     Empty,
-    /// Too many.
+    /// The set has too many names.
     #[error("{found} names in one certificate, at most {most}")]
     TooMany {
-        /// Found.
+        /// Number of names.
         found: usize,
-        /// Allowed.
+        /// Most names allowed.
         most: usize,
     },
 }

@@ -1,7 +1,7 @@
-//! What to do next, decided without touching anything.
+//! The plan: decides the next step for each certificate. Pure.
 //!
-//! In go the certificates that are wanted, those that are held, what is left of each CA's limits, and the time;
-//! out comes one step for each. Every replica comes to the same plan.
+//! In come the wanted certificates, the held ones, the budgets of the CAs, and the time; out comes one step for each
+//! certificate. Every replica makes the same plan.
 
 use std::cell::{Cell, OnceCell};
 use std::cmp::Reverse;
@@ -20,121 +20,121 @@ mod progress;
 use progress::Groups;
 pub use progress::{Obtained, Progress};
 
-/// A certificate somebody wants.
+/// A wanted certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// Its stable name.
     pub id: CertificateId,
-    /// Whose it is: names of different tenants never share a certificate.
+    /// The tenant that it belongs to: names of different tenants never share a certificate.
     pub tenant: String,
-    /// Who is to issue it.
+    /// The name of the issuer.
     pub issuer: String,
     /// Its names.
     pub names: Names,
-    /// How long it should live, where the issuer lets us choose.
+    /// Validity of the certificate, where the issuer lets us choose.
     pub validity: Option<SignedDuration>,
-    /// May its names share a certificate with others of the tenant, when the budget demands it?
+    /// True if its names may share a certificate with others of the tenant, when the budget is short.
     pub may_share: bool,
-    /// An operator wants a new one now, whatever is held.
+    /// True if an operator wants a new certificate now, regardless of the held one.
     pub renew_now: bool,
-    /// Nothing is tried before, after failures; and why.
+    /// Time before which no attempt is made after failures, and the last error.
     pub hold: Option<(Timestamp, String)>,
 }
 
-/// A certificate we have.
+/// A held certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     /// Its stable name.
     pub id: CertificateId,
-    /// Whose it is.
+    /// The tenant that it belongs to.
     pub tenant: String,
-    /// Who issued it.
+    /// The name of the issuer that issued it.
     pub issuer: String,
     /// Its names.
     pub names: Names,
-    /// First moment of its life.
+    /// Start of its validity.
     pub not_before: Timestamp,
-    /// Last moment of its life.
+    /// End of its validity.
     pub not_after: Timestamp,
-    /// Its identifier for ARI.
+    /// Its identifier in ARI.
     pub ari_id: Option<String>,
-    /// What ARI said.
+    /// Its renewal window by ARI.
     pub window: Option<Window>,
 }
 
-/// The ledger of each issuer that has limits, by name.
+/// The budget of each issuer that has limits, by name.
 pub type Budgets = BTreeMap<String, Budget>;
 
-/// What to do about one certificate.
+/// The step for one certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step<'a> {
-    /// Get it now. Steps of this kind come first, the most urgent ahead.
+    /// Issue it now. Steps of this kind come first, the most urgent ahead.
     Issue(Box<Order<'a>>),
-    /// It waits.
+    /// Wait.
     Wait {
         /// The certificate.
         wanted: &'a Wanted,
-        /// Until when.
+        /// Time of the next check.
         until: Timestamp,
-        /// For what, as a sentence for its owner.
+        /// The reason, as a sentence for its owner.
         because: String,
         /// The older certificate that is served meanwhile, if there is one.
         served: Option<&'a Held>,
     },
-    /// The one held is fine.
+    /// Keep the held certificate.
     Keep {
-        /// The certificate wanted.
+        /// The wanted certificate.
         wanted: &'a Wanted,
-        /// The one held that serves it.
+        /// The held certificate that covers its names.
         held: &'a Held,
-        /// When it will be renewed.
+        /// Time of its renewal.
         until: Timestamp,
     },
-    /// Nobody wants it any more.
+    /// Retire a certificate that is no longer wanted.
     Retire(&'a Held),
 }
 
-/// A certificate to be got.
+/// An order for a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order<'a> {
     /// Its stable name.
     pub id: CertificateId,
-    /// Its names: those of all that share it.
+    /// Its names: those of all wanted certificates that share it.
     pub names: Names,
-    /// Those it serves; the first decides issuer and validity.
+    /// The wanted certificates that it serves; the first decides issuer and validity.
     pub serves: Vec<&'a Wanted>,
     /// The certificate it replaces.
     pub replaces: Option<&'a Held>,
-    /// Why now.
+    /// The reason to issue it now.
     pub reason: Reason,
-    /// What the order does not count against.
+    /// The limits that the order is exempt from.
     pub exempt: Exempt,
 }
 
 impl Order<'_> {
-    /// The ARI identifier to send along (RFC 9773, 5).
+    /// Returns the ARI identifier for the order's `replaces` (RFC 9773, 5).
     pub fn replaces_id(&self) -> Option<String> {
         self.replaces.filter(|h| h.names.share_with(&self.names)).and_then(|h| h.ari_id.clone())
     }
 }
 
-/// Why a certificate is got now; in order of urgency.
+/// The reason to issue a certificate now; in order of urgency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
-    /// The CA's window is in the past: it was or will be revoked.
+    /// The CA's renewal window is in the past: the certificate was or will be revoked.
     Revoked,
-    /// It is about to end, or has.
+    /// It is about to expire, or has expired.
     Expiring,
-    /// There is none.
+    /// None is held.
     Missing,
-    /// An operator asked.
+    /// An operator asked for a new one.
     Forced,
-    /// The CA's window is open and the drawn moment has come.
+    /// The time drawn from the CA's renewal window has come.
     Window,
-    /// Two thirds of its life are over.
+    /// Two thirds of its validity are over.
     Renewal,
-    /// It works, but comes from another issuer than configured.
+    /// It is valid, but by another issuer than the configured one.
     Changed,
 }
 
@@ -148,12 +148,12 @@ impl Reason {
     }
 }
 
-/// Decides, with nothing on its way.
+/// Makes the plan without results of earlier attempts.
 pub fn plan<'a>(wanted: &'a [Wanted], held: &'a [Held], budgets: &Budgets, now: Timestamp) -> Vec<Step<'a>> {
     plan_with(wanted, held, &Progress::default(), budgets, now)
 }
 
-/// Decides.
+/// Makes the plan.
 pub fn plan_with<'a>(
     wanted: &'a [Wanted],
     held: &'a [Held],
@@ -178,7 +178,7 @@ pub fn plan_with<'a>(
         match due_now(want, have, progress.obtained.get(&have.id), now) {
             Err(until) => keep.push(Step::Keep { wanted: want, held: have, until }),
             Ok(reason) => match renewing.get(&index) {
-                // Several that share a certificate renew it together.
+                // Wanted certificates that share a certificate renew it together.
                 Some(&at) => {
                     let candidate: &mut Candidate<'a> = &mut due[at];
                     candidate.names = candidate.names.union(&want.names);
@@ -192,7 +192,7 @@ pub fn plan_with<'a>(
             },
         }
     }
-    // A shared certificate is renewed as a whole: those of its users that could still wait come along.
+    // A shared certificate is renewed as a whole: its users whose renewal is not due yet are included.
     for step in &keep {
         if let Step::Keep { wanted, held: have, .. } = step
             && have.names.count() > 1
@@ -220,24 +220,24 @@ pub fn plan_with<'a>(
     steps
 }
 
-/// Is a held certificate to be renewed now, or when? `Err` holds the moment.
+/// Returns the reason to renew a held certificate now, or else the time of its renewal.
 fn due_now(want: &Wanted, have: &Held, obtained: Option<&Obtained>, now: Timestamp) -> Result<Reason, Timestamp> {
-    // A clock that was set back since says nothing about when that was.
+    // A time in the future shows that the clock was set back since: it is ignored.
     let obtained = obtained.filter(|obtained| obtained.at <= now);
     let due = due_by_itself(want, have, now).and_then(|reason| match rest(have, reason, obtained) {
         Some(until) if until > now => Err(until),
         _ => Ok(reason),
     });
     match (want.renew_now, due) {
-        // Urgency comes before turns.
+        // A more urgent reason precedes the operator's.
         (true, due) => Ok(due.map_or(Reason::Forced, |reason| reason.min(Reason::Forced))),
         (false, due) => due,
     }
 }
 
-/// Until when a certificate that was just got is not renewed: whatever says that it should be, a window of the CA or a clock
-/// that is wrong, would say so of the next one, and a renewal would follow the other. A window that moves into the past
-/// later is another matter, unless that was the reason the last time.
+/// Returns the time until which a certificate that was just obtained is not renewed: a renewal window or a wrong clock
+/// that demands its renewal would demand that of the next one as well, and renewals would follow each other. A window
+/// that moves into the past later is exempt, unless that was the reason of the last renewal.
 fn rest(have: &Held, reason: Reason, obtained: Option<&Obtained>) -> Option<Timestamp> {
     let obtained = obtained?;
     match reason {
@@ -254,7 +254,7 @@ fn due_by_itself(want: &Wanted, have: &Held, now: Timestamp) -> Result<Reason, T
     let life = (have.not_before, have.not_after);
     let window = have.window.as_ref().filter(|w| have.ari_id.as_deref() == Some(&w.of));
     if window.is_some_and(|w| w.is_over(now)) {
-        // Over although the certificate would live on: the CA moved it, or we were away.
+        // The window is over before the certificate is due: the CA moved the window, or we were not running.
         return Ok(Reason::Revoked);
     }
     if renewal::is_urgent(life, now) {
@@ -272,11 +272,11 @@ fn due_by_itself(want: &Wanted, have: &Held, now: Timestamp) -> Result<Reason, T
     }
 }
 
-/// Held certificates, to be found by what they serve.
+/// An index of the held certificates by the names that they cover.
 struct HeldCertificates<'a> {
     held: &'a [Held],
-    /// Where the next wanted certificate finds its certificate if both lists are in the same order, as they are in the usual case: then
-    /// no index is needed.
+    /// Position at which the next wanted certificate is expected: in the usual case both lists are in the same order,
+    /// and no index is needed.
     next: Cell<usize>,
     by_id: OnceCell<HashMap<&'a str, usize>>,
     by_name: OnceCell<HashMap<(&'a str, &'a str), Vec<usize>>>,
@@ -311,8 +311,8 @@ impl<'a> HeldCertificates<'a> {
         Some(index)
     }
 
-    /// The certificate that serves a wanted certificate best: of its tenant, with all its names, still alive; the right issuer
-    /// first, then the longest life.
+    /// Returns the best certificate for a wanted one: of its tenant and with all its names; preferably not expired,
+    /// then of the right issuer, then with the latest expiry.
     fn find(&self, want: &Wanted, now: Timestamp) -> Option<usize> {
         let fits = |i: usize| {
             let h = &self.held[i];
@@ -335,7 +335,7 @@ impl<'a> HeldCertificates<'a> {
     }
 }
 
-/// An order that may or may not be admitted.
+/// An order that is not admitted yet.
 struct Candidate<'a> {
     names: Names,
     serves: Vec<&'a Wanted>,
@@ -348,7 +348,8 @@ impl<'a> Candidate<'a> {
         Self { names: want.names.clone(), serves: vec![want], replaces: Some(have), reason }
     }
 
-    /// Of those without a certificate the orders that serve most of them come first: they make most of a budget.
+    /// Returns the sort key. Of orders for missing certificates, those that serve the most wanted certificates come
+    /// first: they make the most of a budget.
     fn rank(&self) -> (Reason, Reverse<usize>, Option<Timestamp>, &CertificateId) {
         let serves = if self.reason == Reason::Missing { self.serves.len() } else { 0 };
         (self.reason, Reverse(serves), self.replaces.map(|h| h.not_after), &self.serves[0].id)
@@ -365,7 +366,7 @@ impl<'a> Candidate<'a> {
     fn exempt(&self, now: Timestamp) -> Exempt {
         let Some(have) = self.replaces.filter(|h| h.issuer == self.serves[0].issuer) else { return Exempt::Nothing };
         let in_window = have.window.as_ref().is_some_and(|w| {
-            // A window in the past is the CA's request as well, as long as it moved it there itself.
+            // A window in the past is the CA's request as well, if the CA moved it and explains that.
             w.is_open(now) || (w.is_over(now) && w.explanation.is_some())
         });
         match () {
@@ -408,10 +409,10 @@ impl<'a> Candidate<'a> {
     }
 }
 
-/// Orders of equal urgency in turn, one of each tenant: who wants many takes neither the place nor the budget of who wants one.
-/// Of the orders that come first for their tenants, those go ahead that did not fail before, then those of whoever wants the
-/// fewest: a single slot is not lost to one of a thousand hosts that fail again and again. Of one tenant they stay in their
-/// order.
+/// Orders candidates of equal urgency in rounds, one of each tenant: a tenant with many takes neither the place nor the
+/// budget of a tenant with one. Within a round, candidates that did not fail before go ahead, then those of the tenants
+/// with the fewest: a single slot is not lost to one of a thousand hosts that keep failing. The candidates of one
+/// tenant keep their order.
 fn in_turn<'a>(due: Vec<Candidate<'a>>, progress: &Progress) -> Vec<Candidate<'a>> {
     let mut counts: HashMap<(Reason, &str), usize> = HashMap::new();
     let mut numbered: Vec<_> = due
@@ -423,7 +424,7 @@ fn in_turn<'a>(due: Vec<Candidate<'a>>, progress: &Progress) -> Vec<Candidate<'a
             (*count, failed, candidate)
         })
         .collect();
-    // A stable sort: of equal ones the more urgent stays ahead.
+    // The sort is stable: among equals the more urgent stays ahead.
     numbered.sort_by_key(|(number, failed, candidate)| {
         let all = counts[&(candidate.reason, candidate.serves[0].tenant.as_str())];
         (candidate.reason, *number, *failed, all)
@@ -431,9 +432,9 @@ fn in_turn<'a>(due: Vec<Candidate<'a>>, progress: &Progress) -> Vec<Candidate<'a
     numbered.into_iter().map(|(.., candidate)| candidate).collect()
 }
 
-/// Makes orders of wanted certificates without a certificate: one each while the budget lasts, else packed: names of one
-/// tenant and issuer, by registered domain first, as many as the CA takes in one certificate.
-/// An order that several share and that is on its way comes before all that.
+/// Makes candidates for wanted certificates that have none: one each while the budget suffices, else packed: names of
+/// one tenant and issuer, by registered domain first, as many as the CA accepts in one certificate. A pending order
+/// that several share precedes all others.
 fn pack<'a>(missing: Vec<&'a Wanted>, progress: &Progress, budgets: &Budgets, now: Timestamp) -> Vec<Candidate<'a>> {
     let of = |names: Names, serves| Candidate { names, serves, replaces: None, reason: Reason::Missing };
     let single = |w: &'a Wanted| of(w.names.clone(), vec![w]);
@@ -461,7 +462,7 @@ fn pack<'a>(missing: Vec<&'a Wanted>, progress: &Progress, budgets: &Budgets, no
             }
             share.retain(|w| !taken.contains(&w.id));
         }
-        // Those that stand alone need their part of the budget as well.
+        // Those that cannot share need their part of the budget as well.
         let mut per_domain: HashMap<&str, usize> = HashMap::new();
         let due_alone = alone.iter().filter(|w| w.hold.as_ref().is_none_or(|h| h.0 <= now));
         let mut count = share.len();
@@ -477,7 +478,7 @@ fn pack<'a>(missing: Vec<&'a Wanted>, progress: &Progress, budgets: &Budgets, no
             *per_domain.entry(domain).or_default() += 1;
             groups.entry((&want.tenant, domain)).or_default().push(want);
         }
-        // What is left over per tenant when orders are scarce; packed across domains at last.
+        // By tenant, the rest when orders are scarce; packed across domains at the end.
         let mut scarce: BTreeMap<&str, Vec<&'a Wanted>> = BTreeMap::new();
         for ((tenant, domain), group) in groups {
             let domain_fits = per_domain[domain] <= budget.ordinary(&Scope::Domain(domain.to_owned()), now);
@@ -494,7 +495,7 @@ fn pack<'a>(missing: Vec<&'a Wanted>, progress: &Progress, budgets: &Budgets, no
     candidates
 }
 
-/// Fills certificates one after the other.
+/// Fills certificates with names, one after the other.
 fn packs<'a>(group: Vec<&'a Wanted>, most: usize, progress: &Progress) -> Vec<Candidate<'a>> {
     let mut packs: Vec<(usize, Candidate<'a>)> = Vec::new();
     for want in group {

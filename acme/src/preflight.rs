@@ -1,4 +1,5 @@
-//! Looking before an order is spent: whoever knows DNS and the data plane says what is in the way.
+//! The interface of the pre-flight check, which runs before an order is placed. It is implemented by code that knows
+//! DNS and the data plane.
 
 use std::sync::Arc;
 
@@ -12,45 +13,45 @@ mod self_check;
 
 pub use self_check::{SelfCheck, SelfCheckError};
 
-/// How much a finding weighs.
+/// The effect of a finding on an order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strictness {
     /// A finding stops the order.
     Strict,
-    /// A finding is told, and the order placed.
+    /// A finding is logged, and the order is placed.
     #[default]
     Warn,
-    /// Nobody looks.
+    /// The pre-flight check does not run.
     Skip,
 }
 
-/// What is asked about a name.
+/// The input of a pre-flight check.
 #[derive(Clone, Debug)]
 pub struct Question<'a> {
     /// The name.
     pub name: &'a DnsName,
-    /// How it would be proven.
+    /// The kind of challenge that would prove it.
     pub kind: ChallengeKind,
     /// The CA's directory, with its names for CAA.
     pub directory: &'a Directory,
-    /// Our account at the CA.
+    /// URL of our account at the CA.
     pub account_url: &'a str,
     /// The thumbprint of the account's key.
     pub thumbprint: &'a str,
 }
 
-/// Looks. Each finding is a stable sentence that names the cause and the fix.
+/// A pre-flight check. Each finding is a stable sentence that names the cause and the fix.
 #[async_trait]
 pub trait Preflight: Send + Sync {
-    /// What is in the way; nothing when the name is ready.
+    /// Returns the findings for a name; empty if an order may be placed.
     async fn findings(&self, question: &Question<'_>) -> Vec<String>;
 }
 
-/// A pre-flight and what it weighs.
+/// A pre-flight check with its strictness.
 #[derive(Clone)]
 pub struct Gate {
-    /// Who looks.
+    /// The check that runs before an order is placed.
     pub preflight: Arc<dyn Preflight>,
-    /// How much a finding weighs.
+    /// The effect of its findings.
     pub strictness: Strictness,
 }

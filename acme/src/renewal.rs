@@ -1,7 +1,7 @@
-//! When a certificate is to be renewed.
+//! The time of a certificate's renewal. Pure.
 //!
-//! With ARI: at a moment drawn once, uniformly, from the CA's window (RFC 9773, 4.2). Without: at two thirds of
-//! its life, a little earlier for each by its own amount, so that certificates issued together part ways.
+//! With ARI: a time that is drawn once, uniformly, from the CA's renewal window (RFC 9773, 4.2). Without: at two thirds
+//! of its validity, minus an offset of its own, so that certificates that were issued together are renewed apart.
 //! Nothing postpones a renewal beyond the emergency floor.
 
 use jiff::{SignedDuration, Timestamp};
@@ -9,33 +9,34 @@ use serde::{Deserialize, Serialize};
 
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
 const DAY: SignedDuration = SignedDuration::from_hours(24);
-/// A window further away than this, or longer, is nonsense.
+/// A window further in the future than this, or longer, is rejected.
 const FAR: SignedDuration = SignedDuration::from_hours(24 * 3650);
 
-/// What ARI said about a certificate, and the moment drawn from it; persisted.
+/// A certificate's renewal window by ARI, and the time drawn from it; persisted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
     /// The certificate, by its ARI identifier.
     pub of: String,
-    /// First moment.
+    /// Start of the window.
     pub start: Timestamp,
     /// End of the window.
     pub end: Timestamp,
-    /// Why the CA wants it then (RFC 9773, 4.2).
+    /// URL of the CA's explanation (RFC 9773, 4.2).
     pub explanation: Option<String>,
-    /// The moment drawn.
+    /// The time drawn from the window.
     pub selected: Timestamp,
-    /// When to ask again.
+    /// Time of the next request for the window.
     pub poll_at: Timestamp,
-    /// It was over when the certificate was new, and is still: the CA is mistaken, or our clock is. It is not followed.
+    /// True if the window was over when the certificate was new, and still is: the CA or our clock is wrong. It is
+    /// ignored.
     #[serde(default)]
     pub untrusted: bool,
 }
 
 impl Window {
-    /// Takes an answer of the CA. The moment drawn before stays as long as it lies inside the new window.
+    /// Takes an answer of the CA. The time drawn before stays if it lies in the new window.
     ///
-    /// Answers that make no sense are refused: an end before the start, a window ten years away or longer.
+    /// Rejects invalid answers: an end before the start, a window ten years in the future or ten years long.
     pub fn answered(
         previous: Option<&Self>,
         of: &str,
@@ -56,7 +57,7 @@ impl Window {
             _ => start + SignedDuration::from_secs_f64(end.duration_since(start).as_secs_f64() * roll(of, 0)),
         };
         let lifetime = life.1.duration_since(life.0);
-        // RFC 9773, 4.3: Retry-After decides; between an hour and half a day, oftener for short lives.
+        // RFC 9773, 4.3: Retry-After decides, within an hour and half a day; more often for short validities.
         let most = (lifetime / 8).clamp(HOUR / 6, HOUR * 12);
         let asked = retry_after.unwrap_or(HOUR * 6).clamp(most.min(HOUR), most);
         let poll_at = now + asked + SignedDuration::from_secs_f64(asked.as_secs_f64() * 0.1 * roll(of, 1));
@@ -64,9 +65,9 @@ impl Window {
         Ok(Self { of: of.to_owned(), start, end, explanation, selected, poll_at, untrusted: false })
     }
 
-    /// Decides whether to follow it, by what was known before and when the certificate was got. A window that moves into the
-    /// past is the CA's request; one that was over before anybody could follow it would be the same for the next certificate,
-    /// and one renewal would follow the other.
+    /// Decides whether to follow the window, by the previous one and the time at which the certificate was obtained. A
+    /// window that moves into the past is the CA's request; one that was over from the beginning would be so for the
+    /// next certificate as well, and renewals would follow each other.
     pub fn weigh(&mut self, previous: Option<&Self>, obtained: Timestamp, now: Timestamp) {
         let was = match previous.filter(|p| p.of == self.of) {
             Some(previous) => previous.untrusted,
@@ -75,7 +76,7 @@ impl Window {
         self.untrusted = was && self.is_over(now);
     }
 
-    /// What there is to tell of it, beside when it is.
+    /// Returns a notice for people: the CA's explanation, and that the window is ignored.
     pub fn notice(&self) -> Option<String> {
         let explained = self.explanation.as_ref().map(|url| format!("the CA explains it at {url}"));
         if !self.untrusted {
@@ -88,38 +89,39 @@ impl Window {
         Some(explained.map_or(text.clone(), |explained| format!("{text} {explained}")))
     }
 
-    /// Is the window in the past, as it is when the certificate is, or will be, revoked?
+    /// Returns true if the window is in the past, as for a certificate that is, or will be, revoked.
     pub fn is_over(&self, now: Timestamp) -> bool {
         self.end <= now
     }
 
-    /// Would an order placed now be one the CA asked for?
+    /// Returns true if an order placed now would be within the window.
     pub fn is_open(&self, now: Timestamp) -> bool {
         self.start <= now && now < self.end
     }
 }
 
-/// When, and why then.
+/// The time of a renewal, with its reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Due {
-    /// The moment.
+    /// The time.
     pub at: Timestamp,
-    /// What decided it.
+    /// The reason.
     pub because: Because,
 }
 
-/// What decided the moment of a renewal.
+/// The reason for the time of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Because {
     /// The CA's window.
     Window,
-    /// Two thirds of its life.
+    /// Two thirds of the validity.
     TwoThirds,
-    /// So little life is left that nothing may wait.
+    /// The emergency floor.
     Floor,
 }
 
-/// When a certificate with this life is to be renewed. `id` gives each its own moment.
+/// Returns the time at which a certificate of this validity is to be renewed. `id` gives each certificate a time of its
+/// own.
 pub fn due(id: &str, life: (Timestamp, Timestamp), window: Option<&Window>) -> Due {
     let (not_before, not_after) = life;
     let lifetime = not_after.duration_since(not_before);
@@ -127,7 +129,8 @@ pub fn due(id: &str, life: (Timestamp, Timestamp), window: Option<&Window>) -> D
     let usual = match window {
         Some(window) => Due { at: window.selected, because: Because::Window },
         None => {
-            // Up to a twelfth of its life earlier: a whole fleet issued in an hour then renews over a week.
+            // Up to a twelfth of the validity earlier: certificates that were all issued within an hour are then
+            // renewed over a week.
             let spread = SignedDuration::from_secs_f64(lifetime.as_secs_f64() / 12.0 * roll(id, 0));
             Due { at: not_after - lifetime / 3 - spread, because: Because::TwoThirds }
         }
@@ -135,19 +138,20 @@ pub fn due(id: &str, life: (Timestamp, Timestamp), window: Option<&Window>) -> D
     if floor.at < usual.at { floor } else { usual }
 }
 
-/// Is so little life left that a renewal goes before everything else?
+/// Returns true if the emergency floor is reached, so that the renewal precedes all others.
 pub fn is_urgent(life: (Timestamp, Timestamp), now: Timestamp) -> bool {
     now >= life.1 - floor_of(life.1.duration_since(life.0))
 }
 
-/// The emergency floor: a twentieth of its life, at least a day; for short lives a quarter.
+/// Returns the emergency floor, as remaining validity: a twentieth of it, at least a day; a quarter of short ones.
 pub(crate) fn floor_of(lifetime: SignedDuration) -> SignedDuration {
     if lifetime < DAY * 10 { lifetime / 4 } else { (lifetime / 20).max(DAY) }
 }
 
-/// A number in 0..1 that belongs to a certificate: the same on every replica and after every restart.
+/// Returns a number in 0..1 for a certificate: equal on every replica and after every restart.
 pub(crate) fn roll(id: &str, salt: u8) -> f64 {
-    // FNV-1a and a finalizer: it must spread, not withstand anybody, and it is computed for each certificate of each plan.
+    // FNV-1a and a finalizer: it must spread but not resist attacks, and it is computed for each certificate in each
+    // plan.
     let mut hash = 0xcbf2_9ce4_8422_2325 ^ u64::from(salt);
     for byte in id.bytes() {
         hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);

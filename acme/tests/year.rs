@@ -1,10 +1,11 @@
-//! A year of virtual time over 5,000 hosts: lifetimes change, the CA is away now and then, renewal windows come
-//! and move. No certificate ends, the CA never has to refuse for its limits, and renewals are spread.
+//! A simulated year over 5,000 hosts: validities change, the CA is down now and then, renewal windows appear and move.
+//! Asserts that no certificate expires, that the CA never refuses for its rate limits, and that renewals are spread.
 //!
-//! Without optimization it is a year over 1,000 hosts; `cargo test --release -p acme --test year` has them all.
+//! Without optimization it is a year over 1,000 hosts; `cargo test --release -p acme --test year` simulates all of
+//! them.
 //!
-//! The CA of this test keeps Let's Encrypt's limits with a ledger of its own, of single events, so that it does not
-//! share a mistake with the budget under test.
+//! The CA of this test counts Let's Encrypt's limits by itself, event by event, so that it does not share a mistake
+//! with the budget under test.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -17,7 +18,7 @@ use jiff::{SignedDuration, Timestamp};
 const HOSTS: usize = if cfg!(debug_assertions) { 1000 } else { 5000 };
 const TENANTS: usize = 200;
 const STEP_HOURS: i64 = 6;
-/// Hosts there from the beginning; more come each day until all are there.
+/// Hosts at the start; more are added each day until all are there.
 const AT_FIRST: usize = HOSTS / 5 * 4;
 const DAYS: i64 = 365;
 
@@ -29,7 +30,7 @@ fn start() -> Timestamp {
     "2026-11-21T00:00:00Z".parse().expect("a time")
 }
 
-/// A token bucket as Boulder has it, in fractions of a token.
+/// A token bucket like Boulder's, in fractions of a token.
 #[derive(Clone, Copy)]
 struct Bucket {
     tokens: f64,
@@ -57,7 +58,7 @@ impl Ca {
         }
     }
 
-    /// Issues, or notes a refusal. The exemptions are decided by what the CA itself knows.
+    /// Issues a certificate, or records a refusal. The CA decides exemptions by its own knowledge.
     fn issue(&mut self, names: &Names, replaces: Option<&Held>, life: SignedDuration, now: Timestamp) -> Held {
         let in_window = replaces.is_some_and(|h| {
             h.window.as_ref().is_some_and(|w| w.is_open(now))
@@ -91,7 +92,8 @@ impl Ca {
         }
     }
 
-    /// Boulder's window: a hundredth of the life to either side of two thirds, or of a half for short lives.
+    /// Boulder's window: a hundredth of the validity before and after two thirds of it, or half of it for short
+    /// validities.
     fn window(held: &Held, now: Timestamp) -> Window {
         let life = held.not_after.duration_since(held.not_before);
         let ideal = held.not_after - if life < hours(240) { life / 2 } else { life / 3 };
@@ -112,7 +114,7 @@ impl Ca {
 fn wants() -> Vec<Wanted> {
     (0..HOSTS)
         .map(|i| {
-            // Half of the hosts under a domain of their own, half of them 25 to a domain.
+            // Half of the hosts have a domain of their own; of the other half, 25 share a domain.
             let host = if i % 2 == 0 { format!("www.shop{i}.com") } else { format!("h{i}.platform{}.net", i / 50) };
             let names = Names::parse([host]).expect("a name");
             let tenant = format!("tenant{}", i / 50 % TENANTS);
@@ -130,7 +132,7 @@ fn wants() -> Vec<Wanted> {
         .collect()
 }
 
-/// How long certificates live: 90 days at first, then 64, 45, and 6 for the last months.
+/// Validity of certificates: 90 days at first, then 64, 45, and 6 for the last months.
 fn life(day: i64) -> SignedDuration {
     match day {
         ..100 => hours(90 * 24),
@@ -140,7 +142,7 @@ fn life(day: i64) -> SignedDuration {
     }
 }
 
-/// The CA is away for two days, thrice; and for half a day while certificates live for six days.
+/// The CA is down for two days, three times; and for half a day while certificates are valid for six days.
 fn is_away(day: i64, hour: i64) -> bool {
     [60, 61, 150, 151, 250, 251].contains(&day) || (day == 320 && hour < 12)
 }
@@ -167,7 +169,7 @@ fn year(ari: bool) {
     for step in 0..(DAYS * 24 / STEP_HOURS) {
         let now = start() + hours(step * STEP_HOURS);
         let (day, hour) = (step * STEP_HOURS / 24, step * STEP_HOURS % 24);
-        // While lives are long, two looks a day are enough.
+        // While validities are long, two passes a day suffice.
         if day < 300 && hour % 12 != 0 {
             continue;
         }
@@ -187,7 +189,7 @@ fn year(ari: bool) {
             for step in plan(wanted, &shelf, &budgets, now) {
                 let order = match step {
                     Step::Issue(order) => order,
-                    // Another certificate serves its names.
+                    // Another certificate covers its names.
                     Step::Retire(h) => {
                         held.remove(&h.id);
                         continue;
@@ -207,7 +209,7 @@ fn year(ari: bool) {
         *renewals.entry(day).or_default() += renewed;
         assert!(ca.refused.is_empty(), "the CA refused: {:?}", &ca.refused[..ca.refused.len().min(5)]);
         let served: HashSet<_> = held.values().filter(|h| h.not_after > now).flat_map(|h| h.names.iter()).collect();
-        // A new host has three days: the CA may be away for two.
+        // A new host has three days: the CA may be down for two.
         let due = if day == 0 { 0 } else { there(day - 3) };
         let missing: Vec<_> = wanted[..due].iter().filter(|w| !served.contains(w.names.first())).take(3).collect();
         assert!(missing.is_empty(), "day {day}: not served: {missing:?}");
@@ -218,8 +220,8 @@ fn year(ari: bool) {
     let first = all_served_at.expect("all hosts got a certificate").duration_since(start()).as_hours();
     assert!(first <= 24, "the first certificates took {first} hours");
     assert!(orders > 5 * held.len(), "{orders} orders for {} certificates", held.len());
-    // Certificates of 45 days and more, renewed at about 30 days: a day's share is a thirtieth. The day after the CA
-    // was away has three days' work.
+    // Certificates of 45 days and more, renewed at about 30 days: the share of a day is a thirtieth. The day after an
+    // outage of the CA has the work of three days.
     let busiest = renewals.range(100..300).map(|(_, n)| *n).max().expect("there are renewals");
     assert!(busiest * 4 < held.len(), "{busiest} renewals of {} within a day", held.len());
 }

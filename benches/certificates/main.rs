@@ -1,8 +1,8 @@
-//! Certificates in the program: how fast hosts come to be served through Envoy, the internal CA without a network, and what
-//! ten thousand certificates cost while nothing happens.
+//! Benchmark of certificates in the program: time until hosts are served through Envoy, the internal CA without a
+//! network, and the cost of ten thousand certificates while nothing happens.
 //!
-//! `cargo bench -p e2e --bench certificates [-- served [HOSTS [http|tls-alpn|dns|caddy]]|storm [CERTIFICATES]|airgap|idle]`. How fast certificates come
-//! from an ACME CA is measured by `acme/benches/pebble.rs`.
+//! `cargo bench -p e2e --bench certificates [-- served [HOSTS [http|tls-alpn|dns|caddy]]|storm
+//! [CERTIFICATES]|airgap|idle]`. The rate of issuance by an ACME CA is measured by `acme/benches/pebble.rs`.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
@@ -51,7 +51,7 @@ fn number(text: Option<String>) -> Result<Option<usize>> {
     text.map(|text| text.parse()).transpose().context("expected a number")
 }
 
-/// Time on processors of this process.
+/// Returns the processor time of this process.
 fn processor_time() -> Result<Duration> {
     usage::processor_time(std::process::id())
 }
@@ -77,7 +77,8 @@ struct Office {
     _dir: tempfile::TempDir,
 }
 
-/// A certificate manager with ten thousand certificates of the internal CA, and how long they took.
+/// Starts a certificate manager with ten thousand certificates of the internal CA; returns the time that they took,
+/// too.
 async fn office() -> Result<(Office, Duration)> {
     let dir = tempfile::tempdir()?;
     let authority = Authority::open(dir.path().join("ca"), Timestamp::now()).map_err(anyhow::Error::msg)?;
@@ -118,7 +119,7 @@ async fn internal() -> Result<()> {
     Ok(office.task.await?)
 }
 
-/// In a network namespace of its own, in which not even the loopback interface is up.
+/// Runs in a network namespace in which not even the loopback interface is up.
 fn airgap() -> Result<()> {
     let own = std::env::current_exe()?;
     let mut command = Command::new("unshare");
@@ -132,7 +133,7 @@ fn airgap() -> Result<()> {
 
 async fn idle() -> Result<()> {
     let (mut office, _) = office().await?;
-    // What the last certificates still cause is over.
+    // The work that follows the last certificates is done by now.
     tokio::time::sleep(Duration::from_secs(3)).await;
     while office.certificate_updates.try_recv().is_ok() {}
     let before = processor_time()?;

@@ -1,5 +1,6 @@
-//! Hosts per second until Envoy serves them over HTTPS with a certificate of Pebble's, by each way to prove names, with one
-//! and with 25 names in a certificate; without the self-check and with it; and beside caddy, where it is installed.
+//! Hosts per second until Envoy serves them over HTTPS with a certificate from Pebble, for each kind of challenge, with
+//! one and with 25 names in a certificate; with and without the self-check; and compared with caddy, where it is
+//! installed.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -22,12 +23,12 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 const HOSTS: usize = 300;
-/// No run takes longer. Such a run is void: some runs beside Pebble came to no end, and whoever does not look first may have the CA
-/// look before Envoy knows a host, which is then tried again a minute later.
+/// Time limit of a run. A run that exceeds it is void: some runs with Pebble do not end, and without the self-check the
+/// CA may validate before Envoy knows a host, which is then retried a minute later.
 const WATCHDOG: Duration = Duration::from_secs(60);
 const SECRET: &str = "Zm9yIHRlc3RzIG9ubHk6IGZvcnR5LWVpZ2h0IGJ5dGVzIG9mIGEga2V5IQ==";
 
-/// How names are proven.
+/// The kind of challenge.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Http,
@@ -43,17 +44,17 @@ struct Case {
     preflight: &'static str,
 }
 
-/// The figures of one measurement.
+/// The results of one measurement.
 struct Run {
     first: Duration,
     all: Duration,
-    /// Processor time of the program, for each certificate.
+    /// Processor time of the program per certificate.
     work: Duration,
     certificates: usize,
     orders: usize,
 }
 
-/// All cases, or those of one way; with a number of hosts, fewer or more than usual.
+/// Runs all cases, or those of one kind of challenge; with the given number of hosts or the default.
 pub(crate) async fn served(hosts: Option<usize>, only: Option<&str>) -> Result<()> {
     let hosts = hosts.unwrap_or(HOSTS);
     if only == Some("caddy") {
@@ -131,7 +132,8 @@ async fn run(case: &Case, hosts: usize) -> Result<Run> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let first = until_served(&pebble, address, 1, start).await?;
     if case.preflight != warm.preflight {
-        // Without a look the first order may be too early for Envoy: what listens is there before the others are placed.
+        // Without the self-check the first order may be too early for Envoy: the listener exists before the others are
+        // placed.
         drop(program);
         fs::write(&issuers_file, issuer(case, &pebble, &bind, state.path(), hosts)?)?;
         program = Gatewright::start(&args)?;
@@ -153,7 +155,7 @@ fn private() -> Result<TempDir> {
     Ok(state)
 }
 
-/// The file of `--issuers`. Names share a certificate where the CA's limit leaves them no other way.
+/// Returns the content of the file of `--issuers`. Names share a certificate only where the CA's limit requires it.
 fn issuer(case: &Case, pebble: &Pebble, bind: &Bind, dir: &Path, hosts: usize) -> Result<String> {
     let Roots::Pem(ca) = pebble.roots() else { bail!("Pebble's roots are in PEM") };
     fs::write(dir.join("pebble.pem"), ca)?;
@@ -165,7 +167,7 @@ fn issuer(case: &Case, pebble: &Pebble, bind: &Bind, dir: &Path, hosts: usize) -
         case.preflight
     );
     if case.names > 1 {
-        // A fifth of a limit is a reserve.
+        // A fifth of a limit is reserved.
         let orders = hosts.div_ceil(case.names) * 5 / 4 + 5;
         text += &format!("    limits: {{certificatesPerDomain: {{count: {orders}, hours: 168}}}}\n");
     }
@@ -224,7 +226,7 @@ fn objects(port: u16, backend: u16, hosts: usize) -> String {
     )
 }
 
-/// When so many hosts had answered 200 with a certificate that Pebble vouches for.
+/// Returns the time at which `hosts` hosts have answered 200 with a certificate by Pebble's root.
 async fn until_served(pebble: &Pebble, address: SocketAddr, hosts: usize, start: Instant) -> Result<Duration> {
     let roots = roots_of(&pebble.issuing_root(0).await?)?;
     let asked = (0..hosts).map(|i| {
@@ -236,12 +238,12 @@ async fn until_served(pebble: &Pebble, address: SocketAddr, hosts: usize, start:
             start.elapsed()
         }
     });
-    // Few at a time: a question that comes before the certificate is work for Envoy.
+    // Few at a time: a request before the certificate is issued is work for Envoy.
     let done: Vec<Duration> = futures::stream::iter(asked).buffer_unordered(8).collect().await;
     done.into_iter().max().context("there is a host")
 }
 
-/// What one would pick instead for a few hosts: caddy gets and serves them by itself.
+/// Measures caddy, the usual choice for a few hosts: it obtains and serves certificates by itself.
 async fn caddy(hosts: usize) -> Result<()> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools");

@@ -1,10 +1,10 @@
-//! All certificates of a tenant are renewed at once, as after a mass revocation, while another tenant asks for its first.
+//! Renewal of all certificates of a tenant at once, as after a mass revocation, while another tenant orders its first.
 //!
-//! The CA is the one of the tests, in this process: beside Pebble 2.10 such a run did not come to an end. Why is not known for
-//! certain. Reading its source suggests a deadlock: its handler of authorizations asks the store while it holds the lock of
-//! the authorization (`wfe.go`, `Authz`), and a new order waits for such locks while it holds the store's (`memorystore.go`,
-//! `FindValidAuthorization`). That was not reproduced by itself. Each new order also looks through all authorizations there
-//! are, and a renewal window is found by looking through all certificates, so that Pebble becomes slower with every order.
+//! The CA is the test CA, in this process: with Pebble 2.10 such a run did not end. The reason is not known for
+//! certain. Its source suggests a deadlock: its handler of authorizations accesses the store while it holds the lock of
+//! the authorization (`wfe.go`, `Authz`), and a new order waits for such locks while it holds that of the store
+//! (`memorystore.go`, `FindValidAuthorization`). That was not reproduced in isolation. Each new order also scans all
+//! authorizations, and a look-up of a renewal window all certificates, so that Pebble becomes slower with every order.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 const CERTIFICATES: usize = 5000;
-/// As many orders as the program has on their way at a time.
+/// Most pending orders of the program.
 const AT_ONCE: usize = 32;
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// With a number, so many certificates.
+/// Runs the storm, with the given number of certificates or the default.
 pub(crate) async fn storm(certificates: Option<usize>) -> Result<()> {
     let certificates = certificates.unwrap_or(CERTIFICATES);
     let rig = Rig::start().await?;

@@ -1,4 +1,4 @@
-//! One host added to a TenantGateway that has many: writes, bytes, time and processor.
+//! One host added to a TenantGateway with many: writes, bytes, time and processor time.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,10 +15,10 @@ use e2e::tenants::{self, CERT_MANAGER, GATEWAY, namespace, objects, route, tenan
 
 const ROUNDS: usize = 5;
 const HOSTS: [usize; 3] = [10, 60, 1000];
-/// How long the processor of a controller is watched that has nothing to do.
+/// Time for which the processor time of an idle controller is measured.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Prints a row for each number of hosts, with cert-manager's objects and without.
+/// Prints a row for each number of hosts, with and without cert-manager's objects.
 pub(crate) async fn hosts() -> Result<()> {
     println!("one host added");
     println!(
@@ -82,7 +82,7 @@ async fn row(cluster: &Cluster, controller: &Gatewright, space: &str, issuer: &s
         millis(median(cpu)),
         what.join(", ")
     );
-    // The next row is about its own hosts.
+    // The next row must count its own hosts only.
     cluster.server.api(tenants::TENANT, "TenantGateway", space).await?.delete("cozystack", &Default::default()).await?;
     let routes = cluster.server.api(GATEWAY, "HTTPRoute", space).await?;
     routes.delete_collection(&Default::default(), &ListParams::default()).await?;
@@ -92,7 +92,7 @@ async fn row(cluster: &Cluster, controller: &Gatewright, space: &str, issuer: &s
     Ok(())
 }
 
-/// How many hosts have a listener of their own.
+/// Returns the number of hosts that have a listener of their own.
 async fn listeners(cluster: &Cluster, space: &str) -> Result<usize> {
     let mut count = 0;
     for kind in ["Gateway", "ListenerSet"] {
@@ -104,7 +104,8 @@ async fn listeners(cluster: &Cluster, space: &str) -> Result<usize> {
     Ok(count)
 }
 
-/// From the answer to whoever wrote the route to the answer to the last object that was written for it.
+/// Returns the time from the answer to the route's writer to the answer to the last object that the controller wrote
+/// for it.
 fn event_to_objects(cluster: &Cluster, route: &str, written: &[Request]) -> Result<Duration> {
     let all = cluster.server.requests()?;
     let made = all.iter().find(|r| r.resource == "httproutes" && r.object == route && r.code == 201);
@@ -113,7 +114,8 @@ fn event_to_objects(cluster: &Cluster, route: &str, written: &[Request]) -> Resu
     Ok(last.context("objects were written")?.duration_since(made).unsigned_abs())
 }
 
-/// What a plain client needs to write the object with the host once: as large, and one listener different.
+/// Returns the size and time of one write of the object with the host by a plain client: equally large, with one
+/// listener changed.
 async fn bare(cluster: &Cluster, space: &str) -> Result<(usize, Duration)> {
     let shards = objects(&cluster.server, space).await?;
     let shards = shards.into_iter().filter(|object| object["spec"]["listeners"].is_array());

@@ -1,8 +1,9 @@
-//! What we cost an API server: writes and time for one added host, many TenantGateways from nothing, a start with all of
-//! it there, a steady state, and the way of one route to HTTPS.
+//! Benchmark of the load on an API server: writes and time for one added host, many TenantGateways from nothing, a
+//! start with all of them, a steady state, and the time from a route to HTTPS.
 //!
-//! `cargo bench -p e2e --bench kubernetes [-- hosts|mass [TENANTS]|start [TENANTS]|own [HOSTS]]`. API server and controller share the
-//! machine, so times are told as multiples of what a plain client needs for the same in the same run; counts are exact.
+//! `cargo bench -p e2e --bench kubernetes [-- hosts|mass [TENANTS]|start [TENANTS]|own [HOSTS]]`. API server and
+//! controller share the machine, so that times are given as multiples of a plain client's time for the same writes in
+//! the same run; counts are exact.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
@@ -22,14 +23,14 @@ use e2e::usage;
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::Value;
 
-/// Writes at the same time, as many as the controller makes.
+/// Concurrent writes, as many as the controller makes.
 const AT_ONCE: usize = 8;
 const TENANTS: usize = 1000;
 const HOSTS: usize = 10_000;
 
 fn main() -> Result<()> {
     let want: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
-    // The API server dies with the thread that started it.
+    // The API server is killed with the thread that started it.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let count = want.get(1).map(|text| text.parse()).transpose().context("a number")?;
     match want.first().map(String::as_str) {
@@ -47,13 +48,13 @@ fn main() -> Result<()> {
     }
 }
 
-/// Puts objects, several at a time.
+/// Applies objects, several at a time.
 async fn put_all(cluster: &Cluster, all: Vec<Value>) -> Result<()> {
     let puts = all.into_iter().map(|object| async { cluster.server.put(object).await.map(|_| ()) });
     stream::iter(puts).buffer_unordered(AT_ONCE).try_collect().await
 }
 
-/// Waits until something holds, however long the machine takes.
+/// Waits until something holds, with a limit that suits any machine.
 async fn until(what: &str, good: impl AsyncFn() -> Result<bool>) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(1800);
     while !good().await? {
@@ -65,7 +66,7 @@ async fn until(what: &str, good: impl AsyncFn() -> Result<bool>) -> Result<()> {
     Ok(())
 }
 
-/// What was written since, once nothing was written for longer than a status waits.
+/// Returns the writes since `since`, once no write came for longer than the debounce of statuses.
 async fn quiet(cluster: &Cluster, since: usize) -> Result<Vec<Request>> {
     let mut before = cluster.writes()?.len();
     loop {
@@ -87,18 +88,18 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
 }
 
-/// Processor time of all threads of the controller so far.
+/// Returns the processor time of all threads of the controller so far.
 fn processor(controller: &Gatewright) -> Result<Duration> {
     usage::threads_time(controller.pid())
 }
 
 /// Memory of the controller, in megabytes.
 struct Memory {
-    /// Resident.
+    /// Resident memory.
     now: f64,
-    /// Of it what is its own, and not read from a file.
+    /// The anonymous part of it, which is not mapped from a file.
     own: f64,
-    /// At most so far.
+    /// Peak of the resident memory.
     most: f64,
 }
 

@@ -1,4 +1,5 @@
-//! Many TenantGateways with ten hosts each, by copying one in what the API server keeps: writing them takes minutes.
+//! Makes many TenantGateways with ten hosts each by copying one in etcd: writing them through the API server takes
+//! minutes.
 
 use std::collections::BTreeMap;
 
@@ -16,21 +17,21 @@ use e2e::tenants::{self, program, route, tenant};
 /// A Gateway, a redirect, an Issuer and ten Certificates.
 pub(crate) const OBJECTS: usize = 13;
 const HOSTS: usize = 10;
-/// What stands for the number of a TenantGateway in all names; it is as long for every other.
+/// The number of the first TenantGateway in all names; it has the same length for every other.
 const FIRST: &str = "m00000";
 
-/// The namespace of a TenantGateway.
+/// Returns the namespace of a TenantGateway.
 pub(crate) fn space(number: usize) -> String {
     copied("tenant-m00000", number)
 }
 
-/// Namespaces, TenantGateways and routes that nobody has looked at.
+/// Makes namespaces, TenantGateways and routes that no controller has processed.
 pub(crate) async fn asked_for(cluster: &Cluster, tenants: usize) -> Result<()> {
     ask_for_one(cluster).await?;
     copy(cluster, tenants).await
 }
 
-/// The same, carried out by a controller that is gone, down to the last status.
+/// Makes the same, processed by a controller that has ended, including all statuses.
 pub(crate) async fn carried_out(cluster: &Cluster, tenants: usize) -> Result<()> {
     ask_for_one(cluster).await?;
     let (server, space) = (&cluster.server, space(0));
@@ -56,13 +57,13 @@ async fn ask_for_one(cluster: &Cluster) -> Result<()> {
     put_all(cluster, inputs).await
 }
 
-/// Copies everything in the first namespace.
+/// Copies all objects of the first namespace.
 async fn copy(cluster: &Cluster, tenants: usize) -> Result<()> {
     let space = space(0);
     let namespaces: Api<Namespace> = Api::all(cluster.server.client());
     let first = namespaces.get(&space).await?.metadata;
     let of_copy = |all: &Option<BTreeMap<String, String>>, number| {
-        // Some are the server's own.
+        // Some annotations and labels are the API server's own.
         let all = all.iter().flatten().filter(|(key, _)| !key.contains("kubernetes.io/"));
         all.map(|(key, value)| (key.clone(), copied(value, number))).collect()
     };
@@ -81,7 +82,7 @@ async fn copy(cluster: &Cluster, tenants: usize) -> Result<()> {
     let mut etcd = cluster.server.etcd().await?;
     let (mut originals, mut kinds) = (Vec::new(), BTreeMap::new());
     for (key, value) in etcd.all("/registry/").await? {
-        // Custom resources are kept as JSON, everything else is not.
+        // Custom resources are stored as JSON, all others are not.
         if key.contains(&space) && value.starts_with(b"{") {
             let value = String::from_utf8(value)?;
             let object: Value = serde_json::from_str(&value)?;
@@ -101,14 +102,14 @@ async fn copy(cluster: &Cluster, tenants: usize) -> Result<()> {
                 value = value.replace(first, its);
             }
             for (_, _, uid) in &originals {
-                // All that refers to one of them refers to its copy.
+                // All references to one of them refer to its copy.
                 value = value.replace(uid, &format!("{}{number:012x}", &uid[..24]));
             }
             (key, value)
         });
         etcd.put(&all.collect::<Vec<_>>()).await?;
     }
-    // The server has not heard of them at once; whoever asks it for a list without a version waits until it has.
+    // The API server's cache lags behind; a list without a resource version waits until it is current.
     for ((api_version, kind), count) in kinds {
         let (api_version, kind) = (api_version.context("an apiVersion")?, kind.context("a kind")?);
         let (group, version) = api_version.split_once('/').context("a group")?;
@@ -124,7 +125,7 @@ fn copied(text: &str, number: usize) -> String {
     text.replace(FIRST, &format!("m{number:05}"))
 }
 
-/// What stands for a hostname in the names of its objects.
+/// Returns the hash of a hostname in the names of its objects.
 fn hash(hostname: &str, number: usize) -> String {
     let listener = names::host_listener(&copied(hostname, number));
     listener.rsplit('-').next().unwrap_or_default().to_owned()

@@ -1,4 +1,5 @@
-//! Many TenantGateways with ten hosts each, carried out from nothing, beside a plain client that writes the same objects.
+//! Many TenantGateways with ten hosts each, processed from nothing, compared with a plain client that writes the same
+//! objects.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use crate::many::{OBJECTS, space};
 use crate::{AT_ONCE, Memory, many, processor, quiet, until};
 use e2e::tenants::{self, CERT_MANAGER, GATEWAY, program};
 
-/// What is written for a TenantGateway.
+/// The kinds that the controller writes for a TenantGateway.
 const KINDS: [(&str, &str); 4] =
     [(GATEWAY, "Gateway"), (GATEWAY, "HTTPRoute"), (CERT_MANAGER, "Issuer"), (CERT_MANAGER, "Certificate")];
 
@@ -27,7 +28,7 @@ pub(crate) async fn mass(tenants: usize) -> Result<()> {
         Ok(written.filter(|r| r.resource != "namespaces").map(|r| r.at).collect())
     };
     until("all objects are there", async || Ok(objects()?.len() >= tenants * OBJECTS)).await?;
-    // From its start, with reading everything, to the answer to the last write.
+    // From its start, including the initial lists, to the answer to the last write.
     let last = objects()?.into_iter().max().context("a write")?;
     let ours = Duration::try_from(last.duration_since(began))?;
     let used = processor(&controller)?;
@@ -40,14 +41,14 @@ pub(crate) async fn mass(tenants: usize) -> Result<()> {
         all.len(),
         Duration::try_from(last.duration_since(began))?.as_secs_f64()
     );
-    // Whoever carries out Gateways says so, and every status is as it stays.
+    // The controller of the Gateways' class reports them as programmed, and every status is final.
     let server = &cluster.server;
     let programmed =
         (0..tenants).map(|number| async move { program(server, "Gateway", &space(number), "cozystack").await });
     stream::iter(programmed).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
     quiet(&cluster, 0).await?;
     println!("memory after it: {}", Memory::of(&controller)?);
-    // The plain client has the API server for itself, as we had.
+    // The plain client has the API server for itself, as the controller had.
     drop(controller);
     let (plain, count) = plain(&cluster).await?;
     println!(
@@ -58,7 +59,8 @@ pub(crate) async fn mass(tenants: usize) -> Result<()> {
     Ok(())
 }
 
-/// A plain client's time for the same objects under other names, from the first write to the last, and how many they are.
+/// Writes the same objects under other names as a plain client; returns the time from the first write to the last, and
+/// the number of objects.
 async fn plain(cluster: &Cluster) -> Result<(Duration, usize)> {
     let mut copies = Vec::new();
     for (api_version, kind) in KINDS {
@@ -82,7 +84,7 @@ async fn plain(cluster: &Cluster) -> Result<(Duration, usize)> {
             copies.push((namespace, api, name, copy));
         }
     }
-    // One TenantGateway after the other: what is quick to write and what is not, mixed.
+    // One TenantGateway after the other, so that fast and slow writes are mixed.
     copies.sort_by(|(one, ..), (other, ..)| one.cmp(other));
     let began = Instant::now();
     let write = |(_, api, name, copy): &(String, Api<DynamicObject>, String, Value)| {

@@ -1,4 +1,4 @@
-//! Our own class with many hosts on a real Envoy: from a route that is created to HTTPS 200.
+//! Gateways of our own class with many hosts on a real Envoy: the time from the creation of a route to HTTPS 200.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::{Memory, median, millis, processor, put_all, quiet};
 use e2e::tenants::GATEWAY;
 
-/// As many listeners as a ListenerSet may have.
+/// Most listeners of a ListenerSet.
 const SET: usize = 64;
 const ROUNDS: usize = 30;
 const SPACE: &str = "hosts";
@@ -39,7 +39,7 @@ fn listener_set(set: usize, hosts: std::ops::Range<usize>, port: u16) -> Value {
         "spec": {"parentRef": {"name": "edge"}, "listeners": hosts.map(listener).collect::<Vec<_>>()}})
 }
 
-/// Every host has a listener and a certificate of its own, and all but the last ones a route.
+/// Measures with `hosts` hosts, each with a listener and a certificate, and all but the last ones with a route.
 pub(crate) async fn own(hosts: usize) -> Result<()> {
     let cluster = Cluster::start().await?;
     let server = &cluster.server;

@@ -1,4 +1,4 @@
-//! A start with many TenantGateways there, carried out; then a steady state, also while others rewrite what is theirs.
+//! A start with many processed TenantGateways; then a steady state, also while others rewrite their own fields.
 
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ pub(crate) async fn start(tenants: usize) -> Result<()> {
     steady(&cluster, &controller, tenants).await
 }
 
-/// A minute in which nothing happens, and one in which others write what is theirs as fast as they can.
+/// Measures a minute without changes, and one in which other field managers write their own fields as fast as possible.
 async fn steady(cluster: &Cluster, controller: &Gatewright, tenants: usize) -> Result<()> {
     let (before, used) = (cluster.writes()?.len(), processor(controller)?);
     tokio::time::sleep(STEADY).await;

@@ -1,4 +1,4 @@
-//! Tenants and their routes, as many as are wanted.
+//! Makes any number of tenants with routes.
 
 use gatewright_core::inputs::Object;
 use gatewright_core::tenancy::{self, Claimant};

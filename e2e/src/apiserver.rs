@@ -1,4 +1,4 @@
-//! A real Kubernetes API server with its etcd on loopback: RBAC on, audit log on, no nodes.
+//! A real kube-apiserver with its etcd on loopback: RBAC on, audit log on, no nodes.
 
 mod audit;
 pub mod etcd;
@@ -26,15 +26,15 @@ use crate::world::free_port;
 
 const START_LIMIT: Duration = Duration::from_secs(180);
 
-/// Controllers of Kubernetes itself that tests need.
+/// Controllers of kube-controller-manager that tests need.
 const CONTROLLERS: &str = "namespace-controller,garbage-collector-controller,serviceaccount-controller,\
 root-ca-certificate-publisher-controller";
 
-/// Those that make pods of Deployments and DaemonSets, and keep what is behind Services.
+/// Controllers that make pods of Deployments and DaemonSets, and EndpointSlices of Services.
 const OF_PODS: &str = "deployment-controller,replicaset-controller,daemonset-controller,endpointslice-controller,\
 horizontal-pod-autoscaler-controller";
 
-/// A running API server; it and its etcd are killed on drop.
+/// A running kube-apiserver; it and its etcd are killed on drop.
 pub struct ApiServer {
     server: Option<Process>,
     controllers: Option<Process>,
@@ -42,24 +42,24 @@ pub struct ApiServer {
     etcd_port: u16,
     address: SocketAddr,
     authority: Authority,
-    /// Keys, certificates and the audit log; they outlive a restart of the server.
+    /// Keys, certificates and the audit log; they survive a restart of the server.
     dir: TempDir,
     client: Client,
     audit: audit::Log,
-    /// Further arguments of the server.
+    /// Further arguments of kube-apiserver.
     more: Vec<String>,
 }
 
 impl ApiServer {
-    /// Starts both and returns when the server calls itself ready. Start it from the test's own thread: it dies
-    /// with that thread.
+    /// Starts both and returns when the server is ready. Call it on the test's own thread: the server is killed with
+    /// that thread.
     pub async fn start() -> Result<Self> {
         Self::start_with(&[]).await
     }
 
-    /// The same, with further arguments of kube-apiserver.
+    /// Starts both, with further arguments of kube-apiserver.
     pub async fn start_with(more: &[&str]) -> Result<Self> {
-        // The TLS of kube's client has no provider of its own choice.
+        // The TLS library of kube's client chooses no crypto provider by itself.
         let _installed_already = rustls::crypto::ring::default_provider().install_default();
         let dir = tempfile::Builder::new().prefix("apiserver").tempdir().context("making a directory")?;
         let authority = Authority::new(dir.path())?;
@@ -84,14 +84,14 @@ impl ApiServer {
         Ok(all)
     }
 
-    /// Starts the controllers that delete what has no owner any more, finish namespaces and make service accounts.
-    /// Call it when the tests' kinds are installed: what has no owner any more is deleted of the kinds that are there
-    /// at the start, and of later ones half a minute and more afterwards.
+    /// Starts the controllers of garbage collection, namespaces and service accounts. Call it when the test's kinds are
+    /// installed: garbage collection includes the kinds that exist at its start, and later ones only half a minute or
+    /// more afterwards.
     pub fn start_controllers(&mut self) -> Result<()> {
         self.run_controllers(CONTROLLERS)
     }
 
-    /// The same, and those that make pods and endpoints.
+    /// Starts these controllers, and those of pods and endpoints.
     pub fn start_controllers_of_pods(&mut self) -> Result<()> {
         self.run_controllers(&format!("{CONTROLLERS},{OF_PODS}"))
     }
@@ -105,7 +105,7 @@ impl ApiServer {
         let arguments = [
             format!("--kubeconfig={}", config.display()),
             format!("--controllers={controllers}"),
-            // Without it the one user of all controllers may not do the work of most of them.
+            // Without it the single user of all controllers lacks the rights of most of them.
             "--use-service-account-credentials=true".to_owned(),
             format!("--service-account-private-key-file={}", file("accounts.key")),
             format!("--root-ca-file={}", file("ca.crt")),
@@ -118,7 +118,7 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Keeps what etcd has now, as a backup does; the server is away for a moment.
+    /// Backs up the data of etcd; the server is down for a moment.
     pub async fn back_up(&mut self) -> Result<()> {
         self.kill();
         self.etcd.stop();
@@ -129,8 +129,8 @@ impl ApiServer {
         self.resume().await
     }
 
-    /// Goes back to the state of [`ApiServer::back_up`]: versions of objects begin there again. Kubernetes' own
-    /// controllers would remember what never was; whoever restores a cluster restarts them.
+    /// Restores the state of [`ApiServer::back_up`]: resource versions continue from there. The controllers of
+    /// Kubernetes would remember objects that never existed; restoring a cluster requires a restart of them.
     pub async fn restore(&mut self) -> Result<()> {
         self.kill();
         let had_controllers = self.controllers.take().is_some();
@@ -146,12 +146,12 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Kills the server; etcd keeps what it has.
+    /// Kills the server; etcd keeps its data.
     pub fn kill(&mut self) {
         self.server = None;
     }
 
-    /// Kills etcd, which keeps on its disk what it has; the server goes on without.
+    /// Kills etcd, which keeps its data on disk; the server continues without it.
     pub fn kill_etcd(&mut self) {
         self.etcd.stop();
     }
@@ -162,7 +162,7 @@ impl ApiServer {
         self.until_ready().await
     }
 
-    /// Starts the server, again after [`ApiServer::kill`], at the same address.
+    /// Starts the server, also after [`ApiServer::kill`], at the same address.
     pub async fn resume(&mut self) -> Result<()> {
         let dir = tempfile::Builder::new().prefix("apiserver").tempdir().context("making a directory")?;
         let file = |name: &str| self.dir.path().join(name).display().to_string();
@@ -182,9 +182,9 @@ impl ApiServer {
             format!("--kubelet-client-key={}", file("kubelet-client.key")),
             format!("--audit-policy-file={}", file("audit.yaml")),
             format!("--audit-log-path={}", file("audit.log")),
-            // One file, however long a benchmark is.
+            // One file, for the longest benchmark.
             "--audit-log-maxsize=4096".to_owned(),
-            // There is no second server whose address would have to be kept in Endpoints.
+            // There is no second server whose address Endpoints would have to contain.
             "--endpoint-reconciler-type=none".to_owned(),
             "--profiling=false".to_owned(),
         ];
@@ -209,17 +209,17 @@ impl ApiServer {
         }
     }
 
-    /// What the server keeps, past the server.
+    /// Connects to etcd directly, bypassing the server.
     pub async fn etcd(&self) -> Result<etcd::Etcd> {
         etcd::Etcd::connect(SocketAddr::from(([127, 0, 0, 1], self.etcd_port))).await
     }
 
-    /// A client that may do everything.
+    /// Returns a client with all rights.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// A client of a user, who may do what RBAC gives to the name and the groups.
+    /// Returns a client of a user with the rights that RBAC grants to the name and the groups.
     pub async fn client_as(&self, user: &str, groups: &[&str]) -> Result<Client> {
         connect(&self.authority.kubeconfig(self.address, user, groups)?).await
     }
@@ -231,7 +231,7 @@ impl ApiServer {
         Ok(path)
     }
 
-    /// Writes a kubeconfig of whoever has the token that is in a file whenever it is read.
+    /// Writes a kubeconfig that authenticates by the token in a file, which is read again and again.
     pub fn kubeconfig_with_token(&self, token: &Path) -> Result<PathBuf> {
         let mut config: Value = serde_json::from_str(&self.authority.kubeconfig(self.address, "token", &[])?)?;
         config["users"][0]["user"] = json!({"tokenFile": token});
@@ -240,13 +240,13 @@ impl ApiServer {
         Ok(path)
     }
 
-    /// Every finished request so far, but watches that still run.
+    /// Returns all finished requests so far; watches that are still open are missing.
     pub fn requests(&self) -> Result<Vec<Request>> {
         self.audit.read(&self.dir.path().join("audit.log"))
     }
 
-    /// What a user was refused so far for want of a right, and was not allowed later: the server goes by a role some time after
-    /// it was written.
+    /// Returns the requests of a user that were denied by RBAC and not allowed later: a role takes effect some time
+    /// after it was written.
     pub fn denied(&self, user: &str) -> Result<Vec<Request>> {
         let mut all = self.requests()?;
         all.retain(|request| request.user == user);
@@ -264,7 +264,7 @@ impl ApiServer {
         self.address
     }
 
-    /// What etcd and the server have printed, for messages.
+    /// Returns the output of etcd, the server and the controllers, for messages.
     pub fn log(&self) -> String {
         let server = self.server.as_ref().map(Process::tail).unwrap_or_default();
         let controllers = self.controllers.as_ref().map(Process::tail).unwrap_or_default();
@@ -282,7 +282,7 @@ fn start_etcd(data: &Path, clients: u16) -> Result<Process> {
         format!("--listen-peer-urls=http://127.0.0.1:{peers}"),
         format!("--initial-advertise-peer-urls=http://127.0.0.1:{peers}"),
         format!("--initial-cluster=default=http://127.0.0.1:{peers}"),
-        // Nobody's data: what it holds dies with the test.
+        // The data needs no durability: it is discarded with the test.
         "--unsafe-no-fsync=true".to_owned(),
         "--log-level=warn".to_owned(),
     ];
@@ -296,7 +296,8 @@ async fn connect(kubeconfig: &str) -> Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
-/// A program of `KUBEBUILDER_ASSETS`, else the one that `e2e/tools install kubernetes` installed.
+/// Returns the path of a program in `KUBEBUILDER_ASSETS`, else of the one that `e2e/tools install kubernetes`
+/// installed.
 fn binary(name: &str) -> Result<PathBuf> {
     if let Some(dir) = std::env::var_os("KUBEBUILDER_ASSETS") {
         let path = PathBuf::from(dir).join(name);

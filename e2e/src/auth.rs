@@ -1,4 +1,4 @@
-//! An authorization server that is asked by requests (GEP-1494, protocol HTTP).
+//! An HTTP authorization server for external authorization (GEP-1494, protocol HTTP).
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -14,11 +14,11 @@ use hyper_util::server::conn::auto;
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// What a client has to show in `authorization`.
+/// The value of `authorization` that the server accepts.
 pub const KEY: &str = "let-me-in";
 
-/// A running server; gone on drop. To requests with [`KEY`] it answers 200, to others 401; with every answer it sets headers
-/// that it may set for the backend, and some that it may not.
+/// A running server; stopped on drop. It answers 200 to requests with [`KEY`], else 401; each answer sets headers that
+/// it may set for the backend, and some that it may not.
 #[derive(Debug)]
 pub struct AuthServer {
     address: SocketAddr,
@@ -26,7 +26,7 @@ pub struct AuthServer {
     accepting: JoinHandle<()>,
 }
 
-/// What a server was asked.
+/// A request to the server.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// Method and path.
@@ -38,7 +38,7 @@ pub struct Asked {
 }
 
 impl AuthServer {
-    /// Starts one on loopback.
+    /// Starts a server on loopback.
     ///
     /// # Errors
     /// When no port is free.
@@ -53,7 +53,7 @@ impl AuthServer {
                 let log = log.clone();
                 let service = service_fn(move |request| answer(request, log.clone()));
                 connections.spawn(async move {
-                    // A client that goes away is the test's business.
+                    // The client may disconnect at any time.
                     let builder = auto::Builder::new(TokioExecutor::new());
                     let _ended = builder.serve_connection(TokioIo::new(stream), service).await;
                 });
@@ -67,10 +67,10 @@ impl AuthServer {
         self.address
     }
 
-    /// The questions since the last call.
+    /// Returns the requests since the last call.
     ///
     /// # Panics
-    /// When a task of the server has.
+    /// If a task of the server panicked.
     pub fn asked(&self) -> Vec<Asked> {
         std::mem::take(&mut *self.asked.lock().expect("no task panics while it logs"))
     }

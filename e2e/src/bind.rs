@@ -1,4 +1,4 @@
-//! A real BIND on loopback: primary of zones of the test's choice, with TSIG keys and update policies.
+//! A real BIND on loopback: primary of the test's zones, with TSIG keys and update policies.
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -15,7 +15,7 @@ use crate::process::Process;
 
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// A key that BIND and a client share.
+/// A TSIG key that BIND and a client share.
 #[derive(Clone, Debug)]
 pub struct BindKey {
     /// Its name.
@@ -26,7 +26,7 @@ pub struct BindKey {
     pub secret: String,
 }
 
-/// A zone that BIND is primary of.
+/// A zone whose primary is this BIND.
 #[derive(Clone, Debug)]
 pub struct BindZone {
     name: String,
@@ -35,12 +35,12 @@ pub struct BindZone {
 }
 
 impl BindZone {
-    /// A zone that nobody may update, whose name server `ns1` is this BIND.
+    /// Makes a zone without update rights, whose name server `ns1` is this BIND.
     pub fn new(name: &str) -> Self {
         Self { name: name.to_owned(), policy: String::new(), records: String::new() }
     }
 
-    /// Lets a key change every record.
+    /// Allows a key to change every record.
     pub fn open_to(mut self, key: &str) -> Self {
         self.policy = format!("allow-update {{ key \"{key}\"; }};");
         self
@@ -82,9 +82,9 @@ impl Bind {
         Self::start_at(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), free_port()?), keys, zones).await
     }
 
-    /// Starts BIND behind another loopback address, so that several are name servers of one zone on one port.
+    /// Starts BIND behind another loopback address, so that one zone can have several name servers on one port.
     ///
-    /// BIND itself listens only on addresses that an interface has, so a relay stands at the others.
+    /// BIND listens only on addresses of an interface, so that a relay listens on the other address.
     pub async fn start_behind(address: SocketAddr, keys: &[BindKey], zones: &[BindZone]) -> Result<Self> {
         let mut bind = Self::start(keys, zones).await?;
         bind.relay = Some(relay(address, bind.address).await?);
@@ -131,7 +131,7 @@ impl Bind {
     }
 }
 
-/// Passes UDP questions, one after the other, and TCP connections from one address to another.
+/// Relays UDP queries, one after the other, and TCP connections from one address to another.
 async fn relay(from: SocketAddr, to: SocketAddr) -> Result<JoinHandle<()>> {
     let (udp, tcp) = (tokio::net::UdpSocket::bind(from).await?, tokio::net::TcpListener::bind(from).await?);
     let onward = tokio::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
@@ -181,14 +181,14 @@ fn named_conf(dir: &str, address: SocketAddr, keys: &[BindKey], zones: &[BindZon
 
 fn zone_file(zone: &BindZone, ip: IpAddr) -> String {
     let mut text = format!("$TTL 5\n$ORIGIN {}.\n@ SOA ns1 hostmaster 1 3600 600 86400 5\n", zone.name);
-    // A test that brings name servers of its own brings all of them.
+    // A zone with NS records of its own has all of them.
     if !zone.records.contains("NS ") {
         write!(text, "@ NS ns1\nns1 A {ip}\n").expect("writing to a string");
     }
     text + &zone.records
 }
 
-/// `GATEWRIGHT_NAMED`, or `named` of the path, or where Debian puts it.
+/// Returns `GATEWRIGHT_NAMED`, or `named` of the path, or its path in Debian.
 fn binary() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("GATEWRIGHT_NAMED") {
         return Ok(path.into());

@@ -1,4 +1,4 @@
-//! cert-manager's real controllers. The pods of its HTTP-01 solver are run by the kubelet.
+//! cert-manager's real controllers. The kubelet runs the pods of its HTTP-01 solver.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::apiserver::ApiServer;
 use crate::process::Process;
 
 const LIMIT: Duration = Duration::from_secs(180);
-/// The label of everything that serves a challenge.
+/// The label of the objects that serve a challenge.
 pub const SOLVER: &str = "acme.cert-manager.io/http01-solver=true";
 
 /// Running controllers; killed on drop.
@@ -20,13 +20,13 @@ pub struct CertManager {
 }
 
 impl CertManager {
-    /// Installs the definitions, starts the controllers and returns when they run. They look names up at `nameserver`
-    /// before they tell the CA to look.
+    /// Installs the CRDs, starts the controllers and returns when they run. They resolve names at `nameserver` for
+    /// their self-check.
     pub async fn start(server: &ApiServer, nameserver: SocketAddr) -> Result<Self> {
         Self::run(server, nameserver, &[]).await
     }
 
-    /// The same; they trust these roots, as where the CA of an installation is in the image's bundle.
+    /// Starts controllers that trust these roots, like an image with the CA of the installation in its trust store.
     pub async fn start_trusting(server: &ApiServer, nameserver: SocketAddr, roots: &[u8]) -> Result<Self> {
         Self::run(server, nameserver, roots).await
     }
@@ -57,7 +57,7 @@ impl CertManager {
     }
 }
 
-/// The image of the pods that answer challenges, as a [`crate::kubelet::Kubelet`] knows it.
+/// Returns the image name and program of the solver's pods, for a [`crate::kubelet::Kubelet`].
 pub fn solver() -> Result<(&'static str, PathBuf)> {
     Ok(("acmesolver", binary("acmesolver")?))
 }

@@ -1,4 +1,4 @@
-//! Cilium's own Gateway API controllers: without agents, so nothing is served, and everything is told.
+//! Cilium's own Gateway API controllers, without agents: they serve nothing, and write all statuses.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::process::Process;
 
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// The name under which Cilium tells what it thinks of a route.
+/// Cilium's controller name in the status of routes.
 pub const CONTROLLER: &str = "io.cilium/gateway-controller";
 
 /// The running controllers; they are killed on drop.
@@ -21,7 +21,7 @@ pub struct Cilium {
 }
 
 impl Cilium {
-    /// Installs Cilium's kinds and its GatewayClass, and starts the controllers. The Gateway API has to be there.
+    /// Installs Cilium's CRDs and its GatewayClass, and starts the controllers. The Gateway API has to be installed.
     pub async fn start(server: &ApiServer) -> Result<Self> {
         let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools");
         let program = tools.join("cilium");
@@ -51,7 +51,7 @@ impl Cilium {
         Ok(Self { process })
     }
 
-    /// Gives a Gateway's Service an address, as a load balancer would: without one nothing is programmed.
+    /// Gives a Gateway's Service an address, as a load balancer would: without one the Gateway is not programmed.
     pub async fn give_address(&self, server: &ApiServer, namespace: &str, gateway: &str) -> Result<()> {
         let services = server.api("v1", "Service", namespace).await?;
         let name = format!("cilium-gateway-{gateway}");
@@ -65,14 +65,14 @@ impl Cilium {
         Ok(())
     }
 
-    /// What it has printed, for messages.
+    /// Returns the controllers' output, for messages.
     pub fn log(&self) -> String {
         self.process.tail()
     }
 }
 
-/// Which clusters the requests for a hostname lead to, by the virtual hosts of a CiliumEnvoyConfig that name it: the name
-/// itself, or, where none does, a wildcard over it.
+/// Returns the clusters of requests for a hostname, by the virtual hosts of a CiliumEnvoyConfig with this domain, or
+/// else with a wildcard that covers it.
 pub fn backends(config: &Value, hostname: &str) -> Vec<String> {
     let resources = config["spec"]["resources"].as_array().into_iter().flatten();
     let hosts: Vec<&Value> = resources.filter_map(|resource| resource["virtualHosts"].as_array()).flatten().collect();
@@ -89,7 +89,7 @@ pub fn backends(config: &Value, hostname: &str) -> Vec<String> {
     names.find_map(|name| Some(serve(&name)).filter(|found| !found.is_empty())).unwrap_or_default()
 }
 
-/// Every `cluster` below a value, and those of weighted ones.
+/// Returns every `cluster` below a value, including weighted ones.
 fn clusters(value: &Value) -> Vec<String> {
     match value {
         Value::Object(fields) => {

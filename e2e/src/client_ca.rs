@@ -1,21 +1,21 @@
-//! A CA that gives clients their certificates.
+//! A CA of client certificates.
 
 use anyhow::Result;
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use rustls::pki_types::CertificateDer;
 
-/// A CA of its own, made anew.
+/// A new CA.
 pub struct ClientCa {
     issuer: Issuer<'static, KeyPair>,
-    /// Its certificate, as it goes into `ca.crt`.
+    /// Its certificate in PEM, for `ca.crt`.
     pub pem: String,
 }
 
 impl ClientCa {
-    /// Makes one.
+    /// Makes a CA.
     ///
     /// # Errors
-    /// When there are no keys to be had.
+    /// When a key cannot be generated.
     pub fn new(name: &str) -> Result<Self> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -25,7 +25,7 @@ impl ClientCa {
         Ok(Self { issuer: Issuer::new(params, key), pem })
     }
 
-    /// The certificate of a client, and its key in DER (PKCS #8).
+    /// Issues a client certificate; returns it with its key in DER (PKCS #8).
     ///
     /// # Errors
     /// As [`ClientCa::new`].

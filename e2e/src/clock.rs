@@ -1,34 +1,34 @@
-//! The wall clock of a program, which jumps (libfaketime). The monotonic clock goes on as it is, as it does when somebody sets the
-//! time of a machine.
+//! A simulated wall clock of a program, which can jump (libfaketime). The monotonic clock is unaffected, as when
+//! somebody sets the time of a machine.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
-/// A wall clock, right at first.
+/// A simulated wall clock, correct at first.
 #[derive(Debug)]
 pub struct Clock {
     dir: TempDir,
 }
 
 impl Clock {
-    /// One that is right.
+    /// Makes a correct clock.
     ///
     /// # Errors
-    /// Where no file can be written.
+    /// When the file cannot be written.
     pub fn new() -> Result<Self> {
         let clock = Self { dir: tempfile::Builder::new().prefix("clock").tempdir()? };
         clock.set(0)?;
         Ok(clock)
     }
 
-    /// Has it be so many seconds ahead of the right time, or behind it.
+    /// Sets the clock ahead of the correct time, in seconds, or behind it if negative.
     ///
     /// # Errors
-    /// Where the file cannot be written.
+    /// When the file cannot be written.
     pub fn set(&self, ahead: i64) -> Result<()> {
-        // Replaced as a whole: the program reads it all the time.
+        // Replaced atomically: the program reads it all the time.
         let new = self.dir.path().join("new");
         std::fs::write(&new, format!("{ahead:+}\n"))?;
         std::fs::rename(&new, self.file()).context("setting the clock")
@@ -38,10 +38,10 @@ impl Clock {
         self.dir.path().join("ahead")
     }
 
-    /// The variables of a program that goes by it.
+    /// Returns the environment of a program that uses this clock.
     ///
     /// # Errors
-    /// Where libfaketime is not there.
+    /// When libfaketime is not installed.
     pub fn environment(&self) -> Result<[String; 4]> {
         let library = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/libfaketime.so");
         ensure!(library.exists(), "no libfaketime at {}; run: e2e/tools install faketime", library.display());

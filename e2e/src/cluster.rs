@@ -1,4 +1,4 @@
-//! A cluster with the controller and one Envoy, each with the rights and arguments that they are deployed with.
+//! A cluster with the controller and one Envoy, with the rights and arguments of the deployment.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -22,33 +22,33 @@ use crate::world::free_port;
 
 /// The namespace of the deployment.
 pub const NAMESPACE: &str = "gatewright-system";
-/// The Secret that the pods of Envoy mount.
+/// The Secret that Envoy's pods mount.
 const ENVOY_SECRET: &str = "gatewright-envoy";
-/// Who the controller is to the API server.
+/// The user name of the controller.
 pub const ACCOUNT: &str = "system:serviceaccount:gatewright-system:gatewright-controller";
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// How long nothing is written where all is done: longer than what is put off to be written together with what follows.
+/// Time without writes after which the controller counts as quiet: longer than its debounce.
 const QUIET: Duration = Duration::from_secs(3);
 
-/// An API server with the Gateway API and our own objects.
+/// An API server with the Gateway API and our own manifests.
 pub struct Cluster {
     /// The API server.
     pub server: ApiServer,
     xds: SocketAddr,
-    /// At which address Gateways are reached; by the Service of the Envoys where there is none.
+    /// The address at which Gateways are reached; None for that of the Envoys' Service.
     address: Option<IpAddr>,
 }
 
 impl Cluster {
-    /// Starts the API server and applies what has to be there before the controller.
+    /// Starts the API server and applies the prerequisites of the controller.
     pub async fn start() -> Result<Self> {
         let server = ApiServer::start().await?;
         server.install_gateway_api().await?;
         Self::over(server).await
     }
 
-    /// Applies what has to be there before the controller, the Gateway API aside.
+    /// Applies the prerequisites of the controller, except for the Gateway API.
     pub async fn over(server: ApiServer) -> Result<Self> {
         let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
         for file in ["namespace.yaml", "rbac.yaml", "policies/controller-rights.yaml", "certificates/rbac.yaml"] {
@@ -57,7 +57,7 @@ impl Cluster {
         Self::prepared(server)
     }
 
-    /// A cluster in which all of that is there already.
+    /// Uses a server on which all prerequisites are installed already.
     pub fn prepared(server: ApiServer) -> Result<Self> {
         Ok(Self {
             server,
@@ -66,39 +66,39 @@ impl Cluster {
         })
     }
 
-    /// Has Gateways reached at another address of the loopback.
+    /// Sets another loopback address at which Gateways are reached.
     pub fn reached_at(mut self, address: IpAddr) -> Self {
         self.address = Some(address);
         self
     }
 
-    /// Has Gateways reached where the Service of the Envoys is, as it is deployed.
+    /// Has Gateways reached at the address of the Envoys' Service, as deployed.
     pub fn reached_by_its_service(mut self) -> Self {
         self.address = None;
         self
     }
 
-    /// Where the controller's xDS server is.
+    /// Returns the address of the controller's xDS server.
     pub fn xds(&self) -> SocketAddr {
         self.xds
     }
 
-    /// Starts the controller, which Envoys find, under its service account's name.
+    /// Starts the controller, which Envoys connect to, under its service account.
     pub fn controller(&self, identity: &str) -> Result<Gatewright> {
         self.controller_at(identity, self.xds)
     }
 
-    /// Starts a further replica.
+    /// Starts another replica.
     pub fn replica(&self, identity: &str) -> Result<Gatewright> {
         self.controller_at(identity, SocketAddr::from(([127, 0, 0, 1], 0)))
     }
 
-    /// Starts a further replica that Envoys of its own find, and says where.
+    /// Starts another replica with an xDS address for Envoys of its own; returns the address, too.
     pub fn replica_with_xds(&self, identity: &str) -> Result<(Gatewright, SocketAddr)> {
         self.replica_with_xds_and(identity, &[])
     }
 
-    /// Starts a further replica, with further arguments, that Envoys of its own find, and says where.
+    /// Starts such a replica with further arguments.
     pub fn replica_with_xds_and(&self, identity: &str, more: &[&str]) -> Result<(Gatewright, SocketAddr)> {
         let xds = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         Ok((self.start_controller(identity, xds, more, self.server.kubeconfig(ACCOUNT, &[])?)?, xds))
@@ -109,18 +109,18 @@ impl Cluster {
         self.start_controller(identity, self.xds, more, self.server.kubeconfig(ACCOUNT, &[])?)
     }
 
-    /// Starts a further replica that reaches the API server through a proxy.
+    /// Starts another replica that connects to the API server through a proxy.
     pub fn replica_through(&self, identity: &str, proxy: &Proxy) -> Result<Gatewright> {
         self.replica_through_with(identity, proxy, &[])
     }
 
-    /// The same with further arguments.
+    /// Starts such a replica with further arguments.
     pub fn replica_through_with(&self, identity: &str, proxy: &Proxy, more: &[&str]) -> Result<Gatewright> {
         let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
         self.start_controller(identity, anywhere, more, proxy.kubeconfig().to_owned())
     }
 
-    /// The same, at an address where Envoys find it, by a wall clock of its own.
+    /// Starts such a replica at the xDS address that Envoys connect to, with a simulated wall clock.
     pub fn replica_through_at(
         &self,
         identity: &str,
@@ -133,7 +133,7 @@ impl Cluster {
         Gatewright::start_by(clock, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// Starts a further replica with another kubeconfig.
+    /// Starts another replica with another kubeconfig.
     pub fn replica_as(&self, identity: &str, kubeconfig: &Path) -> Result<Gatewright> {
         self.start_controller(identity, SocketAddr::from(([127, 0, 0, 1], 0)), &[], kubeconfig.to_owned())
     }
@@ -174,19 +174,19 @@ impl Cluster {
             arguments.extend(["--lease-seconds", "3"]);
         }
         if !more.contains(&"--max-routes-per-namespace") {
-            // Measurements have them all in one.
+            // Benchmarks have all routes in one namespace.
             arguments.extend(["--max-routes-per-namespace", "100000"]);
         }
         arguments.extend(more);
         arguments.into_iter().map(str::to_owned).collect()
     }
 
-    /// Starts an Envoy with the bootstrap and the Secret that its pod would have.
+    /// Starts an Envoy with the bootstrap and the Secret of its pod.
     pub async fn envoy(&self, node: &str) -> Result<(Envoy, TempDir)> {
         self.envoy_of(node, self.xds).await
     }
 
-    /// Starts an Envoy of one replica.
+    /// Starts an Envoy that connects to one replica.
     pub async fn envoy_of(&self, node: &str, xds: SocketAddr) -> Result<(Envoy, TempDir)> {
         self.envoy_in(NAMESPACE, node, xds).await
     }
@@ -196,7 +196,7 @@ impl Cluster {
         self.envoy_from(namespace, node, xds, |bootstrap| bootstrap).await
     }
 
-    /// Starts an Envoy that takes smaller regular expressions than the bootstrap says: it refuses what we take for good.
+    /// Starts an Envoy with a lower limit of regular expressions than in our bootstrap: it refuses some that we accept.
     pub async fn strict_envoy(&self, node: &str) -> Result<(Envoy, TempDir)> {
         let smaller = |bootstrap: String| bootstrap.replace("_level\":10000", "_level\":200");
         self.envoy_from(NAMESPACE, node, self.xds, smaller).await
@@ -215,7 +215,7 @@ impl Cluster {
         Ok((envoy, tls))
     }
 
-    /// Starts an Envoy of one replica with a certificate of its own.
+    /// Starts an Envoy of one replica with a client certificate of its own.
     pub async fn envoy_with(&self, node: &str, xds: SocketAddr, pair: &Pair, roots: &str) -> Result<(Envoy, TempDir)> {
         let tls = tempfile::Builder::new().prefix("tls").tempdir()?;
         let files = [("tls.crt", &*pair.certificate), ("tls.key", &*pair.key), ("ca.crt", roots)];
@@ -225,7 +225,7 @@ impl Cluster {
         Ok((envoy, tls))
     }
 
-    /// Starts an Envoy of one replica with the certificate that somebody keeps in a directory.
+    /// Starts an Envoy of one replica with the client certificate in a directory, which the caller maintains.
     pub async fn envoy_at(&self, tls: &Path, node: &str, xds: SocketAddr) -> Result<Envoy> {
         self.start_envoy(tls, node, xds, |bootstrap| bootstrap).await
     }
@@ -264,7 +264,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Puts the keys of Envoys where one finds them, as a kubelet does.
+    /// Writes the keys of Envoys into a directory, as a kubelet does.
     pub async fn bring_keys(&self, tls: &Path) -> Result<()> {
         self.bring_keys_of(NAMESPACE, tls).await
     }
@@ -284,10 +284,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits until an object is as it should be, and returns it.
+    /// Waits until an object satisfies a predicate, and returns it.
     ///
     /// # Panics
-    /// When it does not become so.
+    /// When it does not within the time limit.
     pub async fn until(
         &self,
         api_version: &str,
@@ -297,14 +297,14 @@ impl Cluster {
         good: impl Fn(&Value) -> bool,
     ) -> Result<Value> {
         let found = self.server.until((api_version, kind, namespace), name, LIMIT, good).await;
-        // A panic has the programs show what they printed.
+        // A panic makes the programs print their output.
         Ok(found.unwrap_or_else(|error| panic!("{error:#}")))
     }
 
-    /// Waits until the controller has written nothing for three seconds, and says how much it had written.
+    /// Waits until the controller has written nothing for three seconds; returns the number of its writes.
     ///
     /// # Panics
-    /// When it goes on and on.
+    /// When it does not stop.
     pub async fn quiet(&self) -> Result<usize> {
         let deadline = Instant::now() + LIMIT;
         let (mut before, mut since) = (self.writes()?.len(), Instant::now());
@@ -320,7 +320,7 @@ impl Cluster {
         Ok(before)
     }
 
-    /// What the controller wanted to change so far, its Lease and what it told as Events aside.
+    /// Returns the writes of the controller so far, without its Lease and Events.
     pub fn writes(&self) -> Result<Vec<Request>> {
         let mut all = self.server.requests()?;
         all.retain(|request| {
@@ -329,23 +329,23 @@ impl Cluster {
         Ok(all)
     }
 
-    /// What the controller was refused for want of a right.
+    /// Returns the requests of the controller that RBAC denied.
     pub fn denied(&self) -> Result<Vec<Request>> {
         self.server.denied(ACCOUNT)
     }
 }
 
-/// A condition of an object, or of one of its listeners or parents.
+/// Returns a condition of an object, or of one of its listeners or parents.
 pub fn condition<'a>(status: &'a Value, kind: &str) -> Option<&'a Value> {
     status["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)
 }
 
-/// Whether a condition is `True`.
+/// Returns true if a condition is `True`.
 pub fn is_true(status: &Value, kind: &str) -> bool {
     condition(status, kind).is_some_and(|condition| condition["status"] == "True")
 }
 
-/// A Service, its EndpointSlice and the pod behind it, at one address on loopback.
+/// A Service, its EndpointSlice and the pod behind it, at one loopback address.
 pub fn service(namespace: &str, name: &str, port: u16) -> [Value; 3] {
     let pod = format!("{name}-1");
     [
@@ -354,7 +354,7 @@ pub fn service(namespace: &str, name: &str, port: u16) -> [Value; 3] {
         json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
             "metadata": {"name": &pod, "namespace": namespace,
                 "labels": {"kubernetes.io/service-name": name}},
-            // The API server takes no loopback address in a slice.
+            // The API server rejects loopback addresses in a slice.
             "endpoints": [{"addresses": [BACKEND],
                 "targetRef": {"kind": "Pod", "namespace": namespace, "name": &pod}}],
             "ports": [{"name": "http", "port": port}]}),
@@ -362,17 +362,17 @@ pub fn service(namespace: &str, name: &str, port: u16) -> [Value; 3] {
     ]
 }
 
-/// A pod that runs at an address, as a kubelet would report it.
+/// A running pod at an address, with the status that a kubelet would write.
 pub fn pod(namespace: &str, name: &str, address: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace},
-        // Restricted as the namespace of the deployment asks.
+        // The namespace of the deployment requires the restricted level.
         "spec": {"automountServiceAccountToken": false, "containers": [{"name": "c", "image": "none",
                 "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}}],
             "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}}},
         "status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}})
 }
 
-/// An address of this machine that may stand in an EndpointSlice: 198.18.0.0/15 is for tests (RFC 2544).
+/// An address of this machine that is valid in an EndpointSlice: 198.18.0.0/15 is for tests (RFC 2544).
 pub const BACKEND: &str = "198.18.0.1";
 
 /// A TLS Secret with a new self-signed certificate for some names.

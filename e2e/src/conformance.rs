@@ -1,4 +1,4 @@
-//! The official conformance suite of the Gateway API, as a program, and what it says.
+//! Runs the official conformance suite of the Gateway API, and parses its output.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -10,10 +10,10 @@ use anyhow::{Context, Result, ensure};
 
 /// The image of the suite's backends.
 pub const ECHO: &str = "registry.k8s.io/gateway-api/conformance/echo-basic";
-/// The one test of the program, which all others are part of.
+/// The single Go test of the program, whose subtests are the suite's tests.
 const ROOT: &str = "TestConformance/";
 
-/// The program that stands for the image of the suite's backends.
+/// The program that replaces the image of the suite's backends.
 ///
 /// # Errors
 /// When it is not installed.
@@ -27,10 +27,10 @@ fn installed(name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// The features of gateways that the suite knows, each with the number of its tests that need it.
+/// Returns the features of gateways that the suite knows, each with the number of its tests that need it.
 ///
 /// # Errors
-/// When the suite is not installed, or does not tell.
+/// When the suite is not installed, or lists no features.
 pub fn features() -> Result<BTreeMap<String, usize>> {
     let told = Command::new(installed("conformance")?).arg("-test.run=^TestFeatures$").output()?;
     let features = parse_features(&String::from_utf8_lossy(&told.stdout));
@@ -46,8 +46,8 @@ fn parse_features(text: &str) -> BTreeMap<String, usize> {
     text.lines().filter_map(line).collect()
 }
 
-/// Mistakes in the claims of a class. Each feature of the suite is claimed, or it has no tests and stands in `unclaimed`
-/// with the reason, one a line.
+/// Returns mistakes in the claimed features of a class. Each feature of the suite must be claimed, or have no tests and
+/// be listed in `unclaimed` with the reason, one per line.
 pub fn wrong_claims(features: &BTreeMap<String, usize>, claimed: &BTreeSet<String>, unclaimed: &str) -> Vec<String> {
     let entries = unclaimed.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let entries: BTreeSet<&str> = entries.map(|line| line.split(':').next().unwrap_or(line)).collect();
@@ -76,14 +76,14 @@ pub fn wrong_claims(features: &BTreeMap<String, usize>, claimed: &BTreeSet<Strin
     wrong
 }
 
-/// How a test of the suite ended.
+/// The result of a test of the suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It ran, and nothing was wrong.
+    /// It ran without failures.
     Passed,
-    /// Something was wrong.
+    /// It failed.
     Failed,
-    /// It is of a feature that is not claimed.
+    /// Its feature is not claimed.
     Skipped,
 }
 
@@ -95,29 +95,29 @@ pub struct Run<'a> {
     pub class: &'a str,
     /// The profiles that are reported.
     pub profiles: &'a [&'a str],
-    /// An address that a Gateway gets when it asks for it.
+    /// An address that a Gateway can request and gets.
     pub usable: Ipv4Addr,
-    /// Where the report is written.
+    /// The path of the report.
     pub report: &'a Path,
-    /// One test of the suite only.
+    /// Runs this test of the suite only.
     pub test: Option<String>,
 }
 
-/// What the suite said.
+/// The output of the suite.
 #[derive(Debug)]
 pub struct Said {
-    /// How each of its tests ended, by name.
+    /// The result of each test, by name.
     pub outcomes: BTreeMap<String, Outcome>,
     /// Its whole log.
     pub log: String,
 }
 
 impl Run<'_> {
-    /// Runs the suite, and says how each test ended as soon as it is known. It takes the features that the GatewayClass
-    /// claims, and no others.
+    /// Runs the suite, and reports the result of each test as soon as it is known. The suite tests the features that
+    /// the GatewayClass claims, and no others.
     ///
     /// # Errors
-    /// When it cannot be started, or comes to no end of its own.
+    /// When it cannot be started, or does not end by itself.
     pub fn run(&self, mut tell: impl FnMut(&str, Outcome)) -> Result<Said> {
         let version = env!("CARGO_PKG_VERSION");
         let mut command = Command::new("setpriv");
@@ -126,9 +126,9 @@ impl Run<'_> {
         command.arg("-test.run=^TestConformance$");
         command.args(["-gateway-class", self.class]);
         command.arg(format!("-usable-address={}", self.usable));
-        // Of a network that is for documentation (RFC 5737): nobody's load balancer has it.
+        // In a network for documentation (RFC 5737), which no load balancer has.
         command.arg("-unusable-address=203.0.113.250");
-        // Nothing outlives the cluster, so that nothing has to be tidied up at the end.
+        // The cluster is discarded, so that no cleanup is needed.
         command.arg("-cleanup-base-resources=false");
         match &self.test {
             Some(test) => command.arg(format!("-run-test={test}")),
@@ -161,12 +161,12 @@ impl Run<'_> {
 }
 
 impl Said {
-    /// The tests that ended so.
+    /// Returns the tests with this result.
     pub fn names(&self, wanted: Outcome) -> Vec<&str> {
         self.outcomes.iter().filter(|(_, outcome)| **outcome == wanted).map(|(name, _)| name.as_str()).collect()
     }
 
-    /// What the log says of a test.
+    /// Returns the log of a test.
     pub fn about(&self, test: &str) -> String {
         let mut mine = false;
         let mut text = String::new();
@@ -187,7 +187,7 @@ impl Said {
     }
 }
 
-/// The test of the suite that a line says the end of; not of its parts.
+/// Returns the test, and its result, that a line reports; None for subtests of it.
 fn ended(line: &str) -> Option<(&str, Outcome)> {
     let rest = line.trim_start().strip_prefix("--- ")?;
     let (word, rest) = rest.split_once(": ")?;

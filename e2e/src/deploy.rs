@@ -1,4 +1,4 @@
-//! What lies in `deploy/`, as kustomize would put it together.
+//! The manifests of `deploy/`, composed as kustomize does.
 
 use std::path::{Path, PathBuf};
 
@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 
 use crate::apiserver::manifests::documents;
 
-/// The folder.
+/// Returns the path of the folder.
 pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy")
 }
 
-/// The objects of a kustomization, in its order: its `resources`, with its `images`. It may say nothing else.
+/// Returns the objects of a kustomization, in its order: its `resources`, with its `images`. Other fields are an error.
 pub fn kustomized(folder: &Path) -> Result<Vec<Value>> {
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).with_context(|| name.to_owned());
     let index = documents(&read("kustomization.yaml")?)?.pop().context("an index")?;
@@ -32,7 +32,7 @@ pub fn kustomized(folder: &Path) -> Result<Vec<Value>> {
     Ok(all)
 }
 
-/// Gives containers the images that an index says.
+/// Sets the images of containers by a kustomization.
 fn rename_images(object: &mut Value, index: &Value) {
     for path in ["/spec/template/spec", "/template/spec"] {
         for field in ["initContainers", "containers"] {
@@ -46,8 +46,8 @@ fn rename_images(object: &mut Value, index: &Value) {
     }
 }
 
-/// The manifests of `deploy/` with a component: `dedicated`, Envoys of fleet Dedicated beside the shared ones, or `isolated`, the
-/// right to make those of fleet Isolated.
+/// Returns the manifests of `deploy/` with a component: `dedicated`, for Envoys of fleet Dedicated beside the shared
+/// ones, or `isolated`, for the right to make Envoys of fleet Isolated.
 pub fn with_component(name: &str) -> Result<Vec<Value>> {
     let mut all = kustomized(&folder())?;
     let component = folder().join(name);
@@ -85,7 +85,7 @@ fn rename(container: &mut Value, image: &Value) {
     }
 }
 
-/// Every manifest below a folder, kustomizations, the chart and values of it aside, with what it is called.
+/// Returns every manifest below a folder, with its path, without kustomizations and the chart with its values.
 pub fn manifests(folder: &Path) -> Result<Vec<(PathBuf, Value)>> {
     let mut entries: Vec<PathBuf> = std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     entries.sort();

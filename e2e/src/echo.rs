@@ -1,4 +1,4 @@
-//! A backend that answers with what it was asked, in JSON.
+//! A backend that answers with the request that it received, in JSON.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use tokio_rustls::TlsAcceptor;
 const BODY_LIMIT: usize = 1024 * 1024;
 const DELAY_LIMIT: Duration = Duration::from_secs(60);
 
-/// A running backend that speaks HTTP/1.1 and HTTP/2; gone on drop, with its connections.
+/// A running backend by HTTP/1.1 and HTTP/2; stopped on drop, with its connections.
 ///
 /// Every path answers 200 with `{name, method, path, version, host, headers, body}` (header values as lists);
 /// `/delay/MS` does so after that many milliseconds, `/status/CODE` with that status.
@@ -35,31 +35,31 @@ pub struct Echo {
 }
 
 impl Echo {
-    /// Starts one that speaks cleartext (HTTP/1.1 and HTTP/2 with prior knowledge).
+    /// Starts a cleartext backend (HTTP/1.1 and HTTP/2 with prior knowledge).
     pub async fn start(name: &str) -> Result<Self> {
         Self::serve(name, ("127.0.0.1", 0), None).await
     }
 
-    /// The same on an address that may stand in an EndpointSlice, which no address of 127.0.0.0/8 may: one of
+    /// Starts a cleartext backend on an address that is valid in an EndpointSlice, unlike all of 127.0.0.0/8: one of
     /// 198.18.0.0/15, which are for tests (RFC 2544), on the loopback interface.
     pub async fn start_on(name: &str, address: &str) -> Result<Self> {
         Self::start_at(name, address, 0).await
     }
 
-    /// The same on a port that another address may have as well.
+    /// Starts a cleartext backend on a port that another address may have as well.
     pub async fn start_at(name: &str, address: &str, port: u16) -> Result<Self> {
         if TcpListener::bind((address, 0)).await.is_err() {
             let added = std::process::Command::new("ip")
                 .args(["address", "add", &format!("{address}/32"), "dev", "lo"])
                 .output();
-            // Another test may have been faster; binding tells.
+            // Another test may have added it already; the bind tells.
             added.context("running ip: install the package iproute2")?;
         }
         let fix = || format!("no address {address}; as root: ip address add {address}/32 dev lo");
         Self::serve(name, (address, port), None).await.with_context(fix)
     }
 
-    /// Starts one that speaks TLS with this chain and key: what passthrough leads to.
+    /// Starts a TLS backend with this chain and key, for passthrough.
     pub async fn start_tls(
         name: &str,
         chain: Vec<CertificateDer<'static>>,
@@ -68,7 +68,7 @@ impl Echo {
         Self::start_tls_on(name, "127.0.0.1", chain, key).await
     }
 
-    /// The same on another address of this machine.
+    /// Starts a TLS backend on another address of this machine.
     pub async fn start_tls_on(
         name: &str,
         address: &str,
@@ -90,7 +90,7 @@ impl Echo {
         self.address
     }
 
-    /// How many requests have reached it.
+    /// Returns the number of requests that it received.
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::SeqCst)
     }
@@ -139,7 +139,7 @@ impl Backend {
             let backend = self.clone();
             async move { Ok::<_, std::convert::Infallible>(backend.answer(request).await) }
         });
-        // A client that goes away is the test's business, not the backend's.
+        // The client may disconnect at any time.
         let _ended = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
     }
 

@@ -27,13 +27,13 @@ pub struct Envoy {
 }
 
 impl Envoy {
-    /// Starts Envoy with the bootstrap, whose admin address is replaced by a Unix socket in a private directory,
-    /// and returns when the admin socket answers. Start it from the test's own thread: it dies with that thread.
+    /// Starts Envoy with the bootstrap, whose admin address is replaced by a Unix socket in a private directory, and
+    /// returns when the admin interface answers. Call it on the test's own thread: Envoy is killed with that thread.
     pub async fn start(bootstrap: &str) -> Result<Self> {
         Self::start_with(bootstrap, &[]).await
     }
 
-    /// The same with further command line arguments.
+    /// Starts Envoy with further command line arguments.
     pub async fn start_with(bootstrap: &str, args: &[&str]) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("envoy").tempdir().context("making a directory for Envoy")?;
         let admin = dir.path().join("admin.sock");
@@ -54,7 +54,7 @@ impl Envoy {
         Ok(envoy)
     }
 
-    /// Waits until Envoy calls itself LIVE: all of its first configuration has arrived.
+    /// Waits until Envoy is LIVE: all of its first configuration has arrived.
     pub async fn ready(&mut self) -> Result<()> {
         self.until("Envoy is live", |status, _| status == 200).await
     }
@@ -73,12 +73,12 @@ impl Envoy {
         Ok(body)
     }
 
-    /// The whole configuration that Envoy has, endpoints included.
+    /// Returns the complete config dump, including endpoints.
     pub async fn config_dump(&self) -> Result<Value> {
         Ok(serde_json::from_str(&self.admin("/config_dump?include_eds").await?)?)
     }
 
-    /// One counter or gauge; 0 when Envoy has not made it yet.
+    /// Returns one counter or gauge; 0 if Envoy has not created it yet.
     pub async fn stat(&self, name: &str) -> Result<u64> {
         let all = self.admin(&format!("/stats?filter=^{}$", name.replace('.', "\\."))).await?;
         match all.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")) {
@@ -87,7 +87,7 @@ impl Envoy {
         }
     }
 
-    /// The address that the listener is bound to (also when its port was 0).
+    /// Returns the address that a listener is bound to (also if its port was 0).
     pub async fn listener(&self, name: &str) -> Result<SocketAddr> {
         let all: Value = serde_json::from_str(&self.admin("/listeners?format=json").await?)?;
         let found = all["listener_statuses"].as_array().into_iter().flatten().find(|one| one["name"] == name);
@@ -98,7 +98,7 @@ impl Envoy {
         Ok(SocketAddr::new(ip.parse()?, u16::try_from(port)?))
     }
 
-    /// CPU time that the main thread has used, which is where configuration is applied.
+    /// Returns the CPU time of the main thread, which applies configuration.
     pub fn main_thread_cpu(&self) -> Result<Duration> {
         usage::main_thread_time(self.pid())
     }
@@ -108,17 +108,17 @@ impl Envoy {
         usage::memory(self.pid(), "VmRSS")
     }
 
-    /// Freezes it: its connections stay, and nobody answers.
+    /// Stops it (SIGSTOP): connections stay open and are not answered.
     pub fn freeze(&self) -> Result<()> {
         self.process.signal("STOP")
     }
 
-    /// Lets it go on.
+    /// Continues it (SIGCONT).
     pub fn thaw(&self) -> Result<()> {
         self.process.signal("CONT")
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
@@ -128,7 +128,7 @@ impl Envoy {
         self.process.dir()
     }
 
-    /// Everything it has logged so far.
+    /// Returns its log so far.
     pub fn log(&self) -> String {
         self.process.log()
     }
@@ -172,7 +172,7 @@ impl Envoy {
     }
 }
 
-/// The Envoy to run: `$GATEWRIGHT_ENVOY`, else the one that `e2e/tools install envoy` installed.
+/// Returns the path of Envoy: `$GATEWRIGHT_ENVOY`, else the one that `e2e/tools install envoy` installed.
 pub fn binary() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("GATEWRIGHT_ENVOY") {
         return Ok(path.into());

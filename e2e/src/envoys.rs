@@ -1,4 +1,4 @@
-//! Envoys that outlive the program that started them, and never the test.
+//! A guard of Envoys that outlive the program that started them, but never the test.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,8 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 
-/// Ends what has this line among its arguments, once standard input ends: with the test, however that ends.
+/// Kills the processes that have this line among their arguments, once standard input ends: with the test, for whatever
+/// reason.
 const REAPER: &str = r#"
 cat > /dev/null
 for round in 1 2 3; do
@@ -25,7 +26,7 @@ pub struct Envoys {
 }
 
 impl Envoys {
-    /// Those of this private directory, now and later. Drop the program first: it would start another.
+    /// Guards the current and later Envoys of this private directory. Drop the program first: it would start another.
     ///
     /// # Errors
     /// When there is no shell.
@@ -37,7 +38,7 @@ impl Envoys {
         Ok(Self { sockets, reaper: reaper.context("starting sh")? })
     }
 
-    /// The process ids of those that run.
+    /// Returns the process ids of the running Envoys.
     ///
     /// # Errors
     /// When processes cannot be listed.
@@ -46,7 +47,7 @@ impl Envoys {
         for entry in std::fs::read_dir("/proc")? {
             let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
             let mut command = Vec::new();
-            // It may have ended meanwhile; of a process that has, the command line is empty.
+            // It may have ended meanwhile; an ended process has an empty command line.
             let read =
                 std::fs::File::open(format!("/proc/{pid}/cmdline")).and_then(|mut file| file.read_to_end(&mut command));
             if read.is_ok()

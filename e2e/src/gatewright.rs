@@ -21,12 +21,12 @@ pub struct Gatewright {
 }
 
 impl Gatewright {
-    /// Starts the program with these arguments, in an empty private directory.
-    /// Start it from the test's own thread: it dies with that thread.
+    /// Starts the program with these arguments, in an empty private directory. Call it on the test's own thread: the
+    /// program is killed with that thread.
     pub fn start(args: &[&str]) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("gatewright").tempdir().context("making a directory")?;
         let mut args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-        // An Envoy that outlives its program outlives its test: whoever wants that says so, and has a guard.
+        // An Envoy that outlives its program would outlive the test: a test that needs this says so and has a guard.
         let is_standalone = args.first().is_some_and(|verb| verb == "standalone");
         if is_standalone && !args.iter().any(|arg| arg == "--envoy-lifetime") {
             args.extend(["--envoy-lifetime", "with-program"].map(str::to_owned));
@@ -34,7 +34,7 @@ impl Gatewright {
         Ok(Self { process: Process::start(&binary()?, &args, dir)? })
     }
 
-    /// Starts a controller with these arguments that goes by this wall clock.
+    /// Starts a controller with these arguments and a simulated wall clock.
     pub fn start_by(clock: &Clock, args: &[&str]) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("gatewright").tempdir().context("making a directory")?;
         let mut words = clock.environment()?.to_vec();
@@ -43,7 +43,7 @@ impl Gatewright {
         Ok(Self { process: Process::start(Path::new("/usr/bin/env"), &words, dir)? })
     }
 
-    /// Runs the program to its end.
+    /// Runs the program until it ends.
     pub fn run(args: &[&str]) -> Result<Output> {
         Command::new(binary()?).args(args).output().context("running gatewright")
     }
@@ -70,7 +70,7 @@ impl Gatewright {
         }
     }
 
-    /// Waits until it has ended by itself, and returns the end of what it printed.
+    /// Waits until it has ended by itself, and returns the end of its output.
     pub async fn end(&mut self) -> Result<String> {
         let deadline = Instant::now() + LIMIT;
         while self.process.ended()?.is_none() {
@@ -80,7 +80,7 @@ impl Gatewright {
         Ok(self.process.tail())
     }
 
-    /// What its probes answer at a path: the status and the text.
+    /// Returns the status and the body of its probe server at a path.
     pub async fn probe(&mut self, path: &str) -> Result<(u16, String)> {
         const AT: &str = "probes and metrics at http://";
         let line = self.line(AT).await?;
@@ -89,7 +89,7 @@ impl Gatewright {
         Ok((answer.status, String::from_utf8(answer.body.to_vec())?))
     }
 
-    /// What its metrics say of the state of a kind.
+    /// Returns the state of a watched kind by its metrics.
     pub async fn state(&mut self, kind: &str) -> Result<String> {
         let (_, text) = self.probe("/metrics").await?;
         let start = format!("gatewright_kind{{kind=\"{kind}\",state=\"");
@@ -107,22 +107,22 @@ impl Gatewright {
         self.process.signal(name)
     }
 
-    /// Freezes it, as a machine does that has too much to do.
+    /// Stops it (SIGSTOP), like an overloaded machine.
     pub fn freeze(&self) -> Result<()> {
         self.process.signal("STOP")
     }
 
-    /// Lets it go on.
+    /// Continues it (SIGCONT).
     pub fn thaw(&self) -> Result<()> {
         self.process.signal("CONT")
     }
 
-    /// Everything it has printed so far.
+    /// Returns its output so far.
     pub fn output(&self) -> String {
         self.process.log()
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
@@ -133,8 +133,8 @@ impl Gatewright {
     }
 }
 
-/// The program's binary: `$GATEWRIGHT_BIN`, else built by cargo in the profile of this test, once per process.
-/// Cargo builds no binary of another package for a test, so one that lies there may be older than the sources.
+/// Returns the path of the program: `$GATEWRIGHT_BIN`, else built by cargo in the profile of this test, once per
+/// process. For a test cargo does not build binaries of other packages, so that an existing one may be outdated.
 pub fn binary() -> Result<PathBuf> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     if let Some(path) = std::env::var_os("GATEWRIGHT_BIN") {
@@ -163,8 +163,8 @@ fn build() -> Result<PathBuf> {
             "--target-dir",
         ])
         .arg(target);
-    // What cargo tells a test about its package, build scripts of dependencies would take for a change of theirs, and half
-    // of the tree would be built again.
+    // The variables that cargo sets for a test describe its package; build scripts of dependencies would see a change
+    // of theirs, and half of the crates would be rebuilt.
     let of_the_test = |name: &str| {
         name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") || name == "CARGO_CRATE_NAME"
     };

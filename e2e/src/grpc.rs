@@ -1,5 +1,5 @@
-//! A gRPC backend with two services, that tells who it is and what it was sent. Its services are two of those whose
-//! messages are at hand: `envoy.service.auth.v3.Authorization` and `envoy.service.ratelimit.v3.RateLimitService`.
+//! A gRPC backend with two services that answers with its name and a header of the request. The services are two with
+//! available messages: `envoy.service.auth.v3.Authorization` and `envoy.service.ratelimit.v3.RateLimitService`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use tonic::metadata::MetadataMap;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
-/// The header by which an answer says whose it is.
+/// The response header with the name of the backend.
 pub const SERVED_BY: &str = "x-served-by";
 /// The header that an answer repeats from the request.
 pub const SENT: &str = "x-sent";
 
-/// A running backend; gone on drop.
+/// A running backend; stopped on drop.
 #[derive(Debug)]
 pub struct Grpc {
     address: SocketAddr,
@@ -39,7 +39,7 @@ struct Backend {
 }
 
 impl Grpc {
-    /// Starts one on loopback, in cleartext.
+    /// Starts a cleartext backend on loopback.
     ///
     /// # Errors
     /// When no port is free.
@@ -63,7 +63,7 @@ impl Grpc {
         self.address
     }
 
-    /// How many calls have reached it.
+    /// Returns the number of calls that it received.
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::SeqCst)
     }

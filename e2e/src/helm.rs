@@ -1,4 +1,4 @@
-//! The real Helm, on the chart of `deploy/`.
+//! Runs the real Helm on the chart of `deploy/`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,15 +11,15 @@ use tempfile::TempDir;
 use crate::apiserver::manifests::documents;
 use crate::deploy::folder;
 
-/// The namespace that the chart is rendered for.
+/// The namespace for which the chart is rendered.
 pub const NAMESPACE: &str = "gatewright-system";
 
-/// The chart.
+/// Returns the path of the chart.
 pub fn chart() -> PathBuf {
     folder().join("chart")
 }
 
-/// The examples of values: the path of each file by its name.
+/// Returns the example values of the chart: the path of each file by its name.
 pub fn examples() -> Result<BTreeMap<String, String>> {
     let entries = std::fs::read_dir(chart().join("examples"))?;
     let named = entries.map(|entry| {
@@ -32,7 +32,7 @@ pub fn examples() -> Result<BTreeMap<String, String>> {
     Ok(all)
 }
 
-/// Helm with a home of its own.
+/// Helm with a home directory of its own.
 #[derive(Debug)]
 pub struct Helm {
     home: TempDir,
@@ -40,17 +40,17 @@ pub struct Helm {
 }
 
 impl Helm {
-    /// Where a kubeconfig is given, with that cluster.
+    /// Makes a Helm; with a kubeconfig it can access that cluster.
     pub fn new(kubeconfig: Option<PathBuf>) -> Result<Self> {
         Ok(Self { home: tempfile::Builder::new().prefix("helm").tempdir()?, kubeconfig })
     }
 
-    /// A private directory, which goes with this.
+    /// Returns a private directory, removed on drop.
     pub fn home(&self) -> &Path {
         self.home.path()
     }
 
-    /// What Helm prints; an error with what it says where it fails.
+    /// Runs Helm and returns its output, or an error with its messages.
     pub fn run(&self, arguments: &[&str]) -> Result<String> {
         let helm = folder().join("../.tools/helm");
         ensure!(helm.exists(), "no Helm at {}; run: e2e/tools install helm", helm.display());

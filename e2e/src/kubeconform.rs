@@ -1,4 +1,4 @@
-//! The real kubeconform, with the schemas that a real API server publishes.
+//! Runs the real kubeconform, with the schemas that a real API server publishes.
 
 use std::fs;
 use std::io::Write;
@@ -17,12 +17,12 @@ use crate::deploy::folder;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The schemas of every kind that an API server serves, as files.
+/// The schemas, as files, of every kind that an API server serves.
 #[derive(Debug)]
 pub struct Schemas(TempDir);
 
 impl Schemas {
-    /// Asks for the OpenAPI documents of all groups (`/openapi/v3`), until those of each definition are there.
+    /// Fetches the OpenAPI documents of all groups (`/openapi/v3`), and waits for those of each CRD.
     pub async fn of(server: &ApiServer) -> Result<Self> {
         let (client, dir) = (server.client(), TempDir::new()?);
         let definitions = get(&client, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions").await?;
@@ -42,7 +42,7 @@ impl Schemas {
     /// Checks manifests.
     ///
     /// # Errors
-    /// What kubeconform says of the first that is not as its schema has it, or has none.
+    /// The message of kubeconform about the first manifest that violates its schema, or has none.
     pub fn check(&self, manifests: &str) -> Result<()> {
         let program = folder().join("../.tools/kubeconform");
         ensure!(program.exists(), "no kubeconform at {}; run: e2e/tools install kubeconform", program.display());
@@ -64,7 +64,7 @@ impl Schemas {
     }
 }
 
-/// Writes a file for each kind.
+/// Writes one file for each kind.
 async fn write(client: &Client, dir: &Path) -> Result<()> {
     let index = get(client, "/openapi/v3").await?;
     let groups = index["paths"].as_object().context("paths")?;
@@ -82,13 +82,14 @@ async fn write(client: &Client, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The name of a kind's file, as `check` has kubeconform look for it: its group is the version where there is none.
+/// Returns the name of a kind's file, by the pattern that `check` passes to kubeconform: the core group is named by the
+/// version.
 fn file(group: &str, version: &str, kind: &str) -> String {
     let group = if group.is_empty() { version } else { group };
     format!("{}-{group}-{version}.json", kind.to_lowercase())
 }
 
-/// The files of a definition's served versions.
+/// Returns the files of a CRD's served versions.
 fn files_of(definition: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (group, kind) = (text(&definition["spec"]["group"]), text(&definition["spec"]["names"]["kind"]));
@@ -101,9 +102,9 @@ async fn get(client: &Client, path: &str) -> Result<Value> {
     Ok(serde_json::from_str(&client.request_text(request).await?)?)
 }
 
-/// The name of a schema that is an object's own, and its file.
+/// Returns the name of a schema, and its file, if it is that of an object's kind.
 fn named(name: &str, schema: &Value) -> Option<(String, String)> {
-    // Options of deletion are in the documents of all groups, with all of these.
+    // DeleteOptions are in the documents of all groups, and list all of these.
     let [kind] = schema["x-kubernetes-group-version-kind"].as_array()?.as_slice() else { return None };
     let part = |name: &str| kind[name].as_str().unwrap_or_default();
     schema["properties"]["metadata"]
@@ -111,7 +112,7 @@ fn named(name: &str, schema: &Value) -> Option<(String, String)> {
         .then(|| (name.to_owned(), file(part("group"), part("version"), part("kind"))))
 }
 
-/// Refuses what a schema does not name, as the API server does with strict validation of fields.
+/// Forbids unknown fields in a schema, like strict field validation of the API server.
 fn close(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {

@@ -1,8 +1,8 @@
-//! A small kubelet: the pods of one node, as processes with the network, files, user and arguments that their manifests
-//! give them. There is no image store: a table says which program an image is.
+//! A small kubelet: runs the pods of one node as processes with the network, files, user and arguments of their
+//! manifests. There is no image store: a table maps images to programs.
 //!
-//! It also stands in for what makes Services reachable: every pod finds their names in its `/etc/hosts`, with addresses that
-//! lead to a pod that is ready; and, where that is asked for, for a load balancer.
+//! It also simulates the access to Services: every pod has their names in its `/etc/hosts`, with addresses that forward
+//! to a ready pod; and, on request, a load balancer.
 
 mod balancer;
 mod logs;
@@ -35,12 +35,12 @@ use network::Network;
 use pod::Running;
 use services::{Services, forward};
 
-/// How often it looks.
+/// The interval of its loop.
 const EVERY: Duration = Duration::from_millis(200);
 /// The name of the node.
 pub const NODE: &str = "node-a";
 
-/// A running kubelet; on drop all its pods are killed and their network is gone.
+/// A running kubelet; on drop all its pods are killed and their network is removed.
 pub struct Kubelet {
     host: Ipv4Addr,
     usable: Ipv4Addr,
@@ -49,25 +49,25 @@ pub struct Kubelet {
     _logs: LogServer,
 }
 
-/// What pods need to know of their surroundings.
+/// The environment of pods.
 struct Surroundings {
     client: Client,
-    /// Program and first arguments by the part of an image's name that stands before its tag.
+    /// Program and first arguments by the image's name without its tag.
     images: BTreeMap<&'static str, PathBuf>,
     network: Network,
     logs: Logs,
-    /// Where pods find the API server.
+    /// The port of the API server.
     api_port: u16,
 }
 
 impl Kubelet {
-    /// Registers a node and runs every pod there is. Start it from the test's own thread: the pods die with that thread.
+    /// Registers a node and runs all pods. Call it on the test's own thread: the pods are killed with that thread.
     pub async fn start(server: &ApiServer, images: &[(&'static str, PathBuf)]) -> Result<Self> {
         Self::start_with(server, images, None).await
     }
 
-    /// The same, with a load balancer that gives every Service of its type an address of this machine. It serves while the
-    /// test waits: let the test's runtime have several threads.
+    /// Starts it with a load balancer that gives every Service of type LoadBalancer an address of this machine. It runs
+    /// on the test's runtime, which should have several threads.
     pub async fn start_with_balancer(server: &ApiServer, images: &[(&'static str, PathBuf)]) -> Result<Self> {
         Self::start_with(server, images, Some(Balancer::default())).await
     }
@@ -96,12 +96,12 @@ impl Kubelet {
         Ok(Self { host, usable, working, forwarding, _logs: log_server })
     }
 
-    /// An address that the load balancer gives to nobody who does not ask for it.
+    /// Returns an address that the load balancer assigns on request only.
     pub fn usable(&self) -> Ipv4Addr {
         self.usable
     }
 
-    /// The address of the node, which pods reach.
+    /// Returns the address of the node, which pods can reach.
     pub fn host(&self) -> Ipv4Addr {
         self.host
     }
@@ -125,7 +125,7 @@ async fn register(client: &Client, host: Ipv4Addr, port: u16) -> Result<()> {
         "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
         "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}]}});
     nodes.patch_status(NODE, &Default::default(), &Patch::Merge(&status)).await?;
-    // A new node is tainted until somebody says that it is ready; DaemonSets wait for that.
+    // A new node is tainted until it is ready; DaemonSets wait for that.
     let taints = json!({"spec": {"taints": null}});
     nodes.patch(NODE, &Default::default(), &Patch::Merge(&taints)).await?;
     Ok(())
@@ -136,7 +136,7 @@ async fn work(around: Arc<Surroundings>, mut balancer: Option<Balancer>) {
     let (mut running, mut services) = (BTreeMap::new(), Services::default());
     let mut told = String::new();
     loop {
-        // The API server may be away for a moment.
+        // The API server may be down for a moment.
         if let Err(error) = look(&around, &mut running, &mut services, balancer.as_mut()).await {
             let text = format!("{error:#}");
             if text != told {
@@ -148,7 +148,7 @@ async fn work(around: Arc<Surroundings>, mut balancer: Option<Balancer>) {
     }
 }
 
-/// One look at everything: pods that came, changed or went.
+/// One iteration: handles new, changed and deleted pods.
 async fn look(
     around: &Surroundings,
     running: &mut BTreeMap<String, Running>,

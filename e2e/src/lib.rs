@@ -1,4 +1,5 @@
-//! Real counterparts as fixtures: each is started by the test that needs it, on loopback, and dies with it.
+//! Fixtures of tests: real counterparts (API server, Envoy, CA, DNS, ...), each started by the test that needs it, on
+//! loopback, and ended with it.
 
 pub mod apiserver;
 pub mod auth;
@@ -31,7 +32,7 @@ pub mod rig;
 pub mod served;
 pub mod simenvoy;
 pub mod tenants;
-/// A CA of ours for what Pebble cannot do.
+/// A test CA of ours, for behaviour that Pebble lacks.
 pub mod testca;
 pub mod tls_backend;
 pub mod usage;

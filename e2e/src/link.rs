@@ -1,4 +1,4 @@
-//! A network between two programs, over TCP of this machine, which can be cut without a word and slowed.
+//! A TCP relay between two programs on this machine, which simulates a network partition or a slow link.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -11,16 +11,17 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-/// How a link is.
+/// The state of a link.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
-    /// Nothing gets through, and nobody is told: what was sent arrives once it is mended, as after a cable was pulled.
+    /// True for a partition: bytes are held back without an error, and delivered once it ends, as after a cable was
+    /// unplugged.
     cut: bool,
-    /// How long each piece of at most 16 KiB waits, each way.
+    /// Delay of each piece of at most 16 KiB, in each direction.
     pause: Duration,
 }
 
-/// A link to one address. Its connections end on drop.
+/// A link to one address. Its connections are closed on drop.
 #[derive(Debug)]
 pub struct Link {
     address: SocketAddr,
@@ -29,7 +30,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Opens a link that leads to an address, where nobody need listen yet.
+    /// Opens a link to an address, where nobody need listen yet.
     pub async fn start(to: SocketAddr) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("opening a port")?;
         let address = listener.local_addr()?;
@@ -48,12 +49,12 @@ impl Link {
         self.address
     }
 
-    /// Cuts it, or mends it.
+    /// Starts or ends a partition.
     pub fn cut(&self, cut: bool) {
         self.state.send_modify(|state| state.cut = cut);
     }
 
-    /// Slows it: how long each piece of at most 16 KiB waits, each way.
+    /// Slows the link: sets the delay of each piece of at most 16 KiB, in each direction.
     pub fn slow(&self, pause: Duration) {
         self.state.send_modify(|state| state.pause = pause);
     }
@@ -65,9 +66,9 @@ impl Drop for Link {
     }
 }
 
-/// Carries one connection until one side ends it, or the link is gone.
+/// Relays one connection until one side ends it, or the link is dropped.
 async fn connect(from: TcpStream, to: SocketAddr, mut state: watch::Receiver<State>) {
-    // A connection over a cut link is not refused: nobody answers.
+    // A connection over a cut link is not refused, but gets no answer.
     if state.wait_for(|state| !state.cut).await.is_err() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Clients that ask all the time, and tell what did not come back.
+//! Clients that send requests continuously, and record failures.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,12 +11,12 @@ use tokio::time::{Instant, sleep};
 
 use crate::probe::{Connection, Failure, Probe};
 
-/// Long enough for a busy machine.
+/// Time limit, long enough for a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
-/// A client on a connection of its own waits so long between requests.
+/// Pause between requests of a client with a connection of its own.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Clients that ask until they are dropped.
+/// Clients that run until they are dropped.
 #[derive(Debug)]
 pub struct Load {
     counts: Arc<Mutex<Counts>>,
@@ -26,17 +26,17 @@ pub struct Load {
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// Answers, by client.
+    /// Good answers, by client.
     good: BTreeMap<&'static str, u64>,
-    /// Connections of clients that keep theirs.
+    /// Connections of clients with persistent connections.
     opened: BTreeMap<&'static str, u64>,
-    /// What went wrong, with the time since the start.
+    /// Failures, with the time since the start.
     failures: Vec<String>,
 }
 
 impl Load {
-    /// Clients of a host on a cleartext port and on a TLS port: new connections, long-lived ones of HTTP/1.1 and HTTP/2, and
-    /// requests that take a while.
+    /// Starts clients of a host on a cleartext port and on a TLS port: with new connections, with persistent ones of
+    /// HTTP/1.1 and HTTP/2, and with slow requests.
     pub fn start(http: SocketAddr, https: SocketAddr, host: &str) -> Self {
         let (plain, tls) = (Probe::http(http, host), Probe::https(https, host));
         let mut load = Self { counts: Arc::default(), started: Instant::now(), _clients: JoinSet::new() };
@@ -98,10 +98,10 @@ impl Load {
         });
     }
 
-    /// Waits until every client has had so many more answers, or something went wrong.
+    /// Waits until every client has got so many more answers.
     ///
     /// # Errors
-    /// When they have not in time, or something went wrong.
+    /// When a request failed, or the time limit is over.
     pub async fn more(&self, answers: u64) -> Result<()> {
         let before = self.counts.lock().expect("nobody panics while holding it").good.clone();
         let deadline = Instant::now() + LIMIT;
@@ -118,10 +118,10 @@ impl Load {
         }
     }
 
-    /// Whether everything was answered so far.
+    /// Checks that all requests were answered so far.
     ///
     /// # Errors
-    /// When not; it says what.
+    /// The failures.
     pub fn failures(&self) -> Result<()> {
         let counts = self.counts.lock().expect("nobody panics while holding it");
         let Counts { good, failures, .. } = &*counts;
@@ -134,12 +134,12 @@ impl Load {
         Ok(())
     }
 
-    /// How many connections there were, by client that keeps its own for as long as it may.
+    /// Returns the number of connections, by client with persistent connections.
     pub fn opened(&self) -> BTreeMap<&'static str, u64> {
         self.counts.lock().expect("nobody panics while holding it").opened.clone()
     }
 
-    /// How many answers there were.
+    /// Returns the number of answers.
     pub fn answers(&self) -> u64 {
         self.counts.lock().expect("nobody panics while holding it").good.values().sum()
     }

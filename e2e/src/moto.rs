@@ -1,4 +1,4 @@
-//! A real moto server: AWS's Route 53 and STS as other people understand them.
+//! A real moto server: an independent implementation of AWS's Route 53 and STS.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -44,12 +44,12 @@ impl Moto {
         Ok(moto)
     }
 
-    /// Its URL.
+    /// Returns its URL.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Makes a hosted zone and gives its identifier.
+    /// Makes a hosted zone and returns its identifier.
     pub async fn zone(&self, name: &str, private: bool) -> Result<String> {
         let vpc = if private { "<VPC><VPCRegion>us-east-1</VPCRegion><VPCId>vpc-1</VPCId></VPC>" } else { "" };
         let body = format!(
@@ -61,7 +61,7 @@ impl Moto {
         between(&answer, "<Id>/hostedzone/", "</Id>")
     }
 
-    /// Sends a change batch's inner `Changes` and expects success.
+    /// Sends the inner `Changes` of a change batch and expects success.
     pub async fn change(&self, zone: &str, changes: &str) -> Result<()> {
         let body = format!(
             "<ChangeResourceRecordSetsRequest xmlns=\"https://route53.amazonaws.com/doc/2013-04-01/\"><ChangeBatch>\
@@ -70,7 +70,7 @@ impl Moto {
         self.call("POST", &format!("/2013-04-01/hostedzone/{zone}/rrset"), &body).await.map(|_| ())
     }
 
-    /// All records of a zone, as XML.
+    /// Returns all records of a zone, as XML.
     pub async fn records(&self, zone: &str) -> Result<String> {
         self.call("GET", &format!("/2013-04-01/hostedzone/{zone}/rrset?maxitems=300"), "").await
     }
@@ -79,7 +79,7 @@ impl Moto {
         let request = Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.url()))
-            // moto tells services apart by the scope of the signature, which it does not check.
+            // moto identifies the service by the scope of the signature, which it does not verify.
             .header("authorization", "AWS4-HMAC-SHA256 Credential=test/20200101/us-east-1/route53/aws4_request")
             .body(Full::new(Bytes::from(body.to_owned())))?;
         let client = Client::builder(TokioExecutor::new()).build_http();
@@ -96,7 +96,7 @@ fn between(text: &str, from: &str, to: &str) -> Result<String> {
     Ok(rest.split_once(to).with_context(|| format!("no {to} in {text}"))?.0.to_owned())
 }
 
-/// `GATEWRIGHT_MOTO`, or what the tool installer made.
+/// Returns `GATEWRIGHT_MOTO`, or the program that `e2e/tools` installed.
 fn binary() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("GATEWRIGHT_MOTO") {
         return Ok(path.into());

@@ -1,4 +1,4 @@
-//! A real Pebble, Let's Encrypt's test CA, with its DNS server; and answers to its challenges.
+//! A real Pebble, Let's Encrypt's test CA, with its DNS server, and responders to its challenges.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -31,24 +31,24 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 const EXCHANGE_LIMIT: Duration = Duration::from_secs(30);
 const ANSWER_LIMIT: u64 = 1 << 20;
 
-/// What Pebble is to be like.
+/// The settings of Pebble.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Percent of good nonces it refuses.
+    /// Percentage of good nonces that it refuses.
     pub nonce_reject: u8,
-    /// Takes every challenge as met.
+    /// Accepts every challenge without validation.
     pub always_valid: bool,
-    /// Tells nobody to come back later, so that a run measures work and not waiting.
+    /// Sends no `Retry-After`, so that a run measures work and not waiting.
     pub eager: bool,
-    /// External accounts it knows, by key id; with any, it demands one.
+    /// External accounts that it knows, by key id; with any, it requires one.
     pub external: BTreeMap<String, String>,
-    /// Other roots it offers chains to.
+    /// Number of alternate chains that it offers.
     pub alternate_roots: u8,
-    /// Where it looks names up instead of at its own DNS server.
+    /// The resolver that it uses instead of its own DNS server.
     pub resolver: Option<SocketAddr>,
-    /// Where it looks for HTTP-01, instead of a free port.
+    /// The port of HTTP-01, instead of a free one.
     pub http_port: Option<u16>,
-    /// Which address every name has to its DNS server, instead of the loopback's first.
+    /// The address of every name in its DNS server, instead of 127.0.0.1.
     pub hosts: Option<IpAddr>,
 }
 
@@ -62,17 +62,17 @@ pub struct Pebble {
     dns_management: SocketAddr,
     nameserver: SocketAddr,
     ca_pem: String,
-    /// Where it looks for HTTP-01.
+    /// The port at which it validates HTTP-01.
     pub http_port: u16,
-    /// Where it looks for TLS-ALPN-01.
+    /// The port at which it validates TLS-ALPN-01.
     pub tls_port: u16,
 }
 
 impl Pebble {
-    /// Starts one and returns when its directory answers.
+    /// Starts it and returns when its directory answers.
     ///
-    /// It runs with one processor: with more, its locks deadlock under concurrent clients while its directory goes
-    /// on answering. A test that makes no progress is ended by its own time limit.
+    /// It runs with one processor: with more, its locks deadlock under concurrent clients while its directory still
+    /// answers. A test without progress is ended by its own time limit.
     pub async fn start(options: &Options) -> Result<Self> {
         let (listen, management) = (free_address()?, free_address()?);
         let (dns_management, dns) = (free_address()?, free_address()?);
@@ -90,7 +90,7 @@ impl Pebble {
             "caaIdentities": ["pebble.letsencrypt.org"],
             "externalAccountBindingRequired": !options.external.is_empty(),
             "externalAccountMACKeys": options.external,
-            // Zero: it does not say, and clients poll as they like.
+            // Zero: no `Retry-After`, so that clients poll at their own interval.
             "retryAfter": { "authz": i32::from(!options.eager), "order": i32::from(!options.eager) },
             "profiles": {
                 "default": { "description": "ninety days", "validityPeriod": 90 * 86400 },
@@ -151,12 +151,12 @@ impl Pebble {
         Ok(pebble)
     }
 
-    /// Freezes it: connections are made, and nobody answers.
+    /// Stops it (SIGSTOP): connections are accepted and not answered.
     pub fn freeze(&self) -> Result<()> {
         self.pebble.signal("STOP")
     }
 
-    /// Lets it go on.
+    /// Continues it (SIGCONT).
     pub fn thaw(&self) -> Result<()> {
         self.pebble.signal("CONT")
     }
@@ -179,53 +179,53 @@ impl Pebble {
         }
     }
 
-    /// Its DNS server.
+    /// Returns the address of its DNS server.
     pub fn nameserver(&self) -> SocketAddr {
         self.nameserver
     }
 
-    /// Its directory URL.
+    /// Returns its directory URL.
     pub fn directory(&self) -> String {
         format!("https://{}/dir", self.listen)
     }
 
-    /// Whom to trust when talking to it.
+    /// Returns the roots of its own TLS certificate.
     pub fn roots(&self) -> Roots {
         Roots::Pem(self.ca_pem.clone())
     }
 
-    /// The root of the certificates it issues, or of another chain it offers.
+    /// Returns the root of the certificates that it issues, or of an alternate chain.
     pub async fn issuing_root(&self, index: usize) -> Result<String> {
         self.get(self.management, &format!("/roots/{index}")).await
     }
 
-    /// Sets the answer of ARI for a certificate.
+    /// Sets the ARI answer for a certificate.
     pub async fn set_renewal_info(&self, certificate_pem: &str, answer: &Value) -> Result<()> {
         let body = json!({ "certificate": certificate_pem, "ariResponse": answer.to_string() });
         self.tls(self.management, "POST", "/set-renewal-info/", &body.to_string()).await.map(drop)
     }
 
-    /// How many certificates it says it issued.
+    /// Returns the number of certificates that it issued, by its log.
     pub fn issued(&self) -> usize {
         self.pebble.log().matches("Issued certificate serial").count()
     }
 
-    /// How many orders were placed.
+    /// Returns the number of orders that were placed.
     pub fn orders(&self) -> usize {
         self.pebble.log().matches("Added order").count()
     }
 
-    /// How many requests of the protocol it was sent.
+    /// Returns the number of protocol requests that it received.
     pub fn requests(&self) -> usize {
         self.pebble.log().matches(" -> calling handler()").count()
     }
 
-    /// How much processor time it used, of the one processor it has.
+    /// Returns the processor time that it used, on its single processor.
     pub fn processor_time(&self) -> Result<Duration> {
         self.pebble.processor_time()
     }
 
-    /// A provider that writes into its DNS server.
+    /// Returns a DNS provider that writes into its DNS server.
     pub fn dns(&self) -> Arc<TestDns> {
         Arc::new(TestDns { management: self.dns_management, records: tokio::sync::Mutex::default() })
     }
@@ -248,7 +248,7 @@ impl Pebble {
     }
 }
 
-/// Where the program is.
+/// Returns the path of the program.
 pub fn binary(name: &str) -> Result<PathBuf> {
     let variable = format!("GATEWRIGHT_{}", name.to_uppercase().replace('-', "_"));
     if let Some(path) = std::env::var_os(&variable) {
@@ -259,12 +259,12 @@ pub fn binary(name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// An address of loopback nobody has.
+/// Returns a free loopback address.
 fn free_address() -> Result<SocketAddr> {
     Ok(SocketAddr::from(([127, 0, 0, 1], free_port()?)))
 }
 
-/// A CA, and a certificate for 127.0.0.1 in the directory; gives the CA's certificate.
+/// Makes a CA, and a certificate for 127.0.0.1 in the directory; returns the CA's certificate.
 fn server_certificate(dir: &Path) -> Result<String> {
     let ca_key = KeyPair::generate()?;
     let mut ca = CertificateParams::new(Vec::<String>::new())?;
@@ -278,7 +278,7 @@ fn server_certificate(dir: &Path) -> Result<String> {
     Ok(ca_pem)
 }
 
-/// One request on a connection of its own.
+/// Sends one request on a connection of its own.
 async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     method: &str,
@@ -294,7 +294,7 @@ async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
         stream.write_all(head.as_bytes()).await?;
         stream.flush().await?;
         let mut answer = Vec::new();
-        // A peer that closes without close_notify has said all it had to say.
+        // A peer may close without close_notify after its answer.
         let _end = stream.take(ANSWER_LIMIT).read_to_end(&mut answer).await;
         let text = String::from_utf8(answer)?;
         let (head, body) = text.split_once("\r\n\r\n").context("no HTTP answer")?;
@@ -304,7 +304,7 @@ async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
     timeout(EXCHANGE_LIMIT, work).await.context("no answer in time")?
 }
 
-/// Writes TXT records into Pebble's DNS server, and remembers them.
+/// A DNS provider that writes TXT records into Pebble's DNS server, and remembers them.
 #[derive(Debug)]
 pub struct TestDns {
     management: SocketAddr,
@@ -312,7 +312,7 @@ pub struct TestDns {
 }
 
 impl TestDns {
-    /// The values at all names now.
+    /// Returns the current values at all names.
     pub async fn records(&self) -> BTreeMap<String, Vec<String>> {
         self.records.lock().await.clone()
     }
@@ -351,7 +351,7 @@ impl DnsProvider for TestDns {
         values.retain(|v| *v != record.value);
         let left = values.clone();
         let host = format!("{}.", record.name);
-        // The server can only forget a whole name.
+        // The server can only remove all values of a name.
         self.tell("/clear-txt", &json!({ "host": host })).await?;
         for value in &left {
             self.tell("/set-txt", &json!({ "host": host, "value": value })).await?;
@@ -380,7 +380,7 @@ impl DnsView for TestDns {
     }
 }
 
-/// Answers HTTP-01 on a port, knowing nothing but the thumbprint.
+/// A stateless HTTP-01 responder, which knows the thumbprint only.
 #[derive(Debug)]
 pub struct Responder {
     accepting: JoinHandle<()>,
@@ -388,7 +388,7 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// Starts one.
+    /// Starts it.
     pub async fn start(port: u16, thumbprint: &str) -> Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", port)).await.context("the port of HTTP-01")?;
         let thumbprint = Arc::new(Mutex::new(thumbprint.to_owned()));
@@ -406,7 +406,7 @@ impl Responder {
         Ok(Self { accepting, thumbprint })
     }
 
-    /// Another account from now on.
+    /// Sets the thumbprint of another account.
     pub fn set_thumbprint(&self, thumbprint: &str) {
         *self.thumbprint.lock().expect("nobody panics while holding it") = thumbprint.to_owned();
     }
@@ -432,7 +432,7 @@ async fn respond(mut stream: TcpStream, thumbprint: &str) -> std::io::Result<()>
     stream.write_all(answer.as_bytes()).await
 }
 
-/// Shows challenge certificates of TLS-ALPN-01 on a port.
+/// A TLS-ALPN-01 responder that serves challenge certificates.
 #[derive(Debug)]
 pub struct AlpnResponder {
     accepting: JoinHandle<()>,
@@ -451,7 +451,7 @@ impl ResolvesServerCert for Shown {
 }
 
 impl AlpnResponder {
-    /// Starts one.
+    /// Starts it.
     pub async fn start(port: u16) -> Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", port)).await.context("the port of TLS-ALPN-01")?;
         let shown = Arc::new(Shown::default());
@@ -480,7 +480,7 @@ impl AlpnResponder {
         Ok(Self { accepting, shown })
     }
 
-    /// How many names are shown.
+    /// Returns the number of names with a challenge certificate.
     pub fn shown(&self) -> usize {
         self.shown.0.lock().expect("nobody panics while holding it").len()
     }

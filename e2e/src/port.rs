@@ -1,10 +1,10 @@
-//! Ports and addresses for programs that are told theirs before they bind it.
+//! Ports and addresses for programs that are given theirs before they bind it.
 //!
-//! A port that the kernel gives out and that is closed again may be given to anybody else until whoever is to have it
-//! binds it, which takes seconds where another program starts first. So these are from a range that the kernel gives to
-//! nobody by itself, each is handed out once, and processes that run at the same time have blocks of their own: a block
-//! belongs to whoever holds the lock of its file, and is free again when that process ends. A process that had all blocks that
-//! are free begins with its first again.
+//! A port that the kernel assigns and that is closed again may be assigned to any other process until the program binds
+//! it, which takes seconds if another program starts first. Therefore ports are from a range that the kernel never
+//! assigns by itself, each is handed out once, and concurrent processes have blocks of their own: a process owns a
+//! block while it holds the lock of its file, which is released when the process ends. A process that has used all free
+//! blocks starts again with its first.
 
 use std::collections::VecDeque;
 use std::env::temp_dir;
@@ -16,22 +16,24 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 
-/// Below the ports of clients (`ip_local_port_range`), and beside those of the built-in example and of the dedicated fleet.
+/// Below the kernel's range of client ports (`ip_local_port_range`), and disjoint from those of the built-in example
+/// and of the dedicated fleet.
 const RANGE: Range<u16> = 10_000..17_000;
-/// How many ports are in a block.
+/// Ports per block.
 const BLOCK: u16 = 100;
 
-/// What this process may hand out.
+/// The ports that this process may hand out.
 static OURS: Mutex<Ours> = Mutex::new(Ours { left: 0..0, blocks: VecDeque::new() });
 
 struct Ours {
     left: Range<u16>,
-    /// Our blocks by their first ports, the one that was begun longest ago in front. Each is ours while its file is open.
+    /// Our blocks by their first ports, the oldest in front. Each is ours while its file is open.
     blocks: VecDeque<(u16, File)>,
 }
 
 impl Ours {
-    /// Begins a block that no process has, from another place in each process; where there is none, one of ours again.
+    /// Takes a block that no process has, starting at a different position in each process; if there is none, one of
+    /// ours again.
     fn more(&mut self) -> Result<()> {
         let folder = temp_dir().join("gatewright-test-ports");
         create_dir_all(&folder).with_context(|| folder.display().to_string())?;
@@ -59,7 +61,7 @@ impl Ours {
     }
 }
 
-/// A port of loopback that nobody has, over TCP and UDP, and that no other test is given.
+/// Returns a loopback port that is free for TCP and UDP, and that no other test gets.
 ///
 /// # Errors
 /// When there is none.
@@ -78,7 +80,7 @@ pub fn free_port() -> Result<u16> {
     bail!("no port of loopback from {} to {} is free", RANGE.start, RANGE.end - 1)
 }
 
-/// An address of loopback that no other test has: for servers at well-known ports.
+/// Returns a loopback address that no other test has: for servers at well-known ports.
 pub fn own_address() -> Ipv4Addr {
     static COUNT: AtomicU8 = AtomicU8::new(0);
     let id = std::process::id();

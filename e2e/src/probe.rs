@@ -1,4 +1,4 @@
-//! A client that says exactly what a test wants said, and tells exactly what came back.
+//! A client that sends exactly the request of a test, and returns exactly the answer or failure.
 
 use std::io;
 use std::net::SocketAddr;
@@ -27,7 +27,7 @@ pub use self::peer::{Peer, Verifier};
 
 const BODY_LIMIT: usize = 16 * 1024 * 1024;
 
-/// What to connect to and what to ask.
+/// The connection and the request of a probe.
 #[derive(Clone, Debug)]
 pub struct Probe {
     address: SocketAddr,
@@ -45,7 +45,7 @@ pub struct Probe {
     limit: Duration,
 }
 
-/// The roots of a PEM bundle, to be trusted by a [`Probe`].
+/// Parses the roots of a PEM bundle, to be trusted by a [`Probe`].
 pub fn roots_of(pem: &str) -> anyhow::Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
     for root in CertificateDer::pem_slice_iter(pem.as_bytes()) {
@@ -54,7 +54,7 @@ pub fn roots_of(pem: &str) -> anyhow::Result<RootCertStore> {
     Ok(roots)
 }
 
-/// What came back.
+/// An HTTP answer.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// The HTTP status.
@@ -63,11 +63,11 @@ pub struct Answer {
     pub headers: HeaderMap,
     /// The whole body.
     pub body: Bytes,
-    /// Who answered, when over TLS.
+    /// The TLS peer; None in cleartext.
     pub peer: Option<Peer>,
 }
 
-/// Why nothing came back.
+/// The reason why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// Nobody listens there.
@@ -79,24 +79,24 @@ pub enum Failure {
     /// The peer closed the connection without an answer.
     #[error("connection closed during {0}")]
     Closed(Stage),
-    /// Nothing happened in time.
+    /// No progress within the time limit.
     #[error("timed out during {0}")]
     Timeout(Stage),
-    /// TLS failed: an alert of the peer, or a certificate that its roots do not vouch for.
+    /// TLS failed: an alert of the peer, or a certificate that does not chain to the probe's roots.
     #[error("TLS: {0}")]
     Tls(rustls::Error),
     /// The answer is not HTTP, or is too large.
     #[error("HTTP: {0}")]
     Http(String),
-    /// Another error of the system.
+    /// Another error of the operating system.
     #[error("during {0}: {1}")]
     Io(Stage, io::Error),
-    /// The probe itself asks for something that cannot be said.
+    /// The probe is invalid.
     #[error("probe: {0}")]
     Probe(String),
 }
 
-/// How far it came.
+/// The stage of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// TCP.
@@ -118,7 +118,8 @@ impl std::fmt::Display for Stage {
 }
 
 impl Probe {
-    /// `GET https://host/` at this address: SNI and authority are `host`, ALPN offers h2 and http/1.1, any certificate is taken.
+    /// `GET https://host/` at this address: SNI and authority are `host`, ALPN offers h2 and http/1.1, any certificate
+    /// is accepted.
     pub fn https(address: SocketAddr, host: &str) -> Self {
         Self {
             tls: true,
@@ -147,25 +148,25 @@ impl Probe {
         }
     }
 
-    /// This SNI, spelled like this.
+    /// Sets the SNI, in this spelling.
     pub fn sni(mut self, name: &str) -> Self {
         self.sni = Some(name.to_owned());
         self
     }
 
-    /// No SNI at all.
+    /// Sends no SNI.
     pub fn no_sni(mut self) -> Self {
         self.sni = None;
         self
     }
 
-    /// This `Host` or `:authority`, spelled like this, with a port or without.
+    /// Sets `Host` or `:authority`, in this spelling, with or without a port.
     pub fn authority(mut self, authority: &str) -> Self {
         self.authority = authority.to_owned();
         self
     }
 
-    /// Offers these protocols; none offers no ALPN. `["h2"]` on a cleartext probe is HTTP/2 with prior knowledge.
+    /// Sets the protocols of ALPN; none sends no ALPN. `["h2"]` on a cleartext probe is HTTP/2 with prior knowledge.
     pub fn alpn(mut self, protocols: &[&str]) -> Self {
         self.alpn = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
         self
@@ -177,55 +178,55 @@ impl Probe {
         self
     }
 
-    /// Demands a certificate that these roots vouch for, for the authority's host.
+    /// Requires a certificate for the authority's host that chains to these roots.
     pub fn roots(mut self, roots: RootCertStore) -> Self {
         self.roots = Some(Arc::new(roots));
         self
     }
 
-    /// Shows this certificate when it is asked for one; the key is in DER (PKCS #8).
+    /// Sends this client certificate on request; the key is in DER (PKCS #8).
     pub fn client(mut self, certificate: CertificateDer<'static>, key: Vec<u8>) -> Self {
         self.client = Some((certificate, key));
         self
     }
 
-    /// This method.
+    /// Sets the method.
     pub fn method(mut self, method: Method) -> Self {
         self.method = method;
         self
     }
 
-    /// This path and query.
+    /// Sets path and query.
     pub fn path(mut self, path: &str) -> Self {
         self.path = path.to_owned();
         self
     }
 
-    /// One more header.
+    /// Adds a header.
     pub fn header(mut self, name: &'static str, value: &str) -> Self {
         let value = HeaderValue::from_str(value).expect("tests write printable header values");
         self.headers.append(HeaderName::from_static(name), value);
         self
     }
 
-    /// This body.
+    /// Sets the body.
     pub fn body(mut self, body: impl Into<Bytes>) -> Self {
         self.body = body.into();
         self
     }
 
-    /// Gives up each stage after this long.
+    /// Sets the time limit of each stage.
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Connects, asks once, and closes.
+    /// Connects, sends one request, and closes.
     pub async fn send(&self) -> Result<Answer, Failure> {
         self.connect().await?.ask(self).await
     }
 
-    /// Connects and keeps the connection, to ask several times.
+    /// Connects and returns the connection, for several requests.
     pub async fn connect(&self) -> Result<Connection, Failure> {
         let tcp = within(self.limit, Stage::Connect, TcpStream::connect(self.address)).await?;
         tcp.set_nodelay(true).map_err(|error| broken(Stage::Connect, error))?;
@@ -291,7 +292,7 @@ impl Connection {
     /// Sends the probe's request (authority, method, path, headers, body) over this connection.
     pub async fn ask(&mut self, probe: &Probe) -> Result<Answer, Failure> {
         let exchange = async {
-            // A connection takes the next request once the driver is through with the answer before.
+            // A connection accepts the next request once the driver has finished the previous answer.
             let response = match &mut self.sender {
                 Sender::Http1(sender) => {
                     sender.ready().await.map_err(http)?;
@@ -307,7 +308,7 @@ impl Connection {
         timeout(probe.limit, exchange).await.unwrap_or(Err(Failure::Timeout(Stage::Exchange)))
     }
 
-    /// Waits until another request may be sent. `false` once the peer has said that it takes no more.
+    /// Waits until another request may be sent. Returns false once the peer accepts no more.
     pub async fn takes_more(&mut self) -> bool {
         match &mut self.sender {
             Sender::Http1(sender) => sender.ready().await.is_ok(),
@@ -315,12 +316,12 @@ impl Connection {
         }
     }
 
-    /// Who is at the other end, when over TLS.
+    /// Returns the TLS peer; None in cleartext.
     pub fn peer(&self) -> Option<&Peer> {
         self.peer.as_ref()
     }
 
-    /// Whether the peer has closed it.
+    /// Returns true if the peer has closed it.
     pub fn is_closed(&self) -> bool {
         match &self.sender {
             Sender::Http1(sender) => sender.is_closed(),
@@ -334,7 +335,7 @@ impl Connection {
     {
         let late = |_| Failure::Timeout(Stage::Exchange);
         let io = TokioIo::new(stream);
-        // How a connection ends is told to the request that waits on it, so the drivers' results are not needed.
+        // The request that waits gets the error of the connection, so that the drivers' results are not needed.
         let (sender, driver) = if h2 {
             let handshake = http2::handshake(TokioExecutor::new(), io);
             let (sender, connection) = timeout(limit, handshake).await.map_err(late)?.map_err(http)?;
@@ -412,7 +413,7 @@ fn http(error: hyper::Error) -> Failure {
     Failure::Http(format!("{error}: {:?}", std::error::Error::source(&error)))
 }
 
-/// The host of an authority: without its port.
+/// Returns the host of an authority, without its port.
 fn host_of(authority: &str) -> &str {
     match authority.rsplit_once(':') {
         Some((host, port)) if !port.is_empty() && port.bytes().all(|digit| digit.is_ascii_digit()) => host,

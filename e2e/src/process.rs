@@ -1,4 +1,4 @@
-//! A child process in a private directory: its output kept, shown when a test fails, and never left behind.
+//! A child process in a private directory: its output is kept and shown when a test fails, and it is always killed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::usage;
 
-/// How much of a log a failure shows.
+/// Most bytes of a log that a failure shows.
 const SHOWN: usize = 16 * 1024;
 
 /// A running program with its directory and its log.
@@ -21,8 +21,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts `program` with `args` in `dir`. `setpriv` makes the kernel kill it when the thread that started it dies,
-    /// so that not even an aborted test leaves it behind; it then becomes the program, keeping the process id.
+    /// Starts `program` with `args` in `dir`. `setpriv` makes the kernel kill it when the thread that started it ends,
+    /// so that even an aborted test does not leave it running; it then executes the program under the same process id.
     pub(crate) fn start(program: &Path, args: &[String], dir: TempDir) -> Result<Self> {
         let log = dir.path().join("log");
         let out = std::fs::File::create(&log).context("creating the log file")?;
@@ -39,7 +39,7 @@ impl Process {
         Ok(Self { child, dir, log })
     }
 
-    /// How much processor time it used.
+    /// Returns the processor time that it used.
     pub(crate) fn processor_time(&self) -> Result<Duration> {
         usage::processor_time(self.child.id())
     }
@@ -65,17 +65,17 @@ impl Process {
         self.dir.path()
     }
 
-    /// Where what it prints is kept.
+    /// Returns the path of its log.
     pub(crate) fn log_file(&self) -> &Path {
         &self.log
     }
 
-    /// Everything it has printed so far.
+    /// Returns its output so far.
     pub(crate) fn log(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
-    /// The end of its log, for messages.
+    /// Returns the end of its log, for messages.
     pub(crate) fn tail(&self) -> String {
         let log = self.log();
         let mut from = log.len().saturating_sub(SHOWN);
@@ -85,7 +85,7 @@ impl Process {
         log[from..].to_owned()
     }
 
-    /// Its exit status, when it has ended.
+    /// Returns its exit status, once it has ended.
     pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
         self.child.try_wait().context("asking for the exit status")
     }

@@ -1,4 +1,4 @@
-//! A real container registry: Distribution, which Docker Hub runs as well, as Debian packages it.
+//! A real container registry: Distribution, which Docker Hub runs as well, from its Debian package.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::process::Process;
 
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// A running registry; killed on drop, and its images with it.
+/// A running registry; killed on drop, with its images.
 #[derive(Debug)]
 pub struct Registry {
     process: Process,
@@ -48,12 +48,12 @@ impl Registry {
         Ok(Self { process, address })
     }
 
-    /// HOST:PORT, which names of its images begin with.
+    /// Returns HOST:PORT, the prefix of the names of its images.
     pub fn host(&self) -> String {
         self.address.to_string()
     }
 
-    /// Brings an archive with an OCI layout here, whole and under its digest.
+    /// Pushes an archive with an OCI layout, unchanged and by its digest.
     pub fn push(&self, archive: &Path, name: &str) -> Result<()> {
         let out = Command::new(tool("skopeo")?)
             .args(["--insecure-policy", "copy", "--quiet", "--all", "--preserve-digests", "--dest-tls-verify=false"])

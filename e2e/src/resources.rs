@@ -18,7 +18,7 @@ use xds::{Event, Rejection, Resource};
 
 use crate::served::PATIENCE;
 
-/// A message as a field that takes any.
+/// Wraps a message in an `Any`.
 pub fn any<M: Message + Name>(message: &M) -> Any {
     Any { type_url: M::type_url(), value: message.encode_to_vec() }
 }
@@ -34,7 +34,7 @@ pub fn address(port: u16) -> core::Address {
     }
 }
 
-/// "Ask on the stream you have."
+/// A config source: ADS, on the stream of the request.
 pub fn ads() -> core::ConfigSource {
     core::ConfigSource {
         config_source_specifier: Some(core::config_source::ConfigSourceSpecifier::Ads(Default::default())),
@@ -43,7 +43,7 @@ pub fn ads() -> core::ConfigSource {
     }
 }
 
-/// A cluster whose endpoints come by EDS.
+/// A cluster with endpoints by EDS.
 pub fn eds_cluster(name: &str) -> Resource {
     let message = cluster::Cluster {
         name: name.into(),
@@ -88,7 +88,7 @@ pub fn endpoints(name: &str, port: u16) -> Resource {
     Resource::new(name, &message)
 }
 
-/// A route table of one virtual host for all names.
+/// A route configuration of one virtual host for all names.
 pub fn routes(name: &str, routes: Vec<route::Route>) -> route::RouteConfiguration {
     route::RouteConfiguration {
         name: name.into(),
@@ -110,7 +110,7 @@ pub fn prefix() -> route::RouteMatch {
     }
 }
 
-/// Matches paths by a regular expression, which Envoy may refuse.
+/// Matches paths by a regular expression, which Envoy may reject.
 pub fn regex(pattern: &str) -> route::RouteMatch {
     let regex = RegexMatcher { regex: pattern.into(), ..Default::default() };
     route::RouteMatch {
@@ -119,20 +119,20 @@ pub fn regex(pattern: &str) -> route::RouteMatch {
     }
 }
 
-/// Answers by itself.
+/// A route with a direct response.
 pub fn respond(r#match: route::RouteMatch, status: u32) -> route::Route {
     let action = route::route::Action::DirectResponse(route::DirectResponseAction { status, ..Default::default() });
     route::Route { r#match: Some(r#match), action: Some(action), ..Default::default() }
 }
 
-/// Goes to a cluster.
+/// A route that forwards to a cluster.
 pub fn forward(cluster: &str) -> route::Route {
     let to = route::route_action::ClusterSpecifier::Cluster(cluster.into());
     let action = route::route::Action::Route(route::RouteAction { cluster_specifier: Some(to), ..Default::default() });
     route::Route { r#match: Some(prefix()), action: Some(action), ..Default::default() }
 }
 
-/// A listener of one HTTP connection manager.
+/// A listener with one HTTP connection manager.
 pub fn http_listener(name: &str, port: u16, routes: hcm::http_connection_manager::RouteSpecifier) -> Resource {
     let manager = hcm::HttpConnectionManager {
         stat_prefix: "http".into(),
@@ -158,7 +158,7 @@ pub fn http_listener(name: &str, port: u16, routes: hcm::http_connection_manager
     Resource::new(name, &message)
 }
 
-/// Routes that come by RDS.
+/// Routes by RDS.
 pub fn rds(name: &str) -> hcm::http_connection_manager::RouteSpecifier {
     hcm::http_connection_manager::RouteSpecifier::Rds(hcm::Rds {
         config_source: Some(ads()),
@@ -220,7 +220,7 @@ pub fn secret(name: &str, certificate: &str, key: &str) -> Resource {
     Resource::new(name, &message)
 }
 
-/// A listener of one filter chain for each secret.
+/// A listener with one filter chain for each secret.
 pub fn tls_listener(name: &str, port: u16, secrets: &[String]) -> Resource {
     let chain = |secret: &String| {
         let context = tls::DownstreamTlsContext {
@@ -277,7 +277,7 @@ pub fn tls_listener(name: &str, port: u16, secrets: &[String]) -> Resource {
     Resource::new(name, &message)
 }
 
-/// A listener whose certificates are fetched by the name of the handshake.
+/// A listener with on-demand certificates by SNI.
 pub fn on_demand_listener(name: &str, port: u16, routes: hcm::http_connection_manager::RouteSpecifier) -> Resource {
     use envoy_types::pb::envoy::extensions::transport_sockets::tls::{
         cert_mappers::sni, cert_selectors::on_demand_secret,
@@ -320,12 +320,12 @@ pub fn on_demand_listener(name: &str, port: u16, routes: hcm::http_connection_ma
     Resource::new(name, &message)
 }
 
-/// A port that nobody listens on.
+/// Returns a free port.
 pub fn free_port() -> u16 {
     crate::port::free_port().expect("loopback has ports")
 }
 
-/// The status of a request, once the port accepts connections.
+/// Returns the status of a request, once the port accepts connections.
 pub fn status(port: u16, header: &str) -> u16 {
     let mut last = String::new();
     for _ in 0..600 {
@@ -346,7 +346,7 @@ pub fn status(port: u16, header: &str) -> u16 {
     panic!("port {port} never answered: {last}")
 }
 
-/// The next refusal.
+/// Waits for the next rejection.
 pub async fn rejection(events: &mut tokio::sync::broadcast::Receiver<Event>) -> Rejection {
     tokio::time::timeout(PATIENCE, async {
         loop {
@@ -359,7 +359,7 @@ pub async fn rejection(events: &mut tokio::sync::broadcast::Receiver<Event>) -> 
     .expect("envoy refuses")
 }
 
-/// The next recovery.
+/// Waits for the next recovery.
 pub async fn recovery(events: &mut tokio::sync::broadcast::Receiver<Event>) -> Rejection {
     tokio::time::timeout(PATIENCE, async {
         loop {

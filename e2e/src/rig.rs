@@ -1,4 +1,4 @@
-//! The ACME engine and its keeper beside the test CA.
+//! The ACME engine and its keeper with the test CA.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use anyhow::{Context, Result};
 
 use crate::testca::{LIMIT, TestCa};
 
-/// Runs a test that comes to an end.
+/// Runs a test with a time limit.
 pub fn run<F: Future<Output = Result<()>>>(test: F) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async { tokio::time::timeout(LIMIT * 5, test).await.context("no end in time")? })
 }
 
-/// An issuer called `ca`.
+/// Returns the settings of an issuer called `ca`.
 pub fn config(directory: &str) -> AcmeConfig {
     let mut config = AcmeConfig::new("ca", directory);
     config.roots = Roots::Pem(String::new());
@@ -27,7 +27,7 @@ pub fn config(directory: &str) -> AcmeConfig {
     config
 }
 
-/// A tenant's request for a host.
+/// A tenant's wanted certificate for a host.
 pub fn wanted_of_one(tenant: &str, host: &str) -> Result<Wanted> {
     let names = Names::parse([host])?;
     Ok(Wanted {
@@ -42,12 +42,12 @@ pub fn wanted_of_one(tenant: &str, host: &str) -> Result<Wanted> {
     })
 }
 
-/// The request of the tenant `t` for a host.
+/// A wanted certificate of the tenant `t` for a host.
 pub fn want(host: &str) -> Result<Wanted> {
     wanted_of_one("t", host)
 }
 
-/// A test CA, and a directory for what is stored.
+/// A test CA, and a directory for the storage.
 pub struct Rig {
     /// The CA.
     pub ca: TestCa,
@@ -60,39 +60,39 @@ impl Rig {
         Ok(Self { ca: TestCa::start().await?, tmp: tempfile::tempdir()? })
     }
 
-    /// Where everything is stored.
+    /// Returns the directory of the storage.
     pub fn dir(&self) -> &Path {
         self.tmp.path()
     }
 
-    /// The storage.
+    /// Opens the storage.
     pub fn storage(&self) -> Result<Arc<dyn Storage>> {
         Ok(Arc::new(Directory::open(self.tmp.path().join("acme"))?))
     }
 
-    /// The issuer.
+    /// Opens the issuer.
     pub async fn issuer(&self) -> Result<AcmeIssuer> {
         Ok(AcmeIssuer::open(config(&self.ca.directory()), self.storage()?).await?)
     }
 
-    /// A keeper with an issuer set up so.
+    /// Opens a keeper with an issuer of these settings.
     pub async fn keeper_with(&self, config: AcmeConfig) -> Result<Arc<Keeper>> {
         let storage = self.storage()?;
         let issuer: Arc<dyn Issuer> = Arc::new(AcmeIssuer::open(config, storage.clone()).await?);
         Ok(Keeper::open(storage, [issuer], 8).await?)
     }
 
-    /// A keeper with the issuer.
+    /// Opens a keeper with the default issuer.
     pub async fn keeper(&self) -> Result<Arc<Keeper>> {
         self.keeper_with(config(&self.ca.directory())).await
     }
 
-    /// How many orders the CA made.
+    /// Returns the number of orders at the CA.
     pub fn orders(&self) -> usize {
         self.ca.counts().orders.values().sum()
     }
 
-    /// How many certificates the CA issued.
+    /// Returns the number of certificates that the CA issued.
     pub fn certificates(&self) -> usize {
         self.ca.counts().certificates.values().sum()
     }

@@ -1,4 +1,4 @@
-//! An xDS server of one view, on a Unix socket or over mutual TLS, and a reader of what its clients made of it.
+//! An xDS server of one view, on a Unix socket or over mutual TLS, with access to the progress of its clients.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -11,27 +11,27 @@ use xds::{
     Update, View, Views,
 };
 
-/// Long enough for a busy machine; no assertion depends on how long anything takes.
+/// Time limit, long enough for a busy machine; no assertion depends on durations.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Who may read the view over TLS.
+/// The identity that may read the view over TLS.
 pub const IDENTITY: &str = "spiffe://test/fleet";
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// What a server over TLS shows and whom it takes.
+/// The TLS settings of a server.
 pub struct Tls {
-    /// Issues for both sides.
+    /// Issues the certificates of both sides.
     pub authority: Authority,
-    /// Replaceable while it serves.
+    /// The server's certificate and roots; replaceable while it serves.
     pub config: ServerTls,
-    /// At first [`IDENTITY`] alone.
+    /// The identities and their views; at first [`IDENTITY`] alone.
     pub views: Views,
-    /// The same after a restart.
+    /// The port, which stays the same after a restart.
     pub port: u16,
 }
 
 impl Tls {
-    /// A certificate for a client called `identity`.
+    /// Issues a client certificate for `identity`.
     pub fn client(&self, identity: &str) -> Pair {
         self.authority.issue_client(identity, HOUR, SystemTime::now()).expect("issued")
     }
@@ -44,9 +44,9 @@ pub struct Served {
     limits: Limits,
     stop: Option<oneshot::Sender<()>>,
     serving: Option<JoinHandle<()>>,
-    /// What is served.
+    /// The cache that is served.
     pub cache: Cache,
-    /// Under which name.
+    /// The view that is published.
     pub view: View,
 }
 
@@ -57,7 +57,7 @@ impl Default for Served {
 }
 
 impl Served {
-    /// Serves an empty view to this user.
+    /// Serves an empty view to processes of this user.
     pub fn start(limits: Limits) -> Served {
         let dir = tempfile::tempdir().expect("a directory");
         let mut served =
@@ -66,7 +66,7 @@ impl Served {
         served
     }
 
-    /// Serves an empty view to clients of a certificate for [`IDENTITY`].
+    /// Serves an empty view to clients with a certificate for [`IDENTITY`].
     pub fn over_tls(limits: Limits) -> Served {
         let now = SystemTime::now();
         let authority = Authority::new("test", HOUR, now).expect("an authority");
@@ -80,17 +80,17 @@ impl Served {
         served
     }
 
-    /// What it shows and whom it takes.
+    /// Returns the TLS settings.
     pub fn tls(&self) -> &Tls {
         self.tls.as_ref().expect("started over TLS")
     }
 
-    /// A private directory, which also holds the socket.
+    /// Returns a private directory, which also contains the socket.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Where clients connect.
+    /// Returns the path of the socket.
     pub fn socket(&self) -> PathBuf {
         self.dir.path().join("xds.sock")
     }
@@ -122,7 +122,7 @@ impl Served {
         });
     }
 
-    /// Closes all streams and waits for them.
+    /// Stops serving: closes all streams and waits for their end.
     pub async fn stop(&mut self) {
         drop(self.stop.take());
         if let Some(serving) = self.serving.take() {
@@ -135,7 +135,7 @@ impl Served {
         self.cache.publish(&self.view, Update { upserts, removals })
     }
 
-    /// Waits until the nodes of the view are as `done` wants them.
+    /// Waits until the progress of the view's nodes satisfies `done`.
     pub async fn until(&self, what: &str, done: impl Fn(&Progress) -> bool) -> Progress {
         let mut changes = self.cache.watch(&self.view);
         let wait = async {
@@ -153,7 +153,7 @@ impl Served {
         }
     }
 
-    /// Waits until there are `nodes` nodes and all of them acknowledged `generation`.
+    /// Waits until `nodes` nodes are connected and all of them acknowledged `generation`.
     pub async fn live(&self, generation: Generation, nodes: usize) {
         self.until(&format!("{nodes} nodes acknowledge generation {generation}"), |p| {
             p.acknowledged(generation) == (nodes, nodes)

@@ -1,5 +1,5 @@
-//! A client of xDS without a data plane: speaks delta or state-of-the-world ADS, keeps what it is given,
-//! acknowledges or refuses as told, and counts.
+//! An xDS client without a data plane: speaks delta or state-of-the-world ADS, keeps the resources, acknowledges or
+//! refuses as the test decides, and counts.
 //!
 //! It uses the generated messages and clients of `envoy-types`, not the server's own wire types.
 
@@ -32,14 +32,14 @@ pub async fn unix_channel(path: impl Into<PathBuf>) -> Result<Channel, tonic::tr
         .await
 }
 
-/// What a client holds and has counted, of one type.
+/// The resources and counters of a client, of one type.
 #[derive(Clone, Debug, Default)]
 pub struct Held {
     /// Version by name.
     pub versions: BTreeMap<String, String>,
     /// Encoded message by name.
     pub bodies: BTreeMap<String, Vec<u8>>,
-    /// Names the server said do not exist.
+    /// Names that the server reported as not existing.
     pub absent: BTreeSet<String>,
     /// Responses received.
     pub responses: usize,
@@ -51,7 +51,7 @@ pub struct Held {
     pub nacks: usize,
 }
 
-/// What to answer to a response.
+/// Decides on a resource of a response: Err refuses it.
 pub type Judge = Box<dyn Fn(Kind, &str, &[u8]) -> Result<(), String> + Send>;
 
 /// A delta ADS client.
@@ -61,7 +61,7 @@ pub struct DeltaClient {
     node: Option<Node>,
     held: HashMap<Kind, Held>,
     judge: Option<Judge>,
-    /// Apply what the judge accepts of a refused response, as Envoy does with clusters and listeners.
+    /// True to apply the accepted resources of a refused response, as Envoy does with clusters and listeners.
     pub partial: bool,
     counting: bool,
 }
@@ -73,8 +73,8 @@ impl DeltaClient {
         DeltaClient::start(channel, Some(node), None).await
     }
 
-    /// Opens a stream as `node` with a subscription to all of `kind`, for servers that answer nothing, not even with
-    /// headers, before they were asked.
+    /// Opens a stream as `node` with a wildcard subscription to `kind`, for servers that send nothing, not even
+    /// headers, before the first request.
     pub async fn open_with(channel: Channel, node: &str, kind: Kind) -> Result<DeltaClient, Status> {
         let node = Node { id: node.to_owned(), ..Default::default() };
         let first =
@@ -104,27 +104,27 @@ impl DeltaClient {
         })
     }
 
-    /// Refuses responses that hold a resource `judge` refuses.
+    /// Sets the judge: responses with a resource that it refuses are refused.
     pub fn judge(&mut self, judge: Judge) {
         self.judge = Some(judge);
     }
 
-    /// What the client holds of `kind`.
+    /// Returns the client's resources of `kind`.
     pub fn held(&self, kind: Kind) -> Held {
         self.held.get(&kind).cloned().unwrap_or_default()
     }
 
-    /// Keeps counts only, for loads of many clients in one process.
+    /// Keeps counts only, for loads with many clients in one process.
     pub fn forget_bodies(&mut self) {
         self.counting = true;
     }
 
-    /// Resources of `kind` received.
+    /// Returns the number of received resources of `kind`.
     pub fn counted(&self, kind: Kind) -> usize {
         self.held.get(&kind).map_or(0, |held| held.resources)
     }
 
-    /// Starts with what an earlier stream left, as a client that reconnects does.
+    /// Starts with the resources of an earlier stream, like a client that reconnects.
     pub fn inherit(&mut self, earlier: &HashMap<Kind, Held>) {
         for (kind, held) in earlier {
             let held = Held { versions: held.versions.clone(), bodies: held.bodies.clone(), ..Default::default() };
@@ -132,18 +132,18 @@ impl DeltaClient {
         }
     }
 
-    /// Closes the stream and leaves what is held.
+    /// Closes the stream and returns the resources.
     pub fn close(self) -> HashMap<Kind, Held> {
         self.held
     }
 
-    /// Sends a request as it is.
+    /// Sends a request unchanged, except for the node.
     pub async fn request(&mut self, mut request: DeltaDiscoveryRequest) -> Result<(), Status> {
         request.node = self.node.take();
         self.requests.send(request).await.map_err(|_| Status::unavailable("the stream is closed"))
     }
 
-    /// Subscribes to names, or to everything when there are none; says what is held already.
+    /// Subscribes to names, or to everything if there are none; reports the versions of its resources.
     pub async fn subscribe(&mut self, kind: Kind, names: &[&str]) -> Result<(), Status> {
         let initial = self.held(kind).versions.into_iter().collect();
         self.request(DeltaDiscoveryRequest {
@@ -155,7 +155,7 @@ impl DeltaClient {
         .await
     }
 
-    /// Takes names from the subscription and forgets them.
+    /// Unsubscribes from names and drops their resources.
     pub async fn unsubscribe(&mut self, kind: Kind, names: &[&str]) -> Result<(), Status> {
         let held = self.held.entry(kind).or_default();
         for name in names {
@@ -170,12 +170,12 @@ impl DeltaClient {
         .await
     }
 
-    /// The next response, not applied and not answered.
+    /// Returns the next response, neither applied nor answered.
     pub async fn receive(&mut self) -> Result<DeltaDiscoveryResponse, Status> {
         self.responses.message().await?.ok_or_else(|| Status::unavailable("the server closed the stream"))
     }
 
-    /// Applies and answers a response as the judge says. The kind, and whether it was accepted.
+    /// Applies and answers a response by the judge. Returns the kind, and true if it was accepted.
     pub async fn answer(&mut self, response: DeltaDiscoveryResponse) -> Result<(Kind, bool), Status> {
         let kind = Kind::of_type_url(&response.type_url)
             .ok_or_else(|| Status::internal(format!("unknown type {}", response.type_url)))?;
@@ -216,7 +216,7 @@ impl DeltaClient {
         Ok((kind, accepted))
     }
 
-    /// Receives and answers until nothing has come for `quiet`.
+    /// Receives and answers until nothing has arrived for `quiet`.
     pub async fn settle(&mut self, quiet: Duration) -> Result<(), Status> {
         while let Ok(response) = tokio::time::timeout(quiet, self.receive()).await {
             self.answer(response?).await?;
@@ -263,7 +263,7 @@ impl SotwClient {
         })
     }
 
-    /// The bodies of the last accepted response of `kind`.
+    /// Returns the bodies of the last accepted response of `kind`.
     pub fn held(&self, kind: Kind) -> &[Vec<u8>] {
         self.held.get(&kind).map_or(&[], Vec::as_slice)
     }
@@ -287,7 +287,7 @@ impl SotwClient {
         self.send(kind, None).await
     }
 
-    /// Receives the next response and answers it; refuses it when `judge` does.
+    /// Receives the next response and answers it; refuses it if `judge` does.
     pub async fn step(
         &mut self,
         judge: impl Fn(Kind, &DiscoveryResponse) -> Result<(), String>,

@@ -1,5 +1,5 @@
-//! A cluster with TenantGateways and cert-manager's kinds, and the controller that carries them out. Whoever serves the
-//! Gateways is played by the test.
+//! A cluster with TenantGateways and cert-manager's CRDs, and the controller of TenantGateways. The test plays the
+//! controller of the Gateways' class.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,17 +18,17 @@ pub const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 pub const CERT_MANAGER: &str = "cert-manager.io/v1";
 /// `apiVersion` of TenantGateways.
 pub const TENANT: &str = "gateway.cozystack.io/v1alpha1";
-/// The label by which a namespace attaches.
+/// The label of a namespace that names the namespace whose Gateway it uses.
 pub const OWNER: &str = "namespace.cozystack.io/gateway";
 /// The label with a namespace's apex.
 pub const HOST: &str = "namespace.cozystack.io/host";
 /// The annotation of labels that the controller wrote.
 pub const ATTACHED: &str = "cozystack.io/gateway-attached-by";
-/// Under this name routes are told how their claims fared.
+/// The controller name under which routes have the status of their claims.
 pub const CLAIMS: &str = "gateway.cozystack.io/tenantgateway-controller";
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// Everything that TenantGateways lead to.
+/// The kinds of derived objects.
 const KINDS: [(&str, &str); 5] = [
     (GATEWAY, "Gateway"),
     (GATEWAY, "ListenerSet"),
@@ -37,14 +37,14 @@ const KINDS: [(&str, &str); 5] = [
     (CERT_MANAGER, "Certificate"),
 ];
 
-/// An API server with all kinds.
+/// Starts an API server with all CRDs.
 pub async fn cluster() -> Result<Cluster> {
     let mut server = server().await?;
     server.start_controllers()?;
     Cluster::over(server).await
 }
 
-/// The same, where a kubelet runs pods.
+/// Starts the same with the controllers of pods, for a kubelet.
 pub async fn cluster_with_pods() -> Result<Cluster> {
     let mut server = server().await?;
     server.start_controllers_of_pods()?;
@@ -59,25 +59,25 @@ async fn server() -> Result<ApiServer> {
     Ok(server)
 }
 
-/// The kinds that are written for cert-manager.
+/// Installs cert-manager's CRDs.
 pub async fn install_cert_manager(server: &ApiServer) -> Result<()> {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/cert-manager-crds");
     ensure!(folder.exists(), "no CRDs at {}; run: e2e/tools install cert-manager-crds", folder.display());
     server.install_crds(&folder).await
 }
 
-/// TenantGateways.
+/// Installs the CRD of TenantGateways.
 pub async fn install_tenants(server: &ApiServer) -> Result<()> {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds");
     server.install_crds(&folder).await
 }
 
-/// A namespace with its own apex and Gateway.
+/// Makes a namespace with its own apex and Gateway.
 pub async fn namespace(server: &ApiServer, name: &str, apex: &str) -> Result<()> {
     member(server, name, name, apex).await
 }
 
-/// A namespace that inherits the Gateway of another.
+/// Makes a namespace that inherits the Gateway of another.
 pub async fn member(server: &ApiServer, name: &str, owner: &str, apex: &str) -> Result<()> {
     let labels = json!({OWNER: owner, HOST: apex});
     server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})).await?;
@@ -97,12 +97,12 @@ pub fn route(namespace: &str, name: &str, owner: &str, hostnames: &[&str]) -> Va
             "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}})
 }
 
-/// Kind and name of everything in a namespace that a TenantGateway owns.
+/// Returns kind and name of everything in a namespace that a TenantGateway owns.
 pub async fn owned(server: &ApiServer, namespace: &str) -> Result<BTreeSet<String>> {
     Ok(objects(server, namespace).await?.iter().map(id).collect())
 }
 
-/// Everything in a namespace that a TenantGateway owns, without what differs between two runs.
+/// Returns everything in a namespace that a TenantGateway owns, without fields that differ between two runs.
 pub async fn objects(server: &ApiServer, namespace: &str) -> Result<Vec<Value>> {
     let mut all = Vec::new();
     for (api_version, kind) in KINDS {
@@ -119,7 +119,7 @@ pub async fn objects(server: &ApiServer, namespace: &str) -> Result<Vec<Value>> 
     Ok(all)
 }
 
-/// Kind and name of an object, as the tests write them: `Gateway cozystack`.
+/// Returns kind and name of an object, as the tests write them: `Gateway cozystack`.
 pub fn id(object: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     format!("{} {}", text(&object["kind"]), text(&object["metadata"]["name"]))
@@ -149,7 +149,7 @@ pub async fn until(what: &str, good: impl AsyncFn() -> Result<bool>) -> Result<(
     Ok(())
 }
 
-/// Does what the controller of another class does: says of a Gateway or ListenerSet that it is accepted and programmed.
+/// Plays the controller of another class: sets a Gateway or ListenerSet to accepted and programmed.
 pub async fn program(server: &ApiServer, kind: &str, namespace: &str, name: &str) -> Result<()> {
     let api = server.api(GATEWAY, kind, namespace).await?;
     let object = api.get(name).await?;
@@ -167,12 +167,12 @@ pub async fn program(server: &ApiServer, kind: &str, namespace: &str, name: &str
     Ok(())
 }
 
-/// `Ready` of the TenantGateway of a namespace.
+/// Returns the `Ready` condition of a TenantGateway.
 pub fn ready(object: &Value) -> Option<&Value> {
     crate::cluster::condition(&object["status"], "Ready")
 }
 
-/// Waits until the TenantGateway of a namespace gives this reason, and returns its `Ready`.
+/// Waits until the TenantGateway of a namespace has this reason, and returns its `Ready`.
 pub async fn until_ready(cluster: &Cluster, namespace: &str, reason: &str) -> Result<Value> {
     let good = |object: &Value| {
         ready(object).is_some_and(|ready| {
@@ -183,14 +183,14 @@ pub async fn until_ready(cluster: &Cluster, namespace: &str, reason: &str) -> Re
     ready(&found).cloned().context("it has one")
 }
 
-/// What was written since, once nothing is written any more.
+/// Waits until the controller is quiet, and returns the writes since.
 pub async fn quiet(cluster: &Cluster, since: usize) -> Result<Vec<Request>> {
     cluster.quiet().await?;
     Ok(cluster.writes()?.split_off(since))
 }
 
-/// What a data plane, cert-manager, other controllers and people write in a namespace now and then: statuses that say the
-/// same at another time, entries of their own, annotations. Four edits.
+/// Makes four writes like those of a data plane, cert-manager, other controllers and people in a namespace: equal
+/// statuses with a new time, status entries of their own, annotations.
 pub async fn rewrite(server: &ApiServer, space: &str, number: usize) -> Result<()> {
     let theirs = PatchParams { field_manager: Some("theirs".to_owned()), ..PatchParams::default() };
     let time = format!("2026-01-01T00:{:02}:{:02}Z", number / 60 % 60, number % 60);

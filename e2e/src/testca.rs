@@ -1,6 +1,6 @@
-//! A small ACME CA for what Pebble cannot do: limits with `Retry-After`, pages of HTML, slow finalization, renewal
-//! windows at will, orders given back to who asks twice. It checks every signature and nonce; challenges count as met.
-//! It speaks plain HTTP on loopback.
+//! A small ACME CA for behaviour that Pebble lacks: rate limits with `Retry-After`, HTML error pages, slow
+//! finalization, any renewal window, the existing order for a repeated request. It verifies every signature and nonce;
+//! challenges are not validated. It speaks plain HTTP on loopback.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -52,7 +52,7 @@ impl AccountKey {
         }
     }
 
-    /// Checks a signature; the algorithm must be the key's (RFC 8555, 6.2).
+    /// Verifies a signature; the algorithm must be the key's (RFC 8555, 6.2).
     fn verify(&self, algorithm: &Value, signed: &str, signature: &[u8]) -> Result<()> {
         use ring::signature::{
             ECDSA_P256_SHA256_FIXED, RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents, UnparsedPublicKey,
@@ -94,7 +94,7 @@ struct State {
     ca_pem: String,
 }
 
-/// A running test CA; gone on drop.
+/// A running test CA; stopped on drop.
 pub struct TestCa {
     address: SocketAddr,
     state: Arc<Mutex<State>>,
@@ -104,7 +104,7 @@ pub struct TestCa {
 type Answer = Response<Full<Bytes>>;
 
 impl TestCa {
-    /// Starts one.
+    /// Starts it.
     pub async fn start() -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -142,17 +142,17 @@ impl TestCa {
         Ok(Self { address, state, accepting })
     }
 
-    /// Its directory URL.
+    /// Returns its directory URL.
     pub fn directory(&self) -> String {
         format!("http://{}/directory", self.address)
     }
 
-    /// Changes how it behaves.
+    /// Changes its behaviour.
     pub fn behave(&self, change: impl FnOnce(&mut Behaviour)) {
         change(&mut lock(&self.state).behaviour);
     }
 
-    /// Its counters.
+    /// Returns its counters.
     pub fn counts(&self) -> Counts {
         lock(&self.state).counts.clone()
     }
@@ -188,7 +188,7 @@ async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Result<
     };
     let nonce = state.nonce();
     answer.headers_mut().insert("replay-nonce", nonce.parse().expect("digits are a header"));
-    // RFC 8555, 6.5.1 and 7.1: nonces are not to be cached, and every resource leads to the directory.
+    // RFC 8555, 6.5.1 and 7.1: nonces must not be cached, and every resource links to the directory.
     answer.headers_mut().insert("cache-control", "no-store".parse().expect("a header"));
     let index = format!("<{}/directory>;rel=\"index\"", state.base);
     answer.headers_mut().append("link", index.parse().expect("a URL is a header"));
@@ -213,7 +213,7 @@ fn reply(status: StatusCode, body: &Value) -> Answer {
     Response::builder().status(status).header("content-type", kind).body(Full::new(body)).expect("a valid response")
 }
 
-/// Errors are problem documents (RFC 8555, 6.7), and nothing else here has such a status.
+/// Returns true for the status of an error, whose body is a problem document (RFC 8555, 6.7).
 fn body_is_problem(status: StatusCode) -> bool {
     status.is_client_error() || status.is_server_error()
 }
@@ -256,14 +256,14 @@ impl State {
         with(reply(StatusCode::OK, &body), "retry-after", "21600")
     }
 
-    /// A signed request: header, nonce, URL and signature are checked (RFC 8555, 6.2 to 6.5).
+    /// Handles a signed request: verifies header, nonce, URL and signature (RFC 8555, 6.2 to 6.5).
     fn signed(&mut self, path: &str, body: &[u8]) -> Result<Answer> {
         let jws: Value = serde_json::from_slice(body).context("no JWS")?;
         let part = |name: &str| jws[name].as_str().context("a part is missing");
         let header: Value = serde_json::from_slice(&BASE64.decode(part("protected")?)?)?;
         ensure!(header["url"] == format!("{}{path}", self.base), Kind("unauthorized"));
         let known = self.nonces.remove(header["nonce"].as_str().unwrap_or_default());
-        // Every so many, not at random: the test is the same each time.
+        // Every n-th, not at random, so that the test is reproducible.
         let unlucky = self.behaviour.bad_nonces > 0 && (self.next * 37) % 100 < self.behaviour.bad_nonces;
         ensure!(known && !unlucky, Kind("badNonce"));
         let (account, key) = match (&header["kid"], &header["jwk"]) {
@@ -359,7 +359,7 @@ impl State {
             }
         };
         let url = format!("{}/account/{id}", self.base);
-        // RFC 8555, 7.1.2: the list of orders must be there.
+        // RFC 8555, 7.1.2: the list of orders is required.
         let body = json!({ "status": "valid", "orders": format!("{url}/orders") });
         Ok(with(reply(status, &body), "location", &url))
     }
@@ -391,12 +391,12 @@ impl State {
         }
         let replaces = payload["replaces"].as_str().map(str::to_owned);
         if let Some(replaces) = &replaces {
-            // RFC 9773, 5: as long as an order that says so is not lost, no other one may.
+            // RFC 9773, 5: only one order may replace a certificate, unless that order became invalid.
             ensure!(self.replaced.insert(replaces.clone()), Kind("alreadyReplaced"));
         }
         let open = |o: &Order| o.account == account && o.names == names && o.finalized.is_none() && !o.failed;
         let id = match self.orders.iter().position(open) {
-            // As Boulder does: who asks twice gets the order that is open.
+            // As Boulder does: a repeated request gets the order that is pending.
             Some(id) => id,
             None => {
                 *self.counts.orders.entry(names.join(",")).or_default() += 1;
@@ -476,7 +476,7 @@ impl State {
         Ok(reply(StatusCode::OK, &body))
     }
 
-    /// The kind that a challenge resource stands for; both kinds of a name share one here.
+    /// Returns the kind of a challenge resource; both kinds of a name share one here.
     fn kind_of(&self, id: usize, index: usize) -> String {
         let wildcard = self.orders[id].names[index].starts_with("*.");
         if wildcard { "dns-01" } else { "http-01" }.to_owned()
@@ -544,7 +544,8 @@ impl State {
     }
 }
 
-/// The extension that says where a certificate's issuer is: `AuthorityInfoAccess` with `caIssuers`, of less than 128 bytes.
+/// Makes the extension with the URL of a certificate's issuer: `AuthorityInfoAccess` with `caIssuers`, shorter than 128
+/// bytes.
 fn authority_information(url: &str) -> CustomExtension {
     let tagged = |tag: u8, content: &[u8]| [&[tag, content.len() as u8], content].concat();
     let ca_issuers = [0x06, 8, 0x2b, 6, 1, 5, 5, 7, 0x30, 2];
@@ -552,5 +553,5 @@ fn authority_information(url: &str) -> CustomExtension {
     CustomExtension::from_oid_content(&[1, 3, 6, 1, 5, 5, 7, 1, 1], tagged(0x30, &description))
 }
 
-/// How long any single test against it may take.
+/// Time limit of a test with this CA.
 pub const LIMIT: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! A backend that speaks TLS, and answers with what it saw of the handshake: SNI, ALPN and the client's certificate.
+//! A TLS backend that answers with the properties of the handshake: SNI, ALPN and the client's certificate.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub struct Pair {
 }
 
 impl TestRoot {
-    /// A new one.
+    /// Makes a new CA.
     ///
     /// # Errors
     /// When it cannot be made.
@@ -42,12 +42,12 @@ impl TestRoot {
         Ok(Self(CertifiedIssuer::self_signed(params, KeyPair::generate()?)?))
     }
 
-    /// Its certificate in PEM.
+    /// Returns its certificate in PEM.
     pub fn pem(&self) -> String {
         self.0.pem()
     }
 
-    /// Issues a certificate for a DNS name and, if there is one, a URI.
+    /// Issues a certificate for a DNS name and optionally a URI.
     ///
     /// # Errors
     /// When it cannot be made.
@@ -61,14 +61,14 @@ impl TestRoot {
     }
 }
 
-/// A running backend; gone on drop.
+/// A running backend; stopped on drop.
 pub struct TlsBackend {
     address: SocketAddr,
     accepting: JoinHandle<()>,
 }
 
 impl TlsBackend {
-    /// Starts one with a certificate. Where there are roots for clients, a client needs a certificate of theirs.
+    /// Starts a backend with a certificate. With `clients`, a client needs a certificate of that CA.
     ///
     /// # Errors
     /// When it cannot listen.
@@ -76,7 +76,7 @@ impl TlsBackend {
         Self::start_on("127.0.0.1", shown, clients).await
     }
 
-    /// The same, at an address of this machine.
+    /// Starts a backend at an address of this machine.
     ///
     /// # Errors
     /// When it cannot listen.
@@ -141,17 +141,17 @@ async fn converse(stream: tokio_rustls::server::TlsStream<tokio::net::TcpStream>
         async move {
             let mut answer = Response::new(Full::new(Bytes::from(seen)));
             if is_http1 {
-                // Each request has a handshake of its own.
+                // Each request needs a handshake of its own.
                 answer.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("close"));
             }
             Ok::<_, std::convert::Infallible>(answer)
         }
     });
-    // A client that goes away is the test's business, not the backend's.
+    // The client may disconnect at any time.
     let _ended = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
 }
 
-/// The serial number of a certificate, in hex.
+/// Returns the serial number of a certificate, in hex.
 pub fn serial(der: &[u8]) -> String {
     use x509_parser::prelude::{FromDer, X509Certificate};
     X509Certificate::from_der(der).map(|(_, leaf)| leaf.raw_serial_as_string()).unwrap_or_default()

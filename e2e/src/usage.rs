@@ -1,11 +1,11 @@
-//! Processor time and memory of a process, as Linux accounts them in `/proc`.
+//! Processor time and memory of a process, by Linux's `/proc`.
 
 use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// Processor time of a process since its start, of threads that ended as well, in steps of 10 ms.
+/// Returns the processor time of a process since its start, including threads that have ended, in steps of 10 ms.
 ///
 /// # Errors
 /// When there is no such process.
@@ -16,7 +16,7 @@ pub fn processor_time(pid: u32) -> Result<Duration> {
     Ok(Duration::from_millis((ticks()? + ticks()?) * 10))
 }
 
-/// Processor time of the threads that a process has now, in nanoseconds.
+/// Returns the processor time of a process's current threads, in nanoseconds.
 ///
 /// # Errors
 /// When there is no such process.
@@ -31,7 +31,7 @@ pub fn threads_time(pid: u32) -> Result<Duration> {
     Ok(sum)
 }
 
-/// Processor time of the main thread of a process: in Envoy the one that applies configuration.
+/// Returns the processor time of a process's main thread: in Envoy the one that applies configuration.
 ///
 /// # Errors
 /// When there is no such process.
@@ -39,7 +39,7 @@ pub fn main_thread_time(pid: u32) -> Result<Duration> {
     on_processor(&fs::read_to_string(format!("/proc/{pid}/task/{pid}/schedstat")).context("reading schedstat")?)
 }
 
-/// A field of a process's status that counts kilobytes (`VmRSS`, `VmHWM`, `RssAnon`), in bytes.
+/// Returns a field of a process's status that counts kilobytes (`VmRSS`, `VmHWM`, `RssAnon`), in bytes.
 ///
 /// # Errors
 /// When there is no such process, or no such field.
@@ -50,7 +50,7 @@ pub fn memory(pid: u32, field: &str) -> Result<u64> {
     Ok(kilobytes.parse::<u64>()? * 1024)
 }
 
-/// The process that a process started with this file name of its program.
+/// Returns the child process whose program has this file name.
 ///
 /// # Errors
 /// When there is none.
@@ -67,7 +67,7 @@ pub fn child(parent: u32, program: &str) -> Result<u32> {
     anyhow::bail!("process {parent} has started no {program}")
 }
 
-/// The first figure of a schedstat: nanoseconds on a processor.
+/// Parses the first number of a schedstat: nanoseconds on a processor.
 fn on_processor(schedstat: &str) -> Result<Duration> {
     let nanoseconds = schedstat.split_whitespace().next().context("schedstat is empty")?;
     Ok(Duration::from_nanos(nanoseconds.parse()?))

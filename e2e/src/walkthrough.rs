@@ -1,5 +1,5 @@
-//! A page of `docs/` as a person follows it: its blocks marked `sh run` are run one after the other in one shell, and what the page
-//! says one sees, in a block `text shows` behind, is looked for in what they print.
+//! Runs a page of `docs/` as a reader would: its blocks marked `sh run` are run one after the other in one shell, and
+//! the following block `text shows` is compared with their output.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -7,24 +7,24 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// How long all commands of a page may take, in seconds.
+/// Time limit of all commands of a page, in seconds.
 const SECONDS: u32 = 300;
-/// The character that stands in a page for any text.
+/// The wildcard in expected output, for any text.
 const ANY: char = '…';
 
-/// Commands of a page, and what one sees of them.
+/// Commands of a page, with their expected output.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The line of the page where they begin.
+    /// The line of the page at which they begin.
     pub line: usize,
     /// The commands.
     pub commands: String,
-    /// Lines that are printed, in this order, perhaps with others between. `…` is any text; any space is as good as another.
+    /// Expected lines in this order, perhaps with others between. `…` is any text; any white space matches any other.
     pub shows: Vec<String>,
 }
 
 impl Step {
-    /// Whether commands printed what the page shows.
+    /// Returns an error if the output lacks an expected line.
     pub fn compare(&self, printed: &str) -> Result<()> {
         match missing(&self.shows, printed) {
             Some(line) => bail!("line {}: the page shows {line:?}, and its commands printed:\n{printed}", self.line),
@@ -33,7 +33,7 @@ impl Step {
     }
 }
 
-/// The steps of a page.
+/// Parses the steps of a page.
 pub fn steps(page: &str) -> Result<Vec<Step>> {
     let mut steps: Vec<Step> = Vec::new();
     let mut lines = page.lines().zip(1..);
@@ -60,7 +60,7 @@ pub fn steps(page: &str) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// The first line that is missing in what was printed.
+/// Returns the first expected line that is missing in the output.
 fn missing<'a>(shows: &'a [String], printed: &str) -> Option<&'a str> {
     let mut printed = printed.lines();
     shows.iter().find(|line| !printed.any(|there| is_like(line, there))).map(String::as_str)
@@ -82,20 +82,21 @@ fn is_like(line: &str, printed: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// Where a page is followed.
+/// The environment in which a page is run.
 #[derive(Debug)]
 pub struct Place {
-    /// The directory that its first command is run in.
+    /// The working directory of its first command.
     pub dir: PathBuf,
-    /// Directories that come first in `PATH`.
+    /// Directories at the beginning of `PATH`.
     pub path: Vec<PathBuf>,
-    /// Further environment.
+    /// Further environment variables.
     pub environment: Vec<(&'static str, String)>,
-    /// Whether its processes have a network of their own, with any port, and end with it. Else they are on this machine.
+    /// True for a network namespace of its own, in which any port is free; its processes end with it. Else they run on
+    /// this machine.
     pub alone: bool,
 }
 
-/// Follows a page: an error names the line of the page whose commands fail, or show something else.
+/// Runs a page; an error names the line of the page whose commands fail, or whose output differs.
 pub fn follow(page: &Path, place: &Place) -> Result<()> {
     let text = std::fs::read_to_string(page).with_context(|| page.display().to_string())?;
     let steps = steps(&text).with_context(|| page.display().to_string())?;
@@ -158,7 +159,7 @@ mod tests {
         Place { dir: dir.to_owned(), path: Vec::new(), environment: vec![("WHO", "you".to_owned())], alone: false }
     }
 
-    /// Follows a page with this text.
+    /// Runs a page with this text.
     fn followed(text: &str) -> Result<()> {
         let dir = tempfile::Builder::new().prefix("page").tempdir()?;
         let page = dir.path().join("page.md");

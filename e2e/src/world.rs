@@ -1,4 +1,4 @@
-//! Engine, xDS server and a real Envoy in one process: objects in, requests answered.
+//! Engine, xDS server and a real Envoy in one process: in come objects, out come answers to requests.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::MetadataExt;
@@ -23,11 +23,11 @@ pub use crate::port::free_port;
 /// The controller name of the tests' GatewayClass, which is called `ours`.
 pub const CONTROLLER: &str = "gatewright.io/gateway-controller";
 
-/// Everything between objects and requests. Ends on drop.
+/// The running engine, server and Envoy. Ended on drop.
 pub struct World {
-    /// What was published.
+    /// The cache of published resources.
     pub cache: Cache,
-    /// Who serves it.
+    /// The Envoy that serves them.
     pub envoy: Envoy,
     engine: Mutex<Engine>,
     view: View,
@@ -40,7 +40,7 @@ impl World {
     /// Starts with some objects, and returns when Envoy has acknowledged them.
     ///
     /// # Errors
-    /// When Envoy does not start or refuses something.
+    /// When Envoy does not start or refuses a resource.
     pub async fn start(changes: Vec<Change>) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let socket = dir.path().join("xds.sock");
@@ -60,7 +60,7 @@ impl World {
         let server = Server::new(cache.clone(), UnixPeers::new().allow(user, view.clone()));
         let server = tokio::spawn(async move {
             let stopped = async {
-                // Either the world says so, or it is gone.
+                // Either the world stops it, or it is dropped.
                 let _ = stopped.await;
             };
             server.serve_unix(listener, stopped).await;
@@ -82,22 +82,22 @@ impl World {
         Ok(world)
     }
 
-    /// Applies changes and publishes what they lead to.
+    /// Applies changes and publishes the resulting resources.
     pub fn apply(&self, changes: Vec<Change>) -> (Delta, Generation) {
         let delta = self.engine.lock().expect("no test panics while it applies").apply(changes, SystemTime::now());
         let generation = self.cache.publish(&self.view, publish::update(&delta));
         (delta, generation)
     }
 
-    /// Publishes resources that no engine made.
+    /// Publishes resources that are not from the engine.
     pub fn publish(&self, update: xds::Update) -> Generation {
         self.cache.publish(&self.view, update)
     }
 
-    /// Waits until Envoy has acknowledged a generation, without refusing anything.
+    /// Waits until Envoy has acknowledged a generation, without refusing any resource.
     ///
     /// # Errors
-    /// When it refuses something, or not everything comes in a minute.
+    /// When it refuses a resource, or does not acknowledge all within a minute.
     pub async fn acknowledged(&self, generation: Generation) -> Result<()> {
         let mut progress = self.cache.watch(&self.view);
         let wait = async {
@@ -128,7 +128,7 @@ impl World {
         self.acknowledged(generation).await
     }
 
-    /// Where its sockets are.
+    /// Returns the directory of its sockets.
     pub fn dir(&self) -> &std::path::Path {
         self.dir.path()
     }
@@ -141,10 +141,10 @@ impl Drop for World {
     }
 }
 
-/// An object from its JSON.
+/// Parses an object from its JSON.
 ///
 /// # Panics
-/// When it is not valid.
+/// When it is invalid.
 pub fn object(value: Value) -> Change {
     let text = value.to_string();
     Change::put(Object::parse(value).unwrap_or_else(|error| panic!("{error}: {text}")))
@@ -162,7 +162,7 @@ pub fn class() -> Change {
         "metadata": {"name": "ours"}, "spec": {"controllerName": CONTROLLER}}))
 }
 
-/// A Service in namespace `default` with one address behind its port 80.
+/// A Service in namespace `default` with one endpoint behind its port 80.
 pub fn service(name: &str, address: std::net::SocketAddr) -> Vec<Change> {
     vec![
         object(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "default", "name": name},

@@ -13,18 +13,18 @@ async fn main() -> std::io::Result<()> {
     let socket = args.next().unwrap_or_else(|| "xds.sock".into());
     let port = args.next().and_then(|port| port.parse().ok()).unwrap_or(10000);
 
-    // What the Envoys of this view run: a listener that says hello. Publishing again changes only what differs.
+    // The resources of this view: a listener that answers hello. Publishing again changes only what differs.
     let (cache, view) = (Cache::new(), View::new("edge"));
     let update = Update { upserts: vec![hello(port)], removals: vec![] };
     let generation = cache.publish(&view, update);
 
-    // Who may read it: processes of the user this one runs as.
+    // The clients that may read it: processes of the user that runs this one.
     let listener = xds::bind_unix(socket.as_ref(), 0o600)?;
     let me = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(&socket)?);
     let server = Server::new(cache.clone(), UnixPeers::new().allow(me, view.clone()));
     let interrupted = async { tokio::signal::ctrl_c().await.expect("a signal handler") };
 
-    // What they made of it.
+    // The progress of the clients: what they acknowledged and refused.
     let mut changes = cache.watch(&view);
     let report = async {
         while changes.changed().await.is_ok() {

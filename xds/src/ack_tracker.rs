@@ -1,4 +1,4 @@
-//! Who is connected, what each has acknowledged, and what each refuses.
+//! The connected clients of each view, the generation that each has acknowledged, and the resources that each refuses.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -12,79 +12,79 @@ use crate::rejection::{Part, Rejection};
 use crate::stream_progress::StreamProgress;
 use crate::{Fingerprint, Generation, Kind, View};
 
-/// What happened between a view and its nodes.
+/// An event between a view and its nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A node opened a stream.
     Connected {
-        /// The view it sees.
+        /// The view that it reads.
         view: View,
-        /// The node, as it calls itself.
+        /// The node's name.
         node: Arc<str>,
     },
     /// A node's stream ended.
     Disconnected {
-        /// The view it saw.
+        /// The view that it read.
         view: View,
-        /// The node, as it calls itself.
+        /// The node's name.
         node: Arc<str>,
     },
     /// A node refused a resource.
     Rejected(Rejection),
-    /// A node no longer refuses a resource: it took a newer version, the resource is gone, or so is the node.
+    /// A node no longer refuses a resource: it accepted a newer version, or the resource or the node is gone.
     Recovered(Rejection),
 }
 
-/// One connected node.
+/// The progress of one connected node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeProgress {
-    /// The node, as it calls itself.
+    /// The node's name, by its credential, else as it calls itself.
     pub node: Arc<str>,
-    /// Who it is, as authenticated.
+    /// Its authenticated identity.
     pub identity: Arc<str>,
-    /// Everything it subscribes to that was published up to here is acknowledged, except for what
-    /// [`Progress::rejections`] lists.
+    /// The generation up to which all resources that it subscribes to are acknowledged, except for those of
+    /// [`Progress::rejections`].
     pub acknowledged: Generation,
 }
 
-/// How far the nodes of a view are.
+/// The progress of the nodes of a view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// The latest generation of the view.
     pub published: Generation,
     /// The connected nodes, by name.
     pub nodes: Vec<NodeProgress>,
-    /// What is held back, by node, kind and name.
+    /// The rejected resources that are held back, sorted by node, kind and name.
     pub rejections: Vec<Rejection>,
 }
 
 impl Progress {
-    /// Of how many connected nodes (second) how many (first) acknowledged generation `g`.
+    /// Returns the number of connected nodes that acknowledged generation `g`, and the number of all connected nodes.
     pub fn acknowledged(&self, g: Generation) -> (usize, usize) {
         (self.nodes.iter().filter(|n| n.acknowledged >= g).count(), self.nodes.len())
     }
 }
 
-/// Names one stream in a ledger.
+/// Identifies a stream within its view's tracker.
 pub(crate) type StreamId = u64;
 
-/// A client with a stream.
+/// A client with an open stream.
 pub(crate) struct Member {
-    /// The node, as its credential names it, else as it calls itself.
+    /// The node's name, by its credential, else as it calls itself.
     pub(crate) node: Arc<str>,
-    /// Who it is, as authenticated.
+    /// Its authenticated identity.
     pub(crate) identity: Arc<str>,
-    /// Which of that identity, where its credential proves it.
+    /// Its instance of that identity, where its credential proves one.
     pub(crate) instance: Option<Arc<str>>,
-    /// The address that it comes from.
+    /// Its source address.
     pub(crate) address: Option<IpAddr>,
-    /// The certificate that it showed.
+    /// Its client certificate.
     pub(crate) credential: Option<Fingerprint>,
-    /// The version of its program, as it says.
+    /// The version of its program, as it reports it.
     pub(crate) version: Option<Arc<str>>,
-    /// When the stream began, in seconds since 1970.
+    /// Start of the stream, in seconds since 1970.
     pub(crate) connected: u64,
-    /// How far it is.
+    /// Its progress.
     pub(crate) standing: Arc<StreamProgress>,
 }
 
@@ -95,12 +95,12 @@ struct Entries {
     rejections: BTreeMap<(StreamId, Kind, Arc<str>), Vec<Rejection>>,
 }
 
-/// The accounts of one view.
+/// The tracker of one view.
 pub(crate) struct AckTracker {
     view: View,
     entries: Mutex<Entries>,
     changed: watch::Sender<u64>,
-    /// That of all views.
+    /// Changes with the progress of any view; shared by the trackers of all views.
     any_changed: Arc<watch::Sender<u64>>,
     events: broadcast::Sender<Event>,
 }
@@ -124,7 +124,7 @@ impl AckTracker {
 
     fn tell(&self, event: Option<Event>) {
         if let Some(event) = event {
-            // Nobody listening is fine: the state above is the truth, events are a convenience.
+            // Having no receiver is no error: the state above is authoritative, events are a convenience.
             let _ = self.events.send(event);
         }
         self.changed.send_modify(|n| *n += 1);
@@ -160,7 +160,7 @@ impl AckTracker {
         }
     }
 
-    /// Some node acknowledged more, or less, than before.
+    /// Notifies watchers that the acknowledged generation of a node changed.
     pub(crate) fn moved(&self) {
         self.tell(None);
     }
@@ -169,7 +169,7 @@ impl AckTracker {
         self.set(id, kind, name, version, vec![(None, text)]);
     }
 
-    /// Parts of a resource are held back; with none, all of it is taken. Returns those that were not before.
+    /// Sets the parts of a resource that are held back; with none, all of it is accepted. Returns the new ones.
     pub(crate) fn divide(
         &self,
         id: StreamId,
@@ -186,7 +186,7 @@ impl AckTracker {
         self.set(id, kind, name, "".into(), Vec::new());
     }
 
-    /// Says what is held back of one resource from now on. Returns what is new of it.
+    /// Sets the rejections of one resource, and sends events for the differences. Returns the new ones.
     fn set(
         &self,
         id: StreamId,
@@ -216,7 +216,7 @@ impl AckTracker {
         for recovered in before.iter().filter(|one| !is_in(&after, one)) {
             self.tell(Some(Event::Recovered(recovered.clone())));
         }
-        // A part stays what it is while the rest of its resource changes.
+        // The rejection of a part stays the same while the rest of its resource changes.
         let same = |a: &Rejection, b: &Rejection| {
             a.part == b.part && a.text == b.text && (a.part.is_some() || a.version == b.version)
         };
@@ -228,12 +228,12 @@ impl AckTracker {
         new
     }
 
-    /// The generation every stream has considered; removals before it are of no more interest.
+    /// Returns the generation that every stream has considered; earlier removals need not be remembered.
     pub(crate) fn passed(&self) -> Generation {
         self.entries().streams.values().map(|m| m.standing.passed()).min().unwrap_or(Generation::MAX)
     }
 
-    /// How far every node is. A node with several streams is as far as its slowest.
+    /// Returns the progress of every node. A node with several streams has that of its slowest.
     pub(crate) fn report(&self, published: Generation) -> Progress {
         let entries = self.entries();
         let mut nodes: BTreeMap<(Arc<str>, Arc<str>), Generation> = BTreeMap::new();
@@ -256,7 +256,7 @@ impl AckTracker {
         }
     }
 
-    /// Every stream, for people.
+    /// Returns the state of every stream, for people.
     pub(crate) fn streams(&self) -> Vec<StreamState> {
         let entries = self.entries();
         let mut ids: Vec<_> = entries.streams.keys().copied().collect();

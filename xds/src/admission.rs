@@ -1,7 +1,7 @@
-//! Which connections may stay open: those with a stream, and for a while a bounded number without.
+//! Admission of connections: those with a stream may stay, and a bounded number without one for a limited time.
 //!
-//! A connection without a stream has proven nothing yet, or has nothing to do any more. It has a place among those of its
-//! source address, and keeps it until a deadline, or until a newer connection needs the place.
+//! A connection without a stream is not authenticated yet, or idle. It takes a place among those of its source address,
+//! and keeps it until a deadline, or until a newer connection takes the place.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use tokio::sync::{Notify, watch};
 use crate::Fingerprint;
 use crate::identity::Peer;
 
-/// Whose connection it is: one address, or of IPv6 one network of 64 bits, which is what one client has.
+/// Returns the source of a connection for its limits: the address, or for IPv6 the /64 network, which one client has.
 pub(crate) fn source(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),
@@ -20,27 +20,27 @@ pub(crate) fn source(address: IpAddr) -> IpAddr {
     }
 }
 
-/// A connection, as its requests and its streams know it.
+/// A connection, as shared by its requests and streams.
 pub(crate) struct Connection {
-    /// The far end, as the transport proves it.
+    /// The far end, as the transport authenticates it.
     pub(crate) peer: Peer,
-    /// The address that it comes from; none on a Unix socket.
+    /// The source address; None on a Unix socket.
     pub(crate) address: Option<IpAddr>,
-    /// Whose it is, by that address.
+    /// The source of that address for limits, by [`source`].
     pub(crate) source: Option<IpAddr>,
-    /// The certificate that it was opened with.
+    /// The client certificate that it was opened with.
     pub(crate) credential: Option<Fingerprint>,
     use_: watch::Sender<Use>,
 }
 
-/// What a connection is used for.
+/// The use of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Use {
-    /// Streams that were let in and have not ended.
+    /// Number of open streams that were admitted.
     pub(crate) streams: usize,
-    /// Whether a request was denied.
+    /// True once a request was denied.
     pub(crate) denied: bool,
-    /// Whether the credential that it was opened with has ended.
+    /// True once the credential that it was opened with has expired.
     pub(crate) expired: bool,
 }
 
@@ -54,12 +54,12 @@ impl Connection {
         Connection { peer, address, source: address.map(source), credential, use_: watch::Sender::default() }
     }
 
-    /// A request was denied.
+    /// Records that a request was denied.
     pub(crate) fn deny(&self) {
         self.use_.send_modify(|now| now.denied = true);
     }
 
-    /// The credential has ended: nothing can be asked over this connection any more.
+    /// Records that the credential has expired: no request on this connection can be authenticated any more.
     pub(crate) fn expire(&self) {
         self.use_.send_modify(|now| now.expired = true);
     }
@@ -87,11 +87,11 @@ pub(crate) struct Idle {
 #[derive(Default)]
 struct Places {
     next: u64,
-    /// Oldest first.
+    /// By source, the places by number, the oldest first.
     by_source: HashMap<IpAddr, BTreeMap<u64, Arc<Notify>>>,
 }
 
-/// The place of one of them, until it is dropped.
+/// The place of a connection without a stream, until it is dropped.
 pub(crate) struct Place {
     idle: Arc<Idle>,
     source: IpAddr,
@@ -100,13 +100,13 @@ pub(crate) struct Place {
 }
 
 impl Idle {
-    /// So many places of one address, and so many in all.
+    /// Limits the places of one source, and of all.
     pub(crate) fn new(each: usize, all: usize) -> Idle {
         Idle { each, all, places: Mutex::default() }
     }
 
-    /// A place for a connection from `source`. Nobody is turned away: the oldest connection of an address makes way for its
-    /// newest, and when all places are taken, the oldest of the address that has the most.
+    /// Returns a place for a connection from `source`. No connection is refused: the newest of a source evicts its
+    /// oldest, and when all places are taken, the oldest of the source that has the most.
     pub(crate) fn enter(self: &Arc<Self>, source: IpAddr) -> Place {
         let mut places = self.places.lock().expect("no holder of this lock panics");
         let held = places.by_source.get(&source).map_or(0, BTreeMap::len);
@@ -140,7 +140,7 @@ impl Places {
 }
 
 impl Place {
-    /// Ends once somebody else has it.
+    /// Ends once another connection has taken the place.
     pub(crate) async fn taken(&self) {
         self.taken.notified().await;
     }

@@ -1,8 +1,8 @@
-//! A bound on a rate.
+//! A token bucket, which limits a rate.
 
 use std::time::{Duration, Instant};
 
-/// A token bucket. It is full at first.
+/// A token bucket. It is full at the start.
 pub(crate) struct Bucket {
     tokens: f64,
     burst: f64,
@@ -20,12 +20,12 @@ impl Bucket {
         }
     }
 
-    /// Takes a token, if need be one that is not there yet.
+    /// Takes a token; the count may become negative.
     pub(crate) fn take(&mut self) {
         self.tokens -= 1.0;
     }
 
-    /// When there is a token again; `None` when there is one.
+    /// Returns the time at which a token is available; `None` if one is now.
     pub(crate) fn empty_until(&mut self, now: Instant) -> Option<Instant> {
         let elapsed = now.saturating_duration_since(self.filled).as_secs_f64();
         self.tokens = (self.tokens + elapsed * self.per_second).min(self.burst);

@@ -1,4 +1,4 @@
-//! The owner's side: publish resources into views, read back what the nodes made of them.
+//! The interface of the owner: publish resources into views, read back the progress of the nodes.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +23,7 @@ pub struct Update {
     pub removals: Vec<(Kind, String)>,
 }
 
-/// All views. Cheap to clone; all clones are one cache.
+/// The resources of all views. Cheap to clone; all clones share one cache.
 #[derive(Clone)]
 pub struct Cache(Arc<Inner>);
 
@@ -32,7 +32,7 @@ struct Inner {
     shelves: RwLock<BTreeMap<View, Arc<TypeStore>>>,
     events: broadcast::Sender<Event>,
     counters: Counters,
-    /// Changes with the progress of any view, and with the unknown secrets of any.
+    /// Changes with the progress of any view; `unknown` with the unknown secrets of any view.
     progressed: Arc<watch::Sender<u64>>,
     unknown: Arc<watch::Sender<u64>>,
 }
@@ -57,10 +57,10 @@ impl Cache {
         }))
     }
 
-    /// Publishes a group of changes into `view`. Streams see the whole group or nothing of it.
+    /// Publishes a group of changes into `view`. A stream sees the whole group or nothing of it.
     ///
-    /// Resources equal to the held ones, by value, are no change and keep their bytes and version. When
-    /// nothing changes, the view's latest generation is returned: what acknowledges that has the update.
+    /// A resource that equals the published one, by value, is no change and keeps its bytes and version. If nothing
+    /// changes, the view's latest generation is returned: a client that acknowledged it has the update.
     pub fn publish(&self, view: &View, update: Update) -> Generation {
         let shelf = self.shelf(view);
         let passed = shelf.tracker.passed();
@@ -77,7 +77,8 @@ impl Cache {
         generation
     }
 
-    /// Makes `view` hold exactly `resources`. Costs as much as the view is large; prefer [`Cache::publish`].
+    /// Makes `resources` the exact content of `view`. The cost is proportional to the size of the view; prefer
+    /// [`Cache::publish`].
     pub fn replace(&self, view: &View, resources: Vec<Resource>) -> Generation {
         let wanted: std::collections::BTreeSet<(Kind, &str)> = resources.iter().map(|r| (r.kind(), r.name())).collect();
         let removals = {
@@ -93,12 +94,12 @@ impl Cache {
         self.publish(view, Update { upserts: resources, removals })
     }
 
-    /// What `view` holds under `name`.
+    /// Returns the resource of this kind and name in `view`.
     pub fn get(&self, view: &View, kind: Kind, name: &str) -> Option<Resource> {
         self.existing(view)?.read().table(kind).current(name).map(|r| Resource::clone(r))
     }
 
-    /// All that `view` holds, of one generation.
+    /// Returns all resources of `view`, and their generation.
     pub fn resources(&self, view: &View) -> (Generation, Vec<Resource>) {
         let Some(shelf) = self.existing(view) else { return (0, Vec::new()) };
         let tables = shelf.read();
@@ -106,55 +107,57 @@ impl Cache {
         (tables.generation, all.map(|resource| Resource::clone(resource)).collect())
     }
 
-    /// How many resources of `kind` the view holds.
+    /// Returns the number of resources of `kind` in the view.
     pub fn len(&self, view: &View, kind: Kind) -> usize {
         self.existing(view).map_or(0, |shelf| shelf.read().table(kind).len())
     }
 
-    /// Whether the view holds nothing.
+    /// Returns true if the view has no resources.
     pub fn is_empty(&self, view: &View) -> bool {
         Kind::ALL.into_iter().all(|kind| self.len(view, kind) == 0)
     }
 
-    /// How far the nodes of `view` are, and what they refuse.
+    /// Returns the progress of the nodes of `view`, and the resources that they refuse.
     pub fn progress(&self, view: &View) -> Progress {
         let shelf = self.shelf(view);
         let published = shelf.read().generation;
         shelf.tracker.report(published)
     }
 
-    /// Changes whenever [`Cache::progress`] of `view` does. Changes coalesce, none is lost.
+    /// Returns a receiver that changes with [`Cache::progress`] of `view`. Changes coalesce, none is lost.
     pub fn watch(&self, view: &View) -> watch::Receiver<u64> {
         self.shelf(view).tracker.watch()
     }
 
-    /// How many on-demand secrets clients of `view` asked for that it does not have. Names of such secrets come from
-    /// strangers, so that many of them at once are an attack; it is told of about every hundredth.
+    /// Returns a receiver of the number of on-demand secrets that clients of `view` requested and that do not exist.
+    /// Names of such secrets come from untrusted clients, so that many of them at once are an attack; the number is
+    /// updated about every hundredth.
     pub fn watch_unknown(&self, view: &View) -> watch::Receiver<u64> {
         self.shelf(view).watch_unknown()
     }
 
-    /// Changes whenever [`Cache::progress`] of any view does, also of one that comes later.
+    /// Returns a receiver that changes with [`Cache::progress`] of any view, including later ones.
     pub fn watch_all(&self) -> watch::Receiver<u64> {
         self.0.progressed.subscribe()
     }
 
-    /// Changes whenever [`Cache::unknown`] of any view does, about once in a hundred names.
+    /// Returns a receiver that changes with [`Cache::unknown`] of any view, about once in a hundred names.
     pub fn watch_all_unknown(&self) -> watch::Receiver<u64> {
         self.0.unknown.subscribe()
     }
 
-    /// How many on-demand secrets clients of `view` asked for that it does not have, as [`Cache::watch_unknown`] tells it.
+    /// Returns the number of on-demand secrets that clients of `view` requested and that do not exist; see
+    /// [`Cache::watch_unknown`].
     pub fn unknown(&self, view: &View) -> u64 {
         self.existing(view).map_or(0, |shelf| *shelf.watch_unknown().borrow())
     }
 
-    /// Removes `view`, unless streams are still open that see it: they would wait for a view that nobody publishes into. Whether it
-    /// is gone. Whoever may see it has been denied it before ([`crate::Views::revoke`]).
+    /// Removes `view`, unless streams of it are still open, which would wait for a view that is never published again.
+    /// Returns true if it is removed. The caller has revoked its clients before ([`crate::Views::revoke`]).
     pub fn remove(&self, view: &View) -> bool {
         let mut shelves = self.0.shelves.write().expect("no holder of this lock panics");
         if let Some(shelf) = shelves.get(view).filter(|shelf| Arc::strong_count(shelf) > 1) {
-            // Streams look whether they may go on.
+            // Wakes the streams, which check their grant.
             shelf.published.notify_waiters();
             return false;
         }
@@ -162,13 +165,14 @@ impl Cache {
         true
     }
 
-    /// What clients of `view` refused of shared resources, to be kept for [`Cache::suspect`] of the next start.
+    /// Returns a receiver of the parts that clients of `view` refused, to be persisted for [`Cache::suspect`] after the
+    /// next start.
     pub fn suspects(&self, view: &View) -> watch::Receiver<Arc<Suspects>> {
         self.shelf(view).watch_suspects()
     }
 
-    /// Has these parts, which clients refused once, sent to a client that comes to `view` only after the rest of their
-    /// resources. Where it takes them now, they are as any other.
+    /// Sets parts that clients refused earlier: a client that connects to `view` gets them only after the rest of their
+    /// resources. Once a client accepts them, they are sent as any others.
     pub fn suspect(&self, view: &View, suspects: Suspects) {
         self.shelf(view).suspect(|known| {
             let is_new = *known != suspects;
@@ -177,18 +181,18 @@ impl Cache {
         });
     }
 
-    /// What happens from now on in all views. A receiver that falls behind by 1024 events loses some and
-    /// is told so; [`Cache::progress`] always has the present state.
+    /// Returns a receiver of the events of all views from now on. A receiver that falls behind by 1024 events loses
+    /// some and gets an error; [`Cache::progress`] always has the current state.
     pub fn events(&self) -> broadcast::Receiver<Event> {
         self.0.events.subscribe()
     }
 
-    /// What was encoded and sent so far.
+    /// Returns the counts of encoded, sent, acknowledged and refused resources.
     pub fn counts(&self) -> Counts {
         self.0.counters.read()
     }
 
-    /// All views and streams, for an operator to look at.
+    /// Returns the state of all views and streams, for an operator.
     pub fn debug(&self) -> Vec<ViewState> {
         let shelves: Vec<_> = self.0.shelves.read().expect("no holder of this lock panics").values().cloned().collect();
         let state = |shelf: Arc<TypeStore>| {

@@ -1,13 +1,13 @@
-//! One encoding for one value.
+//! A canonical encoding of protobuf messages: equal values have equal bytes.
 //!
-//! The generated messages keep protobuf maps in `HashMap`s, which encode in an order that differs from one
-//! instance to the next, so that a restart would change versions without changing anything. Here the entries
-//! of a map are put in the order of their bytes, innermost first.
+//! The generated messages have protobuf maps in `HashMap`s, which are encoded in an order that differs from one
+//! instance to the next, so that a restart would change versions without a change of content. Here the entries of a map
+//! are sorted by their bytes, innermost first.
 //!
-//! Encoded, a map is a run of entries that looks like any list of small messages. The two are told apart by
-//! exchanging two entries: of a map, the message is the same as before. That answer depends on the message
-//! type and the field alone, so it is found out once. Maps inside an `Any` are out of reach; whoever fills
-//! the `Any` orders them.
+//! On the wire, the entries of a map look like any repeated field of small messages. The two are distinguished by
+//! exchanging two entries: if the field is a map, the decoded message stays equal. The result depends on the message
+//! type and the field alone, so that it is cached. Maps within an `Any` are not sorted; the producer of the `Any` has
+//! to.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -16,13 +16,13 @@ use std::sync::{LazyLock, RwLock};
 
 use prost::Message;
 
-/// The encoding of `message` that every process arrives at: equal values have equal bytes.
+/// Returns the canonical encoding of `message`: equal values have equal bytes in every process.
 pub(crate) fn encode<M: Message + Default + PartialEq + 'static>(message: &M) -> Vec<u8> {
     let mut bytes = message.encode_to_vec();
     let mut runs = Vec::new();
     runs_in(&bytes, 0..bytes.len(), &mut Vec::new(), &mut runs);
     for run in runs {
-        // Entries within this one have moved in their places by now, and the places themselves have not.
+        // Entries within this run may have been reordered by now, but its position and length are unchanged.
         if run.ordered(&bytes) || !is_map(message, &bytes, &run) {
             continue;
         }
@@ -33,14 +33,14 @@ pub(crate) fn encode<M: Message + Default + PartialEq + 'static>(message: &M) ->
     bytes
 }
 
-/// Messages nest no deeper than this; text made to look like deep nesting must not use up the stack.
+/// Messages nest no deeper; text that resembles deep nesting must not exhaust the stack.
 const MAX_DEPTH: usize = 24;
-/// Answers kept. The fields of the message types are far fewer; messages that contain themselves have no end of them.
+/// Most cached results. The message types have far fewer fields, but recursive messages have paths without end.
 const KNOWN: usize = 4096;
 
 /// Adjacent fields of one number that may be the entries of a map.
 struct Run {
-    /// The numbers of the fields from the outermost message to this one.
+    /// The field numbers from the outermost message to this field.
     path: Vec<u64>,
     entries: Vec<Range<usize>>,
 }
@@ -58,7 +58,7 @@ impl Run {
 /// A message type, and a field of it as in [`Run::path`].
 type Place = (TypeId, Vec<u64>);
 
-/// Whether `run`, which is not in order, is a map of `message`, whose encoding is `bytes`.
+/// Returns true if `run`, which is not sorted, is a map of `message`, whose encoding is `bytes`.
 fn is_map<M: Message + Default + PartialEq + 'static>(message: &M, bytes: &[u8], run: &Run) -> bool {
     static ANSWERS: LazyLock<RwLock<HashMap<Place, bool>>> = LazyLock::new(RwLock::default);
     let key = (TypeId::of::<M>(), run.path.clone());
@@ -79,13 +79,13 @@ fn is_map<M: Message + Default + PartialEq + 'static>(message: &M, bytes: &[u8],
 /// One field of an encoded message.
 struct Field {
     number: u64,
-    /// All of it.
+    /// The whole field.
     at: Range<usize>,
-    /// Its content, when it is length-delimited.
+    /// Its content, if it is length-delimited.
     content: Option<Range<usize>>,
 }
 
-/// The fields of the message at `at`; `None` in place of the first that is none.
+/// Iterates over the fields of the message at `at`; `None` in place of the first that is malformed.
 fn fields(bytes: &[u8], at: Range<usize>) -> impl Iterator<Item = Option<Field>> {
     let mut next = at.start;
     std::iter::from_fn(move || {
@@ -128,8 +128,8 @@ fn varint(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Finds what may be a map in the message at `at`, outside of any `Any`; inner ones first. Text that happens to
-/// parse as a message only costs a closer look.
+/// Finds candidates for maps in the message at `at`, outside of any `Any`; inner ones first. Text that happens to parse
+/// as a message only costs a closer check.
 fn runs_in(bytes: &[u8], at: Range<usize>, path: &mut Vec<u64>, found: &mut Vec<Run>) {
     let first = fields(bytes, at.clone()).next().flatten().and_then(|f| f.content);
     let any = first.is_some_and(|content| bytes[content].starts_with(b"type.googleapis.com/"));
@@ -163,7 +163,7 @@ fn close(run: Option<(u64, Vec<Range<usize>>)>, path: &[u64], found: &mut Vec<Ru
     }
 }
 
-/// A map entry is a message of a key, field 1, and a value, field 2; either may be left out.
+/// Returns true for a possible map entry: a message with a key, field 1, and a value, field 2; either may be absent.
 fn is_entry(bytes: &[u8], at: Range<usize>) -> bool {
     let mut count = 0;
     fields(bytes, at).all(|field| {
@@ -233,7 +233,7 @@ mod tests {
             name: "h".into(),
             ..Default::default()
         };
-        // Asked twice: the answer is kept.
+        // Encoded twice: the second time the result is cached.
         assert_eq!(encode(&host), host.encode_to_vec());
         assert_eq!(encode(&host), host.encode_to_vec());
     }

@@ -1,4 +1,4 @@
-//! What was encoded, sent, acknowledged and refused: numbers that tests assert and metrics show.
+//! Counters of encoded, sent, acknowledged and refused resources, for tests and metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::Kind;
 use crate::tables::Applied;
 
-/// Upper bounds of the buckets of answer times, in seconds; one more bucket takes the rest.
+/// Upper bounds of the buckets of ACK latencies, in seconds; one more bucket has the rest.
 pub(crate) const ACK_SECONDS: [f64; 11] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
 #[derive(Default)]
@@ -36,16 +36,16 @@ pub(crate) struct Counters {
     closed: [AtomicU64; Closed::ALL.len()],
 }
 
-/// Why the server closed a connection that had no stream.
+/// The reason why the server closed a connection that had no stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closed {
-    /// Its TLS handshake failed: it showed no certificate, or a wrong one.
+    /// Its TLS handshake failed: without a client certificate, or with an invalid one.
     Handshake,
     /// It opened no stream in time.
     Idle,
-    /// A newer connection needed its place.
+    /// A newer connection took its place.
     Evicted,
-    /// It sent a request that was denied.
+    /// A request on it was denied.
     Denied,
 }
 
@@ -63,7 +63,7 @@ impl Closed {
     }
 }
 
-/// The codes an RPC ends with, in the order of their numbers
+/// The status codes of RPCs, in the order of their numbers
 /// (<https://github.com/grpc/grpc/blob/master/doc/statuscodes.md>).
 pub(crate) const CODES: [&str; 17] = [
     "OK",
@@ -88,25 +88,25 @@ pub(crate) const CODES: [&str; 17] = [
 /// Counts of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct KindCounts {
-    /// Resources whose published value was new.
+    /// Published resources whose value was new.
     pub changed: u64,
     /// Responses sent.
     pub responses: u64,
-    /// Resources in them.
+    /// Resources in these responses.
     pub sent: u64,
-    /// Removed names in them.
+    /// Removed names in these responses.
     pub removed: u64,
-    /// Their encoded bytes.
+    /// Encoded bytes of their resources.
     pub bytes: u64,
     /// Responses acknowledged.
     pub acks: u64,
     /// Responses refused.
     pub nacks: u64,
-    /// On-demand secrets taken back because their client holds too many.
+    /// On-demand secrets withdrawn because their client holds too many.
     pub evicted: u64,
-    /// Answers by how long they took: up to 1, 2.5, 5, 10, 25, 50, 100 and 250 ms, 1, 5 and 30 s, longer.
+    /// Answers by latency: up to 1, 2.5, 5, 10, 25, 50, 100 and 250 ms, 1, 5 and 30 s, longer.
     pub answered_within: [u64; 12],
-    /// How long all answers took together, in microseconds.
+    /// Sum of the latencies of all answers, in microseconds.
     pub answer_micros: u64,
 }
 
@@ -117,19 +117,19 @@ pub struct Counts {
     pub kinds: [KindCounts; Kind::COUNT],
     /// Published removals that removed something.
     pub removed: u64,
-    /// Published changes that changed nothing.
+    /// Published resources that were equal to the existing ones.
     pub unchanged: u64,
-    /// RPCs that were not let in, by the number of their gRPC code.
+    /// Denied RPCs, by the number of their gRPC code.
     pub refused: [u64; 17],
-    /// Streams that ended, by the number of their gRPC code: 0 when the client closed it in order, and else the
-    /// server's reason. A connection that breaks is in neither.
+    /// Ended streams, by the number of their gRPC code: 0 if the client closed it, else the server's reason. Broken
+    /// connections are not counted.
     pub ended: [u64; 17],
     /// Connections without a stream that the server closed, in the order of [`Closed::ALL`].
     pub closed: [u64; 4],
 }
 
 impl Counts {
-    /// The counts of `kind`.
+    /// Returns the counts of `kind`.
     pub fn of(&self, kind: Kind) -> &KindCounts {
         &self.kinds[kind as usize]
     }
@@ -164,17 +164,17 @@ impl Counters {
         self.kinds[kind as usize].evicted.fetch_add(n as u64, Relaxed);
     }
 
-    /// An RPC was not let in.
+    /// Counts a denied RPC.
     pub(crate) fn refused(&self, code: tonic::Code) {
         self.refused[code as usize].fetch_add(1, Relaxed);
     }
 
-    /// A connection without a stream was closed.
+    /// Counts a closed connection without a stream.
     pub(crate) fn closed(&self, why: Closed) {
         self.closed[why as usize].fetch_add(1, Relaxed);
     }
 
-    /// A stream ended.
+    /// Counts an ended stream.
     pub(crate) fn ended(&self, code: tonic::Code) {
         self.ended[code as usize].fetch_add(1, Relaxed);
     }

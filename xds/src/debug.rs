@@ -1,5 +1,5 @@
-//! What an operator may look at: who is connected, how far each is, what each refuses. Names and versions,
-//! never contents.
+//! The state of views and streams for an operator: the clients, the progress and the rejections of each. Names and
+//! versions, never contents.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,73 +10,73 @@ use serde::Serialize;
 use crate::rejection::Rejection;
 use crate::{Fingerprint, Generation, Kind};
 
-/// One view.
+/// The state of one view.
 #[derive(Clone, Debug, Serialize)]
 pub struct ViewState {
     /// Its name.
     pub view: String,
     /// Its latest generation.
     pub generation: Generation,
-    /// How many resources it holds, by kind.
+    /// Number of its resources, by kind.
     pub resources: BTreeMap<&'static str, usize>,
     /// The streams that read it.
     pub streams: Vec<StreamState>,
 }
 
-/// One stream.
+/// The state of one stream.
 #[derive(Clone, Debug, Serialize)]
 pub struct StreamState {
-    /// The node, as its credential names it, else as it calls itself.
+    /// The node's name, by its credential, else as it calls itself.
     pub node: Arc<str>,
-    /// Who it is, as authenticated.
+    /// Its authenticated identity.
     pub identity: Arc<str>,
-    /// Which of that identity, where its credential proves it.
+    /// Its instance of that identity, where its credential proves one.
     pub instance: Option<Arc<str>>,
-    /// The address that it comes from; none on a Unix socket.
+    /// Its source address; None on a Unix socket.
     pub address: Option<IpAddr>,
-    /// The certificate that it showed.
+    /// Its client certificate.
     pub credential: Option<Fingerprint>,
-    /// The version of its program, as it says.
+    /// The version of its program, as it reports it.
     pub version: Option<Arc<str>>,
-    /// When the stream began, in seconds since 1970.
+    /// Start of the stream, in seconds since 1970.
     pub connected: u64,
-    /// When it acknowledged something last.
+    /// Time of its last ACK, in seconds since 1970; None before the first.
     pub last_ack: Option<u64>,
-    /// Everything up to here is acknowledged.
+    /// The generation up to which everything is acknowledged.
     pub acknowledged: Generation,
-    /// What it subscribes to.
+    /// Its subscriptions.
     pub subscriptions: Vec<SubscriptionState>,
-    /// What it refuses.
+    /// The resources that it refuses.
     pub refused: Vec<Refused>,
 }
 
-/// One kind on one stream.
+/// The subscription of one stream to one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SubscriptionState {
     /// The kind.
     pub kind: &'static str,
-    /// Whether everything is subscribed to.
+    /// True for a wildcard subscription.
     pub wildcard: bool,
-    /// How many names are.
+    /// Number of subscribed names.
     pub names: usize,
     /// Unanswered responses.
     pub in_flight: usize,
-    /// Everything of this kind up to here has been considered.
+    /// The generation up to which everything of this kind has been considered for sending.
     pub considered: Generation,
 }
 
-/// One resource a client refuses.
+/// A resource that a client refuses.
 #[derive(Clone, Debug, Serialize)]
 pub struct Refused {
     /// Its kind.
     pub kind: &'static str,
     /// Its name.
     pub name: Arc<str>,
-    /// The virtual host and the route, where only they are refused.
+    /// Names of the virtual host and the route, where only this part is refused.
     pub part: Option<[Arc<str>; 2]>,
     /// The refused version.
     pub version: Arc<str>,
-    /// The client's words; left out for secrets, whose errors may quote them.
+    /// The client's error; omitted for secrets, since it may quote them.
     pub text: Option<Arc<str>>,
 }
 

@@ -1,4 +1,4 @@
-//! Subscriptions that Envoy makes because of a resource, as far as a server must know of them.
+//! The subscriptions that a resource causes in Envoy, where the server must know of them.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
 };
 use prost::{Message, Name};
 
-/// What Envoy subscribes to for a resource.
+/// The subscription that a resource causes in Envoy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Demand {
-    /// Nothing of which a server must know.
+    /// None that the server must know of.
     #[default]
     Nothing,
-    /// Of a cluster whose endpoints come by EDS: the name of its assignment.
+    /// For a cluster with endpoints by EDS: the name of its ClusterLoadAssignment.
     Assignment(Arc<str>),
-    /// Of a listener: the encoded `ScopedRds` messages of its connection managers, each once. Envoy has one subscription to scopes
-    /// for all that are equal.
+    /// For a listener: the distinct encoded `ScopedRds` messages of its HTTP connection managers. Envoy has one
+    /// subscription to scopes for all that are equal.
     Scopes(Arc<[Vec<u8>]>),
 }
 
 impl Demand {
-    /// Of the resource `name` that holds `message`.
+    /// Returns the demand of the resource `name` with this content.
     pub(crate) fn of(name: &Arc<str>, message: &dyn Any) -> Demand {
         if let Some(cluster) = message.downcast_ref() {
             assignment(name, cluster).map_or(Demand::Nothing, Demand::Assignment)
@@ -37,7 +37,7 @@ impl Demand {
     }
 }
 
-/// The name under which a client asks for the endpoints of a cluster (`Cluster.EdsClusterConfig.service_name`).
+/// Returns the name by which a client requests the endpoints of a cluster (`Cluster.EdsClusterConfig.service_name`).
 fn assignment(name: &Arc<str>, cluster: &Cluster) -> Option<Arc<str>> {
     let by_eds = ClusterDiscoveryType::Type(DiscoveryType::Eds.into());
     let config = cluster.eds_cluster_config.as_ref().filter(|_| cluster.cluster_discovery_type == Some(by_eds))?;
@@ -45,7 +45,7 @@ fn assignment(name: &Arc<str>, cluster: &Cluster) -> Option<Arc<str>> {
     Some(if **own == **name { name.clone() } else { Arc::from(own.as_str()) })
 }
 
-/// The sources of scopes of all connection managers of a listener.
+/// Returns the sources of scopes of all connection managers of a listener.
 fn scope_sources(listener: &Listener) -> Vec<Vec<u8>> {
     let chains = listener.filter_chains.iter().chain(&listener.default_filter_chain);
     let configs = chains.flat_map(|chain| &chain.filters).filter_map(|filter| match &filter.config_type {

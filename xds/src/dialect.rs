@@ -1,4 +1,4 @@
-//! How the two protocols read requests into a [`Session`] and write its responses.
+//! The two variants of the protocol: parsing of requests into a [`Session`], and encoding of its responses.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::tables::Tables;
 use crate::wire::{DeltaRequest, DeltaResponse, Node, SotwRequest, SotwResponse, encode_absent};
 use crate::{Kind, Resource};
 
-/// One of the two protocols, for one stream.
+/// One of the two variants of the protocol, with its state for one stream.
 pub(crate) trait Dialect: Send + 'static {
     type Request: prost::Message + Default + 'static;
     type Response: prost::Message + Default + 'static;
@@ -30,7 +30,7 @@ pub(crate) trait Dialect: Send + 'static {
         tables: &Tables,
         now: Instant,
     ) -> Result<(), Refusal>;
-    /// `None` when the protocol has no way to say it; the client then answers nothing.
+    /// Encodes a response; `None` if the protocol cannot express it, so that the client will not answer.
     fn write(&mut self, out: &Outgoing, system_version: u64) -> Option<Self::Response>;
 }
 
@@ -88,19 +88,19 @@ impl Dialect for Delta {
     }
 }
 
-/// State-of-the-world xDS, spoken by translating into the incremental terms of [`Session`].
+/// State-of-the-world xDS, translated into the incremental terms of [`Session`].
 ///
 /// <https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#basic-protocol-overview>
 pub(crate) struct Sotw {
     kinds: [Contents; Kind::COUNT],
 }
 
-/// What a client holds of one kind.
+/// The resources of one kind that a client has.
 #[derive(Default)]
 struct Contents {
-    /// After the last accepted response.
+    /// The resources after the last accepted response.
     held: BTreeMap<Arc<str>, Arc<Resource>>,
-    /// What the response in flight changes, `None` for a removal.
+    /// The changes of the response in flight; `None` is a removal.
     tentative: Vec<(Arc<str>, Option<Arc<Resource>>)>,
     /// The nonce of the last response.
     nonce: Option<u64>,
@@ -117,7 +117,7 @@ impl Contents {
     }
 }
 
-/// The version of a set of resources: the same set has the same version in every process.
+/// Returns the version of a set of resources: equal sets have equal versions in every process.
 fn version<'a>(resources: impl Iterator<Item = &'a Arc<Resource>>) -> String {
     let mut hash = Sha256::new();
     for resource in resources {
@@ -159,7 +159,7 @@ impl Dialect for Sotw {
         let contents = &mut self.kinds[kind as usize];
         if !response_nonce.is_empty() {
             let nonce = response_nonce.parse::<u64>().ok();
-            // A request that answers an older response is stale as a whole: one that answers the newest follows.
+            // A request with the nonce of an older response is stale as a whole: the answer to the newest follows.
             if nonce.is_none() || nonce != contents.nonce {
                 return Ok(());
             }
@@ -176,7 +176,7 @@ impl Dialect for Sotw {
         let (mut subscribe, mut unsubscribe) = (Vec::new(), Vec::new());
         if let Some(before) = before {
             let wanted: HashSet<&str> = resource_names.iter().map(String::as_str).collect();
-            // An empty list means everything only as long as no name was ever asked for.
+            // An empty list is a wildcard only as long as no name was ever requested.
             let everything = wanted.contains("*") || (wanted.is_empty() && !before.explicit);
             match (before.wildcard, everything) {
                 (true, false) => unsubscribe.push("*".to_owned()),
@@ -202,7 +202,7 @@ impl Dialect for Sotw {
         let Some(sub) = session.subscription(kind).filter(|_| first && !version_info.is_empty()) else {
             return Ok(());
         };
-        // A client that reconnects names the version of all it holds.
+        // A client that reconnects sends the version of all its resources.
         let subscribed: BTreeMap<Arc<str>, Arc<Resource>> = tables
             .table(kind)
             .resources()

@@ -1,18 +1,18 @@
-//! Dividing a refused route configuration or listener, until the routes or filter chains that are to blame stand alone.
+//! Division: finds the routes or filter chains to blame for the refusal of a route configuration or listener.
 //!
-//! A RouteConfiguration, or a ScopedRouteConfiguration with its routes inline, is shared by many authors, and a client
-//! refuses it as a whole. [`Search`] finds out which of its routes the client refuses, by sending it again without some
-//! of them: first author by author, then virtual host by virtual host, then route by route. A route's author is what
-//! its name says up to the second `/`. What the client held before is never taken away meanwhile: a virtual host that
-//! is still in doubt is sent as it was.
+//! A RouteConfiguration, or a ScopedRouteConfiguration with inline routes, is shared by many authors, and a client
+//! refuses it as a whole. [`Search`] finds the routes that the client refuses, by sending the resource again without
+//! some of them: it bisects first by author, then by virtual host, then by route. A route's author is its name up to
+//! the second `/`. What the client had before is never taken away meanwhile: a virtual host that is still in doubt is
+//! sent as the client had it.
 //!
-//! What is refused is replaced alone. A virtual host of one author goes on as the client had it; where it had none, or
-//! where several authors share it, the refused route answers 500, or is left out where its match is what is refused.
+//! Only the refused parts are replaced. A virtual host of one author stays as the client had it; if the client had
+//! none, or if several authors share it, the refused route answers 500, or is omitted if its match is refused.
 //!
-//! A Listener is divided in the same way: a filter chain is to it what a virtual host without routes is to a table. A
-//! refused chain goes on as the client had it, or is left out, which closes the connections that the matcher leads there.
+//! A Listener is divided in the same way: its filter chains take the place of virtual hosts without routes. A refused
+//! chain stays as the client had it, or is omitted, so that connections that match it are closed.
 //!
-//! Bytes and verdicts in, bytes out: no clock, no task, no lock.
+//! In come bytes and verdicts, out go bytes: no clock, no task, no lock.
 
 mod content;
 mod search;
@@ -31,17 +31,18 @@ use crate::Resource;
 use crate::rejection::Part;
 use crate::suspects::ByHost;
 
-/// A resource without the parts that are refused, and why each of them is.
+/// A resource without its refused parts, and the reason of each refusal.
 #[derive(Debug)]
 pub struct Divided {
-    /// What is left.
+    /// The resource without the refused parts.
     pub resource: Resource,
-    /// What was replaced.
+    /// The refused parts, with the client's or the check's error.
     pub refused: Vec<(Part, Arc<str>)>,
 }
 
-/// Divides a resource of routes, or a listener, that `check` refuses, before any client sees it, as it would be divided with a client
-/// that refuses the same. `had` is the version before. `None` where it cannot be divided.
+/// Divides a resource that `check` refuses, a listener or one of routes, before it is sent to any client, as it would
+/// be divided with a client that refuses the same. `had` is the previous version. `None` if it is not refused or cannot
+/// be divided.
 pub fn divide(
     whole: &Resource,
     had: Option<&Resource>,
@@ -63,7 +64,8 @@ pub fn divide(
     }
 }
 
-/// A resource without its suspects, and which virtual hosts lack some of them; `None` where it has none, or nothing else.
+/// Returns a resource without its suspected parts, and the virtual hosts that lack some; `None` if it has no suspected
+/// parts, or nothing else.
 pub(crate) fn without(whole: &Resource, suspects: &ByHost) -> Option<(Arc<Resource>, BTreeSet<String>)> {
     let mut content = Content::read(whole)?;
     let (mut lacking, mut hosts) = (BTreeSet::new(), Vec::with_capacity(content.hosts.len()));
@@ -84,7 +86,7 @@ pub(crate) fn without(whole: &Resource, suspects: &ByHost) -> Option<(Arc<Resour
     (!lacking.is_empty() && !hosts.is_empty()).then(|| (Arc::new(content.with_hosts(hosts)), lacking))
 }
 
-/// The routes that are held back, each once.
+/// Returns the routes that are held back, without duplicates.
 pub(crate) fn parts(held: &[HeldPart]) -> Vec<(Part, Arc<str>)> {
     let mut parts: BTreeMap<Part, Arc<str>> = BTreeMap::new();
     for part in held {
@@ -98,22 +100,22 @@ pub(crate) fn parts(held: &[HeldPart]) -> Vec<(Part, Arc<str>)> {
     parts.into_iter().collect()
 }
 
-/// What is served of a refused route.
+/// The replacement of a refused route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Remedy {
-    /// Its virtual host as the client had it before.
+    /// Its virtual host stays as the client had it.
     Keep,
-    /// Status 500 to the requests it matches.
+    /// Requests that it matches get status 500.
     Answer,
-    /// Nothing: its match is refused too.
+    /// It is omitted: its match is refused too.
     Omit,
 }
 
-/// A route, or the frame of a virtual host (its name, domains and options), that a client refuses.
+/// A route that a client refuses, or the frame of a virtual host (its name, domains and options).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HeldPart {
     pub(crate) virtual_host: String,
-    /// Names of the routes that it concerns.
+    /// Names of the affected routes.
     pub(crate) routes: Vec<String>,
     pub(crate) is_frame: bool,
     pub(crate) digest: Digest,
@@ -121,24 +123,25 @@ pub(crate) struct HeldPart {
     pub(crate) text: Arc<str>,
 }
 
-/// What one client runs of one resource that it does not take as published.
+/// The state of a resource that one client does not accept as published.
 #[derive(Debug)]
 pub(crate) struct Division {
-    /// The version as published.
+    /// The published version.
     pub(crate) version: Arc<str>,
-    /// What the client runs.
+    /// The version that the client has.
     pub(crate) running: Option<Arc<Resource>>,
     pub(crate) held: Vec<HeldPart>,
-    /// Virtual hosts that are served as they were, by name.
+    /// Virtual hosts that stay as the client had them, by name.
     pub(crate) kept: BTreeMap<String, VirtualHost>,
-    /// Virtual hosts that the client runs without what another one refused: it has had none of them as they are.
+    /// Virtual hosts that the client has without parts that another client refused: it never had them as published.
     pub(crate) without: BTreeSet<String>,
-    /// While the culprits are looked for.
+    /// The search for the refused parts; None once it has ended.
     pub(crate) search: Option<Search>,
 }
 
 impl Division {
-    /// What is sent of `whole` from the start, given what the client is known to refuse; `None` when nothing of it.
+    /// Returns the version of `whole` to send first, without the parts that the client is known to refuse; `None` if it
+    /// refuses no part of it.
     pub(crate) fn without_held(&self, whole: &Resource) -> Option<Arc<Resource>> {
         let mut content = Content::read(whole)?;
         let refused = self.refused_of(&content);
@@ -174,7 +177,7 @@ impl Division {
         Some(Arc::new(content.with_hosts(hosts)))
     }
 
-    /// Forgets what `whole` no longer has.
+    /// Removes refused parts that `whole` no longer has.
     pub(crate) fn forget_gone(&mut self, whole: &Resource) {
         let Some(content) = Content::read(whole) else { return self.held.clear() };
         let refused = self.refused_of(&content);
@@ -185,7 +188,7 @@ impl Division {
         self.held = held;
     }
 
-    /// Whether a virtual host that is served as it was may need the resource called `name`.
+    /// Returns true if a virtual host that stays as it was may reference the resource `name`.
     pub(crate) fn needs(&self, name: &str) -> bool {
         use prost::Message;
         self.kept.values().any(|host| {
@@ -194,7 +197,8 @@ impl Division {
         })
     }
 
-    /// Where in `content` something stands that the client refuses: by virtual host, the frame or a route of it.
+    /// Returns the refused parts in `content`: by position of the virtual host, its frame (None) or the position of the
+    /// route.
     fn refused_of(&self, content: &Content) -> BTreeMap<usize, BTreeMap<Option<usize>, &HeldPart>> {
         let mut by_host: HashMap<&str, Vec<&HeldPart>> = HashMap::new();
         for part in &self.held {

@@ -1,4 +1,4 @@
-//! The name of one credential, whatever identity it proves.
+//! Fingerprints of client certificates.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,26 +8,26 @@ use rustls_pki_types::pem::PemObject;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// The SHA-256 of a certificate's DER, as 64 lower-case hexadecimal digits: what
-/// `openssl x509 -noout -fingerprint -sha256` prints, without the colons.
+/// The SHA-256 of a certificate's DER, as 64 lower-case hexadecimal digits: the output of `openssl x509 -noout
+/// -fingerprint -sha256`, without the colons.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Fingerprint(Arc<str>);
 
 impl Fingerprint {
-    /// Of a certificate in DER.
+    /// Returns the fingerprint of a certificate in DER.
     pub fn of(der: &[u8]) -> Fingerprint {
         let hex: String = Sha256::digest(der).iter().map(|byte| format!("{byte:02x}")).collect();
         Fingerprint(hex.into())
     }
 
-    /// Of the first certificate of a PEM text, the leaf of a chain.
+    /// Returns the fingerprint of the first certificate of a PEM text, the leaf of a chain.
     pub fn of_pem(pem: &str) -> Option<Fingerprint> {
         let leaf = CertificateDer::pem_slice_iter(pem.as_bytes()).next()?.ok()?;
         Some(Fingerprint::of(&leaf))
     }
 
-    /// Reads one as it is printed by us or by openssl.
+    /// Parses a fingerprint as printed by us or by openssl.
     pub fn parse(text: &str) -> Option<Fingerprint> {
         let hex: String = text.chars().filter(|c| *c != ':').map(|c| c.to_ascii_lowercase()).collect();
         (hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_hexdigit())).then(|| Fingerprint(hex.into()))

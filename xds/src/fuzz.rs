@@ -1,5 +1,5 @@
-//! What the fuzz targets run: whatever a client sends, the server neither panics, nor talks without end, nor holds
-//! more than its limits allow.
+//! The functions of the fuzz targets: whatever a client sends, the server neither panics, nor sends endlessly, nor
+//! holds more than its limits allow.
 //!
 //! The targets are in `fuzz/`; the tests below run the same functions on bounded random input with every `cargo test`.
 
@@ -22,7 +22,7 @@ use crate::{Kind, Limits, Resource};
 
 const KINDS: [Kind; 6] = [Kind::Cluster, Kind::Endpoints, Kind::Route, Kind::VirtualHost, Kind::Listener, Kind::Secret];
 const NAMES: [&str; 8] = ["a", "b", "c", "d/e", "sds/f", "A", "", "*"];
-/// No exchange over so few resources takes more responses than this.
+/// Most responses of any exchange about so few resources.
 const ENDLESS: usize = 20_000;
 
 fn limits() -> Limits {
@@ -42,7 +42,7 @@ fn resource(kind: Kind, name: &str, value: u8) -> Resource {
     match kind {
         Kind::Cluster => Resource::new(name, &Cluster { alt_stat_name: text, ..Default::default() }),
         Kind::Endpoints => Resource::new(name, &ClusterLoadAssignment { cluster_name: text, ..Default::default() }),
-        // Some can be divided, and some of those share virtual hosts with the version before.
+        // Some can be divided, and some of those share virtual hosts with the previous version.
         Kind::Route if value % 2 == 1 => {
             let host = |at: u8| {
                 let name = format!("{at}");
@@ -60,18 +60,18 @@ fn resource(kind: Kind, name: &str, value: u8) -> Resource {
     }
 }
 
-/// One stream and the view behind it.
+/// One stream and its view.
 struct World<D: Dialect> {
     tables: Tables,
     session: Session,
     dialect: D,
     limits: Arc<Limits>,
     generation: u64,
-    /// Nonces of the unanswered responses, and the last of all.
+    /// Nonces of the unanswered responses; `last` is the nonce of the latest response.
     unanswered: Vec<(Kind, u64)>,
     last: u64,
     rejected: BTreeMap<(Kind, Arc<str>), Arc<str>>,
-    /// The server ended the stream.
+    /// True once the server has ended the stream.
     ended: bool,
 }
 
@@ -117,7 +117,7 @@ impl<D: Dialect> World<D> {
         }
     }
 
-    /// The next response, as bytes.
+    /// Returns the next response, encoded.
     fn respond(&mut self) -> Option<Vec<u8>> {
         while !self.ended {
             let out = self.session.next(&self.tables, Instant::now(), || true);
@@ -156,7 +156,7 @@ impl<D: Dialect> World<D> {
         }
     }
 
-    /// What must hold at any moment.
+    /// Asserts the invariants that hold at any time.
     fn check(&self) {
         for sub in self.session.subscriptions() {
             let (kind, limits) = (sub.kind, &self.limits);
@@ -172,7 +172,7 @@ impl<D: Dialect> World<D> {
     }
 }
 
-/// A request of bytes of the client's choice, on a fresh stream of either protocol, answered to its end.
+/// Sends a request of arbitrary bytes on a fresh stream of either protocol, and acknowledges all responses.
 pub fn request(data: &[u8]) {
     if let Ok(request) = DeltaRequest::decode(data) {
         let mut world = World::<Delta>::new();
@@ -198,7 +198,7 @@ pub fn request(data: &[u8]) {
     }
 }
 
-/// Answers everything until nothing more comes; then all that was published is acknowledged.
+/// Acknowledges all responses until no more come; then every published resource is acknowledged.
 fn settle<D: Dialect>(world: &mut World<D>, ack: impl Fn(Kind, u64) -> D::Request) {
     let mut steps = 0;
     loop {
@@ -215,7 +215,7 @@ fn settle<D: Dialect>(world: &mut World<D>, ack: impl Fn(Kind, u64) -> D::Reques
     }
 }
 
-/// Reads choices from bytes; all zero once they are used up.
+/// Draws choices from bytes; all are zero once the bytes are used up.
 struct Choices<'a>(&'a [u8]);
 
 impl Choices<'_> {
@@ -234,8 +234,8 @@ impl Choices<'_> {
     }
 }
 
-/// A conversation in which client, owner and network do what the bytes say, honest or not: subscriptions, answers to
-/// any nonce, refusals, publications, reconnects.
+/// Runs a conversation in which client, owner and network do what the bytes say, valid or not: subscriptions, answers
+/// to any nonce, refusals, publications, reconnects.
 pub fn conversation(data: &[u8]) {
     let mut choices = Choices(data);
     if choices.byte() % 2 == 0 {
@@ -291,7 +291,7 @@ fn converse<D: Dialect>(
                 let request = any(&mut choices, kind, String::new(), None);
                 world.request(kind, request);
             }
-            // An answer, with a change of the subscription in the same request, right or refusing.
+            // An ACK or NACK, with a change of the subscription in the same request.
             2 | 3 if !world.unanswered.is_empty() => {
                 let (kind, nonce) = world.unanswered[choices.below(world.unanswered.len())];
                 let refusal =
@@ -327,7 +327,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Bytes that are a request, possibly bent in a few places.
+    /// The bytes of a request, possibly with a few changed.
     fn bent_request() -> impl Strategy<Value = Vec<u8>> {
         let name = prop::sample::select(NAMES.to_vec()).prop_map(str::to_owned);
         let names = || prop::collection::vec(name.clone(), 0..6);

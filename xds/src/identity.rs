@@ -1,7 +1,7 @@
-//! Who a client is, and therefore which view it sees.
+//! Authentication of clients, and the view that each may read.
 //!
-//! The `node` a client describes itself with is never consulted: only what its transport or its token
-//! proves counts. Everything not granted is denied.
+//! The `node` that a client describes itself with is not trusted: only what its transport or its token proves counts.
+//! Everything that is not granted is denied.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,24 +15,24 @@ use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use crate::View;
 
-/// The far end of a connection, as the transport proves it.
+/// The far end of a connection, as the transport authenticates it.
 #[derive(Clone, Debug)]
 pub enum Peer {
-    /// A process on this machine, as the kernel names it (`SO_PEERCRED`).
+    /// A process on this machine, by the kernel's `SO_PEERCRED`.
     Unix {
         /// Its user.
         uid: u32,
         /// Its group.
         gid: u32,
     },
-    /// A TLS client. Its certificates are verified against the server's roots; none when it showed none.
+    /// A TLS client. Its certificates are verified against the server's roots; empty if it sent none.
     Tls {
         /// The chain, leaf first.
         certificates: Arc<[CertificateDer<'static>]>,
     },
 }
 
-/// What a request proves.
+/// The credentials of a request.
 pub struct Credentials<'a> {
     /// The connection's far end.
     pub peer: &'a Peer,
@@ -40,48 +40,48 @@ pub struct Credentials<'a> {
     pub bearer: Option<&'a str>,
 }
 
-/// The token is a secret.
+/// Omits the token, which is secret.
 impl fmt::Debug for Credentials<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credentials").field("peer", self.peer).field("bearer", &self.bearer.is_some()).finish()
     }
 }
 
-/// What an authenticated client may do: see one view.
+/// A grant to an authenticated client: the view that it may read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Who it is.
+    /// The authenticated identity.
     pub identity: Arc<str>,
-    /// Which of several of that identity it is, where its credential proves that.
+    /// The instance of that identity, where the credential proves one.
     pub instance: Option<Instance>,
-    /// What it sees.
+    /// The view that it may read.
     pub view: View,
-    /// When the proof expires; its streams end then.
+    /// Expiry of the credential, at which its streams end.
     pub expires: Option<SystemTime>,
 }
 
 /// One of several clients of an identity, by a credential of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// Its own name, a URI of its certificate.
+    /// The name of the instance, a URI of its certificate.
     pub name: Arc<str>,
-    /// What its node is called, whatever it calls itself.
+    /// The name of its node, which overrides what the client calls itself.
     pub node: Arc<str>,
 }
 
-/// Reads a URI of a certificate as the name of an instance: the identity that it is one of, and which one.
+/// Parses a URI of a certificate as the name of an instance: returns its identity, and the instance.
 pub type InstanceOf = fn(&str) -> Option<(&str, Instance)>;
 
-/// Why a client may do nothing.
+/// The reason why a client is denied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
-    /// It proved nothing, or something wrong.
+    /// The credential is missing or invalid.
     #[error("not authenticated: {0}")]
     Unauthenticated(String),
-    /// It is known and has no view.
+    /// The client is authenticated, but may not read any view.
     #[error("{0} may not read any view of this server")]
     Forbidden(String),
-    /// The proof could not be checked.
+    /// The credential could not be checked.
     #[error("cannot check the credential now: {0}")]
     Unavailable(String),
 }
@@ -97,32 +97,32 @@ impl From<Denied> for Status {
     }
 }
 
-/// Maps credentials to a grant. Asked once for every RPC, of whatever service.
+/// Maps credentials to a grant. Called once for every RPC, of any service.
 #[async_trait]
 pub trait Authenticate: Send + Sync + 'static {
-    /// Decides.
+    /// Returns the grant, or the reason why there is none.
     async fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Grant, Denied>;
 
-    /// Whether an earlier grant still holds. Asked before every response and at every request of a stream,
-    /// so it must be quick.
+    /// Returns true if an earlier grant still holds. Called before every response and at every request of a stream, so
+    /// that it must be fast.
     fn still_granted(&self, _grant: &Grant) -> bool {
         true
     }
 }
 
-/// Processes of this machine, by user.
+/// Authentication of local processes by their user.
 #[derive(Clone, Debug, Default)]
 pub struct UnixPeers {
     users: BTreeMap<u32, View>,
 }
 
 impl UnixPeers {
-    /// Nobody.
+    /// Allows nobody.
     pub fn new() -> UnixPeers {
         UnixPeers::default()
     }
 
-    /// Lets processes of user `uid` read `view`.
+    /// Allows processes of user `uid` to read `view`.
     pub fn allow(mut self, uid: u32, view: View) -> UnixPeers {
         self.users.insert(uid, view);
         self
@@ -143,54 +143,54 @@ impl Authenticate for UnixPeers {
     }
 }
 
-/// Who sees which view, changeable while the server runs.
+/// The view that each identity may read; can be changed while the server runs.
 #[derive(Clone, Debug, Default)]
 pub struct Views(Arc<RwLock<BTreeMap<String, View>>>);
 
 impl Views {
-    /// Nobody sees anything.
+    /// Allows nobody.
     pub fn new() -> Views {
         Views::default()
     }
 
-    /// Lets `identity` read `view`, and no other.
+    /// Allows `identity` to read `view`, and no other.
     pub fn allow(&self, identity: impl Into<String>, view: View) {
         self.0.write().expect("no holder of this lock panics").insert(identity.into(), view);
     }
 
-    /// Lets `identity` read nothing any more. Its open streams end at their next request or response.
+    /// Allows `identity` nothing any more. Its open streams end at their next request or response.
     pub fn revoke(&self, identity: &str) {
         self.0.write().expect("no holder of this lock panics").remove(identity);
     }
 
-    /// What `identity` may read.
+    /// Returns the view that `identity` may read.
     pub fn of(&self, identity: &str) -> Option<View> {
         self.0.read().expect("no holder of this lock panics").get(identity).cloned()
     }
 }
 
-/// TLS clients, by a name in their certificate: a URI (`spiffe://...`) or else a DNS name.
+/// Authentication of TLS clients by a name in their certificate: a URI (`spiffe://...`) or a DNS name.
 #[derive(Clone, Debug)]
 pub struct Certificates {
     views: Views,
-    /// Whether a certificate may have the name of an identity itself.
+    /// True if a certificate may have the name of an identity itself.
     identities: bool,
     instances: Option<InstanceOf>,
 }
 
 impl Certificates {
-    /// Clients see what `views` says of the name in their certificate.
+    /// Clients read the view of the name in their certificate.
     pub fn new(views: Views) -> Certificates {
         Certificates { views, identities: true, instances: None }
     }
 
-    /// Clients see what `views` says of the identity that they are an instance of. A certificate of the identity itself is
-    /// good for nothing.
+    /// Clients read the view of the identity that they are an instance of. A certificate with the name of the identity
+    /// itself is denied.
     pub fn of_instances(views: Views, instances: InstanceOf) -> Certificates {
         Certificates { views, identities: false, instances: Some(instances) }
     }
 
-    /// The same, and certificates of instances are taken as well.
+    /// Accepts certificates of instances as well.
     pub fn or_instances(self, instances: InstanceOf) -> Certificates {
         Certificates { instances: Some(instances), ..self }
     }
@@ -210,7 +210,7 @@ impl Certificates {
     }
 }
 
-/// The names of a certificate by which clients are known; `None` where it cannot be read.
+/// Returns the names of a certificate that may identify a client, and its expiry; `None` if it cannot be parsed.
 pub(crate) fn names(leaf: &[u8]) -> Option<(Vec<String>, SystemTime)> {
     let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
     let names = certificate.subject_alternative_name().ok()?;
@@ -233,7 +233,7 @@ impl Authenticate for Certificates {
         let unreadable = || Denied::Unauthenticated("the client certificate cannot be read".into());
         let (names, expires) = names(leaf).ok_or_else(unreadable)?;
         if expires <= SystemTime::now() {
-            // It was good when the connection was opened.
+            // It was valid when the connection was opened.
             return Err(Denied::Unauthenticated("the client certificate has ended: connect with a new one".into()));
         }
         let granted = names.iter().find_map(|name| self.granted(name, expires));
@@ -245,30 +245,30 @@ impl Authenticate for Certificates {
     }
 }
 
-/// Whom a token names.
+/// The result of a token review.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reviewed {
-    /// For example `system:serviceaccount:edge:envoy`.
+    /// The user name, for example `system:serviceaccount:edge:envoy`.
     pub user: String,
-    /// When the token ends, where known.
+    /// Expiry of the token, where known.
     pub expires: Option<SystemTime>,
 }
 
 /// Checks tokens; in a cluster by a TokenReview with an audience of its own.
 #[async_trait]
 pub trait ReviewToken: Send + Sync + 'static {
-    /// Decides whether the token is genuine and meant for this server.
+    /// Returns the user if the token is genuine and issued for this server.
     async fn review(&self, token: &str) -> Result<Reviewed, Denied>;
 }
 
-/// Clients that show a token, on an encrypted connection.
+/// Authentication of clients by a bearer token, on an encrypted connection.
 pub struct Tokens<R> {
     reviewer: R,
     views: Views,
 }
 
 impl<R: ReviewToken> Tokens<R> {
-    /// Tokens are checked by `reviewer`; users see what `views` says.
+    /// Checks tokens by `reviewer`; users read the view that `views` has for them.
     pub fn new(reviewer: R, views: Views) -> Tokens<R> {
         Tokens { reviewer, views }
     }
@@ -290,14 +290,14 @@ impl<R: ReviewToken> Authenticate for Tokens<R> {
     }
 }
 
-/// A client certificate, or, for clients without one, a token.
+/// Authentication by a client certificate, or by a token for clients without one.
 pub struct CertificatesOrTokens<R> {
     certificates: Certificates,
     tokens: Tokens<R>,
 }
 
 impl<R: ReviewToken> CertificatesOrTokens<R> {
-    /// Both see what `views` says.
+    /// Certificates and tokens share `views`.
     pub fn new(reviewer: R, views: Views) -> CertificatesOrTokens<R> {
         CertificatesOrTokens { certificates: Certificates::new(views.clone()), tokens: Tokens::new(reviewer, views) }
     }
@@ -325,7 +325,7 @@ mod tests {
 
     const FLEET: &str = "spiffe://test/fleet";
 
-    /// `spiffe://test/fleet/pod/NAME`.
+    /// Parses `spiffe://test/fleet/pod/NAME`.
     fn instance(uri: &str) -> Option<(&str, Instance)> {
         let (identity, node) = uri.split_once("/pod/")?;
         Some((identity, Instance { name: uri.into(), node: node.into() }))
@@ -335,7 +335,7 @@ mod tests {
         asked_later(by, uri, Duration::ZERO).await
     }
 
-    /// With a certificate of an hour that was issued so long ago.
+    /// Authenticates by a certificate valid for an hour that was issued `ago`.
     async fn asked_later(by: &Certificates, uri: &str, ago: Duration) -> Result<Grant, Denied> {
         let (hour, now) = (Duration::from_secs(3600), SystemTime::now() - ago);
         let authority = Authority::new("test", hour, now).expect("an authority");

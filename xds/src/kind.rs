@@ -1,4 +1,4 @@
-//! The resource types of xDS that this server speaks.
+//! The resource types of xDS that this server serves.
 
 use std::fmt;
 
@@ -27,7 +27,7 @@ pub enum Kind {
     Extension,
 }
 
-/// When a kind may be sent relative to the others: "make before break"
+/// The order in which kinds are sent: "make before break"
 /// (<https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#eventual-consistency-considerations>).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
@@ -37,7 +37,7 @@ pub(crate) enum Rank {
     Routes,
     /// Listeners: once the routes are acknowledged.
     Listeners,
-    /// Secrets, runtime and extensions: at any time. What of them went is said once the listeners are acknowledged.
+    /// Secrets, runtime and extensions: at any time. Their removals are sent once the listeners are acknowledged.
     Free,
 }
 
@@ -55,10 +55,10 @@ impl Kind {
         Kind::Extension,
     ];
 
-    /// How many kinds there are.
+    /// The number of kinds.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// The type URL that names this kind on the wire.
+    /// Returns the type URL of this kind.
     pub const fn type_url(self) -> &'static str {
         match self {
             Kind::Cluster => "type.googleapis.com/envoy.config.cluster.v3.Cluster",
@@ -73,12 +73,12 @@ impl Kind {
         }
     }
 
-    /// The kind a type URL names.
+    /// Returns the kind of a type URL.
     pub fn of_type_url(url: &str) -> Option<Kind> {
         Self::ALL.into_iter().find(|kind| kind.type_url() == url)
     }
 
-    /// A short name, used as metric label and in logs.
+    /// Returns a short name for metric labels and logs.
     pub const fn label(self) -> &'static str {
         match self {
             Kind::Cluster => "cds",
@@ -102,9 +102,9 @@ impl Kind {
         }
     }
 
-    /// Whether a client may ask for "all of them"; where not, a wildcard is answered with nothing.
+    /// Returns true if a client may subscribe to all resources of the kind; else a wildcard is answered with none.
     ///
-    /// Secrets are given by name only, so that a client holds no key it did not ask for. Virtual hosts too: "the
+    /// Secrets are sent by name only, so that a client has no key that it did not request. Virtual hosts too: "the
     /// configuration sent to an individual Envoy instance \[shall\] only contain the subscribed virtual hosts"
     /// (<https://www.envoyproxy.io/docs/envoy/latest/configuration/http/http_conn_man/vhds>), and Envoy begins each
     /// stream without a name, or with `*` beside the names it has.
@@ -112,9 +112,8 @@ impl Kind {
         !matches!(self, Kind::Secret | Kind::VirtualHost)
     }
 
-    /// Whether a state-of-the-world response must hold every subscribed resource, because the client
-    /// drops what is missing. The protocol page says so of listeners and clusters; Envoy does the same
-    /// with scopes.
+    /// Returns true if a state-of-the-world response must contain every subscribed resource, because the client drops
+    /// missing ones. The protocol page says so for listeners and clusters; Envoy does the same with scopes.
     pub const fn full_state(self) -> bool {
         matches!(self, Kind::Cluster | Kind::Listener | Kind::Scope)
     }

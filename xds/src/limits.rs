@@ -1,69 +1,70 @@
-//! Bounds of everything a client can make the server hold or do.
+//! Limits of everything that a client can make the server hold or do.
 
 use std::time::Duration;
 
-/// Bounds. The defaults fit an Envoy with 100,000 hosts.
+/// The limits. The defaults fit an Envoy with 100,000 hosts.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Bytes of one request message.
+    /// Largest request message, in bytes.
     pub request_bytes: usize,
-    /// Names in one subscription.
+    /// Most names in one subscription.
     pub names: usize,
-    /// Bytes of one subscribed name.
+    /// Longest subscribed name, in bytes.
     pub name_bytes: usize,
-    /// Resources in one response.
+    /// Most resources in one response.
     pub response_resources: usize,
-    /// Bytes of resources in one response; one larger resource travels alone.
+    /// Most bytes of resources in one response; a larger resource is sent alone.
     pub response_bytes: usize,
-    /// On-demand secrets one stream may hold; beyond, the longest unasked are taken back. Envoy keeps
-    /// about 31 KB for each and has no limit of its own before 1.41.
+    /// Most on-demand secrets of one stream; beyond, the least recently requested are withdrawn. Envoy needs about 31
+    /// KB for each and has no limit of its own before 1.41.
     pub on_demand_secrets: usize,
-    /// On-demand secrets that do not exist and that a stream remembers being asked for, beside the above: of more, the
-    /// longest unasked are forgotten. They are answered all the same, and take no place of those that exist.
+    /// Most requested on-demand secrets that do not exist and that a stream remembers, in addition to the above;
+    /// beyond, the least recently requested are forgotten. They are answered all the same, and displace none.
     pub unknown_secrets: usize,
-    /// Names of secrets that begin so are regular ones, never taken back: a listener waits for them.
+    /// Prefix of the names of regular secrets, which are never withdrawn: a listener waits for them.
     pub regular_secret_prefix: String,
-    /// Streams of one identity.
+    /// Most streams of one identity.
     pub streams_per_identity: usize,
-    /// Streams of one instance of an identity: an Envoy has one, and a second while it does not know yet that the first is lost.
+    /// Most streams of one instance of an identity: an Envoy has one, and a second until the loss of the first is
+    /// detected.
     pub streams_per_instance: usize,
-    /// Streams of one identity from one address: of a pod, where each pod has an address.
+    /// Most streams of one identity from one address: of a pod, where each pod has an address.
     pub streams_per_address: usize,
-    /// Streams of one identity from one /64 of IPv6, which has more addresses than anybody can count: of a node, where its pods
-    /// share one, or of all that one client has.
+    /// Most streams of one identity from one /64 of IPv6, whose number of addresses is unlimited in practice: of a
+    /// node, where its pods share one, or of all addresses that one client has.
     pub streams_per_network: usize,
-    /// Connections in all.
+    /// Most connections in all.
     pub connections: usize,
-    /// Connections over TCP that have no stream.
+    /// Most connections over TCP without a stream.
     pub idle_connections: usize,
-    /// Those of one address (of IPv6, of one /64). The oldest one makes way for the next.
+    /// Most of these from one address (of IPv6, from one /64). The newest evicts the oldest.
     pub idle_connections_per_address: usize,
-    /// Concurrent streams of one connection.
+    /// Most concurrent streams of one connection.
     pub streams_per_connection: u32,
-    /// HTTP/2 window of a stream: bytes that a client may send ahead of the server reading them.
+    /// HTTP/2 window of a stream: bytes that a client may send before the server reads them.
     pub stream_window_bytes: u32,
-    /// HTTP/2 window of a connection. The HTTP/2 library (h2 0.4) ends a connection on which many small frames lie
-    /// unread, half of this window being what they may weigh, each at 256 bytes less its own. Sixteen times a stream's
-    /// window, it is the stream's window that makes a fast client wait.
+    /// HTTP/2 window of a connection. The HTTP/2 library (h2 0.4) closes a connection with too many small unread
+    /// frames: the limit is half of this window, and each frame counts 256 bytes less its size. At sixteen times a
+    /// stream's window, it is the stream's window that makes a fast client wait.
     pub connection_window_bytes: u32,
-    /// Requests one stream may send at once, those for secrets aside: strangers decide how many secrets Envoy asks for,
-    /// and one request for one costs the server less than reading late costs everybody.
+    /// Most requests of one stream at once, except those for secrets: untrusted clients decide how many secrets Envoy
+    /// requests, and one such request costs the server less than a delay costs everybody.
     pub request_burst: u32,
-    /// Requests one stream may send per second, on average; the same ones count.
+    /// Most requests of one stream per second, on average; the same requests count.
     pub requests_per_second: u32,
-    /// Times a stream takes up changes of its view at once.
+    /// Most updates of one stream at once after changes of its view.
     pub push_burst: u32,
-    /// Times a stream takes up changes of its view per second, on average. What changes faster travels together:
-    /// an exchange with a client costs much more than one more resource in it.
+    /// Most updates of one stream per second, on average. Faster changes are sent together: an exchange with a client
+    /// costs much more than one more resource in it.
     pub pushes_per_second: u32,
-    /// How long a client may leave a response unanswered.
+    /// Time within which a client must answer a response.
     pub answer_within: Duration,
-    /// How often an idle connection is asked for a sign of life, and how long it may take.
+    /// Interval of HTTP/2 pings on an idle connection, and time limit of their answer.
     pub keepalive: Duration,
-    /// How long a connection over TCP may take for its TLS handshake and its first stream, and how long it may stay after its
+    /// Time limit of a connection over TCP for its TLS handshake and its first stream, and for a new stream after its
     /// last one.
     pub handshake: Duration,
-    /// How long shutdown waits for connections to close.
+    /// Time that a shutdown waits for connections to close.
     pub drain: Duration,
 }
 

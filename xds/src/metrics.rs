@@ -12,11 +12,11 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use crate::counters::{ACK_SECONDS, CODES, Closed};
 use crate::{Cache, Kind, KindCounts};
 
-/// Shows a cache's counts in a registry: `registry.register_collector(Box::new(Metrics::new(cache)))`.
+/// A collector of a cache's counts: `registry.register_collector(Box::new(Metrics::new(cache)))`.
 pub struct Metrics(Cache);
 
 impl Metrics {
-    /// The metrics of `cache`.
+    /// Makes the collector of `cache`.
     pub fn new(cache: Cache) -> Metrics {
         Metrics(cache)
     }
@@ -28,7 +28,7 @@ impl fmt::Debug for Metrics {
     }
 }
 
-/// Name, help, and where its value is.
+/// Name, help text, and accessor of a counter.
 type Counter = (&'static str, &'static str, fn(&KindCounts) -> u64);
 
 const COUNTERS: [Counter; 7] = [
@@ -114,7 +114,7 @@ fn gauge(value: usize) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// What there is, of one kind.
+/// Current numbers of one kind, for gauges.
 #[derive(Default)]
 struct PerKind {
     resources: usize,
@@ -124,7 +124,7 @@ struct PerKind {
     quarantined: usize,
 }
 
-/// What there is at this moment.
+/// Current numbers, for gauges.
 #[derive(Default)]
 struct Now {
     nodes: usize,

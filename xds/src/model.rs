@@ -1,4 +1,4 @@
-//! Model tests: whatever happens in whatever order, a client ends up with exactly its view.
+//! Model tests: in any order of events, a client ends with exactly its view.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -27,13 +27,13 @@ use crate::{Kind, Limits, Resource, View};
 
 const KINDS: [Kind; 6] = [Kind::Cluster, Kind::Endpoints, Kind::Route, Kind::Scope, Kind::Listener, Kind::Secret];
 const NAMES: [&str; 5] = ["n0", "n1", "n2", "n3", "n4"];
-/// A value clients refuse.
+/// A value that clients refuse.
 const BAD: u8 = 3;
-/// Of a listener that takes its routes from scopes.
+/// The value of a listener that takes its routes from scopes.
 const SCOPED: u8 = 1;
 
 fn resource(kind: Kind, name: &str, value: u8) -> Resource {
-    // A state-of-the-world client knows a resource by the name inside it.
+    // A state-of-the-world client identifies a resource by the name inside it.
     let text = format!("value-{value}/{name}");
     match kind {
         Kind::Cluster => Resource::new(name, &Cluster { alt_stat_name: text, ..Default::default() }),
@@ -100,7 +100,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 0..60)
 }
 
-/// The server's side of one stream, and the view behind it.
+/// The server's side of one stream, and its view.
 struct World<D: Dialect> {
     shelf: TypeStore,
     session: Session,
@@ -115,7 +115,7 @@ impl<D: Dialect> World<D> {
         let view = View::new("model");
         let (events, _) = tokio::sync::broadcast::channel(16);
         let shelf = TypeStore::new(view.clone(), Arc::default(), AckTracker::new(view, Arc::default(), events));
-        // Small pages, so that paging is part of the model.
+        // Small pages, so that the model includes paging.
         let limits = Arc::new(Limits { response_resources: 3, ..Default::default() });
         World {
             shelf,
@@ -129,7 +129,7 @@ impl<D: Dialect> World<D> {
 
     fn publish(&mut self, changes: &[(usize, usize, Option<u8>)]) {
         self.generation += 1;
-        // The last change of a name in a group wins, as a caller with a map would have it.
+        // The last change of a name in a group wins, as in a map.
         let changes: BTreeMap<_, _> = changes.iter().map(|(k, n, v)| ((*k, *n), *v)).collect();
         let upserts = changes.iter().filter_map(|((k, n), v)| Some(resource(KINDS[*k], NAMES[*n], (*v)?))).collect();
         let removals: Vec<_> =
@@ -188,7 +188,7 @@ impl<D: Dialect> World<D> {
         }
     }
 
-    /// What a client that holds `held` and wants what `wants` says must end with.
+    /// Asserts the final state of a client that holds `held` and subscribes to the names for which `wants` is true.
     fn check(&self, kind: Kind, wants: impl Fn(&str) -> bool, held: &BTreeMap<String, Vec<u8>>) {
         let tables = self.shelf.read();
         let table = tables.table(kind);
@@ -239,15 +239,15 @@ struct DeltaModel {
     held: HashMap<Kind, BTreeMap<String, (String, Vec<u8>)>>,
     unanswered: VecDeque<pb::DeltaDiscoveryResponse>,
     partial: bool,
-    /// The scopes of Envoy's listeners, while one wants some. Scopes that come at another time are acknowledged and dropped,
-    /// and Envoy says that it has them all the same.
+    /// The scopes of Envoy's listeners, while one subscribes to scopes. Scopes that arrive at another time are
+    /// acknowledged and dropped, and Envoy reports after a reconnect that it has them all the same.
     scopes: Option<BTreeMap<String, Vec<u8>>>,
-    /// Whether the client came back and said that it had scopes that its listeners had not.
+    /// True if the client reconnected and reported scopes that its listeners did not have.
     mistaken: bool,
 }
 
 impl DeltaModel {
-    /// Begins a subscription to scopes with the first listener that wants some, and ends it without a word with the last.
+    /// Subscribes to scopes with the first listener that uses them, and unsubscribes with the last, without a request.
     fn follow_listeners(&mut self) {
         let listeners = self.held.get(&Kind::Listener).into_iter().flatten();
         match listeners.into_iter().any(|(_, (_, body))| is_scoped(body)) {
@@ -322,7 +322,8 @@ impl DeltaModel {
                 wants.names.remove(name);
             }
         }
-        // A client that opens with an unsubscription opens with nothing in `subscribe`: that is everything.
+        // The first request of a stream with an empty `subscribe` is a wildcard, also if it unsubscribes from
+        // something.
         wants.wildcard |= first && subscribe.is_empty();
         for name in &subscribe {
             if name == "*" {
@@ -364,7 +365,7 @@ impl DeltaModel {
                 names.push("*".into());
             }
             if names.is_empty() {
-                // Nothing wanted any more: a client does not ask at all.
+                // No subscription is left: the client sends no request.
                 continue;
             }
             self.subscribe(world, kind, names, vec![]);
@@ -412,7 +413,7 @@ proptest! {
         if client.wants.values().any(|w| w.asked) {
             prop_assert_eq!(world.session.acknowledged(), world.shelf.read().generation);
         }
-        // Everything is settled: a client that comes back gets nothing but what it refuses.
+        // Everything is settled: a client that reconnects gets only the resources that it refuses.
         let good = KINDS.into_iter().all(|k| world.shelf.read().table(k).resources().all(|r| !is_bad(&r.body())));
         if good {
             client.reconnect(&mut world);
@@ -446,7 +447,7 @@ proptest! {
             prop_assert!(steps < 10_000, "the exchange never ends");
         }
         for kind in KINDS.into_iter().filter(|k| k.full_state()) {
-            // A client drops by itself what it unsubscribes from.
+            // A client drops resources that it unsubscribes from by itself.
             let named = |body: &[u8]| NAMES.into_iter().find(|n| body.ends_with(n.as_bytes())).expect("every body ends with its name");
             let mut bodies: Vec<Vec<u8>> = client.held.get(&kind).cloned().unwrap_or_default();
             bodies.retain(|b| client.wants(kind, named(b)));
@@ -468,7 +469,7 @@ proptest! {
     }
 }
 
-/// A state-of-the-world client: the last accepted response of a kind is what it holds.
+/// A state-of-the-world client: it holds the last accepted response of each kind.
 #[derive(Default)]
 struct SotwModel {
     wanted: HashMap<Kind, BTreeSet<String>>,
@@ -502,7 +503,7 @@ impl SotwModel {
     }
 
     fn change(&mut self, world: &mut World<Sotw>, kind: Kind, change: impl FnOnce(&mut BTreeSet<String>)) {
-        // Answer what was read first: a request speaks of the newest response.
+        // Responses that were read are answered first: a request refers to the newest response.
         while self.answer(world) {}
         while self.read(world) {
             while self.answer(world) {}
@@ -557,7 +558,7 @@ impl SotwModel {
         let kinds: Vec<Kind> = self.wanted.keys().copied().collect();
         for kind in kinds {
             if self.explicit.contains(&kind) && self.wanted[&kind].is_empty() {
-                // Nothing wanted any more: asking would mean everything.
+                // No subscription is left: a request would be a wildcard.
                 self.wanted.remove(&kind);
                 self.explicit.remove(&kind);
                 self.held.remove(&kind);

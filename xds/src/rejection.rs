@@ -1,4 +1,4 @@
-//! What a client has rejected.
+//! Rejections: resources, or parts of them, that a client refused.
 
 use std::sync::Arc;
 
@@ -13,21 +13,21 @@ pub struct Part {
     pub route: Arc<str>,
 }
 
-/// A resource, or a part of one, that a node refused and that is therefore held back from it.
+/// A resource, or a part of one, that a node refused and that is therefore held back from it (quarantine).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// The view it is in.
+    /// The view of the resource.
     pub view: View,
-    /// The node that refused it, as it calls itself.
+    /// The node's name.
     pub node: Arc<str>,
     /// Its type.
     pub kind: Kind,
     /// Its name; empty when the node refused a response as such and no single resource is to blame.
     pub name: Arc<str>,
-    /// What of it, when the node takes the rest.
+    /// The refused part, if the node accepts the rest.
     pub part: Option<Part>,
     /// The refused version.
     pub version: Arc<str>,
-    /// The node's words.
+    /// The node's error.
     pub text: Arc<str>,
 }

@@ -1,4 +1,4 @@
-//! One xDS resource: encoded once, versioned by its content.
+//! An xDS resource: encoded once, with a version by its content.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::Kind;
 use crate::demand::Demand;
 use crate::wire::encode_resource;
 
-/// One resource, ready to be sent. Cloning shares the bytes.
+/// A resource, ready to be sent. Clones share the bytes.
 #[derive(Clone)]
 pub struct Resource {
     kind: Kind,
@@ -29,28 +29,28 @@ enum Content {
     Made(Arc<Recipe>),
 }
 
-/// `Resource { name, version, aliases, Any }` of the delta protocol, and where its parts begin.
+/// The encoded `Resource { name, version, aliases, Any }` of the delta protocol, and the offsets of its parts.
 #[derive(Clone)]
 struct Encoded {
     bytes: Bytes,
     version_at: u32,
-    /// The `Any` reaches to the end.
+    /// Start of the `Any`, which reaches to the end.
     any_at: u32,
-    /// The message reaches to the end.
+    /// Start of the message, which reaches to the end.
     body_at: u32,
 }
 
-/// How to encode a resource that is not kept encoded, and what must be known of it without that.
+/// The encoder of a resource whose bytes are not kept, and the properties that are needed without encoding.
 struct Recipe {
     version: [u8; VERSION],
     len: usize,
     encode: Box<dyn Fn() -> Encoded + Send + Sync>,
 }
 
-/// Why a message cannot be a resource.
+/// The reason why a message cannot be a resource.
 #[derive(Debug, thiserror::Error)]
 pub enum ResourceError {
-    /// The message is of no type this server serves.
+    /// The type of the message is not served.
     #[error(
         "{type_url} {name:?} is not a resource type of this server; expected one of LDS, RDS, SRDS, VHDS, CDS, EDS, SDS, RTDS, ECDS"
     )]
@@ -63,14 +63,14 @@ pub enum ResourceError {
     /// The bytes are not a message of their type.
     #[error("{kind} {name:?} cannot be decoded: {why}")]
     Undecodable {
-        /// The type they claim to be.
+        /// The type that they claim to be.
         kind: Kind,
         /// The resource's name.
         name: String,
-        /// Why not.
+        /// The decoder's error.
         why: prost::DecodeError,
     },
-    /// The bytes are no resource of [`Resource::to_bytes`].
+    /// The bytes are no output of [`Resource::to_bytes`].
     #[error("not a resource: {0}")]
     Envelope(prost::DecodeError),
 }
@@ -101,9 +101,9 @@ impl Resource {
         Ok(Resource { kind, name, aliases: None, demand, content: Content::Kept(encoded) })
     }
 
-    /// The message that `make` gives, under `name`: made and encoded anew each time it is sent, and kept nowhere.
-    /// For resources that are large, seldom asked for, and at hand in another form, such as certificates. `make`
-    /// must give the same value each time.
+    /// Makes a resource of the message that `make` returns: made and encoded anew each time it is sent, and never kept.
+    /// For resources that are large, rarely requested, and available in another form, such as certificates. `make` must
+    /// return the same value each time.
     ///
     /// # Panics
     /// As [`Resource::new`].
@@ -121,7 +121,7 @@ impl Resource {
         Resource { content: Content::Made(Arc::new(recipe)), ..kept }
     }
 
-    /// The resource that `any` holds, under `name`.
+    /// Makes a resource of the message in `any`, under `name`.
     pub fn from_any(name: impl Into<Arc<str>>, any: &Any) -> Result<Resource, ResourceError> {
         fn read<M: Message + Name + PartialEq + Default + 'static>(
             name: Arc<str>,
@@ -150,7 +150,7 @@ impl Resource {
         }
     }
 
-    /// The resource of an earlier [`Resource::to_bytes`].
+    /// Decodes the output of [`Resource::to_bytes`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Resource, ResourceError> {
         let kept = service::discovery::v3::Resource::decode(bytes).map_err(ResourceError::Envelope)?;
         let any = kept.resource.unwrap_or_default();
@@ -158,25 +158,24 @@ impl Resource {
         Ok(if kept.aliases.is_empty() { resource } else { resource.with_aliases(kept.aliases) })
     }
 
-    /// The resource as bytes, to be kept: the `Resource` message of the delta protocol.
+    /// Returns the resource as bytes, to be stored: the `Resource` message of the delta protocol.
     pub fn to_bytes(&self) -> Bytes {
         self.delta_bytes()
     }
 
-    /// The same resource, also known by `aliases`: VHDS answers a request for `route/host` with the
-    /// virtual host that serves it
+    /// Adds aliases: VHDS answers a request for `route/host` with the virtual host that serves it
     /// (<https://www.envoyproxy.io/docs/envoy/latest/configuration/http/http_conn_man/vhds>).
     pub fn with_aliases(self, aliases: Vec<String>) -> Resource {
         let encoded = Encoded::new(self.kind, &self.name, &aliases, &self.body());
         Resource { aliases: Some(aliases.into()), content: Content::Kept(encoded), ..self }
     }
 
-    /// The type.
+    /// Returns the type.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The name it is subscribed by.
+    /// Returns the name that clients subscribe to.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -185,12 +184,13 @@ impl Resource {
         &self.name
     }
 
-    /// Names of other requests that this resource answers.
+    /// Returns the aliases: names of other requests that this resource answers.
     pub fn aliases(&self) -> &[String] {
         self.aliases.as_deref().unwrap_or_default()
     }
 
-    /// A hash of the content, the same for the same value in every process, and another for another value.
+    /// Returns a hash of the content: equal values have equal versions in every process, and different values different
+    /// ones.
     pub fn version(&self) -> &str {
         match &self.content {
             Content::Kept(encoded) => encoded.version(),
@@ -198,12 +198,12 @@ impl Resource {
         }
     }
 
-    /// What Envoy subscribes to for it.
+    /// Returns the subscription that the resource causes in Envoy.
     pub(crate) fn demand(&self) -> &Demand {
         &self.demand
     }
 
-    /// Of a cluster whose endpoints come by EDS: the name of its assignment.
+    /// Returns the name of the ClusterLoadAssignment, for a cluster with endpoints by EDS.
     pub(crate) fn assignment(&self) -> Option<&Arc<str>> {
         match &self.demand {
             Demand::Assignment(name) => Some(name),
@@ -218,24 +218,24 @@ impl Resource {
         }
     }
 
-    /// The encoded message, without its `Any`.
+    /// Returns the encoded message, without its `Any`.
     pub fn body(&self) -> Bytes {
         let encoded = self.encoded();
         encoded.bytes.slice(encoded.body_at as usize..)
     }
 
-    /// The encoded `Resource` message of the delta protocol.
+    /// Returns the encoded `Resource` message of the delta protocol.
     pub(crate) fn delta_bytes(&self) -> Bytes {
         self.encoded().bytes
     }
 
-    /// The encoded `Any` of the state-of-the-world protocol.
+    /// Returns the encoded `Any` of the state-of-the-world protocol.
     pub(crate) fn any_bytes(&self) -> Bytes {
         let encoded = self.encoded();
         encoded.bytes.slice(encoded.any_at as usize..)
     }
 
-    /// Bytes on the wire.
+    /// Returns the size on the wire in the delta protocol, in bytes.
     pub fn encoded_len(&self) -> usize {
         match &self.content {
             Content::Kept(encoded) => encoded.bytes.len(),
@@ -263,7 +263,7 @@ fn text_of(version: &[u8]) -> &str {
     std::str::from_utf8(version).expect("a version is hexadecimal")
 }
 
-/// Length of a version: half of a SHA-256 in hexadecimal.
+/// Length of a version: half of a SHA-256, in hexadecimal digits.
 const VERSION: usize = 32;
 
 fn version_of(body: &[u8], aliases: &[String]) -> String {
@@ -280,7 +280,7 @@ fn version_of(body: &[u8], aliases: &[String]) -> String {
     })
 }
 
-/// Never the body: it may be a private key.
+/// Omits the body, which may be a private key.
 impl fmt::Debug for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {:?} @{} ({} bytes)", self.kind, self.name, self.version(), self.encoded_len())

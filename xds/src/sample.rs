@@ -1,13 +1,13 @@
-//! Log lines that strangers can cause, of which a few are written.
+//! Sampling of log lines that untrusted clients can cause.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Lines of one kind that are written within [`PERIOD`].
+/// Most lines of one kind that are written within [`PERIOD`].
 const LINES: u32 = 5;
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// Counts lines of one kind.
+/// A sampler of lines of one kind.
 #[derive(Debug, Default)]
 pub struct Sample(Mutex<State>);
 
@@ -19,7 +19,7 @@ struct State {
 }
 
 impl Sample {
-    /// Whether a line is to be written now, and if so, how many were left out since the last one.
+    /// Returns None if a line is to be omitted now, else the number of lines that were omitted since the last one.
     pub fn take(&self, now: Instant) -> Option<u64> {
         let mut state = self.0.lock().expect("no holder of this lock panics");
         if state.begun.is_none_or(|begun| now.saturating_duration_since(begun) >= PERIOD) {

@@ -1,4 +1,4 @@
-//! Listening, and the life of connections.
+//! The server: listening sockets, and the life cycle of connections.
 
 use std::future::Future;
 use std::io;
@@ -36,7 +36,7 @@ pub struct Server {
     seats: Arc<Seats>,
 }
 
-/// Listens on a Unix socket at `path` that only `mode` may connect to, in place of a stale one.
+/// Listens on a Unix socket at `path` with this file mode; replaces a stale socket.
 pub fn bind_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
     match std::fs::symlink_metadata(path) {
         Ok(found) => {
@@ -58,12 +58,12 @@ pub fn bind_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
 }
 
 impl Server {
-    /// A server of `cache` to whom `authenticator` lets in.
+    /// Makes a server of `cache` for clients that `authenticator` admits.
     pub fn new(cache: Cache, authenticator: impl Authenticate) -> Server {
         Server { cache, authenticator: Arc::new(authenticator), limits: Arc::default(), seats: Arc::default() }
     }
 
-    /// The same with other bounds.
+    /// Sets other limits.
     pub fn with_limits(mut self, limits: Limits) -> Server {
         self.limits = Arc::new(limits);
         self
@@ -102,7 +102,8 @@ impl Server {
                         let stranger = strangers.enter(address, self.limits.handshake);
                         let (shared, side) = (shared.clone(), tls.begin());
                         connections.spawn(async move {
-                            // Small responses must not wait for more to send with them; the option is a hint.
+                            // Small responses must not be delayed to be sent with others; a failure to set the option
+                            // is harmless.
                             let _ = tcp.set_nodelay(true);
                             serve_tls_connection(shared, tcp, side, stranger).await;
                         });
@@ -140,7 +141,7 @@ impl Connections {
         self.tasks.spawn(connection);
     }
 
-    /// Waits a moment when a connection cannot be accepted: out of file descriptors heals only with time.
+    /// Logs, and waits a moment: when file descriptors are exhausted, retrying at once would not help.
     async fn failed(&self, error: io::Error) {
         if let Some(left_out) = self.failures.take(Instant::now().into_std()) {
             tracing::warn!(%error, left_out, "cannot accept a connection");
@@ -149,7 +150,7 @@ impl Connections {
     }
 
     async fn drain(mut self, limits: &Limits) {
-        // Connections may all be gone already.
+        // All connections may have ended already.
         let _ = self.down.send(true);
         let all = async { while self.tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(limits.drain, all).await.is_err() {
@@ -159,15 +160,15 @@ impl Connections {
     }
 }
 
-/// What connections over TCP without a stream share.
+/// The shared state of TCP connections without a stream.
 struct Strangers {
     idle: Arc<Idle>,
-    /// Handshakes that failed, and connections that were closed.
+    /// Samplers of failed handshakes, and of closed connections.
     failures: Sample,
     closed: Sample,
 }
 
-/// A connection over TCP for as long as it has no stream.
+/// A TCP connection while it has no stream.
 struct Stranger {
     all: Arc<Strangers>,
     address: SocketAddr,
@@ -188,7 +189,7 @@ impl Strangers {
 }
 
 impl Stranger {
-    /// Why it may not stay, once it may not.
+    /// Waits until it may not stay any longer; returns the reason.
     async fn over(&self) -> Closed {
         tokio::select! {
             () = self.place.taken() => Closed::Evicted,
@@ -237,10 +238,11 @@ async fn serve_tls_connection(
     }
 }
 
-/// How long a connection has to read that its request was denied, or that its credential has ended.
+/// Time for a client to read that its request was denied, or that its credential has expired, before the connection is
+/// closed.
 const DENIED: Duration = Duration::from_secs(1);
 
-/// Serves one connection until it closes or the server shuts down, and one over TCP for as long as it has streams.
+/// Serves one connection until it closes or the server shuts down; one over TCP only while it has streams.
 async fn serve_connection(
     shared: Arc<Shared>,
     io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -286,12 +288,12 @@ async fn serve_connection(
         }
         let now = *used.borrow_and_update();
         if now.denied || now.expired {
-            // A client that goes on over the same connection would show what it showed before (GOAWAY).
+            // A client that continues on the same connection would present the same credential again (GOAWAY).
             if now.denied {
                 shared.cache.counters().closed(Closed::Denied);
             }
             serving.as_mut().graceful_shutdown();
-            // Whether it read that it was denied is its own affair.
+            // It does not matter whether the client reads it.
             let _ = tokio::time::timeout(DENIED, serving).await;
             return;
         }

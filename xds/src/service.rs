@@ -1,7 +1,7 @@
-//! All RPCs, behind one door.
+//! Dispatch of all RPCs.
 //!
-//! Every request, of whatever path, is authenticated here before anything else happens. There is no other
-//! way in: services are rows of one table, not separately registered.
+//! Every request, for any path, is authenticated here before anything else happens. There is no other way in: services
+//! are rows of one table, not registered separately.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -30,7 +30,7 @@ use crate::sample::Sample;
 use crate::stream::{self, Opening};
 use crate::{Kind, Limits};
 
-/// What an RPC does; of any kind on the aggregated service, of one on its own.
+/// The protocol of an RPC, and its kind: None on the aggregated service, which serves all kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rpc {
     /// A stream of the incremental protocol.
@@ -39,8 +39,8 @@ pub(crate) enum Rpc {
     Sotw(Option<Kind>),
 }
 
-/// Every RPC that is served. The unary `Fetch` RPCs are not: nothing here is open to a caller that does
-/// not stay to acknowledge, and they are one more way to read keys.
+/// All RPCs that are served. The unary `Fetch` RPCs are not: their callers do not acknowledge, and they would be one
+/// more way to read keys.
 pub(crate) const RPCS: &[(&str, Rpc)] = &[
     ("/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources", Rpc::Delta(None)),
     ("/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources", Rpc::Sotw(None)),
@@ -73,22 +73,22 @@ fn rpc(path: &str) -> Option<Rpc> {
     RPCS.iter().find(|(served, _)| *served == path).map(|(_, rpc)| *rpc)
 }
 
-/// What all connections share.
+/// The state that all connections share.
 pub(crate) struct Shared {
     pub(crate) cache: Cache,
     pub(crate) authenticator: Arc<dyn Authenticate>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) shutdown: watch::Receiver<bool>,
     pub(crate) seats: Arc<Seats>,
-    /// Requests that were denied.
+    /// Sampler of denied requests.
     pub(crate) denials: Sample,
 }
 
-/// Streams by identity, by the address that they come from, and by the instance that they are of.
+/// Counts of open streams by identity, with their addresses and instances.
 #[derive(Default)]
 pub(crate) struct Seats(Mutex<HashMap<Arc<str>, Taken>>);
 
-/// How many streams of one identity there are.
+/// The open streams of one identity.
 #[derive(Default)]
 struct Taken {
     by_address: HashMap<Option<IpAddr>, usize>,
@@ -104,7 +104,7 @@ fn give_back<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
     }
 }
 
-/// One stream of an identity.
+/// One stream that is counted, until it is dropped.
 pub(crate) struct Seat {
     seats: Arc<Seats>,
     identity: Arc<str>,
@@ -153,7 +153,7 @@ impl Seats {
 }
 
 impl Seat {
-    /// The connection that the stream is on.
+    /// Returns the connection of the stream.
     pub(crate) fn connection(&self) -> &Connection {
         &self.connection
     }
@@ -174,7 +174,7 @@ impl Drop for Seat {
     }
 }
 
-/// Answers one HTTP/2 request of a connection.
+/// Serves one HTTP/2 request of a connection.
 pub(crate) async fn respond(
     shared: Arc<Shared>,
     connection: Arc<Connection>,
@@ -223,8 +223,8 @@ async fn route(
     }
 }
 
-/// Bytes of the buffer that every stream has for its requests, which are mostly acknowledgements of a hundred bytes. It
-/// grows for those that are not.
+/// Initial size of the buffer for a stream's requests, in bytes. Most are acknowledgements of a hundred bytes; the
+/// buffer grows for larger ones.
 const REQUEST_BUFFER: usize = 512;
 
 async fn streaming<D: Dialect>(
@@ -255,7 +255,7 @@ async fn streaming<D: Dialect>(
     let frames = stream::serve::<D>(opening, requests).map(Some).chain(futures::stream::once(async { None })).scan(
         false,
         |ended, item| {
-            // The last frame is the status: of the error that ended the stream, or of its good end.
+            // The last frame has the status: of the error that ended the stream, or OK.
             let frame = match item {
                 _ if *ended => None,
                 Some(Ok(response)) => Some(message(&response)),
@@ -274,9 +274,8 @@ async fn streaming<D: Dialect>(
     Ok(response)
 }
 
-/// One length-prefixed message
-/// (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md#requests>), in a buffer of its own:
-/// a buffer kept for the stream's next message would stay as large as the largest one.
+/// Encodes one length-prefixed message (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md#requests>), in
+/// a buffer of its own: a buffer that is reused for the stream's next message would stay as large as the largest one.
 fn message<M: Message>(message: &M) -> Result<Frame<Bytes>, Status> {
     let len = message.encoded_len();
     let prefix = u32::try_from(len).map_err(|_| Status::internal(format!("a response of {len} bytes")))?;
@@ -299,7 +298,7 @@ mod tests {
     use crate::View;
     use crate::identity::{Instance, Peer};
 
-    /// Takes as many streams from each of these addresses as one may have, and says how many there are.
+    /// Opens as many streams from each of these addresses as one may have, until the first refusal; returns both.
     fn take(addresses: impl Iterator<Item = String>, limits: &Limits) -> (Vec<Seat>, Option<String>) {
         let seats = Arc::new(Seats::default());
         let mut taken = Vec::new();

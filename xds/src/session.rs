@@ -1,33 +1,32 @@
-//! The state machine of one stream: which response comes next, and what a request changes.
+//! The state machine of one stream: chooses the next response, and applies requests.
 //!
-//! Requests and the tables of a view go in; responses and [`Effect`]s come out. No clock, no task and no
-//! lock: the caller passes the time and holds the view.
+//! In come requests and the tables of a view; out come responses and [`Effect`]s. No clock, no task and no lock: the
+//! caller passes the time and holds the view.
 //!
-//! *Rounds.* Changes of clusters, endpoints, routes and listeners are sent in rounds. A round is what the
-//! view changed up to one generation, frozen when the round begins, and sent make-before-break: clusters
-//! and endpoints, then routes, then listeners, then the removals the other way round; each step waits for
-//! the answers to the one before. What is published meanwhile coalesces into the next round. A round waits
-//! only for answers to responses already sent, never for a request, so it cannot deadlock with a client
-//! that warms what it received.
+//! *Rounds.* Changes of clusters, endpoints, routes and listeners are sent in rounds. A round has the changes of the
+//! view up to one generation, frozen when the round begins, and sent make-before-break: clusters and endpoints, then
+//! routes, then listeners, then the removals in reverse order; each step waits for the answers to the one before.
+//! Changes that are published meanwhile coalesce into the next round. A round waits only for answers to responses
+//! already sent, never for a request, so that it cannot deadlock with a client that warms what it received.
 //!
-//! *Answers.* New subscriptions are answered outside of rounds, as are all changes of secrets, runtime and
-//! extensions. A new subscription to routes or listeners waits while clusters or endpoints are unanswered.
+//! *Answers.* New subscriptions are answered outside of rounds, as are all changes of secrets, runtime and extensions.
+//! A new subscription to routes or listeners waits while clusters or endpoints are unanswered.
 //!
-//! *Warming.* Envoy answers no response of clusters while it warms one of them, which it does until it gets the
-//! assignment of that cluster; and it does not ask for an assignment that it has subscribed to already, be it for the
-//! same cluster or for another (<https://github.com/envoyproxy/envoy/issues/47302>). So after a cluster its assignment is
-//! sent again, as an answer.
+//! *Warming.* Envoy acknowledges no response of clusters while it warms one of them, which it does until it gets the
+//! assignment of that cluster; and it does not request an assignment that it has subscribed to already, be it for the
+//! same cluster or for another (<https://github.com/envoyproxy/envoy/issues/47302>). Therefore the assignment of a
+//! cluster is sent again after the cluster, as an answer.
 //!
-//! *Scopes* go to a client while it has a listener that wants some, and all of them after the first such listener
-//! (the module `scope_sources`).
+//! *Scopes* are sent to a client while it has a listener that uses scopes, and all of them after the first such
+//! listener (the module `scope_sources`).
 //!
-//! *Secrets* travel one to a response, a page of them at a time. Envoy (1.40) keeps a secret it refuses
-//! and takes the same bytes without a word when they come again, so a refused batch could not be taken
-//! apart; its refusal does not name the secret either.
+//! *Secrets* are sent one per response, a page of them at a time. Envoy (1.40) keeps a secret that it refuses and
+//! accepts the same bytes without an error when they are sent again, so that a refused batch could not be split; its
+//! NACK does not name the secret either.
 //!
-//! *Quarantine.* A refused response is sent again in parts: what the refusal does not name as one, and
-//! each suspect alone, all at once. What is refused alone is the culprit. It stays out until it changes. A route
-//! configuration is then divided ([`crate::division`]), so that only the refused of its routes stay out.
+//! *Quarantine.* A refused response is sent again in parts, all at once: the resources that the NACK does not name
+//! together, and each suspect alone. A resource that is refused alone is the culprit, and is held back until it
+//! changes. A route configuration is then divided ([`crate::division`]), so that only its refused routes are held back.
 
 mod divide;
 mod quarantine;
@@ -50,7 +49,7 @@ use crate::view::Generation;
 use crate::wire::DeltaRequest;
 use crate::{Kind, Limits, Resource};
 
-/// A response to be encoded.
+/// A response before its encoding.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(crate) kind: Kind,
@@ -58,24 +57,25 @@ pub(crate) struct Outgoing {
     pub(crate) items: Vec<Item>,
 }
 
-/// What the owner of the view must learn.
+/// An effect of requests that the owner of the view must learn of.
 #[derive(Debug)]
 pub(crate) enum Effect {
-    /// The client answered a response of `kind` after `after`.
+    /// The client answered a response of `kind` after this time.
     Answered { kind: Kind, after: Duration, refused: bool },
-    /// The client runs these.
+    /// The client accepted these resources.
     Acknowledged(Vec<Arc<Resource>>),
     /// The client refuses this version.
     Rejected { kind: Kind, name: Arc<str>, version: Arc<str>, text: Arc<str> },
-    /// The client runs a resource but for these of its parts; with none, it runs all of it.
+    /// The client accepts a resource without these parts; if empty, it accepts all of it.
     Divided { kind: Kind, name: Arc<str>, version: Arc<str>, parts: Vec<(Part, Arc<str>)> },
-    /// The client refuses these parts of a resource, of which others are to be careful; with none, it runs all of it.
+    /// The client refuses these parts of a resource, which other clients should get last; if empty, it accepts all of
+    /// it.
     Suspected { kind: Kind, name: Arc<str>, held: Vec<HeldPart> },
-    /// The client no longer refuses this name.
+    /// The client does not refuse this name any more.
     Recovered { kind: Kind, name: Arc<str> },
-    /// That many on-demand secrets were taken back.
+    /// On-demand secrets were withdrawn; their number.
     Evicted { kind: Kind, names: usize },
-    /// That many on-demand secrets were asked for that the view does not have.
+    /// On-demand secrets were requested that the view does not have; their number.
     Unknown { names: u64 },
 }
 
@@ -86,51 +86,51 @@ impl Effect {
     }
 }
 
-/// Why a stream must end.
+/// The reason why a stream must end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// A type URL this server does not serve.
+    /// The type URL is not served.
     #[error("type URL {0:?} is not served here")]
     UnknownType(String),
-    /// A per-type service was asked for another type.
+    /// A per-type service was used for another type.
     #[error("this service serves {expected}, not {found:?}")]
     WrongType {
-        /// What it serves.
+        /// The type URL that it serves.
         expected: &'static str,
-        /// What was asked.
+        /// The requested type URL.
         found: String,
     },
-    /// Too many names.
+    /// The subscription has too many names.
     #[error("{kind} subscription of {found} names; at most {limit} are allowed")]
     TooManyNames {
         /// The type.
         kind: Kind,
-        /// How many names were asked for.
+        /// Number of names.
         found: usize,
-        /// How many are allowed.
+        /// Most names allowed.
         limit: usize,
     },
-    /// A name too long to be one.
+    /// A name is too long.
     #[error("{kind} subscription to a name of {found} bytes; at most {limit} are allowed")]
     NameTooLong {
         /// The type.
         kind: Kind,
-        /// Its length.
+        /// Its length in bytes.
         found: usize,
-        /// How long it may be.
+        /// Greatest length allowed, in bytes.
         limit: usize,
     },
 }
 
-/// Steps of a round, in the order they are sent.
+/// The steps of a round, in the order in which they are sent.
 mod step {
     pub(super) const BACKENDS: u8 = 0;
     pub(super) const ROUTES: u8 = 1;
-    /// Listeners come and go in one step: Envoy removes before it adds within one response, so that an
+    /// Listeners are removed and added in one step: Envoy removes before it adds within one response, so that an
     /// address can move from one listener to another.
     pub(super) const LISTENERS: u8 = 2;
     pub(super) const ROUTE_REMOVALS: u8 = 3;
-    /// Clusters go before endpoints: the client then drops its endpoint subscription by itself.
+    /// Clusters are removed before endpoints: the client then drops its endpoint subscription by itself.
     pub(super) const CLUSTER_REMOVALS: u8 = 4;
     pub(super) const ENDPOINT_REMOVALS: u8 = 5;
 }
@@ -153,10 +153,10 @@ struct Round {
     unsent: BTreeMap<(u8, Kind), VecDeque<Item>>,
 }
 
-/// How a client's protocol differs where the state machine must know.
+/// The variant of the protocol, where the state machine depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
-    /// Incremental: parts of a refused response are tried all at once.
+    /// Incremental: all parts of a refused response are tried at once.
     Delta,
     /// State of the world: one response at a time, each replacing the last.
     Sotw,
@@ -169,35 +169,35 @@ pub(crate) struct Session {
     limits: Arc<Limits>,
     subscriptions: [Option<Box<Subscription>>; Kind::COUNT],
     round: Option<Round>,
-    /// The target of the last round that began.
+    /// The target of the last round that was begun.
     began: Generation,
-    /// The target of the last round that ended.
+    /// The target of the last round that has ended.
     ended: Generation,
-    /// Whether the first subscriptions were answered.
+    /// True once the first subscriptions were answered.
     primed: bool,
     /// Assignments of clusters that were sent before the client subscribed to endpoints, until they are sent.
     warming: BTreeSet<Arc<str>>,
-    /// Of the listeners that the client has.
+    /// The sources of scopes of the client's listeners.
     scope_sources: ScopeSources,
-    /// Removals that wait because a refused resource's last good version may need what they remove.
+    /// Removals that wait because the last good version of a refused resource may reference the removed one.
     deferred: BTreeSet<(Kind, Arc<str>)>,
     nonces: u64,
     requests: u64,
-    /// Counts what may show in what others see of the stream.
+    /// Incremented with each change of state that others may see.
     moves: u64,
     effects: Vec<Effect>,
 }
 
-/// More deferred removals than this are sent although a held resource may need them.
+/// Most deferred removals; more are sent although a held resource may reference them.
 const MAX_DEFERRED: usize = 4096;
-/// A refused response of more items than this is tried in parts of several before single items.
+/// Largest refused response that is split into single items at once; larger ones are first split into parts.
 const SINGLES: usize = 128;
 
 impl Session {
     pub(crate) fn new(protocol: Protocol, limits: Arc<Limits>, generation: Generation) -> Session {
         let limits = match protocol {
             Protocol::Delta => limits,
-            // A state-of-the-world response is the whole state, however large.
+            // A state-of-the-world response has the whole state, of any size.
             Protocol::Sotw => Arc::new(Limits {
                 response_resources: usize::MAX,
                 response_bytes: usize::MAX,
@@ -222,12 +222,12 @@ impl Session {
         }
     }
 
-    /// Differs from what it was when there are new effects, or what the stream shows of itself has changed.
+    /// Returns a number that changes with new effects and with changes of the visible state.
     pub(crate) fn moves(&self) -> u64 {
         self.moves
     }
 
-    /// What happened since the last call.
+    /// Returns the effects since the last call.
     pub(crate) fn take_effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
     }
@@ -240,12 +240,12 @@ impl Session {
         self.subscriptions.iter().flatten().map(|s| &**s)
     }
 
-    /// The nonces of the unanswered responses of `kind`.
+    /// Returns the nonces of the unanswered responses of `kind`.
     pub(crate) fn unanswered(&self, kind: Kind) -> impl Iterator<Item = u64> {
         self.subscription(kind).into_iter().flat_map(|s| s.in_flight.iter().map(|f| f.nonce))
     }
 
-    /// Takes `kind` as answered up to the present, because the client proved to hold all of it; assignments that clusters
+    /// Marks all resources of `kind` as answered, because the client proved that it has them; assignments that clusters
     /// wait for are sent all the same.
     pub(crate) fn hold_already(&mut self, kind: Kind, tables: &Tables) {
         self.moves += 1;
@@ -260,7 +260,7 @@ impl Session {
         }
     }
 
-    /// Notes that the client holds something older of all it subscribes to of `kind`.
+    /// Records that the client has an older version of all resources of `kind` that it subscribes to.
     pub(crate) fn held_older(&mut self, kind: Kind) {
         if let Some(sub) = self.subscriptions[kind as usize].as_deref_mut() {
             sub.older.extend(sub.answers.iter().cloned());
@@ -275,17 +275,17 @@ impl Session {
         self.deferred.contains(&(kind, name.into()))
     }
 
-    /// When the oldest unanswered response was sent.
+    /// Returns the time at which the oldest unanswered response was sent.
     pub(crate) fn waiting_since(&self) -> Option<Instant> {
         self.subscriptions.iter().flatten().filter_map(|s| Some(s.in_flight.front()?.sent)).min()
     }
 
-    /// All changes up to here are considered.
+    /// Returns the generation up to which all changes are considered.
     pub(crate) fn passed(&self) -> Generation {
         self.subscriptions.iter().flatten().map(|s| s.cursor).min().unwrap_or(Generation::MAX)
     }
 
-    /// Everything subscribed to and published up to here is acknowledged or quarantined.
+    /// Returns the generation up to which everything subscribed to is acknowledged or in quarantine.
     pub(crate) fn acknowledged(&self) -> Generation {
         if !self.primed {
             return 0;
@@ -325,18 +325,19 @@ impl Session {
         let limits = self.limits.clone();
         let sub = self.subscriptions[kind as usize]
             .get_or_insert_with(|| Box::new(Subscription::new(kind, tables.generation)));
-        // Only the first request of a type on a stream may say what the client holds.
+        // Only the first request of a type on a stream may report the versions that the client has.
         let held = if first { initial_resource_versions } else { HashMap::new() };
-        // What it was given of scopes before the listener that wants them, it has not.
+        // Scopes that were sent before the listener that uses them were dropped by the client, whatever it reports.
         let believed = kind != Kind::Scope || !self.scope_sources.take_new();
         let known = |name: &str| held.get(name).filter(|_| believed);
 
-        // "Unsubscribing from resources": under a wildcard the server says what still is.
+        // "Unsubscribing from resources": a wildcard subscription still includes the name, and the server answers with
+        // its state.
         for name in unsubscribe {
             if name == "*" {
                 sub.wildcard = false;
                 sub.answers.retain(|n| sub.named.contains_key(n));
-                // What the client no longer asks for is not refused by it either.
+                // A resource that the client is not subscribed to is not refused by it either.
                 let named = &sub.named;
                 let unasked = sub.quarantine.extract_if(.., |name, _| !named.contains_key(name));
                 self.effects.extend(unasked.map(|(name, _)| Effect::Recovered { kind, name }));
@@ -361,7 +362,7 @@ impl Session {
             self.scope_sources.retain(|name| sub.wants(name, None));
         }
 
-        // An empty first request, and "*", ask for everything.
+        // An empty first request, or "*", is a wildcard subscription.
         let everything = (first && subscribe.is_empty()) || subscribe.iter().any(|n| n == "*");
         if everything && kind.allows_wildcard() {
             sub.wildcard = true;
@@ -375,13 +376,14 @@ impl Session {
                     self.scope_sources.has(resource);
                 }
             }
-            // What is on its way from before, and has gone while it was not subscribed to, will arrive as if it were there.
+            // A removed resource that is still in flight from before, while it was not subscribed to, will arrive as if
+            // it existed.
             let coming = sub.in_flight.iter().flat_map(|response| &response.items).filter_map(Item::resource);
             let gone = coming.map(|r| r.shared_name()).filter(|name| tables.table(kind).current(name).is_none());
             sub.answers.extend(gone.cloned());
         }
         if everything {
-            // A client waits for its first answer even when there is nothing to be had.
+            // A client waits for its first response even if that is empty.
             sub.greet |= held.is_empty();
         }
         let mut unknown = 0;
@@ -392,7 +394,7 @@ impl Session {
             unknown += u64::from(on_demand(&limits, kind, &name) && tables.table(kind).current(&name).is_none());
             sub.explicit = true;
             let known = known(&name).or_else(|| {
-                // A client that asked by an alias holds the resource by its name.
+                // A client that requests an alias has the resource under its name.
                 tables.table(kind).current(&name).and_then(|r| known(r.name()))
             });
             let known = known.map(String::as_str);
@@ -409,7 +411,7 @@ impl Session {
                 }
                 sub.older.extend(known.map(|_| name.clone()));
             }
-            // A name asked for again is answered again: the client may have dropped the resource.
+            // A repeated request for a name is answered again: the client may have dropped the resource.
             sub.answers.insert(name);
         }
         if unknown > 0 {
@@ -418,7 +420,7 @@ impl Session {
         if first && kind == Kind::Listener {
             sub.older.iter().for_each(|name| self.scope_sources.has_older(name));
         }
-        // What the client holds of its subscription and is no more.
+        // Subscribed resources that the client has and that do not exist any more.
         for name in held.into_keys() {
             if (sub.wildcard || sub.named.contains_key(name.as_str())) && tables.table(kind).current(&name).is_none() {
                 let name: Arc<str> = name.into();
@@ -429,7 +431,7 @@ impl Session {
                 sub.answers.insert(name);
             }
         }
-        // Unknown secrets are not kept among the names, but until the client takes their answers they are held here.
+        // Unknown secrets are not kept among the names, but their answers are held here until they are sent.
         let unanswered = if kind == Kind::Secret { sub.answers.len() } else { 0 };
         let found = sub.named.len().max(unanswered);
         if found > limits.names {
@@ -455,7 +457,7 @@ impl Session {
         }
     }
 
-    /// Takes on-demand secrets back where there are too many.
+    /// Withdraws on-demand secrets where there are too many.
     fn evict(&mut self, kind: Kind) {
         let names = self.subscriptions[kind as usize].as_deref_mut().map_or(0, |sub| sub.evict(&self.limits));
         if names > 0 {
@@ -463,7 +465,7 @@ impl Session {
         }
     }
 
-    /// Handles the client's answer to a response.
+    /// Handles the client's ACK or NACK of a response.
     pub(crate) fn answer(&mut self, kind: Kind, nonce: &str, refusal: Option<String>, tables: &Tables, now: Instant) {
         let Some(sub) = self.subscriptions[kind as usize].as_deref_mut() else {
             return;

@@ -1,4 +1,4 @@
-//! One stream: requests in, responses out, effects into the ledger.
+//! One stream: passes requests to its session, responses to the client, and effects to the tracker.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -36,23 +36,23 @@ impl From<Refusal> for Status {
     }
 }
 
-/// Requests that are read before a response is looked for.
+/// Most requests that are read before the next response is made.
 const READ_AT_ONCE: usize = 256;
 
-/// What a stream is opened with.
+/// The parameters of a new stream.
 pub(crate) struct Opening {
     pub(crate) cache: Cache,
     pub(crate) grant: Grant,
     pub(crate) authenticator: Arc<dyn Authenticate>,
     pub(crate) limits: Arc<Limits>,
-    /// The one kind of a per-type service; any on an aggregated stream.
+    /// The kind of a per-type service; None on an aggregated stream.
     pub(crate) only: Option<Kind>,
     pub(crate) shutdown: watch::Receiver<bool>,
     /// Counts the stream for its identity until it ends.
     pub(crate) seat: crate::service::Seat,
 }
 
-/// Serves one stream. The stream lives inside its response body: when the client goes, it is dropped.
+/// Serves one stream. The stream lives in its response body: when the client disconnects, it is dropped.
 pub(crate) fn serve<D: Dialect>(
     opening: Opening,
     requests: Streaming<D::Request>,
@@ -64,7 +64,7 @@ pub(crate) fn serve<D: Dialect>(
         protocol = ?D::PROTOCOL,
         node = tracing::field::Empty
     );
-    // Boxed, since it goes from one response to the next by value.
+    // Boxed, since it is moved with every response.
     let conversation = Box::new(Conversation::<D>::new(opening, requests));
     futures::stream::unfold(Some(conversation), move |conversation| {
         let span = span.clone();
@@ -104,20 +104,20 @@ struct Conversation<D: Dialect> {
     authenticator: Arc<dyn Authenticate>,
     limits: Arc<Limits>,
     only: Option<Kind>,
-    /// Requests that may be read; a client beyond it is read later, not refused.
+    /// Rate limit of requests; those beyond it are read later, not refused.
     reading: Bucket,
-    /// Changes that may be taken up; a view that changes faster is looked at less often.
+    /// Rate limit of updates; a view that changes faster is read less often.
     pace: Bucket,
     expires: Option<Instant>,
     alarm: Alarm,
     membership: Option<Membership>,
     standing: Arc<StreamProgress>,
-    /// The session's moves that `standing` and the ledger know of.
+    /// The value of the session's `moves` that `standing` and the tracker have.
     shown: u64,
     seat: crate::service::Seat,
 }
 
-/// Signs the stream off the ledger when it ends, however it ends.
+/// Removes the stream from the tracker when it ends, for whatever reason.
 struct Membership {
     shelf: Arc<TypeStore>,
     id: StreamId,
@@ -133,7 +133,7 @@ impl<D: Dialect> Conversation<D> {
     fn new(opening: Opening, requests: Streaming<D::Request>) -> Self {
         let Opening { cache, grant, authenticator, limits, only, mut shutdown, seat } = opening;
         let shelf = cache.shelf(&grant.view);
-        // Subscribe before reading, so that no publication falls between the two.
+        // Subscribes before reading, so that no publication is missed between the two.
         let published = News::of(&shelf);
         let generation = shelf.read().generation;
         let expires = grant.expires.map(|at| {
@@ -163,7 +163,7 @@ impl<D: Dialect> Conversation<D> {
         }
     }
 
-    /// The next response; `None` when the client closed its side.
+    /// Returns the next response; `None` when the client closed its side.
     async fn next(&mut self) -> Result<Option<D::Response>, Status> {
         loop {
             if !self.authenticator.still_granted(&self.grant) {
@@ -177,14 +177,14 @@ impl<D: Dialect> Conversation<D> {
                 if let Some(response) = self.write(&out) {
                     return Ok(Some(response));
                 }
-                // The protocol cannot say this: nothing will answer it, so it counts as answered.
+                // The protocol cannot express this response: the client will not answer it, so it counts as answered.
                 let tables = self.shelf.read();
                 self.session.answer(out.kind, &out.nonce.to_string(), None, &tables, now);
                 continue;
             }
             let (resume, next) = (self.reading.empty_until(now), self.pace.empty_until(now));
             self.alarm.set([self.expires, self.overdue(), resume, next].into_iter().flatten().min());
-            // In this order, since what is likelier is found sooner; buckets bound the first two.
+            // In this order, since the likelier event is found sooner; token buckets bound the first two.
             tokio::select! {
                 biased;
                 () = self.published.comes(), if next.is_none() => {}
@@ -192,7 +192,7 @@ impl<D: Dialect> Conversation<D> {
                     Some(request) => {
                         self.read(request)?;
                         self.read_ready()?;
-                        // A client that always has more to say must not keep others from being heard.
+                        // A client that always sends more must not starve others.
                         tokio::task::coop::consume_budget().await;
                     }
                     None => return Ok(None),
@@ -203,7 +203,7 @@ impl<D: Dialect> Conversation<D> {
         }
     }
 
-    /// When the oldest response has gone unanswered for too long.
+    /// Returns the time at which the oldest response will be unanswered for too long.
     fn overdue(&self) -> Option<Instant> {
         Some(self.session.waiting_since()? + self.limits.answer_within)
     }
@@ -255,7 +255,7 @@ impl<D: Dialect> Conversation<D> {
         Some(response)
     }
 
-    /// Reads what has already arrived, within a bound, so that one response answers all of it.
+    /// Reads requests that have arrived already, within a bound, so that one response answers all of them.
     fn read_ready(&mut self) -> Result<(), Status> {
         for _ in 0..READ_AT_ONCE {
             if self.reading.empty_until(Instant::now()).is_some() {
@@ -278,7 +278,7 @@ impl<D: Dialect> Conversation<D> {
         if self.membership.is_none() {
             let version = node.as_ref().and_then(Node::version).map(Arc::from);
             let name = match &self.grant.instance {
-                // What it calls itself does not matter.
+                // The name that the client reports is ignored.
                 Some(instance) => instance.node.to_string(),
                 None => {
                     node.map(|n| n.id).filter(|id| !id.is_empty()).unwrap_or_else(|| self.grant.identity.to_string())
@@ -320,7 +320,7 @@ impl<D: Dialect> Conversation<D> {
         }
     }
 
-    /// Carries what happened into the counters, the view and the ledger.
+    /// Applies the effects of the session to the counters, the view and the tracker.
     fn account(&mut self) {
         let Some(id) = self.membership.as_ref().map(|m| m.id) else {
             return;
@@ -340,7 +340,7 @@ impl<D: Dialect> Conversation<D> {
                 }
                 Effect::Acknowledged(resources) => self.shelf.acknowledge(resources.iter()),
                 Effect::Rejected { kind, name, version, text } => {
-                    // Whoever published it reads of it in `Progress::rejections`, and tells people once.
+                    // The publisher reads it in `Progress::rejections`, and reports it to people once.
                     tracing::debug!(%kind, %name, %version, %text, "refused by a client; held back until it changes");
                     tracker.reject(id, kind, name, version, text);
                 }
@@ -364,15 +364,16 @@ impl<D: Dialect> Conversation<D> {
         }
     }
 
-    /// What the client has acknowledged. An aggregated client that has not asked for listeners yet, while
-    /// there are some, serves nothing yet.
+    /// Returns the acknowledged generation. An aggregated client that has not subscribed to listeners yet, although
+    /// there are some, does not serve yet: 0.
     fn serving(&self) -> Generation {
         let asked = self.only.is_some() || self.session.subscription(Kind::Listener).is_some();
         if asked || self.shelf.read().table(Kind::Listener).len() == 0 { self.session.acknowledged() } else { 0 }
     }
 }
 
-/// That a view was published. It waits in one place from one publication to the next, however often it is looked at.
+/// A notification of publications in the view. It stays registered from one publication to the next, however often it
+/// is polled.
 struct News {
     published: Arc<Notify>,
     next: Pin<Box<OwnedNotified>>,
@@ -380,7 +381,7 @@ struct News {
 }
 
 impl News {
-    /// All that is published from now on.
+    /// Subscribes to all publications from now on.
     fn of(shelf: &TypeStore) -> News {
         let published = shelf.published.clone();
         let mut next = Box::pin(published.clone().notified_owned());
@@ -388,7 +389,7 @@ impl News {
         News { published, next, here: false }
     }
 
-    /// What was published until now is about to be read.
+    /// Clears the notification, before the view is read.
     fn wait_for_more(&mut self) {
         if std::mem::take(&mut self.here) {
             self.next.set(self.published.clone().notified_owned());
@@ -406,12 +407,12 @@ impl News {
 
 /// Ends when the server shuts down.
 pub(crate) async fn down(shutdown: &mut watch::Receiver<bool>) {
-    // A closed channel is a server that is gone.
+    // A closed channel means that the server is gone.
     let _ = shutdown.wait_for(|down| *down).await;
 }
 
-/// One timer for all that may become due. It is only ever brought forward: what it waits for has mostly gone when it
-/// rings, and then it rings once for nothing, which costs less than setting it anew with every exchange.
+/// One timer for all deadlines. It is only ever moved earlier: most deadlines have been cancelled when it fires, and
+/// then it fires once in vain, which costs less than setting it again with every exchange.
 #[derive(Default)]
 struct Alarm {
     sleep: Option<Pin<Box<Sleep>>>,

@@ -1,4 +1,4 @@
-//! What a stream shows of itself to others while it runs, without a lock.
+//! The state of a stream that is visible to others while it runs, without a lock.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -18,23 +18,23 @@ struct OfKind {
     considered: AtomicU64,
 }
 
-/// Written by one stream, read by anybody. Each figure is right by itself; together they may be of two moments.
+/// Written by one stream, read by anybody. Each value is consistent by itself; together they may be of two moments.
 #[derive(Default)]
 pub(crate) struct StreamProgress {
     acknowledged: AtomicU64,
     passed: AtomicU64,
-    /// In seconds since 1970; never is 0.
+    /// Time of the last ACK, in seconds since 1970; 0 before the first.
     last_ack: AtomicU64,
     kinds: [OfKind; Kind::COUNT],
 }
 
 impl StreamProgress {
-    /// Of a stream that has considered all changes up to `passed` and acknowledged nothing.
+    /// Makes the state of a stream that has considered all changes up to `passed` and acknowledged nothing.
     pub(crate) fn new(passed: Generation) -> StreamProgress {
         StreamProgress { passed: AtomicU64::new(passed), ..Default::default() }
     }
 
-    /// Shows where `session` stands. Says whether what is acknowledged changed.
+    /// Publishes the state of `session`. Returns true if the acknowledged generation changed.
     pub(crate) fn show(&self, session: &Session, acknowledged: Generation) -> bool {
         for sub in session.subscriptions() {
             let of = &self.kinds[sub.kind as usize];
@@ -47,27 +47,27 @@ impl StreamProgress {
         self.acknowledged.swap(acknowledged, Relaxed) != acknowledged
     }
 
-    /// The client acknowledged a response, at so many seconds since 1970.
+    /// Records the time of an ACK, in seconds since 1970.
     pub(crate) fn note_ack(&self, at: u64) {
         self.last_ack.store(at, Relaxed);
     }
 
-    /// When it did so last.
+    /// Returns the time of the last ACK, in seconds since 1970.
     pub(crate) fn last_ack(&self) -> Option<u64> {
         Some(self.last_ack.load(Relaxed)).filter(|at| *at > 0)
     }
 
-    /// Everything up to here is acknowledged.
+    /// Returns the generation up to which everything is acknowledged.
     pub(crate) fn acknowledged(&self) -> Generation {
         self.acknowledged.load(Relaxed)
     }
 
-    /// All changes up to here are considered.
+    /// Returns the generation up to which all changes are considered.
     pub(crate) fn passed(&self) -> Generation {
         self.passed.load(Relaxed)
     }
 
-    /// What is subscribed to.
+    /// Returns the subscriptions.
     pub(crate) fn subscriptions(&self) -> Vec<SubscriptionState> {
         let state = |kind: Kind| {
             let of = &self.kinds[kind as usize];

@@ -1,4 +1,4 @@
-//! What one stream subscribes to of one kind, and what is on its way.
+//! The subscription of one stream to one kind, with its responses in flight.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -10,27 +10,27 @@ use crate::tables::{Entry, Tables};
 use crate::view::Generation;
 use crate::{Kind, Limits, Resource};
 
-/// One thing to tell a client.
+/// An item of a response.
 #[derive(Clone, Debug)]
 pub(crate) enum Item {
     /// A resource.
     Upsert(Arc<Resource>),
-    /// What a client is given of a resource of which it refuses a part.
+    /// A resource without the parts that the client refuses.
     Part {
-        /// As it was published.
+        /// The resource as published.
         whole: Arc<Resource>,
-        /// As it is sent.
+        /// The resource as sent.
         sent: Arc<Resource>,
     },
     /// An older version of a resource whose current version the client refuses.
     Fallback(Arc<Resource>),
     /// A name that does not exist (any more).
     Remove(Arc<str>),
-    /// A name whose resource the client refuses and of which no good version is known: on the wire a
-    /// removal, which does not heal the refusal.
+    /// A name whose resource the client refuses and of which no good version is known: on the wire a removal, which
+    /// does not end the quarantine.
     Withhold(Arc<str>),
-    /// A virtual host asked for that does not exist: a resource without a body, because Envoy holds the request that
-    /// asked until it sees the name among the resources; to a removal it pays no attention
+    /// A requested virtual host that does not exist: a resource without a body, because Envoy holds the request that
+    /// caused the subscription until it sees the name among the resources; it ignores a removal
     /// (<https://www.envoyproxy.io/docs/envoy/latest/configuration/http/http_conn_man/vhds>).
     Absent(Arc<str>),
 }
@@ -55,32 +55,32 @@ impl Item {
     }
 }
 
-/// A response the client has not answered yet.
+/// A response that the client has not answered yet.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     pub(crate) nonce: u64,
     pub(crate) items: Vec<Item>,
     pub(crate) sent: Instant,
-    /// What the answer settles: nothing older was waiting when this was sent.
+    /// The generation that the answer settles; None if something older was still waiting when this was sent.
     pub(crate) settles: Option<Generation>,
 }
 
-/// A version the client refuses.
+/// A version that the client refuses.
 #[derive(Debug)]
 pub(crate) struct Quarantined {
     pub(crate) version: Arc<str>,
-    /// What the client runs instead.
+    /// The version that the client has instead.
     pub(crate) held: Held,
 }
 
-/// What a client runs of a resource whose current version it refuses.
+/// The version that a client has of a resource whose current version it refuses.
 #[derive(Debug)]
 pub(crate) enum Held {
-    /// Nothing: it never had one.
+    /// None: it never had one.
     Nothing,
-    /// This. Removals of what it refers to wait.
+    /// This version. Removals of resources that it references are deferred.
     Known(Arc<Resource>),
-    /// Something from before this stream. All removals wait.
+    /// A version from before this stream. All removals are deferred.
     Unknown,
 }
 
@@ -89,36 +89,36 @@ pub(crate) enum Held {
 pub(crate) struct Subscription {
     pub(crate) kind: Kind,
     pub(crate) wildcard: bool,
-    /// Whether the client ever subscribed to a name, which ends the legacy meaning of an empty list.
+    /// True once the client subscribed to a name, which ends the legacy meaning of an empty list.
     pub(crate) explicit: bool,
-    /// Subscribed names, with the request that last asked for each.
+    /// Subscribed names, with the number of the request that last requested each.
     pub(crate) named: HashMap<Arc<str>, u64>,
-    /// Names to be answered from the present state.
+    /// Names to be answered with their current state.
     pub(crate) answers: BTreeSet<Arc<str>>,
-    /// What went, and when: of kinds that are free of the order it is said after the round that goes as far, as what
-    /// refers to it may change in that.
+    /// Removed names of free kinds, with the generation of the removal: they are sent after the round up to that
+    /// generation, in which resources that reference them may change.
     pub(crate) leaving: BTreeMap<Arc<str>, Generation>,
-    /// Names to be taken back from the client.
+    /// Names to be withdrawn from the client.
     pub(crate) taken_back: BTreeSet<Arc<str>>,
-    /// A response is owed even when it is empty.
+    /// True if a response must be sent even if it is empty.
     pub(crate) greet: bool,
-    /// All changes of the view up to here are considered.
+    /// The generation up to which all changes of the view are considered.
     pub(crate) cursor: Generation,
-    /// All of them up to here are answered.
+    /// The generation up to which all of them are answered.
     pub(crate) settled: Generation,
     pub(crate) in_flight: VecDeque<InFlight>,
-    /// Parts of a refused response, each to be tried on its own.
+    /// Parts of a refused response, each to be sent separately.
     pub(crate) probes: VecDeque<Vec<Item>>,
     pub(crate) quarantine: BTreeMap<Arc<str>, Quarantined>,
-    /// What the client runs of resources of which it refuses a part.
+    /// The state of resources of which the client refuses a part.
     pub(crate) divisions: BTreeMap<Arc<str>, Division>,
-    /// Names the client held at another version when it came, until it acknowledges the current one.
+    /// Names that the client had at another version when it connected, until it acknowledges the current one.
     pub(crate) older: BTreeSet<Arc<str>>,
-    /// How many of `named` are on-demand secrets, those of `unknown` aside.
+    /// Number of on-demand secrets among `named`, without those of `unknown`.
     pub(crate) on_demand: usize,
-    /// On-demand secrets among `named` that the view did not have when they were asked for.
+    /// On-demand secrets among `named` that did not exist when they were requested.
     unknown: HashSet<Arc<str>>,
-    /// When each of `unknown` was asked for, oldest first; some are known or unsubscribed since.
+    /// The requests for `unknown`, oldest first; some are known or unsubscribed since.
     unknown_by_age: VecDeque<(u64, Arc<str>)>,
 }
 
@@ -146,11 +146,11 @@ impl Subscription {
         }
     }
 
-    /// Takes in a name that request `asked` subscribes to; `known` says whether the view has it.
+    /// Adds a name that request `asked` subscribes to; `known` is true if the view has it.
     ///
-    /// On-demand secrets that the view does not have take nobody's place: whoever can make Envoy ask for names could
-    /// otherwise have the secrets of others taken back. Of those only the latest are remembered, so that a client
-    /// that stays subscribed, as Envoy does not, is told of one that comes to be.
+    /// On-demand secrets that do not exist displace no others: an attacker who can make Envoy request names could
+    /// otherwise have the secrets of others withdrawn. Only the latest of them are remembered, so that a client that
+    /// stays subscribed, unlike Envoy, gets one that is published later.
     pub(crate) fn subscribe(&mut self, name: &Arc<str>, asked: u64, known: bool, limits: &Limits) {
         let new = self.named.insert(name.clone(), asked).is_none();
         if !on_demand(limits, self.kind, name) {
@@ -167,14 +167,14 @@ impl Subscription {
         while self.unknown_by_age.len() > limits.unknown_secrets
             && let Some((asked, oldest)) = self.unknown_by_age.pop_front()
         {
-            // Asked for again since, it stands further back.
+            // If it was requested again since, it has a later position.
             if self.named.get(&oldest) == Some(&asked) && self.unknown.remove(&oldest) {
                 self.named.remove(&oldest);
             }
         }
     }
 
-    /// Drops a name from the subscription; `None` when it is not in it.
+    /// Removes a name from the subscription; `None` if it is not subscribed.
     pub(crate) fn unsubscribe(&mut self, name: &str, limits: &Limits) -> Option<Arc<str>> {
         let (name, _) = self.named.remove_entry(name)?;
         if !self.unknown.remove(&name) && on_demand(limits, self.kind, &name) {
@@ -183,15 +183,15 @@ impl Subscription {
         Some(name)
     }
 
-    /// Notes that the client is sent a resource of this name: one it asked for before the view had it counts from now on.
+    /// Records that a resource of this name is sent: one that did not exist when it was requested counts from now on.
     pub(crate) fn found(&mut self, name: &Arc<str>, asked: u64, limits: &Limits) {
         if on_demand(limits, self.kind, name) && (self.unknown.contains(name) || !self.named.contains_key(name)) {
             self.subscribe(name, asked, true, limits);
         }
     }
 
-    /// Takes the longest unasked on-demand secrets back where there are too many, a sixteenth more than needed so that
-    /// it is rare; how many.
+    /// Withdraws the least recently requested on-demand secrets where there are too many, a sixteenth more than needed
+    /// so that it happens rarely; returns their number.
     pub(crate) fn evict(&mut self, limits: &Limits) -> usize {
         if self.on_demand <= limits.on_demand_secrets {
             return 0;
@@ -214,37 +214,37 @@ impl Subscription {
         by_age.len()
     }
 
-    /// Nothing is on its way.
+    /// Returns true if no response is in flight.
     pub(crate) fn answered(&self) -> bool {
         self.in_flight.is_empty() && self.probes.is_empty()
     }
 
-    /// Something outside of rounds waits to be sent.
+    /// Returns true if something is to be sent outside of rounds.
     pub(crate) fn has_more(&self) -> bool {
         !(self.probes.is_empty() && self.answers.is_empty() && self.taken_back.is_empty()) || self.greet
     }
 
-    /// Nothing is on its way or waiting to be.
+    /// Returns true if nothing is in flight or to be sent.
     pub(crate) fn idle(&self) -> bool {
         self.in_flight.is_empty() && self.all_sent()
     }
 
-    /// Nothing waits to be sent, now or after a round.
+    /// Returns true if nothing is to be sent, now or after a round.
     pub(crate) fn all_sent(&self) -> bool {
         !self.has_more() && self.leaving.is_empty()
     }
 
-    /// Whether a change of `name` concerns the client.
+    /// Returns true if the client is subscribed to `name`.
     pub(crate) fn wants(&self, name: &str, resource: Option<&Resource>) -> bool {
         self.wildcard
             || self.named.contains_key(name)
             || resource.is_some_and(|r| r.aliases().iter().any(|a| self.named.contains_key(a.as_str())))
-            // A removed virtual host is no longer known by its aliases; Envoy ignores names it has not.
+            // A removed virtual host is not known by its aliases any more; Envoy ignores names that it does not have.
             || (self.kind == Kind::VirtualHost && resource.is_none() && !self.named.is_empty())
     }
 
-    /// What to say about `name`: its resource, its last good version where the current one is refused,
-    /// or that it does not exist. `None` when there is nothing to say.
+    /// Returns the item to send for `name`: its resource, its last good version if the current one is refused, or its
+    /// absence. `None` if there is nothing to send.
     pub(crate) fn item(&self, tables: &Tables, name: &Arc<str>) -> Option<Item> {
         let held = || self.older.contains(name) || self.quarantine.contains_key(name);
         let gone = || match self.kind {
@@ -260,15 +260,15 @@ impl Subscription {
         }
     }
 
-    /// The same of a name whose entry is at hand; outer `None` when the entry holds no resource. `suspects` are for a client
-    /// that does not have it yet.
+    /// Like [`Self::item`], for a name whose entry is known; the outer `None` means that the entry has no resource.
+    /// `suspects` is for a client that does not have the resource yet.
     pub(crate) fn item_of(&self, name: &Arc<str>, entry: &Entry, suspects: Option<&Suspects>) -> Option<Option<Item>> {
         let current = entry.current.as_ref()?;
         let refused = if self.quarantine.is_empty() { None } else { self.quarantine.get(current.name()) };
         Some(match refused {
             Some(q) if &*q.version == current.version() => match (&q.held, &entry.good) {
                 (Held::Known(good), _) | (_, Some(good)) => Some(Item::Fallback(good.clone())),
-                // A wildcard client is told nothing; one that asks by name is always answered.
+                // A wildcard client gets nothing; one that requests the name is always answered.
                 _ if self.named.contains_key(name) => Some(Item::Withhold(name.clone())),
                 _ => None,
             },
@@ -276,7 +276,8 @@ impl Subscription {
         })
     }
 
-    /// A resource, without what of it the client is known to refuse, or others are where nothing is known of the client.
+    /// Returns a resource without the parts that the client is known to refuse or, if nothing is known, that other
+    /// clients refused.
     fn sent_of(&self, current: &Arc<Resource>, suspects: Option<&Suspects>) -> Item {
         let division = if self.divisions.is_empty() { None } else { self.divisions.get(current.name()) };
         let part = match division {
@@ -295,14 +296,15 @@ impl Subscription {
     }
 }
 
-/// Whether `name` is a secret Envoy fetches at a handshake and can fetch again. For a virtual host that was taken from it
-/// Envoy (1.40) does not ask again.
+/// Returns true if `name` is a secret that Envoy fetches at a handshake and can fetch again. Virtual hosts are not
+/// withdrawn: Envoy (1.40) does not request them again.
 pub(crate) fn on_demand(limits: &Limits, kind: Kind, name: &str) -> bool {
     kind == Kind::Secret && !name.starts_with(&limits.regular_secret_prefix)
 }
 
-/// On-demand secrets are named by the SNI a client of Envoy sent. TLS names are case-insensitive (RFC
-/// 6066, 3) but Envoy keeps a secret per spelling, so exactly one spelling exists here.
+/// Returns true for the canonical name of an on-demand secret, which is the SNI of a TLS client. TLS names are
+/// case-insensitive (RFC 6066, 3), but Envoy keeps a secret for each spelling, so that exactly one spelling exists
+/// here.
 pub(crate) fn canonical_secret_name(name: &str) -> bool {
     !name.is_empty() && !name.bytes().any(|b| b.is_ascii_uppercase())
 }

@@ -1,7 +1,7 @@
-//! Which parts of resources clients refused, as hashes: a new client is sent them last, once it runs the rest.
+//! Suspects: hashes of the parts of resources that clients refused. A new client gets them last, once it has the rest.
 //!
-//! So a client that starts, beside a server that starts, is not kept from everybody's routes by one author's. It is no verdict:
-//! the parts are tried again by every client that comes, and what they say is what counts.
+//! Thus one author's refused part does not keep a client that starts together with the server from the routes of all
+//! others. Suspicion is no verdict: each new client tries the parts again, and its answer counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use crate::division::{Digest, HeldPart};
 use crate::{Kind, Resource};
 
-/// More parts than this are not remembered: about a megabyte as text.
+/// Most parts that are remembered: about a megabyte as text.
 const MOST: usize = 16_384;
 
-/// Hashes of parts, by resource.
+/// Hashes of refused parts, by resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Vec<Entry>", into = "Vec<Entry>")]
 pub struct Suspects {
@@ -24,7 +24,7 @@ pub struct Suspects {
 /// Hashes of routes, and of frames of virtual hosts, by the name of the virtual host.
 pub(crate) type ByHost = BTreeMap<Arc<str>, BTreeSet<Digest>>;
 
-/// Those of one virtual host, as they are kept.
+/// The serialized form: hashes of one virtual host.
 #[derive(Serialize, Deserialize)]
 struct Entry {
     kind: String,
@@ -35,12 +35,12 @@ struct Entry {
 }
 
 impl Suspects {
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.by_resource.is_empty()
     }
 
-    /// Those of a resource.
+    /// Returns the suspects of a resource.
     pub(crate) fn of(&self, resource: &Resource) -> Option<&ByHost> {
         if self.is_empty() {
             return None;
@@ -48,7 +48,7 @@ impl Suspects {
         self.by_resource.get(&(resource.kind(), resource.shared_name().clone()))
     }
 
-    /// What some client refuses of a resource from now on. Whether that is something else than before.
+    /// Replaces the refused parts of a resource. Returns true if they differ from before.
     pub(crate) fn set(&mut self, kind: Kind, name: &Arc<str>, held: &[HeldPart]) -> bool {
         let mut parts = ByHost::new();
         for part in held {
@@ -90,7 +90,7 @@ impl From<Suspects> for Vec<Entry> {
 }
 
 impl From<Vec<Entry>> for Suspects {
-    /// What is none of ours is left out.
+    /// Skips entries that are invalid.
     fn from(entries: Vec<Entry>) -> Self {
         let mut by_resource: BTreeMap<(Kind, Arc<str>), ByHost> = BTreeMap::new();
         for Entry { kind, name, virtual_host, parts } in entries {

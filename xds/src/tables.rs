@@ -1,4 +1,4 @@
-//! The resources of one view by type, and the log of what changed among them.
+//! The resources of one view by kind, and the log of their changes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -7,21 +7,21 @@ use crate::suspects::Suspects;
 use crate::view::Generation;
 use crate::{Kind, Resource};
 
-/// What a view holds under one name.
+/// The resource of one name.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     /// `None` once removed; the entry stays in the log until every stream has passed it.
     pub(crate) current: Option<Arc<Resource>>,
-    /// When `current` was published, and its place in the log.
+    /// The generation of `current`, and its position in the log.
     position: (Generation, u32),
-    /// Whether some client acknowledged `current`.
+    /// True once a client acknowledged `current`.
     pub(crate) acknowledged: bool,
-    /// The last version some client acknowledged, while `current` is not.
+    /// The last version that a client acknowledged, until `current` is.
     pub(crate) good: Option<Arc<Resource>>,
 }
 
 impl Entry {
-    /// When `current` was published.
+    /// Returns the generation in which `current` was published.
     pub(crate) fn generation(&self) -> Generation {
         self.position.0
     }
@@ -33,14 +33,14 @@ pub(crate) struct Table {
     entries: BTreeMap<Arc<str>, Entry>,
     /// The latest change of every name, oldest first.
     log: BTreeMap<(Generation, u32), Arc<str>>,
-    /// Names of `Resource::aliases`, to the resource that carries them.
+    /// Aliases, with the name of their resource.
     aliases: HashMap<String, Arc<str>>,
-    /// Places in the log of names that were removed.
+    /// Positions in the log of removed names.
     tombstones: BTreeSet<(Generation, u32)>,
 }
 
 impl Table {
-    /// The resource called `name`, by its name or by an alias.
+    /// Returns the entry of a name or an alias.
     pub(crate) fn entry(&self, name: &str) -> Option<&Entry> {
         self.entries.get(name).or_else(|| self.entries.get(self.aliases.get(name)?))
     }
@@ -49,27 +49,27 @@ impl Table {
         self.entry(name)?.current.as_ref()
     }
 
-    /// The last version of `name` some client acknowledged, while the current one is not.
+    /// Returns the last version of `name` that a client acknowledged, while the current one is not acknowledged.
     pub(crate) fn good(&self, name: &str) -> Option<&Arc<Resource>> {
         self.entry(name)?.good.as_ref()
     }
 
-    /// All resources, by name.
+    /// Iterates over all resources, by name.
     pub(crate) fn resources(&self) -> impl Iterator<Item = &Arc<Resource>> {
         self.entries.values().filter_map(|e| e.current.as_ref())
     }
 
-    /// How many resources there are.
+    /// Returns the number of resources.
     pub(crate) fn len(&self) -> usize {
         self.entries.len() - self.tombstones.len()
     }
 
-    /// The names whose latest change came after `since`, with their entries, oldest first.
+    /// Iterates over names whose latest change came after `since`, with their entries, oldest first.
     pub(crate) fn changes(&self, since: Generation) -> impl Iterator<Item = (&Arc<str>, &Entry)> {
         self.log.range((since + 1, 0)..).filter_map(|(_, name)| Some((name, self.entries.get(name)?)))
     }
 
-    /// The interned copy of `name`, when the view knows the name.
+    /// Returns the interned copy of `name`, if the view has the name.
     pub(crate) fn intern(&self, name: &str) -> Option<Arc<str>> {
         self.entries.get_key_value(name).map(|(k, _)| k.clone())
     }
@@ -102,7 +102,7 @@ impl Table {
         self.entries.insert(name.clone(), Entry { current: resource, position, acknowledged: false, good });
     }
 
-    /// Forgets removed names once every stream has passed them.
+    /// Drops removed names once every stream has passed them.
     fn prune(&mut self, passed: Generation) {
         while let Some(&position) = self.tombstones.first()
             && position.0 <= passed
@@ -119,14 +119,14 @@ impl Table {
 #[derive(Default)]
 pub(crate) struct Tables {
     pub(crate) generation: Generation,
-    /// Streams that had not passed this generation when tombstones were dropped start over.
+    /// Streams that had not passed this generation when tombstones were dropped must start over.
     pub(crate) forgotten: Generation,
     by_kind: [Table; Kind::COUNT],
-    /// What a client is sent last that never had it.
+    /// Parts that a client which never had the resource gets last.
     pub(crate) suspects: Arc<Suspects>,
 }
 
-/// More tombstones than this, and more than live resources, are dropped although a stream is behind.
+/// Most tombstones, unless there are more live resources; beyond, they are dropped although a stream is behind.
 const MAX_TOMBSTONES: usize = 16_384;
 
 impl Tables {
@@ -134,7 +134,7 @@ impl Tables {
         &self.by_kind[kind as usize]
     }
 
-    /// Applies one group of changes at `generation`; says which were real.
+    /// Applies one group of changes at `generation`; returns the number of real ones.
     pub(crate) fn apply(
         &mut self,
         generation: Generation,
@@ -180,7 +180,7 @@ impl Tables {
         applied
     }
 
-    /// Notes that some client runs `resource`; its older versions are of no more use.
+    /// Records that a client acknowledged `resource`; its older versions are not needed any more.
     pub(crate) fn acknowledge(&mut self, resource: &Resource) {
         let table = &mut self.by_kind[resource.kind() as usize];
         if let Some(entry) = table.entries.get_mut(resource.name())
@@ -199,7 +199,7 @@ impl Tables {
     }
 }
 
-/// What a publication did.
+/// The result of a publication.
 #[derive(Default)]
 pub(crate) struct Applied {
     pub(crate) upserted: [u64; Kind::COUNT],

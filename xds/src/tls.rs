@@ -1,4 +1,4 @@
-//! Certificates of the server and of its clients.
+//! TLS: certificates of the server and of its clients, their authority, rotation and revocation.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -22,26 +22,26 @@ use tokio::sync::watch;
 use crate::Fingerprint;
 use crate::identity::names;
 
-/// Why certificates cannot be used.
+/// The error of certificates.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The PEM text holds no certificate, or no key.
+    /// The PEM text has no certificate, or no key.
     #[error("cannot read the {what}: {why}")]
     Read {
-        /// What was to be read.
+        /// The text that was to be read.
         what: &'static str,
-        /// Why it was not.
+        /// The cause.
         why: String,
     },
-    /// A certificate could not be made.
+    /// A certificate could not be issued.
     #[error("cannot issue a certificate for {name:?}: {why}")]
     Issue {
-        /// For whom.
+        /// The subject.
         name: String,
-        /// Why not.
+        /// The cause.
         why: String,
     },
-    /// Certificate, key and roots do not fit together.
+    /// Certificate, key and roots do not match.
     #[error("cannot serve TLS: {0}")]
     Configure(String),
 }
@@ -55,23 +55,23 @@ pub struct Pair {
     pub key: String,
 }
 
-/// Never the key.
+/// Omits the key.
 impl fmt::Debug for Pair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Pair { .. }")
     }
 }
 
-/// A private key and the request for a certificate of it (PKCS #10), as PEM.
+/// A private key with its certificate signing request (PKCS #10), in PEM.
 #[derive(Clone)]
 pub struct CertificateRequest {
-    /// What whoever signs is shown.
+    /// The certificate signing request, for the signer.
     pub request: String,
     /// The private key.
     pub key: String,
 }
 
-/// Never the key.
+/// Omits the key.
 impl fmt::Debug for CertificateRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("CertificateRequest { .. }")
@@ -79,7 +79,7 @@ impl fmt::Debug for CertificateRequest {
 }
 
 impl CertificateRequest {
-    /// A new key, and a request that names nobody: who it is for, the signer decides.
+    /// Makes a new key, and a request without a subject: the signer decides on it.
     pub fn new() -> Result<CertificateRequest, TlsError> {
         let fail = |e: rcgen::Error| TlsError::Issue { name: "a request".to_owned(), why: e.to_string() };
         let key = KeyPair::generate().map_err(fail)?;
@@ -88,10 +88,10 @@ impl CertificateRequest {
     }
 }
 
-/// By how much the begin of a certificate lies before it was issued: clocks differ by a little.
+/// Backdating of a certificate's `notBefore`, because clocks differ.
 pub const CLOCK_SKEW: Duration = Duration::from_secs(300);
 
-/// A certificate authority that issues for xDS servers and their clients.
+/// A certificate authority for xDS servers and their clients.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: String,
@@ -105,8 +105,8 @@ impl fmt::Debug for Authority {
 }
 
 impl Authority {
-    /// A new authority called `name`, valid for `ttl`. Authorities that are trusted together need names of their own:
-    /// a client may look for the root of a certificate by the name of its issuer alone.
+    /// Makes a new authority called `name`, valid for `ttl`. Authorities that are trusted together need different
+    /// names: a client may find the root of a certificate by the name of its issuer alone.
     pub fn new(name: &str, ttl: Duration, now: SystemTime) -> Result<Authority, TlsError> {
         let fail = |e: rcgen::Error| TlsError::Issue { name: name.to_owned(), why: e.to_string() };
         let key = KeyPair::generate().map_err(fail)?;
@@ -118,7 +118,7 @@ impl Authority {
         Ok(Authority { issuer: Issuer::new(params, key), certificate, key: pem })
     }
 
-    /// The authority of an earlier [`Authority::pair`].
+    /// Loads the authority of an earlier [`Authority::pair`].
     pub fn load(pair: &Pair) -> Result<Authority, TlsError> {
         let fail = |e: rcgen::Error| TlsError::Read { what: "certificate authority", why: e.to_string() };
         let key = KeyPair::from_pem(&pair.key).map_err(fail)?;
@@ -126,24 +126,24 @@ impl Authority {
         Ok(Authority { issuer, certificate: pair.certificate.clone(), key: pair.key.clone() })
     }
 
-    /// The authority's own certificate and key, to be kept.
+    /// Returns the authority's certificate and key, to be persisted.
     pub fn pair(&self) -> Pair {
         Pair { certificate: self.certificate.clone(), key: self.key.clone() }
     }
 
-    /// What others trust it by.
+    /// Returns the authority's certificate, the root that others trust.
     pub fn certificate(&self) -> &str {
         &self.certificate
     }
 
-    /// Whether a client that shows this certificate (PEM, leaf first) has it from here, and may use it now.
+    /// Returns true if this client certificate (PEM, leaf first) was issued by this authority and is valid now.
     pub fn issued_client(&self, certificate: &str, now: SystemTime) -> bool {
         let chain = certificates("client certificate", certificate);
         let verifier = verifier(&self.certificate, Clients::Certified, Revoked::default());
         chain.and_then(|chain| Ok(is_trusted(&*verifier?, &chain, now))).unwrap_or(false)
     }
 
-    /// A certificate for a server reached as `names` (host names or IP addresses).
+    /// Issues a certificate for a server with these host names or IP addresses.
     pub fn issue_server(&self, names: &[String], ttl: Duration, now: SystemTime) -> Result<Pair, TlsError> {
         let sans = names
             .iter()
@@ -156,13 +156,13 @@ impl Authority {
         self.issue(names.first().map_or("xds", String::as_str), sans, ExtendedKeyUsagePurpose::ServerAuth, ttl, now)
     }
 
-    /// A certificate for the client `identity`, a URI such as `spiffe://cluster.local/fleet/edge`.
+    /// Issues a certificate for the client `identity`, a URI such as `spiffe://cluster.local/fleet/edge`.
     pub fn issue_client(&self, identity: &str, ttl: Duration, now: SystemTime) -> Result<Pair, TlsError> {
         self.issue(identity, vec![uri(identity)?], ExtendedKeyUsagePurpose::ClientAuth, ttl, now)
     }
 
-    /// A certificate for the client `identity`, a URI, and the key of a [`CertificateRequest`], which proves that it has it.
-    /// Of all that the request says only the key is taken.
+    /// Issues a certificate for the client `identity`, a URI, and the key of a [`CertificateRequest`], whose signature
+    /// proves possession of the key. Only the key is taken from the request.
     pub fn sign_client(
         &self,
         request: &str,
@@ -206,7 +206,7 @@ fn leaf(
 ) -> CertificateParams {
     let mut params = params(name, ttl, now);
     params.subject_alt_names = sans;
-    // Says which key signed, where several authorities are trusted.
+    // Identifies the signing key, where several authorities are trusted.
     params.use_authority_key_identifier_extension = true;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![usage];
@@ -221,7 +221,7 @@ fn params(name: &str, ttl: Duration, now: SystemTime) -> CertificateParams {
     params
 }
 
-/// The TLS side of a server: what it shows and whom it trusts, replaceable while it runs.
+/// The TLS settings of a server: certificate and client roots, replaceable while it runs.
 #[derive(Clone)]
 pub struct ServerTls {
     sides: Arc<watch::Sender<Side>>,
@@ -231,24 +231,24 @@ pub struct ServerTls {
 /// Clients that are refused although their certificates chain to a root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RevokedClients {
-    /// By one certificate.
+    /// Revoked certificates.
     pub certificates: BTreeSet<Fingerprint>,
-    /// By a name of theirs: whatever certificate has it.
+    /// Revoked names: every certificate that has one of them is refused.
     pub names: BTreeSet<String>,
 }
 
 impl RevokedClients {
     fn has(&self, leaf: &CertificateDer<'_>) -> bool {
-        // What cannot be read may have any name.
+        // A certificate that cannot be parsed may have any name.
         let is_named = || names(leaf).is_none_or(|(names, _)| names.iter().any(|name| self.names.contains(name)));
         self.certificates.contains(&Fingerprint::of(leaf)) || !self.names.is_empty() && is_named()
     }
 }
 
-/// The same on all sides of a server.
+/// Shared by the settings before and after a rotation.
 type Revoked = Arc<RwLock<RevokedClients>>;
 
-/// What holds at one time.
+/// The current settings.
 #[derive(Clone)]
 struct Side {
     config: Arc<ServerConfig>,
@@ -256,12 +256,12 @@ struct Side {
     clients: Clients,
 }
 
-/// Whether clients must show a certificate.
+/// The requirement of client certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Clients {
-    /// They must; the handshake of others fails.
+    /// Required; the handshake of others fails.
     Certified,
-    /// They may: the authenticator decides, which may take a token instead.
+    /// Optional: the authenticator decides, which may accept a token instead.
     Any,
 }
 
@@ -272,13 +272,13 @@ impl fmt::Debug for ServerTls {
 }
 
 impl ServerTls {
-    /// Shows `pair`. Clients must show a certificate that chains to `client_roots` (PEM): nothing is kept of others.
+    /// Serves with `pair`. Clients must have a certificate that chains to `client_roots` (PEM).
     pub fn mutual(pair: &Pair, client_roots: &str) -> Result<ServerTls, TlsError> {
         ServerTls::new(pair, client_roots, Clients::Certified)
     }
 
-    /// Shows `pair`. A client certificate, when shown, must chain to `client_roots` (PEM); whether one is
-    /// needed is the authenticator's business, which may take a token instead.
+    /// Serves with `pair`. A client certificate, if sent, must chain to `client_roots` (PEM); the authenticator decides
+    /// whether one is required, and may accept a token instead.
     pub fn optional(pair: &Pair, client_roots: &str) -> Result<ServerTls, TlsError> {
         ServerTls::new(pair, client_roots, Clients::Any)
     }
@@ -289,16 +289,16 @@ impl ServerTls {
         Ok(ServerTls { sides: Arc::new(watch::Sender::new(first)), revoked })
     }
 
-    /// New connections see the new certificate and roots. Those open go on, but for clients whose certificate chains to
-    /// none of the roots any more: theirs are closed.
+    /// Replaces certificate and roots for new connections. Open connections continue, except those of clients whose
+    /// certificate chains to none of the roots any more, which are closed.
     pub fn rotate(&self, pair: &Pair, client_roots: &str) -> Result<(), TlsError> {
         let clients = self.sides.borrow().clients;
         self.sides.send_replace(side(pair, client_roots, clients, self.revoked.clone())?);
         Ok(())
     }
 
-    /// From now on exactly these clients are refused, whoever signed their certificates: their handshakes fail, and those of
-    /// their connections that are open are closed. Those of others go on.
+    /// Sets the revoked clients, for certificates of any authority: their handshakes fail, and their open connections
+    /// are closed. Those of others continue.
     pub fn revoke(&self, revoked: RevokedClients) {
         {
             let mut now = self.revoked.write().expect("no holder of this lock panics");
@@ -307,11 +307,11 @@ impl ServerTls {
             }
             *now = revoked;
         }
-        // Connections look again when the side changes.
+        // Connections check again when the settings change.
         self.sides.send_modify(|_| ());
     }
 
-    /// What a connection that begins now goes by, and how it learns that it may not go on.
+    /// Returns the settings for a new connection, and the means to learn of the loss of trust.
     pub(crate) fn begin(&self) -> (Arc<ServerConfig>, Trusted) {
         let mut sides = self.sides.subscribe();
         let config = sides.borrow_and_update().config.clone();
@@ -319,11 +319,12 @@ impl ServerTls {
     }
 }
 
-/// Whom the server trusts, from the begin of a connection on.
+/// The trust of the server in the client of one connection.
 pub(crate) struct Trusted(watch::Receiver<Side>);
 
 impl Trusted {
-    /// Ends once this client, verified at the begin, would be refused. One without certificates never is.
+    /// Ends once this client, verified at the handshake, would be refused. Never ends for a client without
+    /// certificates.
     pub(crate) async fn lost(mut self, client: &[CertificateDer<'static>]) {
         while self.0.changed().await.is_ok() {
             let verifier = self.0.borrow_and_update().verifier.clone();
@@ -331,7 +332,7 @@ impl Trusted {
                 return;
             }
         }
-        // Nobody can change it any more.
+        // The sender is gone: nobody can change the settings any more.
         std::future::pending().await
     }
 }
@@ -351,7 +352,7 @@ fn certificates(what: &'static str, pem: &str) -> Result<Vec<CertificateDer<'sta
     }
 }
 
-/// The usual verification, and a look at what is revoked.
+/// The usual verification, plus a check for revocation.
 #[derive(Debug)]
 struct Verifier {
     usual: Arc<dyn ClientCertVerifier>,
@@ -492,7 +493,7 @@ mod tests {
         tls.revoke(RevokedClients { certificates, ..RevokedClients::default() });
         lost.await;
         assert!(futures::poll!(&mut other).is_pending());
-        // Still so after the next rotation.
+        // Still true after the next rotation.
         tls.rotate(&shown, authority.certificate()).unwrap();
         let (_, Trusted(sides)) = tls.begin();
         let verifier = sides.borrow().verifier.clone();
@@ -529,7 +530,7 @@ mod tests {
     fn of_a_request_only_its_key_is_taken() {
         let now = SystemTime::now();
         let authority = Authority::new("one", HOUR, now).unwrap();
-        // It asks to be an authority by the name of somebody else.
+        // It requests to be an authority in the name of somebody else.
         let key = KeyPair::generate().unwrap();
         let mut asked = CertificateParams::new(vec!["xds.example.org".to_owned()]).unwrap();
         asked.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -541,7 +542,7 @@ mod tests {
         assert_eq!(named, ["spiffe://test/a"]);
         assert!(expires <= now + HOUR);
         assert!(authority.issued_client(&signed, now), "for a client");
-        // What its key signs is nobody's.
+        // Certificates that its key signs are not trusted.
         let below = Issuer::from_ca_cert_pem(&signed, key);
         let made = below.map(|issuer| {
             leaf("b", vec![], ExtendedKeyUsagePurpose::ClientAuth, HOUR, now)
@@ -550,7 +551,7 @@ mod tests {
                 .pem()
         });
         assert!(made.is_ok_and(|made| !authority.issued_client(&(made + &signed), now)));
-        // A request that somebody changed, and one that is none.
+        // A request that was modified, and a text that is no request.
         let (first, second) = (CertificateRequest::new().unwrap(), "no request");
         let mut lines: Vec<String> = first.request.lines().map(str::to_owned).collect();
         let middle = lines.len() / 2;

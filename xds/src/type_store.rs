@@ -1,4 +1,4 @@
-//! One view as streams share it: its tables, and what its clients have acknowledged.
+//! The state of one view that streams share: its tables, and the acknowledgements of its clients.
 
 use std::sync::{Arc, RwLock};
 
@@ -10,21 +10,21 @@ use crate::suspects::Suspects;
 use crate::tables::Tables;
 use crate::view::View;
 
-/// A view with its readers: streams wait on `published`, the owner on the ledger.
+/// A view with its clients: streams wait for `published`, the owner watches the tracker.
 pub(crate) struct TypeStore {
     pub(crate) view: View,
     pub(crate) tables: RwLock<Tables>,
     pub(crate) published: Arc<Notify>,
     pub(crate) tracker: AckTracker,
-    /// How many on-demand secrets were asked for that did not exist.
+    /// Number of requested on-demand secrets that did not exist.
     unknown: watch::Sender<u64>,
-    /// That of all views.
+    /// Changes with `unknown` of any view; shared by all views.
     any_unknown: Arc<watch::Sender<u64>>,
-    /// The suspects of the tables, for whoever keeps them.
+    /// The suspects of the tables, for the owner to persist.
     suspects: watch::Sender<Arc<Suspects>>,
 }
 
-/// Who waits for the count of unknown secrets hears of it once in so many.
+/// Receivers of the count of unknown secrets are notified once in so many.
 const UNKNOWN_TOLD: u64 = 128;
 
 impl TypeStore {
@@ -48,7 +48,7 @@ impl TypeStore {
         self.tables.write().expect("no holder of this lock panics")
     }
 
-    /// Notes that secrets were asked for that do not exist.
+    /// Counts requests for secrets that do not exist.
     pub(crate) fn asked_in_vain(&self, names: u64) {
         let is_told = self.unknown.send_if_modified(|total| {
             let before = *total;
@@ -60,7 +60,7 @@ impl TypeStore {
         }
     }
 
-    /// Changes what new clients are sent last; `change` says whether it did.
+    /// Changes the suspects; `change` returns true if it changed them.
     pub(crate) fn suspect(&self, change: impl FnOnce(&mut Suspects) -> bool) {
         let mut tables = self.write();
         if change(Arc::make_mut(&mut tables.suspects)) {
@@ -76,8 +76,8 @@ impl TypeStore {
         self.unknown.subscribe()
     }
 
-    /// Notes that a client acknowledged `resources`. The first acknowledgement of a version writes, the
-    /// others only look.
+    /// Records that a client acknowledged `resources`. The first acknowledgement of a version takes the write lock, the
+    /// others only the read lock.
     pub(crate) fn acknowledge<'a>(&self, resources: impl Iterator<Item = &'a Arc<Resource>>) {
         let fresh: Vec<_> = {
             let tables = self.read();

@@ -1,10 +1,10 @@
-//! The name of one isolated set of resources, and the number of its changes.
+//! Views, which are isolated sets of resources, and the generations of their changes.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// The name of an isolated set of resources. A client sees exactly one view; what is outside of it does
-/// not exist for that client.
+/// The name of an isolated set of resources. A client reads exactly one view; resources of other views do not exist for
+/// it.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct View(Arc<str>);
 
@@ -14,7 +14,7 @@ impl View {
         View(name.into())
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.0
     }

@@ -1,15 +1,15 @@
-//! The discovery messages as they are on the wire, reduced to the fields the server reads or writes.
+//! The discovery messages of the wire protocol, reduced to the fields that the server reads or writes.
 //!
-//! They are wire-compatible with `envoy.service.discovery.v3` (asserted by the tests below) and differ
-//! from the generated types in one thing that matters: a resource inside a response is `Bytes`, encoded
-//! once and shared by all streams. A length-delimited message and a `bytes` field look the same on the wire.
+//! They are wire-compatible with `envoy.service.discovery.v3` (asserted by the tests below) and differ from the
+//! generated types in one respect: a resource inside a response is `Bytes`, encoded once and shared by all streams. A
+//! length-delimited message and a `bytes` field are equal on the wire.
 
 use std::collections::HashMap;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 
-/// What a client says about itself. A hint for people, never an identity.
+/// A client's description of itself. A hint for people, never an identity.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Node {
     /// An opaque name of the client.
@@ -21,16 +21,16 @@ pub(crate) struct Node {
     /// For example `envoy`.
     #[prost(string, tag = "6")]
     pub user_agent_name: String,
-    /// Its version in words of its own.
+    /// Its version as text.
     #[prost(string, tag = "7")]
     pub user_agent_version: String,
-    /// Its version in numbers; a client says one of the two.
+    /// Its version as numbers; a client sends one of the two.
     #[prost(message, optional, tag = "8")]
     pub user_agent_build_version: Option<BuildVersion>,
 }
 
 impl Node {
-    /// What version it says that it is of, in a bounded number of characters.
+    /// Returns the version that it reports, truncated.
     pub(crate) fn version(&self) -> Option<String> {
         let words = || self.user_agent_version.chars().take(64).collect();
         let numbers = self.user_agent_build_version.as_ref().and_then(|build| build.version.as_ref());
@@ -51,24 +51,24 @@ pub(crate) struct BuildVersion {
 /// `envoy.type.v3.SemanticVersion`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct SemanticVersion {
-    /// Of `1.36.2` the 1.
+    /// The 1 of `1.36.2`.
     #[prost(uint32, tag = "1")]
     pub major: u32,
-    /// Of `1.36.2` the 36.
+    /// The 36 of `1.36.2`.
     #[prost(uint32, tag = "2")]
     pub minor: u32,
-    /// Of `1.36.2` the 2.
+    /// The 2 of `1.36.2`.
     #[prost(uint32, tag = "3")]
     pub patch: u32,
 }
 
-/// `google.rpc.Status`: why a client refuses a response.
+/// `google.rpc.Status`: the reason of a NACK.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct ErrorDetail {
     /// A gRPC code.
     #[prost(int32, tag = "1")]
     pub code: i32,
-    /// The client's words.
+    /// The client's error message.
     #[prost(string, tag = "2")]
     pub message: String,
 }
@@ -76,25 +76,25 @@ pub(crate) struct ErrorDetail {
 /// `DeltaDiscoveryRequest`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct DeltaRequest {
-    /// Sent on the first message of a stream.
+    /// Sent with the first message of a stream.
     #[prost(message, optional, tag = "1")]
     pub node: Option<Node>,
-    /// The type this request is about.
+    /// The type URL of the request.
     #[prost(string, tag = "2")]
     pub type_url: String,
     /// Names added to the subscription.
     #[prost(string, repeated, tag = "3")]
     pub subscribe: Vec<String>,
-    /// Names taken from the subscription.
+    /// Names removed from the subscription.
     #[prost(string, repeated, tag = "4")]
     pub unsubscribe: Vec<String>,
-    /// What the client holds already; first request of a type on a stream only.
+    /// Versions of the resources that the client has; in the first request of a type on a stream only.
     #[prost(map = "string, string", tag = "5")]
     pub initial_resource_versions: HashMap<String, String>,
-    /// The response this request acknowledges or refuses.
+    /// Nonce of the response that this request acknowledges or refuses.
     #[prost(string, tag = "6")]
     pub response_nonce: String,
-    /// Present when the response is refused.
+    /// Present in a NACK.
     #[prost(message, optional, tag = "7")]
     pub error_detail: Option<ErrorDetail>,
 }
@@ -102,13 +102,13 @@ pub(crate) struct DeltaRequest {
 /// `DeltaDiscoveryResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct DeltaResponse {
-    /// For people who debug; here the generation.
+    /// For debugging; here a generation.
     #[prost(string, tag = "1")]
     pub system_version_info: String,
     /// Encoded `Resource` messages.
     #[prost(bytes = "bytes", repeated, tag = "2")]
     pub resources: Vec<Bytes>,
-    /// The type this response is about.
+    /// The type URL of the response.
     #[prost(string, tag = "4")]
     pub type_url: String,
     /// Echoed by the client.
@@ -125,19 +125,19 @@ pub(crate) struct SotwRequest {
     /// The last version the client accepted.
     #[prost(string, tag = "1")]
     pub version_info: String,
-    /// Sent on the first message of a stream.
+    /// Sent with the first message of a stream.
     #[prost(message, optional, tag = "2")]
     pub node: Option<Node>,
-    /// All names the client subscribes to.
+    /// All names that the client subscribes to.
     #[prost(string, repeated, tag = "3")]
     pub resource_names: Vec<String>,
-    /// The type this request is about.
+    /// The type URL of the request.
     #[prost(string, tag = "4")]
     pub type_url: String,
-    /// The response this request acknowledges or refuses.
+    /// Nonce of the response that this request acknowledges or refuses.
     #[prost(string, tag = "5")]
     pub response_nonce: String,
-    /// Present when the response is refused.
+    /// Present in a NACK.
     #[prost(message, optional, tag = "6")]
     pub error_detail: Option<ErrorDetail>,
 }
@@ -145,13 +145,13 @@ pub(crate) struct SotwRequest {
 /// `DiscoveryResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct SotwResponse {
-    /// The version of this whole response.
+    /// The version of the whole response.
     #[prost(string, tag = "1")]
     pub version_info: String,
     /// Encoded `google.protobuf.Any` messages.
     #[prost(bytes = "bytes", repeated, tag = "2")]
     pub resources: Vec<Bytes>,
-    /// The type this response is about.
+    /// The type URL of the response.
     #[prost(string, tag = "4")]
     pub type_url: String,
     /// Echoed by the client.
@@ -159,10 +159,11 @@ pub(crate) struct SotwResponse {
     pub nonce: String,
 }
 
-/// One encoded `Resource { name, version, aliases, resource: Any }`, where its version is, and where its `Any` begins.
+/// Encodes one `Resource { name, version, aliases, resource: Any }`; returns the offsets of its version and of its
+/// `Any` as well.
 ///
-/// The `Any` is written last (fields of a message may come in any order), so that the state-of-the-world
-/// protocol, which sends bare `Any`s, uses a slice of the same bytes.
+/// The `Any` is written last (fields of a message may be in any order), so that the state-of-the-world protocol, which
+/// sends bare `Any`s, uses a slice of the same bytes.
 pub(crate) fn encode_resource(
     name: &str,
     version: &str,
@@ -190,7 +191,7 @@ pub(crate) fn encode_resource(
     (out.freeze(), version_at, any_at)
 }
 
-/// A `Resource` without a body: the name exists in no virtual host. Envoy wants it among the aliases too.
+/// Encodes a `Resource` without a body: the name exists in no virtual host. Envoy requires it among the aliases too.
 pub(crate) fn encode_absent(name: &str) -> Bytes {
     let mut out = BytesMut::with_capacity(field_len(3, name.len()) + field_len(4, name.len()));
     put(&mut out, 3, name.as_bytes());

@@ -1,5 +1,5 @@
-//! Signed requests (RFC 8555, 6.2) for the calls `instant-acme` cannot make with a key that is persisted first:
-//! registration with an external binding, key rollover, deactivation; and alternate chains.
+//! Signed requests (RFC 8555, 6.2) that `instant-acme` cannot make with a key that is persisted beforehand:
+//! registration with an external account binding, key rollover, deactivation, download of alternate chains.
 
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD as BASE64, Engine};
 use ring::rand::SystemRandom;
@@ -15,11 +15,11 @@ pub(crate) struct SigningKey {
     pair: EcdsaKeyPair,
 }
 
-/// How a request names its key.
+/// The member of the JWS header that identifies the signing key.
 pub(crate) enum Signed<'a> {
-    /// By the key itself: before there is an account, and in a rollover.
+    /// `jwk`, the public key itself: for newAccount, and for the inner JWS of a key rollover.
     Jwk,
-    /// By the account's URL.
+    /// `kid`, the URL of the account.
     Account(&'a str),
 }
 
@@ -41,14 +41,15 @@ impl SigningKey {
     }
 
     pub(crate) fn jwk(&self) -> Value {
-        // An uncompressed point: 4, x, y (SEC 1, 2.3.3).
+        // An uncompressed point: the byte 4, then x, then y (SEC 1, 2.3.3).
         let point = self.pair.public_key().as_ref();
         json!({ "crv": "P-256", "kty": "EC", "x": BASE64.encode(&point[1..33]), "y": BASE64.encode(&point[33..65]) })
     }
 
-    /// The thumbprint of RFC 7638: members in lexicographic order, no spaces.
+    /// Returns the thumbprint of RFC 7638: a SHA-256 digest of the JWK, its members in lexicographic order, without
+    /// spaces.
     pub(crate) fn thumbprint(&self) -> String {
-        // serde_json keeps the members of `json!` sorted by name, as the RFC wants them.
+        // serde_json keeps the members of `json!` sorted by name, as RFC 7638 requires.
         let canonical = self.jwk().to_string();
         BASE64.encode(ring::digest::digest(&ring::digest::SHA256, canonical.as_bytes()))
     }
@@ -77,7 +78,7 @@ impl SigningKey {
         Ok(json!({ "protected": protected, "payload": payload, "signature": BASE64.encode(signature) }))
     }
 
-    /// Binds this key to an external account (RFC 8555, 7.3.4).
+    /// Signs an external account binding: this key's JWK, by the MAC key of the external account (RFC 8555, 7.3.4).
     pub(crate) fn bind(&self, key_id: &str, mac_key: &[u8], url: &str) -> Value {
         let header = json!({ "alg": "HS256", "kid": key_id, "url": url });
         let (protected, payload) = parts(&header, Some(&self.jwk()));

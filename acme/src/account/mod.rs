@@ -1,7 +1,8 @@
-//! An account at a CA: its key is written down before the CA hears of it, and so is each next key.
+//! An account at a CA: registration, key rollover, deactivation. Its key is persisted before the CA is told of it, and
+//! so is each next key.
 //!
-//! A key that the CA knows is therefore never lost: registration and rollover (RFC 8555, 7.3 and 7.3.5) may be cut
-//! off at any point and are taken up again.
+//! A key that the CA knows is therefore never lost: registration and rollover (RFC 8555, 7.3 and 7.3.5) may be
+//! interrupted at any point and are resumed by [`Account::open`].
 
 mod jws;
 
@@ -21,21 +22,22 @@ use crate::client::{Answer, Handle, Http, HttpError};
 use crate::storage::{Expect, Key, Kind, Storage, StorageError, read_json, write_json};
 use jws::{Signed, SigningKey};
 
-/// A CA refuses a nonce now and then; more often than this in a row is another trouble.
+/// Most tries of a request that the CA answers with `badNonce`. Now and then that is normal; so many in a row is a
+/// different fault.
 const NONCE_TRIES: u32 = 8;
 
-/// How to register.
+/// The settings with which an account is registered (RFC 8555, 7.3).
 #[derive(Clone, Debug, Default)]
 pub struct Registration {
     /// `mailto:` addresses; may be empty.
     pub contacts: Vec<String>,
-    /// The operator agrees to the CA's terms of service.
+    /// True if the operator agrees to the CA's terms of service.
     pub terms_agreed: bool,
-    /// The account elsewhere that this one belongs to (RFC 8555, 7.3.4).
+    /// The external account to bind this one to (RFC 8555, 7.3.4).
     pub external: Option<ExternalAccount>,
 }
 
-/// Credentials of an account elsewhere, as the CA gave them.
+/// Credentials of an external account (EAB), as the CA gave them to the operator.
 #[derive(Clone)]
 pub struct ExternalAccount {
     key_id: String,
@@ -43,7 +45,7 @@ pub struct ExternalAccount {
 }
 
 impl ExternalAccount {
-    /// `mac_key` in base64url, as CAs hand it out.
+    /// Reads the credentials; `mac_key` is base64url, as CAs hand it out (base64 is accepted as well).
     pub fn new(key_id: &str, mac_key: &str) -> Result<Self, AccountError> {
         let bare = mac_key.trim().trim_end_matches('=');
         let key = BASE64_URL_SAFE_NO_PAD
@@ -63,16 +65,16 @@ impl std::fmt::Debug for ExternalAccount {
     }
 }
 
-/// What is kept of an account.
+/// The persisted record of an account.
 #[derive(Serialize, Deserialize)]
 struct Record {
     directory: String,
     key: StoredKey,
-    /// The account's URL, once the CA told it.
+    /// The account's URL; None until the CA has registered the account.
     url: Option<String>,
-    /// A rollover on its way: the CA knows this key, or `key`, or is about to.
+    /// The new key of a rollover that has begun: the CA knows either this key or `key`.
     next_key: Option<StoredKey>,
-    /// Since when nobody has used it, as [`retire`] found.
+    /// Time since which the account is unused, as [`retire`] recorded it; None while it is in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     idle: Option<Timestamp>,
 }
@@ -104,16 +106,17 @@ impl<'de> Deserialize<'de> for StoredKey {
     }
 }
 
-/// An account, possibly not yet registered.
+/// A registered account, with its key.
 pub struct Account {
     http: Arc<Http>,
     key: SigningKey,
     url: String,
 }
 
-/// Reads the thumbprint of the account's key (RFC 7638), making the key if there is none. Nothing is sent.
+/// Returns the thumbprint of the account's key (RFC 7638); generates and persists the key if there is none. Nothing is
+/// sent.
 ///
-/// Whoever answers HTTP-01 needs nothing else.
+/// The thumbprint is all that a responder to HTTP-01 challenges needs.
 pub async fn thumbprint(storage: &dyn Storage, name: &str, directory_url: &str) -> Result<String, AccountError> {
     let key = Key::new(Kind::Account, name);
     let _lock = storage.lock(&key).await?;
@@ -121,12 +124,13 @@ pub async fn thumbprint(storage: &dyn Storage, name: &str, directory_url: &str) 
     Ok(record.key.load()?.thumbprint())
 }
 
-/// Takes note that nobody uses an account, and forgets it when that has been so for long enough. Whether it is gone.
+/// Records that an account is unused, and removes it once it has been unused for `after`. Returns true if it is
+/// removed.
 ///
-/// Whoever opens it meanwhile has it as it was.
+/// An account that is opened meanwhile is in use again, unchanged.
 ///
 /// # Errors
-/// When it cannot be read or written, or changes meanwhile.
+/// When the record cannot be read or written, or is changed by somebody else meanwhile.
 pub async fn retire(
     storage: &dyn Storage,
     key: &Key,
@@ -149,7 +153,7 @@ pub async fn retire(
     }
 }
 
-/// Whether an account is there and cannot be used, whatever one does but mend it.
+/// Returns true if the record of an account exists and is damaged, so that it must be discarded or repaired.
 pub async fn is_damaged(storage: &dyn Storage, name: &str) -> bool {
     match read_json::<Record>(storage, &Key::new(Kind::Account, name)).await {
         Ok(found) => found.is_some_and(|(record, _)| record.key.load().is_err()),
@@ -157,10 +161,10 @@ pub async fn is_damaged(storage: &dyn Storage, name: &str) -> bool {
     }
 }
 
-/// Sets an account aside, so that another one is made: also one that cannot be read.
+/// Sets an account's record aside, even one that cannot be read, so that a new account is registered.
 ///
 /// # Errors
-/// When it cannot be moved.
+/// When the record cannot be moved or removed.
 pub async fn discard(storage: &dyn Storage, name: &str) -> Result<(), AccountError> {
     let key = Key::new(Kind::Account, name);
     let _lock = storage.lock(&key).await?;
@@ -202,7 +206,7 @@ async fn load_or_make(storage: &dyn Storage, key: &Key, directory_url: &str) -> 
 }
 
 impl Account {
-    /// Restores the account, or registers it; finishes a rollover that was cut off.
+    /// Loads the account and registers it where the CA does not have it yet; completes a rollover that was interrupted.
     pub async fn open(
         storage: &dyn Storage,
         name: &str,
@@ -213,7 +217,7 @@ impl Account {
         let _lock = storage.lock(&key).await?;
         let mut record = load_or_make(storage, &key, http.directory_url()).await?;
         if let (Some(next), Some(url)) = (record.next_key.clone(), record.url.clone()) {
-            // Which key does the CA know? Whatever it is, we have it.
+            // The CA knows one of both keys, and both are persisted: `onlyReturnExisting` tells which.
             if find(&http, &next.load()?).await?.as_deref() == Some(&url) {
                 record.key = next;
             }
@@ -225,7 +229,7 @@ impl Account {
             Some(url) => url,
             None => {
                 http.traffic().account(storage, Timestamp::now()).await?.map_err(AccountError::Limited)?;
-                // The same key again finds the account it made before (RFC 8555, 7.3).
+                // newAccount with the same key returns the account that this key made before (RFC 8555, 7.3).
                 let url = register(&http, &signing, registration).await?;
                 record.url = Some(url.clone());
                 write_json(storage, &key, &record, &Expect::Anything).await?;
@@ -235,17 +239,17 @@ impl Account {
         Ok(Self { http, key: signing, url })
     }
 
-    /// The account's URL, which CAA records may name (RFC 8657).
+    /// Returns the account's URL, which CAA records may name (RFC 8657).
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The thumbprint of its key.
+    /// Returns the thumbprint of the account's key.
     pub fn thumbprint(&self) -> String {
         self.key.thumbprint()
     }
 
-    /// The account as the protocol crate wants it, with a view of the last exchange.
+    /// Returns the account as `instant-acme` needs it, and the handle that remembers its last exchange.
     pub(crate) async fn protocol(&self) -> Result<(instant_acme::Account, Handle), instant_acme::Error> {
         let handle = Handle::new(self.http.clone());
         let account = instant_acme::Account::builder_with_http(Box::new(handle.clone()))
@@ -264,9 +268,10 @@ impl Account {
             .await
     }
 
-    /// Changes the account's key. The new one is written down first, so that the account cannot be lost.
+    /// Rolls the account's key over (RFC 8555, 7.3.5). The new key is persisted first, so that the account cannot be
+    /// lost.
     ///
-    /// No order must be on its way: a challenge answered with the old thumbprint would fail.
+    /// No order may be pending: a challenge that is answered with the old thumbprint would fail.
     pub async fn roll_over(&self, storage: &dyn Storage, name: &str) -> Result<Self, AccountError> {
         let url = self.http.directory().await?.key_change.clone().ok_or(AccountError::NoRollover)?;
         let entry = Key::new(Kind::Account, name);
@@ -288,7 +293,7 @@ impl Account {
         Ok(Self { http: self.http.clone(), key: next, url: self.url.clone() })
     }
 
-    /// Deactivates the account for good (RFC 8555, 7.3.6) and forgets it.
+    /// Deactivates the account for good (RFC 8555, 7.3.6) and removes its record.
     pub async fn deactivate(&self, storage: &dyn Storage, name: &str) -> Result<(), AccountError> {
         let answer = post(&self.http, "account", &self.url, |nonce| {
             let payload = json!({ "status": "deactivated" });
@@ -322,7 +327,7 @@ async fn register(http: &Http, key: &SigningKey, registration: &Registration) ->
     answer.exchange().location.ok_or(AccountError::NoLocation)
 }
 
-/// The URL of the account with this key, if the CA has one.
+/// Returns the URL of the account with this key, or None if the CA has none.
 async fn find(http: &Http, key: &SigningKey) -> Result<Option<String>, AccountError> {
     let url = http.directory().await?.new_account.clone();
     let payload = json!({ "onlyReturnExisting": true });
@@ -369,64 +374,64 @@ fn succeeded(answer: &Answer) -> Result<(), AccountError> {
     })
 }
 
-/// Why there is no account.
+/// The reason why an account cannot be opened or used.
 #[derive(Debug, thiserror::Error)]
 pub enum AccountError {
-    /// Not the key of an account.
+    /// The persisted key is not an ECDSA P-256 key in PKCS#8.
     #[error("the account key cannot be used: expected ECDSA P-256 in PKCS#8")]
     Key,
-    /// External account binding.
+    /// The credentials of the external account binding cannot be used.
     #[error("external account binding: {0}")]
     External(String),
-    /// The CA wants a binding.
+    /// The CA requires an external account binding, and none is configured.
     #[error(
         "the CA at {directory} takes accounts with an external account binding only: configure its key id and MAC key"
     )]
     ExternalRequired {
-        /// Which CA.
+        /// The directory URL of the CA.
         directory: String,
     },
-    /// The terms.
+    /// The operator has not agreed to the CA's terms of service.
     #[error("the CA asks to agree to its terms of service at {terms}: read them and say so in the configuration")]
     Terms {
-        /// Where they are.
+        /// The URL of the terms.
         terms: String,
     },
-    /// The same name, another CA.
+    /// The persisted account of this name belongs to another CA.
     #[error("account {account:?} belongs to {found}, not to {wanted}: give the issuer another name")]
     OtherDirectory {
-        /// The account.
+        /// The name of the account.
         account: String,
-        /// Its CA.
+        /// The directory URL of the persisted account.
         found: String,
-        /// The CA of the configuration.
+        /// The directory URL of the configuration.
         wanted: String,
     },
-    /// The CA cannot change keys.
+    /// The CA's directory has no `keyChange` resource.
     #[error("the CA offers no key rollover")]
     NoRollover,
-    /// The CA did not say where the account is.
+    /// The CA's answer has no `Location` with the account's URL.
     #[error("the CA gave no account URL")]
     NoLocation,
-    /// The CA refuses.
+    /// The CA answered with an error.
     #[error("the CA refuses: {detail}")]
     Refused {
         /// The type of the problem document.
         kind: String,
-        /// Its text.
+        /// The `detail` of the problem document, or the status.
         detail: String,
-        /// Status.
+        /// The HTTP status.
         status: u16,
-        /// When to come back.
+        /// The CA's `Retry-After`.
         retry_after: Option<jiff::SignedDuration>,
     },
-    /// Too many accounts were made from here.
+    /// The CA's limit of new accounts per address is reached.
     #[error("{0}")]
     Limited(Wait),
-    /// No answer.
+    /// The CA gave no answer.
     #[error(transparent)]
     Http(#[from] HttpError),
-    /// Storage.
+    /// The storage cannot be read or written.
     #[error(transparent)]
     Storage(#[from] StorageError),
 }

@@ -1,48 +1,48 @@
-//! The limits of CAs, as their pages tell them.
+//! Rate limits of CAs, as they publish them.
 
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
 use super::Endpoint;
 
-/// So many in such a time, refilled evenly.
+/// A token bucket, refilled evenly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rate {
-    /// How many at once, from full.
+    /// Size of the bucket: so many at once, when it is full.
     pub burst: u32,
-    /// How long an empty bucket needs to be full again.
+    /// Time that an empty bucket needs to be full again.
     pub per: SignedDuration,
 }
 
 impl Rate {
-    /// `burst` per `hours`.
+    /// A bucket of `burst`, full again after `hours`.
     pub const fn hours(burst: u32, hours: i64) -> Self {
         Self { burst, per: SignedDuration::from_hours(hours) }
     }
 
-    /// `each_second`, and `burst` at once.
+    /// A bucket of `burst`, refilled by `each_second`.
     pub const fn seconds(each_second: u32, burst: u32) -> Self {
         Self { burst, per: SignedDuration::from_millis(1000 * burst as i64 / each_second as i64) }
     }
 
-    /// How long until there is one more.
+    /// Returns the time that one token needs.
     pub fn interval(self) -> SignedDuration {
         self.per / i32::try_from(self.burst.max(1)).unwrap_or(i32::MAX)
     }
 }
 
-/// The limits of a CA; `None` is a limit it does not have, or that we do not know.
+/// The limits of a CA; `None` is a limit that the CA does not have or that is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// New orders of an account.
     pub orders: Option<Rate>,
-    /// Certificates for a registered domain, whoever asks.
+    /// Certificates for a registered domain, by all accounts.
     pub domain: Option<Rate>,
-    /// Certificates for exactly one set of names, whoever asks.
+    /// Certificates for exactly one set of names, by all accounts.
     pub set: Option<Rate>,
     /// Failed authorizations of one name by an account.
     pub failures: Option<Rate>,
-    /// Failed authorizations of one name by an account without a success between them, after which the CA pauses the name.
+    /// Consecutive failed authorizations of one name by an account, after which the CA pauses the name.
     #[serde(default)]
     pub in_a_row: Option<Rate>,
     /// New accounts from one address.
@@ -51,26 +51,26 @@ pub struct Limits {
     /// Requests from one address.
     #[serde(default)]
     pub requests: Requests,
-    /// Most names that are put into one certificate to save orders; fits every profile.
+    /// Most names that are combined in one certificate to save orders; fits every profile.
     pub names: usize,
 }
 
-/// How many requests a CA takes from one address, by endpoint.
+/// A CA's limits of requests from one address, by endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Requests {
     /// The directory.
     pub directory: Option<Rate>,
-    /// Nonces.
+    /// newNonce.
     pub new_nonce: Option<Rate>,
-    /// Accounts: made, or looked for.
+    /// newAccount: registrations and look-ups.
     pub new_account: Option<Rate>,
-    /// Orders placed.
+    /// newOrder.
     pub new_order: Option<Rate>,
-    /// Certificates revoked.
+    /// revokeCert.
     pub revoke: Option<Rate>,
-    /// ARI.
+    /// renewalInfo (ARI).
     pub renewal_info: Option<Rate>,
-    /// Everything else.
+    /// All other requests.
     pub other: Option<Rate>,
 }
 
@@ -86,7 +86,7 @@ impl Requests {
         other: Some(Rate::seconds(250, 125)),
     };
 
-    /// No limit that we know.
+    /// A CA whose limits are unknown.
     const UNKNOWN: Self = Self {
         directory: None,
         new_nonce: None,
@@ -97,7 +97,7 @@ impl Requests {
         other: None,
     };
 
-    /// That of an endpoint.
+    /// Returns the limit of an endpoint.
     pub fn of(&self, endpoint: Endpoint) -> Option<Rate> {
         match endpoint {
             Endpoint::Directory => self.directory,
@@ -111,13 +111,13 @@ impl Requests {
     }
 }
 
-/// Most names in a certificate of a CA, unless a profile takes fewer.
+/// Most names in a certificate, unless a profile allows fewer.
 const MOST_NAMES: usize = 100;
-/// Let's Encrypt's profiles that take fewer (its page "Profiles", seen in August 2026).
+/// Let's Encrypt's profiles that allow fewer names (its page "Profiles", seen in August 2026).
 const SMALL_PROFILES: [&str; 2] = ["tlsserver", "shortlived"];
 
 impl Limits {
-    /// The most names that somebody may ask for in one certificate, by profile.
+    /// Returns the most names that one certificate may have, by profile.
     pub fn most_names(profile: Option<&str>) -> usize {
         if profile.is_some_and(|p| SMALL_PROFILES.contains(&p)) { 25 } else { MOST_NAMES }
     }
@@ -134,8 +134,8 @@ impl Limits {
         names: 25,
     };
 
-    /// Let's Encrypt, staging (its page "Staging Environment", seen as of November 2025; what it says of limits by account
-    /// and name as of April 2025, since later copies show the requests alone).
+    /// Let's Encrypt, staging (its page "Staging Environment", seen as of November 2025; its limits by account and name
+    /// as of April 2025, since later copies show the requests alone).
     pub const LETS_ENCRYPT_STAGING: Self = Self {
         orders: Some(Rate::hours(1500, 3)),
         domain: Some(Rate::seconds(30_000, 30_000)),
@@ -151,7 +151,7 @@ impl Limits {
         names: 25,
     };
 
-    /// A CA we know nothing about: what it says in its answers counts, and nothing else.
+    /// A CA whose limits are unknown: only its 429 answers count.
     pub const UNKNOWN: Self = Self {
         orders: None,
         domain: None,
@@ -163,7 +163,7 @@ impl Limits {
         names: 25,
     };
 
-    /// The limits of the CA behind a directory URL.
+    /// Returns the limits of the CA behind a directory URL.
     pub fn of(directory_url: &str) -> Self {
         match directory_url {
             "https://acme-v02.api.letsencrypt.org/directory" => Self::LETS_ENCRYPT,

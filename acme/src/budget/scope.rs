@@ -1,10 +1,10 @@
-//! What a limit counts.
+//! Scopes of rate limits.
 
 use serde::{Deserialize, Serialize};
 
 use crate::names::Names;
 
-/// What a limit counts.
+/// The scope of a rate limit: what it counts. Serialized as a string.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Scope {
@@ -16,7 +16,7 @@ pub enum Scope {
     Set(String),
     /// Failed authorizations of a name.
     Failures(String),
-    /// Failed authorizations of a name since its last success.
+    /// Consecutive failed authorizations of a name, since its last success.
     InARow(String),
     /// New accounts from our address.
     Accounts,
@@ -24,22 +24,22 @@ pub enum Scope {
     Requests(Endpoint),
 }
 
-/// Where a request goes; Let's Encrypt counts each kind by itself.
+/// The resource of the CA that a request goes to; Let's Encrypt limits each of them separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Endpoint {
     /// The directory.
     Directory,
-    /// Nonces.
+    /// newNonce.
     NewNonce,
-    /// Accounts: made, or looked for.
+    /// newAccount: registrations and look-ups.
     NewAccount,
-    /// Orders placed.
+    /// newOrder.
     NewOrder,
-    /// Certificates revoked.
+    /// revokeCert.
     Revoke,
-    /// ARI.
+    /// renewalInfo (ARI).
     RenewalInfo,
-    /// Everything else.
+    /// All other requests.
     Other,
 }
 
@@ -54,7 +54,7 @@ impl Endpoint {
         Self::Other,
     ];
 
-    /// Its name in texts.
+    /// Returns its name for messages and storage.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Directory => "directory",
@@ -69,7 +69,7 @@ impl Endpoint {
 }
 
 impl Scope {
-    /// Whether a part of the limit is kept for certificates about to end and for operators.
+    /// Returns true if a part of the limit is reserved for emergencies and for operators.
     pub(super) fn has_reserve(&self) -> bool {
         matches!(self, Self::Orders | Self::Domain(_))
     }

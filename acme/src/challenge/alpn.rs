@@ -1,4 +1,4 @@
-//! TLS-ALPN-01 (RFC 8737): a self-signed certificate shown to who offers the protocol `acme-tls/1`.
+//! TLS-ALPN-01 (RFC 8737): a self-signed certificate that is served to clients that offer the protocol `acme-tls/1`.
 
 use async_trait::async_trait;
 use rcgen::{CertificateParams, CustomExtension, DistinguishedName};
@@ -10,12 +10,12 @@ use crate::key::{KeyError, PrivateKeyPem};
 /// The ALPN protocol of the validation connection.
 pub const PROTOCOL: &[u8] = b"acme-tls/1";
 
-/// Shows challenge certificates.
+/// A responder for TLS-ALPN-01 that serves challenge certificates.
 #[async_trait]
 pub trait AlpnSolver: Send + Sync {
-    /// Makes sure that `name` at port 443 shows the certificate to `acme-tls/1`.
+    /// Makes sure that `name` at port 443 serves the certificate to clients that offer `acme-tls/1`.
     async fn present(&self, name: &str, certificate: &ChallengeCertificate) -> Result<(), Failure>;
-    /// The challenge is over.
+    /// Stops serving the certificate: the challenge is over.
     async fn cleanup(&self, name: &str);
 }
 
@@ -28,7 +28,7 @@ pub struct ChallengeCertificate {
     pub key_pem: PrivateKeyPem,
 }
 
-/// Makes the certificate for a name and a key authorization (RFC 8737, 3).
+/// Makes the challenge certificate for a name and a key authorization (RFC 8737, 3).
 pub fn certificate(name: &str, key_authorization: &str) -> Result<ChallengeCertificate, KeyError> {
     let key = PrivateKeyPem::generate_p256()?;
     let mut params = CertificateParams::new(vec![name.to_owned()])?;

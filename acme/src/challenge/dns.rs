@@ -1,9 +1,9 @@
-//! What the engine asks of a DNS provider and of the check that a record can be seen.
+//! The interfaces of DNS providers and of DNS look-ups that the engine solves DNS challenges by.
 //!
-//! A record is named by its full name *and* its value: several values may stand at one name (apex and wildcard
-//! of one order share `_acme-challenge.<name>`, RFC 8555, 8.4), and nothing foreign is ever removed.
-//! Records are persisted by the engine before [`DnsProvider::present`] is called, so that a cleanup after a
-//! restart needs nothing but the record.
+//! A record is identified by its full name *and* its value: several values may stand at one name (apex and wildcard of
+//! one order share `_acme-challenge.<name>`, RFC 8555, 8.4), and records of others are never removed.
+//! The engine persists a record before it calls [`DnsProvider::present`], so that a cleanup after a restart needs
+//! nothing but the record.
 
 use std::time::Duration;
 
@@ -13,54 +13,54 @@ use serde::{Deserialize, Serialize};
 /// One TXT value at one name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TxtRecord {
-    /// Full name in lower case, without the trailing dot; the target already, where the name is delegated by CNAME.
+    /// Full name in lower case, without the trailing dot; the target of the CNAME where the name is delegated by one.
     pub name: String,
-    /// The one value of ours: base64url of a SHA-256 digest (RFC 8555, 8.4), unquoted.
+    /// The value, unquoted: base64url of a SHA-256 digest (RFC 8555, 8.4), or the text of a dns-persist-01 record.
     pub value: String,
     /// Time to live in seconds.
     pub ttl: u32,
 }
 
-/// Writes TXT records into a zone.
+/// A DNS provider: writes TXT records into a zone.
 #[async_trait]
 pub trait DnsProvider: Send + Sync {
     /// A short, stable name for messages and metrics: `cloudflare`, `route53`, `digitalocean`, `rfc2136`, `webhook`.
     fn name(&self) -> &str;
 
-    /// The zone this provider would write `name` into, without the trailing dot.
+    /// Returns the zone that this provider would write `name` into, without the trailing dot.
     ///
-    /// Asked before an order is placed, so that a zone we may not write costs no order.
+    /// Called before an order is placed, so that a zone without write permission costs no order.
     async fn zone_of(&self, name: &str) -> Result<String, DnsError>;
 
     /// Adds the value; other values at the name stay. Adding a value that is there already is success.
     ///
-    /// Returns once the provider says that its own servers have it (Route 53: `INSYNC`).
+    /// Returns once the provider reports that its own servers have it (Route 53: `INSYNC`).
     async fn present(&self, record: &TxtRecord) -> Result<(), DnsError>;
 
-    /// Removes exactly this value; other values at the name stay. Removing what is not there is success.
+    /// Removes exactly this value; other values at the name stay. Removing a value that is not there is success.
     async fn cleanup(&self, record: &TxtRecord) -> Result<(), DnsError>;
 }
 
-/// Reads DNS: where a challenge is delegated to, and whether a record can be seen.
+/// DNS look-ups: the target that a challenge is delegated to, and the visibility of records.
 #[async_trait]
 pub trait DnsView: Send + Sync {
-    /// The name at which the TXT value of `name` is to be written: the end of an exact CNAME chain at `name`,
+    /// Returns the name at which the TXT value of `name` is to be written: the end of an exact CNAME chain at `name`,
     /// or `name` itself. A CNAME synthesised from a wildcard does not count.
     async fn challenge_target(&self, name: &str) -> Result<String, DnsError>;
 
-    /// Asks the authoritative servers once: do all that answer have the value?
+    /// Queries the authoritative servers once for the value of a record.
     ///
     /// The engine repeats it until [`Seen::Everywhere`] or its deadline.
     async fn seen(&self, record: &TxtRecord) -> Result<Seen, DnsError>;
 
-    /// The values at a name that every authoritative server has; those of servers that do not answer are not missed.
+    /// Returns the values at a name that all authoritative servers that answer have.
     async fn values(&self, name: &str) -> Result<Vec<String>, DnsError>;
 }
 
-/// What the authoritative servers say about a value.
+/// The propagation of a value to the authoritative servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// All servers that answer have it; `silent` did not answer and are a warning, not a block.
+    /// All servers that answer have it; servers in `silent` cause a warning, no failure.
     Everywhere {
         /// Servers that did not answer.
         silent: Vec<String>,
@@ -72,20 +72,20 @@ pub enum Seen {
     },
 }
 
-/// When a failed call may be made again.
+/// The time at which a failed call may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DnsRetry {
-    /// Not without a change of configuration: wrong credentials, a zone we may not write.
+    /// Only after a change of configuration: wrong credentials, a zone without write permission.
     Never,
-    /// Later, at the engine's own back-off.
+    /// After the engine's own back-off.
     Later,
-    /// Not before this much time has passed; the provider said so.
+    /// After this time, which the provider asked for.
     After(Duration),
 }
 
-/// What went wrong with a DNS provider.
+/// The error of a call to a DNS provider.
 ///
-/// Messages name the provider, the name and the fix, carry no credentials, and are stable: no request ids.
+/// Messages name the provider, the name and the fix, contain no credentials, and are stable: no request ids.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DnsError {
     /// The provider refuses the credentials.
@@ -93,7 +93,7 @@ pub enum DnsError {
     Credentials {
         /// Provider.
         provider: String,
-        /// What it said, and the fix.
+        /// The provider's message, and the fix.
         message: String,
     },
     /// No zone of the provider holds the name.
@@ -103,55 +103,55 @@ pub enum DnsError {
         provider: String,
         /// The name that was looked for.
         name: String,
-        /// What was tried.
+        /// The candidates for a zone that were tried.
         message: String,
     },
-    /// The provider takes the credentials and refuses this change.
+    /// The provider accepts the credentials and refuses this change.
     #[error("{provider} refuses to change {name}: {message}")]
     Refused {
         /// Provider.
         provider: String,
         /// The record.
         name: String,
-        /// What it said, and the fix.
+        /// The provider's message, and the fix.
         message: String,
     },
-    /// Too many requests.
+    /// The provider limits the rate of requests.
     #[error("{provider} asks to slow down")]
     Throttled {
         /// Provider.
         provider: String,
-        /// When to come back, if it said so.
+        /// The provider's `Retry-After`, if it sent one.
         retry_after: Option<Duration>,
     },
-    /// The provider cannot be reached, or fails on its side.
+    /// The provider cannot be reached, or answers with a server error.
     #[error("{provider} cannot be reached: {message}")]
     Unavailable {
         /// Provider.
         provider: String,
-        /// What happened.
+        /// The cause.
         message: String,
     },
-    /// The configuration of the provider makes no sense.
+    /// The configuration of the provider is invalid.
     #[error("{provider}: {message}")]
     Config {
         /// Provider.
         provider: String,
-        /// Which field, and the fix.
+        /// The field that is invalid, and the fix.
         message: String,
     },
-    /// The answer cannot be understood.
+    /// The provider's answer cannot be understood.
     #[error("{provider} answered something unexpected: {message}")]
     Protocol {
         /// Provider.
         provider: String,
-        /// What was expected, what was found.
+        /// The expected and the actual answer.
         message: String,
     },
 }
 
 impl DnsError {
-    /// Whose error it is.
+    /// Returns the name of the provider.
     pub fn provider(&self) -> &str {
         match self {
             Self::Credentials { provider, .. }
@@ -164,7 +164,7 @@ impl DnsError {
         }
     }
 
-    /// Whether and when the call may be made again.
+    /// Returns whether and when the call may be repeated.
     pub fn retry(&self) -> DnsRetry {
         match self {
             Self::Credentials { .. } | Self::NoZone { .. } | Self::Refused { .. } | Self::Config { .. } => {

@@ -1,23 +1,23 @@
-//! HTTP-01 (RFC 8555, 8.3): the answer is the token, a dot and the account's thumbprint, so that whoever knows the
-//! thumbprint, which is public, answers every challenge without being told of any.
+//! HTTP-01 (RFC 8555, 8.3): the answer is the token, a dot and the account's thumbprint. The thumbprint is public, so
+//! that a responder that knows it answers every challenge statelessly, without being told of any.
 
 use async_trait::async_trait;
 
 use crate::failure::Failure;
 
-/// The path below which challenges are asked for.
+/// The path prefix of HTTP-01 challenges.
 pub const PREFIX: &str = "/.well-known/acme-challenge/";
 
-/// Told of each challenge before the CA is. Where answers are stateless there is nothing to do.
+/// A responder for HTTP-01 that is told of each challenge before the CA is. Does nothing where answers are stateless.
 #[async_trait]
 pub trait HttpSolver: Send + Sync {
     /// Makes sure that `http://name/.well-known/acme-challenge/token` answers with the key authorization.
     async fn present(&self, name: &str, token: &str, key_authorization: &str) -> Result<(), Failure>;
-    /// The challenge is over.
+    /// Removes the answer: the challenge is over.
     async fn cleanup(&self, name: &str, token: &str);
 }
 
-/// The answers are given by whoever knows the thumbprint: Envoy itself, or any replica.
+/// Stateless answers: Envoy itself, or any replica, answers by the thumbprint alone.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stateless;
 
@@ -29,10 +29,10 @@ impl HttpSolver for Stateless {
     async fn cleanup(&self, _: &str, _: &str) {}
 }
 
-/// The body for a path, to be sent as `text/plain` with `nosniff`; `None` is a 404.
+/// Returns the body for a path, to be sent as `text/plain` with `nosniff`; `None` is a 404.
 ///
-/// Only what can be a token is answered (RFC 8555, 8.3: base64url, at least 128 bits), so that nothing else is
-/// reflected. The caller answers for hosts it manages and no other.
+/// Only a path with a possible token is answered (RFC 8555, 8.3: base64url, at least 128 bits), so that nothing else is
+/// reflected. The caller makes sure that it answers only for hosts that it manages.
 pub fn answer(path: &str, thumbprint: &str) -> Option<String> {
     let path = path.split_once('?').map_or(path, |(p, _)| p);
     let token = path.strip_prefix(PREFIX)?;

@@ -1,4 +1,4 @@
-//! The ways to prove control of a name.
+//! Challenges: the ways to prove control of a name to a CA, and the choice between those that a CA offers.
 
 pub mod alpn;
 pub mod dns;
@@ -28,16 +28,17 @@ pub enum ChallengeKind {
     /// RFC 8737.
     #[serde(rename = "tls-alpn-01")]
     TlsAlpn01,
-    /// draft-ietf-acme-dns-account-label: the label names the account, so that several may prove one name at once.
+    /// draft-ietf-acme-dns-account-label: the DNS label names the account, so that several accounts may prove one name
+    /// at once.
     #[serde(rename = "dns-account-01")]
     DnsAccount01,
-    /// draft-ietf-acme-dns-persist: a record that stays binds the name to the account.
+    /// draft-ietf-acme-dns-persist: a permanent DNS record binds the name to the account.
     #[serde(rename = "dns-persist-01")]
     DnsPersist01,
 }
 
 impl ChallengeKind {
-    /// As the protocol writes it.
+    /// Returns the type of the challenge as the protocol spells it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Http01 => "http-01",
@@ -54,46 +55,46 @@ impl ChallengeKind {
 pub struct DnsSolver {
     /// Writes the records.
     pub provider: Arc<dyn DnsProvider>,
-    /// Sees them.
+    /// Checks that they can be seen.
     pub view: Arc<dyn DnsView>,
     /// Time to live of the records, in seconds.
     pub ttl: u32,
-    /// How long a record may need to be seen everywhere.
+    /// Time within which a record must be visible at all authoritative servers.
     pub propagation_limit: Duration,
-    /// Prefer `dns-account-01` where the CA offers it.
+    /// True to prefer `dns-account-01` where the CA offers it.
     pub account_label: bool,
 }
 
-/// dns-persist-01: records that bind names to our account.
+/// dns-persist-01: permanent records that bind names to our account.
 #[derive(Clone)]
 pub struct Persist {
-    /// Sees them.
+    /// Reads the records.
     pub view: Arc<dyn DnsView>,
-    /// For how many days a record of ours binds; without it, for ever.
+    /// Validity of a record that we write, in days; None is unlimited.
     pub days: Option<u32>,
 }
 
-/// What can be proven, and how.
+/// The challenges that can be solved, and their solvers.
 #[derive(Clone, Default)]
 pub struct Solvers {
     /// Answers HTTP-01.
     pub http: Option<Arc<dyn HttpSolver>>,
     /// Answers DNS-01.
     pub dns: Option<DnsSolver>,
-    /// Sees records that stay: dns-persist-01, where the CA offers it. With `dns`, a missing record is written.
+    /// Checks permanent records (dns-persist-01) where the CA offers it. With `dns`, a missing record is written.
     pub persist: Option<Persist>,
     /// Answers TLS-ALPN-01.
     pub alpn: Option<Arc<dyn AlpnSolver>>,
 }
 
 impl Solvers {
-    /// HTTP-01, answered by whoever knows the thumbprint.
+    /// HTTP-01 with stateless answers.
     pub fn stateless_http() -> Self {
         Self { http: Some(Arc::new(http::Stateless)), ..Self::default() }
     }
 
-    /// The challenge to take among those offered: a wildcard only by DNS (RFC 8555, 7.1.3 leaves it to the CA; the
-    /// CA/Browser Forum does not), else HTTP, TLS, DNS, the cheapest first.
+    /// Chooses a challenge among those offered, the cheapest first: dns-persist-01, HTTP, TLS, DNS. A wildcard can be
+    /// proven by DNS only (RFC 8555, 7.1.3 leaves it to the CA; the CA/Browser Forum does not).
     pub(crate) fn choose(&self, name: &DnsName, offered: &[ChallengeKind]) -> Option<ChallengeKind> {
         let account_label = self.dns.as_ref().is_some_and(|d| d.account_label);
         let order = [
@@ -106,14 +107,14 @@ impl Solvers {
         order.into_iter().find(|(kind, able)| *able && offered.contains(kind)).map(|(kind, _)| kind)
     }
 
-    /// Can any challenge prove this name?
+    /// Returns true if any challenge can prove this name.
     pub(crate) fn can_prove(&self, name: &DnsName) -> bool {
         self.dns.is_some()
             || self.persist.is_some()
             || (!name.is_wildcard() && (self.http.is_some() || self.alpn.is_some()))
     }
 
-    /// The kinds that may be used for a name, for messages and CAA.
+    /// Returns the kinds that are configured, for messages and CAA.
     pub fn kinds(&self) -> Vec<ChallengeKind> {
         [
             self.http.as_ref().map(|_| ChallengeKind::Http01),
@@ -127,7 +128,7 @@ impl Solvers {
     }
 }
 
-/// Where the record of a DNS challenge stands.
+/// Returns the name of a DNS challenge's record.
 pub(crate) fn dns_label(kind: ChallengeKind, name: &DnsName, account_url: &str) -> String {
     match kind {
         ChallengeKind::DnsAccount01 => {

@@ -1,4 +1,5 @@
-//! TCP to a CA: without Nagle's delay, within a time limit, through a proxy where there is one.
+//! TCP connections to a CA: without Nagle's delay, with a time limit, through a proxy where one is configured, and
+//! never to a denied network.
 
 use std::future::Future;
 use std::io;
@@ -14,15 +15,15 @@ use tower::Service;
 
 use crate::denied_networks::DeniedNetworks;
 
-/// An answer to CONNECT is short.
+/// Largest response to CONNECT that is read.
 const LONGEST_ANSWER: usize = 8 << 10;
 
-/// An HTTP proxy, asked with CONNECT (RFC 9110, 9.3.6).
+/// An HTTP proxy, used by CONNECT (RFC 9110, 9.3.6).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proxy {
     /// `host:port`.
     pub address: String,
-    /// Hosts reached without it: names, `.suffix`es, or `*`.
+    /// Hosts that are reached without the proxy: names, `.suffix`es, or `*`.
     pub except: Vec<String>,
 }
 
@@ -35,7 +36,7 @@ impl Proxy {
         Some(Self { address, except })
     }
 
-    /// From `HTTPS_PROXY` and `NO_PROXY` (also in lower case).
+    /// Reads `HTTPS_PROXY` and `NO_PROXY` (also in lower case) from the environment.
     pub fn from_env() -> Option<Self> {
         let var = |name: &str| std::env::var(name).or_else(|_| std::env::var(name.to_ascii_lowercase())).ok();
         Self::parse(&var("HTTPS_PROXY")?, &var("NO_PROXY").unwrap_or_default())
@@ -93,7 +94,8 @@ async fn connect(uri: &Uri, proxy: Option<&Proxy>, denied: &DeniedNetworks) -> i
         stream.set_nodelay(true)?;
         return Ok(stream);
     };
-    // A proxy looks names up by itself, and would find addresses that nobody has judged: it is given one that was.
+    // A proxy resolves names itself and could find addresses that `denied` was not asked about: it is given an address
+    // that passed.
     let target = match denied.is_empty() {
         true => target,
         false => denied.look_up(&target).await?[0].to_string(),
@@ -104,7 +106,7 @@ async fn connect(uri: &Uri, proxy: Option<&Proxy>, denied: &DeniedNetworks) -> i
     stream.set_nodelay(true)?;
     stream.write_all(format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n").as_bytes()).await?;
     let mut answer = Vec::new();
-    // Byte by byte, so that nothing of the tunnel is read away.
+    // Byte by byte, so that no bytes of the tunnel are consumed.
     while !answer.ends_with(b"\r\n\r\n") {
         if answer.len() == LONGEST_ANSWER {
             return Err(io::Error::other(format!("proxy {} answers endlessly", proxy.address)));

@@ -4,47 +4,47 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Where the CA's resources are, and what it says about itself.
+/// The directory: URLs of the CA's resources, and its metadata.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Directory {
-    /// Nonces.
+    /// newNonce.
     pub new_nonce: String,
-    /// Accounts.
+    /// newAccount.
     pub new_account: String,
-    /// Orders.
+    /// newOrder.
     pub new_order: String,
-    /// Revocation.
+    /// revokeCert.
     #[serde(default)]
     pub revoke_cert: Option<String>,
-    /// Key rollover.
+    /// keyChange, for key rollover.
     #[serde(default)]
     pub key_change: Option<String>,
     /// ARI (RFC 9773, 3).
     #[serde(default)]
     pub renewal_info: Option<String>,
-    /// About the CA.
+    /// Metadata of the CA.
     #[serde(default)]
     pub meta: Meta,
 }
 
-/// What a CA says about itself.
+/// The metadata of a CA.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Meta {
     /// Terms of service.
     #[serde(default)]
     pub terms_of_service: Option<String>,
-    /// Its website.
+    /// The CA's website.
     #[serde(default)]
     pub website: Option<String>,
-    /// Its names in CAA records (RFC 8659).
+    /// The CA's names in CAA records (RFC 8659).
     #[serde(default)]
     pub caa_identities: Vec<String>,
-    /// Does it take accounts with an external binding only?
+    /// True if the CA registers accounts with an external account binding only.
     #[serde(default)]
     pub external_account_required: bool,
-    /// Certificate profiles and what they are.
+    /// Certificate profiles, with their descriptions.
     #[serde(default)]
     pub profiles: BTreeMap<String, String>,
 }

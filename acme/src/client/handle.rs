@@ -1,4 +1,4 @@
-//! What one order sees of the HTTP client: `instant-acme`'s trait, and what that crate throws away.
+//! The HTTP client as `instant-acme` sees it: its trait, and the headers of answers, which that crate discards.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 
 use super::{Answer, Exchange, Http, HttpError};
 
-/// A view of a shared [`Http`] that remembers the last exchange.
+/// A handle of a shared [`Http`] that remembers its last exchange. Each order has its own.
 #[derive(Clone)]
 pub(crate) struct Handle {
     http: Arc<Http>,
@@ -23,7 +23,7 @@ impl Handle {
         Self { http, last: Arc::default() }
     }
 
-    /// What the CA said beside the body of its last answer.
+    /// Returns status and headers of the CA's last answer.
     pub(crate) fn last(&self) -> Exchange {
         self.last.lock().expect("nobody panics while holding it").clone()
     }
@@ -45,12 +45,13 @@ impl Handle {
     }
 }
 
-/// The crate reads errors as JSON and would take the nonce that is in the pool already.
+/// Makes an answer readable for `instant-acme`, which expects errors in JSON, and removes the nonce, which the pool has
+/// already.
 fn understandable(answer: Answer) -> BytesResponse {
     let failed = answer.status.is_client_error() || answer.status.is_server_error();
     let body = if failed && serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(&answer.body).is_err()
     {
-        // A page of HTML from a proxy, or nothing at all: its text helps nobody, its status does.
+        // The text of an HTML page from a proxy, or an empty body, helps nobody; the status does.
         let detail = format!(
             "status {}{}",
             answer.status.as_u16(),

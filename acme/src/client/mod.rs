@@ -1,7 +1,7 @@
-//! HTTP to a CA: bounded, observed, with a pool of nonces.
+//! The HTTP client for a CA: bounded in time and size, rate-limited, counted, with a pool of nonces.
 //!
-//! `instant-acme` asks for its HTTP client through a trait; ours stands behind it, and behind the few calls that
-//! crate does not make (ARI without `Retry-After`, EAB with a key of ours, key rollover, alternate chains).
+//! `instant-acme` gets its HTTP client through a trait, which `Handle` implements; the calls that the crate does not
+//! make use the client directly (ARI without `Retry-After`, EAB with a key of ours, key rollover, alternate chains).
 
 pub(crate) mod connector;
 mod directory;
@@ -34,26 +34,26 @@ use nonces::Nonces;
 use crate::budget::Endpoint;
 use crate::denied_networks::DeniedNetworks;
 
-/// No answer of a CA comes near this.
+/// Largest body that is read; answers of CAs are far smaller.
 const LARGEST_ANSWER: usize = 1 << 20;
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-/// A directory is read again after this long.
+/// Age at which the directory is read again.
 const DIRECTORY_LIFE: Duration = Duration::from_secs(3600);
 
-/// How to reach a CA.
+/// The settings for the connection to a CA.
 #[derive(Clone, Debug)]
 pub struct HttpConfig {
     /// The directory URL (RFC 8555, 7.1.1).
     pub directory_url: String,
-    /// Whom to trust.
+    /// The roots of trust.
     pub roots: Roots,
-    /// Through which proxy.
+    /// The proxy; None for direct connections.
     pub proxy: Option<Proxy>,
-    /// Where it is not reached.
+    /// Networks that are not connected to.
     pub denied: DeniedNetworks,
-    /// How long an exchange may take in all.
+    /// Time limit of one exchange.
     pub timeout: Duration,
-    /// What the CA takes from our address.
+    /// The rate limits of our address at the CA.
     pub traffic: Arc<Traffic>,
 }
 
@@ -66,7 +66,7 @@ pub struct Http {
     counts: Mutex<BTreeMap<(&'static str, u16), u64>>,
 }
 
-/// An answer, read whole.
+/// A complete answer.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// Status.
@@ -77,19 +77,19 @@ pub struct Answer {
     pub body: Bytes,
 }
 
-/// What the CA said beside the body.
+/// Status and headers of an answer that matter to the engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Exchange {
     pub(crate) status: u16,
     pub(crate) retry_after: Option<SignedDuration>,
     pub(crate) location: Option<String>,
     pub(crate) alternates: Vec<String>,
-    /// A page that explains an error.
+    /// URL of a page that explains an error (`Link` with `rel="help"`).
     pub(crate) help: Option<String>,
 }
 
 impl Http {
-    /// A client for the CA behind a directory URL. Nothing is sent yet.
+    /// Makes a client for the CA of the configuration's directory URL. Nothing is sent yet.
     pub fn new(config: HttpConfig) -> Result<Arc<Self>, HttpError> {
         let malformed = |problem: &'static str| HttpError::Url { url: config.directory_url.clone(), problem };
         let uri: Uri = config.directory_url.parse().map_err(|_| malformed("it is no URL"))?;
@@ -124,12 +124,12 @@ impl Http {
         &self.config.directory_url
     }
 
-    /// How many requests there were, by action and status; status 0 is no answer. For metrics.
+    /// Returns the number of requests by action and status; status 0 is a request without answer. For metrics.
     pub fn counts(&self) -> BTreeMap<(&'static str, u16), u64> {
         self.counts.lock().expect("nobody panics while holding it").clone()
     }
 
-    /// The directory of the CA, read at most once an hour.
+    /// Returns the directory of the CA, which is read at most once an hour.
     pub async fn directory(&self) -> Result<Arc<Directory>, HttpError> {
         Ok(self.directory_answer().await?.1)
     }
@@ -148,7 +148,7 @@ impl Http {
                 *self.directory.lock().expect("nobody panics while holding it") = Some(entry);
                 Ok((body, directory))
             }
-            // An old directory beats none.
+            // An outdated directory is better than none.
             (Err(_), Some((_, body, directory))) => Ok((body, directory)),
             (Err(error), None) => Err(error),
         }
@@ -164,7 +164,7 @@ impl Http {
         Ok((answer.body, Arc::new(directory)))
     }
 
-    /// A nonce, pooled or fresh (RFC 8555, 7.2).
+    /// Returns a nonce from the pool, or a fresh one (RFC 8555, 7.2).
     pub(crate) async fn nonce(&self) -> Result<String, HttpError> {
         if let Some(nonce) = self.nonces.take() {
             return Ok(nonce);
@@ -174,7 +174,8 @@ impl Http {
         self.nonces.take().ok_or(HttpError::Status { url, status: answer.status.as_u16() })
     }
 
-    /// One exchange: time and size bounded, counted, its nonce kept. Redirects are not followed.
+    /// Sends one request: limited in rate, time and size; counts it and keeps the answer's nonce. Redirects are not
+    /// followed.
     pub(crate) async fn send(
         &self,
         action: &'static str,
@@ -199,12 +200,13 @@ impl Http {
         let answer = result?;
         if let Some(nonce) = answer.headers.get("replay-nonce").and_then(|v| v.to_str().ok()) {
             if is_bad_nonce(&answer) {
-                // Whatever made this one bad, a restart or its age, made its siblings bad as well.
+                // The cause of this bad nonce, a restart of the CA or its age, applies to the others in the pool as
+                // well.
                 self.nonces.clear();
             }
             self.nonces.put(nonce);
         }
-        // So Let's Encrypt says that an address asks too often.
+        // Let's Encrypt answers with 503 and `Retry-After` when an address exceeds a limit.
         if answer.status == StatusCode::SERVICE_UNAVAILABLE
             && let Some(after) = answer.exchange().retry_after
         {
@@ -213,7 +215,7 @@ impl Http {
         Ok(answer)
     }
 
-    /// Which of the CA's limits a request counts against.
+    /// Returns the endpoint whose limit a request counts against.
     fn endpoint(&self, url: &str) -> Endpoint {
         if url == self.directory_url() {
             return Endpoint::Directory;
@@ -233,7 +235,7 @@ impl Http {
         }
     }
 
-    /// What the CA takes from our address.
+    /// Returns the rate limits of our address at the CA.
     pub(crate) fn traffic(&self) -> &Traffic {
         &self.config.traffic
     }
@@ -275,7 +277,7 @@ impl Answer {
     }
 }
 
-/// `Retry-After`: seconds or a date (RFC 9110, 10.2.3).
+/// Parses `Retry-After`: seconds or a date (RFC 9110, 10.2.3).
 fn retry_after(value: &str) -> Option<SignedDuration> {
     let value = value.trim();
     if let Ok(seconds) = value.parse::<u32>() {
@@ -285,7 +287,7 @@ fn retry_after(value: &str) -> Option<SignedDuration> {
     Some(date.duration_since(Timestamp::now()).max(SignedDuration::ZERO))
 }
 
-/// `<url>;rel="alternate"` (RFC 8555, 7.4.2), or another relation.
+/// Returns the URL of a `Link` of this relation: `<url>;rel="alternate"` (RFC 8555, 7.4.2), or another one.
 fn linked(link: &str, rel: &str) -> Option<String> {
     let (url, parameters) = link.trim().strip_prefix('<')?.split_once('>')?;
     let is_meant = parameters.split(';').any(|p| {
@@ -303,7 +305,7 @@ fn user_agent() -> &'static str {
     concat!("gatewright/", env!("CARGO_PKG_VERSION"), " instant-acme/0.8")
 }
 
-/// An error and its causes; hyper's own text alone says only "client error".
+/// Returns an error's text with its causes; hyper's own text says only "client error".
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -314,58 +316,58 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Why there was no answer from the CA.
+/// The reason why the CA gave no usable answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HttpError {
-    /// The URL.
+    /// The URL cannot be used.
     #[error("the URL {url:?} cannot be used: {problem}")]
     Url {
-        /// Which.
+        /// The URL.
         url: String,
-        /// Why.
+        /// The problem.
         problem: &'static str,
     },
-    /// The roots.
+    /// The CA bundle cannot be used.
     #[error("the CA bundle cannot be used: {0}")]
     Roots(String),
-    /// No connection, or it broke.
+    /// The connection failed or broke.
     #[error("{url} cannot be reached: {cause}")]
     Unreachable {
-        /// Which.
+        /// The URL.
         url: String,
-        /// Why.
+        /// The cause.
         cause: String,
     },
-    /// It took too long.
+    /// No answer within the time limit.
     #[error("{url} did not answer within {limit:?}")]
     Timeout {
-        /// Which.
+        /// The URL.
         url: String,
-        /// How long we waited.
+        /// The time limit.
         limit: Duration,
     },
-    /// An answer that helps nobody.
+    /// The status is an error, where the answer has no problem document to read.
     #[error("{url} answered with status {status}")]
     Status {
-        /// Which.
+        /// The URL.
         url: String,
-        /// The status.
+        /// The HTTP status.
         status: u16,
     },
-    /// It said when it wants a request again.
+    /// The CA refuses requests until a time that it gave.
     #[error("{url} is not asked before {until}, as it said itself")]
     Limited {
-        /// Which.
+        /// The URL.
         url: String,
-        /// When it may be.
+        /// Time of the next request.
         until: Timestamp,
     },
-    /// No ACME there.
+    /// The answer is no ACME directory.
     #[error(
         "{url} is no ACME directory: expected JSON with newNonce, newAccount and newOrder; check the directory URL"
     )]
     NoDirectory {
-        /// Which.
+        /// The URL.
         url: String,
     },
 }

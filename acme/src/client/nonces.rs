@@ -1,19 +1,19 @@
-//! Nonces given with one answer and used by a later request (RFC 8555, 6.5).
+//! The pool of nonces: each is taken from an answer and used by a later request (RFC 8555, 6.5).
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// CAs forget nonces; older ones would only be refused.
+/// Age at which a nonce is discarded: CAs forget nonces and would answer `badNonce`.
 const MAX_AGE: Duration = Duration::from_secs(300);
-/// More than requests we ever have on the way.
+/// Size of the pool: more than the requests that are ever in flight.
 const MAX_NONCES: usize = 256;
 
 #[derive(Default)]
 pub(super) struct Nonces(Mutex<VecDeque<(Instant, String)>>);
 
 impl Nonces {
-    /// The youngest.
+    /// Takes the youngest nonce.
     pub(super) fn take(&self) -> Option<String> {
         let mut pool = self.0.lock().expect("nobody panics while holding it");
         let (made, nonce) = pool.pop_back()?;
@@ -26,7 +26,7 @@ impl Nonces {
     }
 
     pub(super) fn put(&self, nonce: &str) {
-        // RFC 8555, 6.5.1: base64url characters only; and nothing endless.
+        // RFC 8555, 6.5.1: base64url characters only; the length is bounded as well.
         if nonce.is_empty()
             || nonce.len() > 256
             || !nonce.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))

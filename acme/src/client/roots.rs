@@ -1,4 +1,4 @@
-//! Whom to trust when talking to a CA.
+//! Roots of trust for connections to a CA.
 
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
@@ -6,22 +6,22 @@ use rustls_pki_types::pem::PemObject;
 
 use super::HttpError;
 
-/// The roots of trust.
+/// The roots of trust for connections to a CA.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Roots {
-    /// Those of the machine.
+    /// The trust store of the machine.
     System,
-    /// Exactly these, in PEM.
+    /// Exactly these certificates, in PEM.
     Pem(String),
-    /// Those of the machine, and these.
+    /// The trust store of the machine, and these certificates.
     SystemAnd(String),
 }
 
 impl Roots {
-    /// Whether a text is a bundle of certificates that can be trusted.
+    /// Checks that a text is a bundle of CA certificates in PEM.
     ///
     /// # Errors
-    /// Why not: it says nothing of where the text is from.
+    /// The problem; the text does not name the source of the bundle.
     pub fn check(pem: &str) -> Result<(), String> {
         match add(&mut RootCertStore::empty(), pem) {
             Ok(0) => Err("expected certificates in PEM, found none".to_owned()),
@@ -38,7 +38,7 @@ impl Roots {
         };
         if system {
             let found = rustls_native_certs::load_native_certs();
-            // A single damaged certificate of the machine must not stop us; none at all must.
+            // A damaged certificate of the machine is skipped; a trust store without any certificate is an error.
             store.add_parsable_certificates(found.certs);
             if store.is_empty() {
                 return Err(HttpError::Roots(
@@ -52,7 +52,7 @@ impl Roots {
                 return Err(HttpError::Roots("expected certificates in PEM, found none".to_owned()));
             }
         }
-        // Named, so that it works whatever provider the process has installed, or none.
+        // An explicit crypto provider works regardless of the process-wide default.
         let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
         Ok(ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -62,7 +62,7 @@ impl Roots {
     }
 }
 
-/// Takes the certificates of a bundle in; how many there were.
+/// Adds the certificates of a bundle to the store; returns their number.
 fn add(store: &mut RootCertStore, pem: &str) -> Result<usize, String> {
     let mut count = 0;
     for der in CertificateDer::pem_slice_iter(pem.as_bytes()) {

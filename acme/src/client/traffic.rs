@@ -1,4 +1,4 @@
-//! What a CA takes from one address: requests by endpoint, and new accounts. All accounts at a CA share it.
+//! Rate limits of a CA by source address: requests by endpoint, and new accounts. All accounts at a CA share them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -8,22 +8,22 @@ use jiff::{SignedDuration, Timestamp};
 use crate::budget::{Budget, Endpoint, Limits, Scope, Wait};
 use crate::storage::{Expect, Key, Kind, Storage, StorageError, read_json, write_json};
 
-/// A CA that wants no request for longer is asked again all the same.
+/// Longest `Retry-After` of a CA that is obeyed.
 const LONGEST_TOLD: SignedDuration = SignedDuration::from_hours(1);
 
-/// The traffic to one CA.
+/// The rate limits of our address at one CA.
 #[derive(Debug)]
 pub struct Traffic {
     directory: String,
     ledger: Mutex<Budget>,
 }
 
-/// The traffic to all CAs, by directory URL.
+/// The rate limits of our address at all CAs, by directory URL.
 #[derive(Debug, Default)]
 pub struct RateLimits(Mutex<BTreeMap<String, Arc<Traffic>>>);
 
 impl RateLimits {
-    /// The traffic to the CA behind a directory URL, with what is written down about it.
+    /// Returns the limits of the CA behind a directory URL, with what is persisted about it.
     pub(crate) async fn to(
         &self,
         directory: &str,
@@ -41,7 +41,7 @@ impl RateLimits {
 }
 
 impl Traffic {
-    /// Traffic of which nothing is known yet.
+    /// Makes limits of which nothing is spent.
     pub(crate) fn of(directory: &str, limits: &Limits) -> Self {
         Self { directory: directory.to_owned(), ledger: Mutex::new(Budget::new(limits.clone())) }
     }
@@ -49,7 +49,7 @@ impl Traffic {
     async fn read(directory: &str, limits: &Limits, storage: &dyn Storage) -> Result<Self, StorageError> {
         let stored = match read_json::<Budget>(storage, &key(directory)).await {
             Ok(stored) => stored.map(|(budget, _)| budget),
-            // Nothing in it is worth more than an hour.
+            // A damaged entry is ignored: nothing in it matters for longer than an hour.
             Err(error) if error.is_of_the_entry() => None,
             Err(error) => return Err(error),
         };
@@ -63,17 +63,17 @@ impl Traffic {
         Ok(traffic)
     }
 
-    /// When the next request may be sent, which is counted with that; an error where the CA wants none before.
+    /// Counts the next request and returns when it may be sent; returns the wait if the CA refuses requests until then.
     pub(crate) fn request(&self, endpoint: Endpoint, now: Timestamp) -> Result<Timestamp, Wait> {
         self.with(|ledger| ledger.spend_request(endpoint, now))
     }
 
-    /// The CA said when it wants a request again.
+    /// Records the CA's `Retry-After`.
     pub(crate) fn told(&self, endpoint: Endpoint, after: SignedDuration, now: Timestamp) {
         self.with(|ledger| ledger.learn(Scope::Requests(endpoint), now + after.min(LONGEST_TOLD)));
     }
 
-    /// Counts an account before it is made, and writes that down.
+    /// Counts a new account and persists the count, before the account is made.
     pub(crate) async fn account(
         &self,
         storage: &dyn Storage,
@@ -85,7 +85,7 @@ impl Traffic {
         self.save(storage, now).await.map(Ok)
     }
 
-    /// Writes down what was counted.
+    /// Persists the count.
     pub(crate) async fn save(&self, storage: &dyn Storage, now: Timestamp) -> Result<(), StorageError> {
         let snapshot = self.with(|ledger| {
             ledger.prune(now);
@@ -94,7 +94,7 @@ impl Traffic {
         write_json(storage, &key(&self.directory), &snapshot, &Expect::Anything).await.map(drop)
     }
 
-    /// What was counted.
+    /// Returns a copy of the count.
     pub(crate) fn ledger(&self) -> Budget {
         self.with(|ledger| ledger.clone())
     }

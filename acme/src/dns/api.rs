@@ -1,4 +1,4 @@
-//! What the HTTP providers share: one call with a bearer token, and how an answer becomes an error.
+//! Common parts of the HTTP providers: JSON calls with a bearer token, and the mapping of answers to errors.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -16,14 +16,14 @@ use super::http::{Answer, Endpoint, Http};
 use super::secret::Secret;
 use crate::challenge::dns::DnsError;
 
-/// How much of a foreign text an error quotes.
+/// Most characters of a foreign text that an error quotes.
 const QUOTE_LIMIT: usize = 200;
-/// How many names a [`ZoneCache`] remembers.
+/// Most names that a [`ZoneCache`] holds.
 const CACHE_LIMIT: usize = 10_000;
-/// How many pages of a listing are read.
+/// Most pages of a listing that are read.
 pub(crate) const PAGE_LIMIT: u32 = 100;
 
-/// A JSON API behind a bearer token.
+/// A JSON API with a bearer token.
 pub(crate) struct Api {
     pub(crate) provider: &'static str,
     pub(crate) endpoint: Endpoint,
@@ -52,7 +52,7 @@ impl Api {
         Ok(Self { provider, endpoint, token, http })
     }
 
-    /// One request. `path` is encoded already and may hold a query.
+    /// Sends one request. `path` is encoded already and may contain a query.
     pub(crate) async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Answer, DnsError> {
         let bearer = Zeroizing::new(format!("Bearer {}", self.token.expose()));
         let mut bearer =
@@ -68,14 +68,14 @@ impl Api {
         self.http.send(request).await.map_err(|message| self.unavailable(message))
     }
 
-    /// The error of an answer that is not success; `said` is the provider's own message, `fix` what to do when it
-    /// refuses the credentials.
+    /// Returns the error for an answer that is no success. `said` is the provider's own message; `fix` is the advice
+    /// for refused credentials.
     pub(crate) fn refusal(&self, name: &str, answer: &Answer, said: &str, fix: &str) -> DnsError {
         let said = quote(&self.token.blot(said));
         refusal(self.provider, name, answer, &said, fix)
     }
 
-    /// The JSON of a successful answer.
+    /// Parses the JSON of a successful answer.
     pub(crate) fn json<T: DeserializeOwned>(&self, answer: &Answer) -> Result<T, DnsError> {
         serde_json::from_slice(&answer.body).map_err(|error| self.protocol(format!("not the JSON we expect: {error}")))
     }
@@ -93,7 +93,7 @@ impl Api {
     }
 }
 
-/// Sorts an answer that is not success by its status.
+/// Maps an answer that is no success to an error, by its status.
 pub(crate) fn refusal(provider: &str, name: &str, answer: &Answer, said: &str, fix: &str) -> DnsError {
     let (provider, name) = (provider.to_owned(), name.to_owned());
     let status = answer.status;
@@ -114,7 +114,7 @@ pub(crate) fn refusal(provider: &str, name: &str, answer: &Answer, said: &str, f
     }
 }
 
-/// A foreign text, made fit for a status: one line, printable, bounded.
+/// Makes a foreign text fit for a status: one line, printable, bounded.
 pub(crate) fn quote(text: &str) -> String {
     let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let words: Vec<&str> = line.split_whitespace().collect();
@@ -125,14 +125,14 @@ pub(crate) fn quote(text: &str) -> String {
     }
 }
 
-/// The names that may be the zone of `name`, the longest first: the name itself (a challenge may be delegated as a
-/// zone of its own) up to its top-level domain.
+/// Returns the names that may be the zone of `name`, the longest first: from the name itself (a challenge may be
+/// delegated as a zone of its own) up to its top-level domain.
 pub(crate) fn zone_candidates(name: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(name), |rest| rest.split_once('.').map(|(_, parent)| parent))
         .filter(|candidate| !candidate.is_empty())
 }
 
-/// Which zone holds which name, so that a challenge costs one walk and not three.
+/// A cache of the zones of names, so that a challenge costs one search for the zone and not three.
 pub(crate) struct ZoneCache<Z>(Mutex<BTreeMap<String, Z>>);
 
 impl<Z: Clone> ZoneCache<Z> {
@@ -152,7 +152,7 @@ impl<Z: Clone> ZoneCache<Z> {
         zones.insert(name.to_owned(), zone.clone());
     }
 
-    /// Forgets a name whose zone turned out to be gone.
+    /// Removes a name whose zone does not exist any more.
     pub(crate) fn forget(&self, name: &str) {
         self.0.lock().expect("nobody panics while holding it").remove(name);
     }

@@ -1,7 +1,8 @@
-//! What the authoritative servers of a zone say: where a challenge is delegated to, and whether a record is there.
+//! Queries to the authoritative servers of a zone: the CNAME that a challenge is delegated by, and the visibility of a
+//! TXT record.
 //!
-//! The challenge name itself is asked of authoritative servers only. A resolver that was asked before the record
-//! existed would remember its absence, and so might the CA's.
+//! The challenge name itself is queried at authoritative servers only. A resolver that is asked before the record
+//! exists would cache its absence, and so might the CA's.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -19,18 +20,18 @@ use crate::challenge::dns::{DnsError, DnsView, Seen, TxtRecord};
 use crate::denied_networks::DeniedNetworks;
 
 const PROVIDER: &str = "dns";
-/// As many CNAMEs in a row are followed.
+/// Most CNAMEs that are followed in a row.
 pub const CNAME_LIMIT: usize = 8;
-/// As many addresses of authoritative servers are asked.
+/// Most addresses of authoritative servers that are queried.
 const SERVER_LIMIT: usize = 16;
-/// As many delegations below the zone we began with are followed.
+/// Most delegations below the first zone that are followed.
 const REFERRAL_LIMIT: usize = 4;
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 const ATTEMPTS: usize = 3;
-/// One look at a name takes no longer, however many servers do not answer.
+/// Time limit of all queries about one name, regardless of how many servers do not answer.
 const LOOK_LIMIT: Duration = Duration::from_secs(30);
 
-/// Looks at authoritative servers, found through a resolver.
+/// The [`DnsView`] of authoritative servers, which are found through a resolver.
 #[derive(Clone, Debug)]
 pub struct Authorities {
     resolver: Resolver,
@@ -38,7 +39,7 @@ pub struct Authorities {
     denied: DeniedNetworks,
 }
 
-/// One address of an authoritative server, with the name to report it by.
+/// One address of an authoritative server, with a label for messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Server {
     label: String,
@@ -46,29 +47,29 @@ struct Server {
 }
 
 impl Authorities {
-    /// Finds the servers through `resolver` and asks them on port 53.
+    /// Finds the servers through `resolver` and queries them on port 53.
     pub fn new(resolver: Resolver) -> Self {
         Self { resolver, port: 53, denied: DeniedNetworks::default() }
     }
 
-    /// Asks them on another port, where a test or a split horizon has them.
+    /// Queries the servers on another port: for tests and split-horizon DNS.
     pub fn with_port(mut self, port: u16) -> Self {
         self.port = port;
         self
     }
 
-    /// Asks none in these networks: whoever has a zone says where its servers are, and could lead us anywhere.
+    /// Queries no servers in these networks: the owner of a zone names its servers, and could direct us to any address.
     pub fn denying(self, denied: DeniedNetworks) -> Self {
         Self { denied, ..self }
     }
 
-    /// The servers of the zone that holds `name`, below delegations that only they know of; and their answer about a CNAME
-    /// at it.
+    /// Returns the authoritative servers of the zone that contains `name`, following delegations below the first zone,
+    /// and their answer to a CNAME query for it.
     async fn servers(&self, name: &Name) -> Result<(Vec<Server>, Message), DnsError> {
         let mut zone = self.zone_above(name).await?;
         let mut servers = self.servers_of_zone(&zone).await?;
         for _referral in 0..REFERRAL_LIMIT {
-            // Every type leads to the referral, and this one alone is not answered with a walk along CNAMEs.
+            // Every type of query leads to the referral, but a CNAME query is not answered by following CNAMEs.
             let answer = first_answer(&servers, name, RecordType::CNAME)
                 .await
                 .map_err(|why| unavailable(format!("no authoritative server of {} answers: {why}", plain(&zone))))?;
@@ -79,8 +80,8 @@ impl Authorities {
         Err(unavailable(format!("{} lies below more than {REFERRAL_LIMIT} delegations", plain(name))))
     }
 
-    /// The apex of the zone around the parent of `name`, found without a question about the name itself or any other
-    /// name with an underscore in front, see above.
+    /// Finds the apex of the zone that contains the parent of `name`, through the resolver, without a query for the
+    /// name itself or any other name that begins with an underscore (see the module's documentation).
     async fn zone_above(&self, name: &Name) -> Result<Name, DnsError> {
         let mut asked = name.base_name();
         while asked.iter().next().is_some_and(|label| label.starts_with(b"_")) {
@@ -90,7 +91,7 @@ impl Authorities {
             let answer = self.resolver.look_up(&asked, RecordType::SOA).await.map_err(|error| {
                 unavailable(format!("finding the zone of {}: {error} for SOA {}", plain(name), plain(&asked)))
             })?;
-            // With a CNAME at the name, the SOA is the one of its target's zone.
+            // If the name has a CNAME, the SOA is that of the target's zone.
             let alias = answer.answers.iter().any(|record| record.record_type() == RecordType::CNAME);
             let apex = answer
                 .answers
@@ -196,7 +197,7 @@ impl Authorities {
         ))
     }
 
-    /// What each authoritative server says about the TXT records at a name.
+    /// Queries every authoritative server for the TXT records at a name.
     async fn texts(&self, name: &Name) -> Result<Vec<(Server, Result<Message, String>)>, DnsError> {
         let asked = self.servers(name).await?.0.into_iter().map(|server| async move {
             let answer = authoritative_answer(&server, name, RecordType::TXT).await;
@@ -255,7 +256,7 @@ async fn bounded<T>(name: &str, look: impl Future<Output = Result<T, DnsError>>)
     })
 }
 
-/// The first usable answer of any of the servers; a referral is one.
+/// Returns the first usable answer of any server; a referral is usable.
 async fn first_answer(servers: &[Server], name: &Name, kind: RecordType) -> Result<Message, String> {
     let mut why = "there are none".to_owned();
     for server in servers {
@@ -270,7 +271,7 @@ async fn first_answer(servers: &[Server], name: &Name, kind: RecordType) -> Resu
     Err(why)
 }
 
-/// An answer with authority, or why there is none.
+/// Returns an authoritative answer, or the reason why there is none.
 async fn authoritative_answer(server: &Server, name: &Name, kind: RecordType) -> Result<Message, String> {
     let answer = answer(server, name, kind).await.map_err(|error| error.to_string())?;
     match answer.response_code {
@@ -291,13 +292,13 @@ async fn answer(server: &Server, name: &Name, kind: RecordType) -> Result<Messag
     Err(last)
 }
 
-/// A CNAME that a wildcard made stands at every other name beside it, too (RFC 4592, 2.1.1); one that was meant for
-/// the challenge does not.
+/// Returns true if a wildcard synthesised the CNAME: then a random sibling name has it, too (RFC 4592, 2.1.1). A CNAME
+/// that was made for the challenge does not exist there.
 async fn is_synthesised(servers: &[Server], at: &Name, target: &Name) -> Result<bool, DnsError> {
     let mut random = [0; 8];
     SystemRandom::new().fill(&mut random).map_err(|_| unavailable("the machine has no random numbers".to_owned()))?;
     let label = format!("_gw-{:016x}", u64::from_be_bytes(random));
-    // A name that is too long for a sibling of this length has been chosen by nobody's wildcard on purpose.
+    // At a name that leaves no room for a sibling of this length nobody intends a wildcard.
     let Ok(sibling) = at.base_name().prepend_label(label.as_bytes()) else { return Ok(false) };
     let answer = first_answer(servers, &sibling, RecordType::CNAME)
         .await
@@ -316,7 +317,7 @@ fn cname(answer: &Message, at: &Name) -> Option<Name> {
     })
 }
 
-/// The TXT values at a name.
+/// Returns the TXT values at a name.
 fn texts<'a>(answer: &'a Message, at: &'a Name) -> impl Iterator<Item = Vec<u8>> + 'a {
     answer.answers.iter().filter(|record| record.name == *at).filter_map(|record| match &record.data {
         RData::TXT(text) => Some(text.txt_data.concat()),
@@ -324,7 +325,7 @@ fn texts<'a>(answer: &'a Message, at: &'a Name) -> impl Iterator<Item = Vec<u8>>
     })
 }
 
-/// The zone a server sends us to, if it does and if that leads downwards.
+/// Returns the zone that a server refers us to, if the answer is a referral downwards.
 fn referral(answer: &Message, zone: &Name, name: &Name) -> Option<Name> {
     if answer.authoritative || !answer.answers.is_empty() {
         return None;
@@ -359,7 +360,7 @@ fn address(record: &hickory_proto::rr::Record) -> Option<std::net::IpAddr> {
     }
 }
 
-/// A name as DNS compares it: lower case, with the root.
+/// Parses a name into the form that DNS compares: lower case, fully qualified.
 pub(crate) fn absolute(name: &str) -> Result<Name, DnsError> {
     let mut parsed =
         Name::from_ascii(name.to_ascii_lowercase()).map_err(|_| refused(name, "it is not a domain name".to_owned()))?;
@@ -367,7 +368,7 @@ pub(crate) fn absolute(name: &str) -> Result<Name, DnsError> {
     Ok(parsed)
 }
 
-/// A name as people write it.
+/// Formats a name for people: lower case, without the trailing dot.
 pub(crate) fn plain(name: &Name) -> String {
     name.to_ascii().trim_end_matches('.').to_ascii_lowercase()
 }

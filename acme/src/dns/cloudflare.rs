@@ -1,6 +1,6 @@
-//! Cloudflare, by its API v4 and a token with `Zone:Read` and `DNS:Edit`.
+//! The DNS provider Cloudflare, by its API v4 and a token with `Zone:Read` and `DNS:Edit`.
 //!
-//! Adding is one `POST`, removing one `DELETE` by identifier: other records are never touched.
+//! A record is added by one `POST` and removed by one `DELETE` of its identifier: other records are never touched.
 
 use async_trait::async_trait;
 use hyper::{Method, StatusCode};
@@ -12,35 +12,36 @@ use super::http::{Answer, encode};
 use super::secret::Secret;
 use crate::challenge::dns::{DnsError, DnsProvider, TxtRecord};
 
-/// Cloudflare's API.
+/// The URL of Cloudflare's API.
 pub const CLOUDFLARE_ENDPOINT: &str = "https://api.cloudflare.com/client/v4";
 
 const FIX: &str = "create an API token with Zone:Read and DNS:Edit for this zone";
-/// "An identical record already exists."
+/// Error code of "An identical record already exists."
 const IDENTICAL_RECORD: u64 = 81058;
-/// "Invalid request headers", "Invalid format for Authorization header": how a malformed token is answered, with 400.
+/// Error codes of a malformed token, with status 400: "Invalid request headers", "Invalid format for Authorization
+/// header".
 const MALFORMED_TOKEN: [u64; 2] = [6003, 6111];
-/// An identifier no record has, asked to be deleted to learn whether we may delete.
+/// An identifier that no record has: its deletion is requested to test for write permission.
 const NO_RECORD: &str = "00000000000000000000000000000000";
 
-/// What Cloudflare needs.
+/// The settings for Cloudflare.
 pub struct CloudflareConfig {
     /// API token (not the global key).
     pub token: Secret,
-    /// Another endpoint than [`CLOUDFLARE_ENDPOINT`].
+    /// The endpoint, if not [`CLOUDFLARE_ENDPOINT`].
     pub endpoint: Option<String>,
-    /// PEM roots to trust besides the machine's.
+    /// PEM roots to trust in addition to the machine's.
     pub ca_bundle: Option<String>,
 }
 
-/// The provider.
+/// The DNS provider Cloudflare.
 pub struct Cloudflare {
     api: Api,
     zones: ZoneCache<Zone>,
 }
 
 impl Cloudflare {
-    /// Checks the configuration; asks nothing yet.
+    /// Checks the configuration; sends nothing yet.
     pub fn new(config: CloudflareConfig) -> Result<Self, DnsError> {
         let endpoint = config.endpoint.as_deref().unwrap_or(CLOUDFLARE_ENDPOINT);
         let api = Api::new("cloudflare", endpoint, config.token, config.ca_bundle.as_deref())?;
@@ -54,7 +55,7 @@ impl Cloudflare {
         for candidate in zone_candidates(name) {
             let path = format!("/zones?name={}&per_page=50", encode(candidate));
             let found: Vec<Zone> = self.read(name, self.api.call(Method::GET, &path, None).await?)?.result;
-            // The filter is asked for, not trusted: an endpoint that ignores it must not lend us a foreign zone.
+            // The filter is not trusted: an endpoint that ignores it must not make us use a foreign zone.
             if let Some(zone) = found.into_iter().find(|zone| zone.name.eq_ignore_ascii_case(candidate)) {
                 self.zones.keep(name, &zone);
                 return Ok(zone);
@@ -63,7 +64,7 @@ impl Cloudflare {
         Err(self.api.no_zone(name, format!("none of its parent domains is a zone the token can see; {FIX}")))
     }
 
-    /// The records of ours: exactly this name, this type and this value.
+    /// Returns the identifiers of our records: exactly this name, type and value.
     async fn matching(&self, zone: &Zone, record: &TxtRecord) -> Result<Vec<String>, DnsError> {
         let mut ids = Vec::new();
         for page in 1..=PAGE_LIMIT {
@@ -83,7 +84,7 @@ impl Cloudflare {
         Err(self.api.protocol(format!("more than {PAGE_LIMIT} pages of TXT records at {}", record.name)))
     }
 
-    /// `None` when the zone itself is no longer there, which is then forgotten.
+    /// Reads an answer; `None` if the zone does not exist any more, which removes it from the cache.
     fn unless_zone_is_gone<T: for<'de> Deserialize<'de>>(
         &self,
         record: &TxtRecord,
@@ -124,7 +125,8 @@ impl DnsProvider for Cloudflare {
         self.api.provider
     }
 
-    /// Also learns whether we may write: a deletion of nothing is refused with 403 to a token that cannot.
+    /// Also tests for write permission: the deletion of a record that does not exist is refused with 403 to a token
+    /// without it.
     async fn zone_of(&self, name: &str) -> Result<String, DnsError> {
         let zone = self.zone(name).await?;
         let path = format!("/zones/{}/dns_records/{NO_RECORD}", encode(&zone.id));
@@ -156,7 +158,7 @@ impl DnsProvider for Cloudflare {
 
     async fn cleanup(&self, record: &TxtRecord) -> Result<(), DnsError> {
         let zone = match self.zone(&record.name).await {
-            // A zone that is gone took the record with it.
+            // A deleted zone has no records left.
             Err(DnsError::NoZone { .. }) => return Ok(()),
             zone => zone?,
         };
@@ -200,7 +202,7 @@ struct Record {
 }
 
 impl Record {
-    /// Older records hold their text without quotes.
+    /// Compares with a record of ours. Older records have their text without quotes.
     fn is(&self, record: &TxtRecord) -> bool {
         let text = self.content.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(&self.content);
         self.kind == "TXT" && self.name.eq_ignore_ascii_case(&record.name) && text == record.value

@@ -1,4 +1,4 @@
-//! DigitalOcean, by its API v2 and a token with the scope `domain`.
+//! The DNS provider DigitalOcean, by its API v2 and a token with the scope `domain`.
 
 use async_trait::async_trait;
 use hyper::{Method, StatusCode};
@@ -10,31 +10,31 @@ use super::http::{Answer, encode};
 use super::secret::Secret;
 use crate::challenge::dns::{DnsError, DnsProvider, TxtRecord};
 
-/// DigitalOcean's API.
+/// The URL of DigitalOcean's API.
 pub const DIGITALOCEAN_ENDPOINT: &str = "https://api.digitalocean.com";
 
 const FIX: &str = "create a token with the scopes domain:read, domain:create, domain:update and domain:delete";
-/// The shortest time to live the API takes.
+/// The shortest time to live that the API accepts, in seconds.
 const TTL_FLOOR: u32 = 30;
 
-/// What DigitalOcean needs.
+/// The settings for DigitalOcean.
 pub struct DigitalOceanConfig {
     /// API token.
     pub token: Secret,
-    /// Another endpoint than [`DIGITALOCEAN_ENDPOINT`].
+    /// The endpoint, if not [`DIGITALOCEAN_ENDPOINT`].
     pub endpoint: Option<String>,
-    /// PEM roots to trust besides the machine's.
+    /// PEM roots to trust in addition to the machine's.
     pub ca_bundle: Option<String>,
 }
 
-/// The provider.
+/// The DNS provider DigitalOcean.
 pub struct DigitalOcean {
     api: Api,
     zones: ZoneCache<String>,
 }
 
 impl DigitalOcean {
-    /// Checks the configuration; asks nothing yet.
+    /// Checks the configuration; sends nothing yet.
     pub fn new(config: DigitalOceanConfig) -> Result<Self, DnsError> {
         let endpoint = config.endpoint.as_deref().unwrap_or(DIGITALOCEAN_ENDPOINT);
         let api = Api::new("digitalocean", endpoint, config.token, config.ca_bundle.as_deref())?;
@@ -45,7 +45,7 @@ impl DigitalOcean {
         if let Some(zone) = self.zones.find(name) {
             return Ok(zone);
         }
-        // A single label is never a domain of an account.
+        // A top-level domain is never a domain of an account.
         for candidate in zone_candidates(name).filter(|candidate| candidate.contains('.')) {
             let answer = self.api.call(Method::GET, &format!("/v2/domains/{}", encode(candidate)), None).await?;
             match answer.status {
@@ -61,7 +61,7 @@ impl DigitalOcean {
         Err(self.api.no_zone(name, "none of its parent domains is in this account; add the domain to it"))
     }
 
-    /// The records of ours: exactly this name, this type and this value.
+    /// Returns the identifiers of our records: exactly this name, type and value.
     async fn matching(&self, zone: &str, record: &TxtRecord) -> Result<Vec<u64>, DnsError> {
         let mut ids = Vec::new();
         let relative = relative(&record.name, zone);
@@ -91,7 +91,8 @@ impl DigitalOcean {
         Err(self.api.protocol(format!("more than {PAGE_LIMIT} pages of TXT records at {}", record.name)))
     }
 
-    /// The body carries a `request_id` beside the message; only the message is repeated, so that a status is stable.
+    /// Maps an answer to an error. The body has a `request_id` beside the message; only the message is used, so that
+    /// the error is stable.
     fn refused(&self, name: &str, answer: &Answer) -> DnsError {
         #[derive(Deserialize)]
         struct Said {
@@ -108,7 +109,7 @@ impl DnsProvider for DigitalOcean {
         self.api.provider
     }
 
-    /// Also learns whether we may write: record 0 never exists, and its deletion is refused to a read-only token.
+    /// Also tests for write permission: record 0 never exists, and its deletion is refused to a read-only token.
     async fn zone_of(&self, name: &str) -> Result<String, DnsError> {
         let zone = self.zone(name).await?;
         let path = format!("/v2/domains/{}/records/0", encode(&zone));
@@ -140,7 +141,7 @@ impl DnsProvider for DigitalOcean {
 
     async fn cleanup(&self, record: &TxtRecord) -> Result<(), DnsError> {
         let zone = match self.zone(&record.name).await {
-            // A domain that is gone took the record with it.
+            // A deleted domain has no records left.
             Err(DnsError::NoZone { .. }) => return Ok(()),
             zone => zone?,
         };
@@ -155,7 +156,7 @@ impl DnsProvider for DigitalOcean {
     }
 }
 
-/// Records are named relative to their domain, the domain itself `@`.
+/// Returns a name relative to its domain, as the API names records; the domain itself is `@`.
 fn relative<'a>(name: &'a str, zone: &str) -> &'a str {
     if name == zone {
         return "@";

@@ -1,10 +1,10 @@
-//! Any other provider, as a program: it reads one JSON object on standard input and answers with its exit code.
+//! A DNS provider that runs a program: it reads one JSON object on standard input and answers by its exit code.
 //!
 //! Input: `{"version":1,"action":"zone"|"present"|"cleanup","name":…,"value":…,"ttl":…}` (no value and ttl for `zone`).
-//! Exit code 0 is success; `zone` then prints `{"zone":"example.com"}`. 65 means that it has no zone for the name,
-//! 75 that it is worth trying again (`EX_TEMPFAIL`), 77 that the credentials are refused (`EX_NOPERM`); anything else
-//! is a refusal. What it prints on standard error becomes the message. Adding a value that is there, and removing
-//! one that is not, must succeed; nothing but the one value may be removed.
+//! Exit code 0 is success; `zone` then prints `{"zone":"example.com"}`. 65 means that it has no zone for the name, 75
+//! that the call may be retried (`EX_TEMPFAIL`), 77 that the credentials are refused (`EX_NOPERM`); any other code is a
+//! refusal. Its standard error becomes the message. Adding a value that exists, and removing one that does not, must
+//! succeed; only the one value may be removed.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,27 +23,27 @@ use super::secret::Secret;
 use crate::challenge::dns::{DnsError, DnsProvider, TxtRecord};
 
 const PROVIDER: &str = "exec";
-/// How much of each of its outputs is read.
+/// Most bytes that are kept of each output.
 const OUTPUT_LIMIT: u64 = 64 * 1024;
 
-/// What the program needs.
+/// The settings for the program.
 pub struct ExecConfig {
     /// Absolute path of the program.
     pub program: PathBuf,
     /// Its arguments.
     pub args: Vec<String>,
-    /// Its environment, which besides this holds `PATH` only.
+    /// Its environment, in addition to `PATH`.
     pub env: BTreeMap<String, Secret>,
-    /// How long one call may take; the program is killed then.
+    /// Time limit of one call, after which the program is killed.
     pub limit: Duration,
 }
 
-/// The provider.
+/// The DNS provider that runs a program.
 pub struct Exec {
     config: ExecConfig,
 }
 
-/// How the program ended.
+/// Exit code and outputs of the program. The code is None after a signal.
 struct Ended {
     code: Option<i32>,
     stdout: Vec<u8>,
@@ -99,7 +99,7 @@ impl Exec {
         let stdout = child.stdout.take().expect("standard output was asked for");
         let stderr = child.stderr.take().expect("standard error was asked for");
         let feed = async move {
-            // A program that needs no input closes it unread, which is its right.
+            // A program may close its input unread.
             let _unread = stdin.write_all(input.to_string().as_bytes()).await;
         };
         let ((), stdout, stderr, status) = tokio::join!(feed, drain(stdout), drain(stderr), child.wait());
@@ -108,7 +108,7 @@ impl Exec {
     }
 }
 
-/// Reads to the end, so that the program is never stuck on a full pipe, and keeps the beginning.
+/// Reads to the end, so that the program never blocks on a full pipe, and keeps the beginning.
 async fn drain(mut pipe: impl AsyncRead + Unpin) -> std::io::Result<Vec<u8>> {
     let mut kept = Vec::new();
     (&mut pipe).take(OUTPUT_LIMIT).read_to_end(&mut kept).await?;
@@ -136,17 +136,17 @@ impl DnsProvider for Exec {
     }
 }
 
-/// What is asked about a name; the webhook speaks the same language.
+/// Returns the request for the zone of a name; the webhook has the same format.
 pub(crate) fn question(name: &str) -> Value {
     json!({"version": 1, "action": "zone", "name": name})
 }
 
-/// What is asked to be done to a record.
+/// Returns the request to add or remove a record.
 pub(crate) fn order(action: &str, record: &TxtRecord) -> Value {
     json!({"version": 1, "action": action, "name": record.name, "value": record.value, "ttl": record.ttl})
 }
 
-/// The answer to [`question`]; a zone that does not hold the name is not believed.
+/// Parses the answer to [`question`]; a zone that does not contain the name is rejected.
 pub(crate) fn read_zone(provider: &str, name: &str, body: &[u8]) -> Result<String, DnsError> {
     #[derive(Deserialize)]
     struct Answer {

@@ -1,4 +1,5 @@
-//! The HTTP client of the providers' APIs: no redirects, bounded in time and size, TLS except to this machine.
+//! The HTTP client for APIs of DNS providers: follows no redirects, is limited in time and size, and uses TLS except on
+//! loopback and link-local addresses.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,10 +25,10 @@ use crate::denied_networks::DeniedNetworks;
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 const BODY_LIMIT: usize = 1024 * 1024;
-/// A provider that asks for more patience than this is asked again after this.
+/// Longest `Retry-After` that is obeyed.
 const PATIENCE_LIMIT: Duration = Duration::from_secs(3600);
 
-/// Where an API is: scheme, host, port and a path that others are appended to.
+/// The endpoint of an API: scheme, host, port and a base path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     base: String,
@@ -36,8 +37,8 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Takes a URL. Plain `http` is for this machine and for link-local metadata services, because credentials
-    /// travel in the requests; everything else is `https`.
+    /// Parses a URL. Plain `http` is allowed for loopback addresses and link-local metadata services only, because
+    /// requests carry credentials.
     pub fn parse(url: &str) -> Result<Self, String> {
         let uri: Uri = url.parse().map_err(|_| format!("{url:?} is not a URL"))?;
         let authority = uri.authority().ok_or_else(|| format!("{url:?} has no host"))?;
@@ -62,17 +63,17 @@ impl Endpoint {
         })
     }
 
-    /// The URL of a path below, which begins with a slash and is encoded already.
+    /// Returns the URL of a path below the endpoint; it begins with a slash and is encoded already.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("{}{path}", self.base)
     }
 
-    /// The `Host` of a request.
+    /// Returns the `Host` of a request.
     pub(crate) fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// The path that others are appended to; empty for the root.
+    /// Returns the base path; empty for the root.
     pub(crate) fn path(&self) -> &str {
         &self.path
     }
@@ -84,13 +85,13 @@ fn is_local(host: &str) -> bool {
     }
     match host.trim_start_matches('[').trim_end_matches(']').parse() {
         Ok(IpAddr::V4(v4)) => v4.is_loopback() || v4.is_link_local(),
-        // fd00:ec2::/32 holds the metadata and pod identity services of EC2 and EKS.
+        // fd00:ec2::/32 has the metadata and pod identity services of EC2 and EKS.
         Ok(IpAddr::V6(v6)) => v6.is_loopback() || v6.segments()[..2] == [0xfd00, 0x0ec2],
         Err(_) => false,
     }
 }
 
-/// An answer, read whole.
+/// A complete answer.
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
@@ -98,7 +99,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// How long the server asks us to wait (RFC 9110, 10.2.3): seconds or a date.
+    /// Parses `Retry-After` (RFC 9110, 10.2.3): seconds or a date.
     pub(crate) fn retry_after(&self, now: SystemTime) -> Option<Duration> {
         let text = self.headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
         let wait = match text.parse() {
@@ -112,21 +113,21 @@ impl Answer {
     }
 }
 
-/// The client. Cheap to clone; connections are shared by the clones.
+/// The client. Cheap to clone; clones share its connections.
 #[derive(Clone)]
 pub(crate) struct Http {
-    /// Through the proxy of the environment, if there is one.
+    /// Client for all other hosts: uses the proxy of the environment, if there is one.
     outside: Client<HttpsConnector<Connector>, Full<Bytes>>,
-    /// To this machine and to metadata services, which no proxy reaches.
+    /// Client for loopback and metadata services, which no proxy reaches.
     local: Client<HttpsConnector<Connector>, Full<Bytes>>,
     answer_limit: Duration,
 }
 
 impl Http {
-    /// A client that trusts the machine's roots and, if given, the certificates of a PEM bundle.
+    /// Makes a client that trusts the machine's roots and, if given, the certificates of a PEM bundle.
     pub(crate) fn new(ca_bundle: Option<&str>) -> Result<Self, String> {
         let mut roots = RootCertStore::empty();
-        // A machine without roots is not an error: the bundle may be all that is needed, or the endpoint is local.
+        // A machine without roots is no error: the bundle may suffice, or the endpoint is local.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if let Some(bundle) = ca_bundle {
             let before = roots.len();
@@ -158,13 +159,14 @@ impl Http {
         Ok(Self { outside: client(Proxy::from_env()), local: client(None), answer_limit: ANSWER_LIMIT })
     }
 
-    /// The same with another limit for a whole exchange.
+    /// Sets another time limit of an exchange.
     pub(crate) fn with_limit(mut self, limit: Duration) -> Self {
         self.answer_limit = limit;
         self
     }
 
-    /// Sends a request and reads the answer. Errors are stable texts: no addresses that change, no headers.
+    /// Sends a request and reads the answer. Errors are stable texts, without addresses that change and without
+    /// headers.
     pub(crate) async fn send(&self, mut request: Request<Full<Bytes>>) -> Result<Answer, String> {
         let host = request.uri().authority().map(|authority| authority.to_string()).unwrap_or_default();
         let agent = HeaderValue::from_static(concat!("gatewright/", env!("CARGO_PKG_VERSION")));
@@ -186,7 +188,7 @@ impl Http {
     }
 }
 
-/// The cause at the bottom, which is what a reader can act on ("connection refused", "invalid peer certificate").
+/// Returns the root cause, which a reader can act on ("connection refused", "invalid peer certificate").
 fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     let mut error = error;
     while let Some(source) = error.source() {
@@ -195,10 +197,10 @@ fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     error.to_string()
 }
 
-/// Everything but the unreserved characters (RFC 3986, 2.3).
+/// All characters but the unreserved ones (RFC 3986, 2.3).
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Percent-encodes everything but the unreserved characters; what SigV4 wants as well.
+/// Percent-encodes all characters but the unreserved ones, as SigV4 requires.
 pub(crate) fn encode(text: &str) -> String {
     utf8_percent_encode(text, RESERVED).to_string()
 }

@@ -1,8 +1,9 @@
-//! DNS: who writes challenge records, who sees them, and what DNS says about a name before an order is spent.
+//! DNS: providers that write challenge records, look-ups of records, and the pre-flight check of a name before an
+//! order.
 //!
-//! In come configurations with credentials and names; out come [`DnsProvider`](crate::challenge::dns::DnsProvider)s,
-//! a [`DnsView`](crate::challenge::dns::DnsView), and the findings of a pre-flight. Nothing foreign is ever changed,
-//! no credential is ever printed, and nothing here waits without a bound.
+//! In come settings with credentials, and names; out come [`DnsProvider`](crate::challenge::dns::DnsProvider)s, a
+//! [`DnsView`](crate::challenge::dns::DnsView), and the findings of a pre-flight check. Records of others are never
+//! changed, no credential is ever printed, and every wait has a time limit.
 
 mod api;
 mod authority;
@@ -29,5 +30,5 @@ pub use self::route53::{AwsKeys, AwsSource, Route53, Route53Config};
 pub use self::secret::Secret;
 pub use self::webhook::{Webhook, WebhookConfig};
 
-/// The provider in errors of who only looks: [`Authorities`] and [`Resolver`].
+/// The name of the provider in errors of look-ups: [`Authorities`] and [`Resolver`].
 pub const VIEW: &str = "dns";

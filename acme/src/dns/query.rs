@@ -1,4 +1,4 @@
-//! One question to one DNS server: UDP first, TCP when the answer is cut short, bounded in time and size.
+//! One query to one DNS server: UDP first, TCP if the answer is truncated; limited in time and size.
 
 use std::fmt;
 use std::io;
@@ -11,19 +11,19 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
 
-/// The size of UDP answers that pass every network (DNS flag day 2020).
+/// The size of UDP answers that passes all networks (DNS flag day 2020).
 const UDP_PAYLOAD: u16 = 1232;
-/// Datagrams that do not answer our question are skipped; so many at most.
+/// Most datagrams that are skipped because they do not answer our query.
 const STRAYS: usize = 16;
 
-/// Why there is no answer.
+/// The reason why a query has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum QueryError {
     /// No answer in time.
     Silent,
-    /// The network says no.
+    /// The operating system reports an error.
     Io(io::ErrorKind),
-    /// Not DNS, or not the answer to our question.
+    /// Not DNS, or not the answer to our query.
     Garbled,
 }
 
@@ -43,7 +43,7 @@ impl From<io::Error> for QueryError {
     }
 }
 
-/// A question. Authoritative servers are asked without recursion, resolvers with it.
+/// Makes a query. Authoritative servers are queried without recursion, resolvers with it.
 pub(crate) fn question(name: &Name, kind: RecordType, recursive: bool) -> Message {
     let mut message = Message::query();
     message.metadata.recursion_desired = recursive;
@@ -54,11 +54,11 @@ pub(crate) fn question(name: &Name, kind: RecordType, recursive: bool) -> Messag
     message
 }
 
-/// Asks one server. A truncated answer is asked for again over TCP (RFC 7766, 5).
+/// Queries one server. A truncated answer is requested again over TCP (RFC 7766, 5).
 pub(crate) async fn ask(server: SocketAddr, question: &Message, limit: Duration) -> Result<Message, QueryError> {
     let bytes = question.to_vec().map_err(|_| QueryError::Garbled)?;
     let answer = timeout(limit, over_udp(server, question, &bytes)).await.map_err(|_| QueryError::Silent)??;
-    // A server that does not know EDNS answers FORMERR (RFC 6891, 7).
+    // A server that does not implement EDNS answers FORMERR (RFC 6891, 7).
     if answer.response_code == ResponseCode::FormErr && question.edns.is_some() {
         let mut plain = question.clone();
         plain.edns = None;
@@ -75,7 +75,7 @@ pub(crate) async fn ask(server: SocketAddr, question: &Message, limit: Duration)
 async fn over_udp(server: SocketAddr, question: &Message, bytes: &[u8]) -> Result<Message, QueryError> {
     let any: SocketAddr = if server.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
     let socket = UdpSocket::bind(any).await?;
-    // Connected: the kernel drops datagrams of anybody else, and reports a closed port.
+    // A connected socket: the kernel drops datagrams from other addresses, and reports a closed port.
     socket.connect(server).await?;
     socket.send(bytes).await?;
     let mut buffer = [0; 4096];
@@ -90,7 +90,7 @@ async fn over_udp(server: SocketAddr, question: &Message, bytes: &[u8]) -> Resul
     Err(QueryError::Garbled)
 }
 
-/// One message there and one back over TCP, each behind its length (RFC 1035, 4.2.2).
+/// Sends one message and receives one over TCP, each prefixed by its length (RFC 1035, 4.2.2).
 pub(crate) async fn over_tcp(server: SocketAddr, message: &[u8], limit: Duration) -> Result<Vec<u8>, QueryError> {
     let length = u16::try_from(message.len()).map_err(|_| QueryError::Garbled)?;
     let exchange = async {
@@ -107,9 +107,9 @@ pub(crate) async fn over_tcp(server: SocketAddr, message: &[u8], limit: Duration
     timeout(limit, exchange).await.map_err(|_| QueryError::Silent)?
 }
 
-/// Is this the answer to that question (RFC 5452, 9)?
+/// Returns true if this is the answer to that query (RFC 5452, 9).
 fn answers(answer: &Message, question: &Message) -> bool {
-    // A server that cannot parse a question may leave it out of its FORMERR.
+    // A server that cannot parse a query may omit it from its FORMERR.
     let same_question = answer.queries == question.queries
         || (answer.queries.is_empty() && answer.response_code == ResponseCode::FormErr);
     answer.id == question.id && answer.message_type == MessageType::Response && same_question

@@ -1,4 +1,4 @@
-//! Questions to recursive resolvers: those of the machine, or configured ones.
+//! Queries to recursive resolvers: those of the machine, or configured ones.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -12,16 +12,16 @@ use crate::challenge::dns::DnsError;
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
 const ROUNDS: usize = 2;
-/// As many servers as `resolv.conf` may hold, and some.
+/// Most servers; `resolv.conf` has three at most.
 const SERVER_LIMIT: usize = 8;
 
-/// A stub resolver. It caches nothing: what it is asked is about to change.
+/// A stub resolver. It has no cache: the records that it looks up are about to change.
 #[derive(Clone, Debug)]
 pub struct Resolver {
     servers: Vec<SocketAddr>,
 }
 
-/// Why a look-up has no answer.
+/// The reason why a look-up has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LookupError {
     /// The resolver answers with an error: `SERVFAIL`, for instance, when DNSSEC does not validate.
@@ -40,7 +40,7 @@ impl fmt::Display for LookupError {
 }
 
 impl Resolver {
-    /// Asks these servers, in their order.
+    /// Queries these servers, in their order.
     pub fn new(servers: Vec<SocketAddr>) -> Result<Self, DnsError> {
         if servers.is_empty() || servers.len() > SERVER_LIMIT {
             return Err(DnsError::Config {
@@ -51,7 +51,7 @@ impl Resolver {
         Ok(Self { servers })
     }
 
-    /// Asks the servers of `/etc/resolv.conf`.
+    /// Queries the servers of `/etc/resolv.conf`.
     pub fn system() -> Result<Self, DnsError> {
         let text = std::fs::read_to_string("/etc/resolv.conf").map_err(|error| DnsError::Config {
             provider: "dns".to_owned(),
@@ -59,14 +59,14 @@ impl Resolver {
         })?;
         let mut servers = nameservers(&text);
         servers.truncate(SERVER_LIMIT);
-        // resolv.conf(5): without any, the server on this machine.
+        // resolv.conf(5): without any, the server on the local machine.
         if servers.is_empty() {
             servers.push(([127, 0, 0, 1], 53).into());
         }
         Self::new(servers)
     }
 
-    /// Asks one server after the other, twice, until one says that it knows (`NOERROR` or `NXDOMAIN`).
+    /// Queries one server after the other, two rounds, until one answers `NOERROR` or `NXDOMAIN`.
     pub(crate) async fn look_up(&self, name: &Name, kind: RecordType) -> Result<Message, LookupError> {
         let mut worst = LookupError::Silent;
         for _round in 0..ROUNDS {
@@ -83,7 +83,7 @@ impl Resolver {
         Err(worst)
     }
 
-    /// The IPv4 and IPv6 addresses of a name, whatever CNAMEs lie between.
+    /// Returns the IPv4 and IPv6 addresses of a name; the resolver follows CNAMEs.
     pub(crate) async fn addresses(&self, name: &Name) -> Result<Vec<IpAddr>, LookupError> {
         let (v4, v6) = tokio::join!(self.look_up(name, RecordType::A), self.look_up(name, RecordType::AAAA));
         let mut found = Vec::new();
@@ -101,7 +101,7 @@ impl Resolver {
     }
 }
 
-/// The name by which administrators know a response code.
+/// Returns the mnemonic of a response code, which administrators know.
 pub(crate) fn code_name(code: ResponseCode) -> String {
     match code {
         ResponseCode::ServFail => "SERVFAIL".to_owned(),
@@ -120,7 +120,7 @@ fn nameservers(resolv_conf: &str) -> Vec<SocketAddr> {
         .filter_map(|line| line.trim().strip_prefix("nameserver"))
         .filter(|rest| rest.starts_with(char::is_whitespace))
         .filter_map(|rest| {
-            // A zone such as %eth0 cannot be asked through a plain address.
+            // A zone such as %eth0 does not fit into a plain address.
             let address: IpAddr = rest.split_whitespace().next()?.parse().ok()?;
             Some(SocketAddr::new(address, 53))
         })

@@ -1,29 +1,29 @@
-//! A credential: leaves memory when dropped, and has no way into a log.
+//! Credentials: erased from memory when dropped, and never printed in a log.
 
 use zeroize::Zeroizing;
 
-/// A token, a key or a password. It offers neither `Debug` nor `Display` nor `Serialize`, by intent.
+/// A token, a key or a password. By design it implements neither `Debug` nor `Display` nor `Serialize`.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
-    /// Takes the text as it was configured; surrounding white space (the line end of a mounted file) is dropped.
+    /// Takes the configured text; surrounding white space (the line end of a mounted file) is removed.
     pub fn new(text: impl Into<String>) -> Self {
         let text = Zeroizing::new(text.into());
         Self(Zeroizing::new(text.trim().to_owned()))
     }
 
-    /// The text. Whoever calls this is about to send it to the provider.
+    /// Returns the text, to be sent to the provider and for nothing else.
     pub(crate) fn expose(&self) -> &str {
         &self.0
     }
 
-    /// Is there nothing in it?
+    /// Returns true if the text is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// A text of somebody else's in which this secret, should it be quoted there, is blotted out.
+    /// Redacts this secret in a foreign text that may quote it.
     pub(crate) fn blot(&self, text: &str) -> String {
         if self.is_empty() { text.to_owned() } else { text.replace(self.expose(), "[redacted]") }
     }

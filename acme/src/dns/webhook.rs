@@ -1,8 +1,8 @@
-//! Any other provider, as a web service: it takes the object that [`super::exec`] describes by `POST`.
+//! A DNS provider by web service: it receives the object that [`super::exec`] describes by `POST`.
 //!
 //! 2xx is success, and the answer to `zone` is `{"zone":"example.com"}`. 404 means that it has no zone for the name,
-//! 401 and 403 that the credentials are refused, 429 and 503 with `Retry-After` that it is worth trying later; other
-//! 4xx are a refusal, whose `{"message":…}` is shown.
+//! 401 and 403 that the credentials are refused, 429 and 503 with `Retry-After` that the call may be retried later;
+//! other 4xx are a refusal, whose `{"message":…}` is shown.
 
 use async_trait::async_trait;
 use hyper::{Method, StatusCode};
@@ -17,23 +17,23 @@ use crate::challenge::dns::{DnsError, DnsProvider, TxtRecord};
 
 const PROVIDER: &str = "webhook";
 
-/// What the service needs.
+/// The settings for the web service.
 pub struct WebhookConfig {
-    /// Where it is.
+    /// The URL of the service.
     pub endpoint: String,
-    /// Sent as `Authorization: Bearer`; the service must not let just anybody write DNS.
+    /// Sent as `Authorization: Bearer`; the service must not let everybody write DNS records.
     pub token: Secret,
-    /// PEM roots to trust besides the machine's.
+    /// PEM roots to trust in addition to the machine's.
     pub ca_bundle: Option<String>,
 }
 
-/// The provider.
+/// The DNS provider by web service.
 pub struct Webhook {
     api: Api,
 }
 
 impl Webhook {
-    /// Checks the configuration; asks nothing yet.
+    /// Checks the configuration; sends nothing yet.
     pub fn new(config: WebhookConfig) -> Result<Self, DnsError> {
         let api = Api::new(PROVIDER, &config.endpoint, config.token, config.ca_bundle.as_deref())?;
         Ok(Self { api })
@@ -75,7 +75,7 @@ impl DnsProvider for Webhook {
 
     async fn cleanup(&self, record: &TxtRecord) -> Result<(), DnsError> {
         match self.post(&record.name, &order("cleanup", record)).await {
-            // A zone that is gone took the record with it.
+            // A deleted zone has no records left.
             Err(DnsError::NoZone { .. }) => Ok(()),
             done => done.map(|_| ()),
         }

@@ -1,4 +1,5 @@
-//! An attempt at an order: what is written down of it, its turn to talk to the CA, and what it has left to undo.
+//! One attempt at an order: its persisted record, its permit to send requests to the CA, and the challenges to clean
+//! up.
 
 use jiff::Timestamp;
 use tokio::sync::SemaphorePermit;
@@ -17,7 +18,7 @@ use crate::issuer::IssueRequest;
 use crate::key::PrivateKeyPem;
 use crate::storage::StorageError;
 
-/// Repeats a call whose nonce the CA refused; the protocol crate itself tries three times.
+/// Repeats a call that the CA refused with `badNonce`; `instant-acme` itself tries three times.
 macro_rules! renonce {
     ($call:expr) => {{
         let mut tries = 6;
@@ -31,27 +32,27 @@ macro_rules! renonce {
 }
 pub(super) use renonce;
 
-/// An attempt, holding the order's lock.
+/// An attempt at an order. Its caller holds the order's lock.
 pub(super) struct OrderAttempt<'a> {
     pub(super) issuer: &'a AcmeIssuer,
     pub(super) account: &'a Account,
     pub(super) protocol: instant_acme::Account,
     pub(super) handle: Handle,
     pub(super) record: OrderRecord,
-    /// Challenges that are being answered by HTTP or TLS: name and token.
+    /// HTTP-01 and TLS-ALPN-01 challenges that are presented and need a cleanup: name and token.
     pub(super) answering: Vec<(String, String)>,
     pub(super) request: &'a IssueRequest,
     pub(super) started: Instant,
-    /// What is written down is what `record` says.
+    /// True if the persisted record equals `record`.
     pub(super) written: bool,
-    /// Our turn to talk to the CA, while we have it.
+    /// The permit to send requests to the CA; None while the attempt waits for something else.
     turn: Option<SemaphorePermit<'a>>,
-    /// What is being forced to the disk while the CA is talked to.
+    /// Writes that are being flushed to the disk while requests to the CA are in flight.
     settling: JoinSet<Result<(), StorageError>>,
 }
 
 impl<'a> OrderAttempt<'a> {
-    /// Takes up the order that is written down, if it is the one asked for, else begins one.
+    /// Resumes the persisted order if it is the requested one, else begins a new one.
     pub(super) async fn start(
         issuer: &'a AcmeIssuer,
         account: &'a Account,
@@ -104,7 +105,8 @@ impl<'a> OrderAttempt<'a> {
         })
     }
 
-    /// Writes what an answer of the CA changed. What is lost with a failing disk the CA says again.
+    /// Persists budget and rate limits after an answer of the CA. A failure is only logged: the CA would repeat its
+    /// limits.
     pub(super) async fn write_budget(&self) {
         let now = Timestamp::now();
         let traffic = self.issuer.http.traffic();
@@ -114,12 +116,12 @@ impl<'a> OrderAttempt<'a> {
         }
     }
 
-    /// Waits for our turn to talk to the CA.
+    /// Waits for a permit to send requests to the CA.
     pub(super) async fn take_turn(&mut self) {
         self.turn = Some(self.issuer.turns.acquire().await.expect("nobody closes it"));
     }
 
-    /// Lets others talk to the CA, while we wait for something else.
+    /// Releases the permit while we wait for something else.
     pub(super) fn give_turn(&mut self) {
         self.turn = None;
     }
@@ -136,19 +138,19 @@ impl<'a> OrderAttempt<'a> {
         super::record::write(self.issuer, &self.record).await
     }
 
-    /// Waits until what is written down survives the loss of the machine's power: before a step that spends budget.
+    /// Waits until the persisted record survives a power failure: before a step that spends budget.
     pub(super) async fn settle(&self) -> Result<(), Failure> {
         let key = self.issuer.order_key(&self.record.id);
         self.issuer.storage.settle(&key).await.map_err(|e| of_storage(&e))
     }
 
-    /// Begins to force what is written down to the disk, while the CA is talked to.
+    /// Starts to flush the persisted record to the disk, while requests to the CA go on.
     pub(super) fn begin_to_settle(&mut self) {
         let (storage, key) = (self.issuer.storage.clone(), self.issuer.order_key(&self.record.id));
         self.settling.spawn(async move { storage.settle(&key).await });
     }
 
-    /// Waits until all that is written down is on the disk. Who has to wait lets others talk to the CA.
+    /// Waits until all writes are flushed to the disk, without the permit while there are some.
     pub(super) async fn settled(&mut self) -> Result<(), Failure> {
         while !self.settling.is_empty() {
             let ended = match self.settling.try_join_next() {
@@ -160,7 +162,7 @@ impl<'a> OrderAttempt<'a> {
             };
             ended.expect("one is under way").expect("nobody ends it").map_err(|e| of_storage(&e))?;
         }
-        // What was written since.
+        // Writes since then.
         self.settle().await?;
         if self.turn.is_none() {
             self.take_turn().await;
@@ -179,13 +181,14 @@ impl<'a> OrderAttempt<'a> {
 }
 
 impl OrderRecord {
-    /// Is this the order a request is about, and not one that ended or got what is to be replaced?
+    /// Returns true if this is the order that a request is about: not one that ended or whose certificate is to be
+    /// replaced.
     fn continues(&self, request: &IssueRequest, profile: Option<&str>) -> bool {
         if self.over || self.names != request.names || self.profile.as_deref() != profile {
             return false;
         }
         let Some(chain) = &self.downloaded else { return true };
-        // Downloaded, but never said to be installed: it is given again, unless it is what the caller holds.
+        // Downloaded, but not confirmed as installed: it is returned again, unless the caller holds it already.
         match IssuedCertificate::read(chain.clone(), self.key.clone(), &self.issuer) {
             Err(_) => false,
             Ok(c) => {
@@ -196,7 +199,7 @@ impl OrderRecord {
     }
 }
 
-/// The profile to ask for.
+/// Returns the certificate profile to request.
 async fn profile(issuer: &AcmeIssuer) -> Result<Option<String>, Failure> {
     let Some(want) = &issuer.config.profile else { return Ok(None) };
     let directory = issuer.directory().await?;

@@ -1,4 +1,4 @@
-//! Proving control of the names of an order (RFC 8555, 7.5).
+//! Authorization: proving control of the names of an order (RFC 8555, 7.5).
 
 use std::pin::pin;
 use std::task::Poll;
@@ -18,23 +18,23 @@ use crate::challenge::{ChallengeKind, DnsSolver, Solvers, alpn, dns_label};
 use crate::failure::{Class, Failure};
 use crate::names::DnsName;
 
-/// Of what a CA takes for a name so much is told.
+/// Most characters of a foreign identifier that a message quotes.
 const LONGEST_NAME: usize = 253;
 const PROPAGATION_POLL: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// A challenge to be met.
+/// An open challenge.
 struct Task {
     name: DnsName,
     kind: ChallengeKind,
     url: String,
     token: String,
     key_authorization: String,
-    /// The CA is at it already.
+    /// True if the CA is validating it already.
     underway: bool,
 }
 
 impl Task {
-    /// Makes sure that whoever asks is answered, where that is by HTTP or TLS.
+    /// Presents the challenge to its responder, for HTTP-01 and TLS-ALPN-01.
     async fn present(&self, solvers: &Solvers) -> Result<(), Failure> {
         match (self.kind, &solvers.http, &solvers.alpn) {
             (ChallengeKind::Http01, Some(solver), _) => {
@@ -50,10 +50,10 @@ impl Task {
     }
 }
 
-/// Meets every open challenge of an order and tells the CA. The records are written down before they are made.
-/// `false`: there was none.
+/// Presents every open challenge of an order and tells the CA to validate them. Records are persisted before they are
+/// made. Returns false if no challenge was open.
 pub(super) async fn authorize(run: &mut OrderAttempt<'_>, order: &mut Order) -> Result<bool, Failure> {
-    // Reading changes nothing at the CA: the order's URL may be written down meanwhile.
+    // Reading authorizations changes nothing at the CA, so that the order's URL may be persisted at the same time.
     let (saved, tasks) = futures::join!(run.save(), tasks(run, order));
     saved?;
     run.written = true;
@@ -75,7 +75,7 @@ pub(super) async fn authorize(run: &mut OrderAttempt<'_>, order: &mut Order) -> 
     let mut presenting = pin!(side_by_side(answered.into_iter().map(|task| task.present(solvers))));
     let presented = match poll!(&mut presenting) {
         Poll::Ready(presented) => presented,
-        // Our own servers may take seconds: others talk to the CA meanwhile.
+        // Our own responders may take seconds: other orders send requests to the CA meanwhile.
         Poll::Pending => {
             run.give_turn();
             let presented = presenting.await;
@@ -84,15 +84,16 @@ pub(super) async fn authorize(run: &mut OrderAttempt<'_>, order: &mut Order) -> 
         }
     };
     all(presented)?;
-    // What is needed before the certificate is asked for begins here: the disk and the CA are waited for together.
+    // The record must be on the disk before the certificate is requested: the flush starts here, in parallel with the
+    // requests to the CA.
     run.begin_to_settle();
     accept(run, order, &tasks).await?;
     Ok(!tasks.is_empty())
 }
 
-/// Why there are no challenges to be met.
+/// The reason why the open challenges cannot be listed.
 enum Trouble {
-    /// The CA asks about a name that the order does not have.
+    /// The CA requires authorization of a name that the order does not have.
     Stranger(String),
     Failed(Failure),
 }
@@ -103,8 +104,8 @@ impl From<Failure> for Trouble {
     }
 }
 
-/// Ends an order about which the CA asks for a name that is not in it. Nothing is answered or written to DNS for such a name:
-/// it may be somebody else's.
+/// Ends an order for which the CA requires authorization of a name that is not in it. Nothing is presented or written
+/// to DNS for such a name: it may be somebody else's.
 async fn give_up(run: &mut OrderAttempt<'_>, found: &str) -> Failure {
     let name = &run.issuer.config.name;
     let asked = run.record.names.to_strings().join(", ");
@@ -123,7 +124,7 @@ async fn give_up(run: &mut OrderAttempt<'_>, found: &str) -> Failure {
     Failure::new(Class::Bug, message)
 }
 
-/// The open challenges, one for each name not proven yet, of names that the order has (RFC 8555, 7.1.3).
+/// Returns the open challenges, one for each name of the order that is not proven yet (RFC 8555, 7.1.3).
 async fn tasks(run: &OrderAttempt<'_>, order: &mut Order) -> Result<Vec<Task>, Trouble> {
     let thumbprint = run.account.thumbprint();
     let mut tries = 6;
@@ -133,7 +134,7 @@ async fn tasks(run: &OrderAttempt<'_>, order: &mut Order) -> Result<Vec<Task>, T
         while let Some(next) = authorizations.next().await {
             let authorization = match next {
                 Ok(authorization) => authorization,
-                // What was read already stays read.
+                // Authorizations that were read are cached.
                 Err(error) if tries > 0 && is_bad_nonce(&error) => {
                     tries -= 1;
                     continue 'again;
@@ -148,7 +149,7 @@ async fn tasks(run: &OrderAttempt<'_>, order: &mut Order) -> Result<Vec<Task>, T
             match authorization.status {
                 AuthorizationStatus::Valid => continue,
                 AuthorizationStatus::Pending => {}
-                // The order will say so as well when it is looked at again.
+                // The order has the same status when it is read again.
                 _ => continue,
             }
             let offered: Vec<_> = authorization.challenges.iter().filter_map(|c| kind_of(&c.r#type)).collect();
@@ -200,7 +201,7 @@ async fn prepare_dns(run: &mut OrderAttempt<'_>, solver: &DnsSolver, tasks: &[Ta
         solver.provider.present(record).await.map_err(|e| of_dns(&e, host, Timestamp::now()))
     });
     all(side_by_side(presented).await)?;
-    // Name servers may take minutes: others talk to the CA meanwhile.
+    // Propagation may take minutes: other orders send requests to the CA meanwhile.
     run.give_turn();
     let until = Instant::now() + solver.propagation_limit;
     let looks = records.iter().zip(&hosts).map(|(record, host)| async move {
@@ -211,7 +212,7 @@ async fn prepare_dns(run: &mut OrderAttempt<'_>, solver: &DnsSolver, tasks: &[Ta
     Ok(())
 }
 
-/// Where the record of a name goes, and the zone of the provider that it lies in.
+/// Returns the name of a challenge's record, after CNAMEs, and the provider's zone that contains it.
 pub(super) async fn target(
     solver: &DnsSolver,
     kind: ChallengeKind,
@@ -224,7 +225,7 @@ pub(super) async fn target(
     Ok((target, zone))
 }
 
-/// Waits until all authoritative servers have a record: a CA that looks too early fails the order for good.
+/// Waits until all authoritative servers have a record: a CA that looks it up too early fails the order for good.
 pub(super) async fn seen(solver: &DnsSolver, record: &TxtRecord, until: Instant) -> Result<(), Failure> {
     loop {
         let trouble = match solver.view.seen(record).await {
@@ -245,7 +246,7 @@ pub(super) async fn seen(solver: &DnsSolver, record: &TxtRecord, until: Instant)
     }
 }
 
-/// Tells the CA that it may look.
+/// Tells the CA to validate the challenges (RFC 8555, 7.5.1).
 async fn accept(run: &OrderAttempt<'_>, order: &mut Order, tasks: &[Task]) -> Result<(), Failure> {
     let mut tries = 6;
     'again: loop {
@@ -270,7 +271,7 @@ async fn accept(run: &OrderAttempt<'_>, order: &mut Order, tasks: &[Task]) -> Re
             let Some(mut challenge) = authorization.challenge(kind) else { continue };
             match renonce!(challenge.set_ready().await) {
                 Ok(()) => {}
-                // It is not pending any more: an earlier attempt was heard after all. The order says the rest.
+                // The challenge is not pending any more: the CA received an earlier request after all.
                 Err(error) if is_kind(&error, "malformed") || is_kind(&error, "unauthorized") => {}
                 Err(error) => return Err(run.failed(&error)),
             }
@@ -279,7 +280,7 @@ async fn accept(run: &OrderAttempt<'_>, order: &mut Order, tasks: &[Task]) -> Re
     }
 }
 
-/// The names whose authorization failed, with the CA's reason.
+/// Returns the names whose authorization failed, each with the CA's problem.
 pub(super) async fn culprits(order: &mut Order) -> Result<Vec<(DnsName, Problem)>, Error> {
     let mut culprits = Vec::new();
     let mut authorizations = order.authorizations();
@@ -298,7 +299,7 @@ pub(super) async fn culprits(order: &mut Order) -> Result<Vec<(DnsName, Problem)
     Ok(culprits)
 }
 
-/// Gives up what is still pending, since the CA limits how much may be. Whether it succeeds changes nothing.
+/// Deactivates authorizations that are still pending, since the CA limits their number. Failures are only logged.
 pub(super) async fn deactivate_pending(order: &mut Order) {
     let mut authorizations = order.authorizations();
     while let Some(next) = authorizations.next().await {
@@ -311,7 +312,7 @@ pub(super) async fn deactivate_pending(order: &mut Order) {
     }
 }
 
-/// Gives up everything that is proven or may still be: nobody wants the names any more.
+/// Deactivates authorizations that are pending or valid: the certificate is no longer wanted.
 pub(super) async fn deactivate_all(order: &mut Order) {
     let mut authorizations = order.authorizations();
     while let Some(next) = authorizations.next().await {

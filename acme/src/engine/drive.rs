@@ -1,4 +1,4 @@
-//! An attempt followed to its end: from whatever was written down to a certificate.
+//! One attempt at an order, from its persisted state to the certificate.
 
 use std::time::Duration;
 
@@ -15,17 +15,17 @@ use crate::budget::Reserve;
 use crate::certificate::{IssuedCertificate, leads_to};
 use crate::failure::{Class, Failure};
 
-/// The CA's request to wait is followed up to here; beyond, the order is taken up later.
+/// Longest `Retry-After` that is waited for within one attempt; beyond it, the order is resumed later.
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_secs(60);
 
-/// So long an order keeps its turn while it waits for the CA.
+/// Longest wait for the CA during which an order keeps its permit.
 const MOMENT: Duration = Duration::from_millis(50);
 
-/// So often in a row the CA may not know an order's parts before the order is given up.
+/// Consecutive attempts in which the CA may answer 404 or 410 before the order is given up.
 const LOST_AT: u32 = 3;
 
 impl OrderAttempt<'_> {
-    /// Follows the order to its end. What is left behind after a failure can be taken up again.
+    /// Runs the attempt. After a failure the order can be resumed.
     pub(super) async fn drive(mut self) -> Result<IssuedCertificate, Failure> {
         let result = self.follow().await;
         match &result {
@@ -43,8 +43,8 @@ impl OrderAttempt<'_> {
         result
     }
 
-    /// Takes note where the CA does not know what belongs to the order. A replica of it may come to know it; what is lost
-    /// altogether is given up, so that the next order is a new one.
+    /// Counts a 404 or 410 for a resource of the order. Another replica of the CA may know the resource; an order that
+    /// is lost altogether is given up, so that the next attempt places a new one.
     async fn miss(&mut self) {
         if self.record.url.is_none() || !matches!(self.handle.last().status, 404 | 410) {
             return;
@@ -63,7 +63,7 @@ impl OrderAttempt<'_> {
         if self.record.url.is_none() {
             self.prepare().await?;
         }
-        // Before and after, the disk is waited for: the CA can serve another order meanwhile.
+        // Before and after, the order waits for the disk: the CA can serve another order meanwhile.
         self.take_turn().await;
         let chain = self.converse().await?;
         self.give_turn();
@@ -72,7 +72,7 @@ impl OrderAttempt<'_> {
         self.verified(chain).await
     }
 
-    /// All that is said to the CA, and what must be written down in between.
+    /// Exchanges all requests with the CA up to the download, and persists the record in between.
     async fn converse(&mut self) -> Result<String, Failure> {
         let mut order = self.order().await?;
         let (validation, issuance) = (&self.issuer.validation, &self.issuer.issuance);
@@ -80,11 +80,12 @@ impl OrderAttempt<'_> {
         loop {
             match (order.state().status, &mut accepted, &mut finalized) {
                 (OrderStatus::Pending, None, _) => {
-                    // Nothing to wait for if everything was proven already; the CA says so at once.
+                    // If everything was proven already, the CA says so at once, and there is nothing to wait for.
                     let told = authorize::authorize(self, &mut order).await?;
                     let (mut looks, asked) = (validation.looks(), Instant::now());
                     if told && looks.is_at_once() && self.handle.last().retry_after.is_none() {
-                        // A CA that is this fast is not asked whether it is done: it says so when it is not.
+                        // A CA this fast is not polled: the order is finalized at once, and the CA answers
+                        // orderNotReady if it is not done.
                         looks.pause();
                         if self.ask(&mut order).await? {
                             learn(validation, Some((looks, asked)));
@@ -103,7 +104,7 @@ impl OrderAttempt<'_> {
                 (OrderStatus::Ready, ..) => {
                     learn(validation, accepted.take());
                     self.proven().await;
-                    // The proofs are in: their traces may go before the certificate comes.
+                    // The names are proven: challenge records may be removed before the certificate is issued.
                     self.tidy().await?;
                     let finalized_now = self.ask(&mut order).await?;
                     let mut looks = issuance.looks();
@@ -133,7 +134,7 @@ impl OrderAttempt<'_> {
         self.download(&mut order).await
     }
 
-    /// What failed before counts no more against these names.
+    /// Removes earlier failures of these names from the budget.
     async fn proven(&self) {
         let names = &self.record.names;
         if self.issuer.with_budget(|b| b.proven(names)) {
@@ -141,12 +142,12 @@ impl OrderAttempt<'_> {
         }
     }
 
-    /// The order that is written down, or a new one.
+    /// Returns the persisted order, or places a new one.
     async fn order(&mut self) -> Result<Order, Failure> {
         if let Some(url) = self.record.url.clone() {
             match renonce!(self.protocol.order(url.clone()).await) {
                 Ok(order) => return Ok(order),
-                // Gone: expired, or the CA lost it. The key stays; nothing was issued to it.
+                // The order is gone: expired, or lost by the CA. Its key is reused, since nothing was issued to it.
                 Err(error) if self.handle.last().status == 404 || is_kind(&error, "malformed") => {
                     tracing::info!(issuer = self.issuer.config.name, url, "the CA no longer knows the order");
                     self.record.url = None;
@@ -158,13 +159,12 @@ impl OrderAttempt<'_> {
         }
         let order = self.place().await?;
         self.record.url = Some(order.url().to_owned());
-        // Written while the authorizations are read, and before anything is done about them.
+        // Persisted while the authorizations are read, and before any challenge is presented.
         self.written = false;
         Ok(order)
     }
 
-    /// Steps before an order is placed: a look at what could be in its way, its place in the budget, its key;
-    /// and all of it written down.
+    /// Prepares a new order: pre-flight check, trial write to DNS, budget. Then persists the record with the key.
     async fn prepare(&mut self) -> Result<(), Failure> {
         self.issuer.look_first(&self.record.names).await?;
         if let Some(solver) = self.issuer.config.solvers.dns.clone() {
@@ -177,7 +177,7 @@ impl OrderAttempt<'_> {
         Ok(())
     }
 
-    /// Counts the order before it is placed: a limit overrun by a crash would be worse than one count too many.
+    /// Counts the order before it is placed: one count too many after a crash is better than an overrun limit.
     async fn charge(&mut self) -> Result<(), Failure> {
         if self.record.charged {
             return Ok(());
@@ -201,16 +201,15 @@ impl OrderAttempt<'_> {
         }
     }
 
-    /// Asks for the certificate, once all that is needed to find it again is written down. `false`: not yet.
+    /// Finalizes the order once all that is needed to resume it is on the disk. Returns false if the CA is not ready.
     async fn ask(&mut self, order: &mut Order) -> Result<bool, Failure> {
         self.save_if_changed().await?;
-        // Without the order's URL this certificate would be lost to us.
+        // Without the order's URL the certificate would be lost.
         self.settled().await?;
         self.finalize(order).await
     }
 
-    /// Sends the request for the certificate, always with the key that is written down. `false` when the CA is
-    /// not ready after all.
+    /// Sends the CSR, always with the persisted key. Returns false if the CA answers orderNotReady.
     async fn finalize(&self, order: &mut Order) -> Result<bool, Failure> {
         let csr = self
             .record
@@ -219,13 +218,13 @@ impl OrderAttempt<'_> {
             .map_err(|e| Failure::new(Class::Bug, format!("issuer {}: {e}", self.issuer.config.name)))?;
         match renonce!(order.finalize_csr(&csr).await) {
             Ok(()) => Ok(true),
-            // RFC 8555, 7.4: look at the order again.
+            // RFC 8555, 7.4: the order is read again.
             Err(error) if is_kind(&error, "orderNotReady") => Ok(false),
             Err(error) => Err(self.failed(&error)),
         }
     }
 
-    /// The chain; another one than the first, where one is preferred and offered (RFC 8555, 7.4.2).
+    /// Downloads the chain, or an alternate chain where one is preferred and offered (RFC 8555, 7.4.2).
     async fn download(&self, order: &mut Order) -> Result<String, Failure> {
         let chain = renonce!(order.certificate().await).map_err(|e| self.failed(&e))?;
         let chain = chain.ok_or_else(|| {
@@ -252,10 +251,10 @@ impl OrderAttempt<'_> {
         Ok(chain)
     }
 
-    /// The certificate, if it may be served; else the order is forgotten, so that the next one is a new one.
+    /// Returns the certificate if it may be served; else closes the order, so that the next attempt places a new one.
     async fn verified(&mut self, chain: String) -> Result<IssuedCertificate, Failure> {
         let record = &self.record;
-        // Not the request's time: certificates are from now.
+        // The current time, not the request's: a certificate is valid from its issuance.
         let now = Timestamp::now().max(self.request.now);
         let name = &self.issuer.config.name;
         match IssuedCertificate::verified(chain, record.key.clone(), &record.names, name, now) {
@@ -268,7 +267,7 @@ impl OrderAttempt<'_> {
         }
     }
 
-    /// Removes the order's records from DNS; what cannot be removed now stays written down.
+    /// Removes the order's records from DNS; those that cannot be removed now stay in the persisted record.
     async fn tidy(&mut self) -> Result<(), Failure> {
         if self.record.txt.is_empty() {
             return Ok(());
@@ -278,7 +277,7 @@ impl OrderAttempt<'_> {
         self.save().await
     }
 
-    /// Why the order failed, which names are at fault; and everything tidied up.
+    /// Closes an invalid order and returns the failure, with the names at fault.
     async fn invalid(&mut self, order: &mut Order) -> Failure {
         let now = Timestamp::now();
         let exchange = self.handle.last();
@@ -321,8 +320,8 @@ impl OrderAttempt<'_> {
         failure
     }
 
-    /// Waits as long as the CA asks for, or as long as it took lately, then a little longer each time. Unless
-    /// that is a moment only, another order has the turn meanwhile: orders that come to no end hold up no others.
+    /// Waits for the CA's `Retry-After`, or for the learned poll interval, which grows with each poll. Releases the
+    /// permit unless the wait is short, so that orders that never end block no others.
     async fn wait(&mut self, looks: &mut Looks) -> Result<(), Failure> {
         let left = self.issuer.config.patience.saturating_sub(self.started.elapsed());
         let asked = self.handle.last().retry_after.filter(|d| !d.is_zero());
@@ -350,7 +349,7 @@ impl OrderAttempt<'_> {
     }
 }
 
-/// Looks at the CA since it was asked.
+/// The polls of the CA, and the time when they began.
 type Wait = (Looks, Instant);
 
 fn learn(pace: &PollInterval, waited: Option<Wait>) {

@@ -1,7 +1,7 @@
 //! The ACME issuer: one account at one CA.
 //!
-//! An order is a small state machine whose state is written down before each step that talks to the CA
-//! (`record.rs`); a process killed at any point takes up the same order, with the same key.
+//! An order is a state machine whose state is persisted before each step that sends requests to the CA (`record.rs`); a
+//! process that is killed at any point resumes the same order, with the same key.
 
 mod attempt;
 mod authorize;
@@ -44,55 +44,55 @@ use poll_interval::PollInterval;
 use record::OrderRecord;
 use refusal::Suspicion;
 
-/// An order nobody wants is kept this long: names come back.
+/// Time for which an unwanted order is kept: names come back.
 const LONGEST_UNWANTED: SignedDuration = SignedDuration::from_hours(24);
 
-/// A profile (draft-ietf-acme-profiles).
+/// A certificate profile (draft-ietf-acme-profiles).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestedProfile {
     /// Its name at the CA.
     pub name: String,
-    /// Refuse to issue without it; else it is taken where the CA has it.
+    /// True to fail where the CA does not offer it; false to use it only where the CA does.
     pub required: bool,
 }
 
-/// How an ACME issuer is set up.
+/// The settings of an ACME issuer.
 #[derive(Clone)]
 pub struct AcmeConfig {
     /// The name of the issuer in configuration and messages, and of its account in storage.
     pub name: String,
     /// The directory URL, or `letsencrypt` or `letsencrypt-staging`.
     pub directory: String,
-    /// Whom to trust when talking to the CA.
+    /// Roots of trust for connections to the CA.
     pub roots: Roots,
-    /// Through which proxy.
+    /// The proxy; None for direct connections.
     pub proxy: Option<Proxy>,
-    /// Where the CA is not reached, whatever its directory says.
+    /// Networks that are not connected to, whatever the CA's directory says.
     pub denied: DeniedNetworks,
-    /// Contacts, terms, external account.
+    /// Contacts, agreement to terms, external account.
     pub registration: Registration,
-    /// How names are proven.
+    /// The challenges that can be solved.
     pub solvers: Solvers,
-    /// Which profile.
+    /// The certificate profile; None for the CA's default.
     pub profile: Option<RequestedProfile>,
-    /// The common name of the root or intermediate the chain should lead to, where the CA offers several.
+    /// The preferred chain, by the common name of its root or an intermediate, where the CA offers several.
     pub preferred_chain: Option<String>,
-    /// The CA's limits; without it those known for its directory.
+    /// The CA's limits; None for those known for its directory.
     pub limits: Option<Limits>,
-    /// Who looks before an order is placed.
+    /// The pre-flight check that runs before an order is placed.
     pub gate: Option<Gate>,
-    /// How long one exchange may take.
+    /// Time limit of one exchange with the CA.
     pub timeout: Duration,
-    /// How long one attempt follows an order; then it is taken up again later.
+    /// Time limit of one attempt at an order, which is then resumed later.
     pub patience: Duration,
-    /// How many orders talk to the CA at a time.
+    /// Most orders that send requests to the CA at the same time.
     pub at_once: usize,
-    /// What CAs take from our address; issuers at one CA share it.
+    /// The CAs' limits of our address; issuers at one CA share them.
     pub rate_limits: Arc<RateLimits>,
 }
 
 impl AcmeConfig {
-    /// An issuer with HTTP-01 answered statelessly, and the defaults for everything else.
+    /// Settings with stateless HTTP-01, and defaults for everything else.
     pub fn new(name: &str, directory: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -114,7 +114,7 @@ impl AcmeConfig {
     }
 }
 
-/// The directory URL for a name or a URL.
+/// Returns the directory URL for a short name or a URL.
 pub fn directory_url(directory: &str) -> &str {
     match directory {
         "letsencrypt" => "https://acme-v02.api.letsencrypt.org/directory",
@@ -123,34 +123,34 @@ pub fn directory_url(directory: &str) -> &str {
     }
 }
 
-/// An [`Issuer`] that speaks ACME.
+/// An [`Issuer`] by ACME.
 pub struct AcmeIssuer {
     config: AcmeConfig,
     http: Arc<Http>,
     storage: Arc<dyn Storage>,
     account: tokio::sync::Mutex<Option<Arc<Account>>>,
     thumbprint: watch::Sender<Arc<str>>,
-    /// Orders share it, and a change of the key has it alone: no challenge meets two keys.
+    /// Taken for reading by orders and for writing by a key rollover: no challenge is answered with two keys.
     traffic: RwLock<()>,
-    /// Whose turn it is to talk to the CA.
+    /// Permits to send requests to the CA.
     turns: Semaphore,
-    /// How long the CA takes to look at a proof.
+    /// The learned time that the CA needs to validate a challenge.
     validation: PollInterval,
-    /// How long the CA takes to sign.
+    /// The learned time that the CA needs to issue.
     issuance: PollInterval,
-    /// Where records of ours were taken.
+    /// Zones in which a record was written successfully.
     zones: zones::Zones,
     budget: Mutex<Budget>,
     writing_budget: AtomicBool,
-    /// Orders that were counted and came to no end, as they are written down.
+    /// Counted orders that have not ended, as they are persisted.
     underway: Mutex<BTreeMap<CertificateId, Underway>>,
-    /// Refusals that could be about the account.
+    /// Refusals that may apply to the account.
     suspicion: Mutex<Suspicion>,
     troubles: Vec<String>,
 }
 
 impl AcmeIssuer {
-    /// Sets the issuer up: reads, or makes, its account key and its ledger. Nothing is sent yet.
+    /// Opens the issuer: loads, or generates, its account key, and loads its budget. Sends nothing yet.
     pub async fn open(mut config: AcmeConfig, storage: Arc<dyn Storage>) -> Result<Self, Failure> {
         config.directory = directory_url(&config.directory).to_owned();
         let limits = config.limits.clone().unwrap_or_else(|| Limits::of(&config.directory));
@@ -172,7 +172,7 @@ impl AcmeIssuer {
         let mut budget = match read_json::<Budget>(&*storage, &key).await {
             Ok(Some((budget, _))) => budget,
             Ok(None) => Budget::new(limits.clone()),
-            // What the CA still counts it says itself.
+            // A damaged budget is replaced: the CA repeats its limits in its answers.
             Err(error) if error.is_of_the_entry() => {
                 troubles.push(storage::set_aside(&*storage, &key, &error).await);
                 Budget::new(limits.clone())
@@ -200,37 +200,37 @@ impl AcmeIssuer {
         })
     }
 
-    /// The thumbprint of the account's key: all that an HTTP-01 responder needs to know.
+    /// Returns the thumbprint of the account's key, which is all that an HTTP-01 responder needs.
     pub fn thumbprint(&self) -> Arc<str> {
         self.thumbprint.borrow().clone()
     }
 
-    /// The thumbprint, as it changes with the key.
+    /// Subscribes to the thumbprint, which changes with the key.
     pub fn thumbprints(&self) -> watch::Receiver<Arc<str>> {
         self.thumbprint.subscribe()
     }
 
-    /// The HTTP client, for its counts.
+    /// Returns the HTTP client, for its metrics.
     pub fn http(&self) -> &Arc<Http> {
         &self.http
     }
 
-    /// How names are proven.
+    /// Returns the challenges that can be solved.
     pub fn solvers(&self) -> &Solvers {
         &self.config.solvers
     }
 
-    /// The account's URL, registering it first if need be.
+    /// Returns the account's URL; registers the account first if it is new.
     pub async fn account_url(&self) -> Result<String, Failure> {
         Ok(self.account().await?.url().to_owned())
     }
 
-    /// The CA's directory.
+    /// Returns the CA's directory.
     pub async fn directory(&self) -> Result<Arc<Directory>, Failure> {
         self.http.directory().await.map_err(|e| problem::of_http(&self.config.name, &e))
     }
 
-    /// Refuses what the CA could not issue, before anything is spent.
+    /// Rejects names for which the CA could not issue, before any request.
     pub fn check(&self, names: &Names) -> Result<(), Failure> {
         let profile = self.config.profile.as_ref().map(|p| p.name.as_str());
         let most = Limits::most_names(profile);
@@ -257,7 +257,7 @@ impl AcmeIssuer {
         Ok(())
     }
 
-    /// What is in the way of a certificate for a name, as the configured pre-flight sees it. Costs nothing at the CA.
+    /// Returns the findings of the configured pre-flight check for a name. Spends none of the CA's limits.
     pub async fn findings(&self, name: &DnsName) -> Result<Vec<String>, Failure> {
         let Some(gate) = &self.config.gate else { return Ok(Vec::new()) };
         self.check(&Names::one(name.clone()))?;
@@ -276,7 +276,7 @@ impl AcmeIssuer {
         Ok(gate.preflight.findings(&question).await)
     }
 
-    /// Looks before an order is placed; a finding stops it, or is told only.
+    /// Runs the pre-flight check before an order is placed; a finding stops the order, or is only logged.
     async fn look_first(&self, names: &Names) -> Result<(), Failure> {
         let Some(gate) = self.config.gate.as_ref().filter(|g| g.strictness != Strictness::Skip) else { return Ok(()) };
         let mut sentences = Vec::new();
@@ -299,9 +299,9 @@ impl AcmeIssuer {
         Err(Failure::new(Class::HostFault, message).by(culprits))
     }
 
-    /// Changes the account's key: waits for the orders on their way, changes the key, and lets orders go on. Whoever
-    /// answers HTTP-01 learns the new thumbprint from [`Self::thumbprints`]; a solver that waits until the answer is the
-    /// right one (see [`HttpSolver`](crate::challenge::http::HttpSolver)) keeps challenges from failing meanwhile.
+    /// Rolls the account's key over: waits for pending orders, changes the key, and lets orders go on. HTTP-01
+    /// responders learn the new thumbprint from [`Self::thumbprints`]; a solver that waits until the right answer is
+    /// served (see [`HttpSolver`](crate::challenge::http::HttpSolver)) keeps challenges from failing meanwhile.
     pub async fn roll_over_key(&self) -> Result<(), Failure> {
         let _alone = self.traffic.write().await;
         let account = self.account().await?;
@@ -320,8 +320,8 @@ impl AcmeIssuer {
         }
     }
 
-    /// Makes another account, with another key: for one that the CA has closed, or whose key is lost. The old one is set
-    /// aside, and its orders are forgotten.
+    /// Registers another account with another key, in place of one that the CA has closed or whose key is lost. The old
+    /// record is set aside, and its orders are closed.
     pub async fn replace_account(&self) -> Result<(), Failure> {
         let _alone = self.traffic.write().await;
         account::discard(&*self.storage, &self.config.name)
@@ -347,7 +347,7 @@ impl AcmeIssuer {
     }
 
     async fn account(&self) -> Result<Arc<Account>, Failure> {
-        // Held while it is opened: of many orders one registers the account, and the others wait for it.
+        // Locked during the opening: of concurrent orders one registers the account, and the others wait.
         let mut account = self.account.lock().await;
         if let Some(account) = &*account {
             return Ok(account.clone());
@@ -372,7 +372,7 @@ impl AcmeIssuer {
         change(&mut self.budget.lock().expect("nobody panics while holding it"))
     }
 
-    /// Writes the ledger. Of several callers one writes; what the others changed meanwhile it writes as well.
+    /// Persists the budget. Of concurrent callers one writes, including the changes of the others.
     async fn write_budget(&self, now: Timestamp) -> Result<(), StorageError> {
         let key = Key::new(Kind::Budget, &self.config.name);
         while !self.writing_budget.swap(true, Ordering::AcqRel) {
@@ -401,7 +401,7 @@ impl Issuer for AcmeIssuer {
         self.check(&request.names)?;
         let _share = self.traffic.read().await;
         let account = self.account().await?;
-        // Whoever else works on this order, here or in another process, is waited for.
+        // Waits for a concurrent attempt at this order, in this process or another one.
         let _lock = self.storage.lock(&self.order_key(&request.id)).await.map_err(|e| of_storage(&e))?;
         OrderAttempt::start(self, &account, request).await?.drive().await
     }
@@ -422,8 +422,8 @@ impl Issuer for AcmeIssuer {
             }
         }
         if let OrderRecord { url: Some(url), downloaded: None, over: false, .. } = record {
-            // Authorizations count against the account, and let whoever has its key issue; what the CA answers changes
-            // nothing for us.
+            // Pending authorizations count against the account's limits, and valid ones let the holder of its key
+            // issue. A failure here changes nothing for us.
             let given_up = tokio::time::timeout(self.config.timeout, async {
                 let account = self.account().await?;
                 let (protocol, _) = account
@@ -511,7 +511,7 @@ impl Issuer for AcmeIssuer {
     }
 }
 
-/// RFC 9773, 4.2.
+/// The answer of the renewalInfo resource (RFC 9773, 4.2).
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RenewalInfo {
@@ -529,7 +529,7 @@ struct SuggestedWindow {
 pub(crate) fn of_storage(error: &StorageError) -> Failure {
     let class = match error {
         StorageError::Open { .. } | StorageError::Damaged { .. } | StorageError::Unreadable { .. } => Class::Config,
-        // It concerns its host alone, and may go at any time.
+        // A foreign object concerns its host only, and may be removed at any time.
         StorageError::Foreign { .. } => Class::HostFault,
         StorageError::Conflict { .. } | StorageError::Io { .. } => Class::Transient,
     };

@@ -1,5 +1,5 @@
-//! dns-persist-01 (draft-ietf-acme-dns-persist): a record that stays binds a name to our account, so that nothing is
-//! written into DNS for an order.
+//! dns-persist-01 (draft-ietf-acme-dns-persist): a permanent record binds a name to our account, so that no record is
+//! written for each order.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
@@ -10,19 +10,20 @@ use crate::challenge::dns::TxtRecord;
 use crate::failure::{Class, Failure};
 use crate::names::DnsName;
 
-/// Nobody changes it: caches may keep it.
+/// Time to live of a record in seconds; records do not change, so that caches may keep them.
 const TTL: u32 = 3600;
-/// A record that ends sooner than this is as good as ended: the CA may look a little later, by another clock.
+/// Remaining validity below which a record counts as expired: the CA looks it up later, and by another clock.
 const MARGIN: SignedDuration = SignedDuration::from_hours(1);
 
-/// What the challenge says beside what every challenge says.
+/// The members of the challenge that are specific to its type.
 #[derive(Deserialize)]
 struct Challenge {
     #[serde(rename = "issuer-domain-names", default)]
     issuers: Vec<String>,
 }
 
-/// What a record says: who may issue, to whom, for how much and until when. Written as a CAA property is (RFC 8659, 4.2).
+/// A parsed record: the issuer's domain, the account, wildcard policy and expiry. The syntax is that of a CAA property
+/// (RFC 8659, 4.2).
 #[derive(Debug, PartialEq, Eq)]
 struct Binding {
     issuer: String,
@@ -32,7 +33,7 @@ struct Binding {
 }
 
 impl Binding {
-    /// Reads a record; `None` is one that binds nobody.
+    /// Parses a record; `None` if it binds no account.
     fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split(';').map(str::trim);
         let issuer = parts.next()?.trim_end_matches('.').to_ascii_lowercase();
@@ -42,7 +43,7 @@ impl Binding {
             match tag.trim().to_ascii_lowercase().as_str() {
                 "accounturi" => account = Some(value.trim().to_owned()),
                 "policy" => wildcard = value.trim().eq_ignore_ascii_case("wildcard"),
-                // One that cannot be read binds nobody: it may say that it has ended.
+                // A record with an unreadable time binds no account: it may have expired.
                 "persistuntil" => until = Some(value.trim().parse().ok()?),
                 // The draft: unknown parameters are ignored.
                 _ => {}
@@ -51,7 +52,7 @@ impl Binding {
         Some(Self { issuer, account: account?, wildcard, until })
     }
 
-    /// One for wildcards binds the bare name as well.
+    /// Returns true if this record suffices for `wanted`; one for wildcards includes the base name.
     fn covers(&self, wanted: &Self, now: Timestamp) -> bool {
         self.issuer == wanted.issuer
             && self.account == wanted.account
@@ -77,8 +78,8 @@ impl std::fmt::Display for Binding {
     }
 }
 
-/// Makes sure that the record of a name is there: found, or written where a provider may. One that binds is never
-/// removed; one of ours that has ended is, once its successor is there.
+/// Makes sure that a name has its record: finds it, or writes it where a provider is configured. A valid record is
+/// never removed; an expired one of ours is, once its successor is visible.
 pub(super) async fn ensure(run: &OrderAttempt<'_>, name: &DnsName, url: &str) -> Result<(), Failure> {
     let solvers = &run.issuer.config.solvers;
     let Some(persist) = &solvers.persist else { return Ok(()) };

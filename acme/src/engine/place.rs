@@ -1,4 +1,4 @@
-//! An order is placed, and what becomes of it when the CA refuses it.
+//! Placing an order (RFC 8555, 7.4), and handling of the CA's refusal.
 
 use instant_acme::{CertificateIdentifier, Identifier, NewOrder, Order};
 use jiff::{SignedDuration, Timestamp};
@@ -10,7 +10,7 @@ use crate::budget::Scope;
 use crate::failure::{Class, Dependency, Failure};
 
 impl OrderAttempt<'_> {
-    /// Places the order that is written down.
+    /// Places the persisted order.
     pub(super) async fn place(&mut self) -> Result<Order, Failure> {
         let identifiers: Vec<_> = self.record.names.to_strings().into_iter().map(Identifier::Dns).collect();
         let ari = self.issuer.directory().await?.renewal_info.is_some();
@@ -34,12 +34,12 @@ impl OrderAttempt<'_> {
                 Err(error) => error,
             };
             let exchange = self.handle.last();
-            // The order was made, but does not echo `replaces`: it is an order all the same (RFC 9773, 5).
+            // The order was created but does not echo `replaces`: it is used all the same (RFC 9773, 5).
             if let (201, Some(url)) = (exchange.status, exchange.location) {
                 return renonce!(self.protocol.order(url.clone()).await).map_err(|e| self.failed(&e));
             }
-            // RFC 9773, 5: already replaced, of another account, unknown. The order is worth more than the link. Pebble
-            // answers 500 for a certificate that it does not know.
+            // RFC 9773, 5: already replaced, of another account, unknown. The order is placed again without `replaces`.
+            // Pebble answers 500 for a certificate that it does not know.
             let unknown = exchange.status == 500 && error.to_string().contains("for the given certificate");
             let refused =
                 matches!(exchange.status, 400 | 403 | 404 | 409) && !is_kind(&error, "rateLimited") || unknown;
@@ -55,7 +55,7 @@ impl OrderAttempt<'_> {
         }
     }
 
-    /// A refused order is not counted: the names that are not at fault may need it.
+    /// Takes back the count of a refused order: names that are not at fault may need it.
     async fn refund(&mut self) {
         let (names, exempt) = (self.record.names.clone(), self.exempt());
         self.issuer.with_budget(|b| b.refund(&names, exempt));
@@ -66,7 +66,7 @@ impl OrderAttempt<'_> {
         self.write_budget().await;
     }
 
-    /// A profile that must be there is looked for in the order as well: a CA without profiles ignores the request.
+    /// Checks the order's profile where it is required: a CA without profiles ignores the request for one.
     fn placed(&self, order: &mut Order) -> Result<(), Failure> {
         let want = self.issuer.config.profile.as_ref().filter(|p| p.required);
         match (want, &order.state().profile) {
@@ -81,13 +81,13 @@ impl OrderAttempt<'_> {
     async fn refused(&self, error: &instant_acme::Error) -> Failure {
         let (mut failure, names, now) = (self.failed(error), &self.record.names, Timestamp::now());
         if failure.class == Class::HostFault && failure.culprits.is_empty() {
-            // Nobody has looked at a host yet: it is the account that may not (RFC 8555, 7.3.6).
+            // No host has been validated yet: the refusal concerns the account (RFC 8555, 7.3.6).
             failure = account_refused(failure);
         }
         if let (Class::RateLimited, instant_acme::Error::Api(problem)) = (failure.class, error) {
             let detail = problem.detail.as_deref().unwrap_or_default();
             let scope = refusal::scope(detail, names);
-            // Who says nothing at all means requests, of which there are more within a minute.
+            // A 429 without a problem type limits requests, which are allowed again within a minute.
             let usual = match (&scope, &problem.r#type) {
                 (Some(_), _) => SignedDuration::from_hours(1),
                 (None, Some(_)) => SignedDuration::from_mins(10),
@@ -103,7 +103,7 @@ impl OrderAttempt<'_> {
             return failure.not_before(until);
         }
         if self.handle.last().status == 503 {
-            // It may have said when our address may ask again.
+            // The answer may have set the limit of our address.
             self.write_budget().await;
         }
         failure

@@ -1,22 +1,22 @@
-//! How soon to look again: learned from how long the CA took for the orders before.
+//! The interval of polls: learned from the time that the CA needed for earlier orders.
 //!
-//! RFC 8555, 7.5.1 leaves polling to the client where the CA sends no `Retry-After`. Looking too early costs the CA a
-//! request, looking too late costs us the time; what the last orders took is the best guess for the next.
+//! RFC 8555, 7.5.1 leaves polling to the client where the CA sends no `Retry-After`. Polling too early costs the CA a
+//! request, polling too late costs us time; the time of the last orders is the best guess for the next.
 
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// Before anything was learned: a fast CA must not be waited for in vain by all that begin together, and a slow one is
-/// known after a few looks more.
+/// The first guess: short, so that orders that start together do not wait in vain for a fast CA; a slow one is learned
+/// after a few more polls.
 const UNKNOWN: Duration = Duration::from_millis(10);
-/// Nobody is looked at later than this for the first time.
+/// Latest first poll.
 const MAX_FIRST_POLL: Duration = Duration::from_secs(5);
-/// Shorter than an exchange takes: the first look comes at once.
+/// Guess below which the first poll comes at once, because an exchange takes longer.
 const NOTHING: Duration = Duration::from_millis(2);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
 const SLOWEST_POLL: Duration = Duration::from_secs(10);
 
-/// How long a CA takes for one kind of work, as far as its orders showed.
+/// The learned time that a CA needs for one kind of work.
 pub(super) struct PollInterval(Mutex<Duration>);
 
 impl Default for PollInterval {
@@ -26,37 +26,37 @@ impl Default for PollInterval {
 }
 
 impl PollInterval {
-    /// Begins to wait for the CA.
+    /// Starts the polls of one wait.
     pub(super) fn looks(&self) -> Looks {
         Looks { first: *self.0.lock().expect("nobody panics while holding it"), looked: 0 }
     }
 
-    /// The CA was done `took` after it was asked.
+    /// Learns from a wait: the CA was done `took` after the request.
     pub(super) fn learn(&self, looks: &Looks, took: Duration) {
         let mut guess = self.0.lock().expect("nobody panics while holding it");
         *guess = if looks.looked > 1 {
             took.min(MAX_FIRST_POLL)
         } else {
-            // Done at the first look, so perhaps long before.
+            // Done at the first poll, and perhaps long before: the guess is lowered.
             let sooner = guess.min(looks.first) * 3 / 4;
             if sooner < NOTHING { Duration::ZERO } else { sooner }
         };
     }
 }
 
-/// The pauses of one wait.
+/// The polls of one wait.
 pub(super) struct Looks {
     first: Duration,
     looked: u32,
 }
 
 impl Looks {
-    /// Is the CA believed to be done at once?
+    /// Returns true if the CA is expected to be done at once.
     pub(super) fn is_at_once(&self) -> bool {
         self.first.is_zero() && self.looked == 0
     }
 
-    /// How long to wait before the next look: the guess at first, then a part of it that grows.
+    /// Returns the pause before the next poll: at first the guess, then a growing part of it.
     pub(super) fn pause(&mut self) -> Duration {
         self.looked += 1;
         match self.looked {
@@ -73,7 +73,8 @@ impl Looks {
 mod tests {
     use super::*;
 
-    /// One wait for a CA that takes `takes`: how often was looked, and when it was found done.
+    /// Simulates one wait for a CA that needs `takes`; returns the number of polls and the time at which it was found
+    /// done.
     fn wait(pace: &PollInterval, takes: Duration) -> (u32, Duration) {
         let mut looks = pace.looks();
         let mut passed = Duration::ZERO;

@@ -1,4 +1,4 @@
-//! From what a CA says to what helps against it (RFC 8555, 6.7).
+//! Maps errors of the CA, the protocol and DNS to failures: class, message, remedy and retry time (RFC 8555, 6.7).
 
 use instant_acme::{Error, Identifier, Problem};
 use jiff::{SignedDuration, Timestamp};
@@ -10,12 +10,12 @@ use crate::client::{Exchange, HttpError};
 use crate::failure::{Class, Dependency, Failure};
 use crate::names::{DnsName, Names};
 
-/// Longer texts help nobody.
+/// Most characters of a foreign text in a message.
 const LONGEST_TEXT: usize = 500;
-/// A link is worth nothing when it is cut off.
+/// Most characters of a link, which is useless when truncated.
 const LONGEST_LINK: usize = 4000;
 
-/// The class of a problem, by the last part of its type, its status and its text.
+/// Returns the class of a problem, by the last part of its type, its status and its detail.
 pub(super) fn class_of(kind: &str, status: Option<u16>, detail: &str) -> Class {
     match kind.rsplit(':').next().unwrap_or_default() {
         "rateLimited" => refusal::read(detail).0,
@@ -26,7 +26,7 @@ pub(super) fn class_of(kind: &str, status: Option<u16>, detail: &str) -> Class {
         | "invalidProfile"
         | "unsupportedContact"
         | "invalidContact" => Class::Policy,
-        // A resource that a replica of the CA does not know yet, or that the CA lost: no fault of the request.
+        // A resource that a replica of the CA does not know yet, or that the CA lost: the request is not at fault.
         "malformed" if matches!(status, Some(404 | 410)) => Class::Transient,
         "accountDoesNotExist" | "externalAccountRequired" | "userActionRequired" => Class::Account,
         "malformed"
@@ -49,7 +49,7 @@ pub(super) fn class_of(kind: &str, status: Option<u16>, detail: &str) -> Class {
     }
 }
 
-/// A problem document about an order for `names`, as a failure.
+/// Makes the failure of a problem document about an order for `names`.
 pub(super) fn of_problem(
     issuer: &str,
     problem: &Problem,
@@ -68,7 +68,7 @@ pub(super) fn of_problem(
             message.push_str(&format!("; {}: {}", stable(name), stable(text)));
         }
     }
-    // Where the CA explains it (RFC 8555, 6.7; Boulder sends it with limits).
+    // A page that explains the error (RFC 8555, 6.7; Boulder links it for rate limits).
     if let Some(help) = exchange.and_then(|e| e.help.as_ref()).filter(|help| !message.contains(help.as_str())) {
         message.push_str(&format!("; see {help}"));
     }
@@ -83,13 +83,13 @@ pub(super) fn of_problem(
     if let Some(at) = told
         && matches!(class, Class::RateLimited | Class::Transient)
     {
-        // A week is the longest window of any limit; a longer one is a mistake.
+        // The longest window of any limit is a week; a longer wait is a mistake.
         failure = failure.not_before(at.min(now + SignedDuration::from_hours(24 * 8)));
     }
     failure
 }
 
-/// What helps, as the end of a sentence.
+/// Returns advice for the operator, to be appended to the message.
 pub(super) fn remedy(kind: &str, class: Class, detail: &str) -> &'static str {
     let is = |text: &str| kind.ends_with(text);
     match class {
@@ -112,7 +112,7 @@ pub(super) fn remedy(kind: &str, class: Class, detail: &str) -> &'static str {
     }
 }
 
-/// An error of the protocol crate, as a failure. `exchange` is what the CA said beside the body.
+/// Makes the failure of an error of `instant-acme`. `exchange` has status and headers of the answer.
 pub(super) fn of_protocol(
     issuer: &AcmeIssuer,
     error: &Error,
@@ -138,7 +138,7 @@ pub(super) fn of_protocol(
 pub(super) fn of_http(issuer: &str, error: &HttpError) -> Failure {
     let class = match error {
         HttpError::Url { .. } | HttpError::Roots(_) | HttpError::NoDirectory { .. } => Class::Config,
-        // A certificate we do not trust does not become trusted by waiting.
+        // Waiting does not make an untrusted certificate trusted.
         HttpError::Unreachable { cause, .. } if cause.contains("invalid peer certificate") => Class::Config,
         HttpError::Status { status: 404, .. } => Class::Config,
         HttpError::Limited { .. } | HttpError::Status { status: 429, .. } => Class::RateLimited,
@@ -186,7 +186,7 @@ pub(super) fn of_account(issuer: &str, error: &AccountError, now: Timestamp) -> 
     }
 }
 
-/// What DNS, or who writes it, says about a name: of everything that depends on it only what fails there has to wait.
+/// Makes the failure of a DNS provider or look-up. A transient one trips the breaker of this provider or zone only.
 pub(super) fn of_dns(error: &DnsError, name: &DnsName, now: Timestamp) -> Failure {
     let failure = match error.retry() {
         DnsRetry::Never => Failure::new(Class::Config, error.to_string()),
@@ -201,7 +201,7 @@ pub(super) fn of_dns(error: &DnsError, name: &DnsName, now: Timestamp) -> Failur
         return failure;
     }
     failure.with_dependency(match error.provider() {
-        // Nobody writes there: it is what looks at name servers.
+        // The error is from a look-up, not from a provider: the name servers of the zone fail.
         crate::dns::VIEW => Dependency::zone_of(name),
         provider => Dependency::Provider(provider.to_owned()),
     })
@@ -215,8 +215,8 @@ pub(super) fn is_kind(error: &Error, kind: &str) -> bool {
     matches!(error, Error::Api(p) if p.r#type.as_deref().is_some_and(|t| t.rsplit(':').next() == Some(kind)))
 }
 
-/// One line, bounded, nothing that could steer a terminal, and nothing that is another with each attempt: tokens of
-/// challenges above all. Addresses of pages are kept whole: only there a paused name is resumed.
+/// Makes a foreign text fit for a message: one bounded line without control characters and without parts that differ in
+/// each attempt, above all tokens of challenges. Links are kept whole: a paused name can be resumed only there.
 fn stable(text: &str) -> String {
     let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(LONGEST_LINK).collect();
     let mut told = String::new();
@@ -239,11 +239,11 @@ fn stable(text: &str) -> String {
     told.trim_end().to_owned()
 }
 
-/// Where challenges of HTTP-01 are answered.
+/// The path prefix of HTTP-01 challenges.
 const CHALLENGES: &str = crate::challenge::http::PREFIX;
 
-/// A word, with what looks like a token, a digest or a key authorization left out: 20 letters or more of base64url, in both
-/// cases, which no host name, number or word is.
+/// Removes parts of a word that look like a token, a digest or a key authorization: 20 or more base64url characters in
+/// both cases, which no host name, number or word has.
 fn without_tokens(word: &str) -> String {
     let is_token = |part: &str| {
         part.len() >= 20 && part.bytes().any(|b| b.is_ascii_uppercase()) && part.bytes().any(|b| b.is_ascii_lowercase())
@@ -360,7 +360,7 @@ mod tests {
     }
 
     proptest! {
-        /// A CA, or whoever answers in its place, may say anything.
+        /// The CA, or an intermediary that answers in its place, may send anything.
         #[test]
         fn whatever_a_problem_says_the_failure_is_one_bounded_line(
             kind in "(urn:ietf:params:acme:error:)?[a-zA-Z]{0,20}", status in proptest::option::of(0u16..700),

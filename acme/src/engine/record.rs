@@ -1,4 +1,4 @@
-//! What is written down about an order on its way.
+//! The persisted record of an order.
 
 use std::collections::BTreeMap;
 
@@ -15,48 +15,48 @@ use crate::key::PrivateKeyPem;
 use crate::names::Names;
 use crate::storage::{Expect, Key, Kind, Storage, StorageError, read_json, write_json};
 
-/// An order, written before each step that talks to the CA.
+/// The record of an order, persisted before each step that sends requests to the CA.
 #[derive(Serialize, Deserialize)]
 pub(super) struct OrderRecord {
     pub(super) id: CertificateId,
     pub(super) issuer: String,
     pub(super) names: Names,
     pub(super) profile: Option<String>,
-    /// The key of the certificate to be; written before the order is placed, and never changed.
+    /// The key of the future certificate; persisted before the order is placed, and never changed.
     pub(super) key: PrivateKeyPem,
-    /// What the order says it replaces.
+    /// ARI identifier of the certificate that the order replaces.
     pub(super) replaces: Option<String>,
-    /// The budget was charged, so that a repeated attempt does not charge it twice.
+    /// True once the budget has counted the order, so that a repeated attempt does not count it twice.
     pub(super) charged: bool,
-    /// Where the order is; written as soon as the CA told.
+    /// URL of the order; persisted as soon as the CA returned it.
     pub(super) url: Option<String>,
-    /// Records that are, or may be, in DNS; written before they are made, removed after they are gone.
+    /// Records that are, or may be, in DNS; persisted before they are made, removed from here after they are deleted.
     pub(super) txt: Vec<TxtRecord>,
-    /// The chain; written before anybody is told of it.
+    /// The chain; persisted before it is returned.
     pub(super) downloaded: Option<String>,
-    /// Only `txt` still matters.
+    /// True if the order has ended, and only `txt` is left to clean up.
     pub(super) over: bool,
-    /// How often in a row the CA did not know what belongs to it.
+    /// Consecutive attempts in which the CA did not know a resource of the order.
     #[serde(default)]
     pub(super) lost: u32,
     pub(super) since: Timestamp,
 }
 
 impl OrderRecord {
-    /// What can be taken up again of it.
+    /// Returns the order as one that can be resumed, or None.
     fn underway(&self) -> Option<Underway> {
         let (id, names) = (self.id.clone(), self.names.clone());
         (self.charged && !self.over).then(|| Underway { id, names, placed: self.url.is_some() })
     }
 
-    /// The serial number of the certificate that came of it.
+    /// Returns the serial number of the downloaded certificate.
     pub(super) fn serial(&self) -> Option<String> {
         let chain = self.downloaded.clone()?;
         IssuedCertificate::read(chain, self.key.clone(), &self.issuer).ok().map(|c| c.serial)
     }
 }
 
-/// The keys of an issuer's orders.
+/// Returns the storage keys of an issuer's orders.
 pub(super) async fn keys(storage: &dyn Storage, issuer: &str) -> Result<Vec<Key>, Failure> {
     let prefix = Key::new(Kind::Order, &format!("{issuer}."));
     let mut keys = storage.list(Kind::Order).await.map_err(|e| of_storage(&e))?;
@@ -64,7 +64,7 @@ pub(super) async fn keys(storage: &dyn Storage, issuer: &str) -> Result<Vec<Key>
     Ok(keys)
 }
 
-/// The orders that can be taken up again, as they are written down. What cannot be read is placed anew.
+/// Returns the persisted orders that can be resumed. An unreadable one is skipped and placed anew.
 pub(super) async fn underway(
     storage: &dyn Storage,
     issuer: &str,
@@ -82,7 +82,7 @@ pub(super) async fn underway(
     Ok(all)
 }
 
-/// Writes an order down.
+/// Persists the record of an order.
 pub(super) async fn write(issuer: &AcmeIssuer, record: &OrderRecord) -> Result<(), Failure> {
     let key = issuer.order_key(&record.id);
     write_json(&*issuer.storage, &key, record, &Expect::Anything).await.map_err(|e| of_storage(&e))?;
@@ -94,8 +94,8 @@ pub(super) async fn write(issuer: &AcmeIssuer, record: &OrderRecord) -> Result<(
     Ok(())
 }
 
-/// Reads the record of an order. One that is damaged, or another's, was left by a machine that lost its power: the order is
-/// placed anew.
+/// Reads the record of an order. A damaged record, or one of another order, is ignored: it was left by a power failure,
+/// and the order is placed anew.
 pub(super) async fn read(issuer: &AcmeIssuer, key: &Key) -> Result<Option<OrderRecord>, Failure> {
     match read_json::<OrderRecord>(&*issuer.storage, key).await {
         Ok(found) => Ok(found.map(|(record, _)| record).filter(|record| issuer.order_key(&record.id) == *key)),
@@ -107,8 +107,8 @@ pub(super) async fn read(issuer: &AcmeIssuer, key: &Key) -> Result<Option<OrderR
     }
 }
 
-/// Ends an order: removes its traces, then its record; where a trace cannot be removed now, the record stays and
-/// says so.
+/// Closes an order: removes its records from DNS, then its record in storage, which stays while a DNS record cannot be
+/// removed.
 pub(super) async fn close(issuer: &AcmeIssuer, id: &CertificateId) -> Result<(), Failure> {
     let key = issuer.order_key(id);
     issuer.underway.lock().expect("nobody panics while holding it").remove(id);
@@ -123,7 +123,7 @@ pub(super) async fn close(issuer: &AcmeIssuer, id: &CertificateId) -> Result<(),
     write(issuer, &record).await
 }
 
-/// Removes records from DNS, side by side, and gives back those that could not be removed.
+/// Removes records from DNS concurrently, and returns those that could not be removed.
 pub(super) async fn remove_traces(issuer: &AcmeIssuer, txt: Vec<TxtRecord>) -> Vec<TxtRecord> {
     let Some(solver) = &issuer.config.solvers.dns else { return txt };
     let removed = txt.into_iter().map(|record| async move {

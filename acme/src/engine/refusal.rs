@@ -1,7 +1,8 @@
-//! What a CA's refusal is about: some names, a registered domain, an order, or the account.
+//! Scopes of the CA's refusals: some names, a registered domain, one order, or the account.
 //!
-//! The protocol has a type for "too much" and none for "of what" (RFC 8555, 6.7): subproblems and the text say it. A text
-//! that nobody knows is about its order alone, until orders for other names are refused as well.
+//! The protocol has a problem type `rateLimited` and none for the limit that was exceeded (RFC 8555, 6.7): subproblems
+//! and the detail tell it. An unknown text is taken to concern its order alone, until orders for other names are
+//! refused as well.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +13,15 @@ use crate::budget::Scope;
 use crate::failure::Class;
 use crate::names::Names;
 
-/// Refusals of so many orders without a name in common are about the account.
+/// Number of refused orders without a name in common that indicates a limit of the account.
 const ORDERS: usize = 3;
-/// A refusal that is older says nothing about now.
+/// Age at which a refusal is disregarded.
 const MEMORY: SignedDuration = SignedDuration::from_hours(1);
 
-/// What a refusal is about.
+/// The scope of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum About {
-    /// The names in its text, or all of the order.
+    /// The names in its text, or all names of the order.
     Names,
     /// New certificates for a registered domain.
     Domain,
@@ -30,13 +31,13 @@ pub(super) enum About {
     Failures,
     /// New orders of the account.
     Account,
-    /// This order, as far as anybody knows.
+    /// This order; the text is not known.
     Order,
 }
 
-/// A text by which a CA is known to refuse.
+/// A known text of a CA's refusals.
 struct Wording {
-    /// All of it must be in the text, which is compared in lower case.
+    /// Parts of the text, all of which must occur, in lower case.
     says: &'static [&'static str],
     class: Class,
     about: About,
@@ -46,10 +47,11 @@ const fn wording(says: &'static [&'static str], class: Class, about: About) -> W
     Wording { says, class, about }
 }
 
-/// Sources: Boulder's `wfe2/wfe.go` (paused names) and `ratelimits/transaction.go`, `limiter.go` (limits; older texts from
-/// `ra/ra.go`), seen in 2026; Let's Encrypt's page "Rate limits"; Google Trust Services in acme.sh's issue 4364; Buypass in
-/// acme.sh's issue 6321. ZeroSSL answers 429 with a page of HTML and no text of its own (cert-manager's issue 5867), and
-/// Pebble and step-ca have no such limits: their refusals are told by type (`rejectedIdentifier`) and by the names in them.
+/// Sources: Boulder's `wfe2/wfe.go` (paused names) and `ratelimits/transaction.go`, `limiter.go` (limits; older texts
+/// from `ra/ra.go`), seen in 2026; Let's Encrypt's page "Rate limits"; Google Trust Services in acme.sh's issue 4364;
+/// Buypass in acme.sh's issue 6321. ZeroSSL answers 429 with an HTML page without any text of its own (cert-manager's
+/// issue 5867), and Pebble and step-ca have no such limits: their refusals are recognised by type
+/// (`rejectedIdentifier`) and by the names in them.
 const WORDINGS: &[Wording] = &[
     // Boulder: "Your account is temporarily prevented from requesting certificates for a.example and possibly others. …"
     wording(&["temporarily prevented from requesting certificates"], Class::Paused, About::Names),
@@ -70,14 +72,14 @@ const WORDINGS: &[Wording] = &[
     wording(&["too many validation attempts"], Class::RateLimited, About::Names),
 ];
 
-/// The class of a refusal for too much, and what it is about.
+/// Returns class and scope of a `rateLimited` refusal.
 pub(super) fn read(detail: &str) -> (Class, About) {
     let text = detail.to_ascii_lowercase();
     let known = WORDINGS.iter().find(|known| known.says.iter().all(|part| text.contains(part)));
     known.map_or((Class::RateLimited, About::Order), |known| (known.class, known.about))
 }
 
-/// The limit in our ledger that a refusal is about; `None` where it is about this order alone.
+/// Returns the limit of our budget that a refusal concerns; `None` if it concerns this order alone.
 pub(super) fn scope(detail: &str, names: &Names) -> Option<Scope> {
     let in_text = words(detail);
     let domain = names.iter().map(|n| n.registered_domain()).find(|d| in_text.iter().any(|word| word == d));
@@ -87,7 +89,7 @@ pub(super) fn scope(detail: &str, names: &Names) -> Option<Scope> {
         About::Domain => Some(Scope::Domain(domain.unwrap_or(names.first().registered_domain()).to_owned())),
         About::Failures => {
             let named = names.iter().find(|n| in_text.iter().any(|word| word == n.base()));
-            // A text that names none is about the only one, or about nobody we could tell.
+            // A text without a name concerns the only name of the order; with several names it cannot be told.
             let named = named.or((names.count() == 1).then(|| names.first()))?;
             Some(Scope::Failures(named.base().to_owned()))
         }
@@ -95,8 +97,8 @@ pub(super) fn scope(detail: &str, names: &Names) -> Option<Scope> {
     }
 }
 
-/// The names of an order that a problem is about: those of its subproblems, else those in its text. None where that is all of
-/// them: then it is about the order.
+/// Returns the names of an order that a problem concerns: those of its subproblems, else those in its detail. Empty if
+/// that is all of them: then it concerns the order.
 pub(super) fn culprits(problem: &Problem, names: Option<&Names>) -> Vec<String> {
     let told = problem.subproblems.iter().filter_map(|sub| match &sub.identifier {
         Some(Identifier::Dns(name)) => Some(name.clone()),
@@ -104,7 +106,7 @@ pub(super) fn culprits(problem: &Problem, names: Option<&Names>) -> Vec<String> 
     });
     let told: Vec<String> = told.collect();
     let Some(names) = names else { return told };
-    // A CA may say the base of a wildcard, as authorizations do.
+    // A CA may name the base of a wildcard, as authorizations do.
     let is = |said: &str, name: &crate::names::DnsName| said == name.as_str() || said == name.base();
     let found = |said: &[String]| -> Vec<String> {
         names.iter().filter(|name| said.iter().any(|word| is(word, name))).map(ToString::to_string).collect()
@@ -116,7 +118,7 @@ pub(super) fn culprits(problem: &Problem, names: Option<&Names>) -> Vec<String> 
     if culprits.len() < names.count() || names.count() == 1 { culprits } else { Vec::new() }
 }
 
-/// The words of a text that could be names.
+/// Returns the words of a text that may be names.
 fn words(text: &str) -> Vec<String> {
     text.split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '*' | '_')))
         .map(|word| word.trim_matches('.').to_ascii_lowercase())
@@ -124,7 +126,7 @@ fn words(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// When to come back, as a text says it: `retry after 1970-01-01 00:18:15 UTC` (Boulder), `Try again in 12.476542291s`
+/// Parses a retry time in a text: `retry after 1970-01-01 00:18:15 UTC` (Boulder), `Try again in 12.476542291s`
 /// (Google).
 pub(super) fn retry_after(detail: &str, now: Timestamp) -> Option<Timestamp> {
     if let Some((_, rest)) = detail.split_once("retry after ")
@@ -140,13 +142,13 @@ pub(super) fn retry_after(detail: &str, now: Timestamp) -> Option<Timestamp> {
     (!wait.is_negative()).then(|| now + wait)
 }
 
-/// Orders that were refused with texts that nobody knows.
+/// Orders that were refused with unknown texts.
 #[derive(Debug, Default)]
 pub(super) struct Suspicion(BTreeMap<String, (Timestamp, Names)>);
 
 impl Suspicion {
-    /// An order was refused for reasons that are not known. `true`: so were others, without a name in common: the account is
-    /// meant.
+    /// Records an order that was refused with an unknown text. Returns true if enough orders without a name in common
+    /// were refused: then the account is at its limit.
     pub(super) fn refused(&mut self, names: &Names, now: Timestamp) -> bool {
         self.0.retain(|_, (at, _)| now < *at + MEMORY);
         if self.0.values().all(|(_, others)| !others.share_with(names)) && self.0.len() < ORDERS {
@@ -155,7 +157,7 @@ impl Suspicion {
         self.0.len() >= ORDERS
     }
 
-    /// An order was taken.
+    /// Records an accepted order, which clears the account.
     pub(super) fn taken(&mut self) {
         self.0.clear();
     }

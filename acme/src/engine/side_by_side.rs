@@ -1,22 +1,22 @@
-//! The same for each name of an order, side by side.
+//! Bounded concurrency: one future for each name of an order.
 
 use futures::StreamExt;
 use futures::stream::{Buffered, Collect, Iter};
 
 use crate::failure::Failure;
 
-/// So many names of an order are seen to at a time.
+/// Most futures that run at the same time.
 const SIDE_BY_SIDE: usize = 32;
 
-/// Does something for each name of an order, for a bounded number of them at a time; what came of it, in their order.
+/// Runs a future for each name of an order, a bounded number of them at a time; returns the results in their order.
 pub(super) fn side_by_side<F: Future>(each: impl Iterator<Item = F>) -> SideBySide<F> {
     futures::stream::iter(each.collect::<Vec<_>>()).buffered(SIDE_BY_SIDE).collect()
 }
 
-/// Its type is named, since the compiler cannot tell that a future which holds the iterator may be sent.
+/// The type is named, since the compiler cannot infer that a future which contains the iterator is `Send`.
 type SideBySide<F> = Collect<Buffered<Iter<std::vec::IntoIter<F>>>, Vec<<F as Future>::Output>>;
 
-/// The results, or the first failure. Names that failed in the same way are at fault together.
+/// Returns the results, or the first failure. Names that failed with the same class are at fault together.
 pub(super) fn all<T>(results: Vec<Result<T, Failure>>) -> Result<Vec<T>, Failure> {
     let (mut done, mut failed) = (Vec::with_capacity(results.len()), None::<Failure>);
     for result in results {

@@ -1,4 +1,4 @@
-//! May we write where the proof of a name goes? Found out before an order is placed, once for each zone.
+//! The trial write: finds out whether we may write challenge records, before an order is placed, once for each zone.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -15,10 +15,10 @@ use crate::challenge::{ChallengeKind, DnsSolver};
 use crate::failure::Failure;
 use crate::names::DnsName;
 
-/// What is written, and removed again, where nothing was written before.
+/// The value of the trial record.
 const TRIAL: &str = "gatewright-may-write-here";
 
-/// The zones that took a record of ours.
+/// The zones in which a record was written successfully.
 #[derive(Debug, Default)]
 pub(super) struct Zones(Mutex<BTreeSet<String>>);
 
@@ -32,8 +32,8 @@ impl Zones {
     }
 }
 
-/// Writes a record into each zone that the names of an order lie in and that took none so far, and removes it again. It is
-/// noted before it is made, as those of challenges are.
+/// Writes a trial record into each zone of an order's names that has accepted none so far, and removes it again. Like a
+/// challenge record it is persisted before it is made.
 pub(super) async fn try_out(run: &mut OrderAttempt<'_>, solver: &DnsSolver) -> Result<(), Failure> {
     let solvers = &run.issuer.config.solvers;
     let proofs: Vec<(DnsName, ChallengeKind)> = run
@@ -57,7 +57,7 @@ pub(super) async fn try_out(run: &mut OrderAttempt<'_>, solver: &DnsSolver) -> R
         let txt = std::mem::take(&mut run.record.txt);
         run.record.txt = remove_traces(run.issuer, txt).await;
         if taken.is_err() && run.record.txt.is_empty() {
-            // Nothing was ordered, and nothing is left: there is nothing to take up.
+            // Nothing was ordered and no record is left: there is nothing to resume.
             super::record::close(run.issuer, &run.record.id).await?;
         }
         taken?;

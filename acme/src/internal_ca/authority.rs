@@ -1,4 +1,4 @@
-//! A certificate that signs others, and what it may sign.
+//! CA certificates of the internal CA: making roots and intermediates, signing leaves, name constraints.
 
 use std::fmt;
 
@@ -15,21 +15,21 @@ use crate::certificate::chain_of;
 use crate::key::PrivateKeyPem;
 use crate::names::{DnsName, Names};
 
-/// Clocks differ; a certificate begins this long before it was made.
+/// Backdating of `notBefore`, because clocks differ.
 const BACKDATE: SignedDuration = SignedDuration::from_mins(5);
 
-/// A domain and everything below it (RFC 5280, 4.2.1.10).
+/// A domain and all its subdomains (RFC 5280, 4.2.1.10).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Subtree(DnsName);
 
 impl Subtree {
-    /// Parses a domain; a leading dot or `*.` is taken away.
+    /// Parses a domain; a leading dot or `*.` is removed.
     pub fn parse(text: &str) -> Result<Self, CaError> {
         let bare = text.trim_start_matches("*.").trim_start_matches('.');
         DnsName::parse(bare).map(Self).map_err(|e| CaError::Config { field: "permitted names", problem: e.to_string() })
     }
 
-    /// Does it hold this name?
+    /// Returns true if the subtree contains this name.
     pub fn holds(&self, name: &DnsName) -> bool {
         let (tree, base) = (self.0.as_str(), name.base());
         base == tree || base.strip_suffix(tree).is_some_and(|rest| rest.ends_with('.'))
@@ -42,17 +42,18 @@ impl fmt::Display for Subtree {
     }
 }
 
-/// Which names a CA may issue for.
+/// The names that a CA may issue for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Constraints {
     /// These domains, and no IP address.
     Permit(Vec<Subtree>),
-    /// Any name. Whoever holds the CA key can then be anybody to the clients that trust it: to be chosen knowingly.
+    /// Any name. The holder of the CA's key can then impersonate any server to clients that trust the CA: a deliberate
+    /// choice.
     Unconstrained,
 }
 
 impl Constraints {
-    /// These domains.
+    /// Permits these domains.
     pub fn permit<S: AsRef<str>>(domains: impl IntoIterator<Item = S>) -> Result<Self, CaError> {
         let mut trees = domains.into_iter().map(|d| Subtree::parse(d.as_ref())).collect::<Result<Vec<_>, _>>()?;
         trees.sort();
@@ -73,7 +74,7 @@ impl Constraints {
         }
     }
 
-    /// Are all the names permitted?
+    /// Checks that all names are permitted.
     pub(super) fn permit_names(&self, names: &Names) -> Result<(), CaError> {
         let Self::Permit(trees) = self else {
             return Ok(());
@@ -90,7 +91,7 @@ impl Constraints {
         };
         Some(NameConstraints {
             permitted_subtrees: trees.iter().map(|t| GeneralSubtree::DnsName(t.to_string())).collect(),
-            // A constraint on DNS names alone would leave addresses free.
+            // A constraint on DNS names alone would permit any IP address.
             excluded_subtrees: vec![
                 GeneralSubtree::IpAddress(CidrSubnet::V4([0; 4], [0; 4])),
                 GeneralSubtree::IpAddress(CidrSubnet::V6([0; 16], [0; 16])),
@@ -114,7 +115,7 @@ pub(super) struct Signer<'a> {
     pub(super) key: &'a PrivateKeyPem,
 }
 
-/// A loaded CA, ready to sign.
+/// A loaded CA certificate with its key.
 pub(super) struct Authority {
     issuer: rcgen::Issuer<'static, KeyPair>,
     chain_pem: String,
@@ -154,7 +155,7 @@ impl Authority {
         Ok(Self { issuer, chain_pem: signer.chain.to_owned(), not_after, permitted })
     }
 
-    /// The configuration may permit less than the CA certificate does, never more.
+    /// Checks that the configuration permits nothing that the CA certificate does not; it may permit less.
     pub(super) fn check_constraints(&self, wanted: &Constraints) -> Result<(), CaError> {
         let Some(found) = &self.permitted else {
             return Ok(());
@@ -170,7 +171,7 @@ impl Authority {
         Err(CaError::OtherConstraints { found: found.join(", "), wanted: wanted.to_string() })
     }
 
-    /// Signs a leaf and gives its chain.
+    /// Signs a leaf and returns its chain.
     pub(super) fn sign(
         &self,
         names: &Names,
@@ -185,7 +186,7 @@ impl Authority {
         params.distinguished_name = DistinguishedName::new();
         params.serial_number = Some(random_serial());
         params.not_before = calendar(now - BACKDATE);
-        // A leaf that outlives its CA would be refused by every client.
+        // Clients would reject a leaf that outlives its CA.
         params.not_after = calendar((now + validity).min(self.not_after));
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -196,7 +197,7 @@ impl Authority {
     }
 }
 
-/// A root: certificate and key in PEM.
+/// Makes a root: certificate and key in PEM.
 pub(super) fn make_root(
     organization: &str,
     constraints: &Constraints,
@@ -210,7 +211,7 @@ pub(super) fn make_root(
     Ok((root.pem(), key))
 }
 
-/// An intermediate under a root.
+/// Makes an intermediate below a root.
 pub(super) fn make_intermediate(
     organization: &str,
     constraints: &Constraints,
@@ -238,7 +239,7 @@ fn ca_params(
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::OrganizationName, organization);
-    // Two generations must differ in name, or a client could try the wrong one of two equal names.
+    // The names of two generations must differ, or a client could try the wrong one of two equal names.
     let serial = random_serial();
     let tag: String = serial.to_bytes().iter().skip(1).take(4).map(|b| format!("{b:02x}")).collect();
     params.distinguished_name.push(DnType::CommonName, format!("{organization} {role} {tag}"));
@@ -250,7 +251,7 @@ fn ca_params(
     params
 }
 
-/// 127 random bits: positive, and far above the 64 bits the CA/Browser Forum asks for.
+/// A random serial number of 127 bits: positive, and far above the 64 bits that the CA/Browser Forum requires.
 pub(crate) fn random_serial() -> SerialNumber {
     let mut bytes = [0u8; 16];
     SystemRandom::new().fill(&mut bytes).expect("the operating system gives random bytes");
@@ -258,7 +259,7 @@ pub(crate) fn random_serial() -> SerialNumber {
     SerialNumber::from_slice(&bytes)
 }
 
-/// rcgen's time type; X.509 knows whole seconds only.
+/// Converts to rcgen's type of time; X.509 has whole seconds only.
 pub(crate) fn calendar(at: Timestamp) -> time::OffsetDateTime {
     time::OffsetDateTime::from_unix_timestamp(at.as_second()).expect("times of certificates lie within years 0 to 9999")
 }

@@ -1,9 +1,9 @@
-//! A certificate authority of our own, for sites no public CA serves.
+//! The internal CA, for sites that no public CA serves.
 //!
-//! A P-384 root signs one P-384 intermediate, which signs P-256 leaves; then the root's key is destroyed, so that nobody can
-//! steal it. Both carry the name constraints of the
-//! configuration (RFC 5280, 4.2.1.10), so that a stolen CA key is worth little outside the permitted domains.
-//! Roots roll over by being published before they sign: clients that follow the bundle never see an unknown root.
+//! A P-384 root signs one P-384 intermediate, which signs P-256 leaves; then the root's key is destroyed, so that it
+//! cannot be stolen. Both have the name constraints of the configuration (RFC 5280, 4.2.1.10), so that a stolen CA key
+//! is worth little outside the permitted domains. At a rollover a new root is published before it signs: clients that
+//! follow the bundle never see an unknown root.
 
 mod authority;
 mod state;
@@ -29,32 +29,32 @@ pub(crate) use authority::{calendar, random_serial};
 use state::{Home, State, StateFile};
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
-/// The shortest leaf: renewal needs room.
+/// Shortest validity of a leaf: renewal needs time.
 const SHORTEST_LEAF: SignedDuration = SignedDuration::from_hours(1);
-/// The longest leaf: what clients take of private CAs.
+/// Longest validity of a leaf that clients accept from private CAs.
 const LONGEST_LEAF: SignedDuration = SignedDuration::from_hours(24 * 398);
 
-/// How the internal CA is set up.
+/// The settings of the internal CA.
 #[derive(Clone, Debug)]
 pub struct InternalCaConfig {
     /// The name of the issuer in configuration and messages.
     pub name: String,
-    /// Its own directory; made if absent.
+    /// The directory of its state file; created if absent.
     pub directory: PathBuf,
-    /// Stands in the subject of root and intermediate.
+    /// Organization in the subject of root and intermediate.
     pub organization: String,
-    /// Which names it may ever issue for.
+    /// The names that it may issue for.
     pub constraints: Constraints,
-    /// For whom it is made, where it is; empty where nobody said.
+    /// The tenant that the CA is made for; empty where none is given.
     pub made_for: String,
-    /// Life of a leaf where the request does not say.
+    /// Validity of a leaf where the request has none.
     pub leaf_validity: SignedDuration,
-    /// How long a new root is published before it signs.
+    /// Time for which a new root is published before it signs.
     pub overlap: SignedDuration,
 }
 
 impl InternalCaConfig {
-    /// Ninety-day leaves, thirty days of overlap.
+    /// Settings with a leaf validity of 90 days and an overlap of 30 days.
     pub fn new(name: &str, directory: impl Into<PathBuf>, constraints: Constraints) -> Self {
         Self {
             name: name.to_owned(),
@@ -76,21 +76,21 @@ impl InternalCaConfig {
     }
 }
 
-/// The internal CA: opened once, shared by all.
+/// The internal CA: opened once, shared by all its users.
 pub struct InternalCa {
     config: InternalCaConfig,
     home: Home,
     current: RwLock<Arc<Signing>>,
 }
 
-/// What signs now, and the state it came from.
+/// The loaded signer, and the state that it was loaded from.
 struct Signing {
     state: State,
     authority: Authority,
 }
 
 impl InternalCa {
-    /// Opens the CA of a directory, or makes one there. Two processes that open at once get the same CA.
+    /// Opens the CA of a directory, or creates one there. Two processes that open it at the same time get the same CA.
     pub fn open(config: InternalCaConfig, now: Timestamp) -> Result<Self, CaError> {
         config.check()?;
         let home = Home::File(StateFile::open(&config.directory)?);
@@ -107,8 +107,8 @@ impl InternalCa {
         Ok(Self { config, home, current: RwLock::new(Arc::new(signing)) })
     }
 
-    /// Opens the CA of a [`Self::record`], or makes one. Whoever calls keeps the record: before a leaf is handed out, and
-    /// again whenever it is another one. The directory of the configuration is not looked at.
+    /// Opens the CA of a [`Self::record`], or creates one. The caller persists the record before a leaf is used, and
+    /// whenever it changes. The directory of the configuration is not used.
     pub fn of_record(config: InternalCaConfig, record: Option<&[u8]>, now: Timestamp) -> Result<Self, CaError> {
         config.check()?;
         let mut state = match record {
@@ -121,13 +121,13 @@ impl InternalCa {
         Ok(Self { config, home: Home::Caller(Mutex::new(state)), current: RwLock::new(Arc::new(signing)) })
     }
 
-    /// Everything there is to keep of it, its keys included.
+    /// Returns the complete state as a record, including the keys.
     pub fn record(&self) -> Zeroizing<Vec<u8>> {
         self.signing().state.record()
     }
 
-    /// Opens with a CA of the user's: its certificate (with intermediates up to, and without, the root), its key and the
-    /// roots clients trust. Leaves are signed with it directly.
+    /// Opens a CA that the user provides: its certificate (with intermediates up to, and without, the root), its key,
+    /// and the roots that clients trust. It signs leaves directly.
     pub fn bring_your_own(
         config: InternalCaConfig,
         chain_pem: &str,
@@ -141,34 +141,34 @@ impl InternalCa {
         Ok(Self { current: RwLock::new(Arc::new(Signing::of(state, now)?)), config, home })
     }
 
-    /// The roots that clients should trust now: all published ones, newest first.
+    /// Returns the roots that clients should trust now: all published ones, newest first.
     pub fn bundle_pem(&self, now: Timestamp) -> String {
         self.signing().state.bundle(now)
     }
 
-    /// Where [`Self::bundle_pem`] is also kept as a file.
+    /// Returns the path of the file that contains [`Self::bundle_pem`].
     pub fn bundle_path(&self) -> PathBuf {
         self.config.directory.join("ca.crt")
     }
 
-    /// For whom it was made.
+    /// Returns the tenant that the CA was made for; empty where none was given.
     pub fn made_for(&self) -> String {
         self.signing().state.made_for.clone()
     }
 
-    /// The generations of roots, oldest first.
+    /// Returns the generations of roots, oldest first.
     pub fn generations(&self) -> Vec<Generation> {
         self.signing().state.generations.clone()
     }
 
-    /// Makes a new root. It is published at once and signs after the overlap; the old one stays published until
-    /// its last leaf has ended. While one is already on its way, nothing happens.
+    /// Rolls the CA over: makes a new root, which is published at once and signs after the overlap. The old root stays
+    /// published until its last leaf has expired. Does nothing while a rollover is under way.
     pub fn roll_over(&self, now: Timestamp) -> Result<(), CaError> {
         self.update(now, |state| state.roll_over(&self.config, now))
     }
 
-    /// Does what time demands: a new root with its intermediate before the old one ends, an old root no more published.
-    /// Called by [`Issuer::issue`] as well, so that nobody needs to remember it.
+    /// Does what is due: rolls over before the intermediate expires, and removes old roots from the bundle.
+    /// [`Self::sign`] calls it as well, so that callers need not.
     pub fn advance(&self, now: Timestamp) -> Result<(), CaError> {
         if self.signing().state.is_settled(&self.config, now) {
             return Ok(());
@@ -176,7 +176,7 @@ impl InternalCa {
         self.update(now, |state| state.advance(&self.config, now))
     }
 
-    /// Signs a leaf. The key is new each time.
+    /// Signs a leaf, with a new key.
     pub fn sign(
         &self,
         names: &Names,
@@ -228,56 +228,56 @@ impl Issuer for InternalCa {
     }
 }
 
-/// What may go wrong with the internal CA.
+/// The error of an operation of the internal CA.
 #[derive(Debug, thiserror::Error)]
 pub enum CaError {
-    /// A field of the configuration.
+    /// A field of the configuration is invalid.
     #[error("internal CA: {field}: {problem}")]
     Config {
-        /// Which field.
+        /// The field.
         field: &'static str,
-        /// What is wrong, and the fix.
+        /// The problem, and the fix.
         problem: String,
     },
-    /// A name outside the constraints.
+    /// A name is outside the constraints.
     #[error(
         "the internal CA may not issue for {name}: permitted are {permitted}; add its domain to the CA's permitted names"
     )]
     NotPermitted {
         /// The name.
         name: String,
-        /// What is permitted.
+        /// The permitted domains.
         permitted: String,
     },
-    /// The CA in the directory has other constraints than the configuration.
+    /// The constraints of the CA in the directory do not include those of the configuration.
     #[error(
         "the CA of this directory was made for {found}, the configuration permits {wanted}: roll the CA over, or put the old names back"
     )]
     OtherConstraints {
-        /// In the CA certificate.
+        /// Constraints of the CA certificate.
         found: String,
-        /// In the configuration.
+        /// Constraints of the configuration.
         wanted: String,
     },
     /// The certificate of the CA cannot be used.
     #[error("the CA certificate cannot be used: {0}")]
     Unfit(String),
-    /// The CA has ended, or will before any leaf could.
+    /// The CA certificate has expired.
     #[error("the CA certificate ended at {0}: bring a new one, or roll over")]
     Ended(Timestamp),
-    /// The state went away under us.
+    /// The state file was removed while we run.
     #[error("{path} no longer holds the CA; restore it from the backup")]
     Gone {
         /// The directory.
         path: String,
     },
-    /// Keys.
+    /// A private key cannot be used.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// Files.
+    /// The state file cannot be read or written.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// X.509.
+    /// X.509 signing failed.
     #[error("cannot sign: {0}")]
     Sign(#[from] rcgen::Error),
 }

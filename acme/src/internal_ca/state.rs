@@ -1,4 +1,4 @@
-//! What the CA keeps: its generations of roots, in one private file that changes whole or not at all.
+//! The persisted state of the internal CA: its generations of roots, in one private file that is replaced atomically.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -16,51 +16,52 @@ use crate::storage::dir::{lock_file, private_folder, write_whole};
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 
-/// The life of a root, and of its only intermediate.
+/// Returns the validity of a root, and of its only intermediate.
 fn root_life() -> SignedDuration {
     DAY * 1826
 }
 
-/// A root, its intermediate, and when they count.
+/// A generation: a root with its intermediate, and the times from which and until which it is used.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Generation {
-    /// The root certificate, or for a CA the user brought, the roots.
+    /// The root certificate; for a CA that the user provided, the roots.
     pub root_pem: String,
-    /// Of a record of earlier versions, which kept it: it is destroyed as soon as it has signed a last intermediate.
+    /// The root's key in a record of an earlier version, which kept it: destroyed once it has signed a last
+    /// intermediate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     root_key: Option<PrivateKeyPem>,
-    /// Whether this program made the CA: it does not replace one that the user brought.
+    /// True if this program made the CA; one that the user provided is never rolled over.
     #[serde(default)]
     is_own: bool,
-    /// What signs leaves, and the certificates above it without the root.
+    /// The certificate that signs leaves, and those above it without the root.
     pub chain_pem: String,
     chain_key: PrivateKeyPem,
-    /// It signs leaves from here on; it was published before.
+    /// Time from which it signs leaves; it is published earlier.
     pub signs_from: Timestamp,
-    /// End of the certificate that signs.
+    /// End of validity of the signing certificate.
     chain_ends: Timestamp,
-    /// End of the root.
+    /// End of validity of the root.
     pub root_ends: Timestamp,
-    /// Until when clients are told to trust it.
+    /// Time until which the root is in the bundle.
     pub published_until: Timestamp,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct State {
     pub(super) generations: Vec<Generation>,
-    /// For whom it was made; empty where nobody said.
+    /// The tenant that the CA was made for; empty where none was given.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) made_for: String,
 }
 
 impl State {
-    /// As [`Self::record`] wrote it; `what` it is, in an error.
+    /// Parses the output of [`Self::record`]; `what` names the record in an error.
     pub(super) fn read(record: &[u8], what: impl FnOnce() -> String) -> Result<Self, CaError> {
         let damaged = |e: serde_json::Error| StorageError::Damaged { key: what(), line: e.line(), column: e.column() };
         Ok(serde_json::from_slice(record).map_err(damaged)?)
     }
 
-    /// Everything, keys included.
+    /// Serializes the state, including the keys.
     pub(super) fn record(&self) -> Zeroizing<Vec<u8>> {
         Zeroizing::new(serde_json::to_vec(self).expect("our own records have string keys only"))
     }
@@ -76,13 +77,13 @@ impl State {
         now: Timestamp,
     ) -> Result<Self, CaError> {
         chain_of(roots_pem).map_err(|e| CaError::Unfit(format!("its roots: {e}")))?;
-        // Loading checks that it is a CA and that the key is its.
+        // Loading checks that it is a CA certificate and that the key belongs to it.
         Authority::load(Signer { chain: chain_pem, key: &key })?;
         let ends = end_of(chain_pem)?;
         if ends <= now {
             return Err(CaError::Ended(ends));
         }
-        // A root at the end of the chain would only be sent in vain.
+        // A root at the end of the chain would be sent to clients in vain.
         let generation = Generation {
             root_pem: roots_pem.to_owned(),
             root_key: None,
@@ -111,7 +112,7 @@ impl State {
     }
 
     pub(super) fn roll_over(&mut self, config: &InternalCaConfig, now: Timestamp) -> Result<(), CaError> {
-        // Where what signed has ended, nobody would gain by waiting: nothing asked for a certificate in years.
+        // If the signer has expired, an overlap is useless: no certificate was requested for years.
         let has_ended = self.signing(now).is_none_or(|g| g.chain_ends <= now);
         let from = if has_ended { now } else { now + config.overlap };
         if let Some(coming) = self.generations.iter_mut().find(|g| g.signs_from > now) {
@@ -120,17 +121,17 @@ impl State {
         }
         let next = Generation::create(config, now, from)?;
         for old in &mut self.generations {
-            // The last leaf of the old one is signed just before the new one takes over.
+            // The old generation signs its last leaf just before the new one takes over.
             old.published_until = old.published_until.min(next.signs_from + LONGEST_LEAF);
         }
         self.generations.push(next);
         Ok(())
     }
 
-    /// Is there nothing to do for [`Self::advance`], and does the loaded signer still sign?
+    /// Returns true if [`Self::advance`] has nothing to do and the loaded signer is the current one.
     pub(super) fn is_settled(&self, config: &InternalCaConfig, now: Timestamp) -> bool {
         let mut trial = self.clone();
-        // Cheap in the usual case: it only compares times.
+        // Cheap in the usual case: only times are compared.
         let Some(current) = self.signing(now) else {
             return false;
         };
@@ -174,12 +175,13 @@ impl Generation {
         })
     }
 
-    /// Should a new root be made? While leaves of full life and the overlap still fit, twice over.
+    /// Returns true if a rollover is due: the remaining validity fits leaves of the longest validity and the overlap
+    /// less than twice.
     fn is_old(&self, config: &InternalCaConfig, now: Timestamp) -> bool {
         self.is_own && now > self.chain_ends - (LONGEST_LEAF + config.overlap) * 2
     }
 
-    /// Lets the root of an earlier version sign an intermediate for as long as others have one, and destroys its key.
+    /// Has the root of an earlier version sign an intermediate of the usual validity, and destroys its key.
     fn destroy_root_key(&mut self, config: &InternalCaConfig, now: Timestamp) -> Result<(), CaError> {
         let Some(root_key) = self.root_key.take() else {
             return Ok(());
@@ -188,7 +190,7 @@ impl Generation {
         let root = (self.root_pem.as_str(), &root_key);
         let (pem, key) = make_intermediate(&config.organization, &config.constraints, root, root_life(), now)?;
         let ends = end_of(&pem)?;
-        // Near the root's end a new intermediate would end where the old one does.
+        // Near the root's end a new intermediate would expire when the old one does.
         if ends > self.chain_ends {
             (self.chain_pem, self.chain_key, self.chain_ends) = (pem, key, ends);
         }
@@ -203,16 +205,16 @@ fn end_of(pem: &str) -> Result<Timestamp, CaError> {
     Timestamp::from_second(certificate.validity().not_after.timestamp()).map_err(|_| unreadable())
 }
 
-/// Where a [`State`] is kept.
+/// The place of a [`State`].
 pub(super) enum Home {
-    /// In a file of ours.
+    /// A file of ours.
     File(StateFile),
-    /// By whoever opened the CA.
+    /// In memory; the caller persists it.
     Caller(Mutex<State>),
 }
 
 impl Home {
-    /// Reads, changes and keeps; everything stays as it was when the change fails.
+    /// Reads, changes and stores the state; it stays unchanged if the change fails.
     pub(super) fn update(
         &self,
         change: impl FnOnce(Option<State>) -> Result<State, CaError>,
@@ -228,7 +230,7 @@ impl Home {
     }
 }
 
-/// The file of a [`State`], and the bundle beside it.
+/// The file of a [`State`], and the file of the bundle beside it.
 pub(super) struct StateFile {
     directory: PathBuf,
 }
@@ -239,7 +241,8 @@ impl StateFile {
         Ok(Self { directory: directory.to_owned() })
     }
 
-    /// Reads, changes and writes under a lock; the file stays as it was when nothing changed or the change fails.
+    /// Reads, changes and writes the state under a lock; the file stays unchanged if nothing changed or the change
+    /// fails.
     pub(super) fn update(
         &self,
         change: impl FnOnce(Option<State>) -> Result<State, CaError>,

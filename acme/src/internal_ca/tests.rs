@@ -20,7 +20,7 @@ fn ca(dir: &tempfile::TempDir) -> InternalCa {
     InternalCa::open(InternalCaConfig::new("internal", dir.path().join("ca"), permit), at(0)).expect("opens")
 }
 
-/// What a TLS client would do with the chain.
+/// Verifies a chain as a TLS client does.
 fn client_trusts(bundle: &str, chain_pem: &str, name: &str, now: Timestamp) -> Result<(), webpki::Error> {
     let chain = chain_of(chain_pem).expect("a chain");
     let roots = chain_of(bundle).expect("roots");
@@ -61,7 +61,7 @@ fn names_outside_the_constraints_are_refused_by_us_and_by_clients() {
         let error = ca.sign(&names(&[name]), None, at(0)).expect_err(name).to_string();
         assert!(error.contains("example.internal") && error.contains("permitted"), "{error}");
     }
-    // A thief of the key signs without asking us; the certificate's own constraints stop it.
+    // Somebody who stole the key signs without our checks; the constraints in the certificate stop him.
     let key = PrivateKeyPem::generate_p256().expect("a key");
     let chain = ca.signing().authority.sign(&names(&["bank.example.com"]), &key, DAY, at(0)).expect("the thief signs");
     assert_eq!(
@@ -70,7 +70,8 @@ fn names_outside_the_constraints_are_refused_by_us_and_by_clients() {
     );
 }
 
-/// Who reads what is kept has the key that signs leaves, for as long as that is good, and none that signs another.
+/// A reader of the record has the key that signs leaves, valid for a limited time, and none that signs another
+/// intermediate.
 #[test]
 fn the_key_of_the_root_is_kept_nowhere() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -86,7 +87,7 @@ fn the_key_of_the_root_is_kept_nowhere() {
     assert_eq!(file.matches("PRIVATE KEY").count(), 2 * 2, "one for each of two intermediates: {file}");
 }
 
-/// Earlier versions kept it, and roots lived ten years.
+/// Earlier versions kept the root's key, and their roots were valid for ten years.
 #[test]
 fn the_key_of_a_root_of_earlier_versions_is_destroyed_and_the_root_stays() {
     let permit = Constraints::permit(["example.internal"]).expect("constraints");
@@ -152,13 +153,13 @@ fn a_new_root_is_published_before_it_signs_and_the_old_one_until_its_last_leaf_e
     assert_eq!(ca.generations().len(), 2);
     let both = ca.bundle_pem(at(11));
     assert_eq!(both.matches("BEGIN").count(), 2);
-    // Before the overlap is over, a client that has not yet seen the new root takes every new leaf.
+    // Until the overlap is over, a client that has not seen the new root trusts every new leaf.
     let during = ca.sign(&names(&["a.example.internal"]), None, at(39)).expect("signs");
     client_trusts(&old_roots, &during.chain_pem, "a.example.internal", at(39)).expect("the old root signs still");
     let after = ca.sign(&names(&["a.example.internal"]), None, at(41)).expect("signs");
     assert!(client_trusts(&old_roots, &after.chain_pem, "a.example.internal", at(41)).is_err());
     client_trusts(&both, &after.chain_pem, "a.example.internal", at(41)).expect("the new root signs");
-    // Old leaves work on; when the longest could have ended, the old root goes.
+    // Old leaves stay trusted; once the longest of them has expired, the old root is removed.
     client_trusts(&ca.bundle_pem(at(41)), &during.chain_pem, "a.example.internal", at(41)).expect("trusted");
     ca.advance(at(40 + 399)).expect("advances");
     assert_eq!(ca.bundle_pem(at(40 + 399)).matches("BEGIN").count(), 1);

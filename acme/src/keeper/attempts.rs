@@ -1,4 +1,4 @@
-//! What failed, whom it holds up, and until when.
+//! Records of failed attempts: which wanted certificates they delay, and until when.
 
 use jiff::Timestamp;
 
@@ -10,20 +10,20 @@ use crate::renewal::roll;
 use crate::storage::{Expect, Key, Kind, write_json};
 
 impl Keeper {
-    /// Notes a failure. Where names are known to be at fault it is theirs, and those that only shared the order go on at
-    /// once, without them; else it is the order's, and those that share it go on sharing.
+    /// Records a failure. Where names are known to be at fault, it is recorded for their wanted certificates, and the
+    /// others that shared the order go on at once without them; else it is recorded for all, which go on sharing.
     pub(super) async fn remember(&self, order: &Job, failure: &Failure, now: Timestamp) {
         let at_fault = |w: &Wanted| w.names.iter().any(|n| failure.culprits.iter().any(|c| c == n.as_str()));
         let known = |w: &Wanted| self.read(|s| s.attempts.get(&w.id).filter(|a| a.about == about(w)).cloned());
         let is_shared = order.serves.len() > 1;
         let culprits: Vec<&Wanted> = order.serves.iter().filter(|w| at_fault(w)).collect();
-        // An outage that is said to be of one name may be over in a second: a new order for the others costs more.
+        // A transient failure of one name may be over in a second: a new order for the others would cost more.
         let is_first = || culprits.iter().all(|w| known(w).is_none());
         let is_the_orders = culprits.is_empty() || (is_shared && failure.class == Class::Transient && is_first());
         for want in if is_the_orders { order.serves.iter().collect() } else { culprits } {
             let previous = known(want);
             let count = previous.as_ref().map_or(0, |p| p.failures).to_string();
-            // Those that share an order wait equally long.
+            // Wanted certificates that share an order wait equally long.
             let spread = roll(&format!("{}{count}", if is_the_orders { &order.id } else { &want.id }), 2);
             let mut attempts = Attempts::after(previous.as_ref(), failure.clone(), &about(want), now, spread);
             if is_the_orders && is_shared {
@@ -43,7 +43,7 @@ impl Keeper {
         }
     }
 
-    /// The wanted certificates, held off where attempts failed. What changed since is tried at once.
+    /// Returns the wanted certificates with the back-off of failed attempts. One that changed since has none.
     pub(super) fn with_holds<'a>(&self, wanted: impl IntoIterator<Item = &'a Wanted>, now: Timestamp) -> Vec<Wanted> {
         self.read(|shelf| {
             let attempts = |w: &Wanted| shelf.attempts.get(&w.id).filter(|a| a.about == about(w));
@@ -58,7 +58,8 @@ impl Keeper {
                     let hold = if asked == Some(true) { None } else { hold(w) };
                     Wanted {
                         hold: hold.max(w.hold.clone().filter(|h| h.0 > now)),
-                        // Who failed is tried alone, so that it cannot pull others down.
+                        // A wanted certificate whose order failed for its own fault gets an order of its own, so that
+                        // it cannot fail others.
                         may_share: w.may_share && attempts(w).is_none_or(|a| a.share_at_most() != Some(1)),
                         renew_now: w.renew_now || asked.is_some(),
                         ..w.clone()
@@ -69,12 +70,12 @@ impl Keeper {
     }
 }
 
-/// What attempts for a wanted certificate are about; when it changes, they are forgotten.
+/// Returns the fingerprint of a wanted certificate, for [`Attempts::about`].
 fn about(want: &Wanted) -> String {
     format!("{} {}", want.issuer, want.names.to_strings().join(","))
 }
 
-/// What failed for a setting is tried once more when the issuer is set up anew: the setting may be another one.
+/// Ends the back-off of failures of the configuration or the account when the issuer's settings change.
 pub(super) fn reconsider(attempts: &mut Attempts) {
     if matches!(attempts.last.class, Class::Config | Class::Account) {
         attempts.not_before = attempts.at;

@@ -1,4 +1,4 @@
-//! Certificates being got.
+//! Jobs: certificates that are being issued.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::issuer::CertificateId;
 use crate::names::Names;
 use crate::plan::{Order, Reason, Wanted};
 
-/// A certificate being got: an [`Order`] that owns what it needs.
+/// A job: an [`Order`] that owns its data.
 #[derive(Clone)]
 pub(super) struct Job {
     pub(super) id: CertificateId,
@@ -41,11 +41,10 @@ impl Job {
     }
 }
 
-/// Jobs that go on, each in a task of its own: what the CA answers is taken up where it comes in. Dropping them ends them;
-/// nothing is lost, since orders are taken up again.
+/// The running jobs, one task each. Dropping them aborts them; nothing is lost, since orders are resumed.
 ///
-/// Each takes a place, and a tenant has at most [`TENANT_SHARE`] places for each that is free: who wants many leaves room for others,
-/// and whoever comes finds a place at once.
+/// Each takes one place. A tenant may have at most [`TENANT_SHARE`] times as many places as are free: a tenant with
+/// many jobs leaves room for others, and another tenant finds a place at once.
 #[derive(Default)]
 pub(super) struct Going {
     tasks: JoinSet<(CertificateId, Result<bool, Failure>)>,
@@ -53,11 +52,11 @@ pub(super) struct Going {
     tenants: BTreeMap<String, usize>,
 }
 
-/// Places of one tenant for each that is free.
+/// Most places of one tenant for each free place.
 const TENANT_SHARE: usize = 3;
 
 impl Going {
-    /// Takes the first job out of a queue whose tenant may have another one of so many places.
+    /// Takes the first job out of a queue whose tenant may have another place; `places` is their total number.
     pub(super) fn admit(&self, queue: &mut VecDeque<Job>, places: usize) -> Option<Job> {
         let free = places.checked_sub(self.tasks.len()).filter(|free| *free > 0)?;
         let may = |job: &Job| self.tenants.get(job.tenant()).copied().unwrap_or_default() < TENANT_SHARE * free;
@@ -72,7 +71,7 @@ impl Going {
         self.places.insert(id, (tenant, handle));
     }
 
-    /// Ends one that nobody wants any more, before its certificate is stored.
+    /// Aborts a job whose certificate is no longer wanted, before the certificate is stored.
     pub(super) fn give_up(&mut self, id: &CertificateId) {
         if let Some(handle) = self.leave(id) {
             handle.abort();
@@ -90,12 +89,12 @@ impl Going {
         Some(handle)
     }
 
-    /// The next one that comes to an end; `None` when none goes on.
+    /// Waits for the next job to end; `None` if none runs.
     pub(super) async fn next(&mut self) -> Option<(CertificateId, Result<bool, Failure>)> {
         loop {
             match self.tasks.join_next_with_id().await? {
                 Ok((task, done)) => {
-                    // A job of the same name may have been begun since this one was given up.
+                    // A job of the same name may have started since this one was aborted.
                     if self.places.get(&done.0).is_some_and(|(_, handle)| handle.id() == task) {
                         self.leave(&done.0);
                     }
@@ -107,7 +106,7 @@ impl Going {
         }
     }
 
-    /// Ends all of them, and waits for that.
+    /// Aborts all jobs and waits for their end.
     pub(super) async fn end(&mut self) {
         self.tasks.shutdown().await;
     }

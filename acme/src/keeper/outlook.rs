@@ -1,4 +1,4 @@
-//! The plan as the keeper decides it, and what is told of it.
+//! The keeper's plan, and the outlook for people that is made of it.
 
 use jiff::Timestamp;
 
@@ -10,7 +10,7 @@ use crate::plan::{Budgets, Held, Progress, Reason, Step, Wanted, plan_with};
 use crate::renewal::Window;
 
 impl Keeper {
-    /// What attempts until now left behind.
+    /// Collects the results of earlier attempts for the plan.
     pub(super) fn progress(&self) -> Progress {
         let issuers = self.issuers();
         let underway = issuers.iter().map(|issuer| {
@@ -29,7 +29,7 @@ impl Keeper {
         })
     }
 
-    /// The plan, without what the breakers hold back.
+    /// Makes the plan, without the orders that circuit breakers hold back.
     pub(super) fn decide<'a>(
         &self,
         wanted: &'a [Wanted],
@@ -46,7 +46,7 @@ impl Keeper {
         })
     }
 
-    /// When something is due next.
+    /// Returns the time of the next step or request for a renewal window.
     pub(super) fn next(&self, outlook: &[Outlook], now: Timestamp) -> Option<Timestamp> {
         let polls = self.read(|s| s.windows.values().map(|w| w.poll_at).min());
         let steps = outlook.iter().map(|o| o.at).min();
@@ -67,7 +67,7 @@ impl Keeper {
             notice: None,
         };
         let wait = |w: &Wanted, until: Timestamp, because: &str| match attempts(w) {
-            // It is not the error again that comes next.
+            // The message after the next attempt need not be the same error.
             Some(own) if own.not_before == until => Next::Retry(own.last.class),
             Some(own) => {
                 let twice = format!(": {}", own.last.message);
@@ -100,7 +100,7 @@ impl Keeper {
         lines
     }
 
-    /// What there is to tell of a certificate's renewal window.
+    /// Returns a notice about a certificate's renewal window, if there is one.
     pub(super) fn notice(&self, id: &CertificateId) -> Option<String> {
         self.read(|shelf| shelf.windows.get(id).and_then(Window::notice))
     }

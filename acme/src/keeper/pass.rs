@@ -1,4 +1,4 @@
-//! What a keeper tells: what it did, and how each wanted certificate stands.
+//! The keeper's report: results of a pass, and the outlook of each wanted certificate.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -8,54 +8,54 @@ use crate::issuer::CertificateId;
 use crate::names::Names;
 use crate::plan::Reason;
 
-/// What one pass did, and what comes next.
+/// The results of one pass, and the time of the next.
 #[derive(Clone, Debug, Default)]
 pub struct Pass {
-    /// Certificates that are new.
+    /// Certificates that were issued.
     pub issued: Vec<CertificateId>,
-    /// What did not work.
+    /// Certificates whose attempt failed.
     pub failed: Vec<(CertificateId, Failure)>,
-    /// Certificates nobody wants any more.
+    /// Certificates that are no longer wanted.
     pub retired: Vec<CertificateId>,
-    /// How each wanted certificate stands.
+    /// The outlook of each wanted certificate.
     pub outlook: Vec<Outlook>,
-    /// When the next pass is due.
+    /// Time of the next pass.
     pub next: Option<Timestamp>,
 }
 
-/// How one wanted certificate stands, for people.
+/// The state of one wanted certificate, for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Outlook {
-    /// The wanted certificate.
+    /// The stable name of the wanted certificate.
     pub id: CertificateId,
-    /// Whose it is.
+    /// The tenant that it belongs to.
     pub tenant: String,
     /// Its names.
     pub names: Names,
     /// The issuer.
     pub issuer: String,
-    /// End of the certificate that is served, if there is one.
+    /// Expiry of the certificate that is served, if there is one.
     pub expires: Option<Timestamp>,
-    /// What happens next.
+    /// The next step.
     pub next: Next,
-    /// When.
+    /// Time of the next step.
     pub at: Timestamp,
     /// The last error since the last success.
     pub last_error: Option<String>,
-    /// What the CA says about the time of its renewal, where there is more to tell than when that is.
+    /// A notice about its renewal window, if there is one: the CA's explanation, or why the window is ignored.
     pub notice: Option<String>,
 }
 
-/// What happens next to a wanted certificate.
+/// The next step for a wanted certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Next {
-    /// It is being got.
+    /// It is being issued, for this reason.
     Issue(Reason),
-    /// It waits for something.
+    /// It waits, for this reason.
     Wait(String),
-    /// The last attempt failed; another one follows.
+    /// The last attempt failed with this class; it is retried.
     Retry(Class),
-    /// It will be renewed.
+    /// It is held, and will be renewed.
     Renew,
 }

@@ -1,4 +1,4 @@
-//! The keeper at work: plans again whenever something changes, and carries out what the plan says.
+//! The keeper's main loop: plans again whenever something changes, and carries the plan out.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -16,15 +16,16 @@ use super::{Keeper, LONGEST_SLEEP};
 use crate::issuer::CertificateId;
 use crate::plan::{Order, Progress, Step, Wanted};
 
-/// While certificates come in, the plan and the report are made anew this often.
+/// While jobs end, plan and report are renewed this often.
 const PROGRESS: Duration = Duration::from_secs(1);
-/// A host that is taken away may be back in a moment.
+/// Time for which an unclaimed order is kept: a removed host may be back in a moment.
 const GRACE: Duration = Duration::from_secs(2);
-/// A plan is about everything: planning takes at most this part of our time, however often something changes.
+/// Inverse of the greatest share of the time that planning may take: a plan covers everything, however often something
+/// changes.
 const PART: u32 = 20;
 
 impl Keeper {
-    /// Gives an order up that nobody wants any more: its authorizations, its key and its records in DNS.
+    /// Gives up an order that is no longer wanted: its authorizations, its key and its DNS records.
     async fn give_up(&self, issuer: String, id: CertificateId) {
         let Some(issuer) = self.issuer(&issuer) else { return };
         if let Err(failure) = issuer.abandon(&id).await {
@@ -32,8 +33,8 @@ impl Keeper {
         }
     }
 
-    /// Gets what is wanted, whenever something is wanted anew, is due, or was asked for, until `stop` is true. A slow
-    /// order holds up no other: at most `at_once` go on at a time, and each plan leaves those alone.
+    /// Obtains wanted certificates whenever something is wanted anew, is due, or was asked for, until `stop` is true. A
+    /// slow order delays no other: at most `at_once` jobs run at a time, and each plan leaves those alone.
     pub async fn run(
         self: &Arc<Self>,
         wanted_certificates: &WantedCertificates,
@@ -142,7 +143,7 @@ impl Keeper {
                     }
                     next_plan = soonest;
                 }
-                // `self` holds the sender.
+                // `self` holds the sender, so that this never fails.
                 _ = nudges.changed() => next_plan = soonest,
                 () = sleep_until(next_plan) => {}
                 _ = stop.changed() => return,
@@ -151,29 +152,29 @@ impl Keeper {
     }
 }
 
-/// A job that goes on.
+/// A running job: its issuer, and the wanted certificates that it serves.
 struct Flight {
     issuer: String,
     serves: Vec<CertificateId>,
 }
 
-/// Orders that somebody wanted, and whether anybody still does; by issuer.
+/// Orders that are no longer claimed by a wanted certificate, by issuer.
 #[derive(Default)]
 struct Doubts {
-    /// Those that were wanted since this began: at the start not everything that is wanted may be known.
+    /// Orders that were claimed since the start; at the start not all wanted certificates may be known.
     claimed: BTreeSet<(String, CertificateId)>,
-    /// Since when nobody wants them.
+    /// Time since which an order is unclaimed.
     since: BTreeMap<(String, CertificateId), Instant>,
 }
 
 impl Doubts {
-    /// Somebody wanted an order.
+    /// Records that an order was claimed.
     fn claim(&mut self, issuer: &str, id: &CertificateId) {
         self.claimed.insert((issuer.to_owned(), id.clone()));
     }
 
-    /// The orders that are to be given up, and when to look at the others again. A name that goes and comes back at once, as
-    /// when it is renamed or moved to another file, keeps its order.
+    /// Returns the orders to give up, and the time to check the others again. A name that is removed and comes back at
+    /// once, as when it is renamed or moved to another file, keeps its order.
     fn gone(
         &mut self,
         progress: &Progress,
@@ -190,7 +191,7 @@ impl Doubts {
         let mut doubtful: BTreeSet<_> = unclaimed.map(|(issuer, order)| key(issuer, &order.id)).collect();
         let all = progress.underway.iter().flat_map(|(issuer, orders)| orders.keys().map(|id| key(issuer, id)));
         self.claimed.extend(all.filter(|order| !doubtful.contains(order)));
-        // An order that still serves somebody is let to its end.
+        // An order whose job still serves a wanted certificate is not given up.
         for (id, flight) in busy {
             doubtful.remove(&key(&flight.issuer, id));
         }
@@ -204,8 +205,8 @@ impl Doubts {
     }
 }
 
-/// Whose line is another one, both lists being sorted by name. When something is done next changes with every plan, and
-/// is left aside.
+/// Returns the certificates whose outlook differs; both lists are sorted by name. The time of the next step changes
+/// with every plan and is not compared.
 fn differences(before: &[Outlook], after: &[Outlook]) -> Vec<CertificateId> {
     let says = |line: &Outlook| (line.next.clone(), line.last_error.clone(), line.notice.clone());
     let (mut old, mut new) = (before.iter().peekable(), after.iter().peekable());
@@ -282,7 +283,7 @@ mod tests {
         assert_eq!(gone(&[a.clone(), b.clone()], 61), (vec![], false));
         assert_eq!(gone(std::slice::from_ref(&b), 62), (vec![], true));
         assert_eq!(gone(&[a.clone(), b.clone()], 63), (vec![], false), "it was back in time");
-        // Whom another issuer is to serve now, the first one need not.
+        // A host that moved to another issuer does not claim the order of the first.
         let other = want("a.example", "other");
         assert_eq!(gone(&[other.clone(), b.clone()], 70), (vec![], true));
         assert_eq!(gone(&[other, b], 73), (vec![a.id.clone()], false));

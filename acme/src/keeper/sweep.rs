@@ -1,5 +1,6 @@
-//! What is kept about certificates that nobody wants any more goes, a month after it was last of use: a host that comes
-//! back until then finds it. No certificate goes that is still good, so that nothing is got anew for it.
+//! Garbage collection: removes state of unwanted certificates 30 days after its last use, so that a host that comes
+//! back within that time finds it. A certificate that has not expired is never removed, so that none has to be issued
+//! again.
 
 use std::collections::BTreeSet;
 
@@ -11,13 +12,14 @@ use crate::issuer::CertificateId;
 use crate::renewal::Window;
 use crate::storage::{Key, Kind, StorageError};
 
-/// Whoever is wanted is looked at much oftener: a window is asked for twice a day, what failed is tried every day.
+/// Age at which unused state is removed. State that is in use is renewed far more often: a window twice a day, failed
+/// attempts daily.
 const IDLE: SignedDuration = SignedDuration::from_hours(24 * 30);
-/// So many go at a time; the others an hour later.
+/// Most entries that are removed at a time; the others follow an hour later.
 const AT_ONCE: usize = 500;
 
 impl Keeper {
-    /// Removes what nobody needs any more, and says how much that was.
+    /// Removes unneeded state; returns the number of removed entries.
     pub(super) async fn sweep(&self, wanted: &BTreeSet<CertificateId>, now: Timestamp) -> usize {
         let needed: BTreeSet<CertificateId> =
             self.read(|shelf| wanted.iter().chain(shelf.held.keys()).chain(shelf.forced.keys()).cloned().collect());
@@ -43,7 +45,7 @@ impl Keeper {
                 }
                 match self.sweep_one(&key, now).await {
                     Ok(went) => gone += usize::from(went),
-                    // It changed just now, or is looked at again.
+                    // The entry was changed concurrently, or is tried again in the next run.
                     Err(error) => tracing::debug!(%key, %error, "an old entry stays for now"),
                 }
             }
@@ -59,7 +61,7 @@ impl Keeper {
                 None => (None, None),
             },
         };
-        // What cannot be read is left to whoever is told of it.
+        // An unreadable entry is left to the operator, to whom it is reported.
         if last.is_none_or(|last| now < last + IDLE) {
             return Ok(false);
         }
@@ -90,7 +92,8 @@ mod tests {
     use crate::storage::Storage;
     use crate::storage::dir::Directory;
 
-    /// Gives certificates of ninety days, but to hosts called `bad`, and says when it wants them renewed.
+    /// A CA that issues certificates of ninety days, but not for hosts whose name contains `bad`, and that offers
+    /// renewal windows.
     #[derive(Default)]
     struct Ca(AtomicUsize);
 
@@ -166,7 +169,7 @@ mod tests {
         keeper.pass(&wanted(&hosts), day(0)).await;
         assert_eq!(count(&*storage).await, [30, 30, 10]);
 
-        // Five of each stay. Of the others, ten take their Secrets along, as in a cluster.
+        // Five of each stay. Ten of the others are deleted with their Secrets, as in a cluster.
         let stay: Vec<String> = hosts[..5].iter().chain(&hosts[30..35]).cloned().collect();
         for want in wanted(&hosts[10..20]) {
             keeper.unlearn(&want.id);
@@ -180,13 +183,13 @@ mod tests {
         assert_eq!(count(&*storage).await, [30, 20, 5], "what is held is looked after, wanted or not");
         assert_eq!(ca.0.load(Ordering::Relaxed), issued + 5, "those alone that fail are tried, as every day");
 
-        // What ended long ago goes altogether; a host that comes back gets a new one, as it would have in any case.
+        // Long-expired certificates are removed altogether; a host that comes back would need a new one in any case.
         for n in 33..=125 {
             keeper.pass(&wanted(&stay), day(n)).await;
         }
-        // The last pass may have renewed one, whose window is asked for in the next.
+        // The last pass may have renewed one, whose window is requested in the next.
         keeper.pass(&wanted(&stay), day(125)).await;
-        // Ten of the thirty are no more held by anybody, and theirs are not ours to take.
+        // Ten of the thirty certificates are not held by the keeper any more; their entries are not ours to remove.
         assert_eq!(count(&*storage).await, [15, 5, 5]);
         for host in &stay[..5] {
             let id = &wanted(std::slice::from_ref(host))[0].id;
@@ -210,7 +213,7 @@ mod tests {
         let stored = first.held_as(&host[0].id).expect("held");
         let window = first.held()[0].window.clone().expect("there is one");
         storage.remove(&Key::new(Kind::Certificate, host[0].id.as_str())).await.expect("removed");
-        // As in a cluster, where certificates stand elsewhere.
+        // As in a cluster, where certificates are stored elsewhere.
         let second = open().await;
         assert!(second.held().is_empty());
         second.learn(Stored::clone(&stored));

@@ -1,4 +1,4 @@
-//! What is wanted, changed by whoever wants and read by the keeper.
+//! The set of wanted certificates, written by the embedding program and read by the keeper.
 
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use crate::issuer::CertificateId;
 use crate::plan::Wanted;
 
-/// What is wanted, by stable name. A change costs what it changes.
+/// The wanted certificates, by stable name. The cost of a change does not depend on the size of the set.
 pub struct WantedCertificates {
     all: RwLock<BTreeMap<CertificateId, Wanted>>,
     generation: watch::Sender<u64>,
@@ -21,7 +21,7 @@ impl Default for WantedCertificates {
 }
 
 impl WantedCertificates {
-    /// Sets what is wanted under some names, or that nothing is any more.
+    /// Adds, changes or (with None) removes wanted certificates; notifies the keeper if something changed.
     pub fn change(&self, changes: impl IntoIterator<Item = (CertificateId, Option<Wanted>)>) {
         let mut changed = false;
         {

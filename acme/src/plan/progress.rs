@@ -1,4 +1,4 @@
-//! What attempts until now left behind, as far as a plan goes by it.
+//! The results of earlier attempts, as input of the plan.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -7,25 +7,25 @@ use jiff::Timestamp;
 use super::Wanted;
 use crate::issuer::{CertificateId, Underway};
 
-/// What attempts until now left behind.
+/// The results of earlier attempts.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
-    /// Orders that can be taken up again, by issuer: they come before new ones for the same names, and cost no budget.
+    /// Orders that can be resumed, by issuer: they precede new ones for the same names, and spend no budget.
     pub underway: BTreeMap<String, BTreeMap<CertificateId, Underway>>,
-    /// The most names of the next order that a wanted certificate may share, where the CA refused a larger one.
+    /// Most names of a shared order, for wanted certificates whose larger order the CA refused.
     pub share_at_most: HashMap<CertificateId, usize>,
     /// Wanted certificates whose last attempt failed.
     pub failed: HashSet<CertificateId>,
-    /// When certificates that are held were got.
+    /// Time and reason at which held certificates were obtained.
     pub obtained: HashMap<CertificateId, Obtained>,
 }
 
-/// How a certificate was got.
+/// Time and reason at which a certificate was obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Obtained {
-    /// When, by our clock.
+    /// Time by our clock.
     pub at: Timestamp,
-    /// The CA's renewal window, in the past, was the reason.
+    /// True if the reason was the CA's renewal window in the past.
     pub at_the_cas_request: bool,
 }
 
@@ -34,7 +34,7 @@ impl Progress {
         self.underway.get(issuer)?.get(id)
     }
 
-    /// Orders on their way that nobody wants any more as they are, with their issuers: not all of their names are wanted together.
+    /// Returns pending orders, with their issuers, whose names are not all wanted together any more.
     pub fn unclaimed<'a>(&'a self, wanted: &[Wanted]) -> Vec<(&'a str, &'a Underway)> {
         let mut unclaimed = Vec::new();
         for (issuer, orders) in self.underway.iter().filter(|(_, orders)| !orders.is_empty()) {
@@ -47,7 +47,7 @@ impl Progress {
     }
 }
 
-/// Orders on their way, to be found by the names of wanted certificates.
+/// An index of pending orders by the names of wanted certificates.
 pub(super) struct Groups<'a> {
     orders: Vec<&'a Underway>,
     by_name: HashMap<&'a str, Vec<usize>>,
@@ -64,8 +64,8 @@ impl<'a> Groups<'a> {
         Self { orders: orders.values().collect(), by_name }
     }
 
-    /// The wanted certificates that each order serves. An order of several wanted certificates is found by its stable name, which is made of the
-    /// tenant and all the names.
+    /// Returns the wanted certificates that each order serves. A shared order is matched by its stable name, which is
+    /// made of the tenant and all the names.
     pub(super) fn members<'w>(
         &self,
         wants: impl Iterator<Item = &'w Wanted>,

@@ -54,7 +54,7 @@ fn lets_encrypt() -> Budgets {
     Budgets::from([("le".to_owned(), Budget::new(Limits::LETS_ENCRYPT))])
 }
 
-/// What the plan says about the first wanted certificate, in a word.
+/// Formats the first step of the plan.
 fn verdict(wanted: &[Wanted], held: &[Held], now: i64) -> String {
     match plan(wanted, held, &lets_encrypt(), at(now)).first() {
         Some(Step::Issue(o)) => format!("issue {:?} {:?} {}", o.reason, o.exempt, o.replaces.is_some()),
@@ -115,14 +115,14 @@ fn hosts_of_one_domain_share_when_its_limit_demands_it() {
     let orders: Vec<_> = steps.iter().filter_map(|s| if let Step::Issue(o) = s { Some(o) } else { None }).collect();
     assert_eq!(orders.len(), 40);
     assert!(orders.iter().all(|o| o.names.count() == 25));
-    // Next time each finds its names in a shared certificate.
+    // In the next plan each finds its names in a shared certificate.
     let held: Vec<_> = orders
         .iter()
         .map(|o| Held { id: o.id.clone(), names: o.names.clone(), ..have("x.example.com", 0, 2160) })
         .collect();
     let again = plan(&wanted, &held, &budgets, at(1));
     assert_eq!(again.iter().filter(|s| matches!(s, Step::Keep { .. })).count(), 1000);
-    // And they are renewed together, under the same names.
+    // They are renewed together, as a shared certificate again.
     let later = plan(&wanted, &held, &budgets, at(1450));
     let renewed: Vec<_> = later.iter().filter_map(|s| if let Step::Issue(o) = s { Some(o) } else { None }).collect();
     assert_eq!(renewed.len(), 40);
@@ -182,8 +182,8 @@ impl Wanted {
 }
 
 proptest! {
-    /// Each wanted certificate gets exactly one answer; the budget is never overspent; tenants stay apart; and what the plan
-    /// does not say is never done.
+    /// Each wanted certificate gets exactly one step; the budget is never overspent; no certificate is shared between
+    /// tenants.
     #[test]
     fn every_wanted_certificate_is_answered_once_within_the_budget(
         wants in prop::collection::vec(any_wanted(), 0..60),
@@ -249,7 +249,7 @@ proptest! {
     }
 }
 
-/// The names of the orders that go, and how many wanted certificates wait.
+/// Returns the number of names of each order that is issued, and the number of wanted certificates that wait.
 fn going(wanted: &[Wanted], progress: &Progress, budgets: &Budgets) -> (Vec<usize>, usize) {
     let steps = plan_with(wanted, &[], progress, budgets, at(0));
     let orders = steps.iter().filter_map(|s| if let Step::Issue(o) = s { Some(o.names.count()) } else { None });
@@ -275,16 +275,16 @@ fn an_order_that_several_share_is_taken_up_whole_and_costs_nothing() {
     let progress = Progress { underway: BTreeMap::from([("le".to_owned(), orders)]), ..Progress::default() };
     assert_eq!(going(&wanted, &progress, &budgets), (vec![25, 20], 15));
     assert!(progress.unclaimed(&wanted).is_empty());
-    // One of its hosts is gone, or stands alone: the order is nobody's any more.
+    // One of its hosts is removed, or must not share any more: the order is unclaimed.
     assert_eq!(going(&wanted[1..], &progress, &budgets), (vec![20], 39));
     assert_eq!(progress.unclaimed(&wanted[1..]), [("le", &shared(&wanted[..25], false))]);
     let mut alone = wanted.clone();
     alone[3].may_share = false;
     assert_eq!(progress.unclaimed(&alone).len(), 1);
-    // Another tenant's hosts of the same names are others.
+    // Another tenant's hosts of the same names do not claim it.
     let others: Vec<_> = wanted.iter().map(|w| Wanted { tenant: "u".to_owned(), ..w.clone() }).collect();
     assert_eq!(progress.unclaimed(&others).len(), 2);
-    // What the CA says holds up an order that it does not have yet.
+    // A 429 of the CA holds up an order that the CA does not have yet.
     let budget = budgets.get_mut("le").expect("there");
     budget.learn(Scope::Domain("example.com".to_owned()), at(5));
     assert_eq!(going(&wanted, &progress, &budgets), (vec![20], 40));
@@ -305,12 +305,12 @@ fn hosts_that_stand_alone_count_before_the_others_get_certificates_of_their_own(
 fn a_certificate_that_just_came_is_not_renewed_for_reasons_that_the_next_one_would_have_too() {
     let (wanted, day) = ([want("a.example.com")], SignedDuration::from_hours(24));
     for (held, at_the_cas_request, hours, goes) in [
-        // As a clock sees it that is two months ahead.
+        // As seen by a clock that is two months ahead.
         (have("a.example.com", -1500, 660), false, 1, false),
         (have("a.example.com", -1500, 660), false, 25, true),
         (windowed("a.example.com", -9, -1, None), true, 1, false),
         (windowed("a.example.com", -9, -1, None), true, 25, true),
-        // The CA moved the window after it had said another.
+        // The CA moved the window after it had returned another one.
         (windowed("a.example.com", -9, -1, None), false, 1, true),
     ] {
         let obtained = HashMap::from([(held.id.clone(), Obtained { at: at(0), at_the_cas_request })]);
@@ -371,7 +371,7 @@ fn a_single_slot_goes_to_whoever_wants_little_and_did_not_fail() {
         });
         orders.collect::<Vec<_>>()
     };
-    // Her names come first by name.
+    // Her names come first in the alphabet.
     let hers: Vec<Wanted> = (0..3).map(|i| of("mallory", &format!("a.mallory{i}.example"))).collect();
     let alices = of("alice", "z.alice.example");
     let all: Vec<Wanted> = hers.iter().cloned().chain([alices.clone()]).collect();

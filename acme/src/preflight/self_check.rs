@@ -1,4 +1,4 @@
-//! Self-check: our own server is asked for a challenge, as the CA would ask.
+//! The self-check: requests a challenge from our own server, as the CA would.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -21,20 +21,21 @@ use tokio::time::{Instant, timeout};
 use crate::challenge::http::PREFIX;
 use crate::names::DnsName;
 
-/// An answer to a challenge is at most this long (Let's Encrypt reads 128 bytes of body); the head may be as long again.
+/// Largest response that is read, head and body each (Let's Encrypt reads 128 bytes of body).
 const LARGEST_ANSWER: usize = 16 << 10;
-/// Names that are asked about at the same time.
+/// Most names that are checked at the same time.
 const AT_ONCE: usize = 32;
-/// How long a connection is kept. A CA's connection is a new one: what is found over an older one says less and less about it.
+/// Time for which a connection is reused. The CA uses a new one: a check over an older one proves less and less about
+/// it.
 const KEPT: Duration = Duration::from_secs(2);
 
 type Driver = http1::Connection<TokioIo<TcpStream>, Empty<Bytes>>;
 
-/// Asks servers for challenges that nobody placed: a stateless responder answers them. No name is looked up and no redirect
-/// followed.
+/// The self-check. It requests challenges with random tokens, which a stateless responder answers. Resolves no names
+/// and follows no redirects.
 ///
-/// Behind an address there may be several servers, one of which is dead. So a name is asked about over several connections
-/// at a time, and these are kept for the next name only while all of them answer.
+/// An address may have several servers behind it, one of which is dead. Therefore a name is checked over several
+/// connections at the same time, which are reused for the next name only while all of them answer.
 #[derive(Debug)]
 pub struct SelfCheck {
     limit: Duration,
@@ -43,13 +44,14 @@ pub struct SelfCheck {
 }
 
 impl SelfCheck {
-    /// A server may take so long for each answer.
+    /// Makes a self-check with a time limit for each answer.
     pub fn new(limit: Duration) -> Self {
         Self { limit, turns: Semaphore::new(AT_ONCE), kept: Mutex::default() }
     }
 
-    /// Asks the server at an address for a challenge of a name, over so many connections: each must answer with the
-    /// thumbprint. The first is asked alone: a server that does not know the name yet is asked once.
+    /// Requests a challenge of a name from the server at an address, over `connections` connections, each of which must
+    /// return the thumbprint. The first request goes alone: a server that does not know the name yet gets one request
+    /// only.
     pub async fn ask(
         &self,
         name: &DnsName,
@@ -99,13 +101,13 @@ impl SelfCheck {
         });
     }
 
-    /// Connections that lead to a server that is alive would hide the one that is not.
+    /// Closes the reusable connections: those that lead to a working server would hide the dead one.
     fn forget(&self, address: SocketAddr) {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
     }
 }
 
-/// The request of a self-check, and the server that it goes to.
+/// The request of a self-check, and the server that it is sent to.
 struct Question<'a> {
     host: &'a str,
     thumbprint: &'a str,
@@ -114,8 +116,8 @@ struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// Asks over a kept connection, else over a new one; returns it if more can be asked over it. A server may have closed a kept
-    /// one meanwhile: that says nothing about the name.
+    /// Sends the request over a kept connection, else over a new one; returns the connection if it can be reused. That
+    /// the server closed a kept connection meanwhile is no failure of the check.
     async fn ask(&self, kept: Option<Connection>) -> (Option<Connection>, Result<(), SelfCheckError>) {
         let mut random = [0; 32];
         SystemRandom::new().fill(&mut random).expect("the operating system gives random bytes");
@@ -140,7 +142,7 @@ impl Question<'_> {
             (200, _) if answer.body.trim_ascii_end() == expected.as_bytes() => Ok(()),
             (200, _) => Err(SelfCheckError::Wrong { host, address }),
             (300..400, Some(to)) => {
-                // The token is another one with each question.
+                // The token differs in each request.
                 let to = to.replace(&token, "…").chars().take(200).collect();
                 Err(SelfCheckError::Redirected { host, address, to })
             }
@@ -150,17 +152,17 @@ impl Question<'_> {
     }
 }
 
-/// What a server answered.
+/// A server's answer.
 struct Answer {
     status: StatusCode,
     location: Option<String>,
     body: Bytes,
 }
 
-/// A connection, driven while something is asked over it.
+/// A connection, which is driven only during an exchange.
 struct Connection {
     sender: http1::SendRequest<Empty<Bytes>>,
-    /// None once it has ended.
+    /// None once the connection has ended.
     driver: Option<Pin<Box<Driver>>>,
     opened: Instant,
 }
@@ -201,7 +203,7 @@ impl Connection {
             let location = location.map(|to| String::from_utf8_lossy(to.as_bytes()).into_owned());
             let body = match Limited::new(body, LARGEST_ANSWER).collect().await {
                 Ok(body) => body.to_bytes(),
-                // A body this long is no answer to a challenge.
+                // A body of this size is no answer to a challenge.
                 Err(error) if error.is::<LengthLimitError>() => Bytes::new(),
                 Err(error) => return Err(error.to_string()),
             };
@@ -212,72 +214,72 @@ impl Connection {
             answer = &mut answer => return answer,
             _ = driver => {}
         }
-        // The connection has ended: an answer that came before is there, and without one the request fails at once.
+        // The connection has ended: an answer that arrived before is available; without one the request fails at once.
         self.driver = None;
         answer.await
     }
 }
 
 impl SelfCheckError {
-    /// Whether the failure is of the server, and so of every name that it has.
+    /// Returns true if the failure is the server's, and so applies to all of its names.
     fn is_of_the_server(&self) -> bool {
         matches!(self, Self::Silent { .. } | Self::Unreachable { .. })
     }
 }
 
-/// Why a challenge would not be answered.
+/// The reason why the self-check failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelfCheckError {
-    /// No connection.
+    /// The connection failed or broke.
     #[error("{address} cannot be reached for {host}: {why}; is the listener on port 80 programmed?")]
     Unreachable {
         /// The name.
         host: String,
-        /// Where.
+        /// The address of the server.
         address: SocketAddr,
-        /// Why.
+        /// The cause.
         why: String,
     },
-    /// No answer.
+    /// No answer within the time limit.
     #[error("{address} does not answer for {host} within {limit:?}")]
     Silent {
         /// The name.
         host: String,
-        /// Where.
+        /// The address of the server.
         address: SocketAddr,
-        /// How long we waited.
+        /// The time limit.
         limit: Duration,
     },
-    /// A redirect.
+    /// The answer is a redirect.
     #[error("{address} redirects the challenge of {host} to {to}; exempt /.well-known/acme-challenge/ from redirects")]
     Redirected {
         /// The name.
         host: String,
-        /// Where.
+        /// The address of the server.
         address: SocketAddr,
-        /// Where to.
+        /// The target of the redirect.
         to: String,
     },
-    /// Another status.
+    /// The answer has an unexpected status.
     #[error(
         "{address} answers the challenge of {host} with status {status}; exempt /.well-known/acme-challenge/ from routes, authentication and limits"
     )]
     Status {
         /// The name.
         host: String,
-        /// Where.
+        /// The address of the server.
         address: SocketAddr,
-        /// The status.
+        /// The HTTP status.
         status: u16,
     },
-    /// Another body.
+    /// The body is not the key authorization.
     #[error(
         "{address} answers the challenge of {host} with something else; another ACME client or route answers that path"
     )]
     Wrong {
         /// The name.
         host: String,
-        /// Where.
+        /// The address of the server.
         address: SocketAddr,
     },
 }
@@ -300,7 +302,7 @@ mod tests {
         DnsName::parse(&format!("h{i}.example.com")).expect("a name")
     }
 
-    /// A server that answers one request with what `reply` makes of its path.
+    /// Checks a server that answers one request with `reply` of its path.
     async fn check(reply: impl Fn(&str) -> String + Send + 'static) -> Result<(), SelfCheckError> {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let address = listener.local_addr().expect("bound");
@@ -345,7 +347,7 @@ mod tests {
         }
     }
 
-    /// A server that keeps connections open, as Envoy does; of the connections that `is_dead` names none is answered.
+    /// A server that keeps connections open, as Envoy does; connections for which `is_dead` is true get no answer.
     struct Server {
         address: SocketAddr,
         connections: Arc<AtomicUsize>,
@@ -380,7 +382,8 @@ mod tests {
     #[tokio::test]
     async fn connections_are_kept_and_names_asked_about_side_by_side() {
         let server = server(|_| false).await;
-        // Far longer than all of it takes on a busy machine: who waited for an end would wait as long.
+        // Far longer than the test takes on a busy machine: a check that waited for the connection's end would wait
+        // this long.
         let limit = Duration::from_secs(120);
         let check = SelfCheck::new(limit);
         let start = Instant::now();
@@ -391,13 +394,13 @@ mod tests {
         let names: Vec<_> = (0..100).map(host).collect();
         try_join_all(names.iter().map(|name| check.ask(name, "thumb", server.address, 6))).await.expect("answered");
         assert!(server.connections.load(Ordering::Relaxed) <= 6 * AT_ONCE);
-        // The server does not close the connections, and nobody waits until it does.
+        // The server does not close the connections, and the check does not wait for that.
         assert!(start.elapsed() < limit / 2, "{:?}", start.elapsed());
     }
 
     #[tokio::test]
     async fn a_server_that_is_alive_does_not_hide_one_behind_the_same_address_that_is_not() {
-        // Every third of the first thirty connections leads to the dead one.
+        // Every third of the first thirty connections leads to the dead server.
         let server = server(|n| n < 30 && n % 3 == 2).await;
         let check = SelfCheck::new(LIMIT);
         let mut failed = 0;
@@ -412,7 +415,7 @@ mod tests {
         let server = server(|_| false).await;
         let check = SelfCheck::new(LIMIT);
         check.ask(&host(0), "thumb", server.address, 1).await.expect("answered");
-        // The server is another one now, at the same address.
+        // The server is replaced by another one at the same address.
         let Server { address, _tasks: mut tasks, .. } = server;
         tasks.shutdown().await;
         let listener = TcpListener::bind(address).await.expect("binds");

@@ -1,4 +1,4 @@
-//! Storage in a directory: folders 0700, files 0600, writes by rename, locks by `flock`.
+//! Storage in a directory: folders have mode 0700, files 0600; writes are atomic by rename, locks are by `flock`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -15,10 +15,10 @@ use super::file_pool::{FilePool, LARGEST, LEFT, PREFIX};
 use super::journal::{Files, Journal, Replaced};
 use super::{Entry, Expect, Key, Kind, Lock, Storage, StorageError, Version};
 
-/// Where entries go that cannot be read, for an operator to look at.
+/// Folder for unreadable entries that were set aside, to be inspected by an operator.
 const ASIDE: &str = "damaged";
 
-/// A directory of our own.
+/// A private directory.
 #[derive(Clone, Debug)]
 pub struct Directory {
     root: PathBuf,
@@ -28,7 +28,7 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Opens the directory, or makes it. One that others may read or write is refused.
+    /// Opens the directory, or creates it. One that others may read or write is rejected.
     pub fn open(root: impl Into<PathBuf>) -> Result<Self, StorageError> {
         let root = root.into();
         private_folder(&root)?;
@@ -46,7 +46,7 @@ impl Directory {
         Ok(directory)
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.root
     }
@@ -68,7 +68,7 @@ impl Directory {
         self.file_pool.get(&kind).expect("there is one for each kind")
     }
 
-    /// Takes away half-written files of a process that died, when nobody can be writing them any more.
+    /// Removes temporary files of a process that died, once they are so old that nobody can be writing them.
     fn sweep(&self) {
         for folder in Kind::ALL.map(Kind::as_str).into_iter().chain(["locks"]) {
             let Ok(entries) = fs::read_dir(self.root.join(folder)) else {
@@ -80,7 +80,7 @@ impl Directory {
                     .and_then(|m| m.modified())
                     .is_ok_and(|t| t.elapsed().is_ok_and(|age| age.as_secs() > 3600));
                 if entry.file_name().to_string_lossy().starts_with(PREFIX) && stale {
-                    // Losing this race to another sweeper is fine.
+                    // Another process may remove it at the same time.
                     let _ = fs::remove_file(entry.path());
                 }
             }
@@ -109,7 +109,7 @@ impl Directory {
 
     fn write_now(&self, key: &Key, bytes: &[u8], expect: &Expect) -> Result<Version, StorageError> {
         let path = self.file(key);
-        // The compare and the rename must be one.
+        // The comparison and the rename must be atomic.
         let mut turn = self.journal.turn().map_err(|e| failed("locking", &path, e))?;
         let there = || Ok::<_, StorageError>(self.read_now(key)?.map(|e| e.version));
         let holds = match expect {
@@ -150,7 +150,7 @@ impl Files for Entries<'_> {
     }
 }
 
-/// Writes a private file so that a reader, or a crash, sees the old content or the new one and nothing between.
+/// Writes a private file atomically: a reader, also after a crash, sees either the old content or the new one.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StorageError> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new()
@@ -164,7 +164,7 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StorageError>
     File::open(folder).and_then(|d| d.sync_all()).map_err(|e| failed("writing", path, e))
 }
 
-/// Makes a folder for us alone, or refuses one that is open to others.
+/// Creates a private folder, or rejects an existing one that others may access.
 pub(crate) fn private_folder(path: &Path) -> Result<(), StorageError> {
     match DirBuilder::new().mode(0o700).recursive(true).create(path) {
         Ok(()) => {}
@@ -178,7 +178,7 @@ pub(crate) fn private_folder(path: &Path) -> Result<(), StorageError> {
     Ok(())
 }
 
-/// Waits for a lock file.
+/// Waits for the lock on a file.
 pub(crate) fn lock_file(path: &Path) -> Result<FileLock, StorageError> {
     let file = OpenOptions::new()
         .create(true)
@@ -191,14 +191,14 @@ pub(crate) fn lock_file(path: &Path) -> Result<FileLock, StorageError> {
     Ok(FileLock { _file: file })
 }
 
-/// Closing the file frees the lock; the kernel does it for a dead process as well.
+/// A lock on a file, which is released when the file is closed; the kernel does so for a dead process as well.
 pub(crate) struct FileLock {
     _file: File,
 }
 
 impl Lock for FileLock {}
 
-/// What a machine that lost its power may leave of a file that was removed.
+/// Returns true for the content that a removed file may have after a power failure.
 fn is_nothing(bytes: &[u8]) -> bool {
     bytes.is_empty() || bytes == LEFT
 }
@@ -215,14 +215,14 @@ fn failed(doing: &'static str, path: &Path, why: io::Error) -> StorageError {
     StorageError::Io { doing, object: path.display().to_string(), why }
 }
 
-/// An order is forced to the disk where [`Storage::settle`] asks for it, everything else at once. Nothing is lost with the
-/// process.
+/// Returns true if a write is flushed to the disk at once. An order is flushed only when [`Storage::settle`] asks for
+/// it. The death of the process loses nothing in either case.
 fn is_forced(kind: Kind) -> bool {
     kind != Kind::Order
 }
 
-/// Waiting for the disk blocks: it is done where blocking is allowed. What the page cache answers takes microseconds, less
-/// than to hand it over to another thread.
+/// Runs a blocking call on a thread where blocking is allowed. Calls that the page cache answers take microseconds,
+/// less than the hand-over to another thread, and are made directly.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StorageError> + Send + 'static,
 ) -> Result<T, StorageError> {
@@ -294,7 +294,7 @@ impl Storage for Directory {
 
     async fn lock(&self, key: &Key) -> Result<Box<dyn Lock>, StorageError> {
         let path = self.lock_file(key);
-        // Polled, not waited for in a thread: hundreds of waiters must not use up the blocking threads.
+        // Polled, instead of waiting in a thread: hundreds of waiters must not use up the blocking threads.
         loop {
             let taken = self.locks.try_lock(&path).map_err(|e| failed("locking", &path, e))?;
             if let Some(lock) = taken {

@@ -1,8 +1,8 @@
-//! Whole writes and locks that leave no file behind: the file that a write replaces is kept, empty, for the next write.
+//! A pool of files for atomic writes and locks: a file that a write replaces is emptied and reused for the next write.
 //!
-//! Files made and removed by the thousand are dear: ext4 without a journal, for one, gives the inode of a removed file to
-//! nobody for a minute and looks at all of those whenever a file is made, which came to a millisecond of processor for each
-//! write of an order.
+//! Creating and removing thousands of files is expensive: ext4 without a journal, for one, does not reuse the inode of
+//! a removed file for a minute and scans all of those whenever a file is created, which took a millisecond of processor
+//! time for each write of an order.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -16,25 +16,25 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::Lock;
 
-/// No entry of ours comes near this.
+/// Largest entry; ours are far smaller.
 pub(super) const LARGEST: u64 = 4 << 20;
-/// What is left of a file that waits for the next write: not nothing, since ext4 hurries to write what comes into a file
-/// that was emptied. No text of ours has such a byte.
+/// Content of a file that waits for the next write: not empty, since ext4 flushes early what is written into a file
+/// that was truncated to nothing. No text of ours contains such a byte.
 pub(super) const LEFT: &[u8] = &[0xff];
-/// More are not kept.
+/// Most files that are kept.
 const MAX_FILES: usize = 64;
-/// Files that begin with this are nobody's entries.
+/// Prefix of files in the pool and of temporary files, which are no entries.
 pub(super) const PREFIX: &str = ".new-";
 
-/// Writes files of one folder.
+/// A pool of files for one folder.
 #[derive(Debug)]
 pub(super) struct FilePool {
     folder: PathBuf,
-    /// Tells our files from those of other processes.
+    /// Distinguishes our files from those of other processes.
     mark: u64,
     next: AtomicU64,
     free: Mutex<Vec<PathBuf>>,
-    /// Lock files that wait for the next lock, open and locked by us: that takes one rename.
+    /// Lock files for the next lock, open and locked by us, so that a lock needs one rename only.
     locked: Mutex<Vec<(PathBuf, File)>>,
 }
 
@@ -51,28 +51,28 @@ impl FilePool {
         }
     }
 
-    /// Writes a file of the folder so that a reader sees the old content or the new one and nothing between. Gives the old
-    /// one, which is to be [kept](Self::keep) when nobody needs it any more.
+    /// Writes a file of the folder atomically: a reader sees either the old content or the new one. Returns the old
+    /// file, which is to be [kept](Self::keep) when nobody needs it any more.
     pub(super) fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<Option<PathBuf>> {
         let spare = self.take();
-        // One that somebody swept away is made again.
+        // A file that was removed meanwhile is created again.
         let mut file = OpenOptions::new().create(true).write(true).truncate(false).mode(0o600).open(&spare)?;
         file.write_all(bytes)?;
-        // No spare is longer than what is left in it.
+        // A file of the pool is no longer than [`LEFT`].
         if bytes.len() < LEFT.len() {
             file.set_len(bytes.len() as u64)?;
         }
         drop(file);
         let exchanged = renameat_with(CWD, &spare, CWD, path, RenameFlags::EXCHANGE).is_ok();
         if !exchanged {
-            // Nothing is there yet, or the file system cannot exchange: the old file goes.
+            // There is no old file yet, or the file system does not support the exchange: the old file is replaced.
             fs::rename(&spare, path)?;
         }
         Ok(exchanged.then_some(spare))
     }
 
-    /// Takes a lock, if nobody has it: an empty file at that path, locked by who has it. One that is not locked was left
-    /// behind by a process that died.
+    /// Takes a lock if it is free: an empty file at that path, locked by its holder. An unlocked file was left by a
+    /// process that died.
     pub(super) fn try_lock(self: &Arc<Self>, path: &Path) -> io::Result<Option<HeldLock>> {
         let open = |path: &Path| OpenOptions::new().create(true).write(true).truncate(false).mode(0o600).open(path);
         loop {
@@ -82,7 +82,7 @@ impl FilePool {
                 None => {
                     let spare = self.take();
                     let file = open(&spare)?;
-                    // Nobody else opens a spare.
+                    // Nobody else opens a file of the pool.
                     file.lock()?;
                     (spare, file)
                 }
@@ -98,14 +98,14 @@ impl FilePool {
                 Err(fs::TryLockError::WouldBlock) => return Ok(None),
                 Err(fs::TryLockError::Error(error)) => return Err(error),
             }
-            // Whoever had it may have taken the file away between the two.
+            // The previous holder may have removed the file between the two calls.
             if fs::metadata(path).is_ok_and(|there| file.metadata().is_ok_and(|ours| ours.ino() == there.ino())) {
                 return Ok(Some(held(file)));
             }
         }
     }
 
-    /// Removes a file of the folder; one that is not there is removed already.
+    /// Removes a file of the folder; a missing one is no error.
     pub(super) fn remove(&self, path: &Path) -> io::Result<()> {
         let spare = self.name();
         match fs::rename(path, &spare) {
@@ -118,7 +118,7 @@ impl FilePool {
         }
     }
 
-    /// Reads a file of the folder, whole, with its metadata; `None` when it is not there.
+    /// Reads a file of the folder completely, with its metadata; `None` if it is missing.
     pub(super) fn read(path: &Path) -> io::Result<Option<(fs::Metadata, Vec<u8>)>> {
         loop {
             let mut file = match File::open(path) {
@@ -149,34 +149,34 @@ impl FilePool {
         spare.unwrap_or_else(|| self.name())
     }
 
-    /// Keeps a file for the next write, without what was in it.
+    /// Empties a file and keeps it for the next write.
     pub(super) fn keep(&self, spare: PathBuf) {
-        // Who opened it while it was in its place goes on reading: then it is no spare.
+        // A reader that opened the file before its replacement goes on reading: then it is removed instead.
         let empty = |mut file: File| {
             file.try_lock().is_ok() && file.write_all(LEFT).is_ok() && file.set_len(LEFT.len() as u64).is_ok()
         };
         if OpenOptions::new().write(true).open(&spare).is_ok_and(empty) {
             self.put(spare);
         } else {
-            // What stays for now is swept away later.
+            // A file that cannot be removed now is swept later.
             let _ = fs::remove_file(spare);
         }
     }
 
-    /// Keeps an empty file.
+    /// Keeps an emptied file.
     fn put(&self, spare: PathBuf) {
         let mut free = self.free.lock().expect("nobody panics while holding it");
         if free.len() < MAX_FILES {
             free.push(spare);
         } else {
             drop(free);
-            // What stays for now is swept away later.
+            // A file that cannot be removed now is swept later.
             let _ = fs::remove_file(spare);
         }
     }
 }
 
-/// A lock held. The kernel frees it when the process dies.
+/// A lock that is held. The kernel releases it when the process dies.
 pub(super) struct HeldLock {
     file: Option<File>,
     path: PathBuf,
@@ -188,7 +188,8 @@ impl Lock for HeldLock {}
 impl Drop for HeldLock {
     fn drop(&mut self) {
         let spare = self.file_pool.name();
-        // Still locked by us: nobody else has taken it for his own. One that stays is free all the same.
+        // Still locked by us: nobody else has taken the lock meanwhile. If the rename fails, closing the file releases
+        // the lock.
         if let Some(file) = self.file.take()
             && fs::rename(&self.path, &spare).is_ok()
         {
@@ -208,7 +209,7 @@ impl Drop for FilePool {
         let locked = self.locked.get_mut().map(std::mem::take).unwrap_or_default();
         let free = self.free.get_mut().map(std::mem::take).unwrap_or_default();
         for spare in free.into_iter().chain(locked.into_iter().map(|(spare, _)| spare)) {
-            // What stays is swept away later.
+            // A file that cannot be removed now is swept later.
             let _ = fs::remove_file(spare);
         }
     }
@@ -254,7 +255,7 @@ mod tests {
         let (ours, others) =
             (Arc::new(FilePool::of(dir.path().to_owned())), Arc::new(FilePool::of(dir.path().to_owned())));
         let path = dir.path().join("orders-a");
-        // Left behind by a process that died.
+        // Left by a process that died.
         fs::write(&path, "").expect("written");
         let inside = std::sync::atomic::AtomicUsize::new(0);
         std::thread::scope(|threads| {

@@ -1,9 +1,9 @@
-//! One file that every write of a directory is appended to before it is done: what many writers wait for is forced to the
-//! disk by one call.
+//! A write-ahead journal: one file that every write in a directory is appended to beforehand, so that one flush to the
+//! disk serves many writers.
 //!
-//! Entries stand in files of their own, which the kernel writes to the disk when it likes; the journal tells what the loss
-//! of the machine's power took of them. Whoever opens the directory after a restart of the machine puts that back. The
-//! death of a process takes nothing, so then the files are right as they are, whatever an operator did to them.
+//! Entries are files of their own, which the kernel writes back at any time; the journal has what a power failure may
+//! lose of them. After a restart of the machine, opening the directory restores that. The death of a process loses
+//! nothing: then the files are valid as they are, including changes by an operator.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, OpenOptions};
@@ -19,23 +19,24 @@ use zeroize::Zeroizing;
 use super::file_pool::LARGEST;
 use super::{Key, Kind};
 
-/// A journal of this size is put aside, and removed once the files it tells of are on the disk.
+/// Size at which a journal is rotated; the old one is removed once the files of its entries are on the disk.
 const FULL: u64 = 8 << 20;
-/// An entry begins with it. What a machine that lost its power left in the middle of an entry is passed over.
+/// Mark at the beginning of an entry. Damage by a power failure in the middle of an entry is skipped up to the next
+/// mark.
 const MARK: [u8; 8] = *b"\xffgwentry";
-/// Mark, checksum, lengths of name and content, kind, and whether it was removed.
+/// Size of an entry's header: mark, checksum, lengths of name and content, kind, and whether it is a removal.
 const HEAD: usize = 8 + 8 + 2 + 4 + 1 + 1;
 
-/// The journal of a directory; processes share it.
+/// The journal of a directory, shared by its processes.
 #[derive(Debug)]
 pub(super) struct Journal {
     root: PathBuf,
-    /// Locked by whose turn it is, of all processes.
+    /// Locked by the writer, among all processes.
     turns: File,
     open: Mutex<Open>,
-    /// Held while the disk is waited for: who waits for it finds his own entry forced, more often than not.
+    /// Held during a flush: a waiter usually finds that his own entry is flushed already.
     forcing: tokio::sync::Mutex<()>,
-    /// A full journal that is being done away with.
+    /// The removal of a rotated journal.
     retiring: Mutex<Option<JoinHandle<io::Result<()>>>>,
 }
 
@@ -45,38 +46,38 @@ struct Open {
     inode: u64,
     size: u64,
     next: u64,
-    /// The last entry about what was written and not forced to the disk.
+    /// By key, the last entry that is not flushed to the disk yet.
     unsettled: HashMap<Key, u64>,
-    /// What was replaced meanwhile: until the new content is on the disk, the old one is needed.
+    /// Replaced files: the old content is needed until the new one is on the disk.
     replaced: Vec<(u64, Replaced)>,
-    /// The disk failed: whether it has what the journal says is not known.
+    /// True after a failed flush: it is not known whether the disk has the entries.
     broken: bool,
 }
 
-/// A file that another one was put in place of.
+/// A file that was replaced by another one.
 #[derive(Debug)]
 pub(super) struct Replaced {
     pub(super) kind: Kind,
     pub(super) path: PathBuf,
 }
 
-/// The files that a journal tells of.
+/// The files whose content the journal has.
 pub(super) trait Files {
-    /// What is there.
+    /// Reads the content of a file; None if there is none.
     fn content(&self, key: &Key) -> io::Result<Option<Zeroizing<Vec<u8>>>>;
-    /// Writes what was lost, or removes what was removed.
+    /// Writes a lost file again, or removes a removed one.
     fn restore(&self, key: &Key, content: Option<&[u8]>) -> io::Result<()>;
 }
 
-/// A turn to write: nobody else writes, in any process. What is compared with what is there cannot change meanwhile.
+/// The turn to write, among all processes: the content that a write expects cannot change meanwhile.
 pub(super) struct Turn<'a> {
     journal: &'a Journal,
     open: MutexGuard<'a, Open>,
 }
 
 impl Journal {
-    /// Opens the journal of a directory. After a restart of the machine the files are made as the journal tells; else it is
-    /// told what they are, where a process died between the two or an operator changed them.
+    /// Opens the journal of a directory. After a restart of the machine, restores the files from it; else records their
+    /// content in it where they differ, because a process died between the two or an operator changed them.
     pub(super) fn open(root: &Path, files: &impl Files) -> io::Result<Arc<Self>> {
         let turns = options().write(true).open(root.join("locks").join("journal"))?;
         turns.lock()?;
@@ -92,7 +93,7 @@ impl Journal {
             let there = match files.content(&key) {
                 Ok(there) => there,
                 Err(error) => {
-                    // It concerns its entry alone, and whoever reads that is told.
+                    // An error of one entry alone, which its reader gets as well.
                     tracing::error!(%key, %error, "left as it is");
                     continue;
                 }
@@ -129,11 +130,11 @@ impl Journal {
         }))
     }
 
-    /// Waits for a turn: microseconds, but for a full journal that is put aside.
+    /// Waits for the turn: microseconds, except during a rotation.
     pub(super) fn turn(&self) -> io::Result<Turn<'_>> {
         let mut open = self.held();
         self.turns.lock()?;
-        // Another process may have put the journal aside, and forced it to the disk before.
+        // Another process may have rotated the journal, and flushed it before.
         let there = fs::metadata(self.root.join("journal")).map(|m| m.ino());
         let turn = if there.is_ok_and(|inode| inode == open.inode) {
             Ok(())
@@ -144,12 +145,12 @@ impl Journal {
         turn.map(|()| made)
     }
 
-    /// Waits until what was last written there is on the disk. Gives the files that nobody needs any more.
+    /// Waits until the last write of an entry is on the disk. Returns replaced files that are not needed any more.
     pub(super) async fn settle(self: &Arc<Self>, key: &Key) -> io::Result<Vec<Replaced>> {
         if !self.held().unsettled.contains_key(key) {
             return Ok(Vec::new());
         }
-        // Held while waiting for the disk: that is what groups those who wait.
+        // Held during the flush, so that waiters are grouped.
         let _forcing = self.forcing.lock().await;
         if !self.held().unsettled.contains_key(key) {
             return Ok(Vec::new());
@@ -163,7 +164,7 @@ impl Journal {
         Ok(replaced)
     }
 
-    /// Forces all that was appended to the disk. `true`: the journal is full.
+    /// Flushes all appended entries to the disk. Returns true if the journal is to be rotated.
     fn force(&self) -> io::Result<(bool, Vec<Replaced>)> {
         let (file, until, broken) = {
             let open = self.held();
@@ -183,7 +184,7 @@ impl Journal {
         Ok((is_full, replaced))
     }
 
-    /// Begins a new journal, and does away with the full one where nobody waits for it.
+    /// Starts a rotation in the background, unless one is running.
     fn retire(self: &Arc<Self>) {
         let mut retiring = self.retiring.lock().expect("nobody panics while holding it");
         if retiring.as_ref().is_some_and(|last| !last.is_finished()) {
@@ -199,7 +200,7 @@ impl Journal {
         }));
     }
 
-    /// Begins a new journal, and removes the old one when all it tells of is on the disk.
+    /// Rotates the journal, and removes the old one once all files of its entries are on the disk.
     fn put_aside(&self) -> io::Result<()> {
         let old = self.root.join("journal.old");
         let aside = {
@@ -209,7 +210,8 @@ impl Journal {
             } else {
                 turn.open.file.sync_data()?;
             }
-            // One that is there was left by a process that died, or is another's: it goes first.
+            // An old journal that exists was left by a process that died, or belongs to another process: it is removed
+            // first.
             if !old.exists() {
                 fs::rename(self.root.join("journal"), &old)?;
                 turn.open.go_on_in(Open::at(&self.root)?);
@@ -220,7 +222,7 @@ impl Journal {
         let _turn = self.turn()?;
         match fs::metadata(&old) {
             Ok(there) if there.ino() == aside => remove(&old),
-            // Somebody else was faster.
+            // Another process removed it already.
             _ => Ok(()),
         }
     }
@@ -231,7 +233,7 @@ impl Journal {
 }
 
 impl Turn<'_> {
-    /// Appends what is about to be written there, or that it is about to be removed.
+    /// Appends an entry for a write or a removal that is about to happen.
     pub(super) fn note(&mut self, key: &Key, content: Option<&[u8]>) -> io::Result<()> {
         let entry = entry(key, content)?;
         self.open.file.as_ref().write_all(&entry)?;
@@ -246,7 +248,7 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Keeps a file that was replaced until what replaced it is on the disk.
+    /// Keeps a replaced file until its replacement is on the disk.
     pub(super) fn replaced(&mut self, file: Replaced) {
         let at = self.open.next;
         self.open.replaced.push((at - 1, file));
@@ -255,13 +257,13 @@ impl Turn<'_> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        // A lock that cannot be freed goes with the process.
+        // A lock that cannot be released is released with the process.
         let _ = self.journal.turns.unlock();
     }
 }
 
 impl Open {
-    /// The journal that is there, or a new one.
+    /// Opens the existing journal, or creates one.
     fn at(root: &Path) -> io::Result<Self> {
         let path = root.join("journal");
         let file = options().append(true).open(&path)?;
@@ -271,7 +273,7 @@ impl Open {
             let head = boot();
             (&file).write_all(head.as_bytes())?;
             size = head.len() as u64;
-            // Its place in the folder must survive as well.
+            // The entry in the folder must survive as well.
             file.sync_all()?;
             File::open(root)?.sync_all()?;
         }
@@ -279,7 +281,7 @@ impl Open {
         Ok(Self { file: Arc::new(file), inode: meta.ino(), size, next: 0, unsettled, replaced, broken: false })
     }
 
-    /// Goes on in a new journal; what the old one tells of is on the disk.
+    /// Continues in a new journal; all entries of the old one are on the disk.
     fn go_on_in(&mut self, new: Self) {
         let (next, replaced) = (self.next, std::mem::take(&mut self.replaced));
         *self = Self { next, replaced, ..new };
@@ -292,13 +294,13 @@ fn options() -> OpenOptions {
     options
 }
 
-/// What a journal begins with: which start of the machine it is of.
+/// Returns the header of a journal, which identifies the boot of the machine.
 fn boot() -> String {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     format!("journal of {}\n", id.trim())
 }
 
-/// A file, whole; nothing where there is none.
+/// Reads a file completely; returns an empty text if it is missing.
 fn whole(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     match fs::read(path) {
         Ok(bytes) => Ok(Zeroizing::new(bytes)),
@@ -307,12 +309,12 @@ fn whole(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     }
 }
 
-/// Removes a file; one that is not there is removed already.
+/// Removes a file; a missing one is no error.
 fn remove(path: &Path) -> io::Result<()> {
     fs::remove_file(path).or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
 }
 
-/// Writes all that the file system of a folder has in memory to the disk.
+/// Flushes all data of a folder's file system to the disk.
 fn sync_all_of(folder: &Path) -> io::Result<()> {
     rustix::fs::syncfs(File::open(folder)?).map_err(io::Error::from)
 }
@@ -338,7 +340,7 @@ fn entry(key: &Key, content: Option<&[u8]>) -> io::Result<Zeroizing<Vec<u8>>> {
     Ok(entry)
 }
 
-/// The entries of a journal that are whole.
+/// An iterator over the complete entries of a journal.
 struct Entries<'a>(&'a [u8]);
 
 impl<'a> Iterator for Entries<'a> {
@@ -357,7 +359,7 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// The entry at the beginning of a text, and how long it is.
+/// Parses the entry at the beginning of a text; returns its size as well.
 fn read(text: &[u8]) -> Option<(Key, Option<&[u8]>, usize)> {
     let head = text.get(..HEAD)?;
     let name = usize::from(u16::from_be_bytes([head[16], head[17]]));
@@ -391,7 +393,7 @@ mod tests {
         store.read(key).await.expect("reads").map(|entry| entry.bytes.to_vec())
     }
 
-    /// What a restart of the machine leaves: the journal, as it was forced to the disk, and of the files whatever.
+    /// Simulates a restart of the machine: the journal as it was flushed to the disk, and damaged files.
     fn restarted(root: &Path) {
         let path = root.join("journal");
         let text = fs::read(&path).expect("there");

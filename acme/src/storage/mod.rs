@@ -1,7 +1,7 @@
-//! Where certificates, keys, accounts and orders are kept.
+//! Storage of certificates, keys, accounts and orders.
 //!
 //! A key-value store with preconditions and locks: the directory of [`dir::Directory`], or objects of a Kubernetes API
-//! server. Everything in it is secret.
+//! server. All its content is secret.
 
 pub mod dir;
 mod file_pool;
@@ -14,31 +14,31 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// An ACME account with its key.
     Account,
-    /// An order on its way, with the key of the certificate to be.
+    /// A pending order, with the key of its certificate.
     Order,
     /// A certificate with its key.
     Certificate,
-    /// What was spent of a CA's limits.
+    /// The budget of an account, or of our address at a CA.
     Budget,
-    /// Failed attempts.
+    /// A record of failed attempts.
     Attempts,
-    /// What ARI said about a certificate.
+    /// A renewal window by ARI.
     Renewal,
-    /// An internal CA.
+    /// The state of an internal CA.
     Authority,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 7] =
         [Self::Account, Self::Order, Self::Certificate, Self::Budget, Self::Attempts, Self::Renewal, Self::Authority];
 
-    /// The folder, or the label.
+    /// Returns the name of the folder, or the value of the label.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Account => "accounts",
@@ -52,7 +52,7 @@ impl Kind {
     }
 }
 
-/// Names an entry. The name has letters, digits, `.`, `-` and `_` only, and does not begin with a dot.
+/// The key of an entry. The name has letters, digits, `.`, `-` and `_` only, and does not begin with a dot.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     kind: Kind,
@@ -60,7 +60,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// A key. Characters that may not stand in a name become `_` followed by their code, so that no two names meet.
+    /// Makes a key. Other characters become `_` followed by their code, so that different names stay different.
     pub fn new(kind: Kind, name: &str) -> Self {
         let mut safe = String::with_capacity(name.len());
         for (i, byte) in name.bytes().enumerate() {
@@ -73,19 +73,19 @@ impl Key {
         Self { kind, name: safe }
     }
 
-    /// The key of an entry by the name that [`Self::name`] gave; `None` for a name that none has.
+    /// Makes a key from the output of [`Self::name`]; `None` if no key has this name.
     pub fn named(kind: Kind, name: &str) -> Option<Self> {
         let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
         let is_name = !name.is_empty() && !name.starts_with('.') && name.bytes().all(fits);
         is_name.then(|| Self { kind, name: name.to_owned() })
     }
 
-    /// What it is.
+    /// Returns the kind of the entry.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Its name.
+    /// Returns the name of the entry, as it is stored.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -97,59 +97,59 @@ impl fmt::Display for Key {
     }
 }
 
-/// Tells one state of an entry from another.
+/// Identifies one version of an entry's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version(pub String);
 
-/// An entry as it was read.
+/// An entry that was read.
 pub struct Entry {
     /// Its content.
     pub bytes: Zeroizing<Vec<u8>>,
-    /// Its state.
+    /// Its version.
     pub version: Version,
 }
 
-/// What must be true for a write to happen.
+/// The precondition of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expect {
-    /// Whatever is there is replaced.
+    /// None: any content is replaced.
     Anything,
-    /// Nothing is there.
+    /// The entry does not exist.
     Absent,
-    /// Exactly this state is there.
+    /// The entry has this version.
     Version(Version),
 }
 
-/// A lock held; dropping it frees it, and so does the death of the process.
+/// A lock that is held; it is released when dropped, and when the process dies.
 pub trait Lock: Send + Sync {}
 
-/// Keeps entries. Every write is whole or not at all, and survives the death of the process once it returned. It survives
-/// the loss of the machine's power as well, for orders once [`Storage::settle`] returned.
+/// Storage of entries. Writes are atomic, and survive the death of the process once they returned. They survive a power
+/// failure as well; a write of an order does once [`Storage::settle`] returned.
 #[async_trait]
 pub trait Storage: Send + Sync {
     /// Reads an entry.
     async fn read(&self, key: &Key) -> Result<Option<Entry>, StorageError>;
-    /// Writes an entry if the expectation holds; else [`StorageError::Conflict`].
+    /// Writes an entry if the precondition holds; else returns [`StorageError::Conflict`].
     async fn write(&self, key: &Key, bytes: &[u8], expect: &Expect) -> Result<Version, StorageError>;
-    /// Waits until what was written there survives the loss of the machine's power. Orders are written several times each,
-    /// and few of those writes need it.
+    /// Waits until the last write of an entry survives a power failure. Each order is written several times, and few of
+    /// these writes need it.
     async fn settle(&self, _key: &Key) -> Result<(), StorageError> {
         Ok(())
     }
-    /// Puts an entry out of the way that cannot be used, so that another one can be made, and says where it is now. `None`:
-    /// this storage has no such place, and the entry stays until it is written over.
+    /// Sets an unusable entry aside, so that a new one can be made, and returns its new place. `None`: this storage has
+    /// no such place, and the entry stays until it is overwritten.
     async fn set_aside(&self, _key: &Key) -> Result<Option<String>, StorageError> {
         Ok(None)
     }
-    /// Removes an entry; removing what is not there is success.
+    /// Removes an entry; a missing one is no error.
     async fn remove(&self, key: &Key) -> Result<(), StorageError>;
-    /// The keys of a kind, in order.
+    /// Returns the keys of a kind, in order.
     async fn list(&self, kind: Kind) -> Result<Vec<Key>, StorageError>;
-    /// Waits for the lock of that name.
+    /// Waits for the lock of a key.
     async fn lock(&self, key: &Key) -> Result<Box<dyn Lock>, StorageError>;
 }
 
-/// Sets an entry aside for a reason, tells the log, and gives the sentence.
+/// Sets an entry aside, logs it, and returns the sentence for an operator.
 pub(crate) async fn set_aside(storage: &dyn Storage, key: &Key, why: &StorageError) -> String {
     let text = match storage.set_aside(key).await {
         Ok(Some(place)) => format!("{why}: set aside as {place}, and made anew"),
@@ -160,7 +160,7 @@ pub(crate) async fn set_aside(storage: &dyn Storage, key: &Key, why: &StorageErr
     text
 }
 
-/// Reads an entry of JSON.
+/// Reads and parses a JSON entry.
 pub async fn read_json<T: DeserializeOwned>(
     storage: &dyn Storage,
     key: &Key,
@@ -169,7 +169,7 @@ pub async fn read_json<T: DeserializeOwned>(
         return Ok(None);
     };
     let value = serde_json::from_slice(&entry.bytes)
-        // The error of serde may quote the content, which is secret: only its place is told.
+        // The error of serde may quote the content, which is secret: only its position is used.
         .map_err(|e| StorageError::Damaged { key: key.to_string(), line: e.line(), column: e.column() })?;
     Ok(Some((value, entry.version)))
 }
@@ -186,65 +186,66 @@ pub async fn write_json<T: Serialize + Sync>(
 }
 
 impl StorageError {
-    /// Is it about the content of one entry? Then it passes by no waiting, and concerns no other entry.
+    /// Returns true if the error concerns the content of one entry: waiting does not help, and other entries are
+    /// unaffected.
     pub fn is_of_the_entry(&self) -> bool {
         matches!(self, Self::Damaged { .. } | Self::Unreadable { .. } | Self::Open { .. })
     }
 }
 
-/// What may go wrong with storage.
+/// The error of a storage operation.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
-    /// Somebody else wrote in between.
+    /// The precondition does not hold: another process wrote the entry.
     #[error("{key} was changed by another process; it is read again")]
     Conflict {
-        /// Which entry.
+        /// The key of the entry.
         key: String,
     },
-    /// The content is not ours.
+    /// The content is not the expected JSON.
     #[error("{key} cannot be read: not the JSON expected, at line {line}, column {column}; move it away to begin anew")]
     Damaged {
-        /// Which entry.
+        /// The key of the entry.
         key: String,
-        /// Where.
+        /// Line of the error.
         line: usize,
-        /// Where.
+        /// Column of the error.
         column: usize,
     },
-    /// It is there and cannot be read.
+    /// The entry exists and cannot be read.
     #[error("{path} cannot be read: {why}; give it back to us, or move it away to begin anew")]
     Unreadable {
-        /// Which file.
+        /// The path of the file.
         path: String,
-        /// Why.
+        /// The cause.
         why: String,
     },
-    /// Others could read or write it.
+    /// Others may read or write the entry.
     #[error("{path} is open to others (mode {mode:o}); expected {expected:o}: chmod it")]
     Open {
-        /// Which file or folder.
+        /// The path of the file or folder.
         path: String,
         /// Its mode.
         mode: u32,
-        /// What it should be.
+        /// Its expected mode.
         expected: u32,
     },
-    /// Somebody else put something there, and keeps it.
+    /// Somebody else's object exists under this name, and is not overwritten.
     #[error("{object} {why}")]
     Foreign {
-        /// What it is.
+        /// The object.
         object: String,
-        /// Whose it is, and what to do.
+        /// Its owner, and the fix.
         why: String,
     },
-    /// The file system, or the API server.
+    /// An error of the file system or the API server.
     #[error("{doing} {object}: {why}")]
     Io {
-        /// What we were doing.
+        /// The operation.
         doing: &'static str,
-        /// To what.
+        /// The object of the operation.
         object: String,
-        /// Why it failed.
+        /// The cause.
         why: std::io::Error,
     },
 }

@@ -1,4 +1,4 @@
-//! The audit log: who asked the API server for what.
+//! The audit log of the API server: all requests with their users and results.
 
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-/// Everything, once, when it is done.
+/// Logs each request once, when it is finished.
 pub(super) const POLICY: &str = "\
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -16,28 +16,28 @@ omitStages: [RequestReceived]
 rules: [{level: Metadata}]
 ";
 
-/// A request that was answered.
+/// A finished request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Who.
+    /// The user name.
     pub user: String,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete` ...
     pub verb: String,
     /// `httproutes`, or `httproutes/status`.
     pub resource: String,
-    /// Namespace and name, as far as there are.
+    /// Namespace and name, where they exist.
     pub object: String,
-    /// The status of the answer.
+    /// The HTTP status of the answer.
     pub code: u16,
-    /// With query.
+    /// The URI with its query.
     pub uri: String,
-    /// When it came.
+    /// Time of the request.
     pub came: Timestamp,
-    /// When it was answered.
+    /// Time of the answer.
     pub at: Timestamp,
 }
 
-/// Whether a request wants to change something.
+/// Returns true if the request is a write.
 pub fn is_write(request: &Request) -> bool {
     !matches!(request.verb.as_str(), "get" | "list" | "watch") && request.resource != "selfsubjectaccessreviews"
 }
@@ -77,12 +77,12 @@ struct Status {
     code: u16,
 }
 
-/// The log, which is read on from where it was read to.
+/// The audit log, which is read from the position of the last read.
 #[derive(Default)]
 pub(super) struct Log(Mutex<(u64, Vec<Request>)>);
 
 impl Log {
-    /// Every request so far.
+    /// Returns all requests so far.
     pub(super) fn read(&self, path: &Path) -> Result<Vec<Request>> {
         let mut guard = self.0.lock().expect("nothing panics while it is held");
         let (from, requests) = &mut *guard;

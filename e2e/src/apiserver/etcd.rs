@@ -1,4 +1,5 @@
-//! What the API server keeps in etcd, written past it: copies by the thousand in seconds, where the server would take minutes.
+//! Direct access to the API server's data in etcd: thousands of copies take seconds, where the API server would take
+//! minutes.
 
 use std::net::SocketAddr;
 
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-/// At most this many writes are one transaction (`--max-txn-ops`).
+/// Most writes of one transaction (`--max-txn-ops`).
 const AT_ONCE: usize = 100;
 
 /// A connection to etcd's JSON gateway.
@@ -36,9 +37,9 @@ impl Etcd {
         Ok(Self { sender, connection: tokio::spawn(connection) })
     }
 
-    /// Everything whose key begins with `prefix`.
+    /// Returns all entries whose key begins with `prefix`.
     pub async fn all(&mut self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>> {
-        // etcd's way to say "with this prefix": up to the next byte.
+        // A prefix query in etcd is a range whose end is the prefix with its last byte incremented.
         let mut end = prefix.as_bytes().to_vec();
         *end.last_mut().context("a prefix")? += 1;
         let range = json!({"key": STANDARD.encode(prefix), "range_end": STANDARD.encode(end)});
@@ -48,7 +49,7 @@ impl Etcd {
         all.map(|kv| Ok((String::from_utf8(bytes(&kv["key"])?)?, bytes(&kv["value"])?))).collect()
     }
 
-    /// Writes what is to be there.
+    /// Writes entries.
     pub async fn put(&mut self, all: &[(String, String)]) -> Result<()> {
         for some in all.chunks(AT_ONCE) {
             let put = |(key, value): &(String, String)| json!({"request_put": {"key": STANDARD.encode(key), "value": STANDARD.encode(value)}});

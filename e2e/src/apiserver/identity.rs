@@ -1,4 +1,4 @@
-//! The certificate authority of a test cluster: whom the server believes.
+//! The certificate authority of a test cluster, and kubeconfigs.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use rcgen::{
 };
 use serde_json::json;
 
-/// Signs the server's and the users' certificates.
+/// Issues the certificates of the server and of users.
 pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: String,
 }
 
 impl Authority {
-    /// A new authority; writes its certificate, the server's, and the key of service account tokens into `dir`.
+    /// Makes a new authority; writes its certificate, the server's, and the key of service account tokens into `dir`.
     pub(super) fn new(dir: &Path) -> Result<Self> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::default();
@@ -58,11 +58,11 @@ impl Authority {
         self.sign(params)
     }
 
-    /// The certificate of a user, and its key.
+    /// Issues the certificate of a user; returns it with its key.
     fn client(&self, user: &str, groups: &[&str]) -> Result<(String, String)> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, user);
-        // A distinguished name of rcgen has one organization; a second group is for those who need it.
+        // A distinguished name of rcgen has one organization: further groups are ignored.
         if let Some(group) = groups.first() {
             params.distinguished_name.push(DnType::OrganizationName, *group);
         }
@@ -70,7 +70,7 @@ impl Authority {
         self.sign(params)
     }
 
-    /// The kubeconfig of a user, who is known by the certificate in it.
+    /// Returns the kubeconfig of a user, who authenticates by a client certificate.
     pub(super) fn kubeconfig(&self, server: SocketAddr, user: &str, groups: &[&str]) -> Result<String> {
         let (certificate, key) = self.client(user, groups)?;
         let encoded = |text: &str| STANDARD.encode(text);

@@ -1,4 +1,4 @@
-//! Manifests, applied as `kubectl apply --server-side` does.
+//! Applies manifests, as `kubectl apply --server-side` does.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::ApiServer;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// The field manager of whoever uses the cluster in a test.
+/// The field manager of the test itself.
 const USER: &str = "test";
 
 impl ApiServer {
@@ -26,11 +26,12 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Applies one object, and takes over fields of others. Of a pod or a node the status as well: there is no kubelet.
+    /// Applies one object, taking over fields of other managers. For a pod or node its status as well: there is no
+    /// kubelet.
     pub async fn put(&self, object: Value) -> Result<DynamicObject> {
         let status = object.get("status").filter(|_| object["kind"] == "Pod" || object["kind"] == "Node");
         if object["kind"] == "Pod" {
-            // Which is the work of kube-controller-manager.
+            // kube-controller-manager does this in a real cluster.
             let metadata = json!({"name": "default", "namespace": object["metadata"]["namespace"]});
             self.apply_one(&json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})).await?;
         }
@@ -49,14 +50,14 @@ impl ApiServer {
         api.patch(&name, &params, &Patch::Apply(object)).await.with_context(|| format!("applying {object}"))
     }
 
-    /// Asks the server for a strict verdict on one object without keeping it.
+    /// Validates one object strictly by a dry run, without storing it.
     pub async fn dry_run(&self, object: Value) -> Result<DynamicObject> {
         let (api, name) = self.api_of(&object).await?;
         let params = PatchParams { dry_run: true, ..PatchParams::apply(USER).force().validation_strict() };
         api.patch(&name, &params, &Patch::Apply(&object)).await.with_context(|| format!("applying {object}"))
     }
 
-    /// Where an object lives.
+    /// Returns the API of an object, and its name.
     pub async fn api_of(&self, object: &Value) -> Result<(Api<DynamicObject>, String)> {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
         let api_version = text("/apiVersion").with_context(|| format!("no apiVersion in {object}"))?;
@@ -66,7 +67,7 @@ impl ApiServer {
         Ok((api, name))
     }
 
-    /// The objects of a kind in a namespace, where the kind has namespaces.
+    /// Returns the API of a kind, in a namespace if the kind is namespaced.
     pub async fn api(&self, api_version: &str, kind: &str, namespace: &str) -> Result<Api<DynamicObject>> {
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
         let wanted = GroupVersionKind::gvk(group, version, kind);
@@ -77,10 +78,10 @@ impl ApiServer {
         })
     }
 
-    /// Waits until an object is as it should be, and returns it; one that is not there is null.
+    /// Waits until an object satisfies a predicate, and returns it; a missing object is null.
     ///
     /// # Errors
-    /// When it does not become so in time.
+    /// When it does not within the time limit.
     pub async fn until(
         &self,
         (api_version, kind, namespace): (&str, &str, &str),
@@ -107,8 +108,8 @@ impl ApiServer {
         self.install_crds(&folder).await
     }
 
-    /// Makes the server admit any specification of a kind, as a laxer or newer definition would, and waits until this
-    /// object is admitted.
+    /// Makes the server admit any spec of a kind, as a laxer or newer definition would, and waits until this object is
+    /// admitted.
     pub async fn admit_anything(&self, definition: &str, object: Value) -> Result<()> {
         let api = self.api("apiextensions.k8s.io/v1", "CustomResourceDefinition", "").await?;
         let mut versions = api.get(definition).await?.data["spec"]["versions"].clone();
@@ -135,7 +136,7 @@ impl ApiServer {
         let mut names = Vec::new();
         for file in files {
             for document in documents(&std::fs::read_to_string(&file)?)? {
-                // Policies and kustomizations of the bundle are no business of a test that starts from nothing.
+                // Policies and kustomizations of the bundle are not needed by a test that starts from nothing.
                 if document["kind"] == "CustomResourceDefinition" {
                     names.push(document["metadata"]["name"].as_str().context("a definition has a name")?.to_owned());
                     self.put(document).await?;
@@ -153,7 +154,7 @@ impl ApiServer {
                 let text = |pointer: &str| spec.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
                 let kind = GroupVersionKind::gvk(text("/group"), text("/versions/0/name"), text("/names/kind"));
                 let established = conditions.iter().any(|c| c["type"] == "Established" && c["status"] == "True");
-                // The server is a moment behind itself in saying which kinds there are.
+                // Discovery of the server lags behind.
                 if established && pinned_kind(&self.client(), &kind).await.is_ok() {
                     break;
                 }

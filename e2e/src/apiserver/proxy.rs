@@ -1,6 +1,6 @@
-//! A proxy in front of an API server that does to one client what a bad day does: answers 429, cuts watches and
-//! has them lag, holds renewals of Leases and writes back, hides what a server that comes up does not serve yet, says nothing at all, and gives
-//! a second writer a Lease of its own.
+//! A proxy in front of an API server that simulates its faults for one client: answers 429, cuts and delays watches,
+//! delays renewals of Leases and other writes, hides API groups that a starting server does not serve yet, stops
+//! answering, and gives a second writer a Lease of its own.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -26,34 +26,34 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::ApiServer;
 
-/// How many pieces of an answer may be held back.
+/// Most pieces of an answer that are held back.
 const UNDERWAY: usize = 10_000;
 const BODY_LIMIT: usize = 16 * 1024 * 1024;
 
 type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 
-/// What it does. Everything is off at first.
+/// The simulated faults. All are off at first.
 #[derive(Debug, Default)]
 pub struct Weather {
-    /// Of every so many requests one that is no watch is answered 429 with `Retry-After: 1`; 0 is none.
+    /// One in so many requests that are no watches is answered 429 with `Retry-After: 1`; 0 is none.
     pub throttled: AtomicUsize,
     /// The first watch of a kind ends after one byte, the second after this many more, and so on; 0 is never.
     pub cut: AtomicUsize,
-    /// By how much the news of a watch that begins from now on comes later, in milliseconds.
+    /// Delay of the events of watches that begin from now on, in milliseconds.
     pub lag: AtomicU64,
-    /// How long requests for Leases are held back, in milliseconds.
+    /// Delay of requests for Leases, in milliseconds.
     pub late: AtomicU64,
-    /// How long other writes are held back, in milliseconds. One that is given up meanwhile is not passed on.
+    /// Delay of other writes, in milliseconds. A write whose client gives up meanwhile is not passed on.
     pub slow: AtomicU64,
-    /// Nothing is answered any more that is asked from now on.
+    /// True if requests are not answered from now on.
     pub silent: AtomicBool,
-    /// The server does not call itself ready.
+    /// True if the server reports that it is not ready.
     pub unready: AtomicBool,
-    /// API groups that it does not seem to serve.
+    /// API groups that are missing in discovery.
     pub hidden: Mutex<BTreeSet<String>>,
-    /// How many more times they are hidden from a list of groups; then they are there.
+    /// Number of discovery requests in which they are missing; then they appear.
     pub hidden_for: AtomicUsize,
-    /// The name of the Lease that the client is given when it asks for the controller's.
+    /// The name of the Lease that the client gets in place of the controller's.
     pub lease: Mutex<Option<String>>,
     requests: AtomicUsize,
     watches: AtomicUsize,
@@ -63,40 +63,40 @@ pub struct Weather {
 }
 
 impl Weather {
-    /// How many requests were answered 429.
+    /// Returns the number of requests that were answered 429.
     pub fn throttles(&self) -> usize {
         self.answered_429.load(Ordering::Relaxed)
     }
 
-    /// How many writes were passed on, Leases aside.
+    /// Returns the number of writes that were passed on, without Leases.
     pub fn writes(&self) -> usize {
         self.writes.load(Ordering::Relaxed)
     }
 
-    /// Hides these groups from the next lists of groups, so many of them.
+    /// Hides these groups from the next `lists` discovery requests.
     pub fn hide(&self, groups: &[&str], lists: usize) {
         self.hidden_for.store(lists, Ordering::Relaxed);
         *self.hidden.lock().expect("nothing panics while it is held") =
             groups.iter().map(|g| (*g).to_owned()).collect();
     }
 
-    /// How many watches were cut.
+    /// Returns the number of watches that were cut.
     pub fn cuts(&self) -> usize {
         self.cuts.load(Ordering::Relaxed)
     }
 }
 
-/// A running proxy; gone on drop.
+/// A running proxy; stopped on drop.
 #[derive(Debug)]
 pub struct Proxy {
-    /// What it does.
+    /// The simulated faults.
     pub weather: Arc<Weather>,
     kubeconfig: PathBuf,
     accepting: JoinHandle<()>,
 }
 
 impl Proxy {
-    /// Starts one that speaks as `user` to the server.
+    /// Starts a proxy that authenticates to the server as `user`.
     pub async fn start(server: &ApiServer, user: &str) -> Result<Self> {
         let client = server.client_as(user, &[]).await?;
         let listener = TcpListener::bind("127.0.0.1:0").await.context("a port for the proxy")?;
@@ -108,7 +108,7 @@ impl Proxy {
         Ok(Self { weather, kubeconfig, accepting })
     }
 
-    /// The kubeconfig of whoever goes through it.
+    /// Returns the kubeconfig of clients of the proxy.
     pub fn kubeconfig(&self) -> &std::path::Path {
         &self.kubeconfig
     }
@@ -130,7 +130,7 @@ fn config(address: SocketAddr) -> String {
 }
 
 async fn accept(listener: TcpListener, client: Client, weather: Arc<Weather>) {
-    // Dropped with this task, and all connections with it.
+    // Dropped with this task, which closes all connections.
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         let (client, weather) = (client.clone(), weather.clone());
@@ -139,7 +139,7 @@ async fn accept(listener: TcpListener, client: Client, weather: Arc<Weather>) {
                 let (client, weather) = (client.clone(), weather.clone());
                 async move { pass(client, weather, request).await }
             });
-            // Whoever went away in the middle is no concern of ours.
+            // A client may disconnect at any time.
             let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
         });
         while connections.try_join_next().is_some() {}
@@ -256,7 +256,7 @@ fn whole(value: Value) -> Body {
     Full::new(Bytes::from(value.to_string())).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// The groups that are hidden from this request.
+/// Returns the groups that are hidden from this request.
 fn hidden(weather: &Weather, path: &str) -> BTreeSet<String> {
     let mut groups = weather.hidden.lock().expect("nothing panics while it is held");
     if path == "/apis" && !groups.is_empty() {

@@ -1,4 +1,4 @@
-//! What users may do, as the server sees it.
+//! Rights of users, by the server's own access review.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use super::ApiServer;
 const LIMIT: Duration = Duration::from_secs(120);
 
 impl ApiServer {
-    /// Waits until a user may do something, or may no longer: the server goes by a role some time after it was written.
+    /// Waits until a user may do something, or may not any more: a role takes effect some time after it was written.
     /// `(verb, group, resource, namespace)`.
     ///
     /// # Errors
-    /// When it does not become so.
+    /// When it does not within the time limit.
     pub async fn until_may(&self, user: &str, what: (&str, &str, &str, &str), may: bool) -> Result<()> {
         let (verb, group, resource, namespace) = what;
         let some = |text: &str| Some(text.to_owned());

@@ -1,4 +1,4 @@
-//! Connections that say nothing, in a process of their own, which has file descriptors of its own.
+//! Idle connections in a process of their own, with file descriptors of its own.
 //!
 //! `idle_connections ADDRESS COUNT` opens COUNT connections to ADDRESS, prints a line once they are open, and holds them
 //! until its input ends. One that the far end closes stays closed.

@@ -1,8 +1,8 @@
 //! An xDS server in a process of its own, so that a test can kill it.
 //!
 //! `xds_server SOCKET RESOURCES` serves the resources of a file, an encoded `DeltaDiscoveryResponse`, to processes of
-//! this user. Each line of its input is answered with a line of JSON: what was sent so far, and to whom. It ends with
-//! its input.
+//! this user. Each line of its input is answered with a line of JSON: the counts and the clients. It ends with its
+//! input.
 
 #![allow(clippy::print_stdout, reason = "its output is its answer")]
 

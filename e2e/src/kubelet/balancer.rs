@@ -1,5 +1,5 @@
-//! A load balancer: every Service of type LoadBalancer gets an address of this machine, on which its ports lead to the
-//! endpoints that are ready. It writes what a cloud or MetalLB would into the Service's status.
+//! A load balancer: every Service of type LoadBalancer gets an address of this machine, whose ports forward to ready
+//! endpoints. It writes the Service's status, as a cloud or MetalLB would.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,11 +14,12 @@ use serde_json::json;
 use super::network::Network;
 use super::services::{Port, Transport, target};
 
-/// All Services of type LoadBalancer.
+/// The Services of type LoadBalancer.
 #[derive(Default)]
 pub(super) struct Balancer {
     services: BTreeMap<(String, String), Balanced>,
-    /// Addresses of Services that are gone: none is given to two Services, so that nobody meets an old client.
+    /// The number of the next address. None is reused for another Service, so that it never gets connections of old
+    /// clients.
     next: u8,
 }
 
@@ -29,7 +30,7 @@ struct Balanced {
 }
 
 impl Balancer {
-    /// Looks at what there is now.
+    /// Reconciles with the current Services.
     pub(super) async fn look(&mut self, client: &Client, network: &Network) -> Result<()> {
         let all: Api<Service> = Api::all(client.clone());
         let slices: Api<EndpointSlice> = Api::all(client.clone());
@@ -81,7 +82,7 @@ impl Balancer {
         Ok(())
     }
 
-    /// The address that is asked for, or a new one; none when another one than ours is asked for, or one that is taken.
+    /// Returns the requested address, or a new one; None if the requested one is not ours or is taken.
     fn address(&mut self, network: &Network, asked: Option<Ipv4Addr>) -> Result<Option<Ipv4Addr>> {
         if let Some(asked) = asked {
             let free = self.services.values().all(|held| held.address != asked);
@@ -99,7 +100,7 @@ impl Balancer {
     }
 }
 
-/// Says in the status of a Service what address it has, where that is new.
+/// Writes the address into the status of a Service, if it changed.
 async fn give(client: &Client, service: &Service, address: Option<Ipv4Addr>) -> Result<()> {
     let held = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let held = held.and_then(|held| held.ingress.as_ref()?.first()?.ip.clone());
@@ -110,7 +111,7 @@ async fn give(client: &Client, service: &Service, address: Option<Ipv4Addr>) -> 
     let status = json!({"status": {"loadBalancer": {"ingress": ingress}}});
     let api: Api<Service> = Api::namespaced(client.clone(), &service.namespace().unwrap_or_default());
     match api.patch_status(&service.name_any(), &Default::default(), &Patch::Merge(&status)).await {
-        // It was deleted meanwhile.
+        // The Service was deleted meanwhile.
         Err(kube::Error::Api(error)) if error.code == 404 => Ok(()),
         done => Ok(done.map(drop)?),
     }

@@ -1,4 +1,4 @@
-//! The logs of containers, which the API server asks the kubelet for: `GET /containerLogs/NAMESPACE/POD/CONTAINER`.
+//! The kubelet's server of container logs for the API server: `GET /containerLogs/NAMESPACE/POD/CONTAINER`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
@@ -19,9 +19,9 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 
-/// How exact `sinceTime` is.
+/// The resolution of `sinceTime`.
 const EVERY: Duration = Duration::from_millis(50);
-/// How far back `sinceTime` reaches: five minutes.
+/// The number of recorded lengths: `sinceTime` reaches back five minutes.
 const KEPT: usize = 6000;
 
 /// The logs of all containers.
@@ -30,11 +30,11 @@ pub(super) struct Logs(Arc<Mutex<BTreeMap<String, Log>>>);
 
 struct Log {
     file: PathBuf,
-    /// How long the file was when.
+    /// Lengths of the file, with their times.
     lengths: VecDeque<(SystemTime, u64)>,
 }
 
-/// What answers the API server; on drop it is gone.
+/// The running server; stopped on drop.
 pub(super) struct LogServer {
     pub(super) port: u16,
     tasks: [JoinHandle<()>; 2],
@@ -47,7 +47,7 @@ impl Drop for LogServer {
 }
 
 impl Logs {
-    /// Says where the log of a container is.
+    /// Sets the path of a container's log.
     pub(super) fn at(&self, container: &str, file: &Path) {
         let mut all = self.0.lock().expect("nothing panics while it is held");
         if all.get(container).is_none_or(|log| log.file != file) {
@@ -55,7 +55,7 @@ impl Logs {
         }
     }
 
-    /// What a container has printed since a time.
+    /// Returns a container's output since a time.
     fn since(&self, container: &str, since: Option<SystemTime>) -> Option<Vec<u8>> {
         let all = self.0.lock().expect("nothing panics while it is held");
         let log = all.get(container)?;
@@ -76,7 +76,7 @@ impl Logs {
         }
     }
 
-    /// Answers on an address of the node. The API server does not ask who signed for it.
+    /// Serves on an address of the node. The API server does not verify the certificate.
     pub(super) async fn serve(&self, host: Ipv4Addr) -> Result<LogServer> {
         let made = rcgen::generate_simple_self_signed([host.to_string()])?;
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
@@ -98,7 +98,7 @@ impl Logs {
                         let answer = logs.answer(&request);
                         async move { Ok::<_, std::convert::Infallible>(answer) }
                     });
-                    // Whoever goes away has what it wanted.
+                    // The client may disconnect at any time.
                     let _ended = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
                 });
             }

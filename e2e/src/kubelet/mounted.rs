@@ -1,6 +1,7 @@
-//! A mounted Secret or ConfigMap as a kubelet leaves it (`pkg/volume/util/atomic_writer.go`): the files lie in a directory
-//! of their own, `..data` is a link to it, and what a program opens is a link through that. An update makes a new directory
-//! and moves one new link over `..data`, so that all files change at once and none is ever half written.
+//! A mounted Secret or ConfigMap as a kubelet writes it (`pkg/volume/util/atomic_writer.go`): the files are in a
+//! directory of their own, `..data` is a symlink to it, and the visible files are symlinks through that. An update
+//! makes a new directory and renames a new symlink over `..data`, so that all files change at once and none is ever
+//! partial.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result};
 
-/// Has a directory show these files, to `user` alone where one is named. Says whether anything changed.
+/// Writes these files into a mount directory, for `user` alone if one is given. Returns true if anything changed.
 pub fn mount(dir: &Path, files: &BTreeMap<String, Vec<u8>>, user: Option<u32>) -> Result<bool> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     std::fs::create_dir_all(dir)?;

@@ -1,6 +1,6 @@
-//! The network of one node: a bridge in a network namespace, the machine and every pod on it.
+//! The network of one node: a bridge in a network namespace, to which the machine and every pod are connected.
 //!
-//! Namespaces have no names: they end with the process that holds them, and take their links with them.
+//! Namespaces have no names: they end with the process that holds them, together with their links.
 
 use std::net::Ipv4Addr;
 use std::process::Command;
@@ -12,21 +12,21 @@ use anyhow::{Context, Result, ensure};
 use crate::process::Process;
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// How many networks this process made.
+/// The number of networks that this process has made.
 static NETWORKS: AtomicU32 = AtomicU32::new(0);
 
 /// The network of a node.
 pub(super) struct Network {
     node: Process,
-    /// The part of 198.19.0.0/16, which is for tests (RFC 2544).
+    /// The third byte of its part of 198.19.0.0/16, which is for tests (RFC 2544).
     part: u8,
-    /// The link to it.
+    /// The name of the machine's link to it.
     link: String,
     next: AtomicU8,
     services: AtomicU8,
 }
 
-/// The namespace of a pod.
+/// The network namespace of a pod.
 pub(super) struct PodNetwork {
     holder: Process,
     pub(super) address: Ipv4Addr,
@@ -34,7 +34,7 @@ pub(super) struct PodNetwork {
 
 impl Network {
     pub(super) fn new() -> Result<Self> {
-        // Tests of one process have networks apart.
+        // Tests of one process have different networks.
         let before = NETWORKS.fetch_add(1, Ordering::Relaxed);
         let part = u8::try_from((std::process::id() % 250 + before * 83) % 250 + 1).expect("at most 250");
         let node = hold()?;
@@ -50,12 +50,12 @@ impl Network {
         Ok(network)
     }
 
-    /// The machine's own address on it.
+    /// Returns the machine's address on it.
     pub(super) fn host(&self) -> Ipv4Addr {
         Ipv4Addr::new(198, 19, self.part, 254)
     }
 
-    /// An address of the machine for a Service.
+    /// Returns an address of the machine for a Service.
     pub(super) fn service(&self) -> Result<Ipv4Addr> {
         let number = self.services.fetch_add(1, Ordering::Relaxed);
         let address = Ipv4Addr::new(198, 19, self.part, 253 - number % 100);
@@ -63,27 +63,27 @@ impl Network {
         Ok(address)
     }
 
-    /// The address of this number that a load balancer may give.
+    /// Returns the address with this number of the load balancer's.
     pub(super) fn balanced(&self, number: u8) -> Ipv4Addr {
         Ipv4Addr::new(198, 18, self.part, number)
     }
 
-    /// Whether an address is one that a load balancer may give.
+    /// Returns true if an address belongs to the load balancer.
     pub(super) fn is_balanced(&self, address: Ipv4Addr) -> bool {
         address.octets()[..3] == self.balanced(0).octets()[..3] && address.octets()[3] != 0
     }
 
-    /// Gives the machine an address.
+    /// Adds an address to the machine.
     pub(super) fn add(&self, address: Ipv4Addr) -> Result<()> {
         run("ip", &["address", "add", &format!("{address}/32"), "dev", &self.link])
     }
 
-    /// Takes it away again.
+    /// Removes an address from the machine.
     pub(super) fn release(&self, address: Ipv4Addr) -> Result<()> {
         run("ip", &["address", "del", &format!("{address}/32"), "dev", &self.link])
     }
 
-    /// A namespace with an address of its own. `sysctls` are names and values.
+    /// Makes a namespace with an address of its own. `sysctls` are names and values.
     pub(super) fn pod(&self, sysctls: &[(String, String)]) -> Result<PodNetwork> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         ensure!((1..150).contains(&number), "no address is left for a pod");
@@ -104,13 +104,13 @@ impl Network {
 }
 
 impl PodNetwork {
-    /// What makes a command run inside of it.
+    /// Returns the command prefix that runs a command inside of it.
     pub(super) fn entered(&self) -> Vec<String> {
         enter(&self.holder)
     }
 }
 
-/// A process that does nothing in a network namespace of its own.
+/// Starts an idle process in a new network namespace.
 fn hold() -> Result<Process> {
     let dir = tempfile::Builder::new().prefix("netns").tempdir()?;
     let holder =

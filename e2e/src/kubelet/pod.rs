@@ -19,26 +19,26 @@ use super::volume::{changes, field, fill};
 use crate::probe::Probe;
 use crate::process::Process;
 
-/// How long a pod has to end by itself when it does not say.
+/// Termination grace period of a pod that sets none, in seconds.
 const GRACE: i64 = 30;
 const AGAIN: Duration = Duration::from_secs(1);
-/// How long a probe waits, as a kubelet does that gives up after some failures in a row.
+/// Time limit of a probe; a real kubelet gives up after several failures in a row.
 const PROBE: Duration = Duration::from_secs(10);
-/// The user of images that name one.
+/// The user of images with a user.
 const NOBODY: u32 = 65532;
 
-/// A pod of ours.
+/// A pod of this node.
 pub(super) struct Running {
     network: PodNetwork,
-    /// Volumes by name, and `/etc`.
+    /// The volumes by name, and `/etc`.
     dir: TempDir,
     filled: bool,
-    /// How many init containers are done.
+    /// Number of init containers that have completed.
     initialized: usize,
     init: Option<Process>,
     containers: BTreeMap<String, Process>,
     restarts: BTreeMap<String, u32>,
-    /// Nothing is started before.
+    /// Time before which nothing is started.
     not_before: Instant,
     killed_at: Option<Instant>,
     told_to_end: BTreeSet<String>,
@@ -54,7 +54,7 @@ impl Running {
         std::fs::create_dir(dir.path().join("etc"))?;
         std::fs::write(dir.path().join("etc/nsswitch.conf"), "hosts: files\n")?;
         std::fs::write(dir.path().join("etc/resolv.conf"), "")?;
-        // Whoever the container is has to get through to its volumes.
+        // The container's user must be able to access its volumes.
         std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
         Ok(Self {
             network: around.network.pod(&sysctls)?,
@@ -71,7 +71,7 @@ impl Running {
         })
     }
 
-    /// Has names of Services lead where they lead now.
+    /// Updates the names of Services in `/etc/hosts`.
     pub(super) fn hosts(&self, text: &str) -> Result<()> {
         let path = self.dir.path().join("etc/hosts");
         if std::fs::read_to_string(&path).ok().as_deref() != Some(text) {
@@ -80,13 +80,13 @@ impl Running {
         Ok(())
     }
 
-    /// Does what is next, and says how it is, where that is new.
+    /// Does the next step; returns the pod's status if it changed.
     pub(super) async fn advance(&mut self, around: &Surroundings, pod: &Pod) -> Result<Option<Value>> {
         let spec = pod.spec.as_ref().context("a pod has a specification")?;
         if !self.filled {
             self.filled = self.fill(around, pod, spec, |_| true).await?;
         } else {
-            // What is gone stays as it was.
+            // Deleted objects leave their files unchanged.
             self.fill(around, pod, spec, changes).await?;
         }
         if self.filled && Instant::now() >= self.not_before {
@@ -95,7 +95,7 @@ impl Running {
         self.told(pod).await
     }
 
-    /// How it is, where that is new.
+    /// Returns the pod's status if it changed.
     async fn told(&mut self, pod: &Pod) -> Result<Option<Value>> {
         let spec = pod.spec.as_ref().context("a pod has a specification")?;
         let mut ready = self.containers.len() == spec.containers.len();
@@ -165,8 +165,8 @@ impl Running {
         Ok(())
     }
 
-    /// Starts a container: in the pod's network, with a root of its own that has the machine's libraries, the program,
-    /// and the volumes in it, as the user of the manifest and without capabilities.
+    /// Starts a container: in the pod's network, with a root that has the machine's libraries, the program and the
+    /// volumes, as the user of the manifest and without capabilities.
     fn run(&self, around: &Surroundings, pod: &Pod, spec: &PodSpec, container: &Container) -> Result<Process> {
         let image = container.image.as_deref().unwrap_or_default();
         let name = image.split_once(':').map_or(image, |(name, _)| name);
@@ -181,7 +181,7 @@ impl Running {
         arguments.push("root".to_owned());
         arguments.extend(environment.iter().map(|(name, value)| format!("{name}={value}")));
         arguments.push("PATH=/usr/bin:/bin".to_owned());
-        // Changing who it is takes away that it dies with us; it is said again.
+        // A change of the user resets the parent-death signal; it is set again.
         let id = user(spec);
         let group = spec.security_context.as_ref().and_then(|security| security.run_as_group).unwrap_or(i64::from(id));
         arguments.extend(
@@ -195,7 +195,7 @@ impl Running {
         Process::start(Path::new("nsenter"), &arguments, dir)
     }
 
-    /// The script that makes the root, and becomes what its arguments say.
+    /// Returns the script that makes the root and then executes its arguments.
     fn root(&self, dir: &Path, program: &Path, inside: &str, container: &Container) -> Result<String> {
         let root = dir.join("root");
         std::fs::create_dir(&root)?;
@@ -227,7 +227,8 @@ impl Running {
         Ok(script)
     }
 
-    /// Whether a command in a running container ends well in time: in its mounts and network, as its user.
+    /// Runs a command in a running container, in its mounts and network and as its user; returns true if it succeeds
+    /// within the time limit.
     async fn succeeds(&self, spec: &PodSpec, container: &Container, command: &[String], limit: Duration) -> bool {
         let Some((process, (name, arguments))) = self.containers.get(&container.name).zip(command.split_first()) else {
             return false;
@@ -238,7 +239,7 @@ impl Running {
         run.args(["--target", &target, "--mount", "--net", "--root", "--wdns=/"])
             .args(["setpriv", &format!("--reuid={id}"), &format!("--regid={id}"), "--clear-groups", "--no-new-privs"])
             .args(["--inh-caps=-all", "--bounding-set=-all", "--pdeathsig=KILL"])
-            // Programs lie at the root of these containers.
+            // Programs are at the root of these containers.
             .args(["env", "-i", "PATH=/:/usr/bin:/bin", name])
             .args(arguments)
             .stdin(Stdio::null())
@@ -289,8 +290,8 @@ impl Running {
                 condition("ContainersReady", ready), condition("Ready", ready)]})
     }
 
-    /// Ends the pod: each container is told to when its `preStop` is over, and killed when the pod's time is. Probes go on
-    /// meanwhile. `None` when everything has ended; else how it is, where that is new.
+    /// Terminates the pod: each container gets SIGTERM after its `preStop`, and SIGKILL at the end of the grace period.
+    /// Probes continue meanwhile. `None` when all containers have ended; else the status if it changed.
     ///
     /// A container that ends by itself is not waited for; a real kubelet would sleep on.
     pub(super) async fn stop(&mut self, pod: &Pod) -> Result<Option<Option<Value>>> {
@@ -320,11 +321,11 @@ impl Running {
     }
 }
 
-/// What nodes call themselves does not matter to pods.
+/// Pods do not depend on the node's address.
 const NODE_ADDRESS: &str = "127.0.0.1";
 
-/// Where a container finds the program of an image: under the image's name, whatever the file it comes from is called.
-/// Some programs do what their name says, and probes call them by it.
+/// Returns the path of an image's program in a container: the image's name, regardless of the name of its file. Some
+/// programs act by their name, and probes call them by it.
 fn inside(image: &str) -> String {
     format!("/{}", image.rsplit_once('/').map_or(image, |(_, name)| name))
 }
@@ -336,7 +337,7 @@ fn security_of(spec: &PodSpec) -> Option<&PodSecurityContext> {
 fn user(spec: &PodSpec) -> u32 {
     let id = security_of(spec).and_then(|security| security.run_as_user);
     let no_root = security_of(spec).and_then(|security| security.run_as_non_root) == Some(true);
-    // Who is not to be root, and is not said to be anybody, is whom the image says.
+    // Without a user in the manifest, `runAsNonRoot` selects that of the image.
     id.and_then(|id| u32::try_from(id).ok()).unwrap_or(if no_root { NOBODY } else { 0 })
 }
 
@@ -363,7 +364,7 @@ fn environment(around: &Surroundings, pod: &Pod, container: &Container) -> Resul
     Ok(all)
 }
 
-/// A limit of a container in bytes, as the downward API gives it.
+/// Returns a limit of a container in bytes, for the downward API.
 fn limit(pod: &Pod, container: &str, resource: &str) -> Result<u64> {
     ensure!(resource == "limits.memory", "the downward API has no {resource} here");
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
@@ -383,7 +384,7 @@ fn limit(pod: &Pod, container: &str, resource: &str) -> Result<u64> {
     Ok(number.parse::<u64>()? * unit)
 }
 
-/// `$(NAME)` becomes the variable's value (`Container.args`).
+/// Replaces `$(NAME)` by the variable's value (`Container.args`).
 fn expand(text: &str, environment: &[(String, String)]) -> String {
     let mut text = text.to_owned();
     for (name, value) in environment {

@@ -1,5 +1,4 @@
-//! What stands between pods and Services: each Service has an address that stays, and connections to it are led to a pod
-//! that is ready.
+//! Services for pods: each Service has a stable address, and connections to it are forwarded to a ready pod.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -18,7 +17,7 @@ use tokio::time::timeout;
 
 use super::network::Network;
 
-/// How long a client of UDP is remembered that says nothing and is told nothing, as connection tracking does it.
+/// Idle time after which a UDP client is forgotten, like in connection tracking.
 const SESSION: Duration = Duration::from_secs(10);
 
 /// All Services with a selector.
@@ -30,7 +29,7 @@ struct Reached {
     ports: BTreeMap<(u16, Transport), Port>,
 }
 
-/// What carries the bytes of a port.
+/// The transport protocol of a port.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Transport {
     Tcp,
@@ -38,13 +37,13 @@ pub(super) enum Transport {
 }
 
 impl Transport {
-    /// That of a Service's port.
+    /// Returns the protocol of a Service's port.
     pub(super) fn of(port: &ServicePort) -> Self {
         if port.protocol.as_deref() == Some("UDP") { Self::Udp } else { Self::Tcp }
     }
 }
 
-/// A port and where it leads to now; it is closed on drop.
+/// A port with its current target; closed on drop.
 pub(super) struct Port {
     target: Arc<Mutex<Option<SocketAddr>>>,
     accepting: JoinHandle<()>,
@@ -57,7 +56,7 @@ impl Drop for Port {
 }
 
 impl Services {
-    /// Looks at what there is now.
+    /// Reconciles with the current Services.
     pub(super) async fn look(&mut self, client: &Client, network: &Network) -> Result<()> {
         let services: Api<Service> = Api::all(client.clone());
         let slices: Api<EndpointSlice> = Api::all(client.clone());
@@ -97,7 +96,7 @@ impl Services {
         Ok(())
     }
 
-    /// The lines of `/etc/hosts`.
+    /// Returns the lines of `/etc/hosts`.
     pub(super) fn hosts(&self) -> String {
         let line = |((namespace, name), reached): (&(String, String), &Reached)| {
             format!("{} {name}.{namespace}.svc {name}.{namespace}.svc.cluster.local\n", reached.address)
@@ -106,7 +105,7 @@ impl Services {
     }
 }
 
-/// The first endpoint of a slice that is ready.
+/// Returns the first ready endpoint of a slice.
 pub(super) fn target(slice: &EndpointSlice, port: Option<&str>) -> Option<SocketAddr> {
     let found = slice
         .ports
@@ -123,7 +122,7 @@ pub(super) fn target(slice: &EndpointSlice, port: Option<&str>) -> Option<Socket
 }
 
 impl Port {
-    /// A port at this address that leads nowhere yet.
+    /// Opens a port at this address, without a target yet.
     pub(super) async fn open(at: SocketAddr, transport: Transport) -> Result<Self> {
         let target = Arc::new(Mutex::new(None));
         let leads_to = target.clone();
@@ -135,20 +134,20 @@ impl Port {
         Ok(Self { target, accepting })
     }
 
-    /// Connections and datagrams are led there from now on; without a target they are closed and dropped.
+    /// Sets the target of connections and datagrams; without one they are closed and dropped.
     pub(super) fn lead_to(&self, target: Option<SocketAddr>) {
         *self.target.lock().expect("nothing panics while it is held") = target;
     }
 }
 
-/// Leads every connection to where `target` says; without one it is closed.
+/// Forwards every connection to the current `target`; without one it is closed.
 pub(super) async fn forward(listener: TcpListener, target: impl Fn() -> Option<SocketAddr>) {
     let mut connections = JoinSet::new();
     while let Ok((mut near, _)) = listener.accept().await {
         if let Some(to) = target() {
             connections.spawn(async move {
                 if let Ok(mut far) = TcpStream::connect(to).await {
-                    // However it ends, both sides see it.
+                    // Both sides see the end of the connection.
                     let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
                 }
             });
@@ -157,14 +156,14 @@ pub(super) async fn forward(listener: TcpListener, target: impl Fn() -> Option<S
     }
 }
 
-/// Leads the datagrams of every client to where `target` said when its first one came, and the answers back.
+/// Forwards datagrams of every client to the `target` at the time of its first one, and answers back.
 async fn forward_datagrams(near: UdpSocket, target: impl Fn() -> Option<SocketAddr>) {
     let near = Arc::new(near);
     let mut answering = JoinSet::new();
     let mut sessions: HashMap<SocketAddr, (Arc<UdpSocket>, AbortHandle)> = HashMap::new();
     let mut datagram = vec![0; 65_536];
     loop {
-        // What an earlier answer met at a client that is gone is no reason to end.
+        // An ICMP error for an earlier answer, whose client is gone, must not end the loop.
         let Ok((length, client)) = near.recv_from(&mut datagram).await else { continue };
         while answering.try_join_next().is_some() {}
         sessions.retain(|_, (_, answers)| !answers.is_finished());
@@ -178,12 +177,12 @@ async fn forward_datagrams(near: UdpSocket, target: impl Fn() -> Option<SocketAd
             let answers = answering.spawn(answer(near.clone(), far.clone(), client));
             session.insert((far, answers));
         }
-        // Nobody may listen there, which a client of UDP finds out by itself.
+        // If nobody listens there, the client notices it by itself.
         let _ = sessions[&client].0.send(&datagram[..length]).await;
     }
 }
 
-/// Leads answers back to a client, until none came for a while.
+/// Sends answers back to a client, until none came for a while.
 async fn answer(near: Arc<UdpSocket>, far: Arc<UdpSocket>, client: SocketAddr) {
     let mut datagram = vec![0; 65_536];
     while let Ok(Ok(length)) = timeout(SESSION, far.recv(&mut datagram)).await {

@@ -1,5 +1,5 @@
-//! The volumes of a pod as directories: what Secrets, ConfigMaps, tokens and the downward API have in them. Secrets and
-//! ConfigMaps are brought up to date when they change; a token stays as it is, as tests are shorter than it lasts.
+//! The volumes of a pod as directories: Secrets, ConfigMaps, tokens and the downward API. Secrets and ConfigMaps are
+//! updated when they change; a token is not renewed, since tests are shorter than its lifetime.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::chown;
@@ -13,12 +13,12 @@ use kube::{Client, ResourceExt};
 
 use super::mounted::mount;
 
-/// Whether a volume changes while its pod runs.
+/// Returns true if a volume changes while its pod runs.
 pub(super) fn changes(volume: &Volume) -> bool {
     volume.secret.is_some() || volume.config_map.is_some() || volume.projected.is_some()
 }
 
-/// Fills a directory with a volume; `false` when something it needs is not there yet.
+/// Writes a volume into a directory; returns false if an object that it needs does not exist yet.
 pub(super) async fn fill(client: &Client, pod: &Pod, volume: &Volume, dir: &Path, user: u32) -> Result<bool> {
     std::fs::create_dir_all(dir)?;
     let namespace = pod.namespace().unwrap_or_default();
@@ -45,7 +45,7 @@ pub(super) async fn fill(client: &Client, pod: &Pod, volume: &Volume, dir: &Path
     Ok(true)
 }
 
-/// The files of a part of a volume; `None` where something it needs is not there yet.
+/// Returns the files of a projection; `None` if an object that it needs does not exist yet.
 async fn project(
     client: &Client,
     pod: &Pod,
@@ -88,7 +88,7 @@ async fn project(
     Ok(Some(files))
 }
 
-/// A field of a pod, as the downward API names it.
+/// Returns a field of a pod, as the downward API names it.
 pub(super) fn field(pod: &Pod, path: &str) -> Result<String> {
     Ok(match path {
         "metadata.name" => pod.name_any(),
@@ -105,7 +105,7 @@ async fn config_map(client: &Client, namespace: &str, name: &str) -> Result<Opti
     Ok(data.map(|data| data.map(|(key, value)| (key, value.into_bytes())).collect()))
 }
 
-/// The files of a volume: all keys, or those that were chosen, under the names they are to have.
+/// Returns the files of a volume: all keys, or the selected ones under their paths.
 fn chosen(data: impl IntoIterator<Item = (String, Vec<u8>)>, items: &[KeyToPath]) -> BTreeMap<String, Vec<u8>> {
     let path = |key: String| match items.iter().find(|item| item.key == key) {
         Some(item) => Some(item.path.clone()),

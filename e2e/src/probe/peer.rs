@@ -1,4 +1,4 @@
-//! Who is at the other end of a TLS connection.
+//! The peer of a TLS connection, and the verification of its certificate.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use x509_parser::extensions::GeneralName;
 
 use super::{CertificateDer, ProtocolVersion, ServerName};
 
-/// What the TLS handshake told.
+/// The result of the TLS handshake.
 #[derive(Clone, Debug)]
 pub struct Peer {
     /// The certificates as sent, the leaf first, in DER.
@@ -44,7 +44,7 @@ impl Peer {
     }
 }
 
-/// Checks the certificate when there are roots, against a name that need not be the SNI; the handshake's signature always.
+/// Verifies the certificate if there are roots, for a name that need not be the SNI; the handshake's signature always.
 #[derive(Debug)]
 pub struct Verifier {
     roots: Option<(Arc<WebPkiServerVerifier>, ServerName<'static>)>,
@@ -52,7 +52,7 @@ pub struct Verifier {
 }
 
 impl Verifier {
-    /// Takes any certificate without roots; with them, one for this name that they lead to.
+    /// Without roots, accepts any certificate; with roots, one for this name that chains to them.
     pub fn new(roots: Option<(Arc<WebPkiServerVerifier>, ServerName<'static>)>, provider: Arc<CryptoProvider>) -> Self {
         Self { roots, provider }
     }

@@ -1,84 +1,84 @@
-//! How the test CA behaves, and what it counts.
+//! The behaviour of the test CA, and its counters.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-/// Behaviour from now on.
+/// The behaviour of the test CA from now on.
 #[derive(Clone, Debug, Default)]
 pub struct Behaviour {
-    /// Percent of good nonces it refuses.
+    /// Percentage of good nonces that it refuses.
     pub bad_nonces: u64,
-    /// So many of the next signed requests get a page of HTML with status 502.
+    /// Number of the next signed requests that get an HTML page with status 502.
     pub html_errors: u32,
-    /// New orders are refused with this text and these seconds.
+    /// Refuses new orders as rate-limited, with this text and `Retry-After` in seconds.
     pub limit: Option<(String, u32)>,
-    /// Signed requests are answered 503, with these seconds to wait.
+    /// Answers signed requests with 503 and this `Retry-After` in seconds.
     pub busy: Option<u32>,
-    /// Finalizing takes so many polls, with this `Retry-After` in seconds.
+    /// Number of polls that finalization takes, with this `Retry-After` in seconds.
     pub processing: (u32, Option<u32>),
-    /// The renewal window of every certificate, and why.
+    /// The renewal window of every certificate, with the URL of its explanation.
     pub window: Option<(Timestamp, Timestamp, Option<String>)>,
-    /// Lifetime of certificates.
+    /// Validity of certificates.
     pub life: Option<SignedDuration>,
-    /// Its clock is this far ahead.
+    /// Time by which its clock is ahead.
     pub ahead: SignedDuration,
-    /// It issues for another name than asked.
+    /// Issues for another name than requested.
     pub wrong_name: bool,
-    /// Validation fails for these names.
+    /// Names whose validation fails.
     pub failing: HashSet<String>,
-    /// Validation of these names does not come to an end.
+    /// Names whose validation never ends.
     pub stuck: HashSet<String>,
-    /// So many of the next requests for a certificate are answered 503.
+    /// Number of the next finalizations that are answered 503.
     pub failing_finalizes: u32,
-    /// New orders with one of these names are refused so.
+    /// Refusals of new orders with one of these names.
     pub refusing: BTreeMap<String, Refusal>,
     /// The account is deactivated.
     pub deactivated: bool,
-    /// So many of the next requests for an authorization are answered 404.
+    /// Number of the next requests for an authorization that are answered 404.
     pub lost_authorizations: u32,
-    /// Certificates come without the one that signed them.
+    /// Omits the intermediate in the chain.
     pub leaf_only: bool,
-    /// Certificates say that the one that signed them is at this URL (RFC 5280, 4.2.2.1).
+    /// The URL of the issuer's certificate in certificates (RFC 5280, 4.2.2.1).
     pub issuer_at: Option<String>,
-    /// Certificates are for a key that nobody asked for, of another type.
+    /// Issues for another public key than the CSR's, of another type.
     pub other_key: bool,
-    /// Authorizations are about this name, whatever was ordered.
+    /// Authorizations have this identifier, regardless of the order.
     pub foreign: Option<String>,
 }
 
-/// How a new order is refused.
+/// The refusal of a new order.
 #[derive(Clone, Debug, Default)]
 pub struct Refusal {
     /// The HTTP status.
     pub status: u16,
     /// The last part of the problem's type.
     pub kind: &'static str,
-    /// The problem's text.
+    /// The detail of the problem.
     pub detail: String,
-    /// The names of its subproblems.
+    /// The identifiers of its subproblems.
     pub subproblems: Vec<String>,
-    /// Seconds to wait.
+    /// `Retry-After` in seconds.
     pub retry_after: Option<u32>,
 }
 
 /// Its counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Orders made; one given back to who asked twice is not another one.
+    /// New orders by names; a pending one that is returned again does not count.
     pub orders: BTreeMap<String, usize>,
-    /// Certificates issued.
+    /// Issued certificates by names.
     pub certificates: BTreeMap<String, usize>,
-    /// Accounts made.
+    /// New accounts.
     pub accounts: usize,
     /// New-nonce requests.
     pub nonces: usize,
     /// Requests answered 503.
     pub busy: usize,
-    /// Requests for an order, those that were refused included.
+    /// Requests for a new order, including refused ones.
     pub asked: usize,
     /// Names whose authorizations were deactivated.
     pub deactivated: BTreeSet<String>,
-    /// Challenges that it was told to look at.
+    /// Challenges that it was told to validate.
     pub challenges: usize,
 }

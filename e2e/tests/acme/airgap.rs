@@ -1,4 +1,4 @@
-//! No network at all: the program, Envoy and the internal CA in a network namespace that leads nowhere.
+//! Tests without any network: the program, Envoy and the internal CA in a network namespace without routes.
 
 use std::fmt::Write as _;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ use serde_json::Value;
 const LIMIT: Duration = Duration::from_secs(180);
 const HOSTS: usize = 300;
 
-/// The program in a namespace of its own, in which only the loopback interface is up.
+/// Makes a command of the program in a network namespace in which only the loopback interface is up.
 fn isolated(args: &[&str]) -> Result<Command> {
     let mut command = Command::new("unshare");
     if !std::fs::read_to_string("/proc/self/status")?.contains("\nUid:\t0\t") {
@@ -59,7 +59,7 @@ fn gateway(hosts: usize) -> String {
     let mut yaml = "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {name: ours}\n\
                     spec: {controllerName: gatewright.io/gateway-controller}\n"
         .to_owned();
-    // A Gateway takes 64 listeners.
+    // A Gateway has at most 64 listeners.
     for (g, chunk) in (0..hosts).collect::<Vec<_>>().chunks(64).enumerate() {
         let _ = write!(
             yaml,
@@ -92,7 +92,7 @@ fn hundreds_of_hosts_get_certificates_without_a_network() -> Result<()> {
         let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         let rows = report["certificates"].as_array().map(Vec::as_slice).unwrap_or_default();
         let served = rows.iter().filter(|row| row["expires"].is_string() && row["next"] == "renewal").count();
-        // The keeper has a certificate a moment before the program hands it to Envoy, with the bundle.
+        // The keeper has a certificate a moment before the program sends it to Envoy, with the bundle.
         let bundle = std::fs::read_to_string(state.path().join("ca.crt")).unwrap_or_default();
         if served == HOSTS && bundle.contains("BEGIN CERTIFICATE") {
             return Ok(());

@@ -1,5 +1,5 @@
-//! The ACME engine and its keeper on a bad day: what a CA, a resolver or a damaged file does costs one host, never the
-//! account and never the rest.
+//! Tests of the ACME engine and its keeper under faults: a fault of the CA, a resolver or a file affects one host,
+//! never the account or other hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
@@ -24,13 +24,13 @@ fn wants(hosts: impl IntoIterator<Item = String>) -> Result<Vec<Wanted>> {
     hosts.into_iter().map(|host| want(&host)).collect()
 }
 
-/// Let's Encrypt's limit of certificates for a domain, and no other.
+/// Sets Let's Encrypt's limit of certificates for a domain, and no other.
 fn fifty_a_week(config: AcmeConfig) -> AcmeConfig {
     let limits = Limits { domain: Some(Rate::hours(50, 7 * 24)), ..Limits::UNKNOWN };
     AcmeConfig { limits: Some(limits), ..config }
 }
 
-/// Passes until nothing fails any more, each when the one before said so; the time that is when they end.
+/// Runs passes until nothing fails any more, each at the time that the one before named; returns the time of the last.
 async fn until_done(keeper: &Arc<Keeper>, wanted: &[Wanted], mut now: Timestamp) -> Result<Timestamp> {
     for _ in 0..20 {
         let pass = keeper.pass(wanted, now).await;
@@ -68,7 +68,7 @@ fn shared_orders_are_taken_up_by_a_program_that_starts_anew_also_with_the_budget
         let now = Timestamp::now();
         rig.keeper_with(config.clone()).await?.pass(&wanted, now).await;
         ensure!(rig.orders() == 5 && rig.certificates() == 0, "{:?}", rig.ca.counts());
-        // Nothing is left of the budget, and nothing is needed.
+        // The budget is spent, and nothing is needed.
         let done = until_done(&rig.keeper_with(config).await?, &wanted, now).await?;
         ensure!(rig.orders() == 5 && rig.certificates() == 5, "{:?}", rig.ca.counts().orders.values());
         ensure!(done < now + SignedDuration::from_mins(1), "{}", done.duration_since(now));
@@ -181,7 +181,7 @@ fn a_refused_name_is_found_in_subproblems_and_the_others_go_on() -> Result<()> {
     })
 }
 
-/// Keeps a list of wanted certificates in a task of its own; stops it when dropped.
+/// Runs a keeper with a list of wanted certificates in a task; stops it when dropped.
 struct Running {
     keeper: Arc<Keeper>,
     wanted_certificates: Arc<WantedCertificates>,
@@ -228,7 +228,7 @@ fn a_forced_renewal_that_fails_is_tried_as_rarely_as_any_other() -> Result<()> {
         ensure!(line.at > Timestamp::now() + SignedDuration::from_secs(50), "{line:?}");
         ensure!(line.last_error.as_deref().is_some_and(|e| e.contains("new-account")), "{line:?}");
         let asked = rig.ca.counts().asked;
-        // Whatever makes it plan again, it is not tried again before its time.
+        // Whatever triggers a new plan, it is not retried before its back-off is over.
         for i in 0..20 {
             let other = want(&format!("h{i}.example.com"))?;
             running
@@ -237,7 +237,7 @@ fn a_forced_renewal_that_fails_is_tried_as_rarely_as_any_other() -> Result<()> {
             running.until(|pass| pass.outlook.len() == i + 2).await?;
         }
         ensure!(rig.ca.counts().asked == asked, "{} orders more", rig.ca.counts().asked - asked);
-        // Who asks again is heard.
+        // An explicit request is tried at once.
         rig.ca.behave(|b| b.deactivated = false);
         running.keeper.renew(&id);
         running.until(|pass| pass.outlook.iter().any(|line| line.id == id && line.next == Next::Renew)).await?;
@@ -246,7 +246,7 @@ fn a_forced_renewal_that_fails_is_tried_as_rarely_as_any_other() -> Result<()> {
     })
 }
 
-/// DNS in which the zone `bad.example` does not answer.
+/// DNS in which the name servers of the zone `bad.example` do not answer.
 struct Zones;
 
 fn answers(name: &str) -> Result<(), DnsError> {
@@ -336,13 +336,13 @@ fn a_renewal_window_that_is_always_over_leads_to_one_renewal_at_most() -> Result
         }
         ensure!(rig.certificates() == 2, "{} certificates", rig.certificates());
         ensure!(told, "why it is not followed is told");
-        // Another start does not begin anew.
+        // Another start continues from the stored state.
         let keeper = rig.keeper().await?;
         for i in 40..80 {
             keeper.pass(&wanted, later + SignedDuration::from_hours(i)).await;
         }
         ensure!(rig.certificates() == 2, "{} certificates", rig.certificates());
-        // A window that comes to make sense is followed, and so is one that moves into the past after that.
+        // A window that becomes valid is followed, and so is one that moves into the past afterwards.
         let later = later + day * 20;
         rig.ca.behave(|b| b.window = Some((later + day * 30, later + day * 31, None)));
         for i in 0..20 {
@@ -362,7 +362,7 @@ fn a_renewal_window_that_is_always_over_leads_to_one_renewal_at_most() -> Result
 fn a_clock_that_is_far_ahead_does_not_renew_in_a_loop() -> Result<()> {
     run(async {
         let rig = Rig::start().await?;
-        // As seen from here, each certificate is two months old when it comes.
+        // By our clock, each certificate is two months old when it is issued.
         rig.ca.behave(|b| b.ahead = SignedDuration::from_hours(-24 * 70));
         let mut running = Running::start(rig.keeper().await?, wants(["a.example.com".to_owned()])?);
         running.until(|pass| pass.outlook.iter().any(|line| line.next == Next::Renew)).await?;
@@ -388,7 +388,7 @@ fn an_authorization_that_the_ca_does_not_know_costs_seconds() -> Result<()> {
         let now = Timestamp::now();
         let done = until_done(&keeper, &wanted, now).await?;
         ensure!(done < now + SignedDuration::from_secs(10) && rig.orders() == 1, "{}", done.duration_since(now));
-        // One that stays lost is not asked for for ever: another order is placed.
+        // An order that stays lost is given up, and another one is placed.
         let wanted = wants(["b.example.com".to_owned()])?;
         rig.ca.behave(|b| (b.lost_authorizations, b.failing) = (3, ["b.example.com".to_owned()].into()));
         for i in 0..3 {
@@ -421,7 +421,7 @@ fn a_certificate_that_ends_soon_or_comes_without_its_intermediate_replaces_nothi
             ensure!(pass.issued.is_empty() && pass.failed[0].1.message.contains(word), "{pass:?}");
             ensure!(keeper.held_as(&wanted[0].id).context("held")?.certificate.serial == held);
         }
-        // The next order is a new one, and fine.
+        // The next order is a new one, and is accepted.
         rig.ca.behave(|b| b.leaf_only = false);
         keeper.renew(&wanted[0].id);
         let pass = keeper.pass(&wanted, now).await;
@@ -475,7 +475,7 @@ fn damaged_entries_are_set_aside_and_what_can_be_made_anew_is() -> Result<()> {
         for path in [file(Kind::Certificate, wanted[0].id.as_str()), file(Kind::Budget, "ca")] {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
         }
-        // Something that is no file at all, where a certificate would be.
+        // A directory in place of a certificate's file.
         std::fs::create_dir(file(Kind::Certificate, "c.example.com"))?;
         let keeper = rig.keeper().await?;
         ensure!(keeper.held_as(&wanted[1].id).is_some(), "the others are there");
@@ -495,11 +495,11 @@ fn orders_of_one_tenant_that_come_to_no_end_hold_up_nobody_else() -> Result<()> 
         let rig = Rig::start().await?;
         let hosts: Vec<String> = (0..1000).map(|i| format!("a{i}.mallory{i}.example")).collect();
         rig.ca.behave(|b| b.stuck = hosts.iter().cloned().collect());
-        // Fewer turns at the CA than a tenant has places: each of hers waits for the CA for minutes.
+        // Fewer concurrent orders at the CA than a tenant has places: each of hers waits for the CA for minutes.
         let config = AcmeConfig { at_once: 2, patience: Duration::from_secs(600), ..config(&rig.ca.directory()) };
         let hers: Vec<Wanted> = hosts.iter().map(|host| wanted_of_one("mallory", host)).collect::<Result<_>>()?;
         let mut running = Running::start(rig.keeper_with(config).await?, hers);
-        // She has all that she gets: six of eight places.
+        // She has her share: six of eight places.
         wait_for(async || Ok(rig.ca.counts().challenges >= 6)).await?;
         let start = std::time::Instant::now();
         let alices = wanted_of_one("alice", "www.alice.example")?;
@@ -517,7 +517,7 @@ fn a_thousand_hosts_that_fail_leave_the_next_slot_of_the_account_to_somebody_els
         let rig = Rig::start().await?;
         let hosts: Vec<String> = (0..300).map(|i| format!("a{i}.mallory{i}.example")).collect();
         rig.ca.behave(|b| b.failing = hosts.iter().cloned().collect());
-        // Let's Encrypt's limit of orders, and no other: one more each 36 seconds.
+        // Let's Encrypt's limit of orders, and no other: one more every 36 seconds.
         let limits = Limits { orders: Some(Rate::hours(300, 3)), ..Limits::UNKNOWN };
         let config = AcmeConfig { limits: Some(limits), ..config(&rig.ca.directory()) };
         let keeper = rig.keeper_with(config).await?;
@@ -526,7 +526,7 @@ fn a_thousand_hosts_that_fail_leave_the_next_slot_of_the_account_to_somebody_els
         let mut now = Timestamp::now();
         keeper.pass(&wanted, now).await;
         ensure!(rig.orders() == 240, "{} orders", rig.orders());
-        // By now hers are due again, and those that were never tried.
+        // By now hers are due again, and so are those that were never tried.
         now += SignedDuration::from_secs(5);
         let alices = wanted_of_one("alice", "www.alice.example")?;
         wanted.push(alices.clone());

@@ -1,4 +1,4 @@
-//! certbot against our test CA: what our client takes from it, another one takes as well.
+//! Tests certbot with our test CA: whatever our client accepts from it, another client accepts as well.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::testca::TestCa;
 use jiff::SignedDuration;
 
-/// Runs certbot to its end, with everything it keeps in this directory.
+/// Runs certbot until it ends, with all its state in this directory.
 fn certbot(dir: &Path, ca: &TestCa, args: &[&str]) -> Result<()> {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/certbot");
     ensure!(program.exists(), "no certbot at {}; run: e2e/tools install certbot", program.display());
@@ -35,7 +35,7 @@ fn certbot(dir: &Path, ca: &TestCa, args: &[&str]) -> Result<()> {
 #[ignore = "needs certbot"]
 async fn certbot_registers_orders_polls_and_renews() -> Result<()> {
     let ca = TestCa::start().await?;
-    // Refused nonces and a slow finalization are part of the protocol. certbot asks twice at most.
+    // Refused nonces and slow finalization are part of the protocol. certbot retries once.
     ca.behave(|b| {
         b.bad_nonces = 5;
         b.processing = (2, Some(1));
@@ -50,7 +50,7 @@ async fn certbot_registers_orders_polls_and_renews() -> Result<()> {
     let counts = ca.counts();
     ensure!(counts.accounts == 1 && counts.certificates.get(names) == Some(&1), "{counts:?}");
 
-    // The account is found again, and the certificate is another one.
+    // The account is reused, and the certificate is a new one.
     certbot(
         dir.path(),
         &ca,

@@ -1,4 +1,4 @@
-//! RFC 2136 against BIND: what it takes, what it refuses, and what we then say.
+//! RFC 2136 with BIND: accepted and refused updates, and our messages.
 
 use acme::challenge::dns::{DnsError, DnsProvider, DnsRetry, DnsView, Seen, TxtRecord};
 use acme::dns::{Authorities, Resolver, Rfc2136, Rfc2136Config, Secret, TsigHash};
@@ -66,7 +66,7 @@ async fn twenty_values_at_one_name_come_and_go_together() -> Result<()> {
     let provider = provider(&bind, "k", TsigHash::Sha256, SECRET);
     let records: Vec<TxtRecord> = (0..20).map(|i| record(NAME, &format!("value-{i:02}-{}", "x".repeat(32)))).collect();
     try_join_all(records.iter().map(|record| provider.present(record))).await?;
-    // Twenty such values exceed a UDP answer, so that this looks through TCP as well.
+    // Twenty such values exceed a UDP answer, so that this look-up uses TCP as well.
     for record in &records {
         assert!(has(&bind, record).await?, "{record:?}");
     }
@@ -106,7 +106,7 @@ async fn a_zone_that_is_not_there_is_no_zone() -> Result<()> {
     let elsewhere = "_acme-challenge.www.elsewhere.example";
     let error = searching.zone_of(elsewhere).await.expect_err("a foreign zone");
     assert!(matches!(error, DnsError::NoZone { .. }), "{error:?}");
-    // What is in no zone of ours has been removed from it.
+    // A record in none of our zones counts as removed.
     searching.cleanup(&record(elsewhere, "v")).await?;
 
     let configured = |zone: &str| {
@@ -119,7 +119,7 @@ async fn a_zone_that_is_not_there_is_no_zone() -> Result<()> {
         })
         .expect("a good configuration")
     };
-    // BIND answers NOTAUTH for a zone it does not have, signed all the same.
+    // BIND answers NOTAUTH for a zone that it does not have, with a signature.
     let error = configured("elsewhere.example").present(&record(elsewhere, "v")).await.expect_err("a foreign zone");
     assert!(matches!(error, DnsError::NoZone { .. }), "{error:?}");
     assert!(error.to_string().contains("is not authoritative for the zone"), "{error}");

@@ -1,4 +1,4 @@
-//! Route 53 and STS against moto, which somebody else wrote from AWS's documentation.
+//! Route 53 and STS with moto, an independent implementation of AWS's documentation.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ fn record(value: impl Into<String>) -> TxtRecord {
     TxtRecord { name: NAME.to_owned(), value: value.into(), ttl: 60 }
 }
 
-/// The values of TXT records at [`NAME`].
+/// Returns the values of TXT records at [`NAME`].
 async fn values(moto: &Moto, zone: &str) -> Result<Vec<String>> {
     let records = moto.records(zone).await?;
     let sets = records.split("<ResourceRecordSet>").filter(|set| set.contains(&format!("<Name>{NAME}.</Name>")));
@@ -53,7 +53,7 @@ async fn values_come_and_go_one_by_one_in_the_public_zone() -> Result<()> {
     provider.present(&records[0]).await?;
     let all: Vec<String> = records.iter().map(|record| record.value.clone()).collect();
     assert_eq!(values(&moto, &public).await?, all);
-    // A new process knows nothing but the records; twice is as good as once.
+    // A new process knows only the records; a repeated removal succeeds.
     let restarted = self::provider(&moto, keys());
     for record in &records[1..] {
         restarted.cleanup(record).await?;
@@ -61,7 +61,7 @@ async fn values_come_and_go_one_by_one_in_the_public_zone() -> Result<()> {
     }
     assert_eq!(values(&moto, &public).await?, ["value-0"]);
     assert_eq!(values(&moto, &private).await?, Vec::<String>::new());
-    // As it was stored with another time to live, say by an older configuration.
+    // A record that was stored with another time to live, for example by an older configuration.
     restarted.cleanup(&TxtRecord { ttl: 300, ..records[0].clone() }).await?;
     assert_eq!(values(&moto, &public).await?, Vec::<String>::new());
     Ok(())
@@ -82,7 +82,7 @@ async fn foreign_records_around_ours_stay_over_several_pages() -> Result<()> {
     };
     moto.change(&zone, &(0..150).map(foreign).collect::<String>()).await?;
     let provider = provider(&moto, keys());
-    // Sorts behind the foreign ones, and is found though a page holds a hundred.
+    // It sorts after the foreign ones, and is found although a page has a hundred.
     let ours = record("zzz-ours");
     provider.present(&ours).await?;
     assert_eq!(values(&moto, &zone).await?.len(), 151);
@@ -98,7 +98,7 @@ async fn foreign_records_around_ours_stay_over_several_pages() -> Result<()> {
 async fn more_zones_than_a_page_holds() -> Result<()> {
     let moto = Moto::start().await?;
     let public = moto.zone("example.com", false).await?;
-    // More neighbours than one page of the listing.
+    // More records than fit on one page of the listing.
     for i in 0..130 {
         moto.zone(&format!("a{i:03}.example"), false).await?;
     }

@@ -1,4 +1,4 @@
-//! The whole way: the engine writes into BIND, and Pebble looks there.
+//! DNS-01 end to end: the engine writes into BIND, and Pebble validates there.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use jiff::Timestamp;
 use tokio::sync::Mutex;
 
 const SECRET: &str = "Zm9yIHRlc3RzIG9ubHk6IGZvcnR5LWVpZ2h0IGJ5dGVzIG9mIGEga2V5IQ==";
-/// Pebble may deadlock: then the test fails rather than hangs.
+/// Pebble may deadlock: then the test fails instead of hanging.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Looks at BIND, and remembers which records it saw everywhere.
+/// A view of BIND that records which TXT records it saw at all servers.
 struct Watched {
     view: Authorities,
     seen: Mutex<Vec<TxtRecord>>,
@@ -102,8 +102,8 @@ fn run<F: Future<Output = Result<()>>>(test: F) -> Result<()> {
 #[ignore = "needs BIND and Pebble"]
 fn apex_and_wildcard_share_a_delegated_name_and_leave_nothing() -> Result<()> {
     run(async {
-        // The key may write at the end of the delegation and nowhere else. A BIND that does not recurse follows a
-        // CNAME within a zone only, so that is where it leads.
+        // The key may write at the end of the delegation and nowhere else. A BIND that does not recurse follows a CNAME
+        // within a zone only, so that the target is in the same zone.
         let zone = BindZone::new("example.test")
             .policy("grant k name spot.challenges.example.test TXT;")
             .records("_acme-challenge CNAME spot.challenges\nspot.challenges TXT \"foreign\"");

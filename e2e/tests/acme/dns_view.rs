@@ -1,4 +1,4 @@
-//! What authoritative servers say, and what a pre-flight makes of it: against BIND.
+//! Answers of authoritative servers, and the findings of a pre-flight check, with BIND.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -41,7 +41,7 @@ async fn present(bind: &Bind, record: &TxtRecord) -> Result<()> {
 #[tokio::test]
 #[ignore = "needs BIND"]
 async fn a_value_is_everywhere_once_every_server_has_it() -> Result<()> {
-    // Three name servers: two BINDs that do not know of each other, and one that is not there.
+    // Three name servers: two BINDs that do not know of each other, and one that does not run.
     let port = free_port()?;
     let servers = "@ NS ns1\n@ NS ns2\n@ NS ns3\nns1 A 127.0.0.1\nns2 A 127.0.0.2\nns3 A 127.0.0.3";
     let zone = BindZone::new("example.test").open_to("k").records(servers);
@@ -83,10 +83,10 @@ async fn a_challenge_is_written_where_its_cname_leads() -> Result<()> {
     let target = async |name: &str| view.challenge_target(name).await;
     // Through two zones to the end of the chain.
     assert_eq!(target("_acme-challenge.example.test").await?, "end.delegate.test");
-    // No CNAME, or the parent is one: the name itself.
+    // No CNAME, or the CNAME is at the parent: the name itself.
     assert_eq!(target("_acme-challenge.a.example.test").await?, "_acme-challenge.a.example.test");
     assert_eq!(target("_acme-challenge.www.example.test").await?, "_acme-challenge.www.example.test");
-    // A wildcard's CNAME is nobody's delegation; one of its own beneath it is.
+    // A CNAME synthesised from a wildcard is no delegation; an explicit one below the wildcard is.
     assert_eq!(target("_acme-challenge.wild.example.test").await?, "_acme-challenge.wild.example.test");
     assert_eq!(target("_acme-challenge.meant.wild.example.test").await?, "two.delegate.test");
     let error = target("_acme-challenge.loop.example.test").await.expect_err("a loop").to_string();
@@ -106,7 +106,7 @@ async fn a_challenge_is_written_where_its_cname_leads() -> Result<()> {
 #[tokio::test]
 #[ignore = "needs BIND"]
 async fn a_delegation_that_only_its_parent_knows_is_followed() -> Result<()> {
-    // The resolver is asked about example.test only; the child lives on another server.
+    // The resolver is queried for example.test only; the child zone is on another server.
     let port = free_port()?;
     let at = |last| SocketAddr::new(IpAddr::from([127, 0, 0, last]), port);
     let parent =
@@ -122,7 +122,7 @@ async fn a_delegation_that_only_its_parent_knows_is_followed() -> Result<()> {
     Ok(())
 }
 
-/// Whoever has a zone decides where its name servers are said to be.
+/// The owner of a zone decides the addresses of its name servers.
 #[tokio::test]
 #[ignore = "needs BIND"]
 async fn no_packet_goes_to_a_name_server_in_a_private_network() -> Result<()> {
@@ -139,7 +139,7 @@ async fn no_packet_goes_to_a_name_server_in_a_private_network() -> Result<()> {
     let mut bytes = [0; 512];
     assert!(packets.try_recv_from(&mut bytes).is_err(), "a packet came");
     assert!(connections.accept().now_or_never().is_none(), "a connection came");
-    // It would have come here.
+    // The query would have come here.
     let view = view(&bind)?;
     let (asked, came) = tokio::join!(view.seen(&record), packets.recv_from(&mut bytes));
     assert!(asked.is_err() && came.is_ok(), "{asked:?}");
@@ -169,7 +169,7 @@ async fn a_preflight_names_cause_and_fix() -> Result<()> {
     let ours: Vec<IpAddr> = vec!["192.0.2.1".parse()?, "2001:db8::1".parse()?];
     let identities = ["ca.test".to_owned()];
     let said = async |host: &str, method: ChallengeKind| -> Result<Vec<String>> {
-        // BIND knows of no test. above its zone and refuses the rest of the climb, so CAA is judged up to there.
+        // BIND has no zone test. above its zone and refuses the further look-ups, so that CAA is evaluated up to there.
         let facts: Facts = lookup.facts(host, method).await?;
         let account_uri = Some("https://ca.test/acct/2");
         let expected = Expected { host, method, addresses: &ours, identities: &identities, account_uri };
@@ -214,7 +214,7 @@ async fn a_preflight_names_cause_and_fix() -> Result<()> {
     for allowed in [("method.example.test", ChallengeKind::Dns01), ("wild.example.test", ChallengeKind::Dns01)] {
         assert_eq!(said(allowed.0, allowed.1).await?, Vec::<String>::new(), "{allowed:?}");
     }
-    // Outside its zones BIND answers REFUSED, which is no permission.
+    // BIND answers REFUSED outside of its zones, which is no permission to issue.
     let unknown = said("elsewhere.example", ChallengeKind::Http01).await?;
     assert_eq!(
         unknown,

@@ -1,4 +1,5 @@
-//! Certificates against real and misbehaving CAs, DNS servers and providers: the engine `acme`, and the program that uses it.
+//! Tests of certificates with real and misbehaving CAs, DNS servers and providers: of the engine `acme`, and of the
+//! program that uses it.
 
 mod airgap;
 mod badday;

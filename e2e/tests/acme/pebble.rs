@@ -1,4 +1,4 @@
-//! The ACME engine against Pebble.
+//! Tests of the ACME engine with Pebble.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use e2e::pebble::{AlpnResponder, Options, Pebble, Responder};
 use jiff::Timestamp;
 use serde_json::json;
 
-/// Pebble may deadlock: then the test fails rather than hangs.
+/// Pebble may deadlock: then the test fails instead of hanging.
 const LIMIT: Duration = Duration::from_secs(300);
 
 fn run<F: Future<Output = Result<()>>>(test: F) -> Result<()> {
@@ -60,7 +60,7 @@ fn request(names: &[&str]) -> Result<IssueRequest> {
     Ok(IssueRequest::new(CertificateId::of("t", &names), names, Timestamp::now()))
 }
 
-/// The chain leads to a root: the last certificate was signed by it.
+/// Returns true if the chain leads to a root: the last certificate was signed by it.
 fn is_under(certificate: &IssuedCertificate, root_pem: &str) -> Result<bool> {
     let chain = acme::certificate::chain_of(&certificate.chain_pem)?;
     let root = acme::certificate::chain_of(root_pem)?;
@@ -80,7 +80,7 @@ fn http_01_with_nothing_told_to_the_responder_but_the_thumbprint() -> Result<()>
         let certificate = issuer.issue(&request).await?;
         ensure!(certificate.names == request.names);
         ensure!(is_under(&certificate, &rig.pebble.issuing_root(0).await?)?);
-        // Not installed yet: asked again, it is the same one, and the CA is not asked.
+        // Not installed yet: a repeated request returns the same certificate, without a request to the CA.
         let again = issuer.issue(&request).await?;
         ensure!(again.serial == certificate.serial && rig.pebble.issued() == 1);
         issuer.installed(&request.id).await?;
@@ -127,7 +127,7 @@ fn dns_01_for_apex_and_wildcard_in_one_order_leaves_no_record() -> Result<()> {
         let certificate = issuer.issue(&request(&["example.com", "*.example.com"])?).await?;
         ensure!(certificate.names.to_strings() == ["*.example.com", "example.com"]);
         ensure!(dns.records().await.is_empty(), "{:?}", dns.records().await);
-        // And by the label of the account.
+        // By the account's label as well.
         if let Some(dns) = &mut config.solvers.dns {
             dns.account_label = true;
         }
@@ -145,7 +145,7 @@ fn dns_persist_01_by_a_record_that_stays() -> Result<()> {
         let dns = rig.pebble.dns();
         let mut config = rig.config();
         config.solvers = Solvers { persist: Some(Persist { view: dns.clone(), days: None }), ..Solvers::default() };
-        // Nobody may write: what to create is told, and created by hand.
+        // Without a provider, the message names the record to create, which is then created by hand.
         let issuer = rig.issuer(config.clone()).await?;
         let bound = request(&["example.com", "*.example.com"])?;
         let failure = issuer.issue(&bound).await.err().context("there is no record")?;
@@ -221,7 +221,7 @@ fn a_third_of_bad_nonces_spoils_nothing() -> Result<()> {
     })
 }
 
-/// Fails the n-th write and every later one: what a killed process looks like from storage.
+/// A storage that fails the n-th write and every later one, as seen by a killed process.
 struct Dying {
     inner: Arc<dyn Storage>,
     writes_left: AtomicUsize,
@@ -304,7 +304,7 @@ fn an_account_that_was_deactivated_is_refused_for_good_and_the_next_one_is_new()
         let copy = storage.read(&key).await?.context("there is an account")?.bytes;
         issuer.deactivate().await?;
         ensure!(storage.read(&key).await?.is_none(), "its key is forgotten");
-        // Whoever kept a copy of the key is told what is wrong, and no host is blamed.
+        // A copy of the old key leads to a clear error, and no host is blamed.
         storage.write(&key, &copy, &Expect::Absent).await?;
         let failure = rig.issuer(rig.config()).await?.issue(&request(&["b.example.com"])?).await.expect_err("refused");
         ensure!(failure.class == Class::Account && failure.culprits.is_empty(), "{failure:?}");
@@ -317,7 +317,8 @@ fn an_account_that_was_deactivated_is_refused_for_good_and_the_next_one_is_new()
     })
 }
 
-/// A disk of which only what was forced to it outlives the power: orders where somebody waited for it, the rest at once.
+/// A disk that loses unflushed writes at a power failure: orders are kept once `settle` returned, other entries at
+/// once.
 struct Volatile {
     cache: Directory,
     disk: Directory,
@@ -371,7 +372,7 @@ fn a_machine_that_loses_its_power_gets_the_certificate_it_was_about_to_get() -> 
                 let inner = Arc::new(Volatile { cache, disk: disk.clone() });
                 let dying = Dying { inner, writes_left: AtomicUsize::new(writes), after };
                 AcmeIssuer::open(rig.config(), Arc::new(dying)).await?.issue(&request).await.err();
-                // What is on the disk is all there is now.
+                // Only the flushed entries are left now.
                 let certificate = AcmeIssuer::open(rig.config(), Arc::new(disk)).await?.issue(&request).await?;
                 issued += 1;
                 ensure!(certificate.names == request.names);
@@ -432,14 +433,14 @@ fn renewal_windows_profiles_and_chains_are_those_of_the_ca() -> Result<()> {
         rig.pebble.set_renewal_info(leaf, &revoked).await?;
         let window = issuer.renewal_window(&first, Some(&window), now).await?.context("still there")?;
         ensure!(window.is_over(now) && window.explanation.as_deref() == Some("https://ca.example/incident"));
-        // Replaced once, and a second time although the CA says it was replaced already.
+        // Replaced once, and a second time although the CA refuses `alreadyReplaced`.
         request.replaces.clone_from(&first.ari_id);
         for _ in 0..2 {
             let next = issuer.issue(&request).await?;
             issuer.installed(&request.id).await?;
             ensure!(next.serial != first.serial);
         }
-        // A certificate of this CA that it does not know (any more): the order is placed without the link.
+        // A certificate that the CA does not know (any more): the order is placed without `replaces`.
         let (authority, _) = first.ari_id.as_deref().and_then(|id| id.split_once('.')).context("an ARI identifier")?;
         request.replaces = Some(format!("{authority}.AQIDBAU"));
         let next = issuer.issue(&request).await?;

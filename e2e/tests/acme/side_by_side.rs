@@ -1,4 +1,4 @@
-//! The names of one order are seen to side by side: looked up, written to DNS, looked for, and removed again.
+//! The names of one order are processed concurrently: look-ups, writes to DNS, checks of propagation, removals.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 const NAMES: usize = 25;
 
-/// DNS in which nothing is done for a name before the same was asked for all names.
+/// DNS in which a call for a name completes only once the same call was made for all names.
 struct Together {
     targets: Barrier,
     zones: Barrier,
@@ -37,7 +37,7 @@ async fn meet(barrier: &Barrier, what: &str) -> Result<(), DnsError> {
     met.map(drop).map_err(|_| DnsError::Unavailable { provider: "test".to_owned(), message })
 }
 
-/// What is written to find out whether a zone may be written is one record of its own.
+/// The trial write is a record of its own.
 fn is_trial(record: &TxtRecord) -> bool {
     record.value == "gatewright-may-write-here"
 }
@@ -85,7 +85,7 @@ fn no_name_of_an_order_waits_for_the_dns_of_another() -> Result<()> {
         let names = Names::parse((0..NAMES).map(|i| format!("h{i}.example.com")))?;
         let pass = keeper.pass(&[Wanted { names, ..want("h0.example.com")? }], Timestamp::now()).await;
         ensure!(pass.issued.len() == 1 && pass.failed.is_empty(), "{pass:?}");
-        // What could not be removed would be kept for another attempt.
+        // A record that could not be removed would be kept for another attempt.
         let left = rig.storage()?.list(acme::storage::Kind::Order).await?;
         ensure!(left.is_empty(), "{left:?}");
         Ok(())

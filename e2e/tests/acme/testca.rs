@@ -1,4 +1,4 @@
-//! The ACME engine against a CA of ours: what Pebble cannot do, and death at every step.
+//! Tests of the ACME engine with the test CA: behaviour that Pebble lacks, and a kill at every step.
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader};
@@ -89,14 +89,14 @@ fn a_limit_is_learned_shown_and_kept_and_is_nobodys_fault() -> Result<()> {
         let pass = keeper.pass(&[want("a.example.com")?], now).await;
         ensure!(pass.failed.len() == 1 && pass.failed[0].1.class == Class::RateLimited, "{:?}", pass.failed);
         rig.ca.behave(|b| b.limit = None);
-        // Another host of the domain waits without the CA being asked; another domain goes on.
+        // Another host of the domain waits without a request to the CA; another domain proceeds.
         let both = [want("b.example.com")?, want("b.example.org")?];
         let pass = keeper.pass(&both, now).await;
         ensure!(pass.issued.len() == 1, "{:?}", pass.issued);
         let waiting = pass.outlook.iter().find(|o| o.names.first().as_str() == "b.example.com").context("there")?;
         ensure!(matches!(&waiting.next, Next::Wait(why) if why.contains("example.com")), "{waiting:?}");
         ensure!(waiting.at > now + SignedDuration::from_mins(110));
-        // It survives a restart.
+        // The limit survives a restart.
         let budgets = rig.keeper().await?.budgets();
         ensure!(budgets["ca"].report(now).len() == 1, "{:?}", budgets["ca"].report(now));
         Ok(())
@@ -124,13 +124,13 @@ fn an_address_that_asked_too_often_is_silent_as_long_as_it_was_told_whoever_of_u
         let failure = one.issue(&request("a.example.com")?).await.expect_err("it is busy");
         ensure!(failure.retry_at.is_some(), "{failure:?}");
         rig.ca.behave(|b| b.busy = None);
-        // Another account, from the same address: nothing is sent, and no host is blamed.
+        // Another account from the same address: nothing is sent, and no host is blamed.
         let failure = other.issue(&request("b.example.com")?).await.expect_err("it said when");
         ensure!(failure.class == Class::RateLimited && failure.culprits.is_empty(), "{failure:?}");
         let wait = failure.retry_at.context("it says until when")?.duration_since(Timestamp::now());
         ensure!(wait > SignedDuration::from_mins(25), "{wait}");
         ensure!(rig.ca.counts().busy == 1 && rig.ca.counts().orders.is_empty(), "{:?}", rig.ca.counts());
-        // It is shown beside the other limits, and survives a restart.
+        // It is shown with the other limits, and survives a restart.
         let restarted = rig.issuer().await?;
         for issuer in [&other, &restarted] {
             let lines = issuer.budget().context("there is one")?.report(Timestamp::now());
@@ -163,7 +163,7 @@ fn ten_accounts_from_one_address_and_the_next_tenant_waits() -> Result<()> {
         let wait = failure.retry_at.context("it says when")?.duration_since(Timestamp::now());
         ensure!(wait > SignedDuration::from_mins(16) && wait <= SignedDuration::from_mins(18), "{wait}");
         ensure!(rig.ca.counts().accounts == 10);
-        // Who has an account goes on.
+        // An existing account is unaffected.
         open("tenant3".to_owned()).await?.issue(&request("a.example.com")?).await?;
         Ok(())
     })
@@ -183,7 +183,7 @@ fn a_failing_host_does_not_hold_up_those_that_share_its_order() -> Result<()> {
         let now = Timestamp::now();
         let pass = keeper.pass(&wanted, now).await;
         ensure!(pass.issued.len() == 1, "{pass:?}");
-        // It is tried again later, not in a loop; and at once when its owner changes something.
+        // It is retried later, not in a loop; and at once when its owner changes something.
         let orders = rig.ca.counts().orders;
         for _ in 0..5 {
             keeper.pass(&wanted, now).await;
@@ -249,7 +249,7 @@ fn a_revoked_certificate_is_replaced_at_once_and_the_order_says_so() -> Result<(
     })
 }
 
-/// Finds something about one host.
+/// A pre-flight check with a finding for one host.
 struct Finds(&'static str);
 
 #[async_trait]
@@ -282,7 +282,7 @@ fn what_the_preflight_finds_costs_no_order_unless_it_only_warns() -> Result<()> 
     })
 }
 
-/// Stops the world at a write: says so, and waits to be killed.
+/// A storage that halts at a write: it prints a line and waits to be killed.
 struct Halting {
     inner: Directory,
     left: AtomicUsize,
@@ -377,7 +377,7 @@ impl DnsView for FileDns {
 
 const CHILD: &str = "GATEWRIGHT_TEST_CHILD";
 
-/// Not a test by itself: the process that is killed. Its parent says where to halt.
+/// No test by itself: the process that is killed. Its parent sets the write at which it halts.
 #[test]
 fn child() -> Result<()> {
     let Ok(orders) = std::env::var(CHILD) else { return Ok(()) };
@@ -409,7 +409,7 @@ fn child() -> Result<()> {
     })
 }
 
-/// Runs the child; `true` when it halted, and was killed.
+/// Runs the child; returns true if it halted and was killed.
 fn run_child(directory: &str, dir: &Path, left: usize, after: bool) -> Result<bool> {
     let side = if after { "after" } else { "before" };
     let mut child = Command::new(std::env::current_exe()?)
@@ -421,7 +421,7 @@ fn run_child(directory: &str, dir: &Path, left: usize, after: bool) -> Result<bo
     let out = BufReader::new(child.stdout.take().context("piped")?);
     let halted = out.lines().map_while(Result::ok).any(|l| l.contains("HALTED"));
     if halted {
-        // SIGKILL: nothing of it runs any more, not even a destructor.
+        // SIGKILL: no destructor runs.
         child.kill()?;
         child.wait()?;
         return Ok(true);
@@ -491,7 +491,7 @@ fn a_ca_that_asks_for_a_proof_of_another_name_gets_none_and_the_order_is_given_u
             ensure!(std::fs::read_dir(records.path())?.next().is_none(), "a record was written");
             let counts = rig.ca.counts();
             ensure!(counts.challenges == 0 && counts.certificates.is_empty(), "{counts:?}");
-            // The next order is another one.
+            // The next order is a new one.
             rig.ca.behave(|ca| ca.foreign = None);
             issuer.issue(&request(host)?).await?;
         }

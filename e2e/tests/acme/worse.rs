@@ -1,4 +1,4 @@
-//! Certificates that a CA should not have sent: none takes the place of one that works, and nothing is fetched to mend them.
+//! Invalid or worse certificates from a CA: none replaces a working one, and nothing is fetched to repair them.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn a_leaf_alone_is_refused_and_nobody_looks_where_it_says_its_issuer_is() -> Res
         ensure!(pass.issued.is_empty() && pass.failed[0].1.message.contains("intermediate"), "{pass:?}");
         ensure!(serial(&keeper, &wanted[0])? == held);
         ensure!(timeout(Duration::ZERO, elsewhere.accept()).await.is_err(), "it was looked for at {url}");
-        // A whole chain that says so is as good as any.
+        // A complete chain with this extension is accepted.
         rig.ca.behave(|b| b.leaf_only = false);
         keeper.renew(&wanted[0].id);
         let pass = keeper.pass(&wanted, Timestamp::now()).await;
@@ -54,7 +54,7 @@ fn a_certificate_for_a_key_of_another_type_is_refused() -> Result<()> {
         ensure!(pass.issued.is_empty() && pass.failed.len() == 2, "{pass:?}");
         ensure!(pass.failed.iter().all(|(_, failure)| is_told(&failure.message)), "{pass:?}");
         ensure!(serial(&keeper, &held[0])? == before && keeper.held_as(&new[1].id).is_none());
-        // The next orders are new ones, and fine.
+        // The next orders are new ones, and are accepted.
         rig.ca.behave(|b| b.other_key = false);
         new.iter().for_each(|want| keeper.renew(&want.id));
         let pass = keeper.pass(&new, Timestamp::now()).await;

@@ -1,4 +1,4 @@
-//! What clients are told by filters of routes, from objects to a real Envoy's answers: redirects and CORS.
+//! Responses by filters of routes, from objects to a real Envoy's answers: redirects and CORS.
 
 use std::net::{Ipv4Addr, SocketAddr};
 

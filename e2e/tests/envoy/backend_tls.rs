@@ -1,4 +1,4 @@
-//! TLS towards backends, on a real Envoy: what a BackendTLSPolicy asks for, and what a Gateway shows.
+//! TLS to backends on a real Envoy: the checks of a BackendTLSPolicy, and the client certificate of a Gateway.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -40,7 +40,7 @@ fn client(pair: &Pair) -> Change {
         "stringData": {"tls.crt": pair.certificate.pem(), "tls.key": pair.key.serialize_pem()}}))
 }
 
-/// The policy of the Service, with a hostname and names of the certificate.
+/// A policy of the Service, with a hostname and subject alternative names.
 fn policy(hostname: &str, names: &Value) -> Change {
     let mut validation = json!({"hostname": hostname,
         "caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "ca"}]});
@@ -58,7 +58,7 @@ fn gone(change: Change) -> Change {
     }
 }
 
-/// What the backend saw, or the status of who answered in its place.
+/// Returns the handshake as the backend saw it, or the status if Envoy answered instead.
 async fn asked(world: &World, port: u16) -> Result<Result<Value, u16>> {
     let answer = Probe::http(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), HOST).send().await?;
     match answer.status {
@@ -83,7 +83,7 @@ async fn a_backend_is_asked_for_by_its_hostname_and_verified_by_names() -> Resul
     let world = world(port, backend.address(), vec![roots(&root), policy("web.internal", &Value::Null)]).await?;
     let seen = asked(&world, port).await?.expect("the certificate is for the hostname");
     assert_eq!(seen, json!({"sni": "web.internal", "alpn": "http/1.1", "client": null}));
-    // The hostname is what is asked for; where names are given they alone are compared.
+    // The hostname is the SNI; if names are given, only they are compared.
     let (dns, uri) = (json!({"type": "Hostname", "hostname": "web.internal"}), json!({"type": "URI", "uri": URI}));
     let others =
         json!([{"type": "Hostname", "hostname": "x.internal"}, {"type": "URI", "uri": "spiffe://example.org/x"}]);
@@ -119,7 +119,7 @@ async fn roots_rotate_and_what_cannot_be_verified_is_sent_nothing() -> Result<()
     assert_eq!(asked(&world, port).await?, Err(503));
     world.settle(vec![roots(&root)]).await?;
     assert!(asked(&world, port).await?.is_ok());
-    // A backend of plain text is no way out, and without the policy it is spoken to as it speaks.
+    // A plaintext backend is no fallback; without the policy it is reached in plaintext.
     let echo = Echo::start("plain").await?;
     world.settle(service("web", echo.address())).await?;
     assert_eq!(asked(&world, port).await?, Err(503));
@@ -143,7 +143,7 @@ async fn a_gateway_shows_its_certificate_and_another_one_at_once() -> Result<()>
         let pair = clients.issue("edge.internal", None)?;
         world.settle(vec![client(&pair)]).await?;
         let expected = json!(serial(pair.certificate.der()));
-        // An acknowledged secret is a moment away from the workers.
+        // An acknowledged secret reaches the workers a moment later.
         let shown = async {
             while asked(&world, port).await?.ok().is_none_or(|seen| seen["client"] != expected) {}
             Ok::<_, anyhow::Error>(())

@@ -1,4 +1,4 @@
-//! Certificates of clients, checked by a real Envoy: who is let in, where, and for how long.
+//! Client certificates, validated by a real Envoy: which clients are admitted, for which hosts, and for how long.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -27,7 +27,7 @@ use tokio_rustls::TlsConnector;
 const LIMIT: Duration = Duration::from_secs(180);
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS12, &rustls::version::TLS13];
 
-/// What a client shows when it is asked.
+/// The certificate that a client sends on request, with its key.
 type Identity = Option<(CertificateDer<'static>, Vec<u8>)>;
 
 fn bundle(name: &str, pem: &str) -> Change {
@@ -58,7 +58,7 @@ fn route(name: &str, gateways: &[&str], hostnames: &[&str]) -> Change {
     api("HTTPRoute", name, json!({"parentRefs": parents, "hostnames": hostnames, "rules": rules}))
 }
 
-/// Sessions that are offered to every server, whoever gave them: what an attacker would do.
+/// A session cache that offers its sessions to every server, as an attacker would.
 #[derive(Debug)]
 struct Sessions(ClientSessionMemoryCache, Mutex<HashMap<&'static str, usize>>);
 
@@ -71,7 +71,7 @@ impl Sessions {
         *self.1.lock().expect("nobody panics meanwhile").entry(what).or_default() += 1;
     }
 
-    /// How many were kept, and how many were offered.
+    /// Returns the number of stored sessions, and of offered ones.
     fn counts(&self) -> (usize, usize) {
         let counts = self.1.lock().expect("nobody panics meanwhile");
         (counts.get("kept").copied().unwrap_or(0), counts.get("offered").copied().unwrap_or(0))
@@ -110,7 +110,7 @@ impl ClientSessionStore for Sessions {
     }
 }
 
-/// A client with an identity, or none, that keeps its sessions.
+/// A client with or without a certificate, which keeps its sessions.
 #[derive(Clone)]
 struct Client {
     config: Arc<ClientConfig>,
@@ -140,7 +140,8 @@ impl Client {
         Self::new(identity, &VERSIONS)
     }
 
-    /// `GET https://authority/` on a connection for a host; whether the session was resumed, and the status.
+    /// Sends `GET https://authority/` on a connection for a host; returns whether the session was resumed, and the
+    /// status.
     async fn ask_as(&self, port: u16, host: &str, authority: &str) -> Result<(HandshakeKind, u16)> {
         let exchange = async {
             let tcp = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
@@ -150,7 +151,7 @@ impl Client {
                 .write_all(format!("GET / HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\n\r\n").as_bytes())
                 .await?;
             let mut answer = Vec::new();
-            // With TLS 1.3 a client learns by reading whether its certificate was taken.
+            // With TLS 1.3 a client learns only by reading whether its certificate was accepted.
             let read = stream.read_to_end(&mut answer).await;
             let text = String::from_utf8_lossy(&answer);
             let status = text.split(' ').nth(1).and_then(|status| status.parse().ok());
@@ -168,7 +169,7 @@ impl Client {
         Ok(self.ask_as(port, host, host).await?.1)
     }
 
-    /// Waits until a host answers with this status, or no more (`None`).
+    /// Waits until a host answers with this status, or does not answer any more (`None`).
     async fn until(&self, port: u16, host: &str, status: Option<u16>) -> Result<()> {
         let until = Instant::now() + LIMIT;
         loop {
@@ -182,7 +183,7 @@ impl Client {
     }
 }
 
-/// A class of the shared fleet, in which Gateways have one port in common.
+/// A class of fleet Shared, whose Gateways have one port in common.
 fn shared_class() -> Vec<Change> {
     let parameters =
         json!({"group": "gatewright.io", "kind": "GatewayParameters", "namespace": "default", "name": "shared"});
@@ -226,7 +227,7 @@ async fn who_has_no_valid_certificate_is_let_in_where_the_port_says_so_alone() -
     let world = World::start(changes).await?;
     let [by_one, by_two, nobody] =
         [Client::any(Some(one.client()?))?, Client::any(Some(two.client()?))?, Client::any(None)?];
-    // An exact host has its certificate by SNI, and a wildcard by a name of its own: two kinds of TLS contexts.
+    // An exact host has its certificate by SNI, and a wildcard by a fixed name: two kinds of TLS contexts.
     for host in ["app.example.org", "a.wild.example.org"] {
         by_one.until(strict, host, Some(200)).await.with_context(|| world.envoy.log())?;
         by_two.until(own, host, Some(200)).await?;
@@ -286,7 +287,7 @@ async fn roots_are_replaced_without_a_listener_and_without_a_connection_lost() -
     assert_eq!(held.ask(&probe).await?.status, 200);
     let updates = world.envoy.stat("listener_manager.lds.update_success").await?;
 
-    // Both are trusted for a while, as operators do it; then the new one alone.
+    // Both roots are trusted for a while, as operators do it; then the new one alone.
     let (delta, generation) = world.apply(vec![bundle("ca", &(one.pem.clone() + &two.pem))]);
     let touched: Vec<_> = delta.resources.keys().collect();
     assert!(matches!(touched[..], [ResourceKey::Secret(SecretName::Roots(_))]), "{touched:?}");
@@ -297,7 +298,7 @@ async fn roots_are_replaced_without_a_listener_and_without_a_connection_lost() -
     }
     world.settle(vec![bundle("ca", &two.pem)]).await?;
     for (client, host) in before {
-        // A session that was checked against other roots is not resumed.
+        // A session that was validated by other roots is not resumed.
         client.until(port, host, None).await?;
     }
     for host in hosts {
@@ -307,7 +308,7 @@ async fn roots_are_replaced_without_a_listener_and_without_a_connection_lost() -
     assert_eq!(world.envoy.stat("listener_manager.lds.update_success").await?, updates, "no listener was sent");
     assert_eq!(held.ask(&probe).await?.status, 200, "a connection stays that was checked when it was opened");
 
-    // Without roots nobody is let in; they come back.
+    // Without roots no client is admitted; they are restored.
     let Change::Object(ObjectChange::Put(map)) = bundle("ca", &two.pem) else { unreachable!("a put") };
     world.settle(vec![Change::delete(map.key())]).await?;
     for host in hosts {
@@ -343,7 +344,7 @@ async fn gateways_that_share_a_port_never_share_a_check() -> Result<()> {
         ),
         gateway("closed", json!([https("c", port, "c.example.org")]), strict("nowhere")),
         gateway("open", json!([https("w", port, "*.example.org"), https("d", port, "d.example.org")]), None),
-        // It reaches everything, so that the checks alone keep clients off.
+        // The route matches all hosts, so that only the validation keeps clients out.
         route("web", &all, &[]),
         route("exact", &all, &["a.example.org", "b.example.org", "c.example.org", "d.example.org", "e.example.org"]),
         bundle("one", &one.pem),
@@ -361,7 +362,7 @@ async fn gateways_that_share_a_port_never_share_a_check() -> Result<()> {
         ("x.one.example.org", [true, false, false]),
         ("b.example.org", [false, true, false]),
         ("x.two.example.org", [false, true, false]),
-        // Its listener keeps the name from the wildcard, which asks for no certificate.
+        // Its listener takes precedence over the wildcard, which requires no certificate.
         ("c.example.org", [false, false, false]),
         ("d.example.org", [true, true, true]),
         ("e.example.org", [true, true, true]),
@@ -372,7 +373,7 @@ async fn gateways_that_share_a_port_never_share_a_check() -> Result<()> {
             assert_eq!(found.as_ref().ok() == Some(&200), expected, "{host}: {found:?}");
         }
     }
-    // A connection that was opened for one host carries requests for no other with another check (GEP-3567).
+    // A connection for one host must not carry requests for a host with another validation (GEP-3567).
     for (connection, let_in) in cases {
         let client = match let_in {
             [false, false, false] => continue,
@@ -428,7 +429,7 @@ async fn a_session_of_one_host_opens_no_other() -> Result<()> {
         for opened in ["x.one.example.org", "x.open.example.org", "x.lax.example.org"] {
             let client = Client::new(mine.clone(), &[version])?;
             client.until(port, opened, Some(200)).await.with_context(|| world.envoy.log())?;
-            // Sessions are resumed here: what follows is about the check, and not for want of a session.
+            // Sessions can be resumed here, so that the failures below are by the validation.
             let (kind, status) = client.ask_as(port, opened, opened).await?;
             assert_eq!((kind, status), (HandshakeKind::Resumed, 200), "{opened} with {version:?}");
             for other in ["x.two.example.org", "b.example.org"] {

@@ -32,7 +32,7 @@ fn route(rules: &Value) -> Change {
     api("HTTPRoute", "app", json!({"parentRefs": [{"name": "edge"}], "hostnames": [HOST], "rules": rules}))
 }
 
-/// One more address behind port 80 of Service `web`.
+/// Adds an address behind port 80 of Service `web`.
 fn second(address: SocketAddr) -> Change {
     object(json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
         "metadata": {"namespace": "default", "name": "web-2", "labels": {"kubernetes.io/service-name": "web"}},
@@ -52,7 +52,7 @@ fn said(answer: &Answer) -> Result<Value> {
     Ok(serde_json::from_slice(&answer.body)?)
 }
 
-/// Who answers so many requests.
+/// Returns the backends that answer `times` requests.
 async fn by(probe: &Probe, times: usize) -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for _ in 0..times {
@@ -87,7 +87,7 @@ async fn a_session_stays_with_its_endpoint() -> Result<()> {
     let both = BTreeSet::from(["one".to_owned(), "two".to_owned()]);
     assert_eq!(by(&to(http, "/"), 30).await?, both, "without a session requests are balanced");
 
-    // A cookie of no name of its own: of the whole host, until the browser ends, and over TLS for TLS alone.
+    // A cookie with the default name: for the whole host, until the browser session ends, and over TLS for TLS only.
     let first = to(http, "/cookie").send().await?;
     let cookie = header(&first, "set-cookie").context("a cookie")?;
     let (pair, attributes) = cookie.split_once("; ").context("attributes")?;
@@ -99,7 +99,7 @@ async fn a_session_stays_with_its_endpoint() -> Result<()> {
     let attributes = header(&secure, "set-cookie").and_then(|cookie| cookie.split_once("; ")).context("a cookie")?.1;
     assert_eq!(attributes, "Path=/; Secure; SameSite=Strict; HttpOnly");
 
-    // A permanent one says how long it lives.
+    // A permanent cookie has a lifetime.
     let permanent = to(http, "/shop/x").send().await?;
     let cookie = header(&permanent, "set-cookie").context("a cookie")?;
     assert!(cookie.starts_with("sid=") && cookie.contains("Max-Age=300; Path=/shop"), "{cookie}");
@@ -109,7 +109,7 @@ async fn a_session_stays_with_its_endpoint() -> Result<()> {
     let whose = BTreeSet::from([said(&first)?["name"].as_str().context("a name")?.to_owned()]);
     assert_eq!(by(&to(http, "/header").header("x-session", token), 30).await?, whose);
 
-    // Whatever a client writes into it: no endpoint but those of the backend is reached, another's least of all.
+    // Whatever a client writes into it: only endpoints of the route's own backend are reached.
     let forged = Probe::http(SocketAddr::from((Ipv4Addr::LOCALHOST, http)), HOST).path("/header");
     for token in [base64(&other.address().to_string()), base64("127.0.0.1:1"), "%%%".to_owned(), String::new()] {
         let names = by(&forged.clone().header("x-session", &token), 10).await?;
@@ -117,7 +117,7 @@ async fn a_session_stays_with_its_endpoint() -> Result<()> {
     }
     assert_eq!(other.requests(), 0);
 
-    // Its endpoint goes, and the session goes on with the other.
+    // Its endpoint is removed, and the session continues with the other.
     let gone = if whose.contains("one") { one.address() } else { two.address() };
     let left = if whose.contains("one") { two.address() } else { one.address() };
     let slices = [service("web", left).pop().context("a slice")?, second(left)];
@@ -173,7 +173,7 @@ async fn nobody_passes_whom_the_authorization_server_does_not_let() -> Result<()
     assert_eq!(echo.requests(), before, "none of them reached the backend");
     assert_eq!(auth.asked().len(), 3);
 
-    // The backend gets what the server says, but for what is not the server's to say.
+    // The backend gets the headers of the authorization server that it may set, and no others.
     let passed = to(http, "/all").header("authorization", KEY).header("x-in", "1").send().await?;
     let headers = said(&passed)?["headers"].clone();
     assert_eq!((&headers["x-user"], &headers["x-extra"]), (&json!(["alice"]), &json!(["1"])));

@@ -1,4 +1,4 @@
-//! The fixtures against each other, and a real Envoy between them.
+//! Tests of the fixtures with each other, and with a real Envoy between them.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The disk of the private directory is full: what is served is served on, changes go live, and what could not be written is written
-//! once there is room.
+//! The disk of the private directory is full: hosts stay served, changes go live, and writes that failed are repeated
+//! once there is space.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 
 use super::hot_restart::{ANSWERS, Site, TOOK_OVER, configured, route};
 
-/// A namespace that comes for what nobody had. Without a backend: it redirects.
+/// A namespace with claims for hostnames that nobody had. Without a backend: it redirects.
 const NEIGHBOUR: &str = "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: edge, namespace: bob}\n\
     spec:\n  gatewayClassName: ours\n  listeners:\n  LISTENERS\n---\n\
     apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {name: away, namespace: bob}\n\
@@ -23,7 +23,7 @@ const NEIGHBOUR: &str = "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway
 const HOST: &str = "bob.example.net";
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A small disk in memory in place of a directory; taken away on drop.
+/// A small tmpfs in place of a directory; unmounted on drop.
 struct Disk(PathBuf);
 
 impl Disk {
@@ -82,7 +82,7 @@ async fn a_full_disk_costs_no_request_and_holds_up_nobody() -> Result<()> {
     assert_eq!(site.status("late.example.org").await?, 200);
     load.more(ANSWERS).await?;
 
-    // A start needs no room either.
+    // A start needs no space either.
     drop(program);
     let mut program = site.start(&[])?;
     program.line(TOOK_OVER).await?;

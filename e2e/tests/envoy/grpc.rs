@@ -1,4 +1,4 @@
-//! GRPCRoutes on a real Envoy, with gRPC clients and backends: which call goes where, and what is not gRPC's.
+//! GRPCRoutes on a real Envoy, with gRPC clients and backends: the backend of each call, and requests that are no gRPC.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -87,7 +87,7 @@ async fn calls_go_by_method_and_header_beside_http() -> Result<()> {
         {"matches": [{"method": {"service": AUTHORIZATION, "method": "Check"},
             "headers": [{"name": "x-canary", "value": "yes"}]}], "backendRefs": to("two")},
     ]);
-    // The HTTPRoute has every path of the hostname, and what is longer or calls of gRPC go first all the same.
+    // The HTTPRoute matches every path of the hostname; longer matches and gRPC calls still take precedence.
     let rest = json!([{"backendRefs": to("web")}]);
     let routes = vec![route("GRPCRoute", "methods", methods), route("HTTPRoute", "rest", rest)];
     let (world, backends, _echo) = world(port, routes).await?;
@@ -100,7 +100,7 @@ async fn calls_go_by_method_and_header_beside_http() -> Result<()> {
     assert!(String::from_utf8_lossy(&plain.body).contains("\"web\""), "what is not gRPC is the HTTPRoute's");
     assert_eq!((backends[0].calls(), backends[1].calls()), (1, 1));
 
-    // Without a match a call is not implemented (gRPC status 12), and with a backend that is not there unavailable.
+    // A call without a matching route is unimplemented (gRPC status 12), and one with a missing backend unavailable.
     world.settle(vec![Change::delete(key("HTTPRoute", "rest"))]).await?;
     let unmatched = limit(&channel).await?.expect_err("no rule takes it");
     assert_eq!(unmatched.code(), Code::Unimplemented, "{unmatched:?}");
@@ -109,7 +109,7 @@ async fn calls_go_by_method_and_header_beside_http() -> Result<()> {
     let invalid = limit(&channel).await?.expect_err("its backend is not there");
     assert_eq!(invalid.code(), Code::Unavailable, "{invalid:?}");
 
-    // A method of any service, and one by an expression.
+    // A method of any service, and one by a regular expression.
     let patterns = json!([
         {"matches": [{"method": {"method": "ShouldRateLimit"}}], "backendRefs": to("two")},
         {"matches": [{"method": {"type": "RegularExpression", "service": "envoy[.]service[.]auth.*|x", "method": "C.*"}}],

@@ -1,4 +1,4 @@
-//! The end of the program is not the end of Envoy: it is killed, started again and replaced while clients ask all the time.
+//! Envoy outlives the program: the program is killed, restarted and replaced while clients send requests continuously.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,17 +18,17 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// Every client has this many answers in each state of things.
+/// Answers that every client must get in each state.
 pub(super) const ANSWERS: u64 = 20;
 pub(super) const TOOK_OVER: &str = "took over process";
 
-/// A directory of manifests and a private directory, and nobody over them yet.
+/// A directory of manifests and a private directory, without a program yet.
 pub(super) struct Site {
     pub(super) manifests: TempDir,
     pub(super) state: TempDir,
     http: SocketAddr,
     https: SocketAddr,
-    // Last: it ends what programs have left.
+    // Last: it kills the Envoys that programs have left running.
     envoys: Envoys,
     echo: Echo,
 }
@@ -74,7 +74,7 @@ impl Site {
         Ok(Self { manifests, state, http: address(http), https: address(https), envoys, echo })
     }
 
-    /// The program over it.
+    /// Starts the program on it.
     pub(super) fn start(&self, args: &[&str]) -> Result<Gatewright> {
         self.start_with(&envoy()?, args)
     }
@@ -88,7 +88,7 @@ impl Site {
         Gatewright::start(&[&all, lifetime, args].concat())
     }
 
-    /// The program over it, an Envoy that it has started and configured, and clients.
+    /// Starts the program, waits until its Envoy is configured, and starts clients.
     pub(super) async fn serving(&self) -> Result<(Gatewright, u32, Load)> {
         let mut program = self.start(&[])?;
         configured(&mut program).await?;
@@ -116,12 +116,12 @@ impl Site {
         }
     }
 
-    /// Waits until one Envoy runs, and returns it.
+    /// Waits until one Envoy runs, and returns its process id.
     pub(super) async fn one(&self) -> Result<u32> {
         Ok(self.envoys(1).await?[0])
     }
 
-    /// Has the program and its Envoy end as they should, and looks at what is left.
+    /// Ends the program and its Envoy regularly, and checks that nothing is left.
     pub(super) async fn end(&self, mut program: Gatewright) -> Result<()> {
         program.signal("TERM")?;
         let said = program.end().await?;
@@ -136,7 +136,7 @@ impl Site {
     }
 }
 
-/// Waits until Envoy has everything.
+/// Waits until Envoy has the complete configuration.
 pub(super) async fn configured(program: &mut Gatewright) -> Result<()> {
     let line = program.line("secret default/").await?;
     ensure!(line.contains("acked 1/1"), "{line}");
@@ -157,7 +157,7 @@ async fn a_killed_program_leaves_envoy_serving_and_the_next_one_takes_it_over() 
         program = site.start(&[])?;
         let line = program.line(TOOK_OVER).await?;
         assert!(line.contains(&format!("process {pid},")), "{line}");
-        // What is added right after that is served.
+        // Changes right after a restart are served.
         fs::write(site.manifests.path().join("late.yaml"), route("late"))?;
         let line = program.line("httproute default/late: 1 host changed").await?;
         assert!(line.contains("acked 1/1"), "{line}");
@@ -166,7 +166,7 @@ async fn a_killed_program_leaves_envoy_serving_and_the_next_one_takes_it_over() 
         program.line("httproute default/late deleted: 1 host changed, acked 1/1").await?;
         load.more(ANSWERS).await?;
     }
-    // What is different by the next start is so for Envoy, too.
+    // Changes made before the next start reach Envoy, too.
     drop(program);
     assert_eq!((site.status("early.example.org").await?, site.status("new.example.org").await?), (200, 404));
     fs::remove_file(site.manifests.path().join("early.yaml"))?;
@@ -189,7 +189,7 @@ async fn an_upgrade_costs_no_request_whether_envoy_stays_or_is_replaced() -> Res
     let (mut old, pid, load) = site.serving().await?;
     load.more(ANSWERS).await?;
 
-    // Nobody uses a private directory beside another.
+    // A private directory has one program only.
     let mut refused = site.start(&[])?;
     let said = refused.end().await?;
     assert!(said.contains("in use by another gatewright") && said.contains("--take-over"), "{said}");
@@ -213,7 +213,7 @@ async fn an_upgrade_costs_no_request_whether_envoy_stays_or_is_replaced() -> Res
     configured(&mut new).await?;
     assert_eq!(site.one().await?, pid);
 
-    // Another bootstrap: another Envoy takes the sockets over.
+    // Another bootstrap: another Envoy takes over the sockets.
     let admin = site.state.path().join("admin-of-envoy.sock").display().to_string();
     let mut newer = site.start(&["--take-over", "--envoy-admin", &admin])?;
     let line = newer.line("replacing it by a hot restart").await?;
@@ -264,7 +264,7 @@ async fn a_program_that_is_killed_in_the_middle_of_a_hot_restart_leaves_one_envo
     site.end(program).await
 }
 
-/// A program that calls itself another version of Envoy, and is this one.
+/// A wrapper of Envoy that reports another version.
 fn other_version(dir: &Path, hot_restart: &str) -> Result<PathBuf> {
     let path = dir.join("envoy");
     let real = envoy()?;
@@ -298,7 +298,7 @@ async fn an_envoy_of_another_version_is_replaced() -> Result<()> {
     load.failures()?;
     drop(load);
 
-    // One that cannot take over sockets is started beside it, on the same ports.
+    // A version that cannot take over sockets is started beside it, on the same ports.
     other_version(programs.path(), "99.1")?;
     drop(program);
     let mut program = site.start_with(&wrapper, &[])?;
@@ -341,7 +341,7 @@ async fn an_envoy_that_hangs_is_replaced_and_one_that_crashes_is_started_again()
         sleep(Duration::from_millis(20)).await;
     }
 
-    // The same for one that it has taken over.
+    // The same for an Envoy that was adopted.
     drop(program);
     let third = site.one().await?;
     let mut program = site.start(&[])?;
@@ -366,7 +366,7 @@ async fn what_only_looks_like_an_envoy_of_ours_is_left_alone() -> Result<()> {
     let site = Site::new().await?;
     let sockets = site.state.path().canonicalize()?.join("hot");
     let mut command = Command::new("setpriv");
-    // Its command line has Envoy's in it.
+    // Its command line contains that of Envoy.
     command.args([
         "--pdeathsig",
         "KILL",
@@ -404,7 +404,7 @@ async fn an_envoy_that_is_to_end_with_its_program_does() -> Result<()> {
     configured(&mut program).await?;
     site.one().await?;
 
-    // It cannot be handed over.
+    // Such an Envoy cannot be taken over.
     let mut other = site.start(&[&lifetime[..], &["--take-over"]].concat())?;
     let said = other.end().await?;
     assert!(said.contains("--take-over: Envoy ends with that program"), "{said}");
@@ -415,7 +415,7 @@ async fn an_envoy_that_is_to_end_with_its_program_does() -> Result<()> {
     drop(program);
     site.envoys(0).await?;
 
-    // One that was independent is bound by a hot restart.
+    // An independent Envoy is bound to the program by a hot restart.
     let (program, pid, load) = site.serving().await?;
     drop(program);
     let mut program = site.start(&lifetime)?;

@@ -1,4 +1,5 @@
-//! What cannot be read was not deleted: directories that vanish and files that are broken, while clients ask all the time.
+//! Unreadable manifests are not deleted ones: directories that vanish and files that are broken, while clients send
+//! requests continuously.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +9,7 @@ use gatewright_control::ask;
 
 use super::hot_restart::{ANSWERS, Site, TOOK_OVER, configured, route};
 
-/// What the program says at its admin socket.
+/// Returns the answer of the program's admin socket.
 async fn admin(site: &Site, path: &str) -> Result<String> {
     Ok(ask(&site.state.path().join("admin.sock"), path).await?)
 }
@@ -36,7 +37,7 @@ async fn a_directory_that_vanishes_costs_no_request() -> Result<()> {
     load.more(ANSWERS).await?;
     let (root, away) = (site.manifests.path(), site.manifests.path().with_extension("away"));
 
-    // Moved away, and back with something new.
+    // Moved away, and back with a change.
     fs::rename(root, &away)?;
     program.line("cannot be read").await?;
     load.more(ANSWERS).await?;
@@ -51,7 +52,7 @@ async fn a_directory_that_vanishes_costs_no_request() -> Result<()> {
     assert_eq!((site.status("late.example.org").await?, stale(&site).await?), (200, 0));
     assert_eq!(admin(&site, "/readyz").await?, "ok\n");
 
-    // Another one in its place is watched as well.
+    // A new directory in its place is watched as well.
     copy(root, &away)?;
     fs::remove_dir_all(root)?;
     load.more(ANSWERS).await?;

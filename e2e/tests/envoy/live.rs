@@ -1,4 +1,4 @@
-//! From objects to answers, on a real Envoy: what the engine's units mean on the wire.
+//! From objects to answers on a real Envoy: the engine's units as seen by clients.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ fn route(name: &str, section: &str, hostnames: &[&str], backend: &str) -> Change
     )
 }
 
-/// A Gateway with an exact, a wildcard and a catch-all listener, a route for each, and a backend that answers.
+/// A Gateway with an exact, a wildcard and a catch-all listener, a route for each, and a running backend.
 async fn world(port: u16) -> Result<(World, Echo)> {
     let echo = Echo::start("web").await?;
     let listeners =
@@ -187,7 +187,7 @@ async fn hosts_under_a_wildcard_are_served_however_many_they_are() -> Result<()>
         for n in [0, 7, n, n + 9] {
             assert_eq!(to(port, &host(n)).send().await?.status, 200, "host {n}");
         }
-        // A connection for one host of the listener is one for all of them.
+        // A connection for one host of the listener is valid for all of them.
         for sni in [&host(0), "unknown.wild.example.org"] {
             assert_eq!(to(port, sni).authority(&host(1)).send().await?.status, 200, "{sni} beside {n}");
             assert_eq!(to(port, sni).authority("unknown.wild.example.org").send().await?.status, 404, "{sni}");
@@ -253,7 +253,7 @@ async fn a_connection_of_one_listener_does_not_serve_another() -> Result<()> {
     .await
 }
 
-/// Makes TLS connections until it is told to stop; how many, and what failed.
+/// Makes TLS connections until it is stopped; returns their number, and the failures.
 fn knock(probe: Probe, stop: Arc<AtomicBool>) -> JoinHandle<(usize, Vec<String>)> {
     tokio::spawn(async move {
         let (mut tried, mut failed) = (0, Vec::new());
@@ -304,7 +304,7 @@ async fn a_hostname_that_is_no_longer_terminated_takes_connections_all_the_time(
     stop.store(true, Ordering::Relaxed);
     for client in clients {
         let (tried, failed) = client.await?;
-        // One that is in the middle of its handshake when the certificate goes may fail: hardly one in seventy switches.
+        // A handshake in progress may fail when the certificate is removed: about one in seventy switches.
         assert!(tried > 20 && failed.len() < 3, "{} of {tried} failed: {failed:?}", failed.len());
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The program and its fixtures on a real Envoy, without Kubernetes.
+//! Tests of the program and its fixtures on a real Envoy, without Kubernetes.
 
 mod answers;
 mod backend_tls;

@@ -1,4 +1,4 @@
-//! Ports that are passed on as they come: TCPRoutes and UDPRoutes on a real Envoy.
+//! TCPRoutes and UDPRoutes on a real Envoy: ports whose connections and datagrams are forwarded unchanged.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,12 +15,12 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// Long enough for a busy machine.
+/// Time limit, long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a datagram is waited for that is to be dropped.
+/// Time without an answer after which a datagram counts as dropped.
 const DROPPED: Duration = Duration::from_secs(2);
 
-/// A backend that says its name; gone on drop.
+/// A backend that sends its name; stopped on drop.
 struct Named {
     address: SocketAddr,
     serving: JoinHandle<()>,
@@ -33,14 +33,14 @@ impl Drop for Named {
 }
 
 impl Named {
-    /// Says its name to each connection, and then what it hears.
+    /// Starts a TCP backend that sends its name to each connection, and then echoes.
     async fn tcp(name: &'static str) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let serving = tokio::spawn(async move {
             while let Ok((mut connection, _)) = listener.accept().await {
                 tokio::spawn(async move {
-                    // A client may be gone.
+                    // The client may have disconnected.
                     let _ = connection.write_all(name.as_bytes()).await;
                     let (mut read, mut write) = connection.split();
                     let _ = tokio::io::copy(&mut read, &mut write).await;
@@ -50,7 +50,7 @@ impl Named {
         Ok(Self { address, serving })
     }
 
-    /// Answers each datagram with its name.
+    /// Starts a UDP backend that answers each datagram with its name.
     async fn udp(name: &'static str) -> Result<Self> {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = socket.local_addr()?;
@@ -68,7 +68,7 @@ fn at(port: u16) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, port).into()
 }
 
-/// The name of the backend of a new connection; none where it is closed.
+/// Returns the name of a new connection's backend; None if it is closed.
 async fn connected(port: u16) -> Result<Option<String>> {
     let work = async {
         let mut connection = TcpStream::connect(at(port)).await?;
@@ -82,7 +82,7 @@ async fn connected(port: u16) -> Result<Option<String>> {
     timeout(PATIENCE, work).await.context("nothing is said, and nothing closed")?
 }
 
-/// The name of the backend that a new client's datagram gets to; none where there is no answer.
+/// Returns the name of the backend of a new client's datagram; None without an answer.
 async fn answered(port: u16, patience: Duration) -> Result<Option<String>> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     socket.connect(at(port)).await?;
@@ -94,14 +94,14 @@ async fn answered(port: u16, patience: Duration) -> Result<Option<String>> {
     })
 }
 
-/// A Service with a port of each transport under one number, and where they lead.
+/// A Service with a TCP and a UDP port of one number, and their endpoints.
 fn service(name: &str, tcp: &[SocketAddr], udp: &[SocketAddr]) -> Vec<Change> {
     let put = |value: Value| Change::put(Object::parse(value).expect("an object"));
     let ports = json!([{"name": "t", "port": 53, "protocol": "TCP"}, {"name": "u", "port": 53, "protocol": "UDP"}]);
     let mut all = vec![put(json!({"apiVersion": "v1", "kind": "Service",
         "metadata": {"namespace": "default", "name": name}, "spec": {"ports": ports}}))];
     for (transport, short, addresses) in [("TCP", "t", tcp), ("UDP", "u", udp)] {
-        // Every address has a port of its own, so each has a slice.
+        // Every address has a port of its own, so that each has a slice.
         for index in 0..3 {
             let slice = format!("{name}-{short}-{index}");
             let Some(address) = addresses.get(index) else {
@@ -141,7 +141,7 @@ async fn tcp_and_udp_of_one_number_each_have_their_backend_and_endpoints_change_
     assert_eq!(connected(port).await?.as_deref(), Some("over tcp"), "{}", world.envoy.log());
     assert_eq!(answered(port, PATIENCE).await?.as_deref(), Some("over udp"), "{}", world.envoy.log());
 
-    // Endpoints change: who is connected stays, who comes finds the new one.
+    // Endpoints change: existing connections stay, new ones reach the new endpoint.
     let mut held = TcpStream::connect(at(port)).await?;
     let mut name = [0; 8];
     held.read_exact(&mut name).await?;
@@ -164,7 +164,7 @@ async fn tcp_and_udp_of_one_number_each_have_their_backend_and_endpoints_change_
     Ok(())
 }
 
-/// How often each answer came.
+/// The number of each answer.
 type Counts = BTreeMap<Option<String>, usize>;
 
 fn share(counts: &Counts, name: Option<&str>) -> f64 {
@@ -173,7 +173,7 @@ fn share(counts: &Counts, name: Option<&str>) -> f64 {
     found as f64 / all as f64
 }
 
-/// Of 600 answers a share of 0.1 to 0.7 is off by more than 0.1 less than once in a million runs.
+/// Of 600 answers, a share of 0.1 to 0.7 is off by more than 0.1 less than once in a million runs.
 fn close_to(counts: &Counts, expected: &[(Option<&str>, f64)]) -> Result<()> {
     for (name, expected) in expected {
         let found = share(counts, *name);
@@ -225,7 +225,7 @@ async fn datagrams_are_divided_by_weight_whatever_the_number_of_endpoints() -> R
     close_to(&counts, &[(Some("one"), 0.6), (Some("two"), 0.2), (None, 0.2)])
 }
 
-/// More clients than Envoy's default of sessions for a cluster, which would silently drop those beyond.
+/// More clients than Envoy's default of sessions per cluster, beyond which it would silently drop datagrams.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn more_than_a_thousand_clients_have_sessions_at_a_time() -> Result<()> {
@@ -240,7 +240,7 @@ async fn more_than_a_thousand_clients_have_sessions_at_a_time() -> Result<()> {
     Ok(())
 }
 
-/// The reason of `Accepted` of the first listener of a Gateway.
+/// Returns the reason of `Accepted` of a Gateway's first listener.
 fn told(statuses: &BTreeMap<ObjectKey, Option<gatewright_core::translate::ObjectStatus>>, namespace: &str) -> String {
     let key = ObjectKey::new(Kind::Gateway, ObjectName::new(namespace, "edge"));
     let Some(Some(status)) = statuses.get(&key) else { return "nothing".to_owned() };
@@ -279,14 +279,14 @@ async fn a_port_of_the_shared_fleet_is_the_first_namespaces_and_is_opened_by_the
     let world = World::start(changes).await?;
     assert_eq!(connected(port).await?.as_deref(), Some("alice's"), "{}", world.envoy.log());
 
-    // Somebody else wants it, whose name comes first.
+    // Another namespace requests it, whose name sorts first.
     let (delta, generation) = world.apply(vec![gateway("a-mallory", port), route("a-mallory")]);
     world.acknowledged(generation).await?;
     let refused = told(&delta.statuses, "a-mallory");
     assert!(refused.starts_with("HostnameConflict: ") && refused.contains("belongs to another namespace"), "{refused}");
     assert_eq!(connected(port).await?.as_deref(), Some("alice's"));
 
-    // A port that the class does not open is opened by nobody.
+    // A port that the class does not open stays closed.
     let (delta, generation) = world.apply(vec![gateway("a-mallory", closed)]);
     world.acknowledged(generation).await?;
     let refused = told(&delta.statuses, "a-mallory");

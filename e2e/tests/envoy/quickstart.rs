@@ -1,11 +1,11 @@
-//! Pages of `docs/` as somebody follows them who has the program and no cluster.
+//! Runs pages of `docs/` as a reader would who has the program and no cluster.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use e2e::walkthrough::{Place, follow};
 
-/// Follows a page in an empty directory and a network of its own, with the program and one of the tools.
+/// Runs a page in an empty directory and a network of its own, with the program and one of the tools.
 fn followed(page: &str, tool: &str) -> Result<()> {
     let root: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
     let path = root.join(".tools").join(tool);

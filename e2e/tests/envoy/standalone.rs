@@ -1,4 +1,4 @@
-//! The program with a directory and a real Envoy, as a user meets it.
+//! The program with a directory and a real Envoy, as a user runs it.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,7 +13,7 @@ use e2e::probe::Probe;
 use e2e::world::free_port;
 use tempfile::TempDir;
 
-/// A directory of manifests, a private directory, and the program over them.
+/// A directory of manifests, a private directory, and the program that serves them.
 struct Standalone {
     program: Gatewright,
     manifests: TempDir,
@@ -64,7 +64,7 @@ impl Standalone {
         let envoy = envoy()?;
         let usual = ["standalone", &dir, "--state-dir", &private, "--envoy", &envoy];
         let mut program = Gatewright::start(&[&usual, args].concat())?;
-        // The certificate of the listener is there.
+        // The listener has its certificate.
         let line = program.line("secret default/").await?;
         assert!(line.contains("acked 1/1"), "{line}");
         Ok(Self { program, manifests, state, port, _echo: echo })
@@ -74,7 +74,7 @@ impl Standalone {
         self.manifests.path().join(name)
     }
 
-    /// Puts a file in its place, complete.
+    /// Writes a file atomically.
     fn save(&self, name: &str, text: &str) -> Result<()> {
         let new = self.file(&format!(".{name}.new"));
         fs::write(&new, text)?;
@@ -93,7 +93,7 @@ impl Standalone {
     }
 }
 
-/// Each line of the log is an object, and an event has the fields of what it is about.
+/// Each line of the log is a JSON object, and an event has the fields of its object.
 #[tokio::test]
 #[ignore = "needs Envoy"]
 async fn a_log_for_programs_has_an_object_a_line() -> Result<()> {
@@ -123,7 +123,7 @@ async fn saving_breaking_and_deleting_files() -> Result<()> {
     assert!(line.contains("1 host changed, acked 1/1 in"), "{line}");
     assert_eq!(site.status("web.example.org").await?, 200);
 
-    // A broken file is named with its line, and hurts nothing.
+    // A broken file is reported with its line, and affects nothing else.
     site.save("web.yaml", &(route("web", "web.example.org", "web") + "---\nkind: [\n"))?;
     let line = site.program.line("not YAML").await?;
     assert!(line.contains("web.yaml:1"), "{line}");
@@ -133,13 +133,13 @@ async fn saving_breaking_and_deleting_files() -> Result<()> {
     assert!(line.contains("web.yaml:7") && line.contains("httproute default/web"), "{line}");
     assert_eq!(site.status("web.example.org").await?, 200);
 
-    // The first file keeps an object that stands in two.
+    // An object that is in two files belongs to the first.
     site.save("web.yaml", &route("web", "web.example.org", "web"))?;
     site.save("zzz.yaml", &route("web", "other.example.org", "web"))?;
     let line = site.program.line("stands already in").await?;
     assert!(line.contains("zzz.yaml:1") && line.contains("web.yaml"), "{line}");
 
-    // What is half written is no error while the other half may come.
+    // A half-written file is no error while the other half may follow.
     for attempt in 0.. {
         let name = format!("slow{attempt}");
         let whole = route(&name, &format!("{name}.example.org"), "web");
@@ -150,7 +150,7 @@ async fn saving_breaking_and_deleting_files() -> Result<()> {
         fs::write(&file, &whole)?;
         let took = began.elapsed();
         site.program.line(&format!("httproute default/{name}: 1 host changed")).await?;
-        // On a busy machine the other half may come too late; then once more.
+        // On a busy machine the other half may be too late; then it is repeated.
         if took < std::time::Duration::from_millis(20) {
             let said = site.program.output();
             assert!(!said.contains(&format!("{name}.yaml")), "{said}");
@@ -256,7 +256,7 @@ async fn what_envoy_refuses_is_told_and_hurts_nobody_else() -> Result<()> {
     Ok(())
 }
 
-/// An Envoy that somebody else runs, from our bootstrap, in front of a program that runs none.
+/// An Envoy that is started by others, from our bootstrap, with a program that starts none.
 #[tokio::test]
 #[ignore = "needs Envoy"]
 async fn an_envoy_started_elsewhere_is_served() -> Result<()> {
@@ -272,7 +272,7 @@ async fn an_envoy_started_elsewhere_is_served() -> Result<()> {
     let bootstrap = Gatewright::run(&["bootstrap", "--node", "mine", "--state-dir", &private])?;
     assert!(bootstrap.status.success(), "{bootstrap:?}");
     let mut envoy = e2e::envoy::Envoy::start(&String::from_utf8(bootstrap.stdout)?).await?;
-    // The gateway's line can come before the certificate is there; without it nothing listens.
+    // The gateway's line can precede the certificate; without it nothing listens.
     let line = program.line("secret default/").await?;
     assert!(line.contains("acked 1/1"), "{line}");
     envoy.ready().await?;
@@ -313,7 +313,7 @@ async fn envoy_is_started_again_and_ends_with_the_program() -> Result<()> {
     let second = children(site.program.pid())?;
     assert_ne!(first, second);
     assert!(Command::new("kill").args(["-TERM", &site.program.pid().to_string()]).status()?.success());
-    // The program has ended when asking for a line that never comes says so.
+    // The program has ended when waiting for a line that never comes reports it.
     let ended = site.program.line("a line that is never printed").await.expect_err("it ends");
     assert!(ended.to_string().contains("ended (exit status: 0)"), "{ended:#}");
     assert!(!Path::new("/proc").join(&second[0]).exists(), "Envoy ended as well");

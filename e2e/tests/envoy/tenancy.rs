@@ -1,4 +1,4 @@
-//! Tenants on a real Envoy, through the program: who has a hostname is served, and nobody else, ever.
+//! Tenants on a real Envoy, through the program: the owner of a hostname is served, and nobody else at any time.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,7 +16,7 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 use tempfile::TempDir;
 
-/// A directory of manifests, a private directory, and the program over them.
+/// A directory of manifests, a private directory, and the program that serves them.
 struct Site {
     program: Gatewright,
     manifests: TempDir,
@@ -36,7 +36,7 @@ fn namespace(name: &str, gateway: &str, host: &str) -> String {
     )
 }
 
-/// A TenantGateway of `tenant-a` with this specification and these annotations.
+/// A TenantGateway of `tenant-a` with this spec and these annotations.
 fn tenant(annotations: &str, spec: &str) -> String {
     format!(
         "apiVersion: gateway.cozystack.io/v1alpha1\nkind: TenantGateway\n\
@@ -45,7 +45,7 @@ fn tenant(annotations: &str, spec: &str) -> String {
     )
 }
 
-/// A CA that nobody reaches.
+/// The annotation of a CA that cannot be reached.
 const NOBODY: &str = "gatewright.io/acme-directory: https://127.0.0.1:9/directory";
 const INTERNAL: &str = "gatewright.io/issuer: internal-ca";
 
@@ -68,7 +68,8 @@ fn route(kind: &str, namespace: &str, name: &str, host: &str, service: &str) -> 
     )
 }
 
-/// `tenant-a` owns a Gateway; `tenant-a-b` inherits with an apex of its own, `tenant-a-c` and `tenant-a-d` with its.
+/// `tenant-a` owns a Gateway; `tenant-a-b` inherits it with an apex of its own, `tenant-a-c` and `tenant-a-d` with that
+/// of `tenant-a`.
 fn family() -> String {
     [("tenant-a", "a"), ("tenant-a-b", "b.a"), ("tenant-a-c", "a"), ("tenant-a-d", "a")]
         .map(|(name, host)| namespace(name, "tenant-a", &format!("{host}.example.org")))
@@ -97,7 +98,7 @@ impl Site {
         Ok(Self { program, manifests, state, http, https, options })
     }
 
-    /// Puts a file in its place, complete.
+    /// Writes a file atomically.
     fn save(&self, name: &str, text: &str) -> Result<()> {
         let new = self.manifests.path().join(format!(".{name}.new"));
         fs::write(&new, text)?;
@@ -112,7 +113,7 @@ impl Site {
         Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, self.https)), host)
     }
 
-    /// Who answers for a host.
+    /// Returns the backend that answers for a host.
     async fn backend(&self, host: &str) -> Result<String> {
         named(&self.probe(host)).await
     }
@@ -183,12 +184,12 @@ async fn an_heir_is_served_and_a_loser_never() -> Result<()> {
     let answer = site.probe("shop.a.example.org").roots(site.roots()?).send().await?;
     assert_eq!(answer.peer.context("TLS")?.dns_names, ["shop.a.example.org"], "a certificate of its own");
 
-    // Plain HTTP sends everybody to HTTPS.
+    // Plain HTTP redirects all requests to HTTPS.
     let plain = Probe::http(SocketAddr::from((Ipv4Addr::LOCALHOST, site.http)), "shop.a.example.org").send().await?;
     let location = plain.headers.get("location").context("a location")?.to_str()?.to_owned();
     assert_eq!((plain.status, location), (301, format!("https://shop.a.example.org:{}/", site.https)));
 
-    // Two others ask for the owner's hostname, while it is asked for without pause.
+    // Two others claim the owner's hostname, while clients request it without pause.
     let stop = Arc::new(AtomicBool::new(false));
     let asking = tokio::spawn({
         let (probe, stop) = (site.probe("shop.a.example.org"), stop.clone());
@@ -221,7 +222,7 @@ async fn an_heir_is_served_and_a_loser_never() -> Result<()> {
     assert!(text.contains("tenantgateway tenant-a/cozystack") && text.contains("Reconciled"), "{text}");
     assert!(text.contains("HostnameConflict"), "{text}");
 
-    // The winner goes: the next is served, and the one behind it is still not.
+    // The owner's claim is removed: the next claimant is served, and the one after it still is not.
     site.remove("owner.yaml")?;
     site.served_by("shop.a.example.org", "second").await?;
     for _ in 0..20 {
@@ -229,7 +230,7 @@ async fn an_heir_is_served_and_a_loser_never() -> Result<()> {
     }
     assert_eq!(third.requests(), 0);
 
-    // A broken edit is told, and what was live stays live.
+    // An invalid edit is reported, and the previous state stays live.
     site.save("tenant.yaml", &tenant(INTERNAL, "").replace("a.example.org", "A.example.org"))?;
     let line = site.program.line("tenantgateway tenant-a/cozystack: Ready=False InvalidSpec").await?;
     assert!(line.contains("spec.apex") && line.contains("what was live stays live"), "{line}");
@@ -278,7 +279,7 @@ async fn two_hundred_hosts_of_one_tenant_are_served() -> Result<()> {
         ("routes.yaml", routes),
     ];
     let site = Site::start(&files, &[])?;
-    // Certificates are issued in no order.
+    // Certificates are issued in any order.
     for n in 0..200 {
         site.served_by(&host(n), "web").await?;
     }
@@ -300,7 +301,7 @@ async fn two_hundred_hosts_of_one_tenant_are_served() -> Result<()> {
 async fn another_issuer_takes_over_without_a_failed_request() -> Result<()> {
     let echo = Echo::start("web").await?;
     let host = "shop.a.example.org";
-    // What an ACME CA gave: the Secret of http01 mode.
+    // A certificate as an ACME CA would issue: the Secret of http01 mode.
     let made = rcgen::generate_simple_self_signed([host.to_owned()])?;
     let secret = gatewright_core::tenancy::names::host_certificate("cozystack", host);
     let secret = serde_json::json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
@@ -350,7 +351,7 @@ async fn another_issuer_takes_over_without_a_failed_request() -> Result<()> {
     let answer = site.probe(host).roots(site.roots()?).send().await?;
     assert_eq!(answer.status, 200, "the internal CA's");
 
-    // Back again: nobody has another certificate yet, so this one stays.
+    // Back again: no other certificate exists yet, so this one stays.
     site.save("tenant.yaml", &tenant(NOBODY, "certMode: http01"))?;
     site.save("late.yaml", &route("HTTPRoute", "tenant-a", "late", "late.a.example.org", "web"))?;
     site.program.line("httproute tenant-a/late").await?;
@@ -375,7 +376,7 @@ async fn who_came_first_keeps_the_name_over_a_restart() -> Result<()> {
     ];
     let mut site = Site::start(&files, &["--hostname-claims", "first-come"])?;
     site.served_by(host, "early").await?;
-    // A smaller name comes later.
+    // A route whose name sorts first is added later.
     site.save("late.yaml", &route("HTTPRoute", "tenant-a", "shop", host, "web"))?;
     site.program.line("httproute tenant-a/shop: Accepted=False HostnameConflict").await?;
     assert_eq!(site.backend(host).await?, "early");

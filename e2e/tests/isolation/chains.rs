@@ -1,4 +1,4 @@
-//! What Envoy refuses of a listener's filter chains freezes nobody's hostnames on that port.
+//! Filter chains that Envoy refuses in a listener: hostnames of other tenants on that port are not frozen.
 
 use anyhow::{Result, ensure};
 use tokio::time::{Instant, sleep};
@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep};
 use crate::site::{LIMIT, SOON, Site, named, route};
 use crate::strict::strict;
 
-/// A ListenerSet of a namespace at the shared Gateway with HTTPS listeners for these hostnames.
+/// A ListenerSet of a namespace at the shared Gateway, with HTTPS listeners for these hostnames.
 fn listeners(site: &Site, namespace: &str, name: &str, hostnames: &[String]) -> String {
     let one = |(index, hostname): (usize, &String)| {
         format!(
@@ -22,7 +22,7 @@ fn listeners(site: &Site, namespace: &str, name: &str, hostnames: &[String]) -> 
     )
 }
 
-/// A site at whose Gateway every namespace may have ListenerSets.
+/// A site whose Gateway admits ListenerSets of every namespace.
 async fn site(options: &[&str]) -> Result<Site> {
     let site = Site::start(options).await?;
     let base = std::fs::read_to_string(site.manifests.path().join("base.yaml"))?;
@@ -31,13 +31,13 @@ async fn site(options: &[&str]) -> Result<Site> {
     Ok(site)
 }
 
-/// Wildcards of mallory's, as long as a hostname may be.
+/// Wildcards of mallory's, of the greatest length of a hostname.
 fn wildcards(count: usize) -> Vec<String> {
     let label = "a".repeat(63);
     (0..count).map(|number| format!("*.{label}.{label}.{label}.m{number:03}.example.net")).collect()
 }
 
-/// Alice's hostname is a listener of her own, which no chain that is there already stands for: it must be live in time.
+/// Alice adds a listener for a hostname of her own, which needs a new filter chain: it must be live in time.
 async fn alice_adds_a_listener(site: &Site, step: usize) -> Result<()> {
     let (name, host) = (format!("own-{step}"), format!("own-{step}.example.com"));
     let route = route("alice", &name, &host, crate::site::FORWARD).replace(
@@ -53,7 +53,7 @@ async fn alice_adds_a_listener(site: &Site, step: usize) -> Result<()> {
     site.alice_is_unharmed(step).await
 }
 
-/// Waits until Envoy was asked to take mallory's listeners, however it answered.
+/// Waits until Envoy has answered mallory's listeners, with either verdict.
 async fn mallorys_listeners_are_told(site: &Site, words: &[&str]) -> Result<()> {
     let until = Instant::now() + LIMIT;
     loop {
@@ -66,7 +66,8 @@ async fn mallorys_listeners_are_told(site: &Site, words: &[&str]) -> Result<()> 
     }
 }
 
-/// Chains list the wildcards of other listeners in one regular expression: that of many long ones was larger than Envoy takes.
+/// Chains list the wildcards of other listeners in one regular expression; that of many long ones was larger than Envoy
+/// accepts.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn many_long_wildcards_do_not_make_a_listener_that_envoy_refuses() -> Result<()> {
@@ -87,7 +88,7 @@ async fn a_refused_filter_chain_is_held_back_alone() -> Result<()> {
     let (_dir, envoy) = strict()?;
     let site = site(&["--envoy", &envoy]).await?;
     alice_adds_a_listener(&site, 0).await?;
-    // Few enough to be listed, and too much for this Envoy.
+    // Few enough to be listed, and too large for this Envoy.
     site.save("mallory.yaml", &listeners(&site, "mallory", "wide", &wildcards(9)))?;
     let until = Instant::now() + LIMIT;
     while !site.program.output().contains("refused") {

@@ -1,8 +1,8 @@
-//! Hundreds of routes, biased to the edges of what may be written, on the real Envoy: nothing that is published is
-//! refused, and where Envoy refuses more than we know of, nobody but the author is harmed.
+//! Differential test: hundreds of random routes, biased to edge cases, on the real Envoy. Envoy refuses nothing that is
+//! published, and if it refuses more than we know of, only the author is affected.
 //!
-//! `GATEWRIGHT_ROUTES` makes it as many routes as one likes, of another seed each time; `GATEWRIGHT_SEED` begins with that of
-//! a run before.
+//! `GATEWRIGHT_ROUTES` sets the number of routes, with another seed each time; `GATEWRIGHT_SEED` repeats the seed of an
+//! earlier run.
 
 use anyhow::{Context, Result, bail, ensure};
 use proptest::prelude::*;
@@ -14,13 +14,13 @@ use serde_json::{Value, json};
 use super::site::Site;
 use super::strict::{strict, too_large};
 
-/// The experimental channel has everything that the standard one has.
+/// The experimental channel includes the standard one.
 const EXPERIMENTAL: [&str; 2] = ["--gateway-api-channel", "experimental"];
 
 /// Routes of one batch: one file, taken in at once.
 const BATCH: usize = 30;
 
-/// Texts that have broken something, here or elsewhere, and some that are fine.
+/// Texts that have caused faults, here or elsewhere, and some that are harmless.
 const ODD: [&str; 40] = [
     "/",
     "",
@@ -222,26 +222,26 @@ fn route(at: usize, rules: Vec<Value>) -> Value {
     })
 }
 
-/// Always the same routes, in a new order only when the strategies above change.
+/// The same routes in each run, unless the strategies above change.
 struct Routes {
     runner: TestRunner,
     made: usize,
 }
 
-/// A number from the environment.
+/// Returns a number from the environment.
 fn asked(variable: &str) -> Option<u64> {
     std::env::var(variable)
         .ok()
         .map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}={text}: expected a number")))
 }
 
-/// Where a long run begins: where it is told to, else anywhere.
+/// Returns the seed of a long run: the given one, else a random one.
 fn seed() -> Option<u64> {
     let now = || std::time::UNIX_EPOCH.elapsed().map_or(0, |now| now.as_secs());
     asked("GATEWRIGHT_SEED").or_else(|| asked("GATEWRIGHT_ROUTES").map(|_| now()))
 }
 
-/// How many batches there are: `usual`, or so many that they have the routes that are asked for.
+/// Returns the number of batches: `usual`, or as many as the requested number of routes needs.
 fn batches(usual: usize) -> usize {
     let routes = asked("GATEWRIGHT_ROUTES").map(|routes| usize::try_from(routes).unwrap_or(usize::MAX));
     routes.map_or(usual, |routes| routes.div_ceil(BATCH))
@@ -262,7 +262,7 @@ impl Routes {
         Self { runner: TestRunner::new_with_rng(Config::default(), rng), made: 0 }
     }
 
-    /// A file of routes. `edit` may change each.
+    /// Returns a file of routes. `edit` may change each.
     fn batch(&mut self, mut edit: impl FnMut(usize, &mut Value)) -> Result<String> {
         let mut text = String::new();
         for _ in 0..BATCH {
@@ -277,7 +277,7 @@ impl Routes {
     }
 }
 
-/// What is refused, as the statuses have it: the route and the words.
+/// Returns the refused routes with their messages, by the statuses.
 fn refused(site: &Site) -> Result<Vec<String>> {
     let (_, text) = site.ask(&["status", "-o", "json"])?;
     let list: Value = serde_json::from_str(&text).with_context(|| text.clone())?;

@@ -1,4 +1,5 @@
-//! What the edge makes of odd requests, of clients that hold on to connections, and of a backend that never answers.
+//! Envoy's defences at the edge: malformed requests, clients that hold connections open, and a backend that never
+//! answers.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -16,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::site::{FORWARD, LIMIT, SOON, Site, envoy_stat, named, route};
 
-/// What an HTTP/1.1 server says to these bytes, up to the end of the connection.
+/// Sends these bytes to an HTTP/1.1 server; returns its answer up to the end of the connection.
 async fn say(port: u16, request: &str) -> Result<String> {
     let exchange = async {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
@@ -29,7 +30,7 @@ async fn say(port: u16, request: &str) -> Result<String> {
     timeout(LIMIT, exchange).await.context("no answer")?
 }
 
-/// `GET` of a path, exactly as it is written, with further header lines.
+/// Sends a `GET` of a path, exactly as written, with further header lines.
 async fn get(site: &Site, path: &str, headers: &str) -> Result<String> {
     let head = format!("GET {path} HTTP/1.1\r\nHost: alice.example.org\r\nConnection: close\r\n{headers}\r\n");
     say(site.http, &head).await
@@ -39,7 +40,7 @@ fn status(answer: &str) -> Option<u16> {
     answer.split(' ').nth(1)?.parse().ok()
 }
 
-/// What the backend says it was asked.
+/// Returns the request as the backend received it.
 async fn asked(site: &Site, path: &str, headers: &str) -> Result<Value> {
     let answer = get(site, path, headers).await?;
     ensure!(status(&answer) == Some(200), "{path}: {answer}");
@@ -51,7 +52,7 @@ async fn asked(site: &Site, path: &str, headers: &str) -> Result<Value> {
 #[ignore = "needs Envoy"]
 async fn odd_requests_are_refused_or_made_regular_before_a_backend_sees_them() -> Result<()> {
     let site = Site::start(&[]).await?;
-    // Backends that take `X_Forwarded_For` for `X-Forwarded-For` never see it.
+    // Backends that treat `X_Forwarded_For` as `X-Forwarded-For` never receive it.
     let answer = get(&site, "/", "x_real_ip: 203.0.113.9\r\n").await?;
     ensure!(status(&answer) == Some(400), "an underscore in a header's name: {answer}");
 
@@ -61,12 +62,12 @@ async fn odd_requests_are_refused_or_made_regular_before_a_backend_sees_them() -
         ("/a/./b", "/a/b"),
         ("/a/%2e%2e/b", "/b"),
         ("/../../etc/passwd", "/etc/passwd"),
-        // Matches and backends see an escaped slash as the client wrote it (docs/security.md).
+        // Matches and backends get an escaped slash as the client wrote it (docs/security.md).
         ("/public%2F..%2Fadmin", "/public%2F..%2Fadmin"),
     ] {
         let asked = asked(&site, path, "").await;
         let found = asked.as_ref().ok().and_then(|asked| asked["path"].as_str());
-        // Above the root there is nothing: such a path may be refused as well.
+        // A path above the root may be refused as well.
         let refused = path.starts_with("/../") && asked.is_err();
         ensure!(found == Some(seen) || refused, "{path}: {asked:?}");
     }
@@ -92,7 +93,7 @@ async fn the_address_of_the_client_is_appended_and_never_taken_from_the_client()
     let asked = asked(&site, "/", forged).await?;
     let headers = &asked["headers"];
     let of = |name: &str| headers[name].as_array().cloned().unwrap_or_default();
-    // For a client on its own machine Envoy says that machine's address.
+    // For a client on its own machine, Envoy sends that machine's address.
     let forwarded = of("x-forwarded-for");
     let appended = forwarded.first().and_then(Value::as_str).and_then(|list| list.strip_prefix("203.0.113.9,"));
     ensure!(forwarded.len() == 1 && appended.is_some_and(|last| !last.contains("203.0.113.9")), "{headers}");
@@ -107,16 +108,16 @@ async fn the_address_of_the_client_is_appended_and_never_taken_from_the_client()
 async fn connections_that_are_idle_or_old_are_ended() -> Result<()> {
     let site = Site::start(&["--idle-timeout", "1", "--max-connection-age", "2"]).await?;
     let request = b"GET / HTTP/1.1\r\nHost: alice.example.org\r\n\r\n";
-    // One that asks once and then says nothing.
+    // A client that sends one request and then nothing.
     let mut idle = TcpStream::connect((Ipv4Addr::LOCALHOST, site.http)).await?;
     idle.write_all(request).await?;
     let mut answer = Vec::new();
     timeout(LIMIT, idle.read_to_end(&mut answer)).await.context("an idle connection stays open")??;
     ensure!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
-    // One that never says anything.
+    // A client that never sends anything.
     let mut silent = TcpStream::connect((Ipv4Addr::LOCALHOST, site.http)).await?;
     timeout(LIMIT, silent.read_to_end(&mut answer)).await.context("a silent connection stays open")??;
-    // One that is never idle is told to close, by an answer.
+    // A client that is never idle is told by a response to close the connection.
     let mut busy = TcpStream::connect((Ipv4Addr::LOCALHOST, site.http)).await?;
     let began = Instant::now();
     let mut said = String::new();
@@ -144,7 +145,7 @@ async fn a_backend_that_never_answers_uses_up_its_own_connections_alone() -> Res
         let request = "GET /delay/60000 HTTP/1.1\r\nHost: mallory.example.org\r\nConnection: close\r\n\r\n";
         held.spawn(async move { say(port, request).await });
     }
-    // What is beyond the limit is answered at once, while the rest waits.
+    // Requests beyond the limit are answered at once, while the others wait.
     let mut refused = 0;
     while refused < 40 {
         let answer = timeout(Duration::from_secs(30), held.join_next()).await.context("all of them wait")?;
@@ -160,7 +161,7 @@ async fn a_backend_that_never_answers_uses_up_its_own_connections_alone() -> Res
     site.alice_is_unharmed(1).await
 }
 
-/// An Envoy that has no memory left.
+/// An Envoy without free memory.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn an_envoy_without_memory_defends_itself_in_every_way_it_has() -> Result<()> {
@@ -184,7 +185,7 @@ async fn an_envoy_without_memory_defends_itself_in_every_way_it_has() -> Result<
         ads: AdsServer::Pipe(dir.path().join("nobody.sock")),
         admin: Admin::Pipe(dir.path().join("admin.sock")),
         ready: None,
-        // Less than Envoy itself has.
+        // Less than Envoy itself uses.
         max_heap_bytes: 1 << 20,
         max_connections: 1_000,
     };
@@ -218,7 +219,8 @@ async fn readiness_is_asked_for_without_a_port() -> Result<()> {
     let output = ask(&site.state.path().join("nobody.sock"))?;
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(output.status.code() == Some(3) && told.contains("nobody.sock is not ready"), "{output:?}");
-    // Whatever is used up elsewhere: every place of the listeners is taken, and it is ready all the same.
+    // Readiness is independent of other resources: all connections of the listeners are in use, and it is ready all the
+    // same.
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, site.http));
     let mut held = Vec::new();
     for _ in 0..200 {

@@ -1,4 +1,4 @@
-//! Endpoints are written by tenants: none leads to Envoy itself, to metadata services, or in circles.
+//! Endpoints written by tenants: none leads to Envoy itself, to metadata services, or into a loop.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::site::{FORWARD, LIMIT, Site, named, route, service};
 
 const HOST: &str = "mallory.example.org";
 
-/// Passes connections on, and counts them. Gone on drop.
+/// A TCP proxy that counts its connections. Stopped on drop.
 struct Forwarder {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
@@ -29,7 +29,7 @@ impl Forwarder {
         let count = connections.clone();
         let accepting = tokio::spawn(async move {
             while let Ok((mut from, _)) = listener.accept().await {
-                // Far more than any test wants, and far less than hurts.
+                // Far more than any test needs, and far less than would do harm.
                 if count.fetch_add(1, Ordering::SeqCst) > 1000 {
                     return;
                 }
@@ -54,7 +54,7 @@ impl Drop for Forwarder {
     }
 }
 
-/// An address of any family in mallory's slice.
+/// An EndpointSlice of mallory's with an address of any family.
 fn listing(address: &str, port: u16) -> String {
     let family = if address.contains(':') { "IPv6" } else { "IPv4" };
     service("mallory", SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
@@ -62,7 +62,7 @@ fn listing(address: &str, port: u16) -> String {
         .replace("addressType: IPv4", &format!("addressType: {family}"))
 }
 
-/// Waits until mallory's route is told what is wrong with an endpoint, and alice's is not.
+/// Waits until mallory's route reports the error of an endpoint, and alice's does not.
 async fn refused(site: &Site, endpoint: &str, why: &str) -> Result<()> {
     let until = Instant::now() + LIMIT;
     loop {
@@ -110,7 +110,7 @@ async fn envoys_own_listeners_are_no_backends() -> Result<()> {
     site.served_by("alice.example.org", "alice").await?;
     refused(&site, &format!("[::ffff:127.0.0.1]:{port}"), "where Envoy listens itself").await?;
     answers(&site, 503).await?;
-    // The address is no backend's for as long as it is a listener's.
+    // The address cannot be a backend's while it is a listener's.
     site.save("mallory-service.yaml", &service("mallory", site.mallory.address()))?;
     site.served_by(HOST, "mallory").await
 }
@@ -136,7 +136,7 @@ async fn metadata_services_and_other_special_addresses_are_no_backends() -> Resu
         answers(&site, 503).await?;
     }
     site.alice_is_unharmed(0).await?;
-    // What is left out leaves the others.
+    // The other endpoints are used when one is left out.
     let both = service("mallory", site.mallory.address())
         .replace("endpoints: [", "endpoints: [{addresses: [169.254.169.254]}, ");
     site.save("mallory-service.yaml", &both)?;
@@ -163,7 +163,7 @@ async fn a_loop_through_a_forwarder_ends_after_one_pass() -> Result<()> {
     ensure!(made <= 3 * many, "{made} connections for {many} requests");
     site.alice_is_unharmed(0).await?;
 
-    // Once through it is a proxy's right.
+    // A single pass through the proxy is legitimate.
     let proxied = "[{filters: [{type: URLRewrite, urlRewrite: {hostname: alice.example.org}}], \
                    backendRefs: [{name: web, port: 80}]}]";
     site.save("mallory.yaml", &route("mallory", "web", HOST, proxied))?;

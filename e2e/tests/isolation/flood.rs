@@ -1,5 +1,5 @@
-//! Clients that ask for names nobody owns, as fast as they can, below a parent whose names stand as one wildcard in the
-//! listener's matcher: each of these names makes Envoy ask for a certificate.
+//! A flood of TLS handshakes for unknown names, as fast as clients can, below a parent whose names are collapsed into
+//! one wildcard in the SNI matcher: each of these names makes Envoy request a certificate.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,21 +18,21 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use crate::site::{FORWARD, LIMIT, Site, envoy_stat, route};
 
-/// How long the flood lasts where `$GATEWRIGHT_FLOOD_SECONDS` says nothing else.
+/// Duration of the flood in seconds, unless `$GATEWRIGHT_FLOOD_SECONDS` sets another one.
 const FLOOD: u64 = 8;
-/// Unknown names a second, of all senders.
+/// Unknown names per second, by all senders.
 const RATE: u64 = 5_000;
 /// Connections that one sender keeps open, each until its name is answered or others have taken its place.
 const OPEN: usize = 400;
 const SENDERS: usize = 4;
-/// More than the number from which one wildcard stands for the names below a parent.
+/// More than the number of names at which a parent's names are collapsed into one wildcard.
 const HOSTS: usize = 24;
 /// Time limit of a first handshake once its configuration is acknowledged.
 const FIRST_HANDSHAKE: Duration = Duration::from_secs(1);
 
 const LABEL: &str = "xxxxxxxxxxxxxxxx";
 
-/// A ClientHello for `xxxxxxxxxxxxxxxx.flood.example`, and where the label stands in it.
+/// Returns a ClientHello for `xxxxxxxxxxxxxxxx.flood.example`, and the position of the label in it.
 fn client_hello() -> Result<(Vec<u8>, usize)> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
@@ -47,11 +47,11 @@ fn client_hello() -> Result<(Vec<u8>, usize)> {
     Ok((hello, at))
 }
 
-/// Sends ClientHellos for ever new names at its part of [`RATE`], and waits for no answer.
+/// Sends ClientHellos for new names at its part of [`RATE`], without waiting for answers.
 async fn send(address: SocketAddr, seed: u64, sent: Arc<AtomicUsize>, stop: Arc<AtomicBool>) -> Result<()> {
     let (mut hello, at) = client_hello()?;
     let (mut open, mut state) = (VecDeque::with_capacity(OPEN), seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    // A sender that is late catches up, so that the rate is met on a busy machine as well.
+    // A sender that is late catches up, so that the rate is reached on a busy machine as well.
     let mut pace = interval(Duration::from_secs(1) * SENDERS as u32 / RATE as u32);
     pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
     while !stop.load(Ordering::Relaxed) {
@@ -61,9 +61,9 @@ async fn send(address: SocketAddr, seed: u64, sent: Arc<AtomicUsize>, stop: Arc<
         state ^= state << 17;
         hello[at..at + LABEL.len()].copy_from_slice(format!("{state:016x}").as_bytes());
         let socket = TcpSocket::new_v4()?;
-        // A closed connection keeps no local port.
+        // A closed connection occupies no local port.
         socket.set_zero_linger()?;
-        // A full backlog is what a flood meets; it goes on.
+        // A full backlog is expected in a flood; it goes on.
         let Ok(mut stream) = socket.connect(address).await else { continue };
         if stream.write_all(&hello).await.is_ok() {
             sent.fetch_add(1, Ordering::Relaxed);
@@ -91,7 +91,7 @@ fn gateway(port: u16, hosts: usize) -> String {
     text
 }
 
-/// How often Envoy has connected to the program.
+/// Returns how often Envoy has connected to the program.
 async fn connections(site: &Site) -> Result<u64> {
     envoy_stat(site.state.path(), "cluster.gatewright-xds.upstream_cx_total").await
 }
@@ -134,7 +134,7 @@ async fn a_flood_of_unknown_names_leaves_the_stream_up_and_new_hosts_quick() -> 
         times.push(asked.elapsed());
     }
     times.sort();
-    // Two of them may be slow because of what else the machine does.
+    // Two of them may be slow because of other load on the machine.
     let (most, slowest) = (times[times.len() - 3], times[times.len() - 1]);
     ensure!(most < FIRST_HANDSHAKE, "first handshakes took {times:?}\n{}", site.program.output());
     // A change of alice's during the flood.

@@ -1,4 +1,4 @@
-//! Filters on headers that decide where a message ends, who the client is, or which host a request is for.
+//! Filters on headers that determine the framing of a message, the client's address, or the host of a request.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -71,7 +71,7 @@ async fn every_such_name_is_refused_wherever_a_filter_may_stand() -> Result<()> 
     site.alice_is_unharmed(1).await
 }
 
-/// A backend whose answer's body is itself the beginning of an answer.
+/// Starts a backend whose response body is itself the beginning of a response.
 async fn poisonous() -> Result<std::net::SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
@@ -107,7 +107,7 @@ async fn on_one_connection_alices_answer_is_hers_whatever_mallory_says_of_length
             "mallory-desync.yaml",
             &manifest(&[http_route("mallory", &route, std::slice::from_ref(&host), &rules)]),
         )?;
-        // Whether it is refused or not: what comes back is for the one who asked.
+        // Whether it is refused or not: the response must be that of the client's own request.
         site.told("mallory", &route, "Accepted=").await?;
         let mallory = site.plain(&host);
         let mut connection = mallory.connect().await?;

@@ -1,4 +1,4 @@
-//! The internal CA has keys, and a root that clients trust, for each registered domain: nobody takes the places of all (M5).
+//! The internal CA has a root for each registered domain, in limited number: no tenant takes all of them (M5).
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -11,7 +11,8 @@ use tokio::time::{Duration, Instant, sleep};
 use crate::site::{LIMIT, Site, named};
 use crate::told::manifest;
 
-/// A Gateway of a namespace with a listener for each host, certified by the internal CA, and a route to its own backend.
+/// A Gateway of a namespace with a listener for each host, with certificates of the internal CA, and a route to its own
+/// backend.
 fn gateway(namespace: &str, port: u16, hosts: &[&str]) -> String {
     let listener = |(index, host): (usize, &&str)| {
         json!({"name": format!("l{index}"), "protocol": "HTTPS", "port": port, "hostname": host,
@@ -27,7 +28,7 @@ fn gateway(namespace: &str, port: u16, hosts: &[&str]) -> String {
     ])
 }
 
-/// What a Gateway's listeners are told, once that has these words.
+/// Waits until the statuses of a Gateway's listeners have these words, and returns them.
 async fn told(site: &Site, namespace: &str, words: &[&str]) -> Result<String> {
     let until = Instant::now() + LIMIT;
     loop {
@@ -67,7 +68,7 @@ async fn a_tenant_with_many_domains_takes_no_ca_from_others() -> Result<()> {
     let words = ["--internal-ca-limit-per-namespace is 2"];
     let refused = told(&site, "mallory", &words).await?;
     ensure!(!refused.contains("alice"), "{refused}");
-    // There is a place for alice, and her new hosts in a domain that has a CA need none.
+    // There is a CA left for alice, and new hosts of hers in a domain with a CA need none.
     site.save("alice-gateway.yaml", &gateway("alice", alices, &["www.alice-shop.com"]))?;
     served(&site, alices, "www.alice-shop.com", "alice").await?;
     site.save("alice-gateway.yaml", &gateway("alice", alices, &["www.alice-shop.com", "new.alice-shop.com"]))?;
@@ -76,7 +77,7 @@ async fn a_tenant_with_many_domains_takes_no_ca_from_others() -> Result<()> {
     let roots = bundle.matches("BEGIN CERTIFICATE").count();
     ensure!(roots == 4, "the roots of example.org, two of mallory's and alice's: {roots}");
 
-    // The same after a restart, and mallory has not come to have more.
+    // The same after a restart, and mallory has got no more.
     let site = site.restart()?;
     served(&site, alices, "new.alice-shop.com", "alice").await?;
     told(&site, "mallory", &words).await.map(drop)

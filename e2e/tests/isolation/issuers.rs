@@ -1,4 +1,4 @@
-//! Who may have a certificate: mallory asks issuers for names that are not hers.
+//! Entitlement to certificates: mallory requests certificates for names that are not hers.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -22,7 +22,7 @@ use crate::site::{LIMIT, service};
 
 const CHALLENGE: &str = "/.well-known/acme-challenge/0123456789abcdefghij";
 
-/// Pebble, a CA that can be told to misbehave, and the program over manifests of two tenants with Gateways of their own.
+/// Pebble, a CA that can misbehave, and the program with manifests of two tenants with Gateways of their own.
 struct House {
     pebble: Pebble,
     other: TestCa,
@@ -63,7 +63,7 @@ fn listener_set(port: u16, host: &str, issuer: &str) -> String {
 }
 
 impl House {
-    /// Alice's `alice.example.com` is served with a certificate of Pebble's.
+    /// Starts with alice's `alice.example.com` served with a certificate of Pebble's.
     async fn open(rules: &[&'static str]) -> Result<Self> {
         let (manifests, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
         fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
@@ -128,7 +128,7 @@ impl House {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Alice's host answers over TLS with Pebble's certificate and from her backend.
+    /// Checks that alice's host answers over TLS with Pebble's certificate and from her backend.
     async fn alice_is_served(&self) -> Result<()> {
         let roots = roots_of(&self.pebble.issuing_root(0).await?)?;
         let probe = Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, self.https)), "alice.example.com").roots(roots);
@@ -160,13 +160,13 @@ impl House {
         }
     }
 
-    /// The rows of `certs`, by their first host.
+    /// Returns the rows of `certs`.
     fn rows(&self) -> Result<Vec<Value>> {
         let report: Value = serde_json::from_str(&self.ask(&["certs", "-o", "json"])?)?;
         Ok(report["certificates"].as_array().cloned().unwrap_or_default())
     }
 
-    /// What port 80 answers to a challenge for a host: the thumbprint of an account.
+    /// Returns the account thumbprint in port 80's answer to a challenge for a host.
     async fn thumbprint(&self, host: &str) -> Result<Option<String>> {
         let plain = SocketAddr::from((Ipv4Addr::LOCALHOST, self.pebble.http_port));
         let answer = Probe::http(plain, host).path(CHALLENGE).send().await?;
@@ -175,7 +175,7 @@ impl House {
     }
 }
 
-/// Every reason and message of every condition.
+/// Collects every reason and message of every condition.
 fn collect(value: &Value, into: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
@@ -229,16 +229,16 @@ async fn an_issuer_gives_nothing_to_whom_nobody_allowed_it() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy and Pebble"]
 async fn another_namespace_does_not_have_a_host_proven_where_it_is_not_served() -> Result<()> {
-    // Whoever wrote the rules trusted everybody with every name.
+    // These rules allow everybody every name.
     let house = House::open(&["acme=*:*", "other=*:*"]).await?;
     let before = house.thumbprint("alice.example.com").await?.context("alice's challenges are answered")?;
-    // On another port, where the name is free; Gateways of the same age are told apart by name, and alice's goes first.
+    // On another port, where the name is free; Gateways of the same age are ordered by name, and alice's comes first.
     house.save("mallory.yaml", &gateway("mallory", free_port()?, &[("evil", "alice.example.com", "other")]))?;
     let until = Instant::now() + LIMIT;
     loop {
         let rows = house.rows()?;
         let hers = rows.iter().find(|row| row["secret"].as_str().is_some_and(|s| s.starts_with("mallory/")));
-        // It was tried, and alice's Gateway answered for alice alone meanwhile.
+        // It was tried, and alice's Gateway answered for alice only meanwhile.
         if house.other.counts().orders.contains_key("alice.example.com")
             || hers.is_some_and(|row| row["lastError"].is_string())
         {
@@ -257,7 +257,7 @@ async fn another_namespace_does_not_have_a_host_proven_where_it_is_not_served() 
 async fn a_listener_that_lost_its_hostname_or_its_port_has_nothing_ordered() -> Result<()> {
     let house = House::open(&["acme=*:*"]).await?;
     let orders = house.pebble.orders();
-    // The hostname, at alice's Gateway; and the port, by a Gateway of her own.
+    // The hostname at alice's Gateway, and the port by a Gateway of her own.
     house.save("mallory.yaml", &listener_set(house.https, "alice.example.com", "acme"))?;
     house.told(&["HostnameConflict"]).await?;
     house.save("mallory.yaml", &gateway("mallory", house.https, &[("evil", "mallory.example.com", "acme")]))?;
@@ -266,7 +266,7 @@ async fn a_listener_that_lost_its_hostname_or_its_port_has_nothing_ordered() -> 
         |rows: &[Value]| rows.iter().any(|row| row["secret"].as_str().is_some_and(|s| s.starts_with("mallory/")));
     ensure!(!hers(&house.rows()?), "{:?}", house.rows()?);
     ensure!(house.pebble.orders() == orders);
-    // A port that is free: there it is issued.
+    // On a free port it is issued.
     house.save("mallory.yaml", &gateway("mallory", free_port()?, &[("evil", "mallory.example.com", "acme")]))?;
     let until = Instant::now() + LIMIT;
     while !hers(&house.rows()?) {
@@ -299,7 +299,7 @@ async fn a_ca_that_asks_about_a_name_of_somebody_else_gets_no_answer() -> Result
     house.alice_is_served().await
 }
 
-/// A thousand hosts of mallory's, at a CA that never comes to an end with them.
+/// A thousand hosts of mallory's, at a CA that never finishes their orders.
 fn stuck_hosts() -> Vec<String> {
     (0..1024).map(|number| format!("m{number}.example.net")).collect()
 }
@@ -334,7 +334,7 @@ async fn a_thousand_hosts_that_fail_take_nobody_elses_turn() -> Result<()> {
     let hosts = stuck_hosts();
     house.other.behave(|ca| ca.stuck = hosts.iter().cloned().collect());
     house.save("mallory.yaml", &crowd(free_port()?, &hosts))?;
-    // Of 32 places one namespace has 24 at most: three for each that is free.
+    // Of 32 places one namespace has 24 at most: three for each free one.
     let until = Instant::now() + LIMIT;
     while house.other.counts().orders.len() < 24 {
         ensure!(Instant::now() < until, "{} orders\n{}", house.other.counts().orders.len(), house.output());
@@ -342,7 +342,7 @@ async fn a_thousand_hosts_that_fail_take_nobody_elses_turn() -> Result<()> {
     }
     let hers = |house: &House| house.other.counts().orders.keys().filter(|name| name.ends_with("example.net")).count();
     for round in 0..2 {
-        // Of the same CA, and by the same account.
+        // At the same CA, and with the same account.
         let host = format!("next-{round}.example.com");
         let own = gateway("alice", house.https, &[("web", "alice.example.com", "acme"), ("next", &host, "other")]);
         house.save("alice.yaml", &own)?;
@@ -353,7 +353,7 @@ async fn a_thousand_hosts_that_fail_take_nobody_elses_turn() -> Result<()> {
         }
         ensure!(hers(&house) == 24, "{} orders of mallory's at a time", hers(&house));
         if round == 0 {
-            // What was on its way is taken up again, and takes no more places than before.
+            // Pending orders are resumed, and take no more places than before.
             house.start()?;
             house.alice_is_served().await?;
         }

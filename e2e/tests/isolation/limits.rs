@@ -1,4 +1,4 @@
-//! What one tenant asks for in large numbers or sizes: Envoy's memory, the neighbours' time, and liveness.
+//! Large objects and large numbers of objects of one tenant: Envoy's memory, the neighbours' latency, and liveness.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crate::told::{http_route, manifest};
 
 const MIB: u64 = 1 << 20;
 
-/// A route with so many matches by this expression, in path, header and query, and hostnames.
+/// A route with so many matches by this expression, in path, header and query, and so many hostnames.
 fn bomb(text: &str, rules: usize, matches: usize, conditions: usize, hosts: usize) -> Value {
     let condition = |index: usize| json!({"type": "RegularExpression", "name": format!("x-{index}"), "value": text});
     let all: Vec<Value> = (0..conditions).map(condition).collect();
@@ -26,7 +26,7 @@ fn bomb(text: &str, rules: usize, matches: usize, conditions: usize, hosts: usiz
     http_route("mallory", "bomb", &hosts, &Value::Array(vec![rule; rules]))
 }
 
-/// Asks for liveness all the time: the longest answer in milliseconds.
+/// Polls liveness continuously; measures the longest answer in milliseconds.
 fn watch_liveness(site: &Site) -> (Arc<AtomicU64>, Arc<AtomicBool>, tokio::task::JoinHandle<Result<()>>) {
     let (longest, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let socket = site.state.path().join("admin.sock");
@@ -74,15 +74,15 @@ async fn bombs_of_regular_expressions_cost_neither_envoy_nor_neighbours() -> Res
         let grown = site.envoy_resident()?.saturating_sub(before);
         ensure!(grown < 50 * MIB, "{reason}: Envoy has {} MiB more", grown / MIB);
     }
-    // As many and as large as they may be.
+    // The largest allowed number and size.
     site.save("mallory-bomb.yaml", &manifest(&[bomb(allowed, 1, 1, 16, 15)]))?;
     site.alice_is_unharmed(100).await?;
     site.told("mallory", "bomb", "Accepted=True").await?;
     site.served_by("alice.example.org", "alice").await?;
     let grown = site.envoy_resident()?.saturating_sub(before);
     println!("as much as is allowed: {} MiB, liveness within {} ms", grown / MIB, longest.load(Ordering::Relaxed));
-    // Envoy holds the tables of before and after for a moment, and its allocator gives nothing back at once: 41 MiB on most
-    // runs, 64 on some.
+    // Envoy has the tables of before and after for a moment, and its allocator returns nothing at once: 41 MiB in most
+    // runs, 64 in some.
     ensure!(grown < 96 * MIB, "what is allowed costs {} MiB", grown / MIB);
     stop.store(true, Ordering::Relaxed);
     liveness.await??;
@@ -107,7 +107,7 @@ async fn a_namespace_has_so_many_routes_and_the_oldest_stay() -> Result<()> {
     }
     ensure!(site.plain(&host(3)).send().await?.status == 404);
     site.alice_is_unharmed(1).await?;
-    // Who goes makes room.
+    // A deleted object makes room.
     site.remove("many-0.yaml")?;
     site.served_by(&host(3), "mallory").await
 }

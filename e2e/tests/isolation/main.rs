@@ -1,6 +1,6 @@
-//! Tenants as adversaries of each other: mallory does what a tenant may do, and alice must not notice.
+//! Tenants as adversaries: mallory does what a tenant may do, and alice must not be affected.
 //!
-//! One file per finding. Every test is black-box: manifests in, requests and statuses out, on the real Envoy.
+//! One file per finding. Every test is black-box: in go manifests, out come requests and statuses, on the real Envoy.
 
 mod chains;
 mod differential;

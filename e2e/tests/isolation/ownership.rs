@@ -1,4 +1,5 @@
-//! Hostnames, ports and sockets that namespaces share have one owner: whoever came first, whatever others write later.
+//! Hostnames, ports and sockets that namespaces share have one owner: the first that claimed them, whatever others
+//! write later.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -10,14 +11,14 @@ use tokio::time::{Instant, sleep};
 
 use super::site::{LIMIT, Site, named};
 
-/// A class whose Gateways share addresses, and hostnames decide.
+/// A class whose Gateways share addresses, with hostnames by owner.
 const COMMON: &str = "apiVersion: gatewright.io/v1alpha1\nkind: GatewayParameters\nmetadata: {name: shared, namespace: infra}\n\
     spec: {fleet: Shared}\n---\n\
     apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {name: common}\n\
     spec: {controllerName: gatewright.io/gateway-controller, \
     parametersRef: {group: gatewright.io, kind: GatewayParameters, namespace: infra, name: shared}}\n---\n";
 
-/// One listener in a flow mapping; without a hostname where that is empty.
+/// One listener as a YAML flow mapping; without a hostname if that is empty.
 fn listener(name: &str, protocol: &str, port: u16, host: &str) -> String {
     let host = if host.is_empty() { String::new() } else { format!("hostname: \"{host}\", ") };
     let tls = match protocol {
@@ -27,7 +28,7 @@ fn listener(name: &str, protocol: &str, port: u16, host: &str) -> String {
     format!("{{name: {name}, {host}protocol: {protocol}, port: {port}{tls}}}")
 }
 
-/// A Gateway that claims to be this old.
+/// A Gateway with this creation time.
 fn gateway(namespace: &str, name: &str, class: &str, year: u16, listeners: &[String]) -> String {
     format!(
         "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\n\
@@ -37,7 +38,7 @@ fn gateway(namespace: &str, name: &str, class: &str, year: u16, listeners: &[Str
     )
 }
 
-/// A route that leads everything that a Gateway has to the namespace's backend.
+/// A route that forwards all hosts of a Gateway to the namespace's backend.
 fn everything(namespace: &str, gateway: &str, hosts: &[&str]) -> String {
     let hosts: Vec<String> = hosts.iter().map(|host| format!("\"{host}\"")).collect();
     format!(
@@ -67,12 +68,13 @@ async fn until_answered(site: &Site, probe: &Probe, backend: &str) -> Result<()>
     }
 }
 
-/// The conditions of an object's listeners as they are told: `listener type status reason`, once they are `wanted`.
+/// Waits until the conditions of an object's listeners, as `listener type status reason`, include `wanted`, and returns
+/// them.
 async fn until_told(site: &Site, namespace: &str, name: &str, wanted: &[&str]) -> Result<String> {
     let until = Instant::now() + LIMIT;
     loop {
         let (_, text) = site.ask(&["status", "-o", "json"])?;
-        // A program that was just started does not answer yet.
+        // A program that has just started does not answer yet.
         let list: Value = serde_json::from_str(text.trim()).unwrap_or_default();
         let items = list["items"].as_array().cloned().unwrap_or_default();
         let ours = items.iter().find(|item| {
@@ -98,7 +100,7 @@ async fn until_told(site: &Site, namespace: &str, name: &str, wanted: &[&str]) -
     }
 }
 
-/// Alice's names: an exact one, one that only her wildcard covers, and one of which she has TLS alone.
+/// Alice's names: an exact one, one that only her wildcard covers, and one that she has over TLS only.
 struct Shared {
     site: Site,
     http: u16,
@@ -136,7 +138,7 @@ impl Shared {
         until_answered(&self.site, &Probe::https(local(self.https), SECURE), "alice").await
     }
 
-    /// Nobody but alice answers under her names, on any port and under any path, and her statuses are as they were.
+    /// Checks that nobody but alice answers under her names, on any port and path, and that her statuses are unchanged.
     async fn alice_has_her_names(&self, others: &[u16]) -> Result<()> {
         self.alice_answers().await?;
         for host in [EXACT, BELOW, SECURE] {
@@ -172,7 +174,7 @@ impl Shared {
 async fn no_gateway_takes_a_name_that_another_namespace_had_first() -> Result<()> {
     let mut shared = Shared::start().await?;
     let (http, https, other) = (shared.http, shared.https, free_port()?);
-    // Older by what it says, and older than alice's names: it is there before it wants them.
+    // It claims to be older than alice's Gateway, and exists before it claims her names.
     let mallory = |listeners: &[String]| gateway("mallory", "aaa", "common", 2001, listeners);
     let mine = listener("mine", "HTTPS", https, "mallory.example");
     shared.site.save("mallory-aaa.yaml", &mallory(std::slice::from_ref(&mine)))?;
@@ -201,7 +203,7 @@ async fn no_gateway_takes_a_name_that_another_namespace_had_first() -> Result<()
             ],
             vec![&*one, &two, &three],
         ),
-        // Everything that nobody has, and what lies around hers.
+        // All other names, and those around hers.
         (
             "any",
             vec![
@@ -214,7 +216,7 @@ async fn no_gateway_takes_a_name_that_another_namespace_had_first() -> Result<()
             ],
             vec!["one Programmed True Programmed", "five Programmed True Programmed", "six Programmed True Programmed"],
         ),
-        // What the ports speak.
+        // The protocols of the ports.
         (
             "protocol",
             vec![listener("one", "HTTP", https, "flip.example"), listener("two", "HTTPS", http, "flip.example")],
@@ -232,7 +234,7 @@ async fn no_gateway_takes_a_name_that_another_namespace_had_first() -> Result<()
     }
     ensure!(shared.site.mallory.requests() == 0, "mallory's backend was asked for a name of alice's");
 
-    // What alice gives up stays hers for a while: nobody takes over what still leads here.
+    // A hostname that alice gives up stays hers for a while: nobody takes over traffic that still arrives.
     let one = listener("one", "HTTPS", https, EXACT);
     shared.site.remove("alice-own.yaml")?;
     shared.site.save("mallory-aaa.yaml", &(mallory(&[one, mine]) + &everything("mallory", "aaa", &[EXACT])))?;
@@ -257,7 +259,7 @@ async fn no_gateway_takes_a_port_that_another_namespace_had_first() -> Result<()
     until_told(&site, "mallory", "aaa", &["any Accepted False PortUnavailable"]).await?;
     until_answered(&site, &Probe::http(local(port), "own.example"), "alice").await?;
     ensure!(site.mallory.requests() == 0);
-    // When alice goes, the port is free.
+    // When alice's Gateway is deleted, the port is free.
     site.remove("alice-own.yaml")?;
     until_answered(&site, &Probe::http(local(port), "own.example"), "mallory").await
 }
@@ -270,7 +272,7 @@ async fn no_listener_set_takes_a_name_that_another_namespace_had_first_at_the_ga
     let gateway = gateway("infra", "extended", "ours", 2026, &[listener("http", "HTTP", http, "infra.example")]);
     let admits = "gatewayClassName: ours\n  allowedListeners: {namespaces: {from: All}}\n";
     site.save("extended.yaml", &gateway.replace("gatewayClassName: ours\n", admits))?;
-    // A ListenerSet that claims to be this old, and a route that leads everything it has to the namespace's backend.
+    // A ListenerSet with this creation time, and a route that forwards all its hosts to the namespace's backend.
     let set = |namespace: &str, year: u16, listeners: &[String]| {
         format!(
             "apiVersion: gateway.networking.k8s.io/v1\nkind: ListenerSet\n\
@@ -323,7 +325,8 @@ async fn a_class_allows_namespaces_their_hostnames() -> Result<()> {
         gateway(namespace, "own", "common", 2026, &[listener("one", "HTTP", http, host)])
             + &everything(namespace, "own", &[]).replace("  hostnames: []\n", "")
     };
-    // Mallory comes first, with a name of its own, with one of hers, with all, and by a route at the platform's Gateway.
+    // Mallory comes first, with a name of its own, with one of hers, with all, and by a route at the platform's
+    // Gateway.
     for host in ["app.mallory.example", EXACT, "*.alice.example", ""] {
         site.save("mallory-own.yaml", &own("mallory", host))?;
         let told = until_told(&site, "mallory", "own", &["one Accepted False HostnameNotAllowed"]).await;

@@ -1,5 +1,5 @@
-//! What Envoy refuses of mallory is held back alone: on the table of plain HTTP, on the table of the wildcard, and in a
-//! virtual host that she shares.
+//! Parts of mallory's that Envoy refuses are held back alone: in the table of plain HTTP, in the table of the wildcard,
+//! and in a virtual host that she shares.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -11,7 +11,7 @@ use super::strict::{strict, too_large};
 const MALLORY: &str = "mallory.example.org";
 const SHARED: &str = "shared.example.org";
 
-/// The status of an object; null while the object was not read yet.
+/// Returns the status of an object; null until the object was read.
 fn status(site: &Site, kind: &str, namespace: &str, name: &str) -> Result<Value> {
     let (code, text) = site.ask(&["status", "-o", "json"])?;
     ensure!(text.starts_with('{'), "status ended with {code}: {text}");
@@ -21,7 +21,7 @@ fn status(site: &Site, kind: &str, namespace: &str, name: &str) -> Result<Value>
     Ok(found.map_or(Value::Null, |object| object["status"].clone()))
 }
 
-/// Waits until the status of mallory's route does, or does not, have Envoy's words.
+/// Waits until the status of mallory's route has, or has not, Envoy's message.
 async fn mallory_is_told(site: &Site, name: &str, word: Option<&str>) -> Result<()> {
     let until = Instant::now() + LIMIT;
     loop {
@@ -40,7 +40,7 @@ async fn mallory_is_told(site: &Site, name: &str, word: Option<&str>) -> Result<
     }
 }
 
-/// What is not mallory's has none of her words, and the Gateway is programmed, once all is acknowledged.
+/// Checks, once all is acknowledged, that no other object has her message and that the Gateway is programmed.
 async fn nobody_else_is_told(site: &Site, word: &str) -> Result<()> {
     let until = Instant::now() + LIMIT;
     loop {
@@ -86,7 +86,7 @@ async fn a_refused_route_is_held_back_alone_on_shared_tables_also_over_a_restart
     }
     mallory_is_told(&site, "evil", Some("contact-me")).await?;
     nobody_else_is_told(&site, "contact-me").await?;
-    // What mallory had goes on.
+    // The previous version of mallory's part stays live.
     site.served_by(MALLORY, "mallory").await?;
     site.save("mallory.yaml", &route("mallory", "evil", MALLORY, &refused_rules("or-else")))?;
     site.alice_is_unharmed(3).await?;
@@ -107,7 +107,7 @@ async fn a_refused_route_is_held_back_alone_on_shared_tables_also_over_a_restart
     nobody_else_is_told(&site, "or-else").await
 }
 
-/// The first answer that a host gives over HTTP, once there is a listener.
+/// Returns the first answer of a host over HTTP, once there is a listener.
 async fn first_answer(site: &Site, host: &str) -> Result<(u16, String)> {
     let (probe, until) = (site.plain(host), Instant::now() + LIMIT);
     loop {
@@ -138,12 +138,12 @@ async fn who_shares_a_table_with_refused_routes_is_served_from_the_first_answer_
         site = site.restart()?;
         let (status, body) = first_answer(&site, "alice.example.org").await?;
         ensure!(status == 200 && body.contains("alice"), "{status} {body}\n{}", site.program.output());
-        // What Envoy refused is tried again, once the rest is there: it may have changed its mind.
+        // Refused parts are tried again, once the rest is accepted: Envoy's verdict may have changed.
         for number in [0, 19] {
             mallory_is_told(&site, &format!("evil-{number}"), Some("word-")).await?;
         }
     }
-    // A file that cannot be read costs nothing but what it is for.
+    // An unreadable file affects nothing but its own purpose.
     std::fs::write(site.state.path().join("refused-parts"), "nonsense")?;
     site = site.restart()?;
     site.served_by("alice.example.org", "alice").await?;

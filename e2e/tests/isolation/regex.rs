@@ -1,4 +1,4 @@
-//! What the program takes for a regular expression, Envoy takes as well: compared on many that are made at random.
+//! Regular expressions that the program accepts are accepted by Envoy as well: compared on many random ones.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 
 use crate::told::{http_route, manifest};
 
-/// How many are made.
+/// The number of expressions.
 const EXPRESSIONS: usize = 2000;
-/// Seed of the first; every run makes the same.
+/// The seed; every run makes the same expressions.
 const SEED: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// A generator of texts that look like RE2, most of them valid.
+/// A generator of texts that resemble RE2, most of them valid.
 struct Maker(u64);
 
 impl Maker {
@@ -234,7 +234,7 @@ fn expressions() -> Vec<String> {
     all.into_iter().collect()
 }
 
-/// The expressions that the program gives to Envoy.
+/// Returns the expressions that the program sends to Envoy.
 fn taken(all: &[String]) -> Result<BTreeSet<String>> {
     let dir = tempfile::tempdir()?;
     let mut documents = vec![
@@ -245,7 +245,7 @@ fn taken(all: &[String]) -> Result<BTreeSet<String>> {
             "listeners": [{"name": "http", "protocol": "HTTP", "port": 80,
                 "allowedRoutes": {"namespaces": {"from": "All"}}}]}}),
     ];
-    // A namespace of its own for each: they do not share its limits.
+    // Each in a namespace of its own, so that they do not share limits.
     for (index, text) in all.iter().enumerate() {
         let rules = json!([{"matches": [{"path": {"type": "RegularExpression", "value": text}}]}]);
         documents.push(http_route(&format!("n{index}"), "r", &[format!("h{index}.example.org")], &rules));
@@ -259,7 +259,7 @@ fn taken(all: &[String]) -> Result<BTreeSet<String>> {
     Ok(all.iter().filter(|text| found.contains(*text)).cloned().collect())
 }
 
-/// Every `safe_regex` in a document.
+/// Collects every `safe_regex` of a document.
 fn collect(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) => {
@@ -273,7 +273,7 @@ fn collect(value: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
-/// What Envoy says of a route table with all of these, if it refuses it.
+/// Returns Envoy's error for a route table with all of these, if it refuses the table.
 fn refused(texts: &[&String]) -> Result<Option<String>> {
     let route = |text: &&String| json!({"match": {"safe_regex": {"regex": text}}, "direct_response": {"status": 200}});
     let routes: Vec<Value> = texts.iter().map(route).collect();
@@ -285,7 +285,7 @@ fn refused(texts: &[&String]) -> Result<Option<String>> {
             "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}}],
     });
     let dir = tempfile::tempdir()?;
-    // Limits of expressions are those of our own bootstrap.
+    // The limits of expressions are those of our bootstrap.
     let ours = bootstrap(&BootstrapOptions {
         node_id: "x".to_owned(),
         node_cluster: "x".to_owned(),
@@ -311,7 +311,7 @@ fn refused(texts: &[&String]) -> Result<Option<String>> {
     Ok((!output.status.success()).then_some(log))
 }
 
-/// The first of these that Envoy refuses, with what it says.
+/// Returns the first of these that Envoy refuses, with its error.
 fn culprit<'a>(texts: &[&'a String]) -> Result<Option<(&'a String, String)>> {
     let Some(log) = refused(texts)? else { return Ok(None) };
     if let [only] = texts {

@@ -1,4 +1,4 @@
-//! Routes of several namespaces at one listener: a hostname has one owner among them, whoever came first.
+//! Routes of several namespaces at one listener: a hostname has one owner among them, the first that claimed it.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -11,16 +11,16 @@ use tokio::time::{Instant, sleep};
 
 use super::site::{FORWARD, LIMIT, Site, named, route};
 
-/// Under what alice is served from the start, on both ports.
+/// The hostname of alice's that is served from the start, on both ports.
 const HERS: &str = "alice.example.org";
-/// A name that alice has over TLS alone.
+/// A hostname that alice has over TLS only.
 const SECURE: &str = "secure.example.org";
-/// A name that only her wildcard covers.
+/// A hostname that only her wildcard covers.
 const BELOW: &str = "new.wide.example.org";
-/// The path of a challenge: who answers it gets a certificate.
+/// The path of a challenge: a tenant that answers it gets a certificate.
 const CHALLENGE: &str = "/.well-known/acme-challenge/token";
 
-/// Rules that lead a path to the namespace's Service `web`.
+/// Rules that forward a path to the namespace's Service `web`.
 fn under(path: &str) -> String {
     format!("[{{matches: [{{path: {{value: {path}}}}}], backendRefs: [{{name: web, port: 80}}]}}]")
 }
@@ -36,12 +36,12 @@ fn nameless(namespace: &str, name: &str, rules: &str) -> String {
     route(namespace, name, "", rules).replace("  hostnames: [\"\"]\n", "")
 }
 
-/// Waits until `Accepted` of a route has this reason; its message.
+/// Waits until `Accepted` of a route has this reason; returns its message.
 pub(crate) async fn until_told(site: &Site, namespace: &str, name: &str, reason: &str) -> Result<String> {
     let until = Instant::now() + LIMIT;
     loop {
         let (_, text) = site.ask(&["status", "-o", "json"])?;
-        // A program that was just started does not answer yet.
+        // A program that has just started does not answer yet.
         let list: Value = serde_json::from_str(text.trim()).unwrap_or_default();
         let items = list["items"].as_array().cloned().unwrap_or_default();
         let route = items.iter().find(|item| {
@@ -72,7 +72,7 @@ pub(crate) async fn until_answered(site: &Site, probe: &Probe, backend: &str) ->
     Ok(())
 }
 
-/// Alice with three kinds of names.
+/// Starts with three kinds of names of alice's.
 async fn start() -> Result<Site> {
     let site = Site::start(&[]).await?;
     site.save("alice-secure.yaml", &at("alice", "secure", "https", SECURE, FORWARD))?;
@@ -88,7 +88,7 @@ async fn alice_answers(site: &Site) -> Result<()> {
     until_answered(site, &site.tls(SECURE), "alice").await
 }
 
-/// Nobody but alice answers under her names, on any port and under any path, and her statuses are as they were.
+/// Checks that nobody but alice answers under her names, on any port and path, and that her statuses are unchanged.
 async fn alice_has_her_names(site: &Site) -> Result<()> {
     alice_answers(site).await?;
     for host in [HERS, BELOW, SECURE] {
@@ -125,20 +125,20 @@ async fn no_route_takes_a_path_of_a_hostname_that_another_namespace_had_first() 
         ("no hostname", nameless("mallory", "take", FORWARD), false),
     ];
     for (step, (attack, text, is_refused)) in attacks.iter().enumerate() {
-        // Older by what it says, and first by name.
+        // It claims to be older, and its name sorts first.
         let text = text.replace("{name: take", "{name: aaa, creationTimestamp: \"2001-01-01T00:00:00Z\"");
         site.save("mallory-take.yaml", &text)?;
         let reason = if *is_refused { "HostnameConflict" } else { "Accepted" };
         let told = until_told(&site, "mallory", "aaa", reason).await.context(*attack)?;
         ensure!(!told.contains("alice/") && !told.contains("namespace alice"), "{attack}: {told}");
         if !is_refused {
-            // It has what nobody has.
+            // It gets the names that nobody has.
             until_answered(&site, &site.plain("nobody.example.org"), "mallory").await.context(*attack)?;
         }
         let mut asked = site.mallory.requests();
         alice_has_her_names(&site).await.context(*attack)?;
         ensure!(site.mallory.requests() == asked, "{attack}: mallory's backend was asked for a name of alice's");
-        // A name that is new to everybody is the wider one's until it is hers.
+        // A new name belongs to the owner of the wider one until it is hers.
         site.alice_is_unharmed(step).await.context(*attack)?;
         asked = site.mallory.requests();
         site = site.restart()?;
@@ -146,7 +146,7 @@ async fn no_route_takes_a_path_of_a_hostname_that_another_namespace_had_first() 
         alice_has_her_names(&site).await.context(*attack)?;
         ensure!(site.mallory.requests() == asked, "{attack}: mallory's backend was asked for a name of alice's");
     }
-    // What alice gives up stays hers for a while.
+    // A name that alice gives up stays hers for a while.
     site.save("mallory-take.yaml", &route("mallory", "take", HERS, FORWARD))?;
     until_told(&site, "mallory", "take", "HostnameConflict").await?;
     site.remove("alice.yaml")?;
@@ -183,7 +183,7 @@ async fn the_listeners_owner_shares_hostnames_out() -> Result<()> {
         metadata: {name: shared-names, namespace: infra}\nspec: {routeHostnames: Shared}\n---\n";
     let refers =
         "infrastructure: {parametersRef: {group: gatewright.io, kind: GatewayParameters, name: shared-names}}\n  ";
-    // A listener for one hostname, and a Gateway whose parameters say so.
+    // A listener for one hostname, and a Gateway whose parameters set this.
     let gateways =
         gateway("one", one, "hostname: www.example.org, ", "") + &gateway("all", all, "", refers) + parameters;
     site.save("gateways.yaml", &gateways)?;
@@ -201,7 +201,7 @@ async fn the_listeners_owner_shares_hostnames_out() -> Result<()> {
             until_answered(&site, &probe, namespace).await?;
         }
     }
-    // The listener's own namespace may add to what a tenant has.
+    // The listener's own namespace may add routes to a tenant's hostname.
     let own = "[{matches: [{path: {value: /moved}}], filters: [{type: RequestRedirect, requestRedirect: {hostname: www.example.org}}]}]";
     site.save("infra-own.yaml", &route("infra", "own", HERS, own))?;
     until_told(&site, "infra", "own", "Accepted").await?;

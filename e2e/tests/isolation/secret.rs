@@ -1,4 +1,4 @@
-//! A Secret of alice's own that turns bad takes nothing away that worked.
+//! A Secret of alice's own that becomes invalid: the last good certificate stays live.
 
 use anyhow::{Context, Result, ensure};
 use e2e::probe::Probe;
@@ -10,7 +10,7 @@ use crate::site::{LIMIT, Site, named};
 
 const HOST: &str = "own.example.org";
 
-/// A certificate for the host and its key, both in PEM.
+/// Makes a certificate for the host and its key, both in PEM.
 fn pair(ended: bool) -> Result<(String, String)> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new(vec![HOST.to_owned()])?;
@@ -41,7 +41,7 @@ fn gateway(port: u16) -> String {
     )
 }
 
-/// Waits until `gatewright status` says these words in one line.
+/// Waits until one line of `gatewright status` has these words.
 async fn told(site: &Site, words: &[&str]) -> Result<()> {
     let until = Instant::now() + LIMIT;
     loop {
@@ -87,7 +87,7 @@ async fn a_secret_that_turns_bad_is_served_as_it_was_and_says_so() -> Result<()>
         told(&site, &["alice/own", word, "is served until it ends"]).await?;
         ensure!(serial(&probe).await? == good, "{word}: another certificate is served");
     }
-    // A good one is served at once, and nothing is said any more.
+    // A valid one is served at once, and the message is gone.
     let (chain, key) = pair(false)?;
     site.save("own-secret.yaml", &secret(&chain, &key))?;
     let until = Instant::now() + LIMIT;
@@ -97,7 +97,7 @@ async fn a_secret_that_turns_bad_is_served_as_it_was_and_says_so() -> Result<()>
     }
     let (_, text) = site.ask(&["status"])?;
     ensure!(!text.contains("is served until it ends"), "{text}");
-    // One that is deleted is gone.
+    // A deleted Secret is not served any more.
     site.remove("own-secret.yaml")?;
     told(&site, &["alice/own", "does not exist"]).await?;
     let until = Instant::now() + LIMIT;

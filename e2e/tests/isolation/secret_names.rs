@@ -1,5 +1,5 @@
-//! A Gateway with a hostname that another namespace serves elsewhere changes nothing at the other's listener: certificates for
-//! one hostname have one name at Envoy, and whoever had it keeps it.
+//! A Gateway with a hostname that another namespace serves elsewhere does not affect the other's listener: the
+//! certificates of one hostname have one name in Envoy, which stays with its first owner.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -28,7 +28,7 @@ fn gateway(namespace: &str, port: u16) -> String {
     )
 }
 
-/// A listener as the Envoy of a site has it, by its port; null where there is none.
+/// Returns a listener of the site's Envoy by its port; null if there is none.
 async fn listener(site: &Site, port: u16) -> Result<Value> {
     let mut admin = UnixStream::connect(site.state.path().join("envoy-admin.sock")).await?;
     let question = "GET /config_dump?resource=dynamic_listeners HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n";
@@ -37,7 +37,7 @@ async fn listener(site: &Site, port: u16) -> Result<Value> {
     admin.read_to_end(&mut answer).await?;
     let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").context("an answer has headers")?;
     let (mut rest, mut body) = (&answer[end + 4..], Vec::new());
-    // In chunks (RFC 9112, 7.1).
+    // A chunked body (RFC 9112, 7.1).
     while let Some(at) = rest.windows(2).position(|bytes| bytes == b"\r\n") {
         let size = usize::from_str_radix(std::str::from_utf8(&rest[..at])?, 16)?;
         body.extend(&rest[at + 2..at + 2 + size]);
@@ -49,7 +49,7 @@ async fn listener(site: &Site, port: u16) -> Result<Value> {
     Ok(found.next().cloned().unwrap_or_default())
 }
 
-/// Waits until a port takes connections, or none.
+/// Waits until a port accepts connections, or refuses them.
 async fn until_open(port: u16, open: bool) -> Result<()> {
     let until = Instant::now() + LIMIT;
     while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.is_ok() != open {
@@ -67,7 +67,7 @@ async fn a_gateway_with_a_neighbours_hostname_changes_nothing_at_the_neighbours_
     let probe = Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, alices)), HOST);
     site.save("alice-own.yaml", &gateway("alice", alices))?;
     until_answered(&site, &probe, "alice").await?;
-    // One whose name goes before hers in every order.
+    // Its name sorts before hers in every order.
     let before = listener(&site, alices).await?;
     site.save("aaa-own.yaml", &gateway("aaa", others))?;
     let until = Instant::now() + LIMIT;
@@ -84,7 +84,7 @@ async fn a_gateway_with_a_neighbours_hostname_changes_nothing_at_the_neighbours_
     }
     until_answered(&site, &probe, "alice").await?;
     ensure!(before.is_object() && listener(&site, alices).await? == before, "alice's listener was changed");
-    // So it is after a restart: when the other goes, her listener is as it was.
+    // The same after a restart: when the other is deleted, her listener is unchanged.
     let site = site.restart()?;
     until_answered(&site, &probe, "alice").await?;
     until_open(others, true).await?;

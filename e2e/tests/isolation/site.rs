@@ -1,4 +1,5 @@
-//! Two tenants on one Gateway, standalone: `alice`, who is served, and `mallory`, who attacks.
+//! The fixture of these tests: two tenants on one Gateway in standalone mode, `alice`, who is served, and `mallory`,
+//! who attacks.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -19,14 +20,14 @@ use tokio::net::UnixStream;
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::time::{Instant, sleep};
 
-/// Time limit of a wait on a busy machine; no assertion depends on how long anything takes.
+/// Time limit of a wait on a busy machine; no assertion depends on durations.
 pub(crate) const LIMIT: Duration = Duration::from_secs(180);
 
-/// A change of alice's must be live within this time, whatever mallory does: what hurts her costs tens of seconds, and on a machine of
-/// her own it takes milliseconds (`benches/delay.rs`); tests run beside others.
+/// Time within which a change of alice's must be live, whatever mallory does: harm to her costs tens of seconds, and on
+/// an idle machine a change takes milliseconds (`benches/delay.rs`); tests run in parallel with others.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
 
-/// Keeps a test that takes the whole machine apart from those that measure how soon alice is served.
+/// Separates tests that use the whole machine from those that measure how soon alice is served.
 static MACHINE: RwLock<()> = RwLock::const_new(());
 
 /// A test's share of the machine.
@@ -35,7 +36,7 @@ enum Turn {
     Alone { _guard: RwLockWriteGuard<'static, ()> },
 }
 
-/// A running program with its Envoy, over a directory in which two tenants have manifests.
+/// A running program with its Envoy, and a directory with manifests of two tenants.
 pub(crate) struct Site {
     pub(crate) program: Gatewright,
     pub(crate) manifests: TempDir,
@@ -73,16 +74,16 @@ pub(crate) fn route(namespace: &str, name: &str, host: &str, rules: &str) -> Str
     )
 }
 
-/// Rules that lead everything to the namespace's Service `web`.
+/// Rules that forward everything to the namespace's Service `web`.
 pub(crate) const FORWARD: &str = "[{backendRefs: [{name: web, port: 80}]}]";
 
 impl Site {
-    /// Starts with alice's host `alice.example.org` served over HTTP and HTTPS; `options` go to the program.
+    /// Starts with alice's host `alice.example.org` served over HTTP and HTTPS; `options` are options of the program.
     pub(crate) async fn start(options: &[&str]) -> Result<Self> {
         Self::start_in(Turn::Shared { _guard: MACHINE.read().await }, options).await
     }
 
-    /// As [`Self::start`], while no other site runs.
+    /// Like [`Self::start`], while no other site runs.
     pub(crate) async fn start_alone(options: &[&str]) -> Result<Self> {
         Self::start_in(Turn::Alone { _guard: MACHINE.write().await }, options).await
     }
@@ -116,7 +117,7 @@ impl Site {
     pub(crate) fn restart(self) -> Result<Self> {
         let Self { program, manifests, state, http, https, alice, mallory, options, turn } = self;
         drop(program);
-        // Envoy ends with it, which is not to be the one that answers next.
+        // The old Envoy ends with the program, and must not answer the next request.
         let began = Instant::now();
         while std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, http)).is_ok() {
             ensure!(began.elapsed() < LIMIT, "Envoy outlives its program");
@@ -133,7 +134,7 @@ impl Site {
         fs::rename(new, self.manifests.path().join(name)).context("renaming into place")
     }
 
-    /// Lets routes of several namespaces share hostnames at the Gateway.
+    /// Allows routes of several namespaces to share hostnames at the Gateway.
     pub(crate) fn share_names(&self) -> Result<()> {
         let refers = "gatewayClassName: ours\n  infrastructure: {parametersRef: {group: gatewright.io, \
             kind: GatewayParameters, name: shared-names}}\n";
@@ -166,7 +167,7 @@ impl Site {
         Ok(())
     }
 
-    /// Waits until this backend answers a probe, which asks again after each pause.
+    /// Waits until this backend answers a probe, which is repeated after each pause.
     pub(crate) async fn answered_by(&self, probe: &Probe, backend: &str, pause: Duration) -> Result<()> {
         let until = Instant::now() + LIMIT;
         while !named(probe).await.is_ok_and(|found| found == backend) {
@@ -179,7 +180,7 @@ impl Site {
         Ok(())
     }
 
-    /// Alice adds a host: it must be served over HTTP and HTTPS within [`SOON`], by her.
+    /// Alice adds a host: checks that her backend serves it over HTTP and HTTPS within [`SOON`].
     pub(crate) async fn alice_is_unharmed(&self, step: usize) -> Result<()> {
         let (name, host) = (format!("alice-{step}"), format!("alice-{step}.example.org"));
         self.save(&format!("{name}.yaml"), &route("alice", &name, &host, FORWARD))?;
@@ -189,12 +190,12 @@ impl Site {
         self.served_by("alice.example.org", "alice").await
     }
 
-    /// Process id of the Envoy.
+    /// Returns the process id of the Envoy.
     pub(crate) fn envoy(&self) -> Result<u32> {
         usage::child(self.program.pid(), "envoy")
     }
 
-    /// Runs a subcommand of the program on the running one: its exit code, and its output of both kinds.
+    /// Runs a subcommand against the running program; returns its exit code, and its stdout and stderr.
     pub(crate) fn ask(&self, args: &[&str]) -> Result<(i32, String)> {
         let private = self.state.path().display().to_string();
         let output = Gatewright::run(&[args, &["--state-dir", &private]].concat())?;
@@ -203,7 +204,7 @@ impl Site {
     }
 }
 
-/// A statistic of the Envoy whose admin socket lies in this directory; 0 when Envoy has not made it yet.
+/// Returns a statistic of the Envoy with the admin socket in this directory; 0 if Envoy has not created it yet.
 pub(crate) async fn envoy_stat(state: &Path, name: &str) -> Result<u64> {
     let mut admin = UnixStream::connect(state.join("envoy-admin.sock")).await?;
     let question = format!("GET /stats?filter=^{name}$ HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n");
@@ -214,7 +215,7 @@ pub(crate) async fn envoy_stat(state: &Path, name: &str) -> Result<u64> {
     Ok(value.map_or(Ok(0), str::parse)?)
 }
 
-/// Name of the backend that answers with 200.
+/// Returns the name of the backend that answers with 200.
 pub(crate) async fn named(probe: &Probe) -> Result<String> {
     let answer = probe.send().await?;
     ensure!(answer.status == 200, "answered {}", answer.status);

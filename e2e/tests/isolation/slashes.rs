@@ -1,4 +1,4 @@
-//! Paths with escaped slashes, which backends may take for other paths than routes do: a Gateway's own decision.
+//! Paths with escaped slashes, which backends may interpret differently than routes do: configurable for each Gateway.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::site::{LIMIT, Site};
 
 const PATHS: [&str; 3] = ["/public%2F..%2Fadmin", "/a%2fb?c=%2F", "/a%5Cb"];
 
-/// Has the Gateway decide.
+/// Sets the Gateway's choice.
 fn decide(site: &Site, base: &str, choice: &str) -> Result<()> {
     let class = "gatewayClassName: ours\n";
     ensure!(base.contains(class), "{base}");

@@ -1,4 +1,4 @@
-//! Texts that Envoy refuses, or that mean more there than they say: one tenant's must not hold back anybody's routes.
+//! Texts that Envoy refuses, or interprets: those of one tenant must not hold back routes of others.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ fn set(kind: &str, field: &str, name: &str, value: &str) -> Value {
     filter(&json!({"type": kind, field: {"set": [{"name": name, "value": value}]}}))
 }
 
-/// What an API server admits, as rules of one route each.
+/// Returns rules of one route each that an API server admits.
 fn poison() -> Vec<Value> {
     let mut all = Vec::new();
     let expressions = [

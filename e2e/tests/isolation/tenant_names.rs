@@ -1,4 +1,5 @@
-//! Which hostnames namespaces have under a TenantGateway: a label has to say so, some are reserved, and none is a public suffix.
+//! The hostnames of namespaces under a TenantGateway: a label has to grant them, some are reserved, and none is a
+//! public suffix.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -56,7 +57,7 @@ impl Tenants {
         Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, self.https)), host)
     }
 
-    /// Nobody of mallory's answers for a host.
+    /// Checks that no backend of mallory's answers for a host.
     async fn is_not_mallorys(&self, host: &str) -> Result<()> {
         if let Ok(backend) = named(&self.probe(host)).await {
             ensure!(backend != "mallory", "{host} is answered by mallory");
@@ -73,14 +74,14 @@ async fn a_namespace_without_a_label_publishes_nothing() -> Result<()> {
     site.save("mallory-tenant.yaml", &(namespace("mallory", "") + &at("mallory", "m", host)))?;
     until_told(site, "mallory", "m", "HostnameNotAllowed").await?;
     tenants.is_not_mallorys(host).await?;
-    // The platform gives it the names below one of alice's; then it has those, and no others.
+    // The platform grants it the names below one of alice's; then it has those, and no others.
     let labelled =
         namespace("mallory", "m.alice.example") + &at("mallory", "m", host) + &at("mallory", "x", "x.alice.example");
     site.save("mallory-tenant.yaml", &labelled)?;
     until_answered(site, &tenants.probe(host), "mallory").await?;
     until_told(site, "mallory", "x", "HostnameNotAllowed").await?;
     tenants.is_not_mallorys("x.alice.example").await?;
-    // A setting lets namespaces publish without it.
+    // A setting lets namespaces publish without the label.
     let tenants = Tenants::start(&["--unlabelled-namespaces", "allow"]).await?;
     tenants.site.save("mallory-tenant.yaml", &(namespace("mallory", "") + &at("mallory", "m", host)))?;
     until_answered(&tenants.site, &tenants.probe(host), "mallory").await
@@ -136,7 +137,7 @@ async fn no_apex_is_a_public_suffix() -> Result<()> {
     until_answered(site, &tenants.probe("app.alice.example"), "alice").await
 }
 
-/// Whether the record says that a host is reserved.
+/// Returns true if the record marks a host as reserved.
 fn is_given_up(site: &Site, host: &str) -> Result<bool> {
     let (_, told) = site.ask(&["claims", "-o", "json"])?;
     let rows: Value = serde_json::from_str(&told).with_context(|| told.clone())?;

@@ -1,4 +1,4 @@
-//! What the running program tells of its objects, and what it and its Envoy cost.
+//! Statuses of the running program's objects, and the resource usage of the program and its Envoy.
 
 use anyhow::{Context, Result, bail};
 use e2e::usage;
@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::site::{LIMIT, Site};
 
-/// An HTTPRoute as JSON, which says every character of a text.
+/// An HTTPRoute as JSON, which can represent every character.
 pub(crate) fn http_route(namespace: &str, name: &str, hostnames: &[String], rules: &Value) -> Value {
     json!({
         "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
@@ -16,22 +16,22 @@ pub(crate) fn http_route(namespace: &str, name: &str, hostnames: &[String], rule
     })
 }
 
-/// Documents as the text of one manifest.
+/// Returns documents as the text of one manifest.
 pub(crate) fn manifest(documents: &[Value]) -> String {
-    // JSON may have DEL as it is, YAML only as an escape.
+    // JSON may contain DEL unescaped, YAML only as an escape.
     let text = |document: &Value| document.to_string().replace('\u{7f}', "\\u007f");
     documents.iter().map(|document| text(document) + "\n---\n").collect()
 }
 
 impl Site {
-    /// The statuses of all objects.
+    /// Returns the statuses of all objects.
     pub(crate) fn statuses(&self) -> Result<Vec<Value>> {
         let (_, text) = self.ask(&["status", "-o", "json"])?;
         let told: Value = serde_json::from_str(&text).with_context(|| text.clone())?;
         Ok(told["items"].as_array().context("a list")?.clone())
     }
 
-    /// The conditions of a route at its first parent, as `Type=Status Reason: message`.
+    /// Returns the conditions of a route at its first parent, as `Type=Status Reason: message`.
     pub(crate) fn conditions(&self, namespace: &str, name: &str) -> Result<Vec<String>> {
         let statuses = self.statuses()?;
         let its = |item: &&Value| item["metadata"]["namespace"] == namespace && item["metadata"]["name"] == name;
@@ -44,7 +44,7 @@ impl Site {
         Ok(conditions.into_iter().flatten().map(text).collect())
     }
 
-    /// Waits until a route is told something with this text.
+    /// Waits until a condition of a route contains this text, and returns it.
     pub(crate) async fn told(&self, namespace: &str, name: &str, text: &str) -> Result<String> {
         let until = Instant::now() + LIMIT;
         loop {
@@ -59,7 +59,7 @@ impl Site {
         }
     }
 
-    /// Waits until every condition of a namespace's routes holds and none has this text of somebody else's.
+    /// Waits until every condition of a namespace's routes is True and none contains this text of another's.
     pub(crate) async fn says_nothing_of(&self, namespace: &str, text: &str) -> Result<()> {
         let until = Instant::now() + LIMIT;
         loop {
@@ -76,7 +76,7 @@ impl Site {
         }
     }
 
-    /// Memory of the Envoy, in bytes.
+    /// Returns the memory of the Envoy, in bytes.
     pub(crate) fn envoy_resident(&self) -> Result<u64> {
         usage::memory(self.envoy()?, "VmRSS")
     }

@@ -1,4 +1,5 @@
-//! One tenant changes hundreds of objects at once; a neighbour's change has its turn long before the last of them.
+//! Fairness: one tenant changes hundreds of objects at once; a neighbour's change is taken in long before the last of
+//! them.
 
 use std::fmt::Write as _;
 
@@ -22,7 +23,7 @@ fn beside(namespace: &str, name: &str, host: &str, echo: &Echo) -> String {
     service + &route(namespace, name, host, &format!("[{{backendRefs: [{{name: {name}, port: 80}}]}}]"))
 }
 
-/// When Envoy took each cluster, as it tells it: times that sort as text.
+/// Returns the time at which Envoy accepted each cluster, as text that sorts, by its config dump.
 async fn clusters(site: &Site) -> Result<Vec<(String, String)>> {
     let mut admin = UnixStream::connect(site.state.path().join("envoy-admin.sock")).await?;
     admin
@@ -34,7 +35,7 @@ async fn clusters(site: &Site) -> Result<Vec<(String, String)>> {
     admin.read_to_end(&mut answer).await?;
     let answer = String::from_utf8(answer)?;
     let body = answer.split_once("\r\n\r\n").context("a body")?.1;
-    // The body may come in chunks, whose sizes stand between the lines.
+    // The body may be chunked, with sizes between the lines.
     let json: String = match answer.contains("transfer-encoding: chunked") {
         true => unchunked(body)?,
         false => body.to_owned(),
@@ -71,7 +72,7 @@ async fn a_neighbours_change_does_not_wait_for_all_that_one_tenant_changes() -> 
     };
     site.save("mallory-many.yaml", &all(1))?;
     let until = Instant::now() + LIMIT;
-    // She has begun: what is hers is on its way to Envoy.
+    // The first of hers have reached Envoy.
     while clusters(&site).await?.iter().all(|(_, name)| !name.contains("mallory")) {
         ensure!(Instant::now() < until, "nothing of mallory's is there\n{}", site.program.output());
     }

@@ -1,4 +1,4 @@
-//! One change never holds up everybody. Envoy holds a new cluster back until its endpoints come, and a listener until its
+//! One change never delays others. Envoy warms a new cluster until its endpoints arrive, and a listener until its
 //! secrets and routes do; while it waits for one, it acknowledges nothing of that kind.
 
 use std::net::SocketAddr;
@@ -27,12 +27,12 @@ fn tls_route(name: &str, host: &str, backend: &str) -> String {
     )
 }
 
-/// The Service `web` of mallory's, spoken to in another way.
+/// The Service `web` of mallory's, with another protocol.
 fn speaking(address: SocketAddr, protocol: &str) -> String {
     service("mallory", address).replace("{port: 80}", &format!("{{port: 80, appProtocol: {protocol}}}"))
 }
 
-/// Mallory makes changes one after the other; after each, alice's next one is live as soon as ever.
+/// Mallory makes changes one after the other; checks that alice's next change after each is live as soon as usual.
 async fn alice_does_not_wait_for(site: &Site, changes: &[(&str, &str, String)]) -> Result<()> {
     for (step, (what, file, text)) in changes.iter().enumerate() {
         site.save(file, text)?;
@@ -142,7 +142,7 @@ async fn a_listener_that_lacks_certificates_or_routes_holds_nobody_up() -> Resul
     site.alice_is_unharmed(101).await
 }
 
-/// Hosts upon hosts for one Service: each is as fast as the first, for their owner as well.
+/// Many hosts for one Service: each is as fast as the first, for their owner as well.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn a_hundred_hosts_for_one_service_port_are_live_at_once() -> Result<()> {

@@ -1,6 +1,7 @@
-//! In a kind cluster (`make kind-e2e`): real kubelets, containerd and kube-proxy run what the chart installed. Nothing is lost
-//! while Envoys and controllers are replaced and a node is drained; the CLI works in the pods; an uninstall leaves what it
-//! says, and whoever installs again goes on where it was. The cluster is the one of `kind/cluster up`, with the demo's tenants.
+//! Tests in a kind cluster (`make kind-e2e`): real kubelets, containerd and kube-proxy run the chart's installation. No
+//! request fails while Envoys and controllers are replaced and a node is drained; the CLI works in the pods; an
+//! uninstall leaves what it lists, and a new installation continues from that. The cluster is that of `kind/cluster
+//! up`, with the demo's tenants.
 
 mod tokens;
 
@@ -27,7 +28,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Runs a program with the cluster's KUBECONFIG, as a person would.
+/// Runs a program with the cluster's KUBECONFIG, as a user would.
 fn run(program: &str, arguments: &[&str]) -> Result<String> {
     let out = Command::new(root().join("kind/cluster")).arg("exec").arg(program).args(arguments).output()?;
     let told = String::from_utf8_lossy(&out.stdout).into_owned();
@@ -40,7 +41,7 @@ fn kubectl(arguments: &[&str]) -> Result<String> {
     run("kubectl", arguments)
 }
 
-/// `kubectl` with an object as its file.
+/// Runs `kubectl` with an object as its file.
 fn kubectl_of(arguments: &[&str], object: &Value) -> Result<String> {
     let file = tempfile::NamedTempFile::new()?;
     std::fs::write(file.path(), object.to_string())?;
@@ -56,12 +57,12 @@ fn objects(arguments: &[&str]) -> Result<Vec<Value>> {
     Ok(told["items"].as_array().cloned().unwrap_or_else(|| vec![told]))
 }
 
-/// Alice's shop.
+/// Returns a probe of alice's shop.
 fn shop() -> Result<Probe> {
     at(HOST)
 }
 
-/// A host at the address of the load balancer, by the roots of the internal CA.
+/// Returns a probe of a host at the address of the load balancer, with the roots of the internal CA.
 fn at(host: &str) -> Result<Probe> {
     let service = objects(&["service", "gatewright-envoy", "-n", NAMESPACE])?.pop().context("a Service")?;
     let address: IpAddr = service["status"]["loadBalancer"]["ingress"][0]["ip"]
@@ -85,7 +86,7 @@ async fn until_served(probe: &Probe) -> Result<()> {
     }
 }
 
-/// Requests all the time: each over a connection of its own, and over one that is kept for as long as Envoy lets it.
+/// Continuous requests: each over a new connection, and over one that is kept for as long as Envoy allows.
 struct Traffic {
     stop: watch::Sender<bool>,
     tasks: JoinSet<(usize, Vec<String>)>,
@@ -102,7 +103,7 @@ impl Traffic {
         Self { stop, tasks }
     }
 
-    /// Ends it: there were this many requests at least, and none failed.
+    /// Ends it; checks that there were at least so many requests, and that none failed.
     async fn none_failed(self, least: usize) -> Result<()> {
         self.stop.send_replace(true);
         let all = self.tasks.join_all().await;
@@ -149,7 +150,7 @@ async fn over_one_connection(probe: Probe, stopped: watch::Receiver<bool>) -> (u
         let connection = held.as_mut().expect("it was made");
         match connection.ask(&probe).await {
             Ok(answer) if answer.status == 200 => {}
-            // A connection that Envoy closed between two requests is opened again, as every client does.
+            // A connection that Envoy closed between two requests is reopened, as every client does.
             Err(_) if connection.is_closed() => held = None,
             other => failed.push(format!("request {count} over one connection: {other:?}")),
         }
@@ -158,7 +159,7 @@ async fn over_one_connection(probe: Probe, stopped: watch::Receiver<bool>) -> (u
     (count, failed)
 }
 
-/// A route of alice's that the demo has not.
+/// A route of alice's that is not in the demo.
 fn late() -> Value {
     json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
         "metadata": {"name": "late", "namespace": "tenant-alice"},
@@ -166,18 +167,18 @@ fn late() -> Value {
             "rules": [{"backendRefs": [{"name": "shop", "port": 80}]}]}})
 }
 
-/// The pods of the shared fleet.
+/// Returns the pods of the shared fleet.
 fn envoys() -> Result<Vec<Value>> {
     objects(&["pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=envoy"])
 }
 
-/// What the kubelet says of the container of Envoy.
+/// Returns the kubelet's status of the Envoy container.
 fn container(pod: &Value) -> Result<&Value> {
     let all = pod["status"]["containerStatuses"].as_array().context("no containers")?;
     all.iter().find(|container| container["name"] == "envoy").context("no Envoy")
 }
 
-/// The pod that holds the Lease.
+/// Returns the pod that holds the Lease.
 fn holder() -> Result<String> {
     let lease = objects(&["lease", "gatewright-controller", "-n", NAMESPACE])?.pop().context("a Lease")?;
     Ok(lease["spec"]["holderIdentity"].as_str().context("a holder")?.to_owned())
@@ -216,7 +217,7 @@ async fn a_pods_are_restricted_and_the_cli_works_in_them() -> Result<()> {
     assert!(!told.contains("FAILS"), "{told}");
     let told = gatewright(&["claims"])?;
     assert!(told.contains(HOST), "{told}");
-    // Certificates are with the holder of the Lease.
+    // The holder of the Lease has the certificates.
     let holder = format!("pod/{}", holder()?);
     let told = kubectl(&["-n", NAMESPACE, "exec", &holder, "--", "gatewright", "certs"])?;
     assert!(told.contains(HOST), "{told}");
@@ -233,7 +234,7 @@ async fn b_rollouts_lose_no_request() -> Result<()> {
         kubectl(&["-n", NAMESPACE, "rollout", "restart", what])?;
         rolled_out(what)?;
     }
-    // Both replicas of the control plane at once: Envoys serve on.
+    // Both replicas of the control plane at once: Envoys go on serving.
     kubectl(&[
         "-n",
         NAMESPACE,
@@ -273,8 +274,8 @@ async fn b_the_last_replica_is_not_evicted() -> Result<()> {
     traffic.none_failed(20).await
 }
 
-/// In a node: leaves the container with this ID 32 MiB of memory more than it has, takes more than that within it, and has the
-/// kernel end its own processes first.
+/// Runs on a node: leaves the container with this ID 32 MiB of memory more than it uses, allocates more than that
+/// inside it, and has the kernel kill its own processes first.
 const TAKE_MEMORY: &str = r#"
 for group in $(find /sys/fs/cgroup -type d -name "*$1*"); do
     if [ -e "$group/memory.max" ]; then limit=memory.max used=memory.current
@@ -290,7 +291,7 @@ echo "no cgroup of $1 limits memory" >&2
 exit 1
 "#;
 
-/// The kernel ends an Envoy for its memory (OOM): the kubelet starts it again, and it serves what it served, and what is new.
+/// The kernel kills an Envoy for its memory (OOM): the kubelet restarts it, and it serves its hosts, and new ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs a kind cluster: make kind-e2e"]
 async fn b_an_envoy_that_the_kernel_ends_for_its_memory_serves_again() -> Result<()> {
@@ -326,7 +327,7 @@ async fn b_an_envoy_that_the_kernel_ends_for_its_memory_serves_again() -> Result
     Ok(())
 }
 
-/// A release of another version, which is the same program under another tag, and back.
+/// Upgrades to a release with another version, which is the same program under another tag, and rolls back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs a kind cluster: make kind-e2e"]
 async fn b_an_upgrade_and_its_rollback_lose_no_request() -> Result<()> {
@@ -367,7 +368,7 @@ async fn b_an_upgrade_and_its_rollback_lose_no_request() -> Result<()> {
     traffic.none_failed(100).await
 }
 
-/// The node of the Lease's holder is silent, with all that runs on it: another replica takes over, and writes.
+/// The node of the Lease's holder stops answering, with all its pods: another replica takes over, and writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs a kind cluster: make kind-e2e"]
 async fn c_a_node_that_is_lost_takes_the_lease_along_for_a_moment() -> Result<()> {
@@ -463,7 +464,7 @@ fn a_the_quick_start_is_as_its_page_says() -> Result<()> {
     follow(&page, &Place { dir: root, path: Vec::new(), environment: Vec::new(), alone: false })
 }
 
-/// What there is of the chart and of the controller, by kind and name.
+/// Returns the remaining objects of the chart and of the controller, by kind and name.
 fn left() -> Result<Vec<String>> {
     let kinds = "serviceaccounts,services,configmaps,secrets,deployments,daemonsets,pods,leases,poddisruptionbudgets,\
 networkpolicies,roles,rolebindings,endpointslices";
@@ -495,7 +496,7 @@ async fn d_an_uninstall_leaves_what_is_the_users_and_no_more() -> Result<()> {
     kubectl(&["-n", NAMESPACE, "wait", "pods", "--all", "--for=delete", "--timeout=3m"])?;
     let deadline = Instant::now() + LIMIT;
     loop {
-        // Keys, records and the internal CA, for whoever installs again.
+        // Keys, records and the internal CA, for a new installation.
         let kept = ["Secret gatewright-", "ConfigMap gatewright-", "Lease gatewright-controller"];
         let more: Vec<String> =
             left()?.into_iter().filter(|name| !kept.iter().any(|kept| name.starts_with(kept))).collect();
@@ -507,7 +508,7 @@ async fn d_an_uninstall_leaves_what_is_the_users_and_no_more() -> Result<()> {
     }
     assert_eq!(objects(&["tenantgateways", "-A"])?.len(), 2, "what users wrote stays");
 
-    // Again: the same certificates serve, and none is issued.
+    // A new installation: the same certificates are served, and none is issued.
     let chart = root().join("deploy/chart").display().to_string();
     run(
         "helm",
@@ -538,7 +539,7 @@ async fn e_the_archive_installs_without_the_internet() -> Result<()> {
     let dist = tempfile::Builder::new().prefix("airgap").tempdir()?;
     let (folder, kept) = (dist.path().display().to_string(), dist.path().join("kept.json"));
     std::fs::write(&kept, values)?;
-    // Each step is for a place of its own: a checkout, every node, and whoever has kubectl.
+    // Each step runs at its place: a checkout, every node, and a machine with kubectl.
     let page = root().join("docs/quickstart-airgap.md");
     let [made, imported, installed, published, asked]: [Step; 5] = steps(&std::fs::read_to_string(&page)?)?
         .try_into()
@@ -548,7 +549,7 @@ async fn e_the_archive_installs_without_the_internet() -> Result<()> {
     made.compare(&run("bash", &["-ec", &make])?)?;
     run("helm", &["uninstall", "gatewright", "-n", NAMESPACE, "--wait", "--timeout=3m"])?;
 
-    // Onto each node, and nothing else: its images come from the archive, and so does all the rest.
+    // Onto each node, and nothing else: all images are in the archive.
     let name = format!("gatewright-{}-airgap", env!("CARGO_PKG_VERSION"));
     let archive = format!("{folder}/dist/{name}.tar");
     let unpacked = format!("/root/{name}");
@@ -570,7 +571,7 @@ async fn e_the_archive_installs_without_the_internet() -> Result<()> {
     }
     until_served(&shop()?).await?;
 
-    // Back to what was there.
+    // Back to the original state.
     let delete = format!("KUBECONFIG=/etc/kubernetes/admin.conf kubectl delete --wait -f {unpacked}/install.yaml");
     run("docker", &["exec", control, "sh", "-c", &delete])?;
     for node in &nodes {

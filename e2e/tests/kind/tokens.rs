@@ -1,4 +1,4 @@
-//! Tokens of pods, which a real kubelet replaces.
+//! Tokens of pods, replaced by a real kubelet.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use tokio::time::{Instant, sleep};
 
 use super::{LIMIT, NAMESPACE, envoys, kubectl, objects, rolled_out, run, shop, until_served};
 
-/// In a node: the digest of the token of a pod, by the pod's UID.
+/// Runs on a node: prints the digest of a pod's token, by the pod's UID.
 const DIGEST: &str = r#"sha256sum "/var/lib/kubelet/pods/$1/volumes/kubernetes.io~projected/identity/token""#;
-/// In a node: takes a pod its certificate away, and ends the container with this ID, which gets another one.
+/// Runs on a node: removes a pod's certificate, and kills the container with this ID, which gets another one.
 const FORGET: &str = r#"
 rm -rf "/var/lib/kubelet/pods/$1/volumes/kubernetes.io~empty-dir/run/tls"/*
 for group in $(find /sys/fs/cgroup -type d -name "*$2*"); do
@@ -19,11 +19,12 @@ done
 exit 1
 "#;
 
-/// The kubelet replaces the token of a pod when a fifth of its life is left: with the new one, Envoy's pod gets its next certificate.
+/// The kubelet replaces the token of a pod when a fifth of its lifetime is left: with the new one, Envoy's pod gets its
+/// next certificate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs a kind cluster: make kind-e2e"]
 async fn f_a_pod_gets_its_certificate_by_the_token_that_the_kubelet_replaced() -> Result<()> {
-    // The shortest life that the API server gives.
+    // The shortest lifetime that the API server grants.
     let lives = |seconds: u32| -> Result<()> {
         let set = objects(&["daemonset", "gatewright-envoy", "-n", NAMESPACE])?.pop().context("a DaemonSet")?;
         let volumes = set["spec"]["template"]["spec"]["volumes"].as_array().context("volumes")?;
@@ -54,7 +55,7 @@ async fn f_a_pod_gets_its_certificate_by_the_token_that_the_kubelet_replaced() -
     let id = identity["containerID"].as_str().and_then(|id| id.rsplit('/').next()).context("its ID")?;
     inside(FORGET, &[id])?;
     let deadline = Instant::now() + LIMIT;
-    // Logs of the container that was started in its place; there are none before.
+    // Logs of the restarted container; they are empty before.
     while !kubectl(&["-n", NAMESPACE, "logs", &name, "-c", "identity"])
         .is_ok_and(|log| log.contains("certificate from") && !log.contains("no certificate yet"))
     {

@@ -1,5 +1,5 @@
-//! Bad input on a real API server: each ends in a condition or in one clear line, nothing loops, and nothing else is
-//! hurt.
+//! Bad input on a real API server: each leads to a condition or one clear log line, nothing loops, and nothing else is
+//! affected.
 
 use std::path::Path;
 use std::time::Duration;
@@ -37,7 +37,7 @@ fn reason(object: &Value, kind: &str) -> Value {
     condition(&object["status"], kind).map(|c| c["reason"].clone()).unwrap_or_default()
 }
 
-/// Whether everything that is said is of the present generation.
+/// Returns true if all conditions are of the current generation.
 fn is_told(object: &Value) -> bool {
     let generation = &object["metadata"]["generation"];
     let own = object["status"]["conditions"].as_array().into_iter().flatten();
@@ -63,7 +63,7 @@ async fn bad_input_ends_in_a_condition_or_a_line_and_hurts_nothing_else() -> Res
     cluster.server.put(parameters("own", "Dedicated")).await?;
     cluster.server.put(class("own", "own")).await?;
 
-    // A neighbour that must not notice anything.
+    // A neighbour that must not be affected.
     cluster.server.put(tls_secret("default", "cert", &["a.example.org"])?).await?;
     cluster.server.put(gateway("default", "good", "own")).await?;
     cluster.until("v1", "Service", "default", "good-own", |o| o["spec"]["ports"][1]["targetPort"].is_u64()).await?;
@@ -77,12 +77,12 @@ async fn bad_input_ends_in_a_condition_or_a_line_and_hurts_nothing_else() -> Res
 
     let good = cluster.until(GATEWAY, "Gateway", "default", "good", is_told).await?;
     assert!(is_true(&good["status"], "Accepted"));
-    // Nothing loops: soon nothing is asked any more.
+    // Nothing loops: the controller becomes quiet soon.
     cluster.quiet().await?;
     Ok(())
 }
 
-/// Names and labels of what is made for it are shorter.
+/// Names and labels of derived objects are shortened.
 async fn long_name(cluster: &Cluster) -> Result<()> {
     let name = format!("{}.{}.{}.{}", "a".repeat(63), "b".repeat(63), "c".repeat(63), "d".repeat(61));
     assert_eq!(name.len(), 253);
@@ -101,14 +101,14 @@ async fn long_name(cluster: &Cluster) -> Result<()> {
     }
 }
 
-/// An object that was stored when the definition admitted more.
+/// An object that was stored when the CRD admitted more.
 async fn older_schema(cluster: &Cluster, crds: &Path) -> Result<()> {
     let text = std::fs::read_to_string(crds.join("gatewright.io_gatewayparameters.yaml"))?;
     let laxer = text.replace("enum: [Shared, Dedicated, Isolated]", "maxLength: 20");
     assert_ne!(laxer, text, "the definition has that line");
     cluster.server.apply(&laxer).await?;
     let deadline = tokio::time::Instant::now() + Duration::from_secs(120);
-    // The server takes a moment to go by a new schema.
+    // A new schema takes effect a moment later.
     while cluster.server.put(parameters("old", "Orbital")).await.is_err() {
         assert!(tokio::time::Instant::now() < deadline, "the laxer schema does not hold");
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -122,7 +122,7 @@ async fn older_schema(cluster: &Cluster, crds: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A value that a newer definition admits takes down what it stands in, and what was made stays; after a restart as well.
+/// A value that a newer CRD admits fails its object, and derived objects stay; after a restart as well.
 async fn unknown_values(cluster: &Cluster, controller: Gatewright) -> Result<Gatewright> {
     let server = &cluster.server;
     server.put(gateway("default", "new", "own")).await?;
@@ -161,7 +161,7 @@ async fn unknown_values(cluster: &Cluster, controller: Gatewright) -> Result<Gat
     Ok(controller)
 }
 
-/// The listener says so, the one beside it serves on, and all is well when the Secret is back.
+/// The listener reports it, the other listener stays served, and all recovers when the Secret is back.
 async fn secret_deleted_in_use(cluster: &Cluster) -> Result<()> {
     let secrets = cluster.server.api("v1", "Secret", "default").await?;
     let resolved = |o: &Value| {
@@ -177,11 +177,11 @@ async fn secret_deleted_in_use(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// What goes with a namespace is not made again.
+/// Derived objects that are deleted with their namespace are not made again.
 async fn terminating_namespace(cluster: &Cluster, controller: &mut Gatewright) -> Result<()> {
     cluster.server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "going"}})).await?;
     let mut kept = gateway("going", "edge", "own");
-    // It outlives what was made for it.
+    // It outlives its derived objects.
     kept["metadata"]["finalizers"] = json!(["example.org/kept"]);
     cluster.server.put(kept).await?;
     cluster.until("v1", "Service", "going", "edge-own", |o| o["spec"]["ports"].is_array()).await?;
@@ -200,7 +200,7 @@ async fn terminating_namespace(cluster: &Cluster, controller: &mut Gatewright) -
     Ok(())
 }
 
-/// One line says which verb on which resource, and it is tried again ever more rarely.
+/// One line names verb and resource, and the retries back off.
 async fn missing_right(cluster: &Cluster, controller: &mut Gatewright) -> Result<()> {
     let roles = cluster.server.api("rbac.authorization.k8s.io/v1", "ClusterRole", "").await?;
     let full = serde_json::to_value(roles.get("gatewright-controller").await?)?["rules"].clone();
@@ -220,7 +220,7 @@ async fn missing_right(cluster: &Cluster, controller: &mut Gatewright) -> Result
     cluster.server.put(gateway("default", "poor", "own")).await?;
     let line = controller.line("WARN gateway default/poor: ").await?;
     assert!(line.contains("not allowed") && line.contains("services"), "{line}");
-    // Its status says so as well.
+    // Its status reports it as well.
     let told = |o: &Value| {
         condition(&o["status"], "Programmed").is_some_and(|c| c["message"].to_string().contains("not allowed"))
     };

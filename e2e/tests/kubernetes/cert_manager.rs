@@ -1,5 +1,5 @@
-//! cert-manager's real controllers beside our own class: an Issuer and a Certificate are issued by Pebble, and the
-//! HTTP-01 challenge comes in through our Envoy, past the redirect to HTTPS.
+//! cert-manager's real controllers with our own class: an Issuer and a Certificate are issued by Pebble, and the
+//! HTTP-01 challenge arrives through our Envoy, despite the redirect to HTTPS.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -26,14 +26,14 @@ use tokio::time::{Instant, sleep};
 use e2e::tenants::{GATEWAY, TENANT, cluster_with_pods as cluster};
 
 const HOST: &str = "shop.example.org";
-/// Where everybody finds the Gateway. The ports are those that cert-manager and browsers ask at.
+/// The address of the Gateway for all clients. The ports are those that cert-manager and browsers use.
 const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 80, 0, 1));
 
 fn route(name: &str, spec: Value) -> Value {
     json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": name, "namespace": "shop"}, "spec": spec})
 }
 
-/// A Gateway with HTTPS, a redirect to it, a backend, and what cert-manager is to issue.
+/// Makes a Gateway with HTTPS, a redirect to it, a backend, and the objects that cert-manager processes.
 async fn site(cluster: &Cluster, pebble: &Pebble, backend: SocketAddr) -> Result<()> {
     let server = &cluster.server;
     server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})).await?;
@@ -78,7 +78,7 @@ async fn site(cluster: &Cluster, pebble: &Pebble, backend: SocketAddr) -> Result
     Ok(())
 }
 
-/// The same route under another name.
+/// Returns the same route under another name.
 fn twin(route: &DynamicObject) -> Result<Value> {
     let mut twin = self::route("cm-acme-http-solver-twin", route.data["spec"].clone());
     twin["metadata"]["labels"] = serde_json::to_value(&route.metadata.labels)?;
@@ -102,14 +102,14 @@ async fn a_certificate_is_issued_through_our_envoy() -> Result<()> {
     let routes = cluster.server.api(GATEWAY, "HTTPRoute", "shop").await?;
     let certificates = cluster.server.api("cert-manager.io/v1", "Certificate", "shop").await?;
     let gateways = cluster.server.api(GATEWAY, "Gateway", "shop").await?;
-    // Every status that a solver's route had, without repetitions.
+    // Every status of a solver's route, without repetitions.
     let mut told: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     let deadline = Instant::now() + Duration::from_secs(240);
     loop {
         for route in routes.list(&ListParams::default().labels(SOLVER)).await? {
             let name = route.metadata.name.clone().context("a route has a name")?;
             if told.is_empty() {
-                // cert-manager makes two for one challenge now and then; here there are two every time.
+                // cert-manager sometimes makes two for one challenge; here there are always two.
                 cluster.server.put(twin(&route)?).await?;
             }
             let status = condition(&route.data["status"]["parents"][0], "Accepted").cloned().unwrap_or_default();
@@ -122,7 +122,7 @@ async fn a_certificate_is_issued_through_our_envoy() -> Result<()> {
         for listener in gateway["status"]["listeners"].as_array().into_iter().flatten() {
             assert!(!is_true(listener, "Conflicted"), "{listener:#}");
         }
-        // While the challenge runs, what is no challenge is redirected as ever.
+        // During the challenge, other paths are redirected as before.
         if is_true(&gateway["status"]["listeners"][0], "Programmed") && !told.is_empty() {
             assert_eq!(Probe::http(SocketAddr::new(ADDRESS, 80), HOST).send().await?.status, 302);
         }
@@ -133,8 +133,8 @@ async fn a_certificate_is_issued_through_our_envoy() -> Result<()> {
         assert!(Instant::now() < deadline, "{certificate:#}\n{gateway:#}\n{told:#?}");
         sleep(Duration::from_millis(50)).await;
     }
-    // Each route of a challenge was accepted once, and never anything else: the second one, where cert-manager makes two
-    // for one challenge, as well as the first.
+    // Each route of a challenge was accepted once, and had no other status: the second one, where cert-manager makes
+    // two for one challenge, as well as the first.
     assert!(!told.is_empty(), "the challenge came in by a route");
     for (name, statuses) in &told {
         let said: Vec<&Value> = statuses.iter().map(|status| &status["status"]).collect();
@@ -144,14 +144,14 @@ async fn a_certificate_is_issued_through_our_envoy() -> Result<()> {
     let roots = roots_of(&pebble.issuing_root(0).await?)?;
     let answer = Probe::https(SocketAddr::new(ADDRESS, 443), HOST).roots(roots).send().await?;
     assert_eq!(answer.status, 200);
-    // What is no challenge is redirected still.
+    // Other paths are still redirected.
     assert_eq!(Probe::http(SocketAddr::new(ADDRESS, 80), HOST).send().await?.status, 302);
 
-    // The challenge is over, and its routes go with it, as Kubernetes' garbage collector would have it; then nothing is
+    // The challenge is over, and its routes are deleted, as Kubernetes' garbage collector would do; then nothing is
     // written any more.
     for route in routes.list(&ListParams::default().labels(SOLVER)).await? {
         match routes.delete(&route.metadata.name.context("a route has a name")?, &Default::default()).await {
-            // cert-manager was faster.
+            // cert-manager deleted it already.
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             other => drop(other?),
         }
@@ -165,10 +165,10 @@ async fn a_certificate_is_issued_through_our_envoy() -> Result<()> {
     Ok(())
 }
 
-/// What a condition said, each time that it said something else: by object and parent, in order.
+/// The messages of a condition without repetitions: by object and parent, in order.
 type Said = BTreeMap<String, Vec<(String, String)>>;
 
-/// Watches the routes of a namespace and its TenantGateway, and puts a twin beside the first route of a challenge.
+/// Watches the routes of a namespace and its TenantGateway, and adds a twin of the first route of a challenge.
 async fn watch(server: &ApiServer, space: &str) -> Result<(JoinHandle<()>, Arc<Mutex<Said>>)> {
     let routes = server.api(GATEWAY, "HTTPRoute", space).await?;
     let tenants = server.api(TENANT, "TenantGateway", space).await?;
@@ -193,7 +193,7 @@ async fn watch(server: &ApiServer, space: &str) -> Result<(JoinHandle<()>, Arc<M
             let parents = status["parents"].as_array().cloned().unwrap_or_default();
             let about = parents.iter().map(|parent| ("Accepted", parent)).chain([("Ready", status)]);
             let mut said = noted.lock().expect("nobody panics while holding it");
-            // cert-manager deletes a second route of a challenge, at times before anybody has said anything of it.
+            // cert-manager deletes a second route of a challenge, sometimes before it has any status.
             said.entry(name.clone()).or_default();
             for (kind, of) in about {
                 let Some(condition) = condition(of, kind) else { continue };
@@ -209,7 +209,7 @@ async fn watch(server: &ApiServer, space: &str) -> Result<(JoinHandle<()>, Arc<M
     Ok((watching, said))
 }
 
-/// The same with the objects that a TenantGateway leads to.
+/// The same with the derived objects of a TenantGateway.
 #[tokio::test]
 #[ignore = "needs Kubernetes, Envoy, Pebble and cert-manager: e2e/tools install"]
 async fn a_tenant_gateway_comes_to_its_certificate_by_cert_manager() -> Result<()> {
@@ -261,8 +261,8 @@ async fn a_tenant_gateway_comes_to_its_certificate_by_cert_manager() -> Result<(
     let answer = Probe::https(SocketAddr::new(ADDRESS, 443), HOST).roots(roots).send().await?;
     assert_eq!(answer.status, 200);
     assert_eq!(Probe::http(SocketAddr::new(ADDRESS, 80), HOST).send().await?.status, 301);
-    // Routes of challenges claim nothing, two of one challenge neither: the host is the route's that asked for it, and nobody
-    // was ever told otherwise. What was accepted stayed so, and who was ready stayed ready.
+    // Routes of challenges claim no hostname, not even two of one challenge: the host belongs to its route, and no
+    // status said otherwise at any time. Accepted routes stayed accepted, and `Ready` stayed True.
     cluster.quiet().await?;
     watching.abort();
     let said = said.lock().expect("nobody panics while holding it").clone();
@@ -273,7 +273,7 @@ async fn a_tenant_gateway_comes_to_its_certificate_by_cert_manager() -> Result<(
         assert!(statuses.iter().all(|(_, reason)| reason != "HostnameConflict"), "{name}: {statuses:?}");
         let turned = statuses.iter().skip_while(|(status, _)| status != "True").any(|(status, _)| status != "True");
         assert!(!turned, "{name}: {statuses:?}");
-        // The others are there before their Gateway is.
+        // The other routes exist before their Gateway does.
         let known = !name.starts_with("cm-acme-http-solver") || statuses.iter().all(|(status, _)| status == "True");
         assert!(known, "{name}: {statuses:?}");
     }

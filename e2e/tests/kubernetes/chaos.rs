@@ -1,7 +1,7 @@
-//! Faults drawn from a seed, while hosts come, change and go and clients ask: it ends in the objects, statuses, answers and number
-//! of orders of a run without any fault.
+//! Random faults from a seed, while hosts are added, changed and removed and clients send requests: the result has the
+//! objects, statuses, answers and number of orders of a run without faults.
 //!
-//! `GATEWRIGHT_CHAOS_STEPS` says how many faults there are, and `GATEWRIGHT_CHAOS_SEED` which ones (`make chaos`).
+//! `GATEWRIGHT_CHAOS_STEPS` sets the number of faults, and `GATEWRIGHT_CHAOS_SEED` the seed (`make chaos`).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -30,49 +30,49 @@ use crate::certificates::place::{APEX, Place, SPACE};
 use crate::serving::Traffic;
 use crate::tenancy::troubles::compared;
 
-/// Faults where nothing else is said, in a run of about a minute.
+/// Default number of faults, for a run of about a minute.
 const STEPS: u64 = 12;
-/// How long anything may take to heal on a busy machine.
+/// Time limit of a recovery on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
-/// Which faults where nothing else is said.
+/// Default seed.
 const SEED: u64 = 1;
-/// A host that nothing changes, and that clients ask for all the time.
+/// A host that never changes, and that clients request continuously.
 const STEADY: &str = "steady.cert.example.org";
 
 /// A fault of one step; numbers are those of replicas.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
-    /// The API server is killed, and started at the end of the step.
+    /// The API server is killed, and restarted at the end of the step.
     ApiServer,
-    /// So is etcd below it.
+    /// etcd is killed, and restarted at the end of the step.
     Etcd,
-    /// The CA takes connections and says nothing.
+    /// The CA accepts connections and does not answer.
     Ca,
-    /// The network between Envoy and its replica is cut without a word.
+    /// The network between Envoy and its replica is partitioned.
     LinkCut,
     /// That network is slow.
     LinkSlow,
-    /// A replica is killed, and started again.
+    /// A replica is killed, and restarted.
     Kill(usize),
-    /// A replica has no processor for longer than a Lease lasts, and goes on with what it believed.
+    /// A replica is stopped for longer than a Lease lasts, and continues with outdated state.
     Freeze(usize),
-    /// Of a replica's requests one in four is answered 429.
+    /// One in four of a replica's requests is answered 429.
     Throttle(usize),
     /// A replica's watches are cut in the middle of an object.
     Cut(usize),
-    /// A replica renews its Lease too late.
+    /// A replica's renewals of the Lease are too late.
     LateLease(usize),
-    /// A replica's writes are held back.
+    /// A replica's writes are delayed.
     SlowWrites(usize),
-    /// The API server says nothing to a replica.
+    /// The API server does not answer a replica.
     Silence(usize),
     /// The wall clock of a replica is so many hours ahead, or behind.
     Clock(usize, i64),
-    /// Envoy is killed, and started with nothing.
+    /// Envoy is killed, and restarted without state.
     Envoy,
     /// Somebody deletes the Gateway, which is written again.
     GatewayDeleted,
-    /// Somebody gives the Gateway to another class, which is put right.
+    /// Somebody assigns the Gateway to another class, which is reverted.
     GatewayEdited,
 }
 
@@ -109,7 +109,7 @@ fn setting(name: &str, otherwise: u64) -> Result<u64> {
     std::env::var(name).ok().map_or(Ok(otherwise), |text| text.parse().with_context(|| format!("{name}={text}")))
 }
 
-/// A replica, and the way by which it reaches the API server.
+/// A replica, and its proxy to the API server.
 struct Replica {
     identity: &'static str,
     xds: SocketAddr,
@@ -122,18 +122,18 @@ struct Replica {
 struct Site {
     place: Place,
     replicas: [Replica; 2],
-    /// Between Envoy and the first replica.
+    /// The link between Envoy and the first replica.
     link: Link,
     envoy: Option<(Envoy, TempDir)>,
     traffic: Option<Traffic>,
     roots: RootCertStore,
-    /// Versions of the hosts that are there, by number.
+    /// Versions of the current hosts, by number.
     hosts: BTreeMap<usize, usize>,
-    /// Hosts that there ever were.
+    /// Number of hosts that were ever made.
     made: usize,
-    /// Whether the API server or etcd was started again.
+    /// True if the API server or etcd was restarted.
     restarted: bool,
-    /// UID and generation of the Gateway as somebody left it.
+    /// UID and generation of the Gateway as somebody else left it.
     spoiled: (Value, i64),
 }
 
@@ -141,7 +141,7 @@ fn host(number: usize) -> String {
     format!("h{number}.{APEX}")
 }
 
-/// A route whose answers tell its version.
+/// A route whose answers contain its version.
 fn versioned(number: usize, version: usize) -> Value {
     let mut object = route(SPACE, &format!("r{number}"), SPACE, &[&host(number)]);
     object["spec"]["rules"][0]["filters"] = json!([{"type": "ResponseHeaderModifier",
@@ -195,7 +195,7 @@ impl Site {
         started.line("xDS at").await.map(drop)
     }
 
-    /// Starts an Envoy and, once it serves, clients that ask it for the steady host.
+    /// Starts an Envoy and, once it serves, clients of the steady host.
     async fn start_envoy(&mut self) -> Result<()> {
         let (mut envoy, tls) = self.place.cluster.envoy_of("envoy-a", self.link.address()).await?;
         envoy.ready().await?;
@@ -203,14 +203,14 @@ impl Site {
         self.start_traffic().await
     }
 
-    /// Starts clients that ask for the steady host, once it is served.
+    /// Starts clients of the steady host, once it is served.
     async fn start_traffic(&mut self) -> Result<()> {
         self.until_served(STEADY, None).await?;
         self.traffic = Some(Traffic::start(self.https(), STEADY));
         Ok(())
     }
 
-    /// Stops the clients, before a fault that takes from them what they ask for. No request of theirs may have failed.
+    /// Stops the clients, before a fault that interrupts their service. None of their requests may have failed.
     async fn stop_traffic(&mut self) -> Result<()> {
         if let Some(traffic) = self.traffic.take() {
             traffic.some_more().await?;
@@ -221,7 +221,7 @@ impl Site {
         Ok(())
     }
 
-    /// Waits until a host is served with its certificate, by the version of its route that is named.
+    /// Waits until a host is served with its certificate, by this version of its route.
     async fn until_served(&self, host: &str, version: Option<usize>) -> Result<()> {
         let (probe, deadline) = (Probe::https(self.https(), host).roots(self.roots.clone()), Instant::now() + LIMIT);
         loop {
@@ -235,14 +235,14 @@ impl Site {
             }
             if Instant::now() > deadline {
                 let status = answer.map(|answer| answer.status);
-                // A panic has the programs show what they printed.
+                // A panic makes the programs print their output.
                 panic!("{host} is not served by version {version:?}: {status:?}\n{}", self.known_of(host).await?);
             }
             sleep(Duration::from_millis(50)).await;
         }
     }
 
-    /// What the objects and Envoy say of a host, for messages.
+    /// Returns the state of a host in objects and Envoy, for messages.
     async fn known_of(&self, host: &str) -> Result<String> {
         let routes =
             self.place.cluster.server.api(GATEWAY, "HTTPRoute", SPACE).await?.list(&ListParams::default()).await?;
@@ -269,7 +269,7 @@ impl Site {
         Ok(())
     }
 
-    /// A host comes, changes or goes.
+    /// Adds, changes or removes a host.
     async fn change(&mut self, rng: &mut TestRng) -> Result<()> {
         let any = self.hosts.keys().nth(below(rng, self.hosts.len().max(1) as u32)).copied();
         match (below(rng, 4), any) {
@@ -278,7 +278,7 @@ impl Site {
                 self.place.cluster.server.put(versioned(number, version)).await?;
                 self.hosts.insert(number, version);
             }
-            // One that never had its certificate would not tell how often it was ordered.
+            // A host that never had its certificate would hide how often it was ordered.
             (1, Some(number)) if self.is_served(number).await => {
                 let routes = self.place.cluster.server.api(GATEWAY, "HTTPRoute", SPACE).await?;
                 routes.delete(&format!("r{number}"), &Default::default()).await?;
@@ -298,7 +298,7 @@ impl Site {
         answer.is_ok_and(|answer| answer.status == 200)
     }
 
-    /// Breaks something.
+    /// Starts a fault.
     async fn begin(&mut self, fault: Fault) -> Result<()> {
         let weather = |number: usize| self.replicas[number].proxy.weather.clone();
         match fault {
@@ -316,7 +316,7 @@ impl Site {
             Fault::Silence(number) => weather(number).silent.store(true, Ordering::Relaxed),
             Fault::Clock(number, hours) => self.replicas[number].clock.set(hours * 3600)?,
             Fault::Envoy => {
-                // A CA that finds nobody has the name wait for a minute, which is not what this is about.
+                // A CA that cannot reach the host would delay its order for a minute, which is not the subject here.
                 self.until_all_served().await?;
                 self.stop_traffic().await?;
                 self.envoy = None;
@@ -340,7 +340,7 @@ impl Site {
         Ok(())
     }
 
-    /// Mends it.
+    /// Ends a fault.
     async fn end(&mut self, fault: Fault) -> Result<()> {
         let weather = |number: usize| self.replicas[number].proxy.weather.clone();
         match fault {
@@ -380,7 +380,7 @@ impl Site {
         Ok(())
     }
 
-    /// Starts again what ended by itself, as the kubelet does: a program that can write no more says so and ends.
+    /// Restarts programs that ended by themselves, as the kubelet does: a program that cannot write any more exits.
     async fn restart_ended(&mut self) -> Result<()> {
         for number in 0..2 {
             if self.replicas[number].program.as_mut().context("it was started")?.has_ended()? {
@@ -391,7 +391,7 @@ impl Site {
     }
 }
 
-/// Objects of the tenant, and every status without what differs between two runs.
+/// Returns objects of the tenant, with every status without fields that differ between two runs.
 async fn outcome(place: &Place) -> Result<BTreeMap<String, String>> {
     let server = &place.cluster.server;
     let mut all = compared(e2e::tenants::objects(server, SPACE).await?, APEX, SPACE);
@@ -408,7 +408,7 @@ async fn outcome(place: &Place) -> Result<BTreeMap<String, String>> {
     Ok(all)
 }
 
-/// Takes times out of a status, and has generations say whether they are the present one.
+/// Removes times from a status, and replaces generations by whether they are current.
 fn strip(value: &mut Value, generation: Option<i64>) {
     match value {
         Value::Object(fields) => {
@@ -430,7 +430,7 @@ fn strip(value: &mut Value, generation: Option<i64>) {
     }
 }
 
-/// The same hosts in a cluster of their own, where nothing fails.
+/// Returns the outcome for the same hosts in a cluster of their own, without faults.
 async fn undisturbed(hosts: &BTreeMap<usize, usize>) -> Result<BTreeMap<String, String>> {
     let place = Place::start().await?;
     let _controller = place.controller("one").await?;
@@ -471,7 +471,7 @@ async fn faults_while_hosts_come_and_go_leave_what_a_run_without_leaves() -> Res
                 site.change(&mut rng).await?;
             }
         }
-        // How long a fault lasts: shorter and longer than a Lease.
+        // Duration of a fault: shorter and longer than a Lease.
         sleep(Duration::from_millis(u64::from(rng.next_u32() % 4_500))).await;
         site.end(fault).await?;
         site.restart_ended().await?;
@@ -484,12 +484,12 @@ async fn faults_while_hosts_come_and_go_leave_what_a_run_without_leaves() -> Res
         until("what is gone is not served", async || Ok(!site.is_served(number).await)).await?;
     }
     site.place.cluster.quiet().await?;
-    // On a busy machine Envoy takes its time.
+    // On a busy machine Envoy needs some time.
     site.place.until_programmed().await?;
     let found = outcome(&site.place).await?;
     site.stop_traffic().await?;
     assert_eq!(site.place.pebble.issued(), site.made + 1, "each host has had one certificate");
-    // A server that has just started knows no rights for a moment.
+    // A server that has just started does not apply RBAC for a moment.
     if !site.restarted {
         assert_eq!(site.place.cluster.denied()?, [], "every right that is needed is given");
     }

@@ -1,5 +1,6 @@
-//! The Helm chart (`make manifests`): what is made from it and for it is up to date, every setting of the controller reaches its command line,
-//! and a real API server takes every example of values, an install, an upgrade, a rollback and an uninstall.
+//! The Helm chart (`make manifests`): generated files are up to date, every flag of the controller has a value that
+//! reaches its command line, and a real API server accepts every example of values, an install, an upgrade, a rollback
+//! and an uninstall.
 
 mod settings;
 
@@ -23,7 +24,7 @@ fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| path.display().to_string())
 }
 
-/// Compares a file that is made, or makes it with UPDATE=1.
+/// Compares a generated file, or writes it with UPDATE=1.
 fn made(path: &Path, text: &str) -> Result<()> {
     if std::env::var_os("UPDATE").is_some() {
         return Ok(std::fs::write(path, text)?);
@@ -45,7 +46,7 @@ fn the_schema_has_every_flag_of_the_controller() -> Result<()> {
     made(&path, &page(&read(&path)?, &schema)?)
 }
 
-/// docs/chart.md: what somebody wrote, then the values.
+/// Returns docs/chart.md: the text written by hand, then the values.
 fn page(there: &str, schema: &Value) -> Result<String> {
     let mut values = documents(&read(&chart().join("values.yaml"))?)?.pop().context("values")?;
     let settings = schema.pointer("/properties/controller/properties/settings/properties").cloned();
@@ -79,7 +80,7 @@ fn rows(text: &mut String, schema: &Value, values: &Value, prefix: &str) {
         let path = format!("{prefix}{name}");
         let inner = property["properties"].as_object().is_some_and(|inner| !inner.is_empty());
         if path == "controller.settings" {
-            // A table of its own.
+            // It has a table of its own.
         } else if inner && path != "envoy.resources" {
             rows(text, property, &values[name], &format!("{path}."));
         } else if name != "global" {
@@ -157,7 +158,7 @@ fn examples_pass_the_schema_and_mistakes_do_not() -> Result<()> {
     let chart = chart().display().to_string();
     for (name, file) in examples()? {
         helm.run(&["lint", &chart, "--strict", "--quiet", "-f", &file]).with_context(|| name.clone())?;
-        // What the pods are told is a command line that is taken.
+        // The command line of the pods is valid.
         for object in helm.template(&["-f", &file])? {
             if object["kind"] == "Deployment" && object["metadata"]["name"] == "gatewright-controller" {
                 arguments(&object).with_context(|| name.clone())?;
@@ -180,7 +181,7 @@ fn examples_pass_the_schema_and_mistakes_do_not() -> Result<()> {
     Ok(())
 }
 
-/// Envoys of fleet Dedicated come with a class of it, or where they are asked for.
+/// Envoys of fleet Dedicated are installed with a class of it, or on request.
 #[test]
 #[ignore = "needs Helm: e2e/tools install helm"]
 fn a_class_of_fleet_dedicated_brings_its_envoys() -> Result<()> {
@@ -209,7 +210,8 @@ fn a_class_of_fleet_dedicated_brings_its_envoys() -> Result<()> {
             assert_eq!(named(kind, "gatewright-envoy-dedicated").is_some(), views.is_some(), "{set}: {kind}");
         }
     }
-    // Values of `envoy.dedicated` go before those of `envoy`; its pods have no ports of the node, and nothing of the shared fleet.
+    // Values of `envoy.dedicated` precede those of `envoy`; its pods have no host ports, and nothing of the shared
+    // fleet.
     let set = "envoy.dedicated.enabled=true,envoy.hostPorts=true,envoy.nodeSelector.a=x,envoy.dedicated.nodeSelector.b=y,\
         envoy.dedicated.resources.limits.memory=1Gi,envoy.credentials=Secret";
     let all = helm.template(&["--set", &set.replace(' ', "")])?;
@@ -224,7 +226,7 @@ fn a_class_of_fleet_dedicated_brings_its_envoys() -> Result<()> {
     Ok(())
 }
 
-/// The template of Envoys of Gateways' own, the rights that go with it and the policy come where they are switched on.
+/// The template of isolated Envoys, the rights for it and the policy are installed where they are switched on.
 #[test]
 #[ignore = "needs Helm: e2e/tools install helm"]
 fn isolated_envoys_are_made_of_the_template_of_the_others_and_only_where_that_is_said() -> Result<()> {
@@ -255,7 +257,7 @@ fn isolated_envoys_are_made_of_the_template_of_the_others_and_only_where_that_is
         }
         let ports = named("Service", "gatewright-xds")?["spec"]["ports"].as_array().context("ports")?;
         assert!(ports.iter().any(|port| port["name"] == "identity"), "{credentials}");
-        // The pods are those of the dedicated fleet, but for what is said, and for whom they run as.
+        // The pods are those of the dedicated fleet, except for explicit values and their user.
         let mut own = named("PodTemplate", "gatewright-envoy-isolated")?["template"].clone();
         assert_eq!(own["spec"]["nodeSelector"], json!({"a": "b"}));
         own["spec"]["nodeSelector"] = Value::Null;
@@ -301,7 +303,7 @@ fn pods_of_envoys_have_certificates_of_their_own_where_that_is_said() -> Result<
                 assert_eq!(said.once, container["name"] == "first-identity");
                 assert_eq!(said.controller, format!("gatewright-xds.{NAMESPACE}.svc:18001"));
             }
-            // Nobody but who asks with the token has it.
+            // Only a client with the token may access it.
             let envoy =
                 pod["containers"].as_array().into_iter().flatten().find(|c| c["name"] == "envoy").context("one")?;
             assert!(!envoy["volumeMounts"].to_string().contains("identity"), "{envoy}");
@@ -321,7 +323,7 @@ fn pods_of_envoys_have_certificates_of_their_own_where_that_is_said() -> Result<
     Ok(())
 }
 
-/// The command line of the controller's pods, and what it means.
+/// Returns the command line of the controller's pods, and its parsed form.
 pub(crate) fn arguments(deployment: &Value) -> Result<(Vec<String>, gatewright::cli::Controller)> {
     let args = deployment.pointer("/spec/template/spec/containers/0/args").and_then(Value::as_array).context("args")?;
     let args: Vec<String> = args.iter().filter_map(Value::as_str).map(str::to_owned).collect();
@@ -331,7 +333,7 @@ pub(crate) fn arguments(deployment: &Value) -> Result<(Vec<String>, gatewright::
     }
 }
 
-/// A value that the flag takes.
+/// Returns a value that the flag accepts.
 fn example(arg: &Arg) -> Value {
     let choice = arg.get_possible_values().last().map(|value| value.get_name().to_owned());
     let name = arg.get_value_names().and_then(<[_]>::first).map(ToString::to_string).unwrap_or_default();
@@ -372,7 +374,7 @@ fn every_setting_reaches_the_command_line() -> Result<()> {
         let said = args.iter().any(|arg| *arg == flag || arg.starts_with(&format!("{flag}=")));
         assert!(said, "{flag} is not in {args:?}");
     }
-    // What somebody sets to null is not said; large numbers are whole.
+    // A value of null is omitted; large numbers are integers.
     std::fs::write(&file, json!({"controller": {"settings": {"bind": null, "maxRouteKib": 4_000_000}}}).to_string())?;
     let rendered = helm.template(&["-f", &file.display().to_string()])?;
     let deployment = rendered.iter().find(|object| object["kind"] == "Deployment").context("a Deployment")?;
@@ -388,13 +390,13 @@ async fn a_real_server_takes_every_example() -> Result<()> {
     let server = ApiServer::start().await?;
     server.install_gateway_api().await?;
     server.install_crds(&chart().join("crds")).await?;
-    // Monitors and alerts are checked by the operator's own definitions.
+    // Monitors and alerts are validated by the Prometheus operator's own CRDs.
     let monitoring = folder().join("../.tools/prometheus-crds");
     ensure!(monitoring.exists(), "no {}; run: e2e/tools install prometheus-crds", monitoring.display());
     server.install_crds(&monitoring).await?;
     let helm = Helm::new(None)?;
     server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})).await?;
-    // The controller that makes this one is not there.
+    // The controller that makes this one does not run.
     let default = json!({"apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": {"name": "default", "namespace": NAMESPACE}});
     server.put(default).await?;
@@ -413,7 +415,7 @@ async fn a_real_server_takes_every_example() -> Result<()> {
             kinds.insert(object["kind"].as_str().unwrap_or_default().to_owned());
             let mut wrong = object.clone();
             server.dry_run(object).await.with_context(|| name.clone())?;
-            // The server really looks at the fields of this kind.
+            // The server really validates the fields of this kind.
             wrong["metadata"]["annotation"] = json!({});
             let refused = server.dry_run(wrong).await.expect_err("an unknown field");
             let refused = format!("{refused:#}");
@@ -426,7 +428,7 @@ async fn a_real_server_takes_every_example() -> Result<()> {
     Ok(())
 }
 
-/// What there is of the installation, by kind and name, with its specification.
+/// Returns the objects of the installation, by kind and name, with their specs.
 async fn there(server: &ApiServer) -> Result<BTreeMap<String, Value>> {
     let mut all = BTreeMap::new();
     for (version, kind) in [
@@ -483,7 +485,7 @@ async fn it_is_installed_upgraded_rolled_back_and_uninstalled() -> Result<()> {
             format!("{} {}", object["kind"].as_str().unwrap_or(""), object["metadata"]["name"].as_str().unwrap_or(""));
         assert!(installed.contains_key(&name), "{name} is not among {:?}", installed.keys());
     }
-    // Somebody's objects of our kinds outlive us.
+    // Objects of our kinds that users made survive the uninstall.
     let kept = json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
         "metadata": {"name": "kept", "namespace": "default"}, "spec": {"fleet": "Dedicated"}});
     server.put(kept).await?;

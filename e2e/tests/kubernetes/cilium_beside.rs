@@ -1,5 +1,5 @@
-//! The running controller beside Cilium's own controllers, on one API server: each writes its part, the tenant's status
-//! comes to say what Cilium says, and both come to rest.
+//! The running controller with Cilium's own controllers, on one API server: each writes its part, the tenant's status
+//! comes to include Cilium's verdict, and both become quiet.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use tokio::time::{Instant, sleep};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 const TENANT: &str = "gateway.cozystack.io/v1alpha1";
-/// Under this name routes are told how their claims fared.
+/// The controller name under which routes have the status of their claims.
 const CLAIMS: &str = "gateway.cozystack.io/tenantgateway-controller";
-/// More than a Gateway has room for.
+/// More than the listeners of a Gateway.
 const HOSTS: usize = 70;
 
 async fn start() -> Result<(Cluster, Cilium)> {
@@ -40,7 +40,7 @@ fn route(namespace: &str, name: &str, hostnames: &[&str]) -> Value {
             "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}})
 }
 
-/// Does what cert-manager does: fills the Secret of every Certificate. Returns how many there are.
+/// Acts as cert-manager: fills the Secret of every Certificate. Returns their number.
 async fn issue(server: &ApiServer) -> Result<usize> {
     let certificates = server.api("cert-manager.io/v1", "Certificate", "tenant-a").await?;
     let secrets = server.api("v1", "Secret", "tenant-a").await?;
@@ -56,7 +56,7 @@ async fn issue(server: &ApiServer) -> Result<usize> {
     Ok(all.len())
 }
 
-/// The same until there are so many.
+/// Repeats that until there are so many.
 async fn issue_all(server: &ApiServer, count: usize) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(240);
     while issue(server).await? < count {
@@ -66,7 +66,7 @@ async fn issue_all(server: &ApiServer, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Waits until nobody but this test has written for five seconds, and returns how many writes there were until then.
+/// Waits until nobody but this test has written for five seconds, and returns the writes until then.
 async fn rest(server: &ApiServer) -> Result<Vec<Request>> {
     let deadline = Instant::now() + Duration::from_secs(180);
     let theirs = |request: &Request| {
@@ -88,7 +88,7 @@ async fn rest(server: &ApiServer) -> Result<Vec<Request>> {
     }
 }
 
-/// What a route was told under a name of a parent of this kind.
+/// Returns the conditions of a route by a controller, at a parent of this kind.
 fn told(route: &Value, controller: &str, kind: &str) -> Option<Value> {
     let is = |parent: &&Value| {
         let of = parent["parentRef"]["kind"].as_str().unwrap_or("Gateway");
@@ -151,7 +151,7 @@ async fn two_that_write_come_to_rest_and_say_the_same() -> Result<()> {
     };
     cluster.until(GATEWAY, "HTTPRoute", "tenant-a", "app", taken("Gateway")).await?;
 
-    // One host more is one write of one object each, and rest again.
+    // One more host is one write of one object each, and then the controllers are quiet again.
     let before = rest(server).await?.len();
     server.put(route("tenant-b", "late", &["late.a.org"])).await?;
     issue_all(server, HOSTS + 3).await?;
@@ -161,7 +161,7 @@ async fn two_that_write_come_to_rest_and_say_the_same() -> Result<()> {
     assert!(ours.iter().filter(|resource| **resource == "listenersets").count() == 1, "{ours:?}");
     assert!(!ours.contains(&"gateways") && ours.len() <= 10, "{ours:?}");
 
-    // Who begins anew finds nothing to do.
+    // A restarted controller has nothing to do.
     drop(controller);
     let before = rest(server).await?.len();
     let mut controller = cluster.controller("two")?;

@@ -1,4 +1,4 @@
-//! Certificates of clients on a real API server: the roots come from ConfigMaps, and others take their place while it runs.
+//! Client certificates on a real API server: the roots come from ConfigMaps, and are replaced while it runs.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ fn gateway(port: u16, roots_in: &str) -> Value {
                 "tls": {"certificateRefs": [{"name": "cert"}]}}]}})
 }
 
-/// Waits until a client is let in, or is not.
+/// Waits until a client is admitted, or refused.
 async fn until(client: &Probe, let_in: bool) -> Result<()> {
     let began = Instant::now();
     loop {
@@ -41,7 +41,7 @@ async fn until(client: &Probe, let_in: bool) -> Result<()> {
     }
 }
 
-/// Waits until the listener says this of its references.
+/// Waits until the listener has these reasons for its references.
 async fn told(cluster: &Cluster, resolved: &str, accepted: &str) -> Result<()> {
     let says = |gateway: &Value| {
         let listener = &gateway["status"]["listeners"][0];
@@ -72,7 +72,7 @@ async fn roots_of_clients_come_from_config_maps_and_are_replaced_live() -> Resul
         .put(json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": "web", "namespace": "default"},
             "spec": {"parentRefs": [{"name": "edge"}], "hostnames": [HOST], "rules": rules}}))
         .await?;
-    // Without the ConfigMap nobody is let in.
+    // Without the ConfigMap no client is admitted.
     server.put(gateway(port, "default")).await?;
     told(&cluster, "InvalidCACertificateRef", "NoValidCACertificate").await?;
     envoy.ready().await?;
@@ -94,7 +94,7 @@ async fn roots_of_clients_come_from_config_maps_and_are_replaced_live() -> Resul
     until(&by_one, false).await?;
     until(&by_two, true).await?;
 
-    // Roots of another namespace are used where its owner permits it, and for as long.
+    // Roots of another namespace are used while its ReferenceGrant permits it.
     server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "others"}})).await?;
     server.put(roots("others", &one.pem)).await?;
     server.put(gateway(port, "others")).await?;

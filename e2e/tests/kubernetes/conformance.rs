@@ -1,5 +1,5 @@
-//! The official conformance suite of the Gateway API, on what lies in `deploy/`: a class of the dedicated fleet, as it is
-//! without further settings, runs every test of the features that it claims.
+//! The official conformance suite of the Gateway API, on the manifests of `deploy/`: a class of the dedicated fleet
+//! with default settings runs every test of the features that it claims.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,13 +18,13 @@ const CLASS: &str = "gatewright-dedicated";
 const PROFILES: [&str; 5] = ["GATEWAY-HTTP", "GATEWAY-TLS", "GATEWAY-GRPC", "GATEWAY-TCP", "GATEWAY-UDP"];
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// The tests of the suite that are of features that nobody claims, one a line.
+/// The tests of the suite for features that are not claimed, one per line.
 const SKIPPED: &str = include_str!("../../conformance/skipped.txt");
 
-/// The features of the suite that nobody claims, with reasons.
+/// The features of the suite that are not claimed, with reasons.
 const UNCLAIMED: &str = include_str!("../../conformance/unclaimed.txt");
 
-/// The class of the dedicated fleet, as docs/fleets.md has it, and the features that it claims.
+/// Makes the class of the dedicated fleet, as in docs/fleets.md; returns the features that it claims.
 async fn class(server: &ApiServer) -> Result<BTreeSet<String>> {
     let parameters = json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
         "metadata": {"name": "dedicated", "namespace": NAMESPACE}, "spec": {"fleet": "Dedicated"}});
@@ -35,7 +35,7 @@ async fn class(server: &ApiServer) -> Result<BTreeSet<String>> {
         .put(json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": CLASS},
             "spec": {"controllerName": "gatewright.io/gateway-controller", "parametersRef": reference}}))
         .await?;
-    // The suite takes the features that it says.
+    // The suite reads the features from the class.
     let says = |class: &Value| {
         is_true(&class["status"], "Accepted") && class["status"]["supportedFeatures"].as_array().is_some()
     };
@@ -44,7 +44,7 @@ async fn class(server: &ApiServer) -> Result<BTreeSet<String>> {
     Ok(claimed.filter_map(|feature| Some(feature["name"].as_str()?.to_owned())).collect())
 }
 
-/// `make conformance` names a folder for reports, and perhaps one test of the suite, and wants to see how it goes.
+/// `make conformance` passes a folder for reports, and optionally one test of the suite, and shows the progress.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[ignore = "needs Kubernetes, Envoy and the suite, and root for the network of pods: e2e/tools install"]
 #[allow(clippy::print_stderr, reason = "a run of minutes says how it goes, to who asked for it")]

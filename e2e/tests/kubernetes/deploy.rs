@@ -1,5 +1,5 @@
-//! What lies in `deploy/`: every manifest passes a strict server, every pod its namespace's security level, every
-//! argument our command line; and the policies let in and keep out whom they should.
+//! The manifests of `deploy/`: a strict server accepts every manifest, every pod conforms to its namespace's security
+//! level, and our command line to every argument; and the policies admit and reject the right requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ async fn what_is_deployed_is_taken_and_the_policies_decide() -> Result<()> {
 
 async fn strict(server: &ApiServer) -> Result<()> {
     let mut all = manifests(&folder())?;
-    // What follows needs the namespace and the service accounts.
+    // The rest needs the namespace and the service accounts.
     let order = ["Namespace", "ServiceAccount"];
     all.sort_by_key(|(_, object)| order.iter().position(|kind| object["kind"] == *kind).unwrap_or(order.len()));
     let crds = all.iter().filter(|(_, object)| object["kind"] == "CustomResourceDefinition").count();
@@ -45,7 +45,7 @@ async fn strict(server: &ApiServer) -> Result<()> {
     Ok(())
 }
 
-/// The controllers that make pods are not there: the security level is that of the pod itself.
+/// The controllers that make pods do not run: the pod itself is checked against the security level.
 async fn pod_of(server: &ApiServer, metadata: &Value, template: &Value) -> Result<()> {
     let mut pod = template.clone();
     pod["apiVersion"] = json!("v1");
@@ -67,13 +67,13 @@ async fn pod_of(server: &ApiServer, metadata: &Value, template: &Value) -> Resul
     Ok(())
 }
 
-/// Everything that is deployed, by kind.
+/// Returns all deployed objects of a kind.
 fn deployed(kind: &str) -> Result<Vec<Value>> {
     Ok(kustomized(&folder())?.into_iter().filter(|object| object["kind"] == kind).collect())
 }
 
-/// The pod templates that a selector selects, those of the component for Envoys of the dedicated fleet too; there is at least
-/// one.
+/// Returns the pod templates that a selector selects, including those of the component for Envoys of the dedicated
+/// fleet; at least one.
 fn selected(labels: &Value) -> Result<Vec<Value>> {
     let mut all = deployed("Deployment")?;
     all.extend(deployed("DaemonSet")?);
@@ -88,20 +88,20 @@ fn selected(labels: &Value) -> Result<Vec<Value>> {
     Ok(all.into_iter().map(|object| object["spec"]["template"]["spec"].clone()).collect())
 }
 
-/// The ports of a pod by name.
+/// Returns the ports of a pod by name.
 fn ports(pod: &Value) -> BTreeMap<String, u64> {
     let containers = pod["containers"].as_array().into_iter().flatten();
     let ports = containers.flat_map(|container| container["ports"].as_array().into_iter().flatten());
     ports.filter_map(|port| Some((port["name"].as_str()?.to_owned(), port["containerPort"].as_u64()?))).collect()
 }
 
-/// The command line of a container of ours.
+/// Returns the parsed command line of a container of ours.
 fn said(pod: &Value, name: &str) -> Result<Command> {
     let all = ["initContainers", "containers"].map(|field| pod[field].as_array().cloned().unwrap_or_default());
     let container =
         all.into_iter().flatten().find(|c| c["name"] == name).with_context(|| format!("container {name}"))?;
     let given = container["args"].as_array().context("args")?.iter().filter_map(Value::as_str);
-    // What the kubelet puts in.
+    // As set by the kubelet.
     let given: Vec<String> = given.map(|text| text.replace("$(MEMORY_LIMIT)", "2147483648")).collect();
     let given = std::iter::once("gatewright").chain(given.iter().map(String::as_str));
     Ok(Cli::try_parse_from(given).with_context(|| container.to_string())?.command)
@@ -160,7 +160,7 @@ fn what_programs_are_told_fits_to_what_is_said_of_them() -> Result<()> {
     assert_eq!(bootstrap.xds.as_deref(), Some(at.as_str()));
     assert_eq!(bootstrap.ready.map(|at| u64::from(at.port())), ports(&envoy).get("ready").copied());
 
-    // Envoy's own signal comes when it has been ended already, and before the pod's time is over.
+    // Envoy gets its own SIGTERM after the drain, and before the pod's grace period is over.
     let Command::Drain(drain) = said(&envoy, "drain")? else { anyhow::bail!("no drain") };
     assert_eq!(bootstrap.envoy_admin.as_ref(), Some(&drain.envoy_admin));
     let main =
@@ -198,10 +198,10 @@ fn every_manifest_is_in_a_kustomization_and_every_image_has_a_tag() -> Result<()
 
 struct Case {
     what: &'static str,
-    /// Group of the user who tries; nobody special otherwise.
+    /// Group of the user who makes the request; empty for an ordinary user.
     group: &'static str,
     object: Value,
-    /// A word of the refusal; `None` when it is let in.
+    /// A word of the refusal; `None` if it is admitted.
     refused: Option<&'static str>,
 }
 
@@ -240,7 +240,7 @@ fn namespace(name: &str, labels: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
 }
 
-/// A namespace that says that a TenantGateway took it in.
+/// A namespace with the annotation of an attached namespace.
 fn attached(name: &str) -> Value {
     let annotations = json!({"cozystack.io/gateway-attached-by": "tenant-a"});
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "annotations": annotations}})
@@ -379,7 +379,7 @@ fn dedicated(name: &str, target: u16) -> Value {
 
 const SLICES_BY: &str = "endpointslice.kubernetes.io/managed-by";
 
-/// The slice that leads a Service of somebody's to a Gateway.
+/// The slice that makes somebody's Service lead to a Gateway.
 fn lent(name: &str, target: u16) -> Value {
     json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
         "metadata": {"name": name, "namespace": "tenant-a",
@@ -393,7 +393,7 @@ fn labelled(mut object: Value, name: &str, value: &str) -> Value {
     object
 }
 
-/// A route whose parentRef says more.
+/// Adds fields to the parentRef of a route.
 fn parent(mut route: Value, more: Value) -> Value {
     for (field, value) in more.as_object().into_iter().flatten() {
         route["spec"]["parentRefs"][0][field] = value.clone();
@@ -401,7 +401,7 @@ fn parent(mut route: Value, more: Value) -> Value {
     route
 }
 
-/// The route that sends plain HTTP of a TenantGateway to HTTPS.
+/// Makes a route the redirect of a TenantGateway from plain HTTP to HTTPS.
 fn redirect(mut route: Value) -> Value {
     route["metadata"]["name"] = json!("cozystack-http-redirect");
     route["spec"]["rules"] = json!([{"filters": [{"type": "RequestRedirect",
@@ -409,7 +409,7 @@ fn redirect(mut route: Value) -> Value {
     route
 }
 
-/// A route beside a Gateway, with rules of its own.
+/// A route at a Gateway, with these rules.
 fn rules(rules: Value) -> Value {
     let mut route = route("HTTPRoute", "owner", &[]);
     route["spec"]["rules"] = rules;
@@ -417,7 +417,7 @@ fn rules(rules: Value) -> Value {
 }
 
 async fn policies(server: &ApiServer) -> Result<()> {
-    // The kind that layer 3 speaks of, as far as the layer looks.
+    // The kind that layer 3 checks, with the fields that it reads.
     server
         .put(json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": "tenants.apps.cozystack.io"},
@@ -436,7 +436,7 @@ async fn policies(server: &ApiServer) -> Result<()> {
     }
     server.put(dedicated("edge", 20_001)).await?;
     server.put(lent("edge-web-v4", 20_001)).await?;
-    // Whoever tries may do anything as far as RBAC is concerned.
+    // RBAC allows these users everything.
     server
         .put(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
             "metadata": {"name": "everybody"},
@@ -446,7 +446,7 @@ async fn policies(server: &ApiServer) -> Result<()> {
     for object in kustomized(&folder().join("policies"))? {
         server.put(object).await?;
     }
-    // A policy takes effect a moment after it is there.
+    // A policy takes effect a moment after it was written.
     let canary = gateway("tenant-a", "HTTPS", Some("b.example.org"));
     let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(120);
     let tenants = server.client_as("canary", &["tenants"]).await?;
@@ -454,7 +454,7 @@ async fn policies(server: &ApiServer) -> Result<()> {
         assert!(tokio::time::Instant::now() < deadline, "the policies do not take effect");
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
-    // What is beside Cilium already goes on until somebody says otherwise.
+    // Existing routes at Cilium stay valid until a parameter changes that.
     let plain = route("HTTPRoute", "owner", &["x.org"]);
     assert_eq!(attempt(&tenants, &plain).await?, None);
     let parameters = server.api("v1", "ConfigMap", "kube-system").await?;
@@ -464,7 +464,7 @@ async fn policies(server: &ApiServer) -> Result<()> {
         assert!(tokio::time::Instant::now() < deadline, "the parameter does not take effect");
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
-    // Each takes effect in its own time.
+    // Each takes effect at its own time.
     let mut left = cases();
     while !left.is_empty() {
         let mut wrong = Vec::new();
@@ -488,7 +488,7 @@ async fn policies(server: &ApiServer) -> Result<()> {
     without_parameters(server, &tenants).await
 }
 
-/// The label of a namespace goes by no way around the policy, and the platform may have spaces in the list of its groups.
+/// The label of a namespace cannot bypass the policy, and the platform's list of groups may contain spaces.
 async fn labels(server: &ApiServer, tenants: &Client) -> Result<()> {
     let dry = PatchParams { dry_run: true, ..PatchParams::default() };
     let namespaces = |client: &Client| Api::<k8s_openapi::api::core::v1::Namespace>::all(client.clone());
@@ -510,7 +510,7 @@ async fn labels(server: &ApiServer, tenants: &Client) -> Result<()> {
     Ok(())
 }
 
-/// Who empties or deletes the parameters stops no namespace.
+/// Emptied or deleted parameters block no namespace.
 async fn without_parameters(server: &ApiServer, tenants: &Client) -> Result<()> {
     let dry = PatchParams { dry_run: true, ..PatchParams::default() };
     let all: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(tenants.clone());
@@ -529,7 +529,7 @@ async fn without_parameters(server: &ApiServer, tenants: &Client) -> Result<()> 
         anyhow::Ok(())
     };
 
-    // Of what is missing the defaults hold, and nobody is the platform.
+    // Missing parameters have their defaults, and nobody is the platform.
     let masters = Api::<k8s_openapi::api::core::v1::Namespace>::all(server.client_as("m", &["system:masters"]).await?);
     let none = Patch::Merge(json!({"data": null}));
     parameters.patch("gatewright-policies", &PatchParams::default(), &none).await?;
@@ -551,7 +551,7 @@ async fn without_parameters(server: &ApiServer, tenants: &Client) -> Result<()> 
         assert!(told.contains(word), "{word}: {told}");
     }
 
-    // Without the object the policies rest, and nothing that they watch is held up.
+    // Without the object the policies are inactive, and block none of the requests that they match.
     parameters.delete("gatewright-policies", &Default::default()).await?;
     while all.patch("tenant-a", &dry, &guarded).await.is_err() {
         wait().await;
@@ -569,7 +569,7 @@ async fn without_parameters(server: &ApiServer, tenants: &Client) -> Result<()> 
     Ok(())
 }
 
-/// The words of the refusal; `None` when it is let in.
+/// Returns the message of the refusal; `None` if it is admitted.
 async fn attempt(client: &Client, object: &Value) -> Result<Option<String>> {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let (group, version) = text("/apiVersion").rsplit_once('/').unwrap_or(("", text("/apiVersion")));

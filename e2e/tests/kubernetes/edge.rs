@@ -1,4 +1,4 @@
-//! A Gateway with one HTTPS listener, its certificate and a backend: what several tests begin with.
+//! A Gateway with one HTTPS listener, its certificate and a backend, for several tests.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use crate::pods::until_served;
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 
-/// Makes the Gateway `edge` for `*.example.org` and the Service `web`, and tells where the Gateway is to listen.
+/// Makes the Gateway `edge` for `*.example.org` and the Service `web`; returns the Gateway's address.
 pub(crate) async fn edge(cluster: &Cluster) -> Result<(Echo, SocketAddr)> {
     let echo = Echo::start_on("web", BACKEND).await?;
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
@@ -32,14 +32,14 @@ pub(crate) async fn edge(cluster: &Cluster) -> Result<(Echo, SocketAddr)> {
     Ok((echo, address))
 }
 
-/// A route of a host at the Gateway to the backend.
+/// A route of a host from the Gateway to the backend.
 pub(crate) fn route(name: &str, host: &str) -> Value {
     json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": name, "namespace": "default"},
         "spec": {"parentRefs": [{"name": "edge"}], "hostnames": [host],
             "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}})
 }
 
-/// Waits until a host is answered with this status over HTTPS.
+/// Waits until a host answers with this status over HTTPS.
 pub(crate) async fn until_answers(address: SocketAddr, host: &str, status: u16) -> Result<()> {
     until_served(&Probe::https(address, host), status).await
 }

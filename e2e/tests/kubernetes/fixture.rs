@@ -1,4 +1,4 @@
-//! The API server fixture itself.
+//! Tests of the API server fixture itself.
 
 use anyhow::{Context, Result};
 use e2e::apiserver::{ApiServer, is_write};
@@ -10,7 +10,7 @@ async fn it_validates_authorizes_remembers_and_tells() -> Result<()> {
     let mut server = ApiServer::start().await?;
     server.install_gateway_api().await?;
 
-    // The schema's rules are checked.
+    // The validation rules of the schema are applied.
     let gateway = |port: u32| {
         json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
             "metadata": {"name": "g", "namespace": "default"},
@@ -24,20 +24,20 @@ async fn it_validates_authorizes_remembers_and_tells() -> Result<()> {
     assert!(format!("{refused:#}").contains("listenerz"), "{refused:#}");
     server.put(gateway(80)).await?;
 
-    // Users may do what RBAC gives them.
+    // Users have the rights that RBAC gives them.
     let nobody = server.client_as("nobody", &[]).await?;
     let gateways = kube::api::Api::<k8s_openapi::api::core::v1::Secret>::namespaced(nobody, "default");
     let denied = gateways.list(&Default::default()).await.expect_err("nobody may read secrets");
     assert!(denied.to_string().contains("nobody"), "{denied}");
 
-    // Everything is told.
+    // All requests are logged.
     let requests = server.requests()?;
     let denied = requests.iter().find(|r| r.user == "nobody" && r.resource == "secrets").context("it was asked")?;
     assert_eq!((denied.verb.as_str(), denied.code, is_write(denied)), ("list", 403, false));
     let kept = requests.iter().filter(|r| r.object == "default/g" && is_write(r) && !r.uri.contains("dryRun"));
     assert_eq!(kept.map(|r| r.code).collect::<Vec<_>>(), [422, 201]);
 
-    // Objects outlive the server.
+    // Objects survive a restart of the server.
     server.kill();
     server.resume().await?;
     let api = server.api("gateway.networking.k8s.io/v1", "Gateway", "default").await?;

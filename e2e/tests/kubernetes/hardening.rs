@@ -1,4 +1,4 @@
-//! A stolen token, strangers at the port of probes, and a start without an API server.
+//! A stolen token, untrusted clients at the port of probes, and a start without an API server.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -30,7 +30,7 @@ fn dry() -> PatchParams {
     PatchParams { dry_run: true, ..PatchParams::default() }
 }
 
-/// The message of a refusal by our policy; `None` where it was admitted.
+/// Returns the message of a refusal by our policy; `None` if it was admitted.
 fn refusal<T>(answer: kube::Result<T>) -> Result<Option<String>> {
     match answer {
         Ok(_) => Ok(None),
@@ -79,7 +79,7 @@ async fn who_has_the_controllers_token_writes_what_the_controller_writes_and_no_
     let groups = ["system:serviceaccounts", "system:serviceaccounts:gatewright-system", "system:authenticated"];
     let thief = server.client_as(ACCOUNT, &groups).await?;
 
-    // Secrets. The server goes by a policy some time after it was written.
+    // Secrets. A policy takes effect some time after it was written.
     let [system, here, default] =
         ["kube-system", NAMESPACE, "default"].map(|namespace| Api::<Secret>::namespaced(thief.clone(), namespace));
     let account = json!({"kubernetes.io/service-account.name": "namespace-controller"});
@@ -119,7 +119,7 @@ async fn who_has_the_controllers_token_writes_what_the_controller_writes_and_no_
         "annotations": {"cozystack.io/gateway-attached-by": "a"}}});
     assert_eq!(merge(&namespaces, "default", both).await?, None);
 
-    // Services and what is of a Gateway.
+    // Services and other objects of Gateways.
     let services: Api<Service> = Api::namespaced(thief.clone(), "default");
     let delete = DeleteParams { dry_run: true, ..DeleteParams::default() };
     assert!(refusal(services.delete("web", &delete).await)?.is_some(), "a foreign Service was deleted");
@@ -136,7 +136,7 @@ async fn who_has_the_controllers_token_writes_what_the_controller_writes_and_no_
     assert!(create(&services, made(json!({}))).await?.is_some(), "a Service of nobody was made");
     assert_eq!(create(&services, made(ours)).await?, None);
 
-    // What TenantGateways lead to.
+    // Derived objects of TenantGateways.
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("gateway.networking.k8s.io", "v1", "Gateway"));
     let gateways: Api<DynamicObject> = Api::namespaced_with(thief.clone(), "default", &kind);
     assert!(refusal(gateways.delete("theirs", &delete).await)?.is_some(), "a foreign Gateway was deleted");
@@ -148,7 +148,7 @@ async fn who_has_the_controllers_token_writes_what_the_controller_writes_and_no_
     Ok(())
 }
 
-/// Asks from an address of the loopback, on a connection of its own.
+/// Sends a request from a loopback address, on a connection of its own.
 async fn ask(from: Ipv4Addr, to: SocketAddr, path: &str, token: Option<&str>) -> Result<String> {
     let socket = TcpSocket::new_v4()?;
     socket.bind((from, 0).into())?;
@@ -186,7 +186,7 @@ async fn five_hundred_readers_of_metrics_and_as_many_idle_connections_delay_no_p
             let stop = stop.clone();
             tokio::spawn(async move {
                 while !stop.load(Ordering::Relaxed) {
-                    // Whoever is one too many is cut off.
+                    // A connection beyond the limit is closed.
                     let _ = ask(STRANGER, address, "/metrics", None).await;
                     sleep(Duration::from_millis(20)).await;
                 }
@@ -208,7 +208,8 @@ async fn five_hundred_readers_of_metrics_and_as_many_idle_connections_delay_no_p
     }
     took.sort();
     assert!(took[50] < Duration::from_millis(100), "half of all probes take longer than {:?}", took[50]);
-    // A kubelet gives up after a second, and restarts after six in a row. The readers have the processors of this machine too.
+    // A kubelet gives up after a second, and restarts after six failures in a row. The readers use the processors of
+    // this machine too.
     assert!(took[90] < Duration::from_secs(1), "one of ten probes takes longer than {:?}", took[90]);
     Ok(())
 }
@@ -218,7 +219,7 @@ async fn five_hundred_readers_of_metrics_and_as_many_idle_connections_delay_no_p
 async fn metrics_are_for_whom_the_api_server_allows_them() -> Result<()> {
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
-    // As the chart has it with metrics.authorization.
+    // As the chart does with metrics.authorization.
     let role = |name: &str, rules: Value| json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules});
     let bound = |name: &str, namespace: &str, account: &str| {
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
@@ -247,13 +248,13 @@ async fn metrics_are_for_whom_the_api_server_allows_them() -> Result<()> {
         made.status.and_then(|status| status.token).context("a token")
     };
     let (reader, other) = (token("prometheus").await?, token("other").await?);
-    // A replica that does not write asks as well.
+    // A replica that is not the lease holder checks tokens as well.
     let mut one = cluster.controller("one")?;
     one.line("holding the lease").await?;
     let (mut two, _) = cluster.replica_with_xds_and("two", &["--metrics-access", "authorized"])?;
     let address = probes_of(&mut two).await?;
     let read = async |token: Option<&str>| ask(Ipv4Addr::LOCALHOST, address, "/metrics", token).await;
-    // The server goes by a role some time after it was written, and a verdict holds for a minute.
+    // A role takes effect some time after it was written, and a verdict is cached for a minute.
     server.until_may(ACCOUNT, ("create", "authentication.k8s.io", "tokenreviews", ""), true).await?;
     for (token, code, text) in [
         (None, "401", "a bearer token is wanted"),
@@ -269,7 +270,7 @@ async fn metrics_are_for_whom_the_api_server_allows_them() -> Result<()> {
     Ok(())
 }
 
-/// Does what a kubelet does with the Secret of the key.
+/// Writes the key of a Secret into a file, as a kubelet does.
 pub(crate) async fn bring_key(cluster: &Cluster, to: &Path) -> Result<()> {
     let secrets: Api<Secret> = Api::namespaced(cluster.server.client(), NAMESPACE);
     let deadline = Instant::now() + LIMIT;
@@ -284,7 +285,7 @@ pub(crate) async fn bring_key(cluster: &Cluster, to: &Path) -> Result<()> {
     }
 }
 
-/// Waits until a file is there and does not change any more: the next look of the program found nothing new.
+/// Waits until a file exists and does not change any more: the program found no further change.
 pub(crate) async fn until_settled(file: &Path) -> Result<()> {
     let deadline = Instant::now() + LIMIT;
     loop {
@@ -323,7 +324,7 @@ async fn a_controller_that_starts_without_an_api_server_serves_the_last_good_sta
         assert!(!bytes.windows(text.len()).any(|part| part == text.as_bytes()), "{text} is in clear text");
     }
 
-    // All of them go, and the API server stays away.
+    // All of them end, and the API server stays down.
     drop(envoy);
     drop(controller);
     cluster.server.kill();
@@ -344,7 +345,7 @@ async fn a_controller_that_starts_without_an_api_server_serves_the_last_good_sta
     let age: u64 = age.context("an age")?.parse()?;
     assert!((1..3600).contains(&age), "{age}");
 
-    // It comes back, and what changed meanwhile is served in place of what was.
+    // It is back, and changes made meanwhile replace the last good configuration.
     cluster.server.resume().await?;
     cluster.server.put(route("new", "new.example.org")).await?;
     let routes = cluster.server.api(GATEWAY, "HTTPRoute", "default").await?;

@@ -1,4 +1,4 @@
-//! The container image: the same program gives the same digest, it runs as nobody, and nothing is in it that is not needed.
+//! The container image: reproducible digest, non-root user, and no superfluous content.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::deploy::folder;
 use serde_json::Value;
 
-/// Builds it into an archive and says its digest.
+/// Builds it into an archive and returns its digest.
 fn build(archive: &Path, more: &[&str]) -> Result<String> {
     let program = e2e::gatewright::binary()?;
     let mut build = Command::new(folder().join("image/build"));

@@ -1,5 +1,5 @@
-//! The images of an installation: what `gatewright images` lists is what the chart renders, and a digest is the one that a real
-//! registry has.
+//! The images of an installation: `gatewright images` lists those that the chart renders, and a digest is that in a
+//! real registry.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,7 +12,7 @@ use e2e::helm::{Helm, examples};
 use e2e::registry::Registry;
 use serde_json::Value;
 
-/// The images that pods of these objects run.
+/// Returns the images of the pods of these objects.
 fn rendered(objects: &[Value]) -> BTreeSet<String> {
     let containers = |object: &Value| {
         let of =
@@ -23,7 +23,7 @@ fn rendered(objects: &[Value]) -> BTreeSet<String> {
     images.filter_map(|container| container["image"].as_str().map(str::to_owned)).collect()
 }
 
-/// What `gatewright images` lists.
+/// Returns the list of `gatewright images`.
 fn listed(more: &[&str]) -> Result<BTreeSet<String>> {
     let out = Gatewright::run(&[&["images", "-o", "json"], more].concat())?;
     ensure!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
@@ -41,7 +41,7 @@ fn every_image_that_the_chart_renders_is_listed_and_no_other() -> Result<()> {
     for (name, file) in examples()? {
         assert_eq!(listed(&["-f", &file])?, rendered(&helm.template(&["-f", &file])?), "{name}");
     }
-    // By digest, as digests.yaml of a release has them; values of a site go over them.
+    // By digest, from digests.yaml of a release; values of a site override it.
     let (digests, site) = (helm.home().join("digests.yaml"), helm.home().join("site.yaml"));
     let digest = |digit: &str| format!("sha256:{}", digit.repeat(64));
     let text = format!("image: {{digest: '{}'}}\nenvoy: {{image: {{digest: '{}'}}}}\n", digest("a"), digest("b"));

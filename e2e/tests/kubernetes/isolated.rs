@@ -1,4 +1,5 @@
-//! Gateways of fleet Isolated: each has Envoys of its own, which the controller makes, and which see it and nothing else.
+//! Gateways of fleet Isolated: each has Envoys of its own, which the controller makes, and which get its configuration
+//! and nothing else.
 
 mod autoscaling;
 mod last_good;
@@ -35,7 +36,7 @@ use super::trust::Keys;
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 const LIMIT: Duration = Duration::from_secs(180);
 const DEPLOYMENT: (&str, &str, &str) = ("apps/v1", "Deployment", NAMESPACE);
-/// What the Envoys of a Gateway consist of.
+/// The objects of a Gateway's Envoys.
 const PARTS: [(&str, &str); 5] = [
     ("v1", "ServiceAccount"),
     ("v1", "Service"),
@@ -59,7 +60,7 @@ fn class(parameters: &str) -> Value {
             {"group": "gatewright.io", "kind": "GatewayParameters", "name": parameters, "namespace": NAMESPACE}}})
 }
 
-/// A Gateway for plain HTTP and HTTPS, and by which parameters of its own.
+/// A Gateway for plain HTTP and HTTPS, with optional parameters of its own.
 fn gateway(namespace: &str, class: &str, own: Option<&str>) -> Value {
     let mut gateway = json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "edge", "namespace": namespace},
         "spec": {"gatewayClassName": class, "listeners": [
@@ -73,7 +74,7 @@ fn gateway(namespace: &str, class: &str, own: Option<&str>) -> Value {
     gateway
 }
 
-/// A namespace with a backend, a certificate and a route to a Gateway that is not there yet.
+/// Makes a namespace with a backend, a certificate and a route to a Gateway that does not exist yet.
 async fn tenant(server: &ApiServer, kubelet: &Kubelet, namespace: &str, echo: &Echo) -> Result<()> {
     let labels = json!({"gatewright.io/endpoints": "any"});
     let metadata = json!({"name": namespace, "labels": labels});
@@ -91,14 +92,14 @@ async fn tenant(server: &ApiServer, kubelet: &Kubelet, namespace: &str, echo: &E
     Ok(())
 }
 
-/// Waits until a Gateway is programmed, and says where it is reached.
+/// Waits until a Gateway is programmed, and returns its address.
 async fn until_programmed(server: &ApiServer, namespace: &str) -> Result<IpAddr> {
     let good = |o: &Value| is_true(&o["status"], "Programmed") && o["status"]["addresses"][0]["value"].is_string();
     let there = server.until((GATEWAY, "Gateway", namespace), "edge", LIMIT, good).await?;
     Ok(there["status"]["addresses"][0]["value"].as_str().context("an address")?.parse()?)
 }
 
-/// Waits until a Gateway says this.
+/// Waits until a condition of a Gateway has this word.
 async fn until_said(server: &ApiServer, namespace: &str, kind: &str, word: &str) -> Result<Value> {
     let said = |o: &Value| {
         let text = condition(&o["status"], kind).and_then(|condition| condition["message"].as_str());
@@ -107,7 +108,7 @@ async fn until_said(server: &ApiServer, namespace: &str, kind: &str, word: &str)
     server.until((GATEWAY, "Gateway", namespace), "edge", LIMIT, said).await
 }
 
-/// The pods of a Gateway's own that are ready.
+/// Waits until so many pods of a Gateway are ready, and returns their names.
 async fn until_pods(server: &ApiServer, namespace: &str, count: usize) -> Result<Vec<String>> {
     let pods = server.api("v1", "Pod", NAMESPACE).await?;
     let wanted = ListParams::default().labels(&format!("gatewright.io/isolated={}", name_of(namespace)));
@@ -125,12 +126,12 @@ async fn until_pods(server: &ApiServer, namespace: &str, count: usize) -> Result
     }
 }
 
-/// The address of a controller's pod.
+/// Returns the address of a controller's pod.
 async fn controller(server: &ApiServer) -> Result<IpAddr> {
     Ok(until_ready(server, "controller", 2).await?[0].1.parse()?)
 }
 
-/// A cluster with the chart installed for fleet Isolated, its programs in pods.
+/// Starts a cluster with the chart installed for fleet Isolated, its programs in pods.
 async fn deployed() -> Result<(ApiServer, Kubelet)> {
     let mut server = ApiServer::start().await?;
     server.install_gateway_api().await?;
@@ -145,12 +146,12 @@ async fn deployed() -> Result<(ApiServer, Kubelet)> {
     Ok((server, kubelet))
 }
 
-/// The credential of a pod, as the pod gets it itself.
+/// Requests the credential of a pod, as the pod itself does.
 async fn of_pod(server: &ApiServer, pod: &str, account: &str) -> Result<Keys> {
     of_pod_by(server, SocketAddr::new(controller(server).await?, 18001), pod, account).await
 }
 
-/// The same of the replica at this address.
+/// Requests it from the replica at this address.
 async fn of_pod_by(server: &ApiServer, controller: SocketAddr, pod: &str, account: &str) -> Result<Keys> {
     let client = server.client();
     let uid = Api::<Pod>::namespaced(client.clone(), NAMESPACE).get(pod).await?.metadata.uid;
@@ -181,13 +182,13 @@ async fn of_pod_by(server: &ApiServer, controller: SocketAddr, pod: &str, accoun
     Ok(Keys { pair: Pair { certificate: read("tls.crt")?, key: read("tls.key")? }, bundle: roots })
 }
 
-/// The credential of a pod of the shared fleet.
+/// Requests the credential of a pod of the shared fleet.
 async fn of_shared(server: &ApiServer) -> Result<Keys> {
     let (pod, _) = until_ready(server, "envoy", 1).await?.pop().context("an Envoy of the shared fleet")?;
     of_pod(server, &pod, "gatewright-envoy").await
 }
 
-/// What the controller wrote so far of the Envoys of a namespace's Gateway.
+/// Returns the controller's writes so far for the Envoys of a namespace's Gateway.
 fn writes(server: &ApiServer, namespace: &str) -> Result<Vec<Request>> {
     let mut all = server.requests()?;
     let object = format!("{NAMESPACE}/{}", name_of(namespace));
@@ -206,7 +207,7 @@ async fn until_gone(server: &ApiServer, namespace: &str) -> Result<()> {
 #[ignore = "needs Kubernetes and Envoy, and root for the network of pods: e2e/tools install"]
 async fn gateways_with_envoys_of_their_own_are_served_apart() -> Result<()> {
     let (server, kubelet) = deployed().await?;
-    // What an earlier run left, and nobody wants: it goes.
+    // A leftover of an earlier run, which is not wanted: it is deleted.
     let left = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name_of("left"), "namespace": NAMESPACE,
         "labels": {"app.kubernetes.io/managed-by": "gatewright", "gatewright.io/isolated": name_of("left")},
         "annotations": {"gatewright.io/isolated-gateway": "left/edge"}}});
@@ -235,7 +236,7 @@ async fn gateways_with_envoys_of_their_own_are_served_apart() -> Result<()> {
     }
     server.until(("v1", "ServiceAccount", NAMESPACE), &name_of("left"), LIMIT, Value::is_null).await?;
 
-    // The credential of one Envoy gets nobody else's configuration, whatever name it asks for.
+    // The credential of one Envoy gets no other Gateway's configuration, whatever name it requests.
     let xds = SocketAddr::new(controller(&server).await?, 18000);
     let hosts = ["shop.example.org", "bank.example.org", "coop.example.org"];
     let [pod] = &until_pods(&server, "bank", 1).await?[..] else { unreachable!("one") };
@@ -254,7 +255,7 @@ async fn gateways_with_envoys_of_their_own_are_served_apart() -> Result<()> {
         }
     }
 
-    // One asks for more, as far as its class admits; nothing is written of the other.
+    // One requests more, within the limits of its class; nothing is written for the other.
     let before = writes(&server, "coop")?.len();
     server.put(parameters("bank", "more", json!({"isolated": {"replicas": 3}}))).await?;
     server.put(gateway("bank", "isolated", Some("more"))).await?;
@@ -263,13 +264,14 @@ async fn gateways_with_envoys_of_their_own_are_served_apart() -> Result<()> {
     until_pods(&server, "bank", 2).await?;
     until_programmed(&server, "bank").await?;
     assert_eq!(writes(&server, "coop")?.len(), before, "{:#?}", writes(&server, "coop")?.last());
-    // Somebody scales it by hand: it is put back.
+    // A manual change of the scale is reverted.
     let scaled = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name_of("bank"), "namespace": NAMESPACE},
         "spec": {"replicas": 1}});
     server.put(scaled).await?;
     server.until(DEPLOYMENT, &name_of("bank"), LIMIT, |o| o["spec"]["replicas"] == 2).await?;
 
-    // Somebody else's Deployment under the name stays as it is, and is told; once it is gone, the Gateway gets its own.
+    // A foreign Deployment of this name stays unchanged, and the status reports it; once it is deleted, the Gateway
+    // gets its own.
     let pod = json!({"containers": [{"name": "theirs", "image": "theirs"}]});
     let theirs = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name_of("late"), "namespace": NAMESPACE},
         "spec": {"replicas": 0, "selector": {"matchLabels": {"a": "b"}},
@@ -284,7 +286,7 @@ async fn gateways_with_envoys_of_their_own_are_served_apart() -> Result<()> {
     deployments.delete(&name_of("late"), &Default::default()).await?;
     until_programmed(&server, "late").await?;
 
-    // One goes, another leaves the fleet: nothing is left of either.
+    // One is deleted, another leaves the fleet: nothing is left of either.
     server.api(GATEWAY, "Gateway", "bank").await?.delete("edge", &Default::default()).await?;
     server.put(gateway("late", "gatewright", None)).await?;
     for namespace in ["bank", "late"] {
@@ -299,7 +301,7 @@ async fn gateways_with_envoys_of_their_own_are_served_apart() -> Result<()> {
     Ok(())
 }
 
-/// Fails closed: neither class nor Gateway is accepted, and both say which switch it takes.
+/// Fails closed: neither class nor Gateway is accepted, and both name the missing option.
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install"]
 async fn without_the_switch_a_class_says_which_one_it_takes() -> Result<()> {

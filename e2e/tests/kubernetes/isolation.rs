@@ -1,5 +1,5 @@
-//! Two tenants on a real API server, with the manifests as they are deployed: `mallory` does what a tenant may do, and `alice`
-//! must not notice. What needs no API server is in the tests `isolation`.
+//! Two tenants on a real API server, with the deployed manifests: `mallory` does what a tenant may do, and `alice` must
+//! not be affected. Cases that need no API server are in the tests `isolation`.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,10 +17,11 @@ use tokio::time::{Duration, Instant, sleep};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 const US: &str = "gatewright.io/gateway-controller";
-/// Time limit of a wait on a busy machine; no assertion depends on how long anything takes.
+/// Time limit of a wait on a busy machine; no assertion depends on durations.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// Namespaces `infra`, with a Gateway that admits routes of all, `alice` and `mallory`, each with a Service `web`.
+/// Makes the namespaces `infra`, with a Gateway that admits routes of all, `alice` and `mallory`, each with a Service
+/// `web`.
 async fn tenants(server: &ApiServer, port: u16, backend: SocketAddr) -> Result<()> {
     server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;
     for name in ["infra", "alice", "mallory"] {
@@ -55,13 +56,13 @@ fn matching(expressions: &[String]) -> Value {
     json!({"matches": expressions.iter().map(one).collect::<Vec<_>>(), "backendRefs": [{"name": "web", "port": 80}]})
 }
 
-/// What a route is told by us.
+/// Returns our entry in the status of a route.
 fn told(route: &Value) -> Value {
     let parents = route["status"]["parents"].as_array().into_iter().flatten();
     parents.into_iter().find(|parent| parent["controllerName"] == US).cloned().unwrap_or_default()
 }
 
-/// Waits until a route is told so.
+/// Waits until our entry of a route's status has these words.
 async fn until_told(cluster: &Cluster, (namespace, name): (&str, &str), words: &[&str]) -> Result<Value> {
     let is_told = |object: &Value| {
         let text = told(object)["conditions"].to_string();
@@ -70,7 +71,7 @@ async fn until_told(cluster: &Cluster, (namespace, name): (&str, &str), words: &
     cluster.until(GATEWAY, "HTTPRoute", namespace, name, is_told).await
 }
 
-/// Alice adds a host, which is served by her, and her route is told of nothing else.
+/// Alice adds a host: checks that it is served by her, and that her route has no other condition.
 async fn alice_is_unharmed(cluster: &Cluster, port: u16, step: usize) -> Result<()> {
     let (name, host) = (format!("step-{step}"), format!("step-{step}.alice.example.org"));
     cluster.server.put(route("alice", &name, &host, &forward())).await?;
@@ -80,12 +81,12 @@ async fn alice_is_unharmed(cluster: &Cluster, port: u16, step: usize) -> Result<
         ensure!(began.elapsed() < LIMIT, "{host} is not served");
         sleep(Duration::from_millis(20)).await;
     }
-    // Only what Envoy refuses is told whether it is programmed.
+    // Only a route with parts that Envoy refuses has the condition Programmed.
     let good = |object: &Value| is_true(&told(object), "Accepted") && condition(&told(object), "Programmed").is_none();
     cluster.until(GATEWAY, "HTTPRoute", "alice", &name, good).await.map(drop)
 }
 
-/// Issuers work for whom they are allowed to, whichever listener asks.
+/// Issuers issue only for namespaces that their rules name, whichever listener requests it.
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install"]
 async fn an_issuer_makes_no_certificate_of_anothers_name() -> Result<()> {
@@ -110,7 +111,8 @@ async fn an_issuer_makes_no_certificate_of_anothers_name() -> Result<()> {
         ("cluster", "kubernetes.default.svc", 443),
         ("corp", "*.corp.example", 443),
     ];
-    // Names belong to whoever was first: what the issuer refuses is the matter here. A wildcard wants a rule of its own.
+    // Names belong to their first owner: the subject here is what the issuer refuses. A wildcard needs a rule of its
+    // own.
     server.put(gateway("alice", "wide", listener("*.alice.example.org", 443))).await?;
     server.put(gateway("alice", "own", listener("own.alice.example.org", 443))).await?;
     for (name, host, port) in asked {
@@ -142,7 +144,8 @@ async fn an_issuer_makes_no_certificate_of_anothers_name() -> Result<()> {
     Ok(())
 }
 
-/// Limits are told with their names, statuses are never longer than the API server takes, and a neighbour is served meanwhile.
+/// Messages name the exceeded limits, statuses are never longer than the API server accepts, and a neighbour is served
+/// meanwhile.
 #[tokio::test]
 #[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
 async fn limits_are_conditions_and_no_status_is_too_long() -> Result<()> {
@@ -161,7 +164,7 @@ async fn limits_are_conditions_and_no_status_is_too_long() -> Result<()> {
     let many = vec![matching(&many); 16];
     server.put(route("mallory", "many", "many.mallory.example.org", &json!(many))).await?;
     until_told(&cluster, ("mallory", "many"), &["UnsupportedValue", "--max-regexes-per-route, 64"]).await?;
-    // A path has no more than 1024 characters, which the API server sees to.
+    // A path has at most 1024 characters, by the API server's schema.
     let header = json!({"type": "RegularExpression", "name": "x-long", "value": "a".repeat(1025)});
     let long = json!([{"matches": [{"headers": [header]}], "backendRefs": [{"name": "web", "port": 80}]}]);
     server.put(route("mallory", "long", "long.mallory.example.org", &long)).await?;
@@ -170,7 +173,7 @@ async fn limits_are_conditions_and_no_status_is_too_long() -> Result<()> {
     server.put(route("mallory", "large", "large.mallory.example.org", &json!([matching(&[large])]))).await?;
     until_told(&cluster, ("mallory", "large"), &["UnsupportedValue", "--max-regex-size is 2000"]).await?;
 
-    // As many and as long texts as the API server takes: each is wrong in a way of its own.
+    // The most and longest texts that the API server accepts: each is invalid in its own way.
     let wrong = |rule: usize| {
         let bad: Vec<String> = (0..8).map(|number| format!("/{rule}-{number}({}", "x".repeat(900))).collect();
         matching(&bad)
@@ -184,11 +187,11 @@ async fn limits_are_conditions_and_no_status_is_too_long() -> Result<()> {
     let longest = messages.filter_map(|condition| condition["message"].as_str().map(str::len)).max();
     ensure!(longest.is_some_and(|longest| longest <= 4096), "{longest:?}");
 
-    // Of more routes than she may have the newest wait, and have room as soon as one goes.
+    // Beyond the limit of routes the newest wait, and are accepted as soon as one is deleted.
     for number in 0..4 {
         let host = format!("r{number}.mallory.example.org");
         server.put(route("mallory", &format!("r{number}"), &host, &forward())).await?;
-        // Creation times are whole seconds, and decide.
+        // Creation times have a resolution of a second, and decide.
         sleep(Duration::from_millis(1100)).await;
     }
     until_told(&cluster, ("mallory", "r3"), &["LimitReached", "--max-routes-per-namespace", "6"]).await?;
@@ -204,7 +207,7 @@ async fn limits_are_conditions_and_no_status_is_too_long() -> Result<()> {
     Ok(())
 }
 
-/// Envoy's words stand in the status of the author alone, clipped, and the neighbour's changes go on.
+/// Envoy's message is in the status of the author only, clipped, and the neighbour's changes go live.
 #[tokio::test]
 #[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
 async fn envoys_words_stand_in_the_authors_status_alone() -> Result<()> {
@@ -218,7 +221,7 @@ async fn envoys_words_stand_in_the_authors_status_alone() -> Result<()> {
     tenants(server, port, echo.address()).await?;
     alice_is_unharmed(&cluster, port, 0).await?;
     envoy.ready().await?;
-    // Larger than this Envoy takes, and with many words: Envoy repeats the expression.
+    // Larger than this Envoy accepts, and with a long message: Envoy repeats the expression.
     let text = format!("/contact-mallory[a-z]{{300}}{}", "/a-word-of-hers".repeat(45));
     server.put(route("mallory", "evil", "evil.mallory.example.org", &json!([matching(&[text])]))).await?;
     let object = until_told(&cluster, ("mallory", "evil"), &["refused by Envoy", "contact-mallory"]).await?;
@@ -234,7 +237,7 @@ async fn envoys_words_stand_in_the_authors_status_alone() -> Result<()> {
     let others = serde_json::to_string(&routes)? + &gateway.to_string();
     ensure!(!others.contains("mallory"), "{others}");
 
-    // The same after the controller and Envoy have started anew.
+    // The same after a restart of the controller and Envoy.
     drop((controller, envoy));
     let mut controller = cluster.controller("two")?;
     controller.line("xDS at").await?;
@@ -244,7 +247,7 @@ async fn envoys_words_stand_in_the_authors_status_alone() -> Result<()> {
     until_told(&cluster, ("mallory", "evil"), &["refused by Envoy", "contact-mallory"]).await.map(drop)
 }
 
-/// One tenant writes as much as the API server takes: a neighbour's hosts come meanwhile.
+/// One tenant writes as fast as the API server accepts: a neighbour's hosts go live meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
 async fn a_flood_of_writes_holds_up_no_neighbour() -> Result<()> {
@@ -288,7 +291,7 @@ async fn a_flood_of_writes_holds_up_no_neighbour() -> Result<()> {
         failed = all => { failed?; 0 }
     };
     ensure!(written > ROUTES, "mallory wrote {written} times only: nothing is shown");
-    // All of hers comes to rest, in the last version.
+    // All of hers end in their last version.
     let last = writes.fetch_add(1, Ordering::Relaxed);
     let spec = json!({"spec": {"hostnames": [format!("last-{last}.mallory.example.org")], "rules": forward()}});
     routes.patch("r0", &Default::default(), &Patch::Merge(&spec)).await?;

@@ -1,8 +1,8 @@
-//! The limits and bugs that are known of Cozystack's controller, each as a case in which ours does better. Those that need
-//! no order of events are stories (`stories`); taking over, foreign objects, fights and modes are in `tenancy`.
-//! And bad input of TenantGateways; that of Gateways is in `bad_input`.
+//! The known limits and bugs of Cozystack's controller, each as a case that ours handles. Cases without an order of
+//! events are stories (`stories`); adoption, foreign objects, write conflicts and modes are in `tenancy`. And bad input
+//! of TenantGateways; that of Gateways is in `bad_input`.
 //!
-//! All cases stand in one cluster at the same time, each in namespaces of its own.
+//! All cases run in one cluster at the same time, each in namespaces of its own.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ use e2e::tenants::{
     until, until_ready,
 };
 
-/// The entry of ours among the parents of a route.
+/// Returns our entries among the parents of a route.
 fn claims(route: &Value) -> Vec<&Value> {
     let parents = route["status"]["parents"].as_array().map(Vec::as_slice).unwrap_or_default();
     parents.iter().filter(|parent| parent["controllerName"] == CLAIMS).collect()
@@ -34,7 +34,7 @@ fn hostnames(object: &Value) -> BTreeSet<String> {
     listeners.filter_map(|listener| listener["hostname"].as_str().map(str::to_owned)).collect()
 }
 
-/// A namespace with its TenantGateway.
+/// Makes a namespace with its TenantGateway.
 async fn begin(server: &ApiServer, name: &str, mut spec: Value) -> Result<(String, String)> {
     let (space, apex) = (format!("tenant-{name}"), format!("{name}.example.org"));
     namespace(server, &space, &apex).await?;
@@ -43,7 +43,7 @@ async fn begin(server: &ApiServer, name: &str, mut spec: Value) -> Result<(Strin
     Ok((space, apex))
 }
 
-/// More hosts than a Gateway takes listeners: all are served, and nothing is refused.
+/// More hosts than a Gateway has listeners: all are served, and none is refused.
 async fn more_than_64_hosts(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
     let (space, apex) = begin(server, "many", json!({})).await?;
@@ -67,7 +67,7 @@ async fn more_than_64_hosts(cluster: &Cluster) -> Result<()> {
     until_ready(cluster, &space, "GatewayNotAccepted").await.map(drop)
 }
 
-/// More child apexes than a certificate has names: it has a hundred, and the rest is told.
+/// More child apexes than a certificate has names: it has a hundred, and the others are reported.
 async fn more_names_than_a_certificate_has(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
     let block = json!({"provider": "cloudflare", "cloudflare": {"apiTokenSecretRef": {"name": "token", "key": "k"}}});
@@ -96,7 +96,7 @@ async fn a_service_named_twice(cluster: &Cluster) -> Result<()> {
     cluster.until(GATEWAY, "Gateway", &space, "cozystack", once).await.map(drop)
 }
 
-/// GRPCRoutes attach nowhere, not to plain HTTP either: every listener names the kinds that it takes.
+/// GRPCRoutes attach to no listener, not even to plain HTTP: every listener names the kinds that it admits.
 async fn kinds_on_every_listener(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
     let (space, apex) = begin(server, "kinds", json!({"tlsPassthroughServices": ["api"]})).await?;
@@ -115,8 +115,8 @@ async fn kinds_on_every_listener(cluster: &Cluster) -> Result<()> {
     cluster.until(GATEWAY, "Gateway", &space, "cozystack", named).await.map(drop)
 }
 
-/// A route that names plain HTTP alone: its hostname is kept for it, and there is no listener and no certificate. What is on
-/// both is told so, with what would keep it off.
+/// A route that names only plain HTTP: its hostname is reserved for it, without a listener or a certificate. The status
+/// of a route at both says so, with the fix.
 async fn plain_http_alone(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
     let (space, apex) = begin(server, "plain", json!({})).await?;
@@ -147,7 +147,7 @@ async fn plain_http_alone(cluster: &Cluster) -> Result<()> {
     cluster.until(GATEWAY, "Gateway", &space, "cozystack", only).await?;
     let certificates = server.api(CERT_MANAGER, "Certificate", &space).await?;
     until("one is ordered", async || Ok(certificates.list(&Default::default()).await?.items.len() == 1)).await?;
-    // What it names counts at once.
+    // A change of its parentRef takes effect at once.
     let routes = server.api(GATEWAY, "HTTPRoute", &space).await?;
     let parents = json!({"spec": {"parentRefs": [{"name": "cozystack", "port": 443}]}});
     routes.patch("section", &Default::default(), &Patch::Merge(&parents)).await?;
@@ -158,7 +158,7 @@ async fn plain_http_alone(cluster: &Cluster) -> Result<()> {
     cluster.until(GATEWAY, "Gateway", &space, "cozystack", only).await.map(drop)
 }
 
-/// Forty-five hostnames lost over three routes: told once, and then there is rest.
+/// Forty-five hostnames lost by three routes: reported once, and then the controller is quiet.
 async fn many_lost_hostnames(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
     let (space, apex) = begin(server, "lost", json!({})).await?;
@@ -180,7 +180,7 @@ async fn many_lost_hostnames(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// What was told is taken back when it is true no more: a route that left, a namespace that may attach no more.
+/// Outdated entries are removed: of a route that left, and of a namespace that may not attach any more.
 async fn stale_entries(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
     let (space, apex) = begin(server, "stale", json!({})).await?;
@@ -207,7 +207,7 @@ async fn stale_entries(cluster: &Cluster) -> Result<()> {
     cluster.until(GATEWAY, "HTTPRoute", "tenant-stale-z", "detached", only_theirs).await.map(drop)
 }
 
-/// Namespaces that come late, and labels that change, count at once.
+/// Late namespaces and changed labels take effect at once.
 async fn namespaces_are_watched(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
     let mut spec = json!({"certMode": "dns01", "attachedNamespaces": ["cozy-late"]});
@@ -229,8 +229,8 @@ async fn namespaces_are_watched(cluster: &Cluster) -> Result<()> {
         .map(drop)
 }
 
-/// A TenantGateway that is being deleted, and that somebody still holds: nothing is made again. What was written elsewhere
-/// is taken back, and what cert-manager or people keep stays.
+/// A TenantGateway that is being deleted, with a finalizer of others: nothing is made again. Entries in other objects
+/// are removed, and objects of cert-manager or people stay.
 async fn deletion(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
     let (space, apex) = begin(server, "gone", json!({"attachedNamespaces": ["cozy-gone"]})).await?;
@@ -245,7 +245,7 @@ async fn deletion(cluster: &Cluster) -> Result<()> {
     tenants.patch("cozystack", &Default::default(), &Patch::Merge(&held)).await?;
     let params = DeleteParams { propagation_policy: Some(PropagationPolicy::Foreground), ..DeleteParams::default() };
     tenants.delete("cozystack", &params).await?;
-    // It is there still; all that it led to is not.
+    // It still exists; its derived objects do not.
     cluster.until(GATEWAY, "Gateway", &space, "cozystack", Value::is_null).await?;
     let bare = |o: &Value| o["metadata"]["labels"][OWNER].is_null() && o["metadata"]["annotations"][ATTACHED].is_null();
     cluster.until("v1", "Namespace", "", "cozy-gone", bare).await?;
@@ -259,14 +259,14 @@ async fn deletion(cluster: &Cluster) -> Result<()> {
     cluster.until(TENANT, "TenantGateway", &space, "cozystack", Value::is_null).await.map(drop)
 }
 
-/// What a Gateway's status says of an earlier generation makes nothing ready.
+/// A Gateway's status of an earlier generation does not count for `Ready`.
 async fn stale_generations(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
     let (space, apex) = begin(server, "early", json!({})).await?;
     cluster.until(GATEWAY, "Gateway", &space, "cozystack", |o| o["spec"].is_object()).await?;
     program(server, "Gateway", &space, "cozystack").await?;
     until_ready(cluster, &space, "Reconciled").await?;
-    // An edit leads to a new generation of the Gateway; what is said of the one before holds no more.
+    // An edit leads to a new generation of the Gateway; conditions of the previous one are void.
     let edit = json!({"spec": {"tlsPassthroughServices": ["api"]}});
     let tenants = server.api(TENANT, "TenantGateway", &space).await?;
     tenants.patch("cozystack", &Default::default(), &Patch::Merge(&edit)).await?;
@@ -278,7 +278,8 @@ async fn stale_generations(cluster: &Cluster) -> Result<()> {
     until_ready(cluster, &space, "Reconciled").await.map(drop)
 }
 
-/// A host that comes up takes `Ready` from none of those that are served: it is told beside. While none is served it counts.
+/// A new host does not make `Ready` False while others are served: the message mentions it. While none is served it
+/// counts.
 async fn a_host_more(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
     let (space, apex) = begin(server, "more", json!({})).await?;
@@ -287,7 +288,7 @@ async fn a_host_more(cluster: &Cluster) -> Result<()> {
         server.put(route(&space, name, &space, &[&host])).await?;
         cluster.until(GATEWAY, "Gateway", &space, "cozystack", |o| hostnames(o).contains(&host)).await.map(drop)
     };
-    // Who serves says that a listener lacks its certificate.
+    // The data plane reports that a listener lacks its certificate.
     let unresolved = async |listener: usize| {
         program(server, "Gateway", &space, "cozystack").await?;
         let gateways = server.api(GATEWAY, "Gateway", &space).await?;
@@ -308,7 +309,7 @@ async fn a_host_more(cluster: &Cluster) -> Result<()> {
     assert!(told["message"].as_str().is_some_and(|text| text.contains("https-first-")), "{told}");
     program(server, "Gateway", &space, "cozystack").await?;
     let before = until_ready(cluster, &space, "Reconciled").await?;
-    // Times are told in seconds.
+    // Times have a resolution of a second.
     sleep(Duration::from_millis(1100)).await;
     add("second").await?;
     let waits = |o: &Value, why: &str| {
@@ -331,7 +332,8 @@ async fn a_host_more(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// A Secret that somebody brings: that it is missing, or lacks names, is told, and the Gateway is written all the same.
+/// A Secret that a user provides: the status reports that it is missing or lacks names, and the Gateway is written all
+/// the same.
 async fn a_secret_that_is_brought(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
     let spec = json!({"certMode": "existingSecret", "wildcardSecretRef": {"name": "wildcard"}});
@@ -358,14 +360,14 @@ async fn a_secret_that_is_brought(cluster: &Cluster) -> Result<()> {
     told("WildcardSecretNotFound", &[&secret]).await
 }
 
-/// An edit that cannot be carried out leaves what is live as it is.
+/// An edit that cannot be carried out leaves the live state unchanged.
 async fn a_broken_switch(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
     let (space, apex) = begin(server, "switch", json!({})).await?;
     server.put(route(&space, "web", &space, &[&format!("web.{apex}")])).await?;
     let with_host = |o: &Value| hostnames(o).contains(&format!("web.{apex}"));
     let before = cluster.until(GATEWAY, "Gateway", &space, "cozystack", with_host).await?;
-    // The API server would refuse most of what is wrong; this only shows when it is carried out.
+    // The API server would reject most errors; this one is found only when it is carried out.
     let annotations = json!({"metadata": {"annotations": {"gatewright.io/issuer": "magic"}}});
     let tenants = server.api(TENANT, "TenantGateway", &space).await?;
     tenants.patch("cozystack", &Default::default(), &Patch::Merge(&annotations)).await?;
@@ -376,7 +378,7 @@ async fn a_broken_switch(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// cert-manager may live anywhere.
+/// cert-manager may run in any namespace.
 async fn cert_manager_elsewhere(cluster: &Cluster) -> Result<()> {
     let (space, _) = begin(&cluster.server, "elsewhere", json!({})).await?;
     let open = |o: &Value| {
@@ -386,7 +388,7 @@ async fn cert_manager_elsewhere(cluster: &Cluster) -> Result<()> {
     cluster.until(GATEWAY, "Gateway", &space, "cozystack", open).await.map(drop)
 }
 
-/// Names as long as they may be lead to names that the API server takes; longer ones are refused with the reason.
+/// Names of the greatest length lead to names that the API server accepts; longer ones are refused with the reason.
 async fn names_at_their_limits(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
     let (space, apex) = ("tenant-long", "long.example.org");
@@ -415,7 +417,7 @@ async fn names_at_their_limits(cluster: &Cluster) -> Result<()> {
     until("the Certificate is taken", async || Ok(certificates.list(&Default::default()).await?.items.len() == 1)).await
 }
 
-/// A namespace that is being deleted, and that something holds: nothing is made in it, and nothing is tried all the time.
+/// A namespace that is being deleted, with a finalizer: nothing is made in it, and attempts back off.
 async fn a_namespace_that_goes(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
     let (space, apex) = begin(server, "going", json!({})).await?;
@@ -436,7 +438,7 @@ async fn a_namespace_that_goes(cluster: &Cluster) -> Result<()> {
     cluster.until("v1", "Namespace", "", &space, Value::is_null).await.map(drop)
 }
 
-/// A right that is missing is named where people look, hurts nothing else, and is not asked for all the time.
+/// A missing right is named in the status, affects nothing else, and requests back off.
 async fn a_missing_right(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
     let roles = server.api("rbac.authorization.k8s.io/v1", "ClusterRole", "").await?;
@@ -464,7 +466,7 @@ async fn a_missing_right(cluster: &Cluster) -> Result<()> {
     cluster.until(GATEWAY, "HTTPRoute", &space, "cozystack-http-redirect", |o| o["spec"].is_object()).await?;
     sleep(Duration::from_secs(3)).await;
     let denied = cluster.denied()?.into_iter().filter(|request| request.object.starts_with(&space)).count();
-    // The pauses double, from a second on.
+    // The pauses double, starting at a second.
     let took = began.elapsed().as_secs();
     assert!(denied as u64 <= 3 + took / 4, "{denied} requests in {took} s");
     give(&full).await?;
@@ -496,9 +498,9 @@ async fn what_is_known_to_go_wrong_elsewhere_does_not_here() -> Result<()> {
         names_at_their_limits(&cluster),
         a_namespace_that_goes(&cluster),
     )?;
-    // Whatever was wrong, it is told, and nothing is tried again and again.
+    // Each error is reported, and nothing is retried without back-off.
     cluster.quiet().await?;
-    // A namespace that is going refuses with the same code.
+    // A terminating namespace refuses with the same code.
     let denied = cluster.denied()?.into_iter().filter(|request| !request.object.starts_with("tenant-going"));
     assert_eq!(denied.collect::<Vec<_>>(), [], "every right that is needed is given");
     a_missing_right(&cluster).await

@@ -1,4 +1,5 @@
-//! The controller on a real API server, with its real counterparts beside it: cert-manager, Cilium, a kubelet of our own.
+//! Tests of the controller on a real API server, with its real counterparts: cert-manager, Cilium, and a kubelet of
+//! ours.
 
 mod bad_input;
 mod cert_manager;

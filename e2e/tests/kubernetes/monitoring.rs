@@ -1,4 +1,4 @@
-//! How Prometheus reads metrics: monitors of the chart say it as `metrics.*` has them served.
+//! Scraping by Prometheus: monitors of the chart match how `metrics.*` serves metrics.
 
 use anyhow::{Context, Result};
 use e2e::helm::{Helm, NAMESPACE, chart};
@@ -8,7 +8,7 @@ fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> Option<&'a Value> {
     objects.iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name)
 }
 
-/// The endpoint of the PodMonitor, which is that of the ServiceMonitor as well, and everything that is rendered.
+/// Returns the endpoint of the PodMonitor, which equals that of the ServiceMonitor, and all rendered objects.
 fn endpoint(helm: &Helm, more: &[&str]) -> Result<(Value, Vec<Value>)> {
     let both = ["--set", "monitoring.podMonitor.enabled=true,monitoring.serviceMonitor.enabled=true"];
     let all = helm.template(&[&both, more].concat())?;
@@ -61,13 +61,13 @@ fn monitors_read_metrics_as_they_are_served() -> Result<()> {
         find(&all, "ClusterRole", bindings[0]["roleRef"]["name"].as_str().context("a role")?).context("its role")?;
     assert_eq!(role["rules"], json!([{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]));
 
-    // Somebody's own token.
+    // A token of the user's own.
     let own = ["--set", "metrics.authorization=true,monitoring.tokenSecret.name=mine,monitoring.tokenSecret.key=t"];
     let (own, all) = endpoint(&helm, &own)?;
     assert_eq!(own["authorization"]["credentials"], json!({"name": "mine", "key": "t"}));
     assert!(find(&all, "Secret", "gatewright-metrics-token").is_none());
     assert!(find(&all, "ServiceAccount", "gatewright-metrics").is_none());
-    // Without a monitor nobody needs one.
+    // Without a monitor none is made.
     let none = helm.template(&["--set", "metrics.authorization=true"])?;
     assert!(find(&none, "Secret", "gatewright-metrics-token").is_none());
     Ok(())

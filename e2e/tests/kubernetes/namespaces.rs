@@ -1,4 +1,4 @@
-//! A controller that looks at some namespaces only, with the Roles that the chart gives it there.
+//! A controller that watches some namespaces only, with the Roles of the chart there.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -23,11 +23,12 @@ use crate::chart::arguments;
 use crate::edge::until_answers;
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
-/// Objects without a namespace, and questions about somebody's rights.
+/// Cluster-scoped objects, and access reviews.
 const OF_THE_CLUSTER: [&str; 5] =
     ["namespaces", "nodes", "gatewayclasses", "gatewayclasses/status", "selfsubjectaccessreviews"];
 
-/// A cluster with the account of the chart and its rights, and the policies around it. `later` does not exist, and has no Roles.
+/// Starts a cluster with the account of the chart and its rights, and the policies. `later` does not exist, and has no
+/// Roles.
 async fn cluster() -> Result<(Cluster, Vec<Value>)> {
     let server = ApiServer::start().await?;
     server.install_gateway_api().await?;
@@ -69,7 +70,7 @@ fn told(route: &Value, kind: &str) -> Option<Value> {
     condition(&route["status"]["parents"][0], kind).cloned()
 }
 
-/// A client with a token of the controller's service account, and where that is kept.
+/// Returns a client with a token of the controller's service account, and the directory of the token.
 async fn with_token(server: &ApiServer) -> Result<(Client, TempDir)> {
     let accounts: Api<ServiceAccount> = Api::namespaced(server.client(), NAMESPACE);
     let spec = TokenRequestSpec { expiration_seconds: Some(600), ..TokenRequestSpec::default() };
@@ -83,11 +84,11 @@ async fn with_token(server: &ApiServer) -> Result<(Client, TempDir)> {
     Ok((Client::try_from(config)?, dir))
 }
 
-/// Of what the controller asked for, what it has no business with: another namespace, or all of a kind that is in namespaces.
+/// Returns the controller's requests out of bounds: for another namespace, or for all of a namespaced kind.
 fn beyond<'a>(requests: &'a [Request], namespaces: &[&str]) -> Vec<&'a Request> {
     let allowed = |request: &&Request| match request.uri.split_once("/namespaces/") {
         Some((_, rest)) => namespaces.contains(&rest.split(['/', '?']).next().unwrap_or_default()),
-        // Of Namespaces themselves one by one.
+        // Namespaces themselves are read one by one.
         None if request.resource == "namespaces" => {
             namespaces.iter().any(|name| request.uri.contains(&format!("fieldSelector=metadata.name%3D{name}&")))
         }
@@ -108,7 +109,7 @@ async fn other_namespaces_are_neither_read_nor_written_and_cannot_be() -> Result
     }
     server.put(tls_secret("team-a", "cert", &["*.example.org"])?).await?;
     server.put(gateway("team-a", address.port())).await?;
-    // Whatever is granted there is not seen.
+    // Objects there are invisible, whatever is granted.
     let from = ["team-a", "other"]
         .map(|namespace| json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "namespace": namespace}));
     server
@@ -141,7 +142,7 @@ async fn other_namespaces_are_neither_read_nor_written_and_cannot_be() -> Result
     assert!(text.ends_with("(namespace other is not among --namespaces)"), "{text}");
     until_answers(address, "other.example.org", 404).await?;
 
-    // A TenantGateway, and a route that comes later.
+    // A TenantGateway, and a route that is added later.
     server.put(tls_secret("team-b", "wildcard", &["b.example.org", "*.b.example.org"])?).await?;
     server
         .put(tenants::tenant(
@@ -162,7 +163,7 @@ async fn other_namespaces_are_neither_read_nor_written_and_cannot_be() -> Result
         assert_eq!(theirs.data["status"]["parents"], Value::Null);
     }
 
-    // What it may not do by its own token.
+    // Requests that its own token may not make.
     let (theirs, _token) = with_token(server).await?;
     let secrets = |namespace| Api::<Secret>::namespaced(theirs.clone(), namespace);
     let routes = server.api(GATEWAY, "HTTPRoute", "other").await?;
@@ -176,7 +177,7 @@ async fn other_namespaces_are_neither_read_nor_written_and_cannot_be() -> Result
     let mine = http_get(&theirs, &routes_path.replace("/other/", "/team-b/")).await;
     assert!(mine.is_ok(), "{mine:?}");
 
-    // What still runs is in the log once it has ended.
+    // Open watches are in the audit log once they have ended.
     let by_test: BTreeSet<String> = ["/api/v1/namespaces/other/secrets".to_owned(), routes_path].into();
     drop(one);
     let watched = |requests: &[Request]| {
@@ -201,7 +202,8 @@ async fn other_namespaces_are_neither_read_nor_written_and_cannot_be() -> Result
     let beyond_it = beyond(&requests, &["team-a", "team-b", NAMESPACE]);
     assert!(beyond_it.is_empty(), "{beyond_it:#?}");
 
-    // A namespace that is not there yet, nor its Roles: what is in the others is served, and its objects come with it.
+    // A namespace and Roles that do not exist yet: objects of the others are served, and its own follow when it is
+    // made.
     let mut two = cluster.controller_with("two", &["--namespaces", "team-a,team-b", "--namespaces", "later"])?;
     two.line("the view is complete").await?;
     server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "later"}})).await?;
@@ -222,8 +224,8 @@ async fn http_get(client: &Client, path: &str) -> kube::Result<kube::core::Objec
     client.request(request).await
 }
 
-/// What the chart gives in ClusterRoles with `controller.namespaces` is about objects without a namespace. Elsewhere it says the
-/// same with it and without.
+/// With `controller.namespaces` the ClusterRoles of the chart have only cluster-scoped objects. The rest is equal with
+/// it and without.
 #[test]
 #[ignore = "needs Helm: e2e/tools install helm"]
 fn the_chart_gives_roles_in_place_of_a_cluster_role() -> Result<()> {
@@ -270,7 +272,7 @@ fn the_chart_gives_roles_in_place_of_a_cluster_role() -> Result<()> {
         roles.extend(cluster_wide.clone());
         roles
     };
-    // With what is asked of single Namespaces, and that is all.
+    // Together with the requests for single Namespaces, that is all.
     let mut before = rights(&of(&all, "ClusterRole"));
     before.insert(("namespaces".to_owned(), "get".to_owned()));
     for namespace in ["team-a", "team-b"] {

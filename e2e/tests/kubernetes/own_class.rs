@@ -53,7 +53,7 @@ async fn from_apply_to_https_and_a_truthful_status() -> Result<()> {
     let (mut envoy, tls) = cluster.envoy("envoy-a").await?;
     site(&cluster, port, echo.address()).await?;
 
-    // The whole chain is told in the statuses.
+    // The whole chain has its statuses.
     let class = cluster.until(GATEWAY, "GatewayClass", "", "gatewright", |o| is_true(&o["status"], "Accepted")).await?;
     assert_eq!(condition(&class["status"], "Accepted").context("it has one")?["observedGeneration"], 1);
     let gateway = cluster.until(GATEWAY, "Gateway", "default", "edge", |o| is_true(&o["status"], "Programmed")).await?;
@@ -69,10 +69,10 @@ async fn from_apply_to_https_and_a_truthful_status() -> Result<()> {
 
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let get = async || anyhow::Ok(Probe::https(address, "web.example.org").send().await?.status);
-    // A status waits a moment for Envoys, so that what is attached may be told before they have it.
+    // A status waits a moment for Envoys, so that attachment may be reported before they have it.
     until("the route is served", async || Ok(get().await? == 200)).await?;
 
-    // What others write into our statuses is kept, and what they write over ours is put right.
+    // Entries of others in our statuses are kept, and changes of our entries are reverted.
     let api = cluster.server.api(GATEWAY, "HTTPRoute", "default").await?;
     let foreign = json!({"controllerName": "example.org/other", "parentRef": {"name": "edge"}, "conditions": [{
         "type": "Accepted", "status": "False", "reason": "No", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
@@ -81,7 +81,7 @@ async fn from_apply_to_https_and_a_truthful_status() -> Result<()> {
     let mended = cluster.until(GATEWAY, "HTTPRoute", "default", "web", |o| is_true(parent(o, US), "Accepted")).await?;
     assert!(condition(parent(&mended, "example.org/other"), "Accepted").is_some(), "{mended:#}");
 
-    // A route that asks for what is not there is told so, and leads to nothing else.
+    // A route with a missing backend reports it, and forwards nowhere else.
     let mut broken = route("broken", "broken.example.org");
     broken["spec"]["rules"][0]["backendRefs"][0]["name"] = json!("nowhere");
     cluster.server.put(broken).await?;
@@ -90,7 +90,7 @@ async fn from_apply_to_https_and_a_truthful_status() -> Result<()> {
         .await?;
     assert_eq!(condition(parent(&told, US), "ResolvedRefs").context("it has one")?["reason"], "BackendNotFound");
 
-    // A Gateway of another class is left alone, and so is a Secret that nobody refers to.
+    // A Gateway of another class is ignored, and so is a Secret without references.
     cluster
         .server
         .put(json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "theirs", "namespace": "default"},
@@ -107,10 +107,11 @@ async fn from_apply_to_https_and_a_truthful_status() -> Result<()> {
     cluster.server.put(tls_secret("default", "cert", &["web.example.org"])?).await?;
     until("the new certificate is served", async || Ok(serial().await? != old)).await?;
 
-    // A steady state writes nothing.
+    // In the steady state nothing is written.
     let mut quiet = cluster.quiet().await?;
 
-    // The control plane dies; Envoy serves on. It comes back, sends nothing again and writes nothing.
+    // The control plane is killed; Envoy goes on serving. The control plane restarts, resends nothing and writes
+    // nothing.
     let updates = envoy.stat("cluster_manager.cluster_modified").await?
         + envoy.stat("listener_manager.listener_modified").await?;
     for attempt in 0..5 {
@@ -120,7 +121,7 @@ async fn from_apply_to_https_and_a_truthful_status() -> Result<()> {
         controller = cluster.controller("one")?;
         controller.line("xDS at").await?;
         until("Envoy is connected again", async || Ok(envoy.stat("control_plane.connected_state").await? == 1)).await?;
-        // Envoy tries ever more rarely. One that stays away for ten seconds is told to be away.
+        // Envoy's retries back off. One that is missing for ten seconds is reported as disconnected.
         if began.elapsed() < Duration::from_secs(8) || attempt == 4 {
             break;
         }
@@ -133,7 +134,7 @@ async fn from_apply_to_https_and_a_truthful_status() -> Result<()> {
         + envoy.stat("listener_manager.listener_modified").await?;
     assert_eq!(after, updates, "a restart changes nothing");
 
-    // New keys are made for Envoy where they are missing, and Envoy takes them without a restart.
+    // Missing keys for Envoy are made again, and Envoy loads them without a restart.
     let before = envoy.admin("/certs").await?;
     cluster.forget_keys().await?;
     controller.line("secret gatewright-system/gatewright-envoy is new").await?;
@@ -144,7 +145,7 @@ async fn from_apply_to_https_and_a_truthful_status() -> Result<()> {
     controller.line("xDS at").await?;
     until("Envoy is connected with them", async || Ok(envoy.stat("control_plane.connected_state").await? == 1)).await?;
 
-    // A route that goes is served no more.
+    // A deleted route is not served any more.
     api.delete("web", &Default::default()).await?;
     until("404", async || Ok(get().await? == 404)).await?;
 

@@ -1,4 +1,4 @@
-//! The plain manifests of `deploy/`, for whoever checks them in a pipeline of their own, with the schemas alone.
+//! The plain manifests of `deploy/`, for users who validate them in a pipeline with the schemas alone.
 
 use anyhow::{Context, Result};
 use e2e::apiserver::ApiServer;

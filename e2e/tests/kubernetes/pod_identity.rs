@@ -1,4 +1,4 @@
-//! Each pod of an Envoy has a certificate of its own: got for the pod's token, renewed, and refused for this pod alone.
+//! A client certificate for each Envoy pod: issued for the pod's token, renewed, and revoked for this pod alone.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -46,7 +46,7 @@ impl World {
         let cluster = Cluster::start().await?;
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}});
         cluster.server.put(node).await?;
-        // As the chart has it with envoy.credentials.
+        // As the chart does with envoy.credentials.
         let role = |kind: &str, group: &str, resource: &str, verb: &str| {
             let mut metadata = json!({"name": "identities"});
             if kind == "Role" {
@@ -86,7 +86,7 @@ impl World {
         Ok((world, one, at))
     }
 
-    /// Certificates that last no longer than a test.
+    /// Starts a replica whose certificates expire within a test.
     fn replica(&self, number: usize, identity: &str) -> Result<(Gatewright, SocketAddr)> {
         let arguments = [
             ["--admin", &self.admin[number]],
@@ -131,8 +131,8 @@ impl World {
         }
     }
 
-    /// Runs what runs beside an Envoy in its pod, with what the kubelet would have brought. The files of the Envoy are in
-    /// `tls` of the directory.
+    /// Runs the sidecar of an Envoy in its pod, with the files that the kubelet would write. The files of the Envoy are
+    /// in `tls` of the directory.
     async fn beside(&self, token: &str, once: bool) -> Result<(Gatewright, TempDir)> {
         let dir = tempfile::Builder::new().prefix("pod").tempdir()?;
         std::fs::write(dir.path().join("token"), token)?;
@@ -145,7 +145,7 @@ impl World {
         Ok((Gatewright::start(&arguments)?, dir))
     }
 
-    /// A pod with an Envoy that calls itself by another name.
+    /// Starts a pod with an Envoy that reports another node name.
     async fn pod(&self, name: &str, xds: SocketAddr) -> Result<EnvoyInPod> {
         let token = self.token(ACCOUNT, AUDIENCE, Some(name)).await?;
         let (mut beside, dir) = self.beside(&token, false).await?;
@@ -180,7 +180,7 @@ async fn an_envoy_has_the_certificate_of_its_pod_which_is_renewed() -> Result<()
     let a = world.pod("envoy-a", at).await?;
     change_reaches(&world.cluster, &[&a.envoy], 0).await?;
 
-    // The certificate says which pod it is, whatever its node message says.
+    // The certificate names the pod, whatever the node message says.
     let first = until_connected(&world.admin[0], &["envoy-a"]).await?;
     let pods: Api<Pod> = Api::namespaced(world.cluster.server.client(), NAMESPACE);
     let uid = pods.get("envoy-a").await?.metadata.uid.context("a UID")?;
@@ -191,7 +191,7 @@ async fn an_envoy_has_the_certificate_of_its_pod_which_is_renewed() -> Result<()
     let table = envoys(&world.admin[0], &[])?.expect("it is told");
     assert!(table.contains("NODE") && table.contains("node-a"), "{table}");
 
-    // A certificate is renewed, Envoy shows the new one without a restart, and hears of changes all the time.
+    // A certificate is renewed, Envoy uses the new one without a restart, and gets changes all the time.
     let deadline = Instant::now() + LIMIT;
     let (mut number, mut credentials) = (0, BTreeSet::new());
     while credentials.len() < 3 {
@@ -206,7 +206,7 @@ async fn an_envoy_has_the_certificate_of_its_pod_which_is_renewed() -> Result<()
     let stats = a.envoy.admin("/stats?filter=server.uptime").await?;
     assert!(stats.contains("server.uptime"), "it is the same Envoy: {stats}");
 
-    // The certificate of a fleet is good for nothing, and nobody made one.
+    // A certificate with the name of a fleet is useless, and none was issued.
     let roots = world.roots().await?;
     let ours = Authority::load(&keys(&world.cluster, "gatewright-xds-ca").await?.context("an authority")?.pair)?;
     let issue = |uri: &str| ours.issue_client(uri, Duration::from_secs(60), SystemTime::now());
@@ -215,7 +215,7 @@ async fn an_envoy_has_the_certificate_of_its_pod_which_is_renewed() -> Result<()
     assert_eq!(told, Err(tonic::Code::PermissionDenied.to_string()));
     assert!(keys(&world.cluster, "gatewright-envoy").await?.is_none());
 
-    // A pod has a few streams, and others theirs.
+    // A pod may have a few streams, and others their own.
     let own = connect(at, &roots, Some(&issue(&uri)?)).await.map_err(anyhow::Error::msg)?;
     let (mut held, mut refused) = (Vec::new(), None);
     for number in 0..8 {
@@ -260,7 +260,7 @@ async fn a_token_that_proves_no_envoy_gets_no_certificate_and_is_told_why() -> R
         assert!(!dir.path().join("tls/tls.crt").exists(), "{what}");
     }
 
-    // Somebody else's port gets no token: it is verified first.
+    // Another server at the port gets no token: it is authenticated first.
     let (mut beside, dir) = {
         let token = world.token(ACCOUNT, AUDIENCE, Some("envoy-a")).await?;
         let (beside, dir) = world.beside(&token, true).await?;
@@ -277,7 +277,7 @@ async fn a_token_that_proves_no_envoy_gets_no_certificate_and_is_told_why() -> R
     };
     let line = beside.line("no certificate yet").await?;
     assert!(line.contains("TLS"), "{line}");
-    // The kubelet brings the right ones, and it goes on.
+    // The kubelet writes the right roots, and it continues.
     std::fs::write(dir.path().join("ca.crt"), world.roots().await?)?;
     beside.end().await?;
     assert!(pair(dir.path())?.certificate.contains("BEGIN CERTIFICATE"));
@@ -285,7 +285,7 @@ async fn a_token_that_proves_no_envoy_gets_no_certificate_and_is_told_why() -> R
         let line = format!("gatewright_envoy_certificate_answers_total{{outcome=\"{outcome}\"}} ");
         text.lines().find_map(|told| told.strip_prefix(&line)?.parse::<u64>().ok())
     };
-    // Metrics are made at most once a second.
+    // Metrics are computed at most once a second.
     let deadline = Instant::now() + LIMIT;
     loop {
         let (_, text) = one.probe("/metrics").await?;
@@ -320,7 +320,7 @@ async fn a_revoked_pod_is_cut_off_and_gets_no_other_certificate_and_the_others_d
     let why = envoys(admin, &["revoke", "nobody"])?.expect_err("there is none");
     assert!(why.contains("there is no pod gatewright-system/nobody"), "{why}");
 
-    // Its stream ends at once, it gets no further certificate, and no replica takes one that it has.
+    // Its stream ends at once, it gets no further certificate, and no replica accepts an older one.
     let stolen = a.pair()?;
     let said = envoys(admin, &["revoke", "envoy-a"])?.expect("it is revoked");
     assert!(said.contains("pod gatewright-system/envoy-a") && said.contains("delete pod envoy-a"), "{said}");
@@ -329,7 +329,7 @@ async fn a_revoked_pod_is_cut_off_and_gets_no_other_certificate_and_the_others_d
     let line = a.beside.line("no certificate yet").await?;
     assert!(line.contains("envoy-a is revoked: delete it"), "{line}");
     assert_eq!(ask(at, &roots, Some(&stolen), "a").await, Err("no connection".to_owned()));
-    // Neither is one taken that was signed elsewhere for the same pod.
+    // Nor is one accepted that another authority signed for the same pod.
     let uid = |rows: &[Value]| rows[0]["pod"]["uid"].as_str().map(str::to_owned).context("a UID");
     let ours = Authority::load(&keys(&world.cluster, "gatewright-xds-ca").await?.context("an authority")?.pair)?;
     let pods: Api<Pod> = Api::namespaced(world.cluster.server.client(), NAMESPACE);
@@ -346,17 +346,17 @@ async fn a_revoked_pod_is_cut_off_and_gets_no_other_certificate_and_the_others_d
         sleep(Duration::from_millis(50)).await;
     }
 
-    // The others go on.
+    // The others are unaffected.
     change_reaches(&world.cluster, &[&b.envoy, &c.envoy], 1).await?;
     assert!(!a.envoy.admin("/config_dump").await?.contains("h1.example.org"), "it is told nothing more");
 
-    // One that is connected to another replica is known by its name.
+    // An Envoy that is connected to another replica is known by its name.
     let said = envoys(admin, &["revoke", "envoy-c"])?.expect("it is revoked");
     assert!(said.contains("on node node-a is revoked"), "{said}");
     c.beside.line("envoy-c is revoked: delete it").await?;
     until_connected(second, &[]).await?;
 
-    // After a restart of all replicas it is refused still; a pod in its place is not.
+    // After a restart of all replicas it is still refused; a pod in its place is not.
     one.signal("TERM")?;
     one.end().await?;
     two.signal("TERM")?;

@@ -1,5 +1,5 @@
-//! What lies in `deploy/`, applied as it is to a cluster that runs its pods: controller and Envoys start from their
-//! manifests, a Gateway of our class is served, and pods are replaced without anybody noticing.
+//! The manifests of `deploy/`, applied unchanged to a cluster that runs its pods: controller and Envoys start from
+//! their manifests, a Gateway of our class is served, and pods are replaced without a failed request.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -26,7 +26,7 @@ use tokio::time::{Instant, sleep};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 const LIMIT: Duration = Duration::from_secs(180);
-/// What a load balancer gives the Envoys.
+/// The address that a load balancer assigns to the Envoys.
 const ADDRESS: &str = "203.0.113.7";
 const HOST: &str = "web.example.org";
 
@@ -41,7 +41,7 @@ async fn apply_all(server: &ApiServer) -> Result<()> {
     Ok(())
 }
 
-/// The pods of a component that are ready, with their addresses.
+/// Returns the ready pods of a component, with their addresses.
 async fn ready(server: &ApiServer, component: &str) -> Result<Vec<(String, String)>> {
     let pods = server.api("v1", "Pod", NAMESPACE).await?;
     let wanted = ListParams::default().labels(&format!("app.kubernetes.io/component={component}"));
@@ -89,7 +89,7 @@ pub(super) fn programs() -> Result<[(&'static str, PathBuf); 2]> {
     Ok([("gatewright", e2e::gatewright::binary()?), ("docker.io/envoyproxy/envoy", envoy)])
 }
 
-/// Has the Service of the Envoys an address, as a cloud or MetalLB would.
+/// Gives the Service of the Envoys an address, as a cloud or MetalLB would.
 async fn give_address(server: &ApiServer, namespace: &str, name: &str) -> Result<()> {
     let given = json!({"status": {"loadBalancer": {"ingress": [{"ip": ADDRESS}]}}});
     let services = server.api("v1", "Service", namespace).await?;
@@ -97,7 +97,7 @@ async fn give_address(server: &ApiServer, namespace: &str, name: &str) -> Result
     Ok(())
 }
 
-/// A backend, a Gateway for plain HTTP, and a route between them.
+/// Makes a backend, a Gateway for plain HTTP, and a route between them.
 async fn site(server: &ApiServer, kubelet: &Kubelet) -> Result<Echo> {
     give_address(server, NAMESPACE, "gatewright-envoy").await?;
     let echo = Echo::start_on("web", &kubelet.host().to_string()).await?;
@@ -145,7 +145,7 @@ async fn what_is_deployed_runs_and_serves() -> Result<()> {
     assert!(condition(&gateway["status"], "Accepted").is_some());
     further(&server, &kubelet, address, &echo).await?;
 
-    // Every replica of the controller is replaced; Envoy serves meanwhile, and hears of changes afterwards.
+    // Every replica of the controller is replaced; Envoy serves meanwhile, and gets changes afterwards.
     let pods = server.api("v1", "Pod", NAMESPACE).await?;
     for (name, _) in &controllers {
         pods.delete(name, &Default::default()).await?;
@@ -166,18 +166,18 @@ async fn what_is_deployed_runs_and_serves() -> Result<()> {
     Ok(())
 }
 
-/// What the chart installs, in pods, and a host that is served.
+/// An installation of the chart, in pods, and a host that is served.
 struct Installed {
     server: ApiServer,
     /// The pod of the Envoy.
     name: String,
-    /// Its listener for cleartext.
+    /// Its cleartext listener.
     envoy: SocketAddr,
     _kubelet: Kubelet,
     _echo: Echo,
 }
 
-/// Installs the chart with such values.
+/// Installs the chart with these values.
 async fn installed(values: &str) -> Result<Installed> {
     let mut server = ApiServer::start().await?;
     server.install_gateway_api().await?;
@@ -195,7 +195,7 @@ async fn installed(values: &str) -> Result<Installed> {
     Ok(Installed { server, name, envoy, _kubelet: kubelet, _echo: echo })
 }
 
-/// Has another authority of xDS sign from now on, as when the key of the present one leaked.
+/// Replaces the authority of xDS at once, as when its key leaked.
 async fn replace_authority(server: &ApiServer) -> Result<()> {
     let at_once = json!({"metadata": {"annotations": {"gatewright.io/replace": "at-once"}}});
     let secrets = server.api("v1", "Secret", NAMESPACE).await?;
@@ -208,7 +208,7 @@ async fn replace_authority(server: &ApiServer) -> Result<()> {
 async fn pods_of_envoys_may_share_the_certificate_of_their_fleet() -> Result<()> {
     let Installed { server, envoy, .. } = &installed("envoy.credentials=Secret").await?;
 
-    // The key of their authority leaked: Envoys hear of changes once the kubelet has brought them new ones.
+    // The key of their authority leaked: Envoys get changes once the kubelet has written new ones.
     let secrets = ("v1", "Secret", NAMESPACE);
     let of_old = server.until(secrets, "gatewright-envoy", LIMIT, |o| o["data"].is_object()).await?["data"].clone();
     replace_authority(server).await?;
@@ -222,7 +222,7 @@ async fn pods_of_envoys_may_share_the_certificate_of_their_fleet() -> Result<()>
 #[tokio::test]
 #[ignore = "needs Kubernetes, Helm and Envoy, and root for the network of pods: e2e/tools install"]
 async fn pods_of_envoys_get_certificates_of_their_own_and_renew_them() -> Result<()> {
-    // Certificates that last no longer than a test.
+    // Certificates that expire within a test.
     let Installed { server, name, envoy, .. } = &installed("controller.settings.envoyIdentitySeconds=15").await?;
     let issued = async |name: &str| -> Result<usize> {
         let pods: Api<Pod> = Api::namespaced(server.client(), NAMESPACE);
@@ -234,11 +234,11 @@ async fn pods_of_envoys_get_certificates_of_their_own_and_renew_them() -> Result
         assert!(Instant::now() < deadline, "the certificate of {name} is not renewed");
         sleep(Duration::from_millis(200)).await;
     }
-    // The first one has ended, and Envoy hears of changes.
+    // The first one has expired, and Envoy gets changes.
     server.api(GATEWAY, "HTTPRoute", "default").await?.delete("web", &Default::default()).await?;
     until_served(&Probe::http(*envoy, HOST), 404).await?;
 
-    // The key of their authority leaked: another one signs, and pods get what it signed.
+    // The key of their authority leaked: another one signs, and pods get new certificates.
     let secrets = ("v1", "Secret", NAMESPACE);
     let of_old = server.until(secrets, "gatewright-xds-ca", LIMIT, |o| o["data"].is_object()).await?["data"].clone();
     replace_authority(server).await?;
@@ -246,7 +246,7 @@ async fn pods_of_envoys_get_certificates_of_their_own_and_renew_them() -> Result
     server.put(route("default", "edge", "web", HOST)).await?;
     until_served(&Probe::http(*envoy, HOST), 200).await?;
 
-    // A pod in its place is another one.
+    // A pod in its place is a different instance.
     server.api("v1", "Pod", NAMESPACE).await?.delete(name, &Default::default()).await?;
     let deadline = Instant::now() + LIMIT;
     let (_, address) = loop {
@@ -263,8 +263,8 @@ async fn pods_of_envoys_get_certificates_of_their_own_and_renew_them() -> Result
     Ok(())
 }
 
-/// What else is served with nothing but what is deployed: HTTPS with a Secret, a Gateway with a Service of its own, and a
-/// TenantGateway with certificates of the internal CA.
+/// Checks what else works with the deployed manifests alone: HTTPS with a Secret, a Gateway with a Service of its own,
+/// and a TenantGateway with certificates of the internal CA.
 async fn further(server: &ApiServer, kubelet: &Kubelet, envoy: IpAddr, echo: &Echo) -> Result<()> {
     server.put(tls_secret("default", "cert", &["secure.example.org"])?).await?;
     server
@@ -275,7 +275,7 @@ async fn further(server: &ApiServer, kubelet: &Kubelet, envoy: IpAddr, echo: &Ec
     server.put(route("default", "secure", "secure", "secure.example.org")).await?;
     until_served(&Probe::https((envoy, 443).into(), "secure.example.org"), 200).await?;
 
-    // Its ports lead to ports of the Envoys, which are those that are ready.
+    // Its ports lead to ports of the ready Envoys.
     server
         .put(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
             "metadata": {"name": "own", "namespace": "default"}, "spec": {"fleet": "Dedicated"}}))
@@ -298,7 +298,7 @@ async fn further(server: &ApiServer, kubelet: &Kubelet, envoy: IpAddr, echo: &Ec
     let programmed = |o: &Value| is_true(&o["status"], "Programmed");
     server.until((GATEWAY, "Gateway", "default"), "own", LIMIT, programmed).await?;
 
-    // Nothing but the program itself issues for this one, for which it needs a right more.
+    // The controller itself issues for this one, which needs one more right.
     for object in kustomized(&folder().join("certificates"))? {
         server.put(object).await?;
     }
@@ -330,14 +330,14 @@ async fn further(server: &ApiServer, kubelet: &Kubelet, envoy: IpAddr, echo: &Ec
     Ok(())
 }
 
-/// Requests all the time to the Envoys behind a Service, as nodes lead them: to those that are ready, else to those that
-/// end and still serve; and a second late.
+/// Continuous requests to the Envoys behind a Service, as nodes route them: to ready endpoints, else to serving ones
+/// that terminate; with a delay of a second.
 struct Traffic {
     stop: watch::Sender<bool>,
     tasks: JoinSet<Told>,
 }
 
-/// How many requests there were, and those that failed.
+/// The number of requests, and the failures.
 type Told = (usize, Vec<String>);
 
 const LATE: Duration = Duration::from_secs(1);
@@ -414,7 +414,7 @@ async fn one_by_one(leads_to: watch::Receiver<Vec<SocketAddr>>, stopped: watch::
     (count, failed)
 }
 
-/// Keeps a connection for as long as Envoy lets it.
+/// Keeps a connection for as long as Envoy allows.
 async fn over_one_connection(leads_to: watch::Receiver<Vec<SocketAddr>>, stopped: watch::Receiver<bool>) -> Told {
     let (mut count, mut failed, mut held) = (0, Vec::new(), None);
     while !*stopped.borrow() {
@@ -477,13 +477,14 @@ async fn envoys_are_replaced_under_traffic_and_no_request_fails() -> Result<()> 
         Ok(SocketAddr::new(pod.data["status"]["podIP"].as_str().context("an address")?.parse()?, 80))
     };
     until_served(&probe(address(&old).await?), 200).await?;
-    // No pod has a port for probes, which another pod could use up.
+    // No pod has a host port for probes, which another pod could occupy.
     let probes = SocketAddr::new(address(&old).await?.ip(), 19003);
     let refused = Probe::http(probes, "x").path("/ready").send().await;
     assert!(matches!(refused, Err(Failure::Refused)), "{refused:?}");
     let traffic = Traffic::start(&server).await?;
 
-    // With no controller, a new Envoy gets no certificate and has nothing to serve: it is not ready, and the old one stays.
+    // Without a controller, a new Envoy gets no certificate and no configuration: it is not ready, and the old one
+    // stays.
     scale(&server, 0).await?;
     until_ready(&server, "controller", 0).await?;
     roll(&server, 1).await?;
@@ -503,7 +504,7 @@ async fn envoys_are_replaced_under_traffic_and_no_request_fails() -> Result<()> 
         sleep(Duration::from_millis(200)).await;
     }
 
-    // With one, it serves as soon as it is ready, and only then the old one goes.
+    // With a controller, it serves as soon as it is ready, and only then the old one is deleted.
     scale(&server, 2).await?;
     let deadline = Instant::now() + LIMIT;
     while !ready_names(&server).await?.contains(&new) {

@@ -1,5 +1,5 @@
-//! `docs/quickstart-cilium.md`, as somebody follows it whose cluster has Cilium: with the real Helm and kubectl, Cilium's own Gateway
-//! API controllers, and pods that run our program.
+//! `docs/quickstart-cilium.md`, run as by a reader whose cluster has Cilium: with the real Helm and kubectl, Cilium's
+//! own Gateway API controllers, and pods that run our program.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ async fn beside_cilium_is_as_its_page_says() -> Result<()> {
     let page = root.join("docs/quickstart-cilium.md");
     let place = Place { dir: root, path: vec![tools], environment, alone: false };
     let followed = tokio::task::spawn_blocking(move || follow(&page, &place));
-    // What LB IPAM does.
+    // As LB IPAM does.
     let addressed = cilium.give_address(&server, "tenant-alice", "cozystack").await;
     followed.await.context("following the page")??;
     addressed

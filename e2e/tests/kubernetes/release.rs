@@ -1,5 +1,5 @@
-//! What `make release` puts together: whole, by checksums that hold, and the same from the same sources. The program in it is a
-//! trial; `make image` builds the real one.
+//! The output of `make release`: complete, with valid checksums, and reproducible. The program in it is a trial one;
+//! `make image` builds the real one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use e2e::gatewright::binary;
 use serde_json::Value;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// A digest of Envoy's image, as somebody gives it who knows it.
+/// A digest of Envoy's image, as passed by a user who knows it.
 const ENVOY: &str = "sha256:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 
 fn output(command: &mut Command) -> Result<String> {
@@ -39,7 +39,7 @@ fn a_program_that_is_not_optimised_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// A release of a program that calls the one of this build, for two platforms.
+/// Makes a release of a program that calls the one of this build, for two platforms.
 fn release(dir: &Path) -> Result<BTreeMap<String, String>> {
     let program = dir.join("gatewright");
     std::fs::write(&program, format!("#!/bin/sh\nexec '{}' \"$@\"\n", binary()?.display()))?;
@@ -106,7 +106,7 @@ fn a_release_is_whole_and_the_same_twice() -> Result<()> {
 
     let again = tempfile::Builder::new().prefix("release").tempdir()?;
     let second = release(again.path())?;
-    // The trial program names its own folder in no file but itself, which both have from the same build.
+    // Only the trial program itself contains the path of its folder, and both builds share it.
     assert_eq!(second, sums);
     Ok(())
 }

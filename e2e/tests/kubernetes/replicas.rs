@@ -1,5 +1,5 @@
 //! `Programmed` with several replicas: every Envoy counts, whichever replica it is connected to, and nothing is written
-//! once all is said.
+//! once all is reported.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ fn gateway(port: u16, hosts: &[&str]) -> Value {
             "listeners": hosts.iter().enumerate().map(listener).collect::<Vec<_>>()}})
 }
 
-/// Waits until the Gateway says this of its Envoys, of its present generation.
+/// Waits until the Gateway has this message about its Envoys, of its current generation.
 async fn until_told(cluster: &Cluster, text: &str) -> Result<Value> {
     let told = |o: &Value| {
         condition(&o["status"], "Programmed")
@@ -26,7 +26,7 @@ async fn until_told(cluster: &Cluster, text: &str) -> Result<Value> {
     cluster.until(GATEWAY, "Gateway", "default", "edge", told).await
 }
 
-/// How often a replica wrote its record.
+/// Returns how often replicas wrote their records.
 fn records(cluster: &Cluster) -> Result<usize> {
     let all = cluster.server.requests()?;
     let is_record = |name: &str| name.contains("/gatewright-replica-");
@@ -48,7 +48,7 @@ async fn the_envoys_of_every_replica_count() -> Result<()> {
     cluster.server.put(gateway(port, &["a.example.org"])).await?;
     until_told(&cluster, "acknowledged by 2 of 2 Envoys").await?;
 
-    // The next change waits for both again, and is told once both have it.
+    // The next change waits for both again, and is reported once both have it.
     cluster.server.put(gateway(port, &["a.example.org", "b.example.org"])).await?;
     let gateway_now = until_told(&cluster, "acknowledged by 2 of 2 Envoys").await?;
     assert!(is_true(&gateway_now["status"], "Programmed"));
@@ -63,23 +63,23 @@ async fn the_envoys_of_every_replica_count() -> Result<()> {
     }
     assert!(before > 0 && before < 20, "{before} records were written");
 
-    // An Envoy that is gone counts no more.
+    // A disconnected Envoy does not count any more.
     drop(b);
     until_told(&cluster, "acknowledged by 1 of 1 Envoys").await?;
     let (_b, _tls_b) = cluster.envoy_of("envoy-b", xds).await?;
     until_told(&cluster, "acknowledged by 2 of 2 Envoys").await?;
 
-    // A replica dies: its Envoy serves what it has and cannot be told of more, and that is what the status says.
+    // A replica is killed: its Envoy serves its last configuration and gets no changes, and the status says so.
     drop(two);
     cluster.server.put(gateway(port, &["a.example.org", "c.example.org"])).await?;
     let behind = until_told(&cluster, "acknowledged by 1 of 2 Envoys").await?;
     assert!(!is_true(&behind["status"], "Programmed"));
-    // What it had recorded goes with its pod.
+    // Its record is removed with its pod.
     let leases = cluster.server.api("coordination.k8s.io/v1", "Lease", "gatewright-system").await?;
     leases.delete("gatewright-replica-two", &Default::default()).await?;
     until_told(&cluster, "acknowledged by 1 of 1 Envoys").await?;
 
-    // Whoever leads next knows of its own, and of what the other one records.
+    // The next lease holder knows its own Envoys, and those in the other replica's record.
     let (mut two, _) = cluster.replica_with_xds("two")?;
     two.line("xDS at").await?;
     drop(one);

@@ -1,5 +1,5 @@
-//! A control plane that was replaced sends nothing again: of no type, with certificates and routes that Envoy loaded only
-//! when somebody asked for them.
+//! A replaced control plane resends no resource, of no type, including certificates and routes that Envoy loaded on
+//! demand.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,10 +16,10 @@ use tokio::time::{Instant, sleep};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 const LIMIT: Duration = Duration::from_secs(120);
-/// What an Envoy of this site asks for.
+/// The types that an Envoy of this site subscribes to.
 const TYPES: [&str; 6] = ["cds", "eds", "lds", "rds", "srds", "sds"];
 
-/// A metric of a controller by type of resource.
+/// Returns a metric of a controller by type of resource.
 async fn by_type(controller: &mut Gatewright, metric: &str) -> Result<BTreeMap<String, u64>> {
     let line = controller.line("probes and metrics at http://").await?;
     let (_, address) = line.rsplit_once("http://").context("an address")?;
@@ -50,7 +50,7 @@ async fn a_new_control_plane_sends_nothing_again_of_any_type() -> Result<()> {
     for object in service("default", "web", echo.address().port()) {
         server.put(object).await?;
     }
-    // An exact listener has a certificate on demand and a scope, a wildcard listener a table of routes.
+    // An exact listener has an on-demand certificate and a scope, a wildcard listener a route configuration.
     let listener = |name: &str, host: &str| {
         json!({"name": name, "protocol": "HTTPS", "port": port, "hostname": host,
             "tls": {"certificateRefs": [{"name": "cert"}]}})
@@ -100,7 +100,7 @@ async fn a_new_control_plane_sends_nothing_again_of_any_type() -> Result<()> {
         assert!(Instant::now() < deadline, "Envoy does not ask for what it has");
         sleep(Duration::from_millis(50)).await;
     }
-    // It serves what it has, and what it is told next it takes.
+    // It serves its hosts, and accepts the next change.
     for host in hosts {
         served(host).await;
     }

@@ -1,4 +1,4 @@
-//! Who is connected, and how one Envoy is let in no more: `gatewright envoys`.
+//! `gatewright envoys`: lists the connected Envoys, and revokes one.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +12,7 @@ use xds::{Authority, Fingerprint};
 
 use super::trust::{FLEET, LIMIT, ask, change_reaches, gateway, keys};
 
-/// What `gatewright envoys` prints, or says is wrong.
+/// Returns the output of `gatewright envoys`, or its error.
 pub(super) fn envoys(admin: &str, arguments: &[&str]) -> Result<Result<String, String>> {
     let made = Gatewright::run(&[&["envoys", "--admin", admin], arguments].concat())?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -24,7 +24,7 @@ fn rows(admin: &str) -> Result<Vec<Value>> {
     Ok(serde_json::from_str(&told)?)
 }
 
-/// Waits until these Envoys are connected, each with everything, and returns their rows.
+/// Waits until these Envoys are connected and up to date, and returns their rows.
 pub(super) async fn until_connected(admin: &str, names: &[&str]) -> Result<Vec<Value>> {
     let deadline = Instant::now() + LIMIT;
     loop {
@@ -56,7 +56,7 @@ async fn an_envoy_is_let_in_no_more_and_the_others_do_not_notice() -> Result<()>
     gateway(&cluster, free_port()?).await?;
     change_reaches(&cluster, &[&a, &b, &c], 0).await?;
 
-    // Who is there.
+    // The connected Envoys.
     let before = until_connected(&admin, &["a", "b", "c"]).await?;
     let of = |pem: &str| Fingerprint::of_pem(pem).map(|credential| credential.to_string()).context("a certificate");
     let (shared, owned) = (of(&fleet.pair.certificate)?, of(&own.certificate)?);
@@ -68,7 +68,7 @@ async fn an_envoy_is_let_in_no_more_and_the_others_do_not_notice() -> Result<()>
     let table = envoys(&admin, &[])?.expect("it is told");
     assert!(table.starts_with("NAME") && table.lines().count() == 4, "{table}");
 
-    // Nobody else is cut off by mistake.
+    // No other Envoy is cut off by mistake.
     let why = envoys(&admin, &["revoke", "a"])?.expect_err("c has the same certificate");
     assert!(why.contains("also that of c"), "{why}");
     let why = envoys(&admin, &["revoke", "nobody"])?.expect_err("it is not there");
@@ -76,10 +76,10 @@ async fn an_envoy_is_let_in_no_more_and_the_others_do_not_notice() -> Result<()>
     let connected = |told: &Result<usize, String>| matches!(told, Ok(1));
     assert!(connected(&ask(at, &fleet.bundle, Some(&own), "asks").await), "its certificate is good still");
 
-    // Our own question is no stream any more.
+    // The stream of our own request has ended.
     until_connected(&admin, &["a", "b", "c"]).await?;
 
-    // One with a certificate of its own is let in no more, and those of the others hold.
+    // One with a certificate of its own is not admitted any more, and the certificates of the others stay valid.
     let said = envoys(&admin, &["revoke", "b"])?.expect("it is revoked");
     assert!(said.contains(&owned), "{said}");
     assert_eq!(ask(at, &fleet.bundle, Some(&own), "b").await, Err("no connection".to_owned()));
@@ -94,7 +94,7 @@ async fn an_envoy_is_let_in_no_more_and_the_others_do_not_notice() -> Result<()>
     change_reaches(&cluster, &[&a, &c], 1).await?;
     assert!(!b.admin("/config_dump").await?.contains("h1.example.org"), "it is told nothing more");
 
-    // It is refused by every replica, and after a restart; who does not hold the lease writes nothing.
+    // Every replica refuses it, also after a restart; a replica that is not the lease holder writes nothing.
     let (mut two, at_two) = cluster.replica_with_xds_and("two", &["--admin", &second])?;
     two.line("xDS at").await?;
     assert_eq!(ask(at_two, &fleet.bundle, Some(&own), "b").await, Err("no connection".to_owned()));
@@ -105,7 +105,7 @@ async fn an_envoy_is_let_in_no_more_and_the_others_do_not_notice() -> Result<()>
     one.signal("TERM")?;
     one.end().await?;
 
-    // A certificate that many have: it is refused, and the fleet has another one.
+    // A certificate that many share: it is revoked, and the fleet gets another one.
     let deadline = Instant::now() + LIMIT;
     while let Err(why) = envoys(&second, &["revoke", &shared])? {
         assert!(why.contains("does not hold the lease") && Instant::now() < deadline, "{why}");

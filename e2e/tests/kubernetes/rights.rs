@@ -1,5 +1,5 @@
-//! Least privilege: whatever the roles in `deploy/` give is used, and whatever is used is given. The audit log of the API
-//! server says what was used.
+//! Least privilege: every right of the roles in `deploy/` is used, and every used right is granted. The audit log of
+//! the API server shows the used ones.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 
-/// What other tests use, each with the one that does. What stands here and is not given any more is a mistake.
+/// Rights that other tests use, each with its test. An entry that is not granted any more is an error.
 const ELSEWHERE: [(&str, &[&str], &str); 17] = [
     ("secrets", &["create", "update", "delete"], "certificates: path, handover, storage"),
     ("configmaps", &["get", "create", "update", "delete"], "certificates: path, storage"),
@@ -33,14 +33,14 @@ const ELSEWHERE: [(&str, &[&str], &str); 17] = [
     ("poddisruptionbudgets", &["list", "watch", "create", "patch", "delete"], "isolated"),
     ("tokenreviews", &["create"], "pod_identity, pods, isolated"),
     ("pods", &["get"], "pod_identity, pods, isolated"),
-    // Asked by an admission plugin, so that no request of ours shows it.
+    // Checked by an admission plugin, so that no request of ours shows it.
     ("tenantgateways/finalizers", &["update"], "admission plugin OwnerReferencesPermissionEnforcement"),
 ];
 
-/// A right: where, which resource, of which names, and to do what.
+/// A right: scope, resource, names and verb.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Right {
-    /// In our namespace only.
+    /// True if it is granted in our namespace only.
     local: bool,
     resource: String,
     names: BTreeSet<String>,
@@ -52,8 +52,8 @@ impl Right {
         let (namespace, name) = request.object.split_once('/').unwrap_or(("", request.object.as_str()));
         let here = !self.local || request.object == NAMESPACE || namespace == NAMESPACE;
         let named = self.names.is_empty() || self.names.contains(name);
-        // An apply of what is not there creates it. Servers before 1.34 are listed; later ones begin a watch with what
-        // there is.
+        // An apply of a missing object creates it. Servers before 1.34 are listed; later ones begin a watch with the
+        // existing objects.
         let verb = match self.verb.as_str() {
             "create" => request.verb == "create" || request.verb == "patch" && request.code == 201,
             "list" => matches!(request.verb.as_str(), "list" | "watch"),
@@ -109,7 +109,7 @@ async fn every_right_that_is_given_is_used_and_none_is_missing() -> Result<()> {
     for object in service(NAMESPACE, "gatewright-envoy", 80).into_iter().chain(service("default", "web", 1)) {
         server.put(object).await?;
     }
-    // Keys that nobody can use any more are replaced.
+    // Unusable keys are replaced.
     server
         .put(json!({"apiVersion": "v1", "kind": "Secret", "type": "gatewright.io/xds",
             "metadata": {"name": "gatewright-envoy", "namespace": NAMESPACE}, "stringData": {"ca.crt": "of old"}}))
@@ -118,7 +118,7 @@ async fn every_right_that_is_given_is_used_and_none_is_missing() -> Result<()> {
     one.line("secret gatewright-system/gatewright-envoy is new").await?;
     let (mut two, xds) = cluster.replica_with_xds("two")?;
     two.line("xDS at").await?;
-    // An Envoy of the replica that does not write: its record.
+    // An Envoy of the replica that is not the lease holder: its record.
     let (_envoy, _tls) = cluster.envoy_of("envoy-b", xds).await?;
 
     // Every kind whose status is written, in a class whose Gateways have Services.
@@ -164,11 +164,11 @@ async fn every_right_that_is_given_is_used_and_none_is_missing() -> Result<()> {
         .await?;
     let judged = |o: &Value| o["status"]["ancestors"][0]["conditions"].is_array();
     cluster.until(GATEWAY, "BackendTLSPolicy", "default", "p", judged).await?;
-    // Services go again.
+    // Services are deleted again.
     server.put(parameters("Shared")).await?;
     cluster.until("v1", "Service", "default", "edge-own", Value::is_null).await?;
     cluster.until("discovery.k8s.io/v1", "EndpointSlice", "default", "edge-own-v4", Value::is_null).await?;
-    // A claim at a Gateway of a TenantGateway, which is told to people as well.
+    // A claim at the Gateway of a TenantGateway, which is reported by an Event as well.
     let tenant = |apex: &str| {
         json!({"apiVersion": "gateway.cozystack.io/v1alpha1", "kind": "TenantGateway",
             "metadata": {"name": "t", "namespace": "default"}, "spec": {"apex": apex, "certMode": "existingSecret",
@@ -191,7 +191,7 @@ async fn every_right_that_is_given_is_used_and_none_is_missing() -> Result<()> {
         let is_used = |right: &Right| used.iter().any(|request| right.covers(request));
         Ok(given.iter().filter(|right| !elsewhere(right) && !is_used(right)).collect())
     };
-    // What still runs is in the log once it has ended.
+    // Open watches are in the audit log once they have ended.
     let mut running = Some((one, two));
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {

@@ -1,5 +1,5 @@
-//! Requests go on through Envoy whatever happens to those who tell it what to serve: the API server is killed and comes back,
-//! the leader is killed in the middle of a burst, and no controller is there for a while. Not one request fails.
+//! Envoy serves requests throughout failures of the control plane: the API server is killed and comes back, the leader
+//! is killed in the middle of a burst, and no controller runs for a while. No request fails.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 const HOST: &str = "web.example.org";
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Asks all the time, on connections of their own and on one that is kept.
+/// Clients that send requests continuously, on new connections and on a persistent one.
 pub(crate) struct Traffic {
     stop: Arc<AtomicBool>,
     answered: Arc<AtomicUsize>,
@@ -28,7 +28,7 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    /// Clients of a host over TLS.
+    /// Starts clients of a host over TLS.
     pub(crate) fn start(address: SocketAddr, host: &'static str) -> Self {
         let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let mut asking = JoinSet::new();
@@ -67,7 +67,7 @@ impl Traffic {
         Self { stop, answered, asking }
     }
 
-    /// Waits until some more were answered, so that it is known that they were while something lasted.
+    /// Waits for more answers, which proves that requests are answered in the current state.
     pub(crate) async fn some_more(&self) -> Result<()> {
         let (before, deadline) = (self.answered.load(Ordering::Relaxed), Instant::now() + LIMIT);
         while self.answered.load(Ordering::Relaxed) < before + 50 {
@@ -77,7 +77,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// What failed.
+    /// Ends it and returns the failures.
     pub(crate) async fn end(mut self) -> Result<Vec<String>> {
         self.stop.store(true, Ordering::Relaxed);
         let mut failed = Vec::new();
@@ -96,7 +96,7 @@ async fn no_request_fails_while_servers_and_leaders_die() -> Result<()> {
     cluster.server.put(route("web", HOST)).await?;
     let mut one = cluster.controller("one")?;
     one.line("holding the lease").await?;
-    // It is killed where it is dropped.
+    // It is killed when dropped.
     let mut one = Some(one);
     let (mut envoy, _tls) = cluster.envoy("envoy-a").await?;
     envoy.ready().await?;
@@ -105,14 +105,14 @@ async fn no_request_fails_while_servers_and_leaders_die() -> Result<()> {
     until_answers(address, HOST, 200).await?;
     let traffic = Traffic::start(address, HOST);
 
-    // The API server is away, and comes back; what changed meanwhile is served then.
+    // The API server is down, and comes back; changes made meanwhile are served then.
     cluster.server.kill();
     traffic.some_more().await?;
     cluster.server.resume().await?;
     cluster.server.put(route("back", "back.example.org")).await?;
     until_answers(address, "back.example.org", 200).await?;
 
-    // The leader, which is the one that the Envoy asks, is killed in the middle of a burst.
+    // The leader, to which the Envoy is connected, is killed in the middle of a burst.
     for number in 0..20 {
         cluster.server.put(route(&format!("burst-{number}"), &format!("b{number}.example.org"))).await?;
         if number == 10 {
@@ -124,7 +124,7 @@ async fn no_request_fails_while_servers_and_leaders_die() -> Result<()> {
     cluster.until(GATEWAY, "HTTPRoute", "default", "burst-19", told).await?;
     traffic.some_more().await?;
 
-    // Nobody is there at all; then somebody whom the Envoy finds.
+    // No controller runs; then one at the address that the Envoy connects to.
     drop(two);
     let routes = cluster.server.api(GATEWAY, "HTTPRoute", "default").await?;
     let renamed = json!({"spec": {"hostnames": ["renamed.example.org"]}});

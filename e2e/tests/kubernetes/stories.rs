@@ -1,8 +1,8 @@
-//! Every story of `src/core/tenancy/testdata` on a real API server. What the controller writes and tells is what the same objects
-//! lead to on paper, which the golden cases show; what the API server refuses is listed.
+//! Every story of `src/core/tenancy/testdata` on a real API server. The controller's objects and statuses are those
+//! that the engine computes offline, which the golden cases show; refusals of the API server are listed.
 //!
-//! All stories stand in one cluster at the same time, each in namespaces and under domains of its own. Everything is there
-//! before the controller starts, as on paper.
+//! All stories run in one cluster at the same time, each in namespaces and below domains of its own. All objects exist
+//! before the controller starts, as offline.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -28,7 +28,7 @@ use e2e::tenants::{ATTACHED, CERT_MANAGER, CLAIMS, GATEWAY, OWNER, TENANT, clust
 
 const LIMIT: Duration = Duration::from_secs(240);
 const CONTROLLER: &str = "gatewright.io/gateway-controller";
-/// What the stories are about.
+/// The kinds of the stories.
 const KINDS: [(&str, &str); 12] = [
     ("v1", "Namespace"),
     (TENANT, "TenantGateway"),
@@ -43,11 +43,12 @@ const KINDS: [(&str, &str); 12] = [
     (CERT_MANAGER, "Issuer"),
     (CERT_MANAGER, "Certificate"),
 ];
-/// The annotation that names a CA, and one that is nowhere: nobody else's is to be bothered by a test.
+/// The annotation of an ACME directory, replaced by one that does not exist: a test must not send requests to a real
+/// CA.
 const DIRECTORY: &str = "gatewright.io/acme-directory";
 const ISSUER: &str = "gatewright.io/issuer";
 const NO_CA: &str = "https://127.0.0.1:1/directory";
-/// Objects that the API server does not take: the story, and a word of why.
+/// Objects that the API server rejects: the story, and a word of the reason.
 const REFUSED: [(&str, &str); 11] = [
     ("invalid-apex-empty", "at least 1 chars long"),
     ("invalid-apex-missing", "spec.apex: Required value"),
@@ -66,14 +67,14 @@ const REFUSED: [(&str, &str); 11] = [
 struct Story {
     name: String,
     objects: Vec<Value>,
-    /// Its namespaces, and others that it speaks of.
+    /// Its namespaces, and others that it mentions.
     namespaces: BTreeSet<String>,
-    /// Why some of its objects were refused.
+    /// The reasons of its rejected objects.
     refused: Vec<String>,
 }
 
 impl Story {
-    /// Reads a story and gives it names of its own. A number at the end keeps the order of names.
+    /// Reads a story and renames its objects. A number at the end keeps the order of names.
     fn read(path: &Path, number: usize, own: bool) -> Result<Self> {
         let name = path.file_name().and_then(|name| name.to_str()).context("a name")?;
         let name = name.trim_end_matches(".in.yaml").to_owned();
@@ -86,7 +87,7 @@ impl Story {
             if object["kind"] == "TenantGateway" && asks && object["metadata"]["annotations"][DIRECTORY].is_null() {
                 object["metadata"]["annotations"][DIRECTORY] = json!(NO_CA);
             }
-            // The class that is meant where none is named is as well one of the story's own.
+            // The default class is replaced by the story's own.
             if object["kind"] == "TenantGateway"
                 && classes.contains("cilium")
                 && object["spec"]["gatewayClassName"].is_null()
@@ -96,7 +97,7 @@ impl Story {
             let field = if object["kind"] == "Namespace" { "name" } else { "namespace" };
             spaces.extend(object["metadata"][field].as_str().map(str::to_owned));
         }
-        // Hashes of those hostnames collide, which those of others would not.
+        // Hashes of these hostnames collide, which renamed ones would not.
         let domains: &[&str] =
             if name.contains("collision") { &[] } else { &["example.org", "example.net", "other.org"] };
         let rename = |text: &str| {
@@ -110,7 +111,7 @@ impl Story {
         Ok(Self { name, objects, namespaces, refused: Vec::new() })
     }
 
-    /// Applies everything, and notes what the server made of it. What it does not take is no part of the story any more.
+    /// Applies all objects, and records the server's defaults. Rejected objects are removed from the story.
     async fn apply(mut self, server: &ApiServer) -> Result<Self> {
         let mut taken = Vec::new();
         for mut object in std::mem::take(&mut self.objects) {
@@ -130,7 +131,7 @@ impl Story {
         Ok(self)
     }
 
-    /// What its objects lead to on paper.
+    /// Computes the result of its objects offline.
     fn on_paper(&self, settings: &tenancy::Settings) -> Result<Offline> {
         let objects = self.objects.iter().cloned().map(Object::parse).collect::<Result<Vec<_>, _>>()?;
         let engine = Settings {
@@ -142,12 +143,12 @@ impl Story {
     }
 }
 
-/// Where replicas answer challenges, if they do.
+/// Returns the Service of replicas that answer challenges, if they do.
 fn solver(answers: bool) -> tenancy::SolverService {
     tenancy::SolverService { namespace: NAMESPACE.into(), name: "gatewright-challenges".to_owned(), port: 80, answers }
 }
 
-/// Where the Gateways of our class are reached: the ports are the well-known ones.
+/// Returns the address of the Gateways of our class: the ports are the well-known ones.
 fn address(source: Source) -> IpAddr {
     let last = match source {
         Source::CertManager => 1,
@@ -161,7 +162,7 @@ fn name_of(object: &Value) -> Option<String> {
     object["metadata"]["name"].as_str().map(str::to_owned)
 }
 
-/// Gives every text another one.
+/// Renames in every text of a value.
 fn rewrite(value: &mut Value, rename: &dyn Fn(&str) -> String) {
     match value {
         Value::String(text) => *text = rename(text),
@@ -171,7 +172,7 @@ fn rewrite(value: &mut Value, rename: &dyn Fn(&str) -> String) {
     }
 }
 
-/// Everything of the stories' kinds, by kind, namespace and name.
+/// All objects of the stories' kinds, by kind, namespace and name.
 type There = BTreeMap<(String, String, String), Value>;
 
 async fn there(server: &ApiServer) -> Result<There> {
@@ -199,7 +200,7 @@ fn key(object: &Value) -> (String, String, String) {
     (text("/kind"), text("/metadata/namespace"), text("/metadata/name"))
 }
 
-/// Whether everything that one value says the other one says as well; lists have to be as long.
+/// Returns true if a value includes everything of another; lists must have equal lengths.
 fn says(wanted: &Value, there: &Value) -> bool {
     match (wanted, there) {
         (Value::Object(wanted), Value::Object(there)) => {
@@ -212,7 +213,7 @@ fn says(wanted: &Value, there: &Value) -> bool {
     }
 }
 
-/// Conditions without what differs between two runs: times, and how many Envoys have it.
+/// Returns conditions without fields that differ between two runs: times, and numbers of Envoys.
 fn conditions(status: &Value) -> BTreeMap<String, Value> {
     let all = status["conditions"].as_array().into_iter().flatten();
     let told = |condition: &Value| {
@@ -228,7 +229,7 @@ fn conditions(status: &Value) -> BTreeMap<String, Value> {
     all.map(told).collect()
 }
 
-/// The parts of a status that can be compared: where each stands, and its conditions.
+/// Returns the comparable parts of a status: the conditions by their position.
 fn told(status: &Value) -> BTreeMap<String, BTreeMap<String, Value>> {
     let mut all = BTreeMap::from([("".to_owned(), conditions(status))]);
     for parent in status["parents"].as_array().into_iter().flatten() {
@@ -248,7 +249,7 @@ fn told(status: &Value) -> BTreeMap<String, BTreeMap<String, Value>> {
     all
 }
 
-/// What is not as it is on paper.
+/// Returns the differences between cluster and offline result.
 fn differences(story: &Story, paper: &Offline, there: &There) -> Vec<String> {
     let mut found = Vec::new();
     let ours = |object: &Value| {
@@ -307,7 +308,7 @@ fn differences(story: &Story, paper: &Offline, there: &There) -> Vec<String> {
     found
 }
 
-/// Puts the stories into a cluster, has the controller begin, and waits until everything is as it is on paper.
+/// Applies the stories in a cluster, starts the controller, and waits until all equals the offline result.
 async fn check(more: &[&str], settings: tenancy::Settings) -> Result<usize> {
     let source = settings.certificates;
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/core/tenancy/testdata");

@@ -1,5 +1,5 @@
-//! What goes wrong around a controller: the API server goes away, kinds come late, rights are missing, replicas die,
-//! somebody fights for a status. Each ends in the same objects as if it had not happened.
+//! Failures around a controller: the API server is down, kinds are installed late, rights are missing, replicas are
+//! killed, another controller keeps reverting a status. The result is that without failures.
 
 use std::time::{Duration, Instant};
 
@@ -17,14 +17,14 @@ fn gateway(name: &str, port: u16) -> Value {
         "spec": {"gatewayClassName": "gatewright", "listeners": [{"name": "http", "protocol": "HTTP", "port": port}]}})
 }
 
-/// Whether we have said something about the present generation.
+/// Returns true if the status has a condition of the current generation.
 fn told(object: &Value) -> bool {
     let generation = &object["metadata"]["generation"];
     condition(&object["status"], "Accepted")
         .is_some_and(|c| c["observedGeneration"] == *generation && c["status"] == "True")
 }
 
-/// Waits until the program says so of kinds.
+/// Waits until the program reports these states of kinds.
 async fn until_states<const N: usize>(program: &mut Gatewright, wanted: [(&str, &str); N]) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(60);
     for (kind, wanted) in wanted {
@@ -45,7 +45,7 @@ async fn until_states<const N: usize>(program: &mut Gatewright, wanted: [(&str, 
 async fn kinds_that_come_late_are_waited_for_and_named() -> Result<()> {
     let server = ApiServer::start().await?;
     let cluster = Cluster::over(server).await?;
-    // Nothing of the Gateway API is there; and one right is missing.
+    // The Gateway API is not installed, and one right is missing.
     let roles = cluster.server.api("rbac.authorization.k8s.io/v1", "ClusterRole", "").await?;
     let narrow =
         json!({"rules": [{"apiGroups": [""], "resources": ["namespaces", "services"], "verbs": ["list", "watch"]}]});
@@ -86,19 +86,19 @@ async fn servers_and_replicas_die_and_nothing_is_lost_or_written_twice() -> Resu
     cluster.server.put(gateway("a", 8081)).await?;
     cluster.until(GATEWAY, "Gateway", "default", "a", told).await?;
 
-    // The API server goes away for a while and comes back.
+    // The API server is down for a while and comes back.
     cluster.server.kill();
     one.line("Gateway: changes do not come").await?;
-    // What is served is served on.
+    // Hosts stay served.
     until_states(&mut one, [("Gateway", "stale")]).await?;
     assert_eq!(one.probe("/readyz").await?.0, 200);
     cluster.server.resume().await?;
     cluster.server.put(gateway("b", 8082)).await?;
     cluster.until(GATEWAY, "Gateway", "default", "b", told).await?;
-    // The other one may have been the first to see it, and to tell it.
+    // The other replica may have noticed it first.
     until_states(&mut one, [("Gateway", "complete")]).await?;
 
-    // The holder of the lease is killed in the middle of a burst; the other writes what is left.
+    // The lease holder is killed in the middle of a burst; the other replica writes the rest.
     for number in 0..20 {
         cluster.server.put(gateway(&format!("burst-{number}"), 9000 + number)).await?;
         if number == 10 {
@@ -114,7 +114,7 @@ async fn servers_and_replicas_die_and_nothing_is_lost_or_written_twice() -> Resu
     }
     one.line("holding the lease").await?;
 
-    // The one that is left writes nothing that is there already.
+    // The remaining replica does not repeat writes.
     let before = cluster.quiet().await?;
     drop(one);
     let mut again = cluster.replica("two")?;
@@ -122,7 +122,7 @@ async fn servers_and_replicas_die_and_nothing_is_lost_or_written_twice() -> Resu
     tokio::time::sleep(Duration::from_secs(13)).await;
     assert_eq!(cluster.writes()?[before..], []);
 
-    // Another who writes over our status is corrected, ever more rarely.
+    // A writer that overwrites our status is reverted, with back-off.
     let api = cluster.server.api(GATEWAY, "Gateway", "default").await?;
     let theirs = json!({"status": {"conditions": [{"type": "Accepted", "status": "False", "reason": "Theirs", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});

@@ -1,5 +1,5 @@
-//! Who may speak to the xDS port of a running controller, and how its authority is replaced: step by step with nobody cut
-//! off, or at once.
+//! Access to the xDS port of a running controller, and replacement of its authority: step by step without an
+//! interruption, or at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -22,10 +22,10 @@ use xds::{Authority, Kind, Pair};
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 pub(super) const FLEET: &str = "spiffe://gatewright.io/fleet/shared";
 pub(super) const LIMIT: Duration = Duration::from_secs(120);
-/// Of a step; the program takes no shorter one.
+/// The overlap of a rotation; the program accepts no shorter one.
 const OVERLAP: [&str; 2] = ["--xds-ca-overlap", "8"];
 
-/// What stands in a Secret of the connection.
+/// The content of a Secret for xDS connections.
 pub(super) struct Keys {
     pub(super) pair: Pair,
     pub(super) bundle: String,
@@ -56,7 +56,7 @@ pub(super) async fn connect(at: SocketAddr, bundle: &str, client: Option<&Pair>)
     endpoint.map_err(|e| e.to_string())?.connect().await.map_err(|_| "no connection".to_owned())
 }
 
-/// Opens a stream as a client of ours would, and says what it is told of listeners: their number, or why not.
+/// Opens a stream as a client of ours would; returns the number of listeners that it gets, or the error.
 pub(super) async fn ask(at: SocketAddr, bundle: &str, client: Option<&Pair>, node: &str) -> Result<usize, String> {
     let channel = connect(at, bundle, client).await?;
     let told = |status: tonic::Status| match status.code() {
@@ -79,7 +79,7 @@ pub(super) async fn gateway(cluster: &Cluster, port: u16) -> Result<()> {
     Ok(())
 }
 
-/// Changes what is served, and waits until every one of these Envoys has it.
+/// Changes the configuration, and waits until every one of these Envoys has it.
 pub(super) async fn change_reaches(cluster: &Cluster, envoys: &[&Envoy], number: usize) -> Result<()> {
     let host = format!("h{number}.example.org");
     cluster
@@ -151,8 +151,8 @@ async fn only_an_envoy_of_the_fleet_is_told_anything() -> Result<()> {
         let deadline = Instant::now() + LIMIT;
         loop {
             let told = ask(xds, &envoy.bundle, client.as_ref(), node).await;
-            // Its Gateway may be on the way still, and a connection that does nothing for a while is ended, which on a busy
-            // machine comes before the answer.
+            // Its Gateway may not be published yet, and an idle connection is closed after a while, which on a busy
+            // machine precedes the answer.
             let on_its_way = told == Ok(0) && expected == Ok(1);
             let late = told == Err("no connection".to_owned()) && expected != told;
             if (on_its_way || late) && Instant::now() < deadline {
@@ -164,7 +164,7 @@ async fn only_an_envoy_of_the_fleet_is_told_anything() -> Result<()> {
         }
     }
 
-    // What Envoys need is back within moments when somebody deletes it.
+    // The Envoys' keys are back within moments after a deletion.
     cluster.forget_keys().await?;
     let deadline = Instant::now() + LIMIT;
     while keys(&cluster, "gatewright-envoy").await?.is_none() {
@@ -174,7 +174,7 @@ async fn only_an_envoy_of_the_fleet_is_told_anything() -> Result<()> {
     Ok(())
 }
 
-/// Has directories show what the Secret of Envoys holds, as long as it lives.
+/// Keeps directories up to date with the Secret of Envoys, until dropped.
 struct Bringing(tokio::task::JoinHandle<()>);
 
 impl Drop for Bringing {
@@ -183,7 +183,7 @@ impl Drop for Bringing {
     }
 }
 
-/// Bundle and certificate of all keys that were brought.
+/// Bundle and certificate of all keys that were written.
 type Brought = Arc<Mutex<BTreeSet<(String, String)>>>;
 
 impl Bringing {
@@ -226,7 +226,7 @@ async fn an_authority_is_replaced_and_no_envoy_is_cut_off() -> Result<()> {
     assert_eq!(roots(&old.bundle), 1);
     let connected = |told: &Result<usize, String>| matches!(told, Ok(1));
 
-    // Somebody deletes the authority. Every change goes on to reach both Envoys, through both replicas.
+    // The authority is deleted. Every change still reaches both Envoys, through both replicas.
     let secrets: Api<Secret> = Api::namespaced(cluster.server.client(), NAMESPACE);
     secrets.delete("gatewright-xds-ca", &Default::default()).await?;
     let mut number = 0;
@@ -248,7 +248,7 @@ async fn an_authority_is_replaced_and_no_envoy_is_cut_off() -> Result<()> {
     assert!(!new.bundle.contains(old.bundle.trim()), "the old one is trusted no more");
     for at in [at_one, at_two] {
         let deadline = Instant::now() + LIMIT;
-        // The replica that does not write sees it a moment later.
+        // The replica that is not the lease holder sees it a moment later.
         while connected(&ask(at, &new.bundle, Some(&old.pair), "old").await) {
             assert!(Instant::now() < deadline, "a certificate of the old authority is let in");
             sleep(Duration::from_millis(100)).await;
@@ -258,7 +258,7 @@ async fn an_authority_is_replaced_and_no_envoy_is_cut_off() -> Result<()> {
     }
     change_reaches(&cluster, &envoys, number + 1).await?;
 
-    // A key that leaked: nobody may use it from now on, not even on a connection that is open.
+    // A leaked key: nobody may use it from now on, not even on an open connection.
     let at_once = json!({"metadata": {"annotations": {"gatewright.io/replace": "at-once"}}});
     secrets.patch("gatewright-xds-ca", &Default::default(), &Patch::Merge(&at_once)).await?;
     let deadline = Instant::now() + LIMIT;

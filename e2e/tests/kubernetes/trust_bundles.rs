@@ -1,4 +1,4 @@
-//! ClusterTrustBundles of a real API server as roots of backends, on a real Envoy.
+//! ClusterTrustBundles of a real API server as roots for backends, on a real Envoy.
 
 use std::net::SocketAddr;
 
@@ -22,7 +22,7 @@ fn bundle(root: &TestRoot) -> Value {
         "spec": {"trustBundle": root.pem()}})
 }
 
-/// Status and reason of a condition of the policy.
+/// Returns status and reason of a condition of the policy.
 fn told(policy: &Value, kind: &str) -> (Value, Value) {
     let condition = condition(&policy["status"]["ancestors"][0], kind).cloned().unwrap_or_default();
     (condition["status"].clone(), condition["reason"].clone())
@@ -42,7 +42,7 @@ async fn backends_are_verified_by_a_bundle_of_the_cluster() -> Result<()> {
     server.install_gateway_api().await?;
     let cluster = Cluster::over(server).await?;
     let server = &cluster.server;
-    // The rights are those that the chart gives for this channel.
+    // The rights are those of the chart for this channel.
     let experimental = ["--set", "controller.settings.gatewayApiChannel=experimental"];
     for object in Helm::new(None)?.template(&experimental)?.into_iter().filter(|one| one["kind"] == "ClusterRole") {
         server.put(object).await?;
@@ -88,7 +88,7 @@ async fn backends_are_verified_by_a_bundle_of_the_cluster() -> Result<()> {
     server.put(bundle(&root)).await?;
     policy(true, "ResolvedRefs").await?;
     answers(200).await?;
-    // Roots are replaced, and taken away: nothing is sent to whom nobody vouches for.
+    // Roots are replaced, and removed: no request is sent to a backend that cannot be authenticated.
     server.put(bundle(&other)).await?;
     answers(503).await?;
     server.put(bundle(&root)).await?;

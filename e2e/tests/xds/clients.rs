@@ -1,4 +1,4 @@
-//! Clients that misbehave, and what it costs the others: nothing.
+//! Misbehaving clients, which do not affect others.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ async fn a_client_that_never_answers_and_one_that_refuses_all_delay_nobody() {
         let version = world.cache.get(&world.view, Kind::Cluster, "c3").expect("published").version().to_owned();
         good.run_until(|c| c.held(Kind::Cluster).versions.get("c3") == Some(&version)).await.expect("served");
     }
-    // The one that refuses has refused each of them alone, and is then left in peace.
+    // The one that refuses has refused each of them alone, and gets none of them again.
     let mut changes = world.cache.watch(&world.view);
     let is_done = |progress: xds::Progress| {
         let grumpy = progress.nodes.iter().any(|n| &*n.node == "grumpy" && n.acknowledged == last);
@@ -67,7 +67,7 @@ async fn a_client_that_never_answers_and_one_that_refuses_all_delay_nobody() {
     assert!(progress.rejections.iter().all(|r| &*r.node == "grumpy"));
     let acknowledged: Vec<_> = progress.nodes.iter().map(|n| (&*n.node, n.acknowledged == last)).collect();
     assert_eq!(acknowledged, [("good", true), ("grumpy", true), ("silent", false)]);
-    // All that was published meanwhile is one response for the silent one, once it answers.
+    // The silent client gets all that was published meanwhile in one response, once it answers.
     let first = silent.held(Kind::Cluster).responses;
     silent
         .request(DeltaDiscoveryRequest {
@@ -116,7 +116,7 @@ async fn floods_of_names_and_streams_end_at_their_limits() {
 
     let channel = unix_channel(world.socket()).await.expect("connects");
     let mut open = Vec::new();
-    // Streams of the clients above may take a moment to be noticed as gone.
+    // The end of the streams above may take a moment to be noticed.
     while open.len() < 3 {
         if let Ok(client) = DeltaClient::open(channel.clone(), "many").await {
             open.push(client);
@@ -146,7 +146,7 @@ async fn on_demand_secrets_beyond_the_budget_are_taken_back_oldest_first() {
     assert_eq!(held.absent.iter().collect::<Vec<_>>(), ["h0", "h1", "h2"]);
     assert!(held.versions.contains_key("sds/regular"), "a regular secret is never taken back");
     assert_eq!(world.cache.counts().of(Kind::Secret).evicted, 3);
-    // The next handshake fetches it again.
+    // The next handshake requests it again.
     client.subscribe(Kind::Secret, &["h0"]).await.expect("sent");
     client.run_until(|c| c.held(Kind::Secret).versions.contains_key("h0")).await.expect("served");
     world.stop().await;

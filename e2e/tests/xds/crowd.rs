@@ -1,4 +1,4 @@
-//! Connections that prove nothing, and clients that open too much.
+//! Unauthenticated connections, and clients that open too many streams.
 
 use std::time::Duration;
 
@@ -50,18 +50,19 @@ fn some() -> Vec<Resource> {
 async fn a_connection_without_a_stream_is_closed_after_a_while_and_one_with_a_stream_is_not() {
     let mut served = Served::over_tls(Limits { handshake: SHORT, ..Default::default() });
     served.publish(some(), vec![]);
-    // One stream, from before all others.
+    // One stream, older than all others.
     let mut client = DeltaClient::open(connect(&served, true).await.expect("connects"), "one").await.expect("opens");
     client.subscribe(Kind::Cluster, &[]).await.expect("sent");
     client.run_until(|c| c.held(Kind::Cluster).versions.len() == 1).await.expect("served");
 
-    // No handshake; a handshake and nothing more.
+    // No handshake; and a handshake without any request.
     let mut silent = TcpStream::connect(("127.0.0.1", served.tls().port)).await.expect("it listens");
     assert_eq!(silent.read(&mut [0]).await.unwrap_or(0), 0, "closed");
     until_closed(&served, Closed::Idle, 1).await;
     let idle = connect(&served, true).await.expect("connects");
     until_closed(&served, Closed::Idle, 2).await;
-    // No certificate: the handshake fails, and nothing is kept. A client of TLS 1.3 learns of it with its first answer.
+    // No certificate: the handshake fails, and the connection is closed. A client of TLS 1.3 learns of it by its first
+    // read.
     if let Ok(bare) = connect(&served, false).await {
         assert!(DeltaClient::open(bare, "bare").await.is_err());
     }
@@ -69,7 +70,7 @@ async fn a_connection_without_a_stream_is_closed_after_a_while_and_one_with_a_st
 
     served.publish(vec![Resource::new("d", &Cluster { name: "d".into(), ..Default::default() })], vec![]);
     client.run_until(|c| c.held(Kind::Cluster).versions.len() == 2).await.expect("still served");
-    // And what has no stream any more goes as well.
+    // A connection whose stream has ended is closed as well.
     let channel = connect(&served, true).await.expect("connects");
     let mut second = DeltaClient::open(channel.clone(), "two").await.expect("opens");
     second.subscribe(Kind::Cluster, &[]).await.expect("sent");
@@ -105,7 +106,7 @@ async fn one_address_has_a_few_streams() {
     let refused = DeltaClient::open(channel, "one too many").await.err().expect("refused");
     assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
     assert!(refused.message().contains("3 streams open from 127.0.0.1"), "{refused}");
-    // One that ends leaves room.
+    // A stream that ends makes room.
     drop(held.pop());
     let channel = connect(&served, true).await.expect("connects");
     let again = async {

@@ -1,4 +1,4 @@
-//! Nobody reads what is not theirs: every RPC, every kind of credential.
+//! Views are isolated: every RPC with every kind of credential.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -21,7 +21,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 const A: &str = "spiffe://test/a";
 const B: &str = "spiffe://test/b";
 
-/// Knows two tokens.
+/// A token reviewer that knows two tokens.
 struct Reviewer;
 
 #[tonic::async_trait]
@@ -99,8 +99,8 @@ async fn connect(address: &str, root: &str, client: Option<&Pair>) -> Result<Cha
     Endpoint::from_shared(address.to_owned()).expect("a URL").tls_config(tls)?.connect().await
 }
 
-/// What each RPC of every discovery service answers to a call with these credentials, each on a connection of its own: who
-/// is denied loses its connection.
+/// Calls each RPC of every discovery service with these credentials, each on a connection of its own, since a denied
+/// client loses its connection; returns the status codes.
 async fn walk(world: &World, pair: Option<&Pair>, token: Option<&str>) -> Vec<(&'static str, Code)> {
     fn request<T>(message: T, token: Option<&str>) -> Request<T> {
         let mut request = Request::new(message);
@@ -109,8 +109,8 @@ async fn walk(world: &World, pair: Option<&Pair>, token: Option<&str>) -> Vec<(&
         }
         request
     }
-    // A stream that is let in stays open; one request that names no known type ends it with an error of
-    // its own, which tells it from a denial.
+    // An admitted stream stays open; one request of an unknown type ends it with an error of its own, which differs
+    // from a denial.
     fn code<T>(answer: Result<T, Status>) -> Code {
         answer.err().map_or(Code::Ok, |s| s.code())
     }
@@ -181,14 +181,14 @@ async fn walk(world: &World, pair: Option<&Pair>, token: Option<&str>) -> Vec<(&
 #[tokio::test]
 async fn every_rpc_is_closed_to_the_unauthenticated_and_to_the_unknown() {
     let world = World::start().await;
-    // TLS without a client certificate connects, since a token would do.
+    // A TLS connection without a client certificate succeeds, since a token would suffice.
     let stranger = world.client("spiffe://test/stranger");
     for (pair, token, expected) in [
         (None, None, Code::Unauthenticated),
         (None, Some("forged"), Code::Unauthenticated),
         (None, Some("token-nobody"), Code::PermissionDenied),
         (Some(&stranger), None, Code::PermissionDenied),
-        // A certificate that grants nothing is not helped by a token of somebody else.
+        // A certificate without a view is denied, even with a valid token of somebody else.
         (Some(&stranger), Some("token-b"), Code::PermissionDenied),
     ] {
         let found = walk(&world, pair, token).await;
@@ -197,7 +197,7 @@ async fn every_rpc_is_closed_to_the_unauthenticated_and_to_the_unknown() {
             assert_eq!(code, expected, "{rpc} with token {token:?}");
         }
     }
-    // The same walk with a credential shows that the walk reaches the services; Fetch is not served at all.
+    // The same calls with a valid credential show that they reach the services; Fetch is not served at all.
     for (rpc, code) in walk(&world, Some(&world.client(A)), None).await {
         let expected = if rpc.starts_with("fetch") { Code::Unimplemented } else { Code::InvalidArgument };
         assert_eq!(code, expected, "{rpc}");
@@ -234,7 +234,7 @@ async fn certificates_rotate_while_streams_run_and_a_revoked_client_is_cut_off()
     old.subscribe(Kind::Secret, &["a.example.com"]).await.expect("sent");
     old.run_until(|c| !c.held(Kind::Secret).versions.is_empty()).await.expect("answered");
 
-    // A new authority for both sides; clients of the old one are let in for a while.
+    // A new authority for both sides; clients of the old one are admitted for a while.
     let now = SystemTime::now();
     let next = Authority::new("next", HOUR, now).expect("an authority");
     let shown = next.issue_server(&["localhost".into()], HOUR, now).expect("issued");
@@ -245,7 +245,7 @@ async fn certificates_rotate_while_streams_run_and_a_revoked_client_is_cut_off()
     let mut new = DeltaClient::open(channel, "new").await.expect("opens");
     new.subscribe(Kind::Secret, &["a.example.com"]).await.expect("sent");
     new.run_until(|c| !c.held(Kind::Secret).versions.is_empty()).await.expect("answered");
-    // Traffic on the connection from before the rotation goes on.
+    // The connection from before the rotation continues.
     let changed = Resource::new("a.example.com", &Secret { name: "changed".into(), ..Default::default() });
     let version = changed.version().to_owned();
     world.cache.publish(&View::new("a"), Update { upserts: vec![changed], removals: vec![] });
@@ -253,14 +253,14 @@ async fn certificates_rotate_while_streams_run_and_a_revoked_client_is_cut_off()
         client.run_until(|c| c.held(Kind::Secret).versions["a.example.com"] == version).await.expect("still served");
     }
 
-    // It is over: the connection from before ends, the other one goes on.
+    // The overlap ends: the old connection is closed, the other one continues.
     world.tls.rotate(&shown, next.certificate()).expect("rotated");
     old.receive().await.expect_err("its certificate is trusted no more");
     let again = Resource::new("a.example.com", &Secret { name: "again".into(), ..Default::default() });
     let version = again.version().to_owned();
     world.cache.publish(&View::new("a"), Update { upserts: vec![again], removals: vec![] });
     new.run_until(|c| c.held(Kind::Secret).versions["a.example.com"] == version).await.expect("still served");
-    // The old authority opens no new connection: its client does not trust the server, nor the server it.
+    // The old authority opens no new connection: its client does not trust the server, nor the server the client.
     assert!(world.channel(Some(&world.client(A))).await.is_err(), "the old root still works");
     let stale = connect(&world.address, next.certificate(), Some(&world.client(A))).await;
     let refused = match stale {

@@ -1,4 +1,4 @@
-//! The crate `xds` against real clients: Envoy, gRPC, many streams.
+//! Tests of the crate `xds` with real clients: Envoy, gRPC, many streams.
 
 mod clients;
 mod crowd;

@@ -1,4 +1,4 @@
-//! Networks that fail at the worst moment, clients that are too fast, and a server that goes.
+//! Networks that fail at the worst moment, clients that are too fast, and a server that shuts down.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use tonic::Code;
 use xds::{Kind, Limits, Resource};
 
-/// Stands between a client and the server and passes on a number of bytes, both ways counted together.
+/// A proxy between a client and the server that passes on a number of bytes, both directions counted together.
 struct Proxy {
     path: PathBuf,
     left: Arc<AtomicUsize>,
@@ -26,7 +26,7 @@ struct Proxy {
     accepting: tokio::task::JoinHandle<()>,
 }
 
-/// What happens when the bytes are used up.
+/// The fault that follows.
 #[derive(Clone, Copy, PartialEq)]
 enum Then {
     /// The connection closes.
@@ -125,7 +125,8 @@ async fn a_stream_cut_at_any_byte_of_an_exchange_is_taken_up_by_the_next() {
     let front = served.dir().join("proxy.sock");
     let plenty = usize::MAX;
 
-    // How many bytes the whole exchange has: a client that holds round 0 comes and is given round 1.
+    // Counts the bytes of the whole exchange: a client with the resources of round 0 connects and gets those of round
+    // 1.
     let mut first =
         DeltaClient::open(unix_channel(served.socket()).await.expect("connects"), "one").await.expect("opens");
     ask(&mut first).await.expect("sent");
@@ -152,7 +153,7 @@ async fn a_stream_cut_at_any_byte_of_an_exchange_is_taken_up_by_the_next() {
         let proxy = Proxy::start(front.clone(), &served.socket(), at, Then::Close);
         let before = held;
         let mut cut = None;
-        // As far as it gets; the channel itself may not come about.
+        // Up to the fault; the connection itself may fail.
         if let Ok(channel) = unix_channel(&front).await {
             let exchange = async {
                 let mut client = DeltaClient::open(channel, "one").await.ok()?;
@@ -221,7 +222,7 @@ async fn a_client_that_asks_too_fast_is_read_slowly_and_delays_nobody() {
     let mut good = open("good").await;
     ask(&mut good).await.expect("sent");
     good.run_until(|c| holds(c, &view(0))).await.expect("served");
-    // Never answering, the flood has one response; what was read of it shows in the subscription.
+    // Without any answer, the flood gets one response; the subscription shows how much of it was read.
     let read = |served: &Served| {
         let streams = served.cache.debug().remove(0).streams;
         let flood = streams.into_iter().find(|s| &*s.node == "flood").expect("connected");
@@ -256,7 +257,7 @@ async fn changes_that_come_too_fast_travel_together_and_none_is_lost() {
     for round in 0..50 {
         served.publish(vec![endpoints(round)], vec![]);
         let settled = client.run_until(|c| c.held(Kind::Endpoints).versions["c1"] == endpoints(round).version());
-        // A client that is done with each before the next: without a bound every one would travel alone.
+        // A client that is ready for each before the next: without a rate limit each would be sent alone.
         let _not_yet = tokio::time::timeout(Duration::from_millis(20), settled).await;
     }
     let last = endpoints(49);
@@ -281,7 +282,7 @@ async fn a_server_that_goes_says_so_and_waits_for_nobody_for_ever() {
     let mut silent = DeltaClient::open(channel().await, "silent").await.expect("opens");
     silent.subscribe(Kind::Cluster, &[]).await.expect("sent");
     silent.receive().await.expect("the first response");
-    // A connection that never even spoke.
+    // A connection without any request.
     let mute = UnixStream::connect(served.socket()).await.expect("connects");
 
     served.stop().await;

@@ -1,4 +1,4 @@
-//! A route configuration, or a listener, taken apart and put together again.
+//! Decodes a route configuration or listener into its parts, and composes it again.
 
 use std::collections::BTreeSet;
 
@@ -15,20 +15,20 @@ use crate::{Kind, Resource};
 /// A hash of a part's content.
 pub(crate) type Digest = [u8; 16];
 
-/// Under which key a virtual host that stands for a filter chain has the chain.
+/// The key under which a virtual host that represents a filter chain has the chain.
 const CHAIN: &str = "filter-chain";
 
-/// What virtual hosts stand in.
+/// The resource around the virtual hosts.
 #[derive(Debug)]
 enum Around {
     Table(RouteConfiguration),
-    /// A scope whose configuration is inline.
+    /// A scope with inline configuration.
     Scope(Box<ScopedRouteConfiguration>, RouteConfiguration),
-    /// Its filter chains are searched as virtual hosts without routes.
+    /// Its filter chains are represented by virtual hosts without routes.
     Listener(Box<Listener>),
 }
 
-/// A decoded resource of routes, or a listener.
+/// A decoded listener, or resource of routes.
 #[derive(Debug)]
 pub(crate) struct Content {
     name: String,
@@ -38,7 +38,7 @@ pub(crate) struct Content {
 }
 
 impl Content {
-    /// The content of a resource that can be divided: one with virtual hosts, or with filter chains that have names.
+    /// Decodes a resource that can be divided: one with virtual hosts, or with filter chains that have unique names.
     pub(crate) fn read(resource: &Resource) -> Option<Content> {
         let (around, hosts) = match resource.kind() {
             Kind::Route => {
@@ -66,8 +66,8 @@ impl Content {
         (!hosts.is_empty()).then(|| Content { name: resource.name().to_owned(), around, hosts })
     }
 
-    /// The same resource with other virtual hosts, each with whether it is of an older version. A domain that an older
-    /// and a newer one have is the newer one's: a client refuses a table that has it twice.
+    /// Composes the resource with other virtual hosts, each with a flag that is true for an older version. A domain of
+    /// both an older and a newer one is left to the newer: a client refuses a table that has it twice.
     pub(crate) fn with_hosts(&self, hosts: Vec<(VirtualHost, bool)>) -> Resource {
         let new: BTreeSet<String> =
             hosts.iter().filter(|(_, old)| !old).flat_map(|(host, _)| host.domains.iter().cloned()).collect();
@@ -94,7 +94,7 @@ impl Content {
     }
 }
 
-/// A virtual host that stands for a filter chain.
+/// Makes a virtual host that represents a filter chain.
 fn standing_for(chain: &FilterChain) -> VirtualHost {
     let held = Any { type_url: FilterChain::type_url(), value: crate::canonical_encoding::encode(chain) };
     VirtualHost {
@@ -105,12 +105,12 @@ fn standing_for(chain: &FilterChain) -> VirtualHost {
     }
 }
 
-/// The filter chain that a virtual host stands for.
+/// Returns the filter chain that a virtual host represents.
 fn stood_for(host: &VirtualHost) -> Option<FilterChain> {
     FilterChain::decode(host.typed_per_filter_config.get(CHAIN)?.value.as_slice()).ok()
 }
 
-/// The route with the status 500 for what it does.
+/// Replaces the action of a route by status 500.
 pub(crate) fn answered(route: Route) -> Route {
     Route {
         name: route.name,
@@ -120,23 +120,23 @@ pub(crate) fn answered(route: Route) -> Route {
     }
 }
 
-/// Who made a route, by its name: `<kind>/<namespace>/...` is of `<kind>/<namespace>`.
+/// Returns the author of a route, by its name: `<kind>/<namespace>` for `<kind>/<namespace>/...`.
 pub(crate) fn author(route: &str) -> &str {
     route.match_indices('/').nth(1).map_or(route, |(at, _)| &route[..at])
 }
 
-/// A hash of a message, the same for the same value in every process.
+/// Returns a hash of a message: equal values have equal hashes in every process.
 pub(crate) fn digest<M: Message + Default + PartialEq + 'static>(message: &M) -> Digest {
     let hash = Sha256::digest(crate::canonical_encoding::encode(message));
     hash[..16].try_into().expect("a SHA-256 is longer")
 }
 
-/// A hash of a virtual host without its routes.
+/// Returns a hash of a virtual host without its routes.
 pub(crate) fn frame_digest(host: &VirtualHost) -> Digest {
     digest(&frame(host))
 }
 
-/// A virtual host without its routes.
+/// Returns a virtual host without its routes.
 pub(super) fn frame(host: &VirtualHost) -> VirtualHost {
     let mut frame = host.clone();
     frame.routes = Vec::new();

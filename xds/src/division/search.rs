@@ -1,4 +1,4 @@
-//! Looking for the routes that a client refuses.
+//! The search for the routes that a client refuses.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use super::content::{frame, frame_digest};
 use super::{Content, HeldPart, Remedy, answered, author, digest};
 use crate::Resource;
 
-/// So many attempts are made for one author; what is left of a refused group then is replaced as a whole.
+/// Most attempts for one author; then the rest of a refused group is replaced as a whole.
 const ATTEMPTS: usize = 64;
-/// The same for what has no author: filter chains, of which nobody's are to go with another's.
+/// Most attempts for parts without an author: filter chains, which must not be replaced together with those of others.
 const ATTEMPTS_OF_ALL: usize = 512;
 
-/// A route of a virtual host, or the frame of the virtual host, by index.
+/// A route of a virtual host, or the frame of the virtual host, by position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     host: usize,
-    /// `None` is the frame, which comes before its routes.
+    /// `None` is the frame, which sorts before its routes.
     route: Option<usize>,
 }
 
@@ -26,25 +26,26 @@ struct Place {
 #[derive(Debug)]
 struct Group {
     places: Vec<Place>,
-    /// Why the client refuses the group beside all that it is known to take, when that is known.
+    /// The reason why the client refuses the group together with all accepted places; None if that is not known.
     refused: Option<Arc<str>>,
-    /// Why it does, if all of the group that is tried before this one turns out to be taken: the two together were refused.
+    /// The reason if all of the sibling group, which is tried before this one, is accepted: the two together were
+    /// refused.
     unless_sibling: Option<Arc<str>>,
 }
 
-/// What comes next.
+/// The next step of a search.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// This is to be sent.
+    /// Send this resource.
     Try(Arc<Resource>),
-    /// The client runs all of the resource but what is held.
+    /// The end: the client accepts all of the resource but the held parts.
     Found { held: Vec<HeldPart>, kept: BTreeMap<String, VirtualHost>, running: Arc<Resource> },
-    /// The client takes nothing of it, for this reason.
+    /// The end: the client accepts nothing of it, for this reason.
     Nothing(Arc<str>),
 }
 
-/// The virtual hosts of before, by name, each without the routes of those who have none there any more: whoever lost a
-/// hostname is not served under it again for the sake of a search.
+/// Returns the previous virtual hosts by name, without routes of authors that have none there any more: an author who
+/// lost a hostname must not be served under it again because of a search.
 fn theirs(before: Vec<VirtualHost>, content: &Content) -> HashMap<String, VirtualHost> {
     let now: HashMap<&str, &VirtualHost> = content.hosts.iter().map(|host| (&*host.name, host)).collect();
     let keep = |mut host: VirtualHost| {
@@ -56,21 +57,21 @@ fn theirs(before: Vec<VirtualHost>, content: &Content) -> HashMap<String, Virtua
     before.into_iter().filter_map(keep).collect()
 }
 
-/// A search in one version of one resource.
+/// The search in one version of one resource.
 #[derive(Debug)]
 pub(crate) struct Search {
     content: Content,
-    /// What the client had, by name of the virtual host.
+    /// The virtual hosts that the client had, by name.
     base: HashMap<String, VirtualHost>,
-    /// Virtual hosts of which the client had only what nobody refuses: they do not go on as they were.
+    /// Virtual hosts of which the client had only the parts that nobody refuses: these must not stay as they were.
     without: BTreeSet<String>,
-    /// All that is not as the client had it.
+    /// The places that differ from what the client had.
     suspects: BTreeSet<Place>,
     taken: BTreeSet<Place>,
     held: BTreeMap<Place, (Remedy, Arc<str>)>,
     pending: Vec<Group>,
     trying: Vec<Place>,
-    /// Whether what is tried is the routes with another action, and why they are refused as they are.
+    /// While routes are tried with status 500 in place of their action: the reason of their refusal.
     answering: Option<Arc<str>>,
     attempts: HashMap<String, usize>,
     sent: Option<Arc<Resource>>,
@@ -79,12 +80,13 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    /// Begins with the refusal of `whole`; `had` is what the client took before. `None` where it cannot be divided.
+    /// Starts a search after the refusal of `whole`; `had` is the version that the client accepted before. `None` if it
+    /// cannot be divided.
     pub(crate) fn begin(whole: &Resource, had: Option<&Resource>, text: &Arc<str>) -> Option<(Search, Step)> {
         Self::begin_with(whole, (had, BTreeSet::new()), text)
     }
 
-    /// The same where the client had some virtual hosts without what others refuse.
+    /// Like [`Self::begin`], where the client has some virtual hosts without parts that others refuse.
     pub(crate) fn begin_with(
         whole: &Resource,
         (had, without): (Option<&Resource>, BTreeSet<String>),
@@ -113,12 +115,12 @@ impl Search {
         Some((search, step))
     }
 
-    /// Whether this is what was sent last.
+    /// Returns true if this resource was sent last.
     pub(crate) fn has_sent(&self, sent: &Resource) -> bool {
         self.sent.as_ref().is_some_and(|last| last.version() == sent.version())
     }
 
-    /// The client took what was sent last.
+    /// Takes in that the client accepted the last resource.
     pub(crate) fn accepted(&mut self) -> Step {
         self.running = self.sent.take();
         let trying = std::mem::take(&mut self.trying);
@@ -145,7 +147,7 @@ impl Search {
         self.next()
     }
 
-    /// The client refused what was sent last.
+    /// Takes in that the client refused the last resource.
     pub(crate) fn refused(&mut self, text: &Arc<str>) -> Step {
         self.sent = None;
         let places = std::mem::take(&mut self.trying);
@@ -153,11 +155,11 @@ impl Search {
             sibling.unless_sibling = None;
         }
         if places.is_empty() {
-            // The end result, of which every part was taken or left out.
+            // This was the end result, of which every part was accepted or omitted.
             if self.base.is_empty() {
                 return Step::Nothing(self.text.clone());
             }
-            // What another client took is not what this one takes.
+            // Parts that another client accepted need not be acceptable to this one.
             self.base.clear();
             (self.taken, self.held, self.pending) = Default::default();
             self.attempts.clear();
@@ -171,7 +173,7 @@ impl Search {
         self.next()
     }
 
-    /// Suspects all that is not as it was. What the refusal seems to speak of is tried last.
+    /// Makes all changed places suspects. Those that the error seems to mention are tried last.
     fn suspect(&mut self) {
         self.suspects = self.changed();
         if self.suspects.is_empty() {
@@ -199,7 +201,7 @@ impl Search {
             if had.is_none_or(|had| frame(had) != frame(host)) {
                 changed.insert(Place { host: at, route: None });
             }
-            // Linear for the usual change in place, and for a list with one route more or less.
+            // Linear for the usual changes: in place, or one route more or less.
             let known: HashMap<&str, Vec<&Route>> =
                 had.into_iter().flat_map(|had| &had.routes).fold(HashMap::new(), |mut known, route| {
                     known.entry(&route.name).or_default().push(route);
@@ -212,7 +214,7 @@ impl Search {
         changed
     }
 
-    /// Whether the words of a refusal seem to be about a place: they name it, or end in a piece of it.
+    /// Returns true if the error seems to mention a place: by its name, or by ending in a piece of it.
     fn is_hinted(&self, place: Place) -> bool {
         use prost::Message;
         let piece = self.text.rsplit(": ").next().unwrap_or_default().trim_end_matches(['.', '\'', '"']);
@@ -253,7 +255,7 @@ impl Search {
         let last = self.composed();
         match self.running.take() {
             Some(running) if running.version() == last.version() => self.found(running),
-            // Nothing was sent, or the last of it was not the whole.
+            // Nothing was sent, or the last resource was not the complete one.
             _ => {
                 self.sent = Some(last.clone());
                 Step::Try(last)
@@ -267,7 +269,7 @@ impl Search {
         Step::Try(composed)
     }
 
-    /// Counts an attempt for the author of a group; whether there were too many.
+    /// Counts an attempt for the author of a group; returns true if the limit is exceeded.
     fn is_enough(&mut self, places: &[Place]) -> bool {
         let one = self.author(places[0]).to_owned();
         if places.iter().any(|place| self.author(*place) != one) {
@@ -283,7 +285,8 @@ impl Search {
         self.taken.contains(&place) || self.held.contains_key(&place)
     }
 
-    /// Who made a place: of a frame, and of a route of ours, whoever made the first named route of its host.
+    /// Returns the author of a place. A frame, and a route of our own, counts to the author of the first named route of
+    /// its host.
     fn author(&self, place: Place) -> &str {
         let host = &self.content.hosts[place.host];
         let own = place.route.map(|route| author(&host.routes[route].name)).filter(|own| own.contains('/'));
@@ -291,7 +294,7 @@ impl Search {
         own.or_else(first).unwrap_or_default()
     }
 
-    /// Whether a host can go on as it was: only where nobody else's routes would be held back with it.
+    /// Returns true if a host can stay as it was: only if no other author's routes would be held back with it.
     fn may_keep(&self, host: usize) -> bool {
         let host = &self.content.hosts[host];
         let had = self.base.get(&host.name).filter(|_| !self.without.contains(&host.name));
@@ -314,7 +317,7 @@ impl Search {
         }
     }
 
-    /// Two parts, cut between authors, else between hosts, else between routes.
+    /// Splits a group in two: between authors, else between hosts, else between routes.
     fn halves(&self, places: Vec<Place>) -> (Vec<Place>, Vec<Place>) {
         let authors: BTreeSet<String> = places.iter().map(|place| self.author(*place).to_owned()).collect();
         if authors.len() > 1 {
@@ -333,7 +336,7 @@ impl Search {
         (first.to_vec(), second.to_vec())
     }
 
-    /// Everything that is taken and tried, with what stands in for the rest.
+    /// Composes all accepted and tried places, with replacements for the rest.
     fn composed(&self) -> Arc<Resource> {
         let trying: BTreeSet<Place> = self.trying.iter().copied().collect();
         let mut hosts = Vec::with_capacity(self.content.hosts.len());

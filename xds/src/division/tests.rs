@@ -1,4 +1,4 @@
-//! A client that refuses what it is told to refuse, and what is found with it.
+//! Tests of division with a simulated client that refuses given content.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use prost::Message;
 
 use super::*;
 
-/// Makes the client refuse a match, an action, or a domain that has it.
+/// The client refuses a match, an action, or a domain that contains this.
 const POISON: &str = "poison";
 
 fn route(name: &str, path: &str, body: &str) -> Route {
@@ -44,7 +44,7 @@ fn decoded(resource: &Resource) -> RouteConfiguration {
     RouteConfiguration::decode(resource.body()).expect("it was encoded")
 }
 
-/// Why the client refuses a table: a word that it does not take, or a domain that is there twice.
+/// Returns the client's verdict on a table: it refuses the poison, and a domain that occurs twice.
 fn verdict(resource: &Resource) -> Result<(), String> {
     if resource.body().windows(POISON.len()).any(|w| w == POISON.as_bytes()) {
         return Err("bad: poison".to_owned());
@@ -65,7 +65,7 @@ struct Found {
     sent: usize,
 }
 
-/// Lets a client refuse `whole` until the culprits are found. `watch` sees everything that it takes meanwhile.
+/// Simulates the client's refusals of `whole` until the culprits are found. `watch` sees every version that it accepts.
 fn divide(whole: &Resource, had: Option<&Resource>, mut watch: impl FnMut(&RouteConfiguration)) -> Option<Found> {
     let refusal = verdict(whole).expect_err("it is refused");
     let (mut search, mut step) = Search::begin(whole, had, &Arc::from(refusal.as_str()))?;
@@ -115,10 +115,10 @@ fn listener(stat_prefix: &str, chains: &[(&str, &str)]) -> Resource {
     Resource::new("l", &Listener { stat_prefix: stat_prefix.into(), filter_chains, ..Default::default() })
 }
 
-/// Filter chains with their words.
+/// Names of filter chains with their content.
 type Pairs = Vec<(String, String)>;
 
-/// What is left of a refused listener: its own prefix, its chains, and which of them were refused.
+/// Divides a refused listener; returns its stat prefix, its chains, and the refused chains.
 fn divided(whole: &Resource, had: Option<&Resource>) -> Option<(String, Pairs, Vec<String>)> {
     let check = |resource: &Resource| {
         let made = Listener::decode(resource.body()).expect("it was encoded");
@@ -301,8 +301,8 @@ fn any_table() -> impl Strategy<Value = Vec<VirtualHost>> {
 }
 
 proptest! {
-    /// Whatever is refused, what is found is taken, has all that is not refused of authors who share nothing with a
-    /// culprit, and nobody who was served is without a virtual host for a moment.
+    /// Whatever is refused: the result is accepted, contains everything that is not refused of authors who share
+    /// nothing with a culprit, and no author who was served lacks a virtual host at any time.
     #[test]
     fn nobody_who_shares_nothing_with_a_culprit_is_harmed(before in any_table(), after in any_table()) {
         let (had, whole) = (table(before.clone()), table(after.clone()));

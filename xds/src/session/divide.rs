@@ -1,10 +1,10 @@
-//! Dividing a refused route configuration with its client.
+//! Division of a refused route configuration or listener with its client.
 
 use super::*;
 use crate::division::{self, Division, HeldPart, Search, Step, parts};
 
 impl Session {
-    /// Begins to look for the culprits in a resource that was refused alone. Whether it can be divided.
+    /// Starts the search in a resource that was refused alone. Returns false if it cannot be divided.
     fn divide(&mut self, kind: Kind, whole: &Arc<Resource>, text: &Arc<str>, tables: &Tables) -> bool {
         let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
         let known = sub.divisions.get(whole.name());
@@ -25,7 +25,7 @@ impl Session {
         true
     }
 
-    /// The client took a resource without some of its parts.
+    /// Handles that the client accepted a resource without some of its parts.
     pub(super) fn part_accepted(&mut self, kind: Kind, whole: &Arc<Resource>, sent: Arc<Resource>, tables: &Tables) {
         let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
         let Some(division) = sub.divisions.get_mut(whole.name()) else {
@@ -46,11 +46,11 @@ impl Session {
         }
     }
 
-    /// The client runs a resource without what others refused of it: now it is given all.
+    /// After the client accepted a resource without suspected parts, sends the complete one.
     fn try_suspects(&mut self, kind: Kind, whole: &Arc<Resource>, sent: Arc<Resource>, tables: &Tables) {
         let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
         let current = tables.table(kind).current(whole.name());
-        // It went, or was unsubscribed from, meanwhile.
+        // Removed, or unsubscribed from, meanwhile.
         if current.is_none() || !sub.wants(whole.name(), Some(whole)) {
             return;
         }
@@ -59,20 +59,20 @@ impl Session {
         let (held, kept) = (Vec::<HeldPart>::new(), BTreeMap::new());
         let division = Division { version: "".into(), running: Some(sent), held, kept, without, search: None };
         sub.divisions.insert(whole.shared_name().clone(), division);
-        // A newer version comes as every change does.
+        // A newer version is sent like every change.
         if current.is_some_and(|current| current.version() == whole.version()) {
             sub.probes.push_back(vec![Item::Upsert(whole.clone())]);
         }
     }
 
-    /// The client refused all of a resource.
+    /// Handles that the client refused a complete resource.
     pub(super) fn divide_or_hold_back(&mut self, kind: Kind, whole: &Arc<Resource>, text: &Arc<str>, tables: &Tables) {
         if !self.divide(kind, whole, text, tables) {
             self.hold_back(kind, whole, text.clone(), tables);
         }
     }
 
-    /// The client refused a resource although some of its parts were left out.
+    /// Handles that the client refused a resource although some of its parts were omitted.
     pub(super) fn part_refused(
         &mut self,
         kind: Kind,
@@ -112,7 +112,7 @@ impl Session {
         }
     }
 
-    /// Tells which parts are held back.
+    /// Reports the parts that are held back.
     fn show_parts(&mut self, kind: Kind, name: &str) {
         let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
         let Some((name, division)) = sub.divisions.get_key_value(name) else { return };

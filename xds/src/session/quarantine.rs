@@ -1,4 +1,4 @@
-//! Taking a refused response apart, until the culprits stand alone.
+//! Quarantine: splits a refused response until the refused resources are known.
 
 use super::*;
 
@@ -10,7 +10,8 @@ impl Session {
             items.iter().for_each(|item| self.scope_sources.refused(item));
         }
         let refused = items.len();
-        // What the client has unsubscribed from meanwhile is of no more concern, nor what is gone, as it knows or will be told.
+        // Resources that the client unsubscribed from meanwhile are disregarded, as are removed ones whose removal it
+        // got or will get.
         let table = tables.table(kind);
         let gone =
             |name: &str, cursor| table.entry(name).is_none_or(|e| e.current.is_none() && e.generation() <= cursor);
@@ -33,7 +34,7 @@ impl Session {
             Some(Item::Upsert(r)) => self.divide_or_hold_back(kind, &r, &text, tables),
             Some(Item::Part { whole, sent }) => self.part_refused(kind, (&whole, &sent), &text, tables),
             Some(Item::Fallback(r)) => {
-                // Not even the older version: there is nothing left to try until the resource changes.
+                // Even the older version is refused: nothing is left to try until the resource changes.
                 let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
                 if let Some(q) = sub.quarantine.get_mut(r.name()) {
                     q.held = Held::Unknown;
@@ -58,7 +59,7 @@ impl Session {
 }
 
 impl Session {
-    /// Keeps a resource from the client that it refuses, until it changes.
+    /// Puts a resource that the client refuses into quarantine, until it changes.
     pub(super) fn hold_back(&mut self, kind: Kind, r: &Arc<Resource>, text: Arc<str>, tables: &Tables) {
         let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
         let table = tables.table(kind);
@@ -78,7 +79,7 @@ impl Session {
     }
 }
 
-/// Splits a refused response so that one more round trip tells the culprits where it can.
+/// Splits a refused response so that one more round trip finds the culprits if possible.
 fn parts(items: Vec<Item>, text: &str) -> Vec<Vec<Item>> {
     let mut parts = Vec::new();
     let (upserts, removals): (Vec<_>, Vec<_>) = items.into_iter().partition(|i| i.resource().is_some());
@@ -99,7 +100,7 @@ fn parts(items: Vec<Item>, text: &str) -> Vec<Vec<Item>> {
     parts
 }
 
-/// Removals, which are never refused, in one response; each resource in its own.
+/// Splits items: removals, which are never refused, in one response; each resource in a response of its own.
 pub(super) fn one_by_one(items: Vec<Item>) -> impl Iterator<Item = Vec<Item>> {
     let (upserts, removals): (Vec<_>, Vec<_>) = items.into_iter().partition(|i| i.resource().is_some());
     let removals = (!removals.is_empty()).then_some(removals);
@@ -111,13 +112,13 @@ fn split(items: Vec<Item>) -> Vec<Vec<Item>> {
     items.chunks(size).map(<[Item]>::to_vec).collect()
 }
 
-/// Whether `text` has `name` as a word of its own, so that `a.example` is not found in `a.example.com`.
+/// Returns true if `text` has `name` as a separate word, so that `a.example` is not found in `a.example.com`.
 fn mentions_word(text: &str, name: &str) -> bool {
     let boundary = |c: Option<char>| c.is_none_or(|c| !(c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | '/')));
     !name.is_empty()
         && text.match_indices(name).any(|(at, _)| {
             let (before, after) = (&text[..at], &text[at + name.len()..]);
-            // A full stop that ends a sentence is not part of a name.
+            // A full stop at the end of a sentence is not part of a name.
             let after = after.strip_prefix('.').filter(|rest| boundary(rest.chars().next())).unwrap_or(after);
             boundary(before.chars().next_back()) && boundary(after.chars().next())
         })
@@ -127,7 +128,7 @@ pub(super) fn mentions(haystack: &[u8], needle: &[u8]) -> bool {
     !needle.is_empty() && haystack.windows(needle.len()).any(|w| w == needle)
 }
 
-/// A client's words, short enough for a status, on one line.
+/// Shortens a client's error to fit into a status, on one line.
 fn clip(text: &str) -> String {
     const MAX: usize = 2048;
     let plain = |c: char| if c.is_control() { ' ' } else { c };

@@ -1,11 +1,11 @@
-//! Rounds: which response comes next, make before break.
+//! Rounds: choose the next response, make before break.
 
 use super::quarantine::{mentions, one_by_one};
 use super::*;
 
 impl Session {
-    /// The next response, if one can be sent now. `may` says, each time there are changes to be taken up, whether they
-    /// are now.
+    /// Returns the next response, if one can be sent now. `may` is called each time the view has changes, and returns
+    /// true if they may be taken up now (rate limit).
     pub(crate) fn next(&mut self, tables: &Tables, now: Instant, mut may: impl FnMut() -> bool) -> Option<Outgoing> {
         loop {
             let behind = self.behind(tables);
@@ -21,9 +21,9 @@ impl Session {
         }
     }
 
-    /// The next response, as far as changes were taken up.
+    /// Returns the next response from the changes that were taken up.
     fn respond(&mut self, tables: &Tables, now: Instant) -> Option<Outgoing> {
-        // A stream is mostly asked when it has nothing to say.
+        // Most streams have nothing to send when this is called.
         while self.has_more() {
             let steps = self.steps_left();
             for kind in Kind::ALL {
@@ -31,7 +31,7 @@ impl Session {
                     return Some(self.send(kind, items, tables, now));
                 }
             }
-            // A step whose removals all wait is over without a response.
+            // A step whose removals are all deferred ends without a response.
             if self.steps_left() == steps {
                 break;
             }
@@ -48,12 +48,12 @@ impl Session {
         None
     }
 
-    /// Whether something is left to be said, now or after an answer.
+    /// Returns true if something is left to send, now or after an answer.
     fn has_more(&self) -> bool {
         self.steps_left() > 0 || self.subscriptions().any(|s| s.has_more())
     }
 
-    /// Whether the view changed since, and it could be taken up.
+    /// Returns true if the view has changes that can be taken up.
     fn behind(&self, tables: &Tables) -> bool {
         let free = |s: &Subscription| s.kind.rank() == Rank::Free && s.cursor != tables.generation;
         (self.round.is_none() && self.began != tables.generation) || self.subscriptions().any(free)
@@ -63,7 +63,7 @@ impl Session {
         self.round.as_ref().map_or(0, |r| r.unsent.len())
     }
 
-    /// Takes up what the view changed.
+    /// Takes up the changes of the view: free kinds as answers, the others as a new round.
     fn take_up(&mut self, tables: &Tables) {
         self.moves += 1;
         for sub in self.subscriptions.iter_mut().flatten().filter(|s| s.kind.rank() == Rank::Free) {
@@ -93,7 +93,7 @@ impl Session {
                 if !sub.wants(name, entry.current.as_deref()) {
                     continue;
                 }
-                // Nobody has it yet, this client neither.
+                // No client has acknowledged it yet, so that this one does not have it either.
                 let is_new = !entry.acknowledged && entry.good.is_none();
                 let suspects = is_new.then_some(&*tables.suspects);
                 let item = sub.item_of(name, entry, suspects).unwrap_or_else(|| Some(Item::Remove(name.clone())));
@@ -112,12 +112,12 @@ impl Session {
         self.round = Some(Round { target: tables.generation, unsent });
     }
 
-    /// Whether everything of a lower rank is answered, so that `kind` may refer to it.
+    /// Returns true if everything of lower rank is answered, so that resources of `kind` may reference it.
     pub(super) fn made_before(&self, kind: Kind) -> bool {
         self.subscriptions.iter().flatten().filter(|s| s.kind.rank() < kind.rank()).all(|s| s.answered())
     }
 
-    /// What to send of `kind` now.
+    /// Returns the items of `kind` to send now.
     pub(super) fn next_of(&mut self, kind: Kind, tables: &Tables) -> Option<Vec<Item>> {
         self.subscription(kind)?;
         let (limits, asked) = (self.limits.clone(), self.requests);
@@ -143,7 +143,8 @@ impl Session {
             }
             while let Some(name) = sub.answers.first() {
                 let name = name.clone();
-                // What changed since the last round came with its clusters; the coming round carries both.
+                // A resource that changed since the last round may reference clusters that changed as well; the next
+                // round sends both.
                 let fresh = !free
                     && kind.rank() != Rank::Backends
                     && tables.table(kind).entry(&name).is_some_and(|e| e.generation() > sub.cursor);
@@ -160,7 +161,7 @@ impl Session {
                 sub.answers.remove(&name);
             }
             let owed = std::mem::take(&mut sub.greet);
-            // Secrets that were unknown when they were asked for count from now on.
+            // Secrets that did not exist when they were requested count from now on.
             self.evict(kind);
             let sub = self.subscriptions[kind as usize].as_deref_mut()?;
             if kind == Kind::Secret && page.items.len() > 1 {
@@ -176,7 +177,7 @@ impl Session {
 
     pub(super) fn next_of_round(&mut self, kind: Kind) -> Option<Vec<Item>> {
         let step = *self.round.as_ref()?.unsent.first_key_value().map(|((step, _), _)| step)?;
-        // Every kind of an earlier step has answered; those of this step go on by themselves.
+        // All kinds of earlier steps have answered; the kinds of this step proceed independently.
         let ready = self.subscriptions.iter().flatten().all(|s| {
             s.kind.rank() == Rank::Free
                 || s.answered()
@@ -195,7 +196,7 @@ impl Session {
         }
         let mut page = Page::new(&self.limits);
         if kind == Kind::Listener {
-            // Removals first, all in the first page: an address may move.
+            // Removals first, all in the first page: an address may move to another listener.
             items.make_contiguous().sort_by_key(|item| !matches!(item, Item::Remove(_)));
         }
         while let Some(item) = items.pop_front() {
@@ -210,8 +211,8 @@ impl Session {
         Some(page.items)
     }
 
-    /// Whether a removal must wait: some resource is held at an older version that may refer to it. The
-    /// reference is looked for as the name within the held bytes, which errs on the safe side.
+    /// Returns true if a removal must be deferred: some resource is held at an older version that may reference the
+    /// removed one. The name is searched for in the encoded bytes, which errs on the safe side.
     pub(super) fn defer(&mut self, kind: Kind, item: &Item) -> bool {
         let name = item.name();
         let needed = self
@@ -233,7 +234,7 @@ impl Session {
         wait
     }
 
-    /// Removals that waited are said as answers once nothing refused needs them.
+    /// Sends deferred removals as answers, once no refused resource may reference them.
     pub(super) fn undefer(&mut self) {
         for (kind, name) in std::mem::take(&mut self.deferred) {
             if !self.defer(kind, &Item::Remove(name.clone()))
@@ -250,7 +251,7 @@ impl Session {
         match kind {
             Kind::Cluster => self.warm(&items),
             Kind::Listener => self.wake(&items, tables),
-            // Those that the client has asked for are among the answers now.
+            // Assignments that the client has subscribed to are among the answers now.
             Kind::Endpoints => self.warming.clear(),
             _ => {}
         }
@@ -263,11 +264,11 @@ impl Session {
         Outgoing { kind, nonce, items }
     }
 
-    /// Sees to it that the assignments of clusters are sent after them, whatever the client has of them.
+    /// Has the assignments of clusters sent after the clusters, even if the client has them.
     fn warm(&mut self, clusters: &[Item]) {
         let assignments = clusters.iter().filter_map(|item| item.resource()?.assignment());
         match self.subscriptions[Kind::Endpoints as usize].as_deref_mut() {
-            // Another assignment is asked for, and answered then.
+            // The client will request any other assignment, and it is answered then.
             Some(sub) => {
                 let held: Vec<_> = assignments.filter(|name| sub.wants(name, None)).cloned().collect();
                 sub.answers.extend(held);
@@ -276,7 +277,7 @@ impl Session {
         }
     }
 
-    /// Sees to it that all scopes are sent after listeners for which Envoy asks for none, as it has asked before.
+    /// Has all scopes sent after listeners for which Envoy does not request them because it has subscribed before.
     fn wake(&mut self, listeners: &[Item], tables: &Tables) {
         if self.scope_sources.sent(listeners) {
             match self.subscription(Kind::Scope) {
@@ -286,7 +287,7 @@ impl Session {
         }
     }
 
-    /// Has all scopes that the client asks for sent, whatever it has of them.
+    /// Has all scopes sent that the client subscribes to, even if it has them.
     pub(super) fn answer_all_scopes(&mut self, tables: &Tables) {
         if let Some(sub) = self.subscriptions[Kind::Scope as usize].as_deref_mut() {
             let scopes = tables.table(Kind::Scope).resources().filter(|scope| sub.wants(scope.name(), Some(scope)));
@@ -295,14 +296,14 @@ impl Session {
         }
     }
 
-    /// Whether the client would drop what it is sent of `kind`: scopes, while it asks for listeners and none of those it has
-    /// wants some.
+    /// Returns true if the client would drop resources of `kind`: scopes, while it subscribes to listeners and none
+    /// that it has uses scopes.
     pub(crate) fn drops(&self, kind: Kind) -> bool {
         let listeners = self.subscription(Kind::Listener).filter(|_| kind == Kind::Scope);
         listeners.is_some_and(|sub| sub.wildcard || !sub.named.is_empty()) && !self.scope_sources.any()
     }
 
-    /// Ends the round when all of it is answered; says whether one ended or none is running.
+    /// Ends the round once all of it is answered; returns true if no round is running any more.
     pub(super) fn end_round(&mut self) -> bool {
         let answered = self.subscriptions.iter().flatten().all(|s| s.kind.rank() == Rank::Free || s.answered());
         match &self.round {
@@ -319,8 +320,8 @@ impl Session {
         }
     }
 
-    /// Says of free kinds what went and what nothing refers to any more, now that the round that took it up has ended:
-    /// a hostname that is no longer terminated needs its certificate until the listener knows. Whether there is any.
+    /// Sends removals of free kinds, once the round that took up the change has ended: a hostname that is no longer
+    /// terminated needs its certificate until the listener has changed. Returns true if there are any.
     fn let_go(&mut self) -> bool {
         let began = self.began;
         let mut any = false;
@@ -333,7 +334,7 @@ impl Session {
         any
     }
 
-    /// Notes what is settled while nothing waits.
+    /// Records the settled generations while nothing waits.
     pub(super) fn settle(&mut self) {
         for sub in self.subscriptions.iter_mut().flatten().filter(|s| s.idle() && s.settled != s.cursor) {
             sub.settled = sub.cursor;
@@ -350,7 +351,7 @@ impl Session {
     }
 }
 
-/// Items of one response, within the limits.
+/// The items of one response, within the limits.
 struct Page<'a> {
     limits: &'a Limits,
     items: Vec<Item>,

@@ -1,10 +1,10 @@
-//! Subscriptions to scopes that Envoy has by its listeners.
+//! The subscriptions to scopes that Envoy has because of its listeners.
 //!
-//! Envoy (1.40) asks for all scopes when the first listener wants some, with the legacy form of the wildcard, and has them as long as
-//! such a listener is there or drains. When the last is gone it forgets them and does not unsubscribe; scopes that come then are
-//! acknowledged and dropped; and for the next listener that wants some it asks for nothing. So scopes are sent to a client of
-//! listeners only while it has one that wants some, and all of them after a listener with a source that no other of its listeners
-//! has.
+//! Envoy (1.40) subscribes to all scopes with the first listener that uses scopes, by the legacy form of the wildcard,
+//! and has them as long as such a listener exists or drains. With the last one it forgets them and does not
+//! unsubscribe; scopes that arrive then are acknowledged and dropped; and for the next listener that uses scopes it
+//! sends no request. Therefore scopes are sent to a client of listeners only while it has one that uses scopes, and all
+//! of them after a listener with a source that no other of its listeners has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,20 +16,21 @@ use crate::subscription::Item;
 /// Encoded `ScopedRds` messages.
 type Sources = Arc<[Vec<u8>]>;
 
-/// The sources of scopes of the listeners that a client has.
+/// The sources of scopes of a client's listeners.
 #[derive(Debug, Default)]
 pub(super) struct ScopeSources {
     listeners: BTreeMap<Arc<str>, Listener>,
-    /// Whether a listener with a new source was sent before the client asked for scopes.
+    /// True if a listener with a new source was sent before the client subscribed to scopes.
     new: bool,
 }
 
 /// The sources of one listener.
 #[derive(Debug, Default)]
 struct Listener {
-    /// Of the version that the client has accepted; none where that is not known, which is not a listener without scopes.
+    /// Sources of the accepted version; None if that has no scopes. Empty if the version is unknown, which may have
+    /// scopes.
     accepted: Option<Sources>,
-    /// Of the version that it has not answered yet.
+    /// Sources of the version that is not answered yet.
     sent: Option<Sources>,
 }
 
@@ -47,22 +48,22 @@ fn of(resource: &Resource) -> Option<Sources> {
 }
 
 impl ScopeSources {
-    /// Whether a listener of the client wants scopes.
+    /// Returns true if a listener of the client uses scopes.
     pub(super) fn any(&self) -> bool {
         !self.listeners.is_empty()
     }
 
-    /// Notes that the client has a listener.
+    /// Records that the client has a listener.
     pub(super) fn has(&mut self, listener: &Resource) {
         self.put(listener.shared_name(), Listener { accepted: of(listener), sent: None });
     }
 
-    /// Notes that the client has some version of a listener, by which it may have scopes.
+    /// Records that the client has an unknown version of a listener, which may use scopes.
     pub(super) fn has_older(&mut self, name: &Arc<str>) {
         self.put(name, Listener { accepted: Some(Arc::default()), sent: None });
     }
 
-    /// Notes what is sent of listeners; whether one of them has a source that none before had.
+    /// Records listeners that are sent; returns true if one of them has a source that none before had.
     pub(super) fn sent(&mut self, items: &[Item]) -> bool {
         let had: BTreeSet<Vec<u8>> = self.listeners.values().flat_map(Listener::sources).cloned().collect();
         let mut new = false;
@@ -75,29 +76,29 @@ impl ScopeSources {
         new
     }
 
-    /// Notes that the client accepted what was sent of a listener.
+    /// Records that the client accepted a listener.
     pub(super) fn accepted(&mut self, item: &Item) {
         let accepted = item.resource().and_then(|listener| of(listener));
         self.put(item.name(), Listener { accepted, sent: None });
     }
 
-    /// Notes that the client refused what was sent of a listener.
+    /// Records that the client refused a listener.
     pub(super) fn refused(&mut self, item: &Item) {
         let accepted = self.listeners.get(item.name()).and_then(|listener| listener.accepted.clone());
         self.put(item.name(), Listener { accepted, sent: None });
     }
 
-    /// Forgets the listeners that the client does not ask for any more.
+    /// Forgets listeners that the client is not subscribed to any more.
     pub(super) fn retain(&mut self, wanted: impl Fn(&str) -> bool) {
         self.listeners.retain(|name, _| wanted(name));
     }
 
-    /// Notes that a listener with a new source was sent while the client had not asked for scopes.
+    /// Records that a listener with a new source was sent before the client subscribed to scopes.
     pub(super) fn note_new(&mut self) {
         self.new = true;
     }
 
-    /// Whether that was so; what the client says then that it has of scopes is from before that listener.
+    /// Returns and clears that record; scopes that the client then reports are from before that listener.
     pub(super) fn take_new(&mut self) -> bool {
         std::mem::take(&mut self.new)
     }

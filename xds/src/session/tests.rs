@@ -1,4 +1,4 @@
-//! The order in which things are sent, and what a stream keeps.
+//! Tests of the order of responses, and of the state that a stream keeps.
 
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType, EdsClusterConfig};
@@ -12,7 +12,7 @@ use crate::wire::ErrorDetail;
 
 mod scopes;
 
-/// A client that answers when it is told to.
+/// A client that answers on request of the test.
 struct Chat {
     tables: Tables,
     session: Session,
@@ -23,7 +23,7 @@ fn cluster(name: &str, value: &str) -> Resource {
     Resource::new(name, &Cluster { name: name.into(), alt_stat_name: value.into(), ..Default::default() })
 }
 
-/// A cluster whose endpoints come by EDS.
+/// A cluster with endpoints by EDS.
 fn warming(name: &str, assignment: &str, value: &str) -> Resource {
     let config = EdsClusterConfig { service_name: assignment.into(), ..Default::default() };
     let message = Cluster {
@@ -40,7 +40,7 @@ fn endpoints(name: &str) -> Resource {
     Resource::new(name, &ClusterLoadAssignment { cluster_name: name.into(), ..Default::default() })
 }
 
-/// A table that leads to a cluster.
+/// A route configuration that references a cluster.
 fn route(name: &str, cluster: &str) -> Resource {
     let hosts = vec![cluster.to_owned()];
     Resource::new(name, &RouteConfiguration { name: name.into(), internal_only_headers: hosts, ..Default::default() })
@@ -54,7 +54,7 @@ fn secret(name: &str) -> Resource {
     Resource::new(name, &Secret { name: name.into(), ..Default::default() })
 }
 
-/// What a response says: the kind, what is new, what goes.
+/// The content of a response: kind, resources, removals.
 type Said = (Kind, Vec<String>, Vec<String>);
 
 impl Chat {
@@ -79,7 +79,7 @@ impl Chat {
         self.send(kind, DeltaRequest { subscribe, ..Default::default() });
     }
 
-    /// All that is sent before the next answer.
+    /// Returns all responses that are sent before the next answer.
     fn read(&mut self) -> Vec<(u64, Said)> {
         let mut said = Vec::new();
         while let Some(out) = self.session.next(&self.tables, Instant::now(), || true) {
@@ -107,7 +107,7 @@ impl Chat {
         self.send(kind, DeltaRequest { response_nonce: nonce.to_string(), error_detail, ..Default::default() });
     }
 
-    /// Accepts everything until nothing comes; what was said, in its order, a line for what came at once.
+    /// Acknowledges all responses until no more come; returns them in order, one line for those that came at once.
     fn settle(&mut self) -> Vec<Vec<Said>> {
         let mut all = Vec::new();
         loop {
@@ -122,7 +122,7 @@ impl Chat {
         }
     }
 
-    /// A client that has asked as Envoy does and holds everything.
+    /// Makes a client that subscribed as Envoy does and has everything.
     fn settled(resources: Vec<Resource>) -> Chat {
         let mut chat = Chat::new(Limits::default(), resources);
         chat.subscribe(Kind::Cluster, &[]);
@@ -174,7 +174,7 @@ fn each_step_waits_for_the_answer_to_the_one_before() {
         assert_eq!(said.iter().map(|(_, said)| said).collect::<Vec<_>>(), [&expected]);
         assert!(chat.read().is_empty(), "nothing more before the answer");
         assert!(chat.session.acknowledged() < chat.generation);
-        // Secrets are free of the order.
+        // Secrets are sent in any order.
         chat.subscribe(Kind::Secret, &["unknown"]);
         let free = chat.read();
         assert_eq!(free[0].1, gone(Kind::Secret, "unknown"));
@@ -188,7 +188,8 @@ fn each_step_waits_for_the_answer_to_the_one_before() {
 #[test]
 fn a_cluster_stays_while_a_table_that_was_held_back_leads_to_it() {
     let mut chat = Chat::settled(vec![cluster("c", ""), cluster("d", ""), route("r", "c"), listener("l", "")]);
-    // The table moves from c to e, and the client will not have it: it runs the one that leads to c.
+    // The table changes its reference from c to e, and the client refuses it: it stays at the version that references
+    // c.
     chat.publish(vec![route("r", "e"), cluster("e", "")], &[(Kind::Cluster, "c"), (Kind::Cluster, "d")]);
     let (nonce, said) = chat.read().remove(0);
     assert_eq!(said, new(Kind::Cluster, "e"));
@@ -241,7 +242,7 @@ fn an_assignment_follows_each_cluster_that_is_new_or_different() {
     assert_eq!(chat.settle(), [[new(Kind::Cluster, "f")]], "nobody has asked for it yet");
     assert_eq!(chat.session.acknowledged(), chat.generation);
 
-    // The client does not answer a cluster before it has the assignment, which is on its way when that is published.
+    // The client answers no cluster before it has the assignment, which is in flight when the cluster is published.
     chat.publish(vec![endpoints("d")], &[(Kind::Endpoints, "c")]);
     chat.settle();
     chat.publish(vec![warming("c", "", "last"), endpoints("c")], &[]);
@@ -249,7 +250,7 @@ fn an_assignment_follows_each_cluster_that_is_new_or_different() {
     assert_eq!(said, [new(Kind::Cluster, "c"), new(Kind::Endpoints, "c")]);
 }
 
-/// On a new stream the client says what it has of assignments, and cannot know which clusters have become different.
+/// On a new stream the client reports the assignments that it has, and cannot know which clusters have changed.
 #[test]
 fn assignments_follow_clusters_that_came_before_anybody_asked_for_endpoints() {
     for clusters_first in [true, false] {
@@ -278,7 +279,7 @@ fn assignments_follow_clusters_that_came_before_anybody_asked_for_endpoints() {
     }
 }
 
-/// A state-of-the-world client says the same of all that it has at once.
+/// A state-of-the-world client reports this for all its assignments at once.
 #[test]
 fn assignments_that_clusters_wait_for_are_sent_to_a_client_that_has_all_of_them() {
     let mut chat = Chat::new(Limits::default(), vec![warming("c", "", ""), endpoints("c"), endpoints("d")]);
@@ -299,7 +300,7 @@ fn a_secret_goes_once_the_listeners_know_and_comes_at_any_time() {
     assert_eq!(chat.settle(), [[new(Kind::Listener, "l")], [gone(Kind::Secret, "h")]]);
     assert_eq!(chat.session.acknowledged(), chat.generation);
 
-    // What went while a round was running waits for the next, in which its listener is.
+    // A removal during a round waits for the next round, which has its listener.
     chat.publish(vec![listener("l", "1")], &[]);
     let first = chat.read();
     chat.publish(vec![listener("l", "2"), secret("h")], &[(Kind::Secret, "i")]);
@@ -311,7 +312,7 @@ fn a_secret_goes_once_the_listeners_know_and_comes_at_any_time() {
     assert_eq!(chat.settle(), [[new(Kind::Listener, "l")], [gone(Kind::Secret, "i")]]);
     assert_eq!(chat.session.acknowledged(), chat.generation);
 
-    // Nobody is told of what came back, or was left, meanwhile.
+    // Removals that were undone, or whose subscription ended, meanwhile are not sent.
     chat.publish(vec![listener("l", "3")], &[(Kind::Secret, "h"), (Kind::Secret, "i")]);
     let said = chat.read();
     chat.publish(vec![secret("h")], &[]);
@@ -324,7 +325,7 @@ fn a_secret_goes_once_the_listeners_know_and_comes_at_any_time() {
     assert_eq!(chat.session.acknowledged(), chat.generation);
 }
 
-/// All that a stream holds on to.
+/// Returns the size of a stream's state.
 fn weight(session: &Session) -> usize {
     let of = |s: &Subscription| {
         s.named.len()
@@ -363,7 +364,7 @@ fn the_secrets_taken_back_are_those_longest_unasked() {
         chat.subscribe(Kind::Secret, &[name]);
         chat.settle();
     }
-    // Asking again counts; the regular secret, oldest of all, is not in question.
+    // A repeated request counts; the regular secret, although the oldest, is exempt.
     chat.subscribe(Kind::Secret, &["a"]);
     chat.settle();
     chat.subscribe(Kind::Secret, &["d"]);
@@ -386,7 +387,7 @@ fn unknown_secrets_are_answered_take_nobodys_place_and_only_the_latest_are_remem
     }
     let sub = chat.session.subscription(Kind::Secret).expect("subscribed");
     assert_eq!((sub.on_demand, sub.named.len()), (2, 5));
-    // One that is remembered comes to be: it counts from then on, and the longest unasked makes way.
+    // A remembered secret is published: it counts from then on, and the least recently requested one is withdrawn.
     chat.publish(vec![secret("u099")], &[]);
     assert_eq!(chat.settle()[0], [new(Kind::Secret, "u099")]);
     chat.publish(vec![secret("u001")], &[]);
@@ -439,7 +440,8 @@ fn what_was_refused_is_not_called_so_once_it_is_unsubscribed() {
     }
 }
 
-/// A client that unsubscribed with `name` on its way to it and is back, and the nonce of that. The cluster has gone meanwhile.
+/// Makes a client that unsubscribed while `name` was in flight and subscribed again; returns the nonce as well. The
+/// cluster was removed meanwhile.
 fn back_after_it_went(name: &str) -> (Chat, u64) {
     let mut chat = Chat::new(Limits::default(), vec![cluster(name, "")]);
     chat.subscribe(Kind::Cluster, &[]);
@@ -467,7 +469,7 @@ fn what_was_on_its_way_and_went_while_it_was_unsubscribed_is_taken_back() {
     assert_eq!(chat.settle(), [[(Kind::Cluster, vec![], vec!["short".to_owned()])]]);
 }
 
-/// A table with a route of alice's, and as many of mallory's which a client may refuse.
+/// A table with a route of alice's, and routes of mallory's that a client may refuse.
 fn poisoned(mallorys: usize) -> Resource {
     use envoy_types::pb::envoy::config::route::v3::{
         DirectResponseAction, Route, RouteMatch, VirtualHost, route::Action, route_match::PathSpecifier,
@@ -488,7 +490,7 @@ fn poisoned(mallorys: usize) -> Resource {
     Resource::new("r", &RouteConfiguration { name: "r".into(), virtual_hosts, ..Default::default() })
 }
 
-/// The statuses that a table answers, by virtual host.
+/// Returns the statuses that a table answers, by virtual host.
 fn statuses(resource: &Resource) -> BTreeMap<String, Vec<u32>> {
     use envoy_types::pb::envoy::config::route::v3::route::Action;
     let table = <RouteConfiguration as prost::Message>::decode(resource.body()).expect("a table");
@@ -500,7 +502,7 @@ fn statuses(resource: &Resource) -> BTreeMap<String, Vec<u32>> {
     hosts.map(|host| (host.name, host.routes.into_iter().map(|route| of(route.action)).collect())).collect()
 }
 
-/// Lets a new client ask for the table: what it was sent, in order, until nothing more comes.
+/// Has a new client subscribe to the table; returns all responses in order until no more come.
 fn meet(tables: &mut Tables, refuses: bool) -> Vec<(BTreeMap<String, Vec<u32>>, bool)> {
     let mut session = Session::new(Protocol::Delta, Arc::new(Limits::default()), tables.generation);
     let ask = DeltaRequest { subscribe: vec!["r".to_owned()], ..Default::default() };
@@ -531,7 +533,7 @@ fn what_one_client_refused_is_sent_to_the_next_one_after_the_rest() {
     let suspects = tables.suspects.clone();
     assert!(!suspects.is_empty());
 
-    // The program starts anew, and so does its client.
+    // The program restarts, and so does its client.
     let mut tables = Tables::default();
     tables.suspects = suspects;
     tables.apply(1, vec![poisoned(20)], &[], 0);
@@ -543,7 +545,7 @@ fn what_one_client_refused_is_sent_to_the_next_one_after_the_rest() {
     let (last, is_taken) = next.last().expect("something was sent");
     assert!(*is_taken && (0..20).all(|number| last[&format!("m{number}")] == [500]), "{last:?}");
 
-    // A newer client takes it, which is the end of it.
+    // A newer client accepts it, so that the suspects are cleared.
     let newer = meet(&mut tables, false);
     assert_eq!(newer.len(), 2, "{newer:?}");
     assert!(newer[1].0["m19"] == [666] && tables.suspects.is_empty());
@@ -561,7 +563,7 @@ fn suspects_that_are_not_all_of_what_is_refused_are_no_harm() {
     let sent = meet(&mut tables, true);
     let (last, is_taken) = sent.last().expect("something was sent");
     assert!(*is_taken && last["alice"] == [200] && last["m0"] == [500] && last["m4"] == [500], "{last:?}");
-    // What is not there any more is nobody's concern.
+    // Suspects that do not exist any more are ignored.
     tables.apply(2, vec![poisoned(0)], &[], 0);
     assert_eq!(meet(&mut tables, true).len(), 1);
 }

@@ -1,4 +1,5 @@
-//! May this CA issue, as far as CAA records say (RFC 8659), with this account and this method (RFC 8657)?
+//! Evaluates CAA records: whether they permit a CA to issue (RFC 8659), with this account and challenge (RFC 8657).
+//! Pure.
 
 use crate::challenge::ChallengeKind;
 
@@ -13,39 +14,39 @@ pub struct CaaRecord {
     pub value: Vec<u8>,
 }
 
-/// Who asks to issue.
+/// The issuance that CAA records are evaluated for.
 #[derive(Clone, Debug)]
 pub struct CaaRequest<'a> {
-    /// The domains the CA calls itself in CAA records (`caaIdentities` of its directory).
+    /// The CA's names in CAA records (`caaIdentities` of its directory).
     pub identities: &'a [String],
-    /// URL of the account.
+    /// URL of the account; None before it is registered.
     pub account_uri: Option<&'a str>,
-    /// Method of the challenge.
+    /// The kind of challenge.
     pub method: ChallengeKind,
-    /// For a wildcard?
+    /// True for a wildcard.
     pub wildcard: bool,
 }
 
-/// What the records say.
+/// The result of the evaluation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CaaVerdict {
-    /// Issue.
+    /// The CA may issue.
     Allowed,
-    /// A critical property that nobody understands forbids it.
+    /// A critical property that CAs do not know forbids issuance.
     Critical(String),
-    /// Only these may issue; none at all when empty.
+    /// Only these CAs may issue; none at all if empty.
     OtherIssuer(Vec<String>),
-    /// The CA may, with another account.
+    /// The CA may issue with another account.
     OtherAccount(String),
-    /// The CA may, with other methods.
+    /// The CA may issue with other kinds of challenge.
     OtherMethod(String),
 }
 
-/// Properties a critical flag may stand at: RFC 8659 4.2-4.4, RFC 9495, and the contact properties of the CA/Browser
-/// Forum's Baseline Requirements, appendix A.
+/// Properties that may have the critical flag: RFC 8659, 4.2 to 4.4, RFC 9495, and the contact properties of the
+/// CA/Browser Forum's Baseline Requirements, appendix A.
 const KNOWN: [&str; 6] = ["issue", "issuewild", "iodef", "issuemail", "contactemail", "contactphone"];
 
-/// The verdict on the records of one name; an empty set is not a verdict of its own and allows.
+/// Evaluates the records of one name; without any, issuance is allowed.
 pub fn caa(records: &[CaaRecord], request: &CaaRequest<'_>) -> CaaVerdict {
     let is = |record: &CaaRecord, tag: &str| record.tag.eq_ignore_ascii_case(tag);
     if let Some(unknown) = records.iter().find(|r| r.critical && !KNOWN.iter().any(|known| is(r, known))) {
@@ -85,7 +86,7 @@ struct Issue {
 }
 
 impl Issue {
-    /// RFC 8659, 4.2; a malformed value is one that names no issuer, which is `None` here.
+    /// Parses the value by RFC 8659, 4.2; `None` is a malformed value, which counts as one that names no issuer.
     fn parse(value: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(value).ok().filter(|text| text.is_ascii())?;
         let blank = |c: char| c == ' ' || c == '\t';
@@ -111,7 +112,8 @@ impl Issue {
         self.parameters.iter().filter(|(name, _)| name == tag).map(|(_, value)| value.as_str()).collect()
     }
 
-    /// RFC 8657, 3 and 4: a parameter that stands twice cannot be satisfied.
+    /// Returns the reason why the CA may not issue by this value. RFC 8657, 3 and 4: a parameter that occurs twice
+    /// cannot be satisfied.
     fn obstacle(&self, request: &CaaRequest<'_>) -> Option<CaaVerdict> {
         let accounts = self.values("accounturi");
         let account_fits = match accounts[..] {
@@ -176,7 +178,7 @@ mod tests {
             (vec![("issue", "ca.example bad")], false, other(&[])),
             (vec![("issue", "ca.example; %%%")], false, other(&[])),
             (vec![("issue", "foreign.example"), ("issue", "ca.example")], false, Allowed),
-            // issuewild decides about wildcards, and about nothing else.
+            // issuewild applies to wildcards only.
             (vec![("issue", "ca.example"), ("issuewild", ";")], true, other(&[])),
             (vec![("issue", "ca.example"), ("issuewild", ";")], false, Allowed),
             (vec![("issuewild", "foreign.example")], false, Allowed),
@@ -201,7 +203,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever holds a zone may write anything into its records. They allow only a CA that they name.
+        /// The owner of a zone may write anything into its records: they allow only a CA that they name.
         #[test]
         fn whatever_records_say_another_ca_is_not_allowed(
             records in proptest::collection::vec((

@@ -1,4 +1,4 @@
-//! Fetches what a pre-flight judges: addresses, the CNAMEs before them, and the CAA records that apply.
+//! Looks up the facts for a pre-flight check: addresses, the CNAMEs before them, and the CAA records that apply.
 
 use std::net::IpAddr;
 
@@ -11,10 +11,10 @@ use super::{CaaRecord, connects};
 use crate::challenge::ChallengeKind;
 use crate::challenge::dns::DnsError;
 
-/// As many CAA records at one name are judged; nobody has more.
+/// Most CAA records at one name that are evaluated.
 const CAA_LIMIT: usize = 64;
 
-/// What was looked up.
+/// The results of the look-ups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// Addresses of the name.
@@ -23,66 +23,66 @@ pub struct Facts {
     pub caa: Caa,
 }
 
-/// Where a name leads.
+/// The addresses that a name resolves to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Addresses {
-    /// The method does not connect to the name.
+    /// Not looked up: the CA does not connect to the name with this kind of challenge.
     NotAsked,
-    /// To these; never empty.
+    /// The addresses; never empty.
     Found(Vec<IpAddr>),
-    /// To no address.
+    /// No address.
     None {
-        /// Does the end of the chain exist at all?
+        /// True if the end of the CNAME chain exists.
         exists: bool,
         /// The end of the CNAME chain; the name itself without one.
         end: String,
     },
-    /// In a circle.
+    /// The CNAMEs form a loop.
     Loop(Vec<String>),
-    /// Further than [`CNAME_LIMIT`] CNAMEs.
+    /// The chain has more than [`CNAME_LIMIT`] CNAMEs.
     TooLong(Vec<String>),
-    /// Unknown, and why.
+    /// The look-up failed, for this reason.
     Failed(String),
 }
 
-/// Which CAA records apply (RFC 8659, 3: the first set found on the way from the name to the root).
+/// The CAA records that apply (RFC 8659, 3: the first set on the way from the name to the root).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Caa {
-    /// Nobody asked.
+    /// Not looked up.
     NotAsked,
-    /// None anywhere: every CA may issue.
+    /// There are none: every CA may issue.
     Absent,
-    /// These.
+    /// These apply.
     Set {
-        /// The name at which they stand.
+        /// The name that has them.
         at: String,
         /// The records.
         records: Vec<CaaRecord>,
     },
-    /// Unknown, and why.
+    /// The look-up failed.
     Failed {
-        /// The name that was asked for.
+        /// The name that was looked up.
         at: String,
-        /// What the resolver said.
+        /// The resolver's error.
         why: String,
     },
 }
 
-/// Looks facts up through a resolver.
+/// Looks up facts through a resolver.
 #[derive(Clone, Debug)]
 pub struct Lookup {
     resolver: Resolver,
 }
 
 impl Lookup {
-    /// Asks this resolver.
+    /// Uses this resolver.
     pub fn new(resolver: Resolver) -> Self {
         Self { resolver }
     }
 
-    /// Everything a pre-flight of this name by this method needs; `host` may begin with `*.`.
+    /// Looks up all facts for a pre-flight check of this name and kind of challenge; `host` may begin with `*.`.
     pub async fn facts(&self, host: &str, method: ChallengeKind) -> Result<Facts, DnsError> {
-        // RFC 8659, 3: the CAA records of *.X are looked for from X on.
+        // RFC 8659, 3: the CAA records of *.X are looked up from X on.
         let name = absolute(host.strip_prefix("*.").unwrap_or(host))?;
         let asked = connects(method) && !host.starts_with("*.");
         let addresses = async { if asked { self.addresses(&name).await } else { Addresses::NotAsked } };
@@ -90,7 +90,7 @@ impl Lookup {
         Ok(Facts { addresses, caa })
     }
 
-    /// Follows the CNAMEs itself, one by one: resolvers differ in what they answer to a loop.
+    /// Follows the CNAMEs one by one, since resolvers answer differently to a loop, and resolves the last.
     async fn addresses(&self, name: &Name) -> Addresses {
         let mut chain = vec![name.clone()];
         let names = |chain: &[Name]| chain.iter().map(plain).collect();
@@ -115,7 +115,7 @@ impl Lookup {
         }
     }
 
-    /// The addresses at the end of the chain.
+    /// Looks up the addresses of the end of the chain.
     async fn end(&self, name: &Name) -> Addresses {
         match self.resolver.addresses(name).await {
             Ok(found) if !found.is_empty() => Addresses::Found(found),
@@ -128,8 +128,8 @@ impl Lookup {
         }
     }
 
-    /// Climbs from the name to its top-level domain. CNAMEs are followed at each step, by the resolver, but the climb
-    /// goes on from the name and not from a CNAME's target (RFC 8659, 3, unlike its predecessor).
+    /// Looks up CAA records from the name up to its top-level domain. The resolver follows CNAMEs at each step, but the
+    /// next step is the parent of the name and not of a CNAME's target (RFC 8659, 3, unlike its predecessor).
     async fn caa(&self, name: &Name) -> Caa {
         let mut at = name.clone();
         while !at.is_root() {

@@ -1,6 +1,6 @@
-//! What DNS says about a name before an order is spent on it.
+//! The pre-flight check of a name: finds the errors in DNS that would fail an order, before the order is placed.
 //!
-//! [`Lookup`] fetches [`Facts`]; [`examine`] judges them and is pure. Each [`Finding`] is a sentence that names the
+//! [`Lookup`] looks up [`Facts`]; [`examine`] evaluates them and is pure. Each [`Finding`] is a sentence that names the
 //! cause and the fix, and stays the same as long as the cause does.
 
 mod caa;
@@ -13,7 +13,7 @@ use crate::challenge::ChallengeKind;
 pub use self::caa::{CaaRecord, CaaRequest, CaaVerdict, caa};
 pub use self::facts::{Addresses, Caa, Facts, Lookup};
 
-/// Does the CA connect to the name?
+/// Returns true if the CA connects to the name with this kind of challenge.
 fn connects(method: ChallengeKind) -> bool {
     match method {
         ChallengeKind::Http01 | ChallengeKind::TlsAlpn01 => true,
@@ -21,22 +21,22 @@ fn connects(method: ChallengeKind) -> bool {
     }
 }
 
-/// What has to hold.
+/// The expected facts.
 #[derive(Clone, Debug)]
 pub struct Expected<'a> {
     /// The name, with `*.` for a wildcard.
     pub host: &'a str,
-    /// Method of the challenge.
+    /// The kind of challenge.
     pub method: ChallengeKind,
-    /// Where the challenge is answered; none when we do not know, and then addresses are not compared.
+    /// Addresses of the responder; if empty, they are not known, and addresses are not compared.
     pub addresses: &'a [IpAddr],
-    /// `caaIdentities` of the CA's directory; none when it does not say, and then CAA is not judged.
+    /// `caaIdentities` of the CA's directory; if empty, CAA records are not evaluated.
     pub identities: &'a [String],
     /// URL of our account.
     pub account_uri: Option<&'a str>,
 }
 
-/// One thing in the way.
+/// An error in DNS that would fail the order.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Finding {
     /// The name does not exist.
@@ -65,7 +65,7 @@ pub enum Finding {
         /// Our addresses.
         wanted: String,
     },
-    /// CNAMEs lead in a circle.
+    /// CNAMEs form a loop.
     #[error("the CNAMEs of {host} form a loop, {chain}; remove one of them")]
     CnameLoop {
         /// The name.
@@ -122,65 +122,65 @@ pub enum Finding {
     LookupFailed {
         /// The name.
         host: String,
-        /// What the resolver said.
+        /// The resolver's error.
         why: String,
     },
-    /// The CAA records cannot be looked up, which CAs take for a refusal.
+    /// The CAA records cannot be looked up, which CAs treat as a refusal.
     #[error(
         "the CAA records of {at} cannot be looked up: {why}; a CA refuses to issue then: check the name servers of the domain and its DNSSEC"
     )]
     CaaLookupFailed {
-        /// The name that was asked for.
+        /// The name that was looked up.
         at: String,
-        /// What the resolver said.
+        /// The resolver's error.
         why: String,
     },
-    /// Other CAs may issue, this one may not.
+    /// Only other CAs may issue.
     #[error("CAA records at {at} allow {allowed} to issue for {host}; add: {at} CAA 0 {tag} \"{identity}\"")]
     CaaOtherIssuer {
-        /// Where the records stand.
+        /// The name that has the records.
         at: String,
-        /// Who may, or "nobody".
+        /// The CAs that may issue, or "nobody".
         allowed: String,
         /// The name.
         host: String,
         /// The property to add.
         tag: &'static str,
-        /// What this CA calls itself.
+        /// The name of this CA in CAA records.
         identity: String,
     },
-    /// Another account may.
+    /// Only another account may.
     #[error("CAA records at {at} bind {host} to the account {bound}; use that account, or set accounturi={ours}")]
     CaaOtherAccount {
-        /// Where the records stand.
+        /// The name that has the records.
         at: String,
         /// The name.
         host: String,
-        /// The account that may.
+        /// The account that the records name.
         bound: String,
         /// Our account.
         ours: String,
     },
-    /// Another method may.
+    /// Only other kinds of challenge may be used.
     #[error(
         "CAA records at {at} allow the methods {allowed} for {host}; use one of them, or add {method} to validationmethods"
     )]
     CaaOtherMethod {
-        /// Where the records stand.
+        /// The name that has the records.
         at: String,
-        /// The methods that may be used.
+        /// The kinds of challenge that may be used.
         allowed: String,
         /// The name.
         host: String,
-        /// Our method.
+        /// Our kind of challenge.
         method: &'static str,
     },
-    /// A critical property that no CA understands.
+    /// A critical property that CAs do not know.
     #[error(
         "a CAA record at {at} has the critical property {tag}, which CAs do not know and therefore refuse to issue for {host}; remove it or its critical flag"
     )]
     CaaCritical {
-        /// Where the records stand.
+        /// The name that has the record.
         at: String,
         /// The property.
         tag: String,
@@ -189,29 +189,29 @@ pub enum Finding {
     },
 }
 
-/// What a finding does to an order.
+/// The effect of a finding on an order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strictness {
-    /// It keeps the order from being placed.
+    /// The order is not placed.
     #[default]
     Strict,
-    /// It is shown, and the order is placed.
+    /// The finding is reported, and the order is placed.
     Warn,
     /// Nothing is looked up.
     Skip,
 }
 
-/// What comes of the findings.
+/// The decision about an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Place the order; show these.
+    /// Place the order; report these findings.
     Go(Vec<Finding>),
-    /// Do not place the order, because of these.
+    /// Do not place the order, because of these findings.
     Stop(Vec<Finding>),
 }
 
 impl Strictness {
-    /// Weighs the findings.
+    /// Decides by the findings.
     pub fn decide(self, findings: Vec<Finding>) -> Decision {
         match self {
             Self::Strict if !findings.is_empty() => Decision::Stop(findings),
@@ -221,7 +221,7 @@ impl Strictness {
     }
 }
 
-/// Judges the facts. The order of the findings is fixed: addresses, then CAA.
+/// Evaluates the facts. The order of the findings is fixed: addresses, then CAA.
 pub fn examine(facts: &Facts, expected: &Expected<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     if connects(expected.method) {
@@ -310,7 +310,7 @@ fn examine_caa(found: &Caa, expected: &Expected<'_>, findings: &mut Vec<Finding>
     });
 }
 
-/// Addresses in a fixed order, so that the sentence does not change with the resolver's mood.
+/// Formats addresses in a fixed order, so that the message does not change with the resolver's order.
 fn list(addresses: &[IpAddr]) -> String {
     let mut sorted = addresses.to_vec();
     sorted.sort();

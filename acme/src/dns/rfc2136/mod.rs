@@ -1,7 +1,7 @@
-//! RFC 2136 dynamic update, signed with TSIG, over TCP.
+//! A DNS provider by dynamic update (RFC 2136), signed with TSIG, over TCP.
 //!
 //! An update adds or deletes exactly one record; the server applies updates one after another, so that any number of
-//! values at one name come and go without a read before the write.
+//! values at one name are added and removed without a read before the write.
 
 mod tsig;
 
@@ -24,26 +24,26 @@ use crate::denied_networks::DeniedNetworks;
 
 const PROVIDER: &str = "rfc2136";
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-/// So long it is believed which zone holds a name: an order asks several times, and a zone may be delegated at any time.
+/// Lifetime of a name's zone in the cache: one order needs it several times, and a zone may be delegated at any time.
 const ZONE_LIFE: Duration = Duration::from_secs(60);
-/// A value no challenge has, asked to be deleted to learn whether we may change the name.
+/// A value that no challenge has: its deletion is requested to test for write permission at the name.
 const NO_VALUE: &str = "gatewright-permission-probe";
 
-/// What a name server needs.
+/// The settings for a name server.
 pub struct Rfc2136Config {
-    /// The primary, as `host:port`; port 53 when left out.
+    /// The primary server, as `host:port`; port 53 by default.
     pub nameserver: String,
-    /// Name of the key, as the server knows it.
+    /// Name of the TSIG key, as the server knows it.
     pub key_name: String,
-    /// How the key signs.
+    /// The algorithm of the key.
     pub algorithm: TsigHash,
-    /// The key in base64, as it stands in the server's key file.
+    /// The key in base64, as the server's key file has it.
     pub secret: Secret,
-    /// The zone, where it is not to be looked for on the server.
+    /// The zone; None to find it by queries to the server.
     pub zone: Option<String>,
 }
 
-/// The provider.
+/// The DNS provider by dynamic update.
 pub struct Rfc2136 {
     nameserver: String,
     key: TsigKey,
@@ -53,7 +53,7 @@ pub struct Rfc2136 {
 }
 
 impl Rfc2136 {
-    /// Checks the configuration; asks nothing yet.
+    /// Checks the configuration; sends nothing yet.
     pub fn new(config: Rfc2136Config) -> Result<Self, DnsError> {
         let wrong = |message: String| DnsError::Config { provider: PROVIDER.to_owned(), message };
         let nameserver = with_port(&config.nameserver).map_err(wrong)?;
@@ -67,7 +67,7 @@ impl Rfc2136 {
         Ok(Self { nameserver, key, zone, zones: ZoneCache::new(), denied: DeniedNetworks::default() })
     }
 
-    /// Sends nothing there, whatever the server's name leads to.
+    /// Sends nothing to these networks, whatever the server's name resolves to.
     pub fn denying(self, denied: DeniedNetworks) -> Self {
         Self { denied, ..self }
     }
@@ -88,7 +88,7 @@ impl Rfc2136 {
             let apex = absolute(candidate)?;
             let answer = self.exchange(name, question(&apex, RecordType::SOA, false)).await?;
             match answer.response_code {
-                // Authoritative data at this very name: an apex. The answer for any other name has none.
+                // An authoritative SOA at this very name: it is an apex. The answer for any other name has none.
                 ResponseCode::NoError | ResponseCode::NXDomain => {
                     let here = |record: &Record| record.record_type() == RecordType::SOA && record.name == apex;
                     if answer.authoritative && answer.answers.iter().any(here) {
@@ -96,7 +96,7 @@ impl Rfc2136 {
                         return Ok(apex);
                     }
                 }
-                // "Not one of mine", and not the whole story: a parent may be.
+                // The server does not serve this zone, but may serve a parent.
                 ResponseCode::Refused | ResponseCode::NotAuth | ResponseCode::ServFail => {}
                 code => return Err(self.refused(name, code)),
             }
@@ -123,12 +123,12 @@ impl Rfc2136 {
         }
     }
 
-    /// Adds or deletes a record in the zone that holds its name.
+    /// Adds or deletes a record in the zone that contains its name; returns the zone.
     async fn change(&self, class: DNSClass, record: &TxtRecord) -> Result<String, DnsError> {
         let mut zone = self.zone(&record.name).await?;
         let mut done = self.update(zone.clone(), class, record).await;
         if matches!(done, Err(DnsError::NoZone { .. })) && self.zones.find(&record.name).is_some() {
-            // Another zone holds it by now, or none.
+            // The cached zone is outdated: the name is in another zone now, or in none.
             self.zones.forget(&record.name);
             zone = self.zone(&record.name).await?;
             done = self.update(zone.clone(), class, record).await;
@@ -136,7 +136,7 @@ impl Rfc2136 {
         done.map(|()| zone.to_ascii().trim_end_matches('.').to_ascii_lowercase())
     }
 
-    /// Signs, sends, and believes only a signed answer to this very message.
+    /// Signs a message, sends it, and accepts only a signed answer to it.
     async fn exchange(&self, name: &str, mut message: Message) -> Result<Message, DnsError> {
         let mac = self.key.sign(&mut message, seconds()).map_err(protocol)?;
         let bytes = message.to_vec().map_err(|error| protocol(format!("encoding the message: {error}")))?;
@@ -165,8 +165,8 @@ impl Rfc2136 {
         found.first().copied().ok_or_else(|| self.unavailable(format!("{} has no address", self.nameserver)))
     }
 
-    /// There is no answer of a name server. One that a tenant names is told about in one way whatever is there: nobody finds
-    /// out by us what listens where.
+    /// Makes the error for a name server that does not answer. For a server that a tenant names the text is the same
+    /// for all causes, so that a tenant cannot scan our network through us.
     fn silent(&self, why: impl FnOnce() -> String) -> DnsError {
         self.unavailable(match self.denied.is_empty() {
             true => why(),
@@ -193,7 +193,7 @@ impl Rfc2136 {
         }
     }
 
-    /// What the response codes of RFC 2136, 2.2 mean for an update of ours.
+    /// Maps a response code of RFC 2136, 2.2 to an error with its fix.
     fn refused(&self, name: &str, code: ResponseCode) -> DnsError {
         let key = self.key.name();
         let refused =
@@ -231,7 +231,8 @@ impl DnsProvider for Rfc2136 {
         PROVIDER
     }
 
-    /// Also learns whether we may write: a policy is applied to the deletion of nothing as to any other change.
+    /// Also tests for write permission: the server applies its policy to the deletion of a record that does not exist,
+    /// too.
     async fn zone_of(&self, name: &str) -> Result<String, DnsError> {
         let nothing = TxtRecord { name: name.to_owned(), value: NO_VALUE.to_owned(), ttl: 0 };
         self.change(DNSClass::NONE, &nothing).await
@@ -242,9 +243,10 @@ impl DnsProvider for Rfc2136 {
     }
 
     async fn cleanup(&self, record: &TxtRecord) -> Result<(), DnsError> {
-        // Whether the zone is there is asked by itself: a refusal of the update is another matter where the zone is configured.
+        // The zone is looked up separately: where it is configured, a refused update does not mean that the zone is
+        // gone.
         match self.zone(&record.name).await {
-            // A zone that is gone took the record with it.
+            // A deleted zone has no records left.
             Err(DnsError::NoZone { .. }) => Ok(()),
             Err(error) => Err(error),
             Ok(_) => self.change(DNSClass::NONE, record).await.map(drop),
@@ -252,7 +254,7 @@ impl DnsProvider for Rfc2136 {
     }
 }
 
-/// `host`, `host:port`, `1.2.3.4`, `[::1]:53` or `::1`.
+/// Parses `host`, `host:port`, `1.2.3.4`, `[::1]:53` or `::1`.
 fn with_port(nameserver: &str) -> Result<String, String> {
     let text = nameserver.trim();
     if let Ok(address) = text.parse::<std::net::IpAddr>() {

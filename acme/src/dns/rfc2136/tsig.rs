@@ -1,4 +1,4 @@
-//! TSIG (RFC 8945) with SHA-2: signs a message, and believes an answer only if it is signed too.
+//! TSIG (RFC 8945) with SHA-2: signs messages, and verifies the signatures of answers.
 
 use std::str::FromStr;
 
@@ -14,10 +14,10 @@ use zeroize::Zeroizing;
 
 use super::super::secret::Secret;
 
-/// How far the two clocks may be apart, in seconds (RFC 8945, 10).
+/// Tolerated difference of the two clocks, in seconds (RFC 8945, 10).
 const FUDGE: u16 = 300;
 
-/// How a key signs. MD5 and SHA-1 are not offered (RFC 8945, 6 deprecates them).
+/// The algorithm of a key. MD5 and SHA-1 are not offered (RFC 8945, 6 deprecates them).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TsigHash {
     /// `hmac-sha256`
@@ -29,7 +29,7 @@ pub enum TsigHash {
 }
 
 impl TsigHash {
-    /// The name by which name servers know it.
+    /// Returns the name of the algorithm, as name servers know it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Sha256 => "hmac-sha256",
@@ -60,23 +60,23 @@ impl FromStr for TsigHash {
     }
 }
 
-/// A key shared with a name server.
+/// A TSIG key, shared with a name server.
 pub(crate) struct TsigKey {
     name: Name,
     hash: TsigHash,
     bytes: Zeroizing<Vec<u8>>,
 }
 
-/// Why an answer is not believed.
+/// The reason why an answer is rejected.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Unsigned {
-    /// The server says that our signature is wrong: another secret.
+    /// The server reports BADSIG: it has another secret.
     BadSignature,
-    /// The server does not know a key of this name and algorithm.
+    /// The server reports BADKEY: it has no key of this name and algorithm.
     BadKey,
-    /// The clocks are too far apart.
+    /// The clocks differ by more than the tolerance.
     BadTime,
-    /// The answer is not signed by the key, or not correctly.
+    /// The answer is not signed by the key, or its signature is wrong.
     NotBelieved(&'static str),
 }
 
@@ -87,7 +87,7 @@ impl TsigKey {
             .filter(|name| !name.is_root())
             .ok_or_else(|| format!("keyName: {name:?} is not a domain name"))?;
         key_name.set_fqdn(true);
-        // The decoder's message would quote a byte of the secret.
+        // The message of the decoder would quote a byte of the secret.
         let bytes = BASE64_STANDARD
             .decode(secret.expose())
             .map(Zeroizing::new)
@@ -106,7 +106,7 @@ impl TsigKey {
         self.hash
     }
 
-    /// Adds the signature; gives it back, because the answer's signature covers it (RFC 8945, 5.3.1).
+    /// Adds the signature to a message and returns its MAC, which the answer's signature covers (RFC 8945, 5.3.1).
     pub(crate) fn sign(&self, message: &mut Message, now: u64) -> Result<Vec<u8>, String> {
         let tsig = TSIG::new(self.hash.algorithm(), now, FUDGE, Vec::new(), message.id, None, Vec::new());
         let signed = message_tbs(message, &tsig, &self.name).map_err(|error| error.to_string())?;
@@ -115,13 +115,13 @@ impl TsigKey {
         Ok(mac)
     }
 
-    /// Checks an answer (RFC 8945, 5.2 and 5.3).
+    /// Verifies an answer (RFC 8945, 5.2 and 5.3).
     pub(crate) fn verify(&self, answer: &[u8], request_mac: &[u8], now: u64) -> Result<(), Unsigned> {
         let (signed, record) = signed_bitmessage_to_buf(answer, Some(request_mac), true)
             .map_err(|_| Unsigned::NotBelieved("the answer is not signed"))?;
         let tsig = &record.data;
         match tsig.error {
-            // BADSIG and BADKEY come unsigned (RFC 8945, 5.3.2), BADTIME with the server's time.
+            // BADSIG and BADKEY are unsigned (RFC 8945, 5.3.2); BADTIME has the server's time.
             Some(TsigError::BadSig) => return Err(Unsigned::BadSignature),
             Some(TsigError::BadKey) => return Err(Unsigned::BadKey),
             Some(TsigError::BadTime) => return Err(Unsigned::BadTime),
@@ -166,7 +166,8 @@ mod tests {
         let mut answer = Message::response(7, hickory_proto::op::OpCode::Update);
         let bare = answer.to_vec().expect("encodes");
         assert!(matches!(key.verify(&bare, b"", 1_000), Err(Unsigned::NotBelieved("the answer is not signed"))));
-        // Signed as a request: the signature does not cover ours, so a replay of a request is no answer.
+        // The answer is signed like a request: its signature does not cover ours, so that a replayed request is no
+        // answer.
         key.sign(&mut answer, 1_000).expect("signs");
         let signed = answer.to_vec().expect("encodes");
         assert!(matches!(
@@ -176,7 +177,7 @@ mod tests {
     }
 
     proptest! {
-        /// The network may turn an answer into anything: what is believed is what was signed.
+        /// The network may change an answer in any way: only what was signed is accepted.
         #[test]
         fn an_answer_with_a_byte_changed_is_not_believed(at in any::<usize>(), to in any::<u8>(), cut in 0usize..40) {
             let key = TsigKey::new("k", TsigHash::Sha256, &Secret::new("c2VjcmV0c2VjcmV0")).expect("a key");
@@ -194,7 +195,7 @@ mod tests {
             let key = TsigKey::new("k", TsigHash::Sha256, &Secret::new("c2VjcmV0c2VjcmV0")).expect("a key");
             prop_assert!(key.verify(&bytes, b"our mac", 1_000).is_err());
             if let Ok(message) = Message::from_vec(&bytes) {
-                // A message that was read can be printed.
+                // A decoded message can be printed.
                 drop(format!("{message:?}"));
             }
         }

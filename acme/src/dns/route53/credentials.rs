@@ -1,6 +1,7 @@
-//! Where AWS keys come from: given, a web identity, the container's agent, or the instance's metadata service.
+//! Sources of AWS keys: static keys, a web identity, the container's credential agent, or the instance's metadata
+//! service.
 //!
-//! Temporary keys are kept until five minutes before they end; token files are read again each time, as they rotate.
+//! Temporary keys are cached until five minutes before they expire; token files are read each time, since they rotate.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -21,59 +22,60 @@ use super::xml;
 use crate::challenge::dns::DnsError;
 
 const PROVIDER: &str = "route53";
-/// Temporary keys are renewed this long before they end.
+/// Time before their expiry at which temporary keys are renewed.
 const EARLY: Duration = Duration::from_secs(300);
-/// How much of a token file is read.
+/// Largest token file, in bytes.
 const TOKEN_LIMIT: usize = 64 * 1024;
-/// The address of the metadata service of EC2 instances.
+/// The URL of the metadata service of EC2 instances.
 pub const IMDS_ENDPOINT: &str = "http://169.254.169.254";
-/// The address of the credential agent of ECS tasks.
+/// The URL of the credential agent of ECS tasks.
 const ECS_ENDPOINT: &str = "http://169.254.170.2";
 
-/// One set of keys.
+/// A set of AWS keys.
 #[derive(Clone)]
 pub struct AwsKeys {
-    /// Names the keys; not secret.
+    /// Identifies the keys; not secret.
     pub access_key_id: String,
-    /// Signs requests.
+    /// The signing key.
     pub secret_access_key: Secret,
-    /// Comes with temporary keys.
+    /// The session token of temporary keys.
     pub session_token: Option<Secret>,
 }
 
-/// Where the keys come from.
+/// The source of AWS keys.
 pub enum AwsSource {
-    /// Given.
+    /// Static keys.
     Static(AwsKeys),
     /// `AssumeRoleWithWebIdentity`: a service account of EKS (IRSA) or any OIDC token in a file.
     WebIdentity {
         /// `arn:aws:iam::…:role/…`
         role_arn: String,
-        /// File with the token.
+        /// File that contains the token.
         token_file: PathBuf,
-        /// Shows up in CloudTrail.
+        /// The session name in CloudTrail.
         session_name: String,
-        /// Another endpoint than the region's STS.
+        /// The STS endpoint, if not the region's.
         sts_endpoint: Option<String>,
     },
-    /// The agent of ECS tasks and EKS Pod Identity.
+    /// The credential agent of ECS tasks and of EKS Pod Identity.
     Container {
         /// Full URI of the agent.
         uri: String,
-        /// File with the token the agent wants, if it wants one.
+        /// File that contains the token that the agent requires; None where it requires none.
         token_file: Option<PathBuf>,
     },
     /// The metadata service of EC2, version 2 only.
     Imds {
-        /// Another endpoint than [`IMDS_ENDPOINT`].
+        /// The endpoint, if not [`IMDS_ENDPOINT`].
         endpoint: Option<String>,
     },
 }
 
 impl AwsSource {
-    /// What the AWS SDKs would find in the environment, in their order: keys, web identity, container, instance.
+    /// Chooses the source that the AWS SDKs would choose by the environment, in their order: static keys, web identity,
+    /// container, instance.
     ///
-    /// Only for issuers of the operator: a tenant must not borrow the identity of this process.
+    /// Only for issuers of the operator: a tenant must not use the identity of this process.
     pub fn from_env(variable: impl Fn(&str) -> Option<String>) -> Self {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         if let (Some(access_key_id), Some(secret)) = (set("AWS_ACCESS_KEY_ID"), set("AWS_SECRET_ACCESS_KEY")) {
@@ -95,7 +97,7 @@ impl AwsSource {
         Self::Imds { endpoint: set("AWS_EC2_METADATA_SERVICE_ENDPOINT") }
     }
 
-    /// Refuses what can be seen to be wrong without asking anybody.
+    /// Rejects settings that are invalid, without a request.
     pub(crate) fn check(&self) -> Result<(), String> {
         let endpoint =
             |field: &str, url: &str| Endpoint::parse(url).map(|_| ()).map_err(|message| format!("{field}: {message}"));
@@ -129,7 +131,7 @@ impl AwsSource {
     }
 }
 
-/// A source with what it last gave.
+/// A source, with a cache of its temporary keys.
 pub(crate) struct AwsCredentials {
     source: AwsSource,
     region: String,
@@ -145,7 +147,7 @@ struct Temporary {
 
 impl AwsCredentials {
     pub(crate) fn new(source: AwsSource, region: &str, http: Http) -> Self {
-        // Metadata services are near; one that is absent must not hold up an order.
+        // Metadata services are near; an absent one must not delay an order.
         let http = if matches!(source, AwsSource::WebIdentity { .. }) {
             http
         } else {
@@ -154,12 +156,12 @@ impl AwsCredentials {
         Self { source, region: region.to_owned(), http, held: Mutex::new(None) }
     }
 
-    /// Keys that are good for now.
+    /// Returns keys that are valid now.
     pub(crate) async fn keys(&self, now: SystemTime) -> Result<AwsKeys, DnsError> {
         if let AwsSource::Static(keys) = &self.source {
             return Ok(keys.clone());
         }
-        // The lock is an asynchronous one, held so that many orders ask for new keys once.
+        // An asynchronous lock, held during the request, so that concurrent orders fetch new keys once.
         let mut held = self.held.lock().await;
         if let Some(held) = held.as_ref().filter(|held| now + EARLY < held.ends) {
             return Ok(held.keys.clone());
@@ -223,7 +225,8 @@ impl AwsCredentials {
         }
     }
 
-    /// "Retrieve instance metadata" in the EC2 user guide: a session token by `PUT`, then the role, then its keys.
+    /// Gets keys by IMDSv2 ("Retrieve instance metadata" in the EC2 user guide): a session token by `PUT`, then the
+    /// role, then its keys.
     async fn instance_keys(&self, endpoint: &Endpoint) -> Result<Temporary, DnsError> {
         const ROLES: &str = "/latest/meta-data/iam/security-credentials/";
         const LABEL: &str = "the instance's metadata service";
@@ -286,7 +289,7 @@ fn sts_keys(answer: &Answer) -> Result<Temporary, DnsError> {
     temporary(id, secret, Some(token), ends)
 }
 
-/// The document that ECS, EKS Pod Identity and IMDS share.
+/// Parses the document that ECS, EKS Pod Identity and IMDS share.
 fn json_keys(answer: &Answer, label: &str) -> Result<Temporary, DnsError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
@@ -299,7 +302,7 @@ fn json_keys(answer: &Answer, label: &str) -> Result<Temporary, DnsError> {
     if !answer.status.is_success() {
         return Err(refusal(PROVIDER, label, answer, "", "let this workload have a role there"));
     }
-    // The parser's message could quote a secret, so it is not repeated.
+    // The message of the parser could quote a secret, so it is omitted.
     let document: Document = serde_json::from_slice(&answer.body)
         .map_err(|_| protocol(format!("{label} answered without AccessKeyId, SecretAccessKey and Expiration")))?;
     let (secret, token) = (Zeroizing::new(document.secret_access_key), document.token.map(Zeroizing::new));

@@ -1,8 +1,9 @@
-//! Route 53: public zones only, one multivalue record per value, done when the change is `INSYNC`.
+//! The DNS provider Route 53: public zones only, one multivalue record per value; a change is complete once it is
+//! `INSYNC`.
 //!
-//! A multivalue answer record has an identifier of its own, which is the value here: several values at one name need
-//! no read before the write, cannot race, and are deleted one by one. Route 53 answers a query with at most eight of
-//! them, so more than eight challenges at one name at the same time have to take turns.
+//! A multivalue answer record has an identifier, for which the value is used: several values at one name need no read
+//! before the write, cannot race, and are deleted one by one. Route 53 answers a query with at most eight of them, so
+//! that at most eight challenges can be open at one name at the same time.
 
 mod credentials;
 mod sigv4;
@@ -28,33 +29,33 @@ use crate::challenge::dns::{DnsError, DnsProvider, TxtRecord};
 const PROVIDER: &str = "route53";
 const VERSION: &str = "/2013-04-01";
 const FIX: &str = "allow route53:ListHostedZonesByName, ListResourceRecordSets, ChangeResourceRecordSets and GetChange";
-/// Who would wait longer for a turn is told to come back.
+/// Longest wait for a request's slot; beyond it, the call fails as throttled.
 const QUEUE_LIMIT: Duration = Duration::from_secs(60);
-/// An identifier no record has, asked to be deleted to learn whether we may change the zone.
+/// An identifier that no record has: its deletion is requested to test for write permission in the zone.
 const NO_RECORD: &str = "gatewright-permission-probe";
 
-/// What Route 53 needs.
+/// The settings for Route 53.
 pub struct Route53Config {
-    /// Where the keys come from.
+    /// The source of the AWS keys.
     pub source: AwsSource,
     /// `us-east-1` unless the account is in China (`cn-…`) or GovCloud (`us-gov-…`).
     pub region: Option<String>,
-    /// The one zone to use, instead of the longest public zone that holds the name.
+    /// The zone to use; None for the longest public zone that contains the name.
     pub hosted_zone_id: Option<String>,
-    /// Another endpoint than the partition's.
+    /// The endpoint, if not the partition's.
     pub endpoint: Option<String>,
-    /// PEM roots to trust besides the machine's.
+    /// PEM roots to trust in addition to the machine's.
     pub ca_bundle: Option<String>,
-    /// How long to wait between two looks at a change; AWS asks for patience, 4 s is usual.
+    /// Time between two requests for the state of a change; 4 s is usual.
     pub poll: Duration,
-    /// How long to wait for `INSYNC`.
+    /// Longest wait for `INSYNC`.
     pub insync_limit: Duration,
-    /// The time between two requests: Route 53 takes five a second from a whole account ("Route 53 quotas").
+    /// Time between two requests: Route 53 allows five per second and account ("Route 53 quotas").
     pub pace: Duration,
 }
 
 impl Route53Config {
-    /// The usual settings around a source of keys.
+    /// Makes the default settings, with a source of keys.
     pub fn new(source: AwsSource) -> Self {
         Self {
             source,
@@ -69,7 +70,7 @@ impl Route53Config {
     }
 }
 
-/// The provider.
+/// The DNS provider Route 53.
 pub struct Route53 {
     credentials: AwsCredentials,
     http: Http,
@@ -80,7 +81,7 @@ pub struct Route53 {
     poll: Duration,
     insync_limit: Duration,
     pace: Duration,
-    /// When the next request may go out.
+    /// Time of the next request.
     next: Mutex<Instant>,
 }
 
@@ -91,7 +92,7 @@ struct Zone {
 }
 
 impl Route53 {
-    /// Checks the configuration; asks nothing yet.
+    /// Checks the configuration; sends nothing yet.
     pub fn new(config: Route53Config) -> Result<Self, DnsError> {
         let wrong = |message: String| DnsError::Config { provider: PROVIDER.to_owned(), message };
         config.source.check().map_err(wrong)?;
@@ -189,7 +190,8 @@ impl Route53 {
         })
     }
 
-    /// Identifiers of the public zones of exactly this name; private ones with the same name may stand between them.
+    /// Returns the identifiers of the public zones of exactly this name; private zones of the same name may be listed
+    /// between them.
     async fn public_zones(&self, zone: &str, name: &str) -> Result<Vec<String>, DnsError> {
         let mut public = Vec::new();
         let mut next: Option<(String, String)> = Some((zone.to_owned(), String::new()));
@@ -212,7 +214,7 @@ impl Route53 {
             }
             if xml::text(root, "IsTruncated") == Some("true") {
                 let following = xml::text(root, "NextDNSName").unwrap_or_default();
-                // Sorted by name: once another name is next, all zones of this one have been seen.
+                // The list is sorted by name: if the next one differs, all zones of this name have been read.
                 if following.trim_end_matches('.').eq_ignore_ascii_case(zone) {
                     let id = xml::text(root, "NextHostedZoneId").unwrap_or_default();
                     next = Some((following.to_owned(), id.trim_start_matches("/hostedzone/").to_owned()));
@@ -222,7 +224,7 @@ impl Route53 {
         Ok(public)
     }
 
-    /// The time to live of our record, which a deletion has to quote; `None` when there is no such record.
+    /// Returns the time to live of our record, which a deletion must repeat; `None` if there is no such record.
     async fn stored_ttl(&self, zone: &Zone, record: &TxtRecord) -> Result<Option<u32>, DnsError> {
         let mut start = (record.name.clone(), "TXT".to_owned(), record.value.clone());
         for _page in 0..PAGE_LIMIT {
@@ -280,7 +282,7 @@ impl Route53 {
             let answer = self.call("GET", &format!("/change/{}", encode(&id)), &[], "").await?;
             match self.success(name, &answer) {
                 Ok(text) => status = change_info(text)?.1,
-                // Being told to slow down says nothing about the change; the deadline stays.
+                // Throttling says nothing about the change; the deadline stays.
                 Err(DnsError::Throttled { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -318,7 +320,7 @@ impl Route53 {
             .map_err(|message| DnsError::Unavailable { provider: PROVIDER.to_owned(), message })
     }
 
-    /// Waits for a turn among all requests of this provider.
+    /// Waits for the slot of a request, among all requests of this provider.
     async fn turn(&self) -> Result<(), DnsError> {
         let slot = {
             let mut next = self.next.lock().expect("nobody panics while holding it");
@@ -334,14 +336,15 @@ impl Route53 {
         Ok(())
     }
 
-    /// Is the record gone after this answer to its deletion? `false` when what was quoted is not there.
+    /// Returns true if the record is gone after this answer to its deletion, false if the record in the request does
+    /// not match a stored one.
     fn is_gone(&self, record: &TxtRecord, answer: &Answer) -> Result<bool, DnsError> {
         if answer.status.is_success() {
             return Ok(true);
         }
         match xml::error(&answer.body).as_ref().map(|(code, _)| code.as_str()) {
             Some("InvalidChangeBatch" | "InvalidInput") => Ok(false),
-            // The zone took the record with it.
+            // A deleted zone has no records left.
             Some("NoSuchHostedZone") => {
                 self.zones.forget(&record.name);
                 Ok(true)
@@ -364,7 +367,7 @@ impl DnsProvider for Route53 {
         PROVIDER
     }
 
-    /// Also learns whether we may write: the deletion of nothing is refused to keys that cannot change the zone.
+    /// Also tests for write permission: the deletion of a record that does not exist is refused to keys without it.
     async fn zone_of(&self, name: &str) -> Result<String, DnsError> {
         let zone = self.zone(name).await?;
         let nothing = TxtRecord { name: name.to_owned(), value: NO_RECORD.to_owned(), ttl: 60 };
@@ -400,7 +403,7 @@ impl DnsProvider for Route53 {
 
     async fn cleanup(&self, record: &TxtRecord) -> Result<(), DnsError> {
         let zone = match self.zone(&record.name).await {
-            // A zone that is gone took the record with it.
+            // A deleted zone has no records left.
             Err(DnsError::NoZone { .. }) => return Ok(()),
             zone => zone?,
         };
@@ -408,11 +411,12 @@ impl DnsProvider for Route53 {
         if self.is_gone(record, &answer)? {
             return Ok(());
         }
-        // A deletion must quote the record as it is stored, and says the same of a missing and of a differing one.
+        // A deletion must repeat the record as it is stored; the error for a missing record is that for a differing
+        // one.
         match self.stored_ttl(&zone, record).await? {
             Some(ttl) if ttl != record.ttl => {
                 let answer = self.change(&zone, "DELETE", record, ttl).await?;
-                // Should it still not match, somebody else, another replica of ours, was faster.
+                // If it still does not match, somebody else (another replica of ours) deleted it meanwhile.
                 self.is_gone(record, &answer).map(|_| ())
             }
             _ => Ok(()),
@@ -442,7 +446,7 @@ fn change_info(text: &str) -> Result<(String, String), DnsError> {
     }
 }
 
-/// Route 53 says "slow down" with status 400, so its codes decide before the status does.
+/// Maps an answer to an error. Route 53 throttles with status 400, so that its error codes precede the status.
 fn refused(name: &str, answer: &Answer) -> DnsError {
     let provider = PROVIDER.to_owned();
     let Some((code, said)) = xml::error(&answer.body) else { return refusal(PROVIDER, name, answer, "", FIX) };
@@ -490,7 +494,7 @@ mod tests {
         let mut config = Route53Config::new(AwsSource::Static(keys));
         config.pace = Duration::from_secs(40);
         let provider = Route53::new(config).expect("a good configuration");
-        // The second waits and gives up waiting, but its turn was taken; the third would wait too long.
+        // The second is given up while it waits, but its slot stays taken; the third would wait too long.
         provider.turn().await.expect("nobody is before the first");
         assert_eq!(provider.turn().now_or_never(), None);
         let third = provider.turn().now_or_never().expect("answered at once").expect_err("the queue is full");

@@ -1,6 +1,6 @@
 //! AWS Signature Version 4: a pure function of the request, the keys and the time.
 //!
-//! Rules: "Create a signed AWS API request" in the IAM user guide. Checked against the published test suite below.
+//! Rules: "Create a signed AWS API request" in the IAM user guide. The tests below use AWS's published test suite.
 
 use hyper::http::request::Builder;
 use jiff::Timestamp;
@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 use super::super::http::encode;
 use super::credentials::AwsKeys;
 
-/// What is signed, in the parts the canonical request is made of.
+/// The parts of a request that are signed.
 pub(crate) struct Signable<'a> {
     pub(crate) method: &'a str,
     pub(crate) host: &'a str,
@@ -26,14 +26,14 @@ pub(crate) struct Signable<'a> {
 }
 
 impl Signable<'_> {
-    /// The query in canonical form, which is also how it is sent.
+    /// Returns the query in canonical form, which is also sent in this form.
     pub(crate) fn canonical_query(&self) -> String {
         let mut pairs: Vec<(String, String)> = self.query.iter().map(|(k, v)| (encode(k), encode(v))).collect();
         pairs.sort();
         pairs.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join("&")
     }
 
-    /// Adds the headers of a signature made with `keys` at `now`.
+    /// Adds the headers of a signature by `keys` at `now`.
     pub(crate) fn sign(&self, mut request: Builder, keys: &AwsKeys, now: Timestamp) -> Builder {
         let time = now.strftime("%Y%m%dT%H%M%SZ").to_string();
         request = request.header("x-amz-date", &time).header("authorization", self.authorization(keys, &time));
@@ -56,7 +56,7 @@ impl Signable<'_> {
         headers.sort();
         let signed = headers.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(";");
         let lines: String = headers.iter().map(|(name, value)| format!("{name}:{}\n", value.trim())).collect();
-        // Every service but S3 has its path encoded once more; an encoded path of ours holds no dot segments.
+        // All services but S3 encode the path twice; an encoded path of ours has no dot segments.
         let path = self.path.split('/').map(encode).collect::<Vec<_>>().join("/");
         let canonical = format!(
             "{}\n{}\n{}\n{lines}\n{signed}\n{}",
@@ -94,7 +94,7 @@ mod tests {
     use super::super::super::secret::Secret;
     use super::*;
 
-    /// Keys and time of AWS's own test suite.
+    /// Signs with keys and time of AWS's own test suite.
     fn signature(signable: Signable<'_>) -> String {
         let keys = AwsKeys {
             access_key_id: "AKIDEXAMPLE".to_owned(),

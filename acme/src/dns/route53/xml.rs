@@ -1,32 +1,32 @@
-//! The little XML that Route 53 and STS speak.
+//! Parsing of the XML of Route 53 and STS.
 
 use roxmltree::{Document, Node};
 
-/// Parses a document; entities that a document defines itself are not expanded.
+/// Parses a document; entities that the document itself defines are not expanded.
 pub(crate) fn parse(text: &str) -> Result<Document<'_>, String> {
     Document::parse(text).map_err(|error| format!("not the XML we expect: {error}"))
 }
 
-/// The first element of that name below `node`.
+/// Returns the first element of that name below `node`.
 pub(crate) fn find<'a, 'i>(node: Node<'a, 'i>, name: &str) -> Option<Node<'a, 'i>> {
     node.descendants().find(|node| node.tag_name().name() == name)
 }
 
-/// The text of the first element of that name below `node`.
+/// Returns the text of the first element of that name below `node`.
 pub(crate) fn text<'a>(node: Node<'a, '_>, name: &str) -> Option<&'a str> {
     find(node, name)?.text()
 }
 
-/// Code and message of an error document, if it is one.
+/// Returns code and message of an error document; None if it is no XML.
 pub(crate) fn error(body: &[u8]) -> Option<(String, String)> {
     let document = Document::parse(std::str::from_utf8(body).ok()?).ok()?;
     let root = document.root();
-    // InvalidChangeBatch lists its messages without an Error around them.
+    // InvalidChangeBatch has its messages without an `Error` around them.
     let code = text(root, "Code").unwrap_or_else(|| root.first_element_child().map_or("", |e| e.tag_name().name()));
     Some((code.to_owned(), text(root, "Message").unwrap_or_default().to_owned()))
 }
 
-/// Code and message of an error document as one text.
+/// Returns code and message of an error document as one text.
 pub(crate) fn message(body: &[u8]) -> Option<String> {
     error(body).map(|(code, message)| format!("{code}: {message}"))
 }

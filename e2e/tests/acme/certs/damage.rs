@@ -1,4 +1,4 @@
-//! Damaged files: what stands in one is lost or waits, everybody else is served.
+//! Damaged files: the content of one is lost or waits for an operator, all other hosts are served.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::site::Site;
 
-/// The only file whose name begins so.
+/// Returns the only file whose name begins with this prefix.
 fn only(folder: PathBuf, prefix: &str) -> Result<PathBuf> {
     let mut found = fs::read_dir(&folder)?.filter_map(|entry| Some(entry.ok()?.path()));
     found
@@ -15,7 +15,7 @@ fn only(folder: PathBuf, prefix: &str) -> Result<PathBuf> {
         .with_context(|| format!("{prefix} in {}", folder.display()))
 }
 
-/// Leaves half of a file.
+/// Truncates a file to its half.
 fn damage(path: &PathBuf) -> Result<()> {
     let file = fs::OpenOptions::new().write(true).open(path)?;
     Ok(file.set_len(file.metadata()?.len() / 2)?)
@@ -40,11 +40,11 @@ async fn a_damaged_account_and_a_damaged_ca_stop_nobody_and_wait_for_an_operator
     let after = [("c.example.test", "acme"), ("d.inside.test", "internal-ca"), ("e.other.test", "internal-ca")];
     site.publish(&[&before[..], &after[..]].concat())?;
     site.start(&[])?;
-    // Who has a certificate is served, and so is whoever needs neither of the two.
+    // Hosts with a certificate are served, and so are hosts that need neither of the two files.
     site.served("a.example.test").await?;
     site.row("b.inside.test", |row| row["expires"].is_string()).await?;
     site.row("e.other.test", |row| row["expires"].is_string()).await?;
-    // The others are told why not, and what to do.
+    // The others get the reason and the fix.
     let said = |word: &'static str| {
         move |row: &serde_json::Value| row["lastError"].as_str().is_some_and(|text| text.contains(word))
     };
@@ -54,7 +54,7 @@ async fn a_damaged_account_and_a_damaged_ca_stop_nobody_and_wait_for_an_operator
     ensure!(text.contains("! issuer acme waits") && text.contains("! the internal CA of inside.test waits"), "{text}");
     ensure!(site.pebble.orders() == orders, "nothing was ordered anew");
 
-    // He does, and nothing is started anew.
+    // He does, and without a restart.
     let (code, text) = site.ask(&["certs", "new-account", "acme"])?;
     ensure!(code == 0, "{text}");
     site.served("c.example.test").await?;

@@ -1,4 +1,4 @@
-//! Tenants that share an account share what its limits leave.
+//! Tenants that share an account share the rest of its limits fairly.
 
 use std::fs;
 
@@ -10,10 +10,10 @@ use tokio::time::{Instant, sleep};
 
 use super::site::{LIMIT, Site};
 
-/// More hosts than the limit leaves orders for: a fifth of a hundred is a reserve.
+/// More hosts than orders that the limit allows: a fifth of a hundred is reserved.
 const HERS: usize = 110;
 const LEFT: usize = 80;
-/// As many listeners as a Gateway or ListenerSet has.
+/// Most listeners of a Gateway or ListenerSet.
 const MOST: usize = 64;
 
 fn listeners(hosts: &[String], port: u16) -> String {
@@ -26,7 +26,7 @@ fn listeners(hosts: &[String], port: u16) -> String {
     hosts.iter().enumerate().map(listener).collect()
 }
 
-/// A Gateway with these hosts, and ListenerSets where they are many.
+/// A Gateway with these hosts, and further ListenerSets if there are too many for it.
 fn tenant(namespace: &str, hosts: &[String], port: u16) -> String {
     let mut text = String::new();
     for (i, part) in hosts.chunks(MOST).enumerate() {
@@ -55,7 +55,7 @@ async fn a_tenant_whose_hosts_all_fail_leaves_the_next_order_to_another() -> Res
     let hers: Vec<String> = (0..HERS).map(|i| format!("www.mallory{i}.example")).collect();
     ca.behave(|b| b.failing = hers.iter().cloned().collect());
     let issuers = site.state.path().join("issuers.yaml");
-    // One more order each 36 seconds.
+    // One more order every 36 seconds.
     fs::write(
         &issuers,
         format!(

@@ -1,4 +1,4 @@
-//! What an operator mends is seen at once: the roots of a CA that is not trusted, the key of a DNS provider.
+//! Repairs by an operator take effect at once: the roots of a CA that is not trusted, the key of a DNS provider.
 
 use std::fs;
 use std::path::Path;
@@ -15,21 +15,21 @@ use super::site::Site;
 
 const HOST: &str = "a.example.test";
 const SECRET: &str = "Zm9yIHRlc3RzIG9ubHk6IGZvcnR5LWVpZ2h0IGJ5dGVzIG9mIGEga2V5IQ==";
-/// The next attempt by itself is a minute away; the files are looked at every five seconds.
+/// The next attempt by itself is a minute away; files are polled every five seconds.
 const AT_ONCE: Duration = Duration::from_secs(30);
 
 fn says(word: &'static str) -> impl Fn(&Value) -> bool {
     move |row| row["lastError"].as_str().is_some_and(|text| text.contains(word))
 }
 
-/// Puts a file in its place, as an operator's editor does.
+/// Replaces a file atomically, as an operator's editor does.
 fn save(path: &Path, text: &str) -> Result<()> {
     let new = path.with_extension("new");
     fs::write(&new, text)?;
     Ok(fs::rename(new, path)?)
 }
 
-/// Mends a file, and waits until the host has its certificate.
+/// Repairs a file, and waits until the host has its certificate.
 async fn mended(site: &Site, path: &Path, text: &str) -> Result<()> {
     save(path, text)?;
     let start = Instant::now();
@@ -43,7 +43,7 @@ async fn mended(site: &Site, path: &Path, text: &str) -> Result<()> {
 #[ignore = "needs Envoy and Pebble"]
 async fn the_roots_of_a_ca_that_is_not_trusted_are_mended_and_no_restart_is_needed() -> Result<()> {
     let mut site = Site::new().await?;
-    // That of a CA which has nothing to do with it.
+    // The bundle of an unrelated CA.
     let Roots::Pem(right) = site.pebble.roots() else { bail!("Pebble's roots are in PEM") };
     let other = rcgen::generate_simple_self_signed(vec!["other.test".to_owned()])?.cert.pem();
     let bundle = site.state.path().join("bundle.pem");
@@ -54,7 +54,7 @@ async fn the_roots_of_a_ca_that_is_not_trusted_are_mended_and_no_restart_is_need
     site.start_with(&["--acme-directory", &directory, "--acme-ca-bundle", &bundle_path, "--acme-agree-to-terms"])?;
     site.row(HOST, says("certificate")).await?;
     mended(&site, &bundle, &right).await?;
-    // What makes no sense afterwards costs nothing: the issuer goes on with what it had.
+    // An invalid file afterwards has no effect: the issuer keeps its settings.
     save(&bundle, "no certificate")?;
     let until = Instant::now() + AT_ONCE;
     while !site.ask(&["certs"])?.1.contains("it goes on with what it had") {

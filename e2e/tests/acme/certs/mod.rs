@@ -1,4 +1,4 @@
-//! Certificates by ACME in the program: Pebble asks our Envoy, and what it issues is served.
+//! Certificates by ACME in the program: Pebble validates through our Envoy, and its certificates are served.
 
 mod damage;
 mod fair;

@@ -1,4 +1,4 @@
-//! Clients that name no host.
+//! Clients that send no SNI.
 
 use anyhow::{Context, Result, ensure};
 use e2e::probe::{Answer, Failure, Probe};
@@ -15,7 +15,7 @@ async fn without_name(site: &Site) -> Result<Answer, Failure> {
 #[ignore = "needs Envoy"]
 async fn they_are_refused_unless_a_listener_without_a_hostname_has_a_certificate_for_them() -> Result<()> {
     let mut site = Site::new().await?;
-    // Nobody listens there: the host without a certificate stays without one.
+    // Nobody listens there: the host stays without a certificate.
     let nowhere = format!("https://127.0.0.1:{}/dir", free_port()?);
     site.start_at(&nowhere, &[])?;
     let hosts = [("a.example.com", "internal-ca"), ("new.example.com", "acme")];
@@ -39,7 +39,7 @@ async fn they_are_refused_unless_a_listener_without_a_hostname_has_a_certificate
     ensure!(answer.status == 200, "the route of all hosts: {answer:?}");
     let names = &answer.peer.as_ref().context("over TLS")?.dns_names;
     ensure!(*names == ["no-name.invalid"], "{names:?}");
-    // A name that no other listener has is the listener's without a hostname; one that has a listener is not.
+    // A name without a listener of its own belongs to the listener without a hostname; one with a listener does not.
     ensure!(serial(&site.get("other.example.net").await?)? == serial(&answer)?);
     let own = site.get("a.example.com").await?;
     ensure!(own.peer.as_ref().context("over TLS")?.dns_names == ["a.example.com"], "{own:?}");

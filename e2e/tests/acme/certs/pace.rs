@@ -1,4 +1,4 @@
-//! How much looking at our own Envoy costs beside what the CA does.
+//! Cost of the self-check through our own Envoy, compared with the work of the CA.
 
 use std::time::Duration;
 
@@ -11,8 +11,9 @@ use super::site::Site;
 
 const HOSTS: usize = 60;
 
-/// How long it takes from the start of the program until a first host is served, and from the publication of the others, so
-/// many in all, until they are. Without a look the first order may be too early for Envoy, so that it is placed with one.
+/// Returns the time from the start of the program until a first host is served, and from the publication of all others
+/// until they are served. Without a self-check the first order may be too early for Envoy, so that it is placed with
+/// one.
 async fn until_served(preflight: &str) -> Result<(Duration, Duration)> {
     let mut site = Site::with(Pebble::start(&Options { eager: true, ..Options::default() }).await?).await?;
     let names: Vec<String> = (0..HOSTS).map(|i| format!("h{i}.example.com")).collect();
@@ -44,7 +45,7 @@ async fn until_served(preflight: &str) -> Result<(Duration, Duration)> {
 async fn a_self_check_waits_for_nothing_but_the_answer() -> Result<()> {
     let (first, with) = until_served("strict").await?;
     let (_, without) = until_served("skip").await?;
-    // Where each question waited for the end of its connection, it was ten times as long.
+    // When each self-check waited for the end of its connection, it took ten times as long.
     ensure!(with < without * 2 + Duration::from_secs(2), "{with:?} with a self-check, {without:?} without");
     ensure!(first < Duration::from_secs(5), "the first certificate came after {first:?}");
     Ok(())

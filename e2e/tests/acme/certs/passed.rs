@@ -1,4 +1,4 @@
-//! Connections that are passed through keep their own proofs.
+//! Passthrough: connections that are passed through keep their own TLS-ALPN-01 challenges.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +43,7 @@ async fn a_backend_proves_its_own_name_through_the_port_where_ours_are_proven() 
     site.publish_beside(&[("a.example.com", "acme")], &passed)?;
     ensure!(site.served("a.example.com").await?.status == 200);
 
-    // The backend's own client, with an account of its own: only the backend can show what it is asked for.
+    // The backend's own ACME client, with an account of its own: only the backend can answer its challenges.
     let mut config = AcmeConfig::new("own", &site.pebble.directory());
     config.roots = site.pebble.roots();
     config.registration.terms_agreed = true;
@@ -56,13 +56,13 @@ async fn a_backend_proves_its_own_name_through_the_port_where_ours_are_proven() 
     loop {
         match issuer.issue(&request).await {
             Ok(_) => break,
-            // Its backend may reach Envoy a moment after the listener.
+            // Its backend may become known to Envoy a moment after the listener.
             Err(failure) if Instant::now() > until => bail!("{failure}"),
             Err(_) => sleep(Duration::from_millis(200)).await,
         }
     }
     ensure!(site.pebble.issued() == 2 && backend.shown() == 0);
-    // And ours are proven after it as before.
+    // Our own names can still be proven afterwards.
     let (code, text) = site.ask(&["certs", "renew", "a.example.com"])?;
     ensure!(code == 0, "{text}");
     let until = Instant::now() + LIMIT;

@@ -1,4 +1,4 @@
-//! The ways to prove names, each through the program: TLS-ALPN-01, DNS-01 by option and by TenantGateway, records that stay.
+//! Each kind of challenge through the program: TLS-ALPN-01, DNS-01 by option and by TenantGateway, dns-persist-01.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -31,7 +31,7 @@ async fn tls_alpn_01_needs_port_443_alone_and_disturbs_nobody() -> Result<()> {
     let refused = Probe::http(plain, "a.example.com").send().await;
     ensure!(refused.is_err(), "nobody listens on the port of HTTP-01: {refused:?}");
 
-    // Whoever speaks HTTP goes on doing so, before, during and after another proof, on an open connection too.
+    // HTTP clients continue undisturbed before, during and after the challenge, also on an open connection.
     let held = Probe::https(site.address(), "a.example.com");
     let mut open = held.connect().await?;
     let (code, text) = site.ask(&["certs", "renew", "a.example.com"])?;
@@ -55,7 +55,7 @@ fn key() -> BindKey {
     BindKey { name: "k".to_owned(), algorithm: "hmac-sha256".to_owned(), secret: SECRET.to_owned() }
 }
 
-/// The settings of a provider that writes into a BIND, and looks there.
+/// The settings of a provider that writes into a BIND, and of look-ups there.
 fn rfc2136(site: &Site, bind: &Bind, more: &str) -> Result<String> {
     let file = site.state.path().join("tsig");
     fs::write(&file, SECRET)?;
@@ -88,7 +88,7 @@ async fn dns_01_by_an_option_covers_host_and_wildcard() -> Result<()> {
     ensure!(site.served("example.test").await?.status == 200);
     ensure!(site.pebble.issued() == 2);
     let (code, text) = site.ask(&["certs", "check", "example.test"])?;
-    // BIND says nothing of CAA, and its zone has no address: that much the pre-flight sees.
+    // BIND has no CAA records, and its zone has no address: the pre-flight check finds that.
     ensure!(code == 0 || text.contains("example.test"), "{code} {text}");
     Ok(())
 }
@@ -119,7 +119,7 @@ async fn dns_01_by_a_tenant_gateway_with_the_tenants_own_credential() -> Result<
     let mut site = site_beside(&bind).await?;
     let (issuers, installed) = (site.state.path().join("issuers.yaml"), site.state.path().join("installed"));
     fs::write(&installed, SECRET)?;
-    // What the installation knows of the directory: its roots, and where DNS is looked at.
+    // The installation's settings for the directory: its roots, and its resolver.
     fs::write(
         &issuers,
         format!(
@@ -155,7 +155,7 @@ async fn dns_01_by_a_tenant_gateway_with_the_tenants_own_credential() -> Result<
              - backendRefs: [{{name: web, port: 80}}]\n"
         )
     };
-    // First with a key that is another one: the tenant is told, and nothing is ordered in a loop.
+    // First with a wrong key: the tenant gets the reason, and no order is placed in a loop.
     site.save("tenant.yaml", &tenant("d3Jvbmc="))?;
     let (http, https) = (e2e::world::free_port()?.to_string(), site.port.to_string());
     let more =
@@ -188,7 +188,7 @@ async fn a_record_that_stays_binds_names_until_the_day_it_says() -> Result<()> {
         .parse()?;
     let days = (until - jiff::Timestamp::now().as_second()) / 86_400;
     ensure!((29..=30).contains(&days), "{days} days");
-    // The renewal writes nothing: the record is still good.
+    // The renewal writes no record: the old one is still valid.
     let (code, text) = site.ask(&["certs", "renew", "a.example.test"])?;
     ensure!(code == 0, "{text}");
     let deadline = Instant::now() + LIMIT;
@@ -201,7 +201,7 @@ async fn a_record_that_stays_binds_names_until_the_day_it_says() -> Result<()> {
     Ok(())
 }
 
-/// The TXT records at a name.
+/// Returns the TXT records at a name.
 async fn txt(bind: &Bind, name: &str) -> Result<Vec<String>> {
     let view = Authorities::new(Resolver::new(vec![bind.address()])?).with_port(bind.address().port());
     Ok(view.values(name).await?)
@@ -210,7 +210,7 @@ async fn txt(bind: &Bind, name: &str) -> Result<Vec<String>> {
 #[tokio::test]
 #[ignore = "needs Envoy, Pebble and BIND"]
 async fn a_zone_that_is_answered_with_servfail_costs_its_own_hosts_alone() -> Result<()> {
-    // BIND does not load a zone with a mistake, and answers SERVFAIL for it.
+    // BIND does not load a zone with an error, and answers SERVFAIL for it.
     let bad = BindZone::new("bad.test").records("@ NOSUCHTYPE nonsense");
     let bind = Bind::start(&[key()], &[BindZone::new("example.test").open_to("k"), bad]).await?;
     let mut site = site_beside(&bind).await?;
@@ -219,7 +219,8 @@ async fn a_zone_that_is_answered_with_servfail_costs_its_own_hosts_alone() -> Re
     let mut hosts: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "acme")).collect();
     site.publish(&hosts)?;
     site.start(&["--acme-dns", &dns, "--acme-resolver", &bind.address().to_string()])?;
-    // Each has failed: five failures of five hosts would open the breaker of whatever they were said to be of.
+    // Each has failed: five failures of five hosts would trip the breaker of the dependency that they were attributed
+    // to.
     for name in &names {
         let row = site.row(name, |row| row["lastError"].is_string()).await?;
         ensure!(row["lastError"].as_str().is_some_and(|text| text.contains("SERVFAIL")), "{row}");

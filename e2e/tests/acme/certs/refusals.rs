@@ -1,4 +1,4 @@
-//! What is refused, with a sentence and without an order.
+//! Settings that are refused, with a message and without an order.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use e2e::gatewright::Gatewright;
 
 use super::site::Site;
 
-/// Runs the program to its end, which must be a refusal, and returns what it said.
+/// Runs the program until it ends with a refusal, and returns its message.
 fn refused(args: &[&str]) -> Result<String> {
     let state = tempfile::tempdir()?;
     fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
@@ -72,7 +72,7 @@ async fn names_no_ca_could_certify_cost_no_order() -> Result<()> {
     for (host, word) in [
         ("co.uk", "co.uk is a public suffix"),
         ("*.example.com", "a wildcard needs a DNS-01 provider"),
-        // It is another CA's bundle: nothing is sent to a server that cannot show who it is.
+        // The bundle is another CA's: nothing is sent to a server that cannot be authenticated.
         ("a.example.com", "check the CA bundle of the issuer"),
     ] {
         let row = site.row(host, |row| row["lastError"].is_string()).await?;

@@ -1,4 +1,4 @@
-//! Nothing is ordered for a listener that is refused, and what is held is not renewed.
+//! No certificate is ordered for a listener that is refused, and a held one is not renewed.
 
 use std::fs;
 use std::time::Duration;
@@ -30,7 +30,7 @@ fn tenant(site: &Site) -> String {
     )
 }
 
-/// Waits until a condition says so.
+/// Waits until a condition has these words.
 async fn told(site: &Site, words: &[&str]) -> Result<()> {
     let until = Instant::now() + LIMIT;
     loop {
@@ -58,7 +58,7 @@ async fn a_tenant_whose_port_another_gateway_holds_orders_nothing_until_it_is_fr
             site.pebble.http_port,
         ),
     )?;
-    // The tenants' port is held by a Gateway that was there before.
+    // The tenants' port is owned by a Gateway that was there before.
     site.publish(&[("a.inside.test", "internal-ca")])?;
     let (http, https) = (site.pebble.http_port.to_string(), site.port.to_string());
     let issuers = issuers.display().to_string();
@@ -73,13 +73,13 @@ async fn a_tenant_whose_port_another_gateway_holds_orders_nothing_until_it_is_fr
     ensure!(!rows()?, "{}", site.ask(&["certs"])?.1);
     ensure!(site.pebble.orders() == 0, "{} orders", site.pebble.orders());
 
-    // The port is free: the tenant has its certificate.
+    // The port is free: the tenant gets its certificate.
     fs::remove_file(site.manifests.path().join("gateway.yaml"))?;
     ensure!(site.served("shop.a.example.test").await?.status == 200);
     ensure!(site.pebble.orders() == 1, "{} orders", site.pebble.orders());
     ensure!(rows()?);
 
-    // Whoever loses it again keeps nothing: neither a row nor a renewal that is asked for.
+    // When the port is lost again, neither an outlook nor a requested renewal is left.
     site.publish(&[("a.inside.test", "internal-ca")])?;
     fs::remove_file(site.manifests.path().join("tenant.yaml"))?;
     site.row("a.inside.test", |row| row["expires"].is_string()).await?;

@@ -1,4 +1,4 @@
-//! From a published host to its certificate, its renewal, and through a death of the program.
+//! From a published host to its certificate and its renewal, and across a kill of the program.
 
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -29,14 +29,14 @@ async fn a_host_that_is_published_is_served_renewed_and_survives_a_new_account_k
     let (code, text) = site.ask(&["certs", "check", "a.example.com"])?;
     ensure!(code == 0 && text.contains("nothing is in the way"), "{code} {text}");
 
-    // Port 80 answers for the host it knows, and for no other, though there is no listener.
+    // Port 80 answers challenges for the host that is managed, and for no other, although there is no listener.
     let plain = SocketAddr::from((Ipv4Addr::LOCALHOST, site.pebble.http_port));
     let path = "/.well-known/acme-challenge/0123456789abcdefghij";
     ensure!(Probe::http(plain, "a.example.com").path(path).send().await?.status == 200);
     ensure!(Probe::http(plain, "b.example.com").path(path).send().await?.status == 404);
     ensure!(Probe::http(plain, "a.example.com").send().await?.status == 404);
 
-    // A new certificate without a request lost: an open connection goes on, new ones get the new one.
+    // A new certificate without a lost request: an open connection continues, new ones get the new one.
     let held = Probe::https(site.address(), "a.example.com");
     let mut open = held.connect().await?;
     let (code, text) = site.ask(&["certs", "renew", "a.example.com"])?;
@@ -49,7 +49,7 @@ async fn a_host_that_is_published_is_served_renewed_and_survives_a_new_account_k
     ensure!(open.ask(&held).await?.status == 200);
     ensure!(site.pebble.issued() == 2 && site.pebble.orders() == 2);
 
-    // The account gets another key: the next challenge is answered with it at the first attempt.
+    // The account's key is rolled over: the next challenge is answered with the new key at the first attempt.
     let thumbprint = || async {
         let answer = Probe::http(plain, "a.example.com").path(path).send().await?;
         Ok::<_, anyhow::Error>(String::from_utf8_lossy(&answer.body).into_owned())
@@ -70,7 +70,7 @@ async fn a_host_that_is_published_is_served_renewed_and_survives_a_new_account_k
 async fn who_watches_sees_a_certificate_come() -> Result<()> {
     let mut site = Site::new().await?;
     site.start(&["--acme-preflight", "strict"])?;
-    // The program answers before anything is published.
+    // The admin socket answers before anything is published.
     let until = Instant::now() + LIMIT;
     while site.ask(&["certs"])?.0 != 0 {
         ensure!(Instant::now() < until, "it does not answer");
@@ -84,7 +84,7 @@ async fn who_watches_sees_a_certificate_come() -> Result<()> {
     ensure!(line.contains(" acme"), "{line}");
     ensure!(site.served("a.example.com").await?.status == 200);
     watching.line(" renewal  in ").await?;
-    // It was shown once for each change, and not once a second.
+    // The table was printed once for each change, and not once a second.
     let tables = watching.output().matches("HOST").count();
     ensure!((2..=10).contains(&tables), "{tables} tables:\n{}", watching.output());
     Ok(())
@@ -125,7 +125,7 @@ async fn killed_in_the_middle_it_takes_the_same_order_up() -> Result<()> {
     let mut site = Site::new().await?;
     let ca = TestCa::start().await?;
     let host = "a.example.com";
-    // The CA is still looking when the program dies.
+    // The CA is still validating when the program is killed.
     ca.behave(|b| b.stuck = HashSet::from([host.to_owned()]));
     site.publish(&[(host, "acme")])?;
     site.start_with(&["--acme-directory", &ca.directory()])?;

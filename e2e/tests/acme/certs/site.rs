@@ -1,4 +1,4 @@
-//! A CA, an echo, manifests, and the program over them.
+//! The fixture of these tests: a CA, an echo backend, manifests, and the program that serves them.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(180);
 
-/// A CA, an echo, a directory of manifests, a private directory, and the program over them.
+/// A CA, an echo backend, a directory of manifests, a private directory, and the program that serves them.
 pub(crate) struct Site {
     pub(crate) pebble: Pebble,
     pub(crate) program: Option<Gatewright>,
@@ -66,19 +66,19 @@ impl Site {
         Ok(site)
     }
 
-    /// Puts a file in its place, complete.
+    /// Writes a file atomically.
     pub(crate) fn save(&self, name: &str, text: &str) -> Result<()> {
         let new = self.manifests.path().join(format!(".{name}.new"));
         fs::write(&new, text)?;
         fs::rename(new, self.manifests.path().join(name)).context("renaming into place")
     }
 
-    /// The Gateway with these listeners, as (host, issuer), and no listener on port 80. The host may be none.
+    /// Writes the Gateway with these listeners, as (host, issuer), and no listener on port 80. The host may be empty.
     pub(crate) fn publish(&self, hosts: &[(&str, &str)]) -> Result<()> {
         self.publish_beside(hosts, "")
     }
 
-    /// As [`Self::publish`], with more lines of listeners.
+    /// Like [`Self::publish`], with more lines of listeners.
     pub(crate) fn publish_beside(&self, hosts: &[(&str, &str)], more: &str) -> Result<()> {
         let listeners: String = hosts
             .iter()
@@ -105,19 +105,19 @@ impl Site {
         self.start_with(&[&own[..], more].concat())
     }
 
-    /// Starts it with these options, and no CA but those that they name.
+    /// Starts the program with these options, and only the CA that they name.
     pub(crate) fn start_with(&mut self, options: &[&str]) -> Result<()> {
         let envoy = e2e::envoy::binary()?.canonicalize()?.display().to_string();
         self.start_before(&[&["--envoy", &envoy], options].concat())
     }
 
-    /// Starts it with these options, before whatever data plane.
+    /// Starts the program with these options, which include those of the data plane.
     pub(crate) fn start_before(&mut self, options: &[&str]) -> Result<()> {
         let text = |path: &Path| path.display().to_string();
         let (dir, private) = (text(self.manifests.path()), text(self.state.path()));
         let port = self.pebble.http_port.to_string();
         let own = ["standalone", &dir, "--state-dir", &private, "--acme-http-port", &port];
-        // Name servers of these tests are on loopback.
+        // The name servers of these tests are on loopback.
         let own = [&own[..], &["--acme-allowed-network", "127.0.0.0/8"]].concat();
         self.program = Some(Gatewright::start(&[&own[..], options].concat())?);
         Ok(())
@@ -131,7 +131,7 @@ impl Site {
         Probe::https(self.address(), host).send().await
     }
 
-    /// Waits until a host is served over TLS, with a certificate that Pebble vouches for.
+    /// Waits until a host is served over TLS, with a certificate by Pebble's root.
     pub(crate) async fn served(&self, host: &str) -> Result<Answer> {
         let roots = roots_of(&self.pebble.issuing_root(0).await?)?;
         let probe = Probe::https(self.address(), host).roots(roots);
@@ -156,12 +156,12 @@ impl Site {
         Ok((output.status.code().context("it was killed")?, text))
     }
 
-    /// The row of a host in `certs`, once it is as it should be.
+    /// Waits until the row of a host in `certs` satisfies a predicate, and returns it.
     pub(crate) async fn row(&self, host: &str, is_so: impl Fn(&Value) -> bool) -> Result<Value> {
         let until = Instant::now() + LIMIT;
         loop {
             let (_, text) = self.ask(&["certs", "-o", "json"])?;
-            // At the very start nobody answers.
+            // At the very start the admin socket does not answer.
             let report: Value = serde_json::from_str(&text).unwrap_or_default();
             let rows = report["certificates"].as_array().map(Vec::as_slice).unwrap_or_default();
             match rows.iter().find(|row| row["hosts"][0] == host) {
@@ -173,7 +173,7 @@ impl Site {
     }
 }
 
-/// The serial number of the certificate that was shown.
+/// Returns the serial number of the server's certificate.
 pub(crate) fn serial(answer: &Answer) -> Result<String> {
     Ok(format!("{:?}", answer.peer.as_ref().context("over TLS")?.serial))
 }

@@ -1,4 +1,4 @@
-//! What people are told: what happens next, what failed, what helps; each once, and by exit statuses that differ.
+//! Messages for people: the next step, failures and their fixes; each once, with different exit statuses.
 
 use std::collections::HashSet;
 use std::fs;
@@ -14,7 +14,7 @@ use super::site::Site;
 
 const HOST: &str = "a.example.com";
 
-/// The cell of a host's row under a heading of the table.
+/// Returns the cell of a host's row in a column of the table.
 fn cell(table: &str, host: &str, heading: &str) -> Result<String> {
     let head = table.lines().find(|line| line.starts_with("HOST")).context("a heading")?;
     let columns: Vec<usize> = ["HOST", "ISSUER", "EXPIRES", "NEXT", "WHEN", "LAST ERROR"]
@@ -32,7 +32,7 @@ fn cell(table: &str, host: &str, heading: &str) -> Result<String> {
 async fn next_says_what_comes_and_last_error_what_happened_and_nobody_tells_a_token() -> Result<()> {
     let mut site = Site::new().await?;
     site.publish(&[(HOST, "public")])?;
-    // The CA asks where nobody answers.
+    // The CA validates at a port where nobody listens.
     let issuers = site.state.path().join("issuers.yaml");
     fs::write(
         &issuers,
@@ -51,11 +51,11 @@ async fn next_says_what_comes_and_last_error_what_happened_and_nobody_tells_a_to
     let next = cell(&table, HOST, "NEXT")?;
     ensure!(code == 1 && next == "trying again; mend the name's DNS, or what answers for it", "{code} {next}\n{table}");
     ensure!(cell(&table, HOST, "WHEN")?.starts_with("in ") && cell(&table, HOST, "LAST ERROR")? == error, "{table}");
-    // The pre-flight finds nothing where it looks; what failed is told all the same.
+    // The pre-flight check has no findings; the last failure is shown all the same.
     let (code, text) = site.ask(&["certs", "check", HOST])?;
     let failed = format!("{HOST}: the last attempt failed: {error}");
     ensure!(text.contains(&failed) && text.contains("at once by `gatewright certs renew`"), "{code} {text}");
-    // What is held up is not being issued.
+    // A certificate that waits does not count as being issued.
     let (_, status) = site.ask(&["status"])?;
     ensure!(status.contains("is not issued by public yet: ") && !status.contains("is being issued"), "{status}");
     let log = site.program.as_ref().map(Gatewright::output).context("it runs")?;
@@ -81,7 +81,7 @@ async fn what_the_ca_refuses_to_an_account_is_told_with_what_helps() -> Result<(
     ensure!(error.contains("gatewright certs new-account") && !error.contains("is being issued"), "{row}");
     let (code, table) = site.ask(&["certs"])?;
     ensure!(cell(&table, HOST, "NEXT")? == "trying again; mend the account", "{table}");
-    // It is served still: that is no error of the host.
+    // It is still served: this is no error of the host.
     ensure!(code == 0, "{code} {table}");
     Ok(())
 }
@@ -109,14 +109,14 @@ async fn the_reserve_of_a_limit_and_who_issued_are_told() -> Result<()> {
     let (_, table) = site.ask(&["certs"])?;
     let reserve = "9 of 10 left, 2 of them reserved for certificates about to end and for `certs renew`";
     ensure!(table.contains(reserve), "{table}");
-    // The first cannot help: another issued it, and the table says who.
+    // The first issuer cannot issue: another one did, and the table names it.
     ca.behave(|b| b.limit = Some(("too many certificates (10) already issued for \"example.com\"".to_owned(), 7200)));
     site.publish(&[(HOST, "first"), ("b.example.com", "first")])?;
     let row = site.row("b.example.com", |row| row["expires"].is_string()).await?;
     ensure!(row["issuedBy"].as_str().is_some_and(|by| by.starts_with("second@")), "{row}");
     let (_, table) = site.ask(&["certs"])?;
     ensure!(cell(&table, "b.example.com", "ISSUER")?.contains("(issued by second@"), "{table}");
-    // Nothing else is told of it than before.
+    // No other message appears than before.
     ensure!(!cell(&table, HOST, "ISSUER")?.contains("issued by"), "{table}");
     Ok(())
 }
@@ -148,7 +148,7 @@ fn nobody_who_answers_is_another_status_than_an_error_and_each_error_is_told_onc
         let output = Gatewright::run(&[&args[..], &more].concat())?;
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(output.status.code() == Some(1) && text.matches(word).count() == 1, "{more:?}: {text}");
-        // It names the issuer once, and the file.
+        // The message names the issuer once, and the file.
         let named = more[0] != "--acme-ca-bundle" || text.contains(&format!("issuer acme: caBundle: {}: ", more[1]));
         ensure!(named && text.matches("issuer acme").count() <= 1, "{more:?}: {text}");
     }

@@ -1,4 +1,5 @@
-//! What is seen before an order, and what is done after a failure: pre-flight, trial, the next issuer, another responder.
+//! Detection of errors before an order, and handling of failures: pre-flight check, trial issuer, next issuer, other
+//! responder.
 
 use std::collections::HashSet;
 use std::fs;
@@ -28,7 +29,7 @@ const ZONE: &str = "good A 127.0.0.1\nelsewhere A 192.0.2.9\nsix A 127.0.0.1\nsi
 #[tokio::test]
 #[ignore = "needs Envoy, Pebble and BIND"]
 async fn what_is_in_the_way_is_named_before_an_order_and_stops_it_where_that_is_wished() -> Result<()> {
-    // Who issues looks for CAA up to the top-level domain.
+    // CAs look up CAA records up to the top-level domain.
     let top = BindZone::new("test").records("@ NS ns1\nns1 A 127.0.0.1\nexample NS ns1");
     let bind = Bind::start(&[], &[BindZone::new("example.test").records(ZONE), top]).await?;
     let pebble = Pebble::start(&Options { resolver: Some(bind.address()), ..Options::default() }).await?;
@@ -58,17 +59,17 @@ async fn what_is_in_the_way_is_named_before_an_order_and_stops_it_where_that_is_
     ensure!(code == 0 && text.contains("nothing is in the way"), "{code} {text}");
     ensure!(site.pebble.orders() == 1, "{} orders", site.pebble.orders());
 
-    // With a warning the order is placed all the same, and what was found is told.
+    // With strictness `warn` the order is placed all the same, and the finding is reported.
     site.program = None;
     site.publish(&[("caa.example.test", "acme")])?;
     site.start(&[&dns[..], &["warn"]].concat())?;
-    // What was found before holds for a while, unless somebody asks.
+    // A finding is cached for a while, unless an operator asks.
     site.row("caa.example.test", |row| row["lastError"].is_string()).await?;
     let (code, text) = site.ask(&["certs", "renew", "caa.example.test"])?;
     ensure!(code == 0, "{text}");
     let line = site.program.as_mut().context("it runs")?.line("the order is placed all the same").await?;
     ensure!(line.contains("ca.example.net"), "{line}");
-    // Pebble does not look at CAA.
+    // Pebble does not check CAA records.
     ensure!(site.served("caa.example.test").await?.status == 200);
     Ok(())
 }
@@ -77,7 +78,7 @@ async fn what_is_in_the_way_is_named_before_an_order_and_stops_it_where_that_is_
 #[ignore = "needs Envoy and Pebble"]
 async fn a_port_80_that_does_not_speak_http_is_named_and_costs_no_order() -> Result<()> {
     let mut site = Site::new().await?;
-    // TLS where the CA will ask in plain HTTP.
+    // A TLS listener on the port at which the CA validates by plain HTTP.
     let plain = site.pebble.http_port;
     let tls = format!(
         "  - {{name: tls, hostname: b.example.com, protocol: HTTPS, port: {plain}, \
@@ -91,7 +92,7 @@ async fn a_port_80_that_does_not_speak_http_is_named_and_costs_no_order() -> Res
     ensure!(code == 1 && text.contains("is the listener on port 80 programmed?"), "{code} {text}");
     ensure!(site.get("a.example.com").await.is_err());
     ensure!(site.pebble.orders() == 0, "{} orders", site.pebble.orders());
-    // The fix that the sentence names, and nothing else.
+    // The fix that the message names, and nothing else.
     site.publish(&[("a.example.com", "acme")])?;
     let (code, text) = site.ask(&["certs", "renew", "a.example.com"])?;
     ensure!(code == 0, "{text}");
@@ -114,7 +115,7 @@ async fn after_a_failure_a_trial_elsewhere_comes_first() -> Result<()> {
     site.start_with(&["--acme-directory", &main.directory(), "--acme-trial", &trial.directory()])?;
     site.row(host, |row| row["lastError"].is_string() && !said(row, "trial")).await?;
     ensure!((orders(&main), orders(&trial)) == (1, 0));
-    // The host is still at fault: that costs an order of the trial alone.
+    // The host is still at fault: that costs an order at the trial issuer only.
     let (code, text) = site.ask(&["certs", "renew", host])?;
     ensure!(code == 0, "{text}");
     site.row(host, |row| said(row, "trial: ")).await?;
@@ -158,7 +159,7 @@ async fn where_the_first_ca_cannot_help_the_next_is_asked_and_our_own_at_last() 
     )?;
     site.publish(&[("a.example.com", "first"), ("b.example.com", "closed")])?;
     site.start_with(&["--issuers", &file.display().to_string()])?;
-    // Port 80 answers with the account of whoever asks.
+    // Port 80 answers with the account of the issuer that validates.
     ensure!(site.served("a.example.com").await?.status == 200);
     ensure!(site.pebble.issued() == 1);
     site.row("b.example.com", |row| row["expires"].is_string()).await?;
@@ -168,7 +169,7 @@ async fn where_the_first_ca_cannot_help_the_next_is_asked_and_our_own_at_last() 
         sleep(Duration::from_millis(50)).await;
     }
     ensure!(closed.counts().certificates.is_empty());
-    // What both CAs said is told beside the certificates.
+    // The messages of both CAs are shown with the certificates.
     let (_, text) = site.ask(&["certs"])?;
     for issuer in ["first@", "closed@"] {
         let line = text.lines().find(|line| line.starts_with(issuer) && line.contains("new orders of the account"));

@@ -1,4 +1,4 @@
-//! The ways to AWS keys: web identity, the container's agent, the instance's metadata.
+//! The sources of AWS keys: web identity, the container's credential agent, the instance's metadata service.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::{NAME, SECRET, error};
 
 const FAR: &str = "2999-01-01T00:00:00Z";
 
-/// Route 53 that takes only requests signed with these temporary keys.
+/// A Route 53 that accepts only requests that are signed with these temporary keys.
 fn route53(call: &Call, key: &str) -> Reply {
     let signed = call.header("authorization").starts_with(&format!("AWS4-HMAC-SHA256 Credential={key}/"))
         && call.header("authorization").contains("x-amz-security-token")
@@ -80,7 +80,7 @@ async fn an_instance_without_a_role_is_told_so() {
 async fn the_containers_agent_gets_a_token_read_anew_and_keys_that_end_are_renewed() {
     let double = Double::start(move |call| match call.path.as_str() {
         "/creds" => {
-            // Keys that have ended are asked for anew before each request.
+            // Expired keys are fetched again before each request.
             reply(200, document("ASIAECS", "2000-01-01T00:00:00Z"))
         }
         _ => route53(call, "ASIAECS"),

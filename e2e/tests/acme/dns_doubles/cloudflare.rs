@@ -23,7 +23,7 @@ fn ok(result: serde_json::Value) -> Reply {
     reply(200, json!({"success": true, "errors": [], "messages": [], "result": result}))
 }
 
-/// The service with these records `(id, name, content)`, two to a page.
+/// A simulated service with these records `(id, name, content)`, two per page.
 fn service(call: &Call, records: &Records) -> Reply {
     if call.header("authorization") != format!("Bearer {SECRET}") {
         return refuse(403, 10000, &format!("Authentication error: {}", call.header("authorization")));
@@ -99,13 +99,13 @@ async fn values_come_and_go_and_foreign_ones_stay() {
         provider.present(&record(value)).await.expect("presented");
     }
     assert_eq!(double.count(Method::POST, "/dns_records"), 2, "the second v1 was there already");
-    // A new process knows nothing but the records.
+    // A new process knows only the records.
     let restarted = super::cloudflare::provider(&double, SECRET);
     for value in ["v1", "v1", "v2"] {
         restarted.cleanup(&record(value)).await.expect("cleaned up");
     }
     assert_eq!(*records.lock().expect("not poisoned"), foreign);
-    // The zone was looked for once by each: the name, www.example.com, example.com.
+    // Each searched for the zone once: the name, www.example.com, example.com.
     assert_eq!(double.count(Method::GET, "/zones"), 6);
 }
 
@@ -121,7 +121,7 @@ async fn an_unquoted_record_of_ours_is_found() {
 #[tokio::test]
 async fn refused_credentials_are_not_quoted() {
     let (double, _) = start(&[]).await;
-    // The service quotes what it was sent.
+    // The service quotes the token that it received.
     let failed = provider(&double, &format!("{SECRET}x")).zone_of(NAME).await;
     let error = error(failed);
     assert!(matches!(error, DnsError::Credentials { .. }), "{error:?}");

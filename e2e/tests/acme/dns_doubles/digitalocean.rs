@@ -17,7 +17,7 @@ fn refuse(status: u16, id: &str, message: &str) -> Reply {
     reply(status, json!({"id": id, "message": message, "request_id": format!("{:?}", std::time::Instant::now())}))
 }
 
-/// The service with these records `(id, relative name, data)`, two to a page.
+/// A simulated service with these records `(id, relative name, data)`, two per page.
 fn service(call: &Call, records: &Records) -> Reply {
     if call.header("authorization") != format!("Bearer {SECRET}") {
         return refuse(401, "unauthorized", "Unable to authenticate you");

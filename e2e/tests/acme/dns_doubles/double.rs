@@ -1,4 +1,4 @@
-//! A small HTTP server whose answers are the test's, and which remembers what it was asked.
+//! A small HTTP server with answers by the test, which records its requests.
 
 use std::sync::{Arc, Mutex};
 
@@ -31,7 +31,7 @@ impl Call {
         serde_json::from_str(&self.body).expect("a JSON body")
     }
 
-    /// A query parameter, undecoded.
+    /// Returns a query parameter, undecoded.
     pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
         self.query.split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name).map(|(_, v)| v)
     }
@@ -55,7 +55,7 @@ impl Reply {
     }
 }
 
-/// The server; gone on drop, with its connections.
+/// The server; stopped on drop, with its connections.
 pub(crate) struct Double {
     url: String,
     calls: Arc<Mutex<Vec<Call>>>,
@@ -87,7 +87,7 @@ impl Double {
                     }
                 });
                 connections.spawn(async move {
-                    // A client that goes away is its own business.
+                    // The client may disconnect at any time.
                     let _ended = hyper::server::conn::http1::Builder::new()
                         .serve_connection(TokioIo::new(stream), service)
                         .await;
@@ -105,7 +105,7 @@ impl Double {
         self.calls.lock().expect("not poisoned").clone()
     }
 
-    /// How often it was asked so.
+    /// Returns the number of such requests.
     pub(crate) fn count(&self, method: Method, path_ends: &str) -> usize {
         self.calls().iter().filter(|call| call.method == method && call.path.ends_with(path_ends)).count()
     }

@@ -1,4 +1,4 @@
-//! The program.
+//! The provider that runs a program.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -14,8 +14,8 @@ use super::{NAME, SECRET, error, record};
 
 /// A script that is run as a provider.
 ///
-/// One at a time: who starts a program while another test has a file open to write it hands that on for a moment, and what
-/// is open to be written cannot be run.
+/// One at a time: a program that another test starts meanwhile inherits, for a moment, the file that is open for
+/// writing, and such a file cannot be executed.
 struct Script {
     dir: TempDir,
     _turn: MutexGuard<'static, ()>,
@@ -105,7 +105,7 @@ async fn one_that_never_ends_is_killed() {
         "{error:?}"
     );
     let process = std::path::PathBuf::from(format!("/proc/{}/cmdline", script.read("pid").trim()));
-    // The kernel ends it, and the runtime reaps it, some time after the call has returned.
+    // The kernel kills it, and the runtime reaps it, some time after the call has returned.
     while std::fs::read(&process).is_ok_and(|line| !line.is_empty()) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -128,7 +128,7 @@ async fn the_example_of_the_documentation_keeps_exactly_its_records() {
     let provider = Exec::new(ExecConfig { program, args, env: BTreeMap::new(), limit: LONG }).expect("it is there");
     assert_eq!(provider.zone_of(NAME).await.as_deref(), Ok("example.com"));
     let kept = || std::fs::read_to_string(&records).expect("it is kept");
-    // What is there already may be added again, and what is not there be removed.
+    // A value that exists may be added again, and a missing one be removed.
     for value in ["one", "two", "one"] {
         provider.present(&record(value)).await.expect("presented");
     }

@@ -1,4 +1,4 @@
-//! The providers against doubles of their services: what a real one cannot be made to answer on demand.
+//! DNS providers with simulated services, for answers that a real service cannot be made to give.
 
 mod aws_credentials;
 mod cloudflare;
@@ -17,7 +17,7 @@ fn record(value: &str) -> TxtRecord {
     TxtRecord { name: NAME.to_owned(), value: value.to_owned(), ttl: 60 }
 }
 
-/// The error of a call, after making sure that it holds no secret.
+/// Returns the error of a call, after checking that it contains no secret.
 fn error<T>(result: Result<T, DnsError>) -> DnsError {
     let error = result.err().expect("the call was to fail");
     assert!(!format!("{error} {error:?}").contains(SECRET), "a secret in {error:?}");

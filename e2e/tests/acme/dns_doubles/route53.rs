@@ -1,4 +1,4 @@
-//! Route 53 where moto is too kind: PENDING, throttling, races, refusals.
+//! Route 53 where moto is too lenient: PENDING, throttling, races, refusals.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -60,7 +60,7 @@ fn change(status: &str) -> Reply {
     reply(200, format!("<R><ChangeInfo><Id>/change/C1</Id><Status>{status}</Status></ChangeInfo></R>"))
 }
 
-/// A service with one zone, whose other answers are the test's.
+/// A simulated service with one zone, and other answers by the test.
 fn around_a_zone(call: &Call, rest: impl Fn(&Call) -> Reply) -> Reply {
     match call.path.as_str() {
         "/2013-04-01/hostedzonesbyname" => zones(&[("Z1", "example.com", false)], None),
@@ -165,14 +165,14 @@ async fn cleanup_quotes_the_stored_record_and_loses_races_quietly() {
     let double = Double::start(move |call| {
         around_a_zone(call, |call| match call.method {
             Method::GET => reply(200, stored),
-            // Another replica was faster.
+            // Another replica deleted it first.
             _ => invalid_batch("it was not found"),
         })
     })
     .await;
     let provider = provider(&double);
     provider.cleanup(&record("v1")).await.expect("gone");
-    // What somebody else stored under another identifier is not ours.
+    // A record with another identifier is not ours.
     provider.cleanup(&record("v2")).await.expect("nothing there");
     let sent: Vec<Call> = double.calls().into_iter().filter(deletes).collect();
     let ttls: Vec<&str> = sent

@@ -1,4 +1,4 @@
-//! The webhook.
+//! The webhook provider.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -70,7 +70,7 @@ async fn its_refusals_are_sorted() {
     }
     assert!(matches!(said(500, json!({})).await, DnsError::Unavailable { .. }));
     assert!(matches!(said(200, json!({"zones": 1})).await, DnsError::Protocol { .. }));
-    // A zone that does not hold the name is not believed.
+    // A zone that does not contain the name is rejected.
     assert!(matches!(said(200, json!({"zone": "ample.com"})).await, DnsError::NoZone { .. }));
     *next.lock().expect("not poisoned") = (404, String::new());
     assert_eq!(provider.cleanup(&record("v")).await, Ok(()));

@@ -1,4 +1,4 @@
-//! A delta ADS server just large enough for these tests: it sends what it has and remembers what was refused.
+//! A delta ADS server just large enough for these tests: it sends its resources and records rejections.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -34,14 +34,14 @@ const ORDER: [&str; 6] = [
 struct State {
     resources: BTreeMap<(String, String), (u64, Any)>,
     generation: u64,
-    /// The newest generation that was sent, and how many responses wait for their ACK.
+    /// The newest generation that was sent, and the number of responses without an ACK.
     sent: u64,
     waiting: usize,
     refused: Vec<String>,
     asked: BTreeSet<(String, String)>,
 }
 
-/// The server, on a Unix socket in a directory of its own; ends on drop.
+/// The server, on a Unix socket in a directory of its own; stopped on drop.
 pub(crate) struct Ads {
     dir: tempfile::TempDir,
     state: Arc<Mutex<State>>,
@@ -76,7 +76,7 @@ impl Ads {
         state.resources.insert((M::type_url(), name.to_owned()), (version, any));
     }
 
-    /// Sends what was set, and returns when everything is acknowledged.
+    /// Sends the changes, and returns when all are acknowledged.
     pub(crate) async fn push(&self) -> Result<()> {
         let generation = {
             let mut state = self.state();
@@ -104,7 +104,7 @@ impl Ads {
         bail!("not everything was acknowledged")
     }
 
-    /// Whether Envoy ever asked for a resource of this name.
+    /// Returns true if Envoy ever subscribed to a resource of this name.
     pub(crate) fn was_asked<M: Name>(&self, name: &str) -> bool {
         self.state().asked.contains(&(M::type_url(), name.to_owned()))
     }
@@ -128,7 +128,7 @@ struct Service {
 #[derive(Default)]
 struct Subscription {
     wildcard: bool,
-    /// Names asked for, and whether the asking was answered.
+    /// Subscribed names, each with true once it was answered.
     names: BTreeMap<String, bool>,
     sent: BTreeMap<String, u64>,
     answered: bool,

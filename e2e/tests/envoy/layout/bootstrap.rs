@@ -1,4 +1,4 @@
-//! Bootstraps that Envoy itself checks.
+//! Bootstraps, validated by Envoy itself.
 
 use std::process::Command;
 
@@ -19,7 +19,7 @@ fn validate(ads: AdsServer, admin: Admin) -> Result<()> {
         .args(["--mode", "validate", "--config-yaml", &bootstrap(&options).to_string()])
         .output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // Deprecated or misspelled things are warnings first.
+    // Deprecated or misspelled fields are warnings first.
     let log = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(!log.contains("][warning]"), "{log}");
     Ok(())

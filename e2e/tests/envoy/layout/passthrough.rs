@@ -1,4 +1,4 @@
-//! TLS passed through and TLS ended in front of TCP.
+//! TLS passthrough, and TLS termination in front of TCP.
 
 use anyhow::{Context, Result};
 use e2e::echo::Echo;
@@ -22,7 +22,7 @@ fn weighted(name: &str, weight: u32) -> WeightedTarget {
     share(Target::Backend(backend(name, AppProtocol::Tcp)), weight)
 }
 
-/// The backend whose certificate came, or `None` when the connection was refused.
+/// Returns the backend whose certificate was received, or `None` if the connection was refused.
 async fn reached(site: &Site, name: &str) -> Result<Option<String>> {
     match Probe::https(site.tls_address(), name).send().await {
         Ok(answer) => Ok(Some(answer.peer.context("TLS")?.dns_names.concat())),

@@ -1,4 +1,4 @@
-//! Routes over plain HTTP: what each kind of rule does to a request.
+//! Routes over plain HTTP: the effect of each kind of rule on a request.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::site::{Site, backend, host, route, route_on, rule, share, to};
 
 const HOST: &str = "a.example.org";
-/// Known to an ACME account, and without routes on plain HTTP.
+/// A host with an ACME account, and without routes on plain HTTP.
 const GUEST: &str = "guest.example.org";
 
 /// A site with these routes for one plain-HTTP host, and the backends `a` and `b`.
@@ -223,7 +223,7 @@ async fn redirects() -> Result<()> {
     ] {
         for authority in [HOST, "a.example.org:8080"] {
             let answer = plain.get(path).authority(authority).send().await?;
-            // A port that goes without saying may be said.
+            // A default port may be explicit.
             let found =
                 header(&answer, "location").map(|l| l.replace(".org:443/", ".org/").replace(".org:80/", ".org/"));
             assert_eq!((answer.status, found.as_deref()), (status, Some(location)), "{path} at {authority}");
@@ -299,7 +299,7 @@ async fn retries_and_timeouts() -> Result<()> {
     ] {
         let before = plain.a.requests();
         assert_eq!(plain.get(path).send().await?.status, status, "{path}");
-        // Envoy may give up before the backend has counted what it was asked.
+        // Envoy may give up before the backend has counted the request.
         for _ in 0..2000 {
             if plain.a.requests() - before >= tries {
                 break;

@@ -1,4 +1,4 @@
-//! A site under test: model values turned into resources, served to a real Envoy.
+//! The fixture of these tests: model values are converted to resources and served to a real Envoy.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use gatewright_envoy::{AdsServer, BootstrapOptions, ResourceName};
 
 use super::ads::Ads;
 
-/// One TLS frontend and one plain one, and the server that Envoy asks.
+/// A TLS frontend and a plain one, and the server that Envoy subscribes to.
 pub(crate) struct Site {
     pub(crate) ads: Ads,
     pub(crate) tls: Frontend,
@@ -37,25 +37,25 @@ impl Site {
             tls: frontend(tls, FrontendKind::Tls { chains: [("https".into(), https)].into(), gate: [].into() }),
             plain: frontend(plain, FrontendKind::Http { table }),
         };
-        // A listener whose table never comes does not become ready.
+        // A listener whose route configuration never arrives does not become ready.
         site.table(&site.plain_table("unused.invalid", vec![]));
         Ok(site)
     }
 
-    /// Adds a chain, and leads a name to it.
+    /// Adds a chain, and matches a hostname to it.
     pub(crate) fn chain(&mut self, name: &str, hostname: &str, chain: Chain) {
         let FrontendKind::Tls { chains, .. } = &mut self.tls.kind else { unreachable!("made so in new") };
         chains.insert(name.into(), chain);
         self.lead(hostname, name);
     }
 
-    /// Leads a name to a chain.
+    /// Matches a hostname to a chain.
     pub(crate) fn lead(&mut self, hostname: &str, chain: &str) {
         let FrontendKind::Tls { gate, .. } = &mut self.tls.kind else { unreachable!("made so in new") };
         gate.insert(host(hostname), chain.into());
     }
 
-    /// Everything an exact HTTPS host needs.
+    /// Adds all resources that an exact HTTPS host needs.
     pub(crate) fn serve(&mut self, hostname: &str, routes: Vec<Route>) -> Result<()> {
         self.lead(hostname, "https");
         self.secret(SecretName::Sni(host(hostname)), hostname, TlsParams::default())?;
@@ -69,7 +69,7 @@ impl Site {
         self.ads.set(&scope.resource_name(), &envoy::scope(&scope));
     }
 
-    /// A self-signed certificate for a name, under the name Envoy asks for.
+    /// Adds a self-signed certificate for a hostname, under the name that Envoy requests.
     pub(crate) fn secret(&self, name: SecretName, hostname: &str, params: TlsParams) -> Result<()> {
         let made = rcgen::generate_simple_self_signed([hostname.to_owned()])?;
         let certificate = Certificate {
@@ -90,7 +90,7 @@ impl Site {
         self.ads.set(&table.resource_name(), &envoy::table(table));
     }
 
-    /// A backend with one endpoint, or with none.
+    /// Adds a backend with one endpoint, or with none.
     pub(crate) fn backend(&self, name: &str, protocol: AppProtocol, address: Option<SocketAddr>) -> BackendId {
         let id = backend(name, protocol);
         self.cluster(&Cluster::Backend(id.clone().into()));
@@ -107,7 +107,7 @@ impl Site {
         self.ads.set(&cluster.resource_name(), &envoy::cluster(cluster));
     }
 
-    /// A running backend with its cluster.
+    /// Starts a backend and adds its cluster.
     pub(crate) async fn echo(&self, name: &str) -> Result<Echo> {
         let echo = Echo::start(name).await?;
         self.backend(name, AppProtocol::Http1, Some(echo.address()));
@@ -120,7 +120,7 @@ impl Site {
         }
     }
 
-    /// A live Envoy that has acknowledged all there is.
+    /// Starts an Envoy, and waits until it has acknowledged all resources.
     pub(crate) async fn envoy(&self) -> Result<Envoy> {
         self.listeners();
         let mut envoy = Envoy::start(&envoy::bootstrap(&self.options()).to_string()).await?;
@@ -150,8 +150,8 @@ impl Site {
         (Ipv4Addr::LOCALHOST, self.plain.id.port).into()
     }
 
-    /// Sends a ClientHello with this SNI, byte for byte, and returns what comes back first. Client libraries write names
-    /// in lower case.
+    /// Sends a ClientHello with this SNI in exactly this spelling, and returns the first bytes of the answer. Client
+    /// libraries convert names to lower case.
     pub(crate) async fn client_hello(&self, name: &str) -> Result<Vec<u8>> {
         let lower = name.to_ascii_lowercase();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -173,7 +173,7 @@ impl Site {
         Ok(first)
     }
 
-    /// The plain frontend's table with one virtual host.
+    /// Returns the plain frontend's table with one virtual host.
     pub(crate) fn plain_table(&self, hostname: &str, routes: Vec<Route>) -> Table {
         Table {
             id: TableId { frontend: self.plain.id.clone(), listener: None },
@@ -189,7 +189,7 @@ pub(crate) fn frontend(id: FrontendId, kind: FrontendKind) -> Frontend {
     Frontend { port: id.port, id, addresses: vec![IpAddr::from(Ipv4Addr::LOCALHOST)], cdn_id: "test".into(), kind }
 }
 
-/// A frontend on a port that was free a moment ago.
+/// Returns a frontend on a free port.
 pub(crate) fn frontend_id() -> Result<FrontendId> {
     Ok(FrontendId::tcp(ObjectName::new("infra", "edge"), e2e::port::free_port()?))
 }
@@ -199,7 +199,7 @@ pub(crate) fn terminate(certificate: CertificateSource, handler: Handler) -> Cha
     Chain { tls: Some(Termination { certificate, alpn, params: TlsParams::default(), clients: None }), handler }
 }
 
-/// HTTP by scopes, beside listeners with these wildcards.
+/// Returns an HTTP handler by scopes, beside listeners with these wildcards.
 pub(crate) fn scopes(wildcards: &[&str]) -> Handler {
     let elsewhere = OtherListeners::Listed(wildcards.iter().copied().map(host).collect());
     Handler::Scopes { listener: None, elsewhere }
@@ -252,7 +252,7 @@ pub(crate) fn route_on(matches: Match, rule: Rule) -> Route {
     Route { name: "test".into(), matches, rule: Arc::new(rule) }
 }
 
-/// Everything to one backend.
+/// Returns routes that forward everything to one backend.
 pub(crate) fn all_to(name: &str) -> Vec<Route> {
     vec![route("/", rule(Action::Forward(vec![to(name, 1)])))]
 }

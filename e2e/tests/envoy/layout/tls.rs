@@ -1,4 +1,4 @@
-//! The TLS side: gate, chains, certificates and routes by SNI.
+//! The TLS layout: SNI matcher, filter chains, certificates and routes by host.
 
 use anyhow::{Context, Result};
 use e2e::probe::{Answer, Failure, Probe};
@@ -11,7 +11,7 @@ use gatewright_envoy::ResourceName;
 
 use super::site::{Site, all_to, frontend, frontend_id, host, route, rule, scopes, terminate, to};
 
-/// Content type of the TLS record that a ServerHello comes in (RFC 8446, 5.1).
+/// Content type of the TLS record that contains a ServerHello (RFC 8446, 5.1).
 const SERVER_HANDSHAKE: u8 = 22;
 
 fn served_by(answer: &Answer) -> Result<String> {
@@ -19,7 +19,7 @@ fn served_by(answer: &Answer) -> Result<String> {
     Ok(body["name"].as_str().context("a name")?.to_owned())
 }
 
-/// What it takes to be refused: anything but an answer or silence.
+/// Returns true if the connection was refused: neither an answer nor a time-out.
 fn refused(result: Result<Answer, Failure>) -> bool {
     !matches!(result, Ok(_) | Err(Failure::Timeout(_)))
 }
@@ -133,7 +133,7 @@ async fn an_oddly_spelled_sni_is_another_name_to_whoever_answers_for_certificate
     let _a = site.echo("a").await?;
     site.serve("a.example.org", all_to("a"))?;
     let _envoy = site.envoy().await?;
-    // Envoy's gate compares without case, its certificate selector asks for the name as it was spelled.
+    // Envoy's SNI matcher ignores case; its certificate selector requests the name in its original spelling.
     let odd = site.client_hello("A.Example.Org").await?;
     assert!(site.ads.was_asked::<Secret>("A.Example.Org"));
     assert_ne!(odd.first(), Some(&SERVER_HANDSHAKE), "no ServerHello without a certificate");
@@ -208,7 +208,8 @@ async fn wildcard_and_catch_all_listeners_have_chains_of_their_own() -> Result<(
     Ok(())
 }
 
-/// Hosts of one wildcard listener have scopes, others under it its table, and there are too many neighbours to list.
+/// Hosts of one wildcard listener have scopes, other names below it have its table, and there are too many neighbours
+/// to list.
 #[tokio::test]
 #[ignore = "needs Envoy"]
 async fn a_wildcard_listener_with_many_hosts() -> Result<()> {

@@ -1,5 +1,5 @@
-//! HTTP-01 where somebody else serves the Gateway: questions come to our replicas through routes. The somebody is another
-//! installation of ours, which knows nothing of TenantGateways; what Cilium makes of the same routes is in `cilium`.
+//! HTTP-01 with another data plane: challenges reach our replicas through routes. The data plane is another
+//! installation of ours, which does not process TenantGateways; Cilium's handling of the same routes is in `cilium`.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -35,7 +35,7 @@ impl Edge {
     async fn start(place: &Place) -> Result<Self> {
         let server = &place.cluster.server;
         server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": EDGE}})).await?;
-        // As other data planes do, it serves the rules of all namespaces that listeners admit, under any hostname.
+        // Like other data planes, it serves the rules of all namespaces that listeners admit, under any hostname.
         server
             .put(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
                 "metadata": {"namespace": EDGE, "name": "edge"}, "spec": {"routeHostnames": "Shared"}}))
@@ -73,7 +73,7 @@ impl Edge {
     }
 }
 
-/// The Service of `deploy/`, which leads to these ports as it would to pods.
+/// The Service of `deploy/`, with endpoints at these ports in place of pods.
 async fn challenges(place: &Place, ports: [u16; 2]) -> Result<()> {
     let server = &place.cluster.server;
     let made = documents(include_str!("../../../../deploy/controller.yaml"))?.into_iter();
@@ -94,7 +94,7 @@ async fn tenant_gateway(place: &Place, annotations: Value) -> Result<()> {
     place.cluster.server.put(object).await.map(drop)
 }
 
-/// Status and text of an answer over plain HTTP.
+/// Returns status and body of an answer over plain HTTP.
 async fn plain(address: IpAddr, port: u16, host: &str, path: &str) -> Result<(u16, String)> {
     let answer = Probe::http(SocketAddr::new(address, port), host).path(path).send().await?;
     Ok((answer.status, String::from_utf8_lossy(&answer.body).into_owned()))
@@ -104,7 +104,7 @@ fn texts(all: &[String]) -> Vec<&str> {
     all.iter().map(String::as_str).collect()
 }
 
-/// The routes in our namespace.
+/// Returns the routes in our namespace.
 async fn solvers(place: &Place) -> Result<Vec<Value>> {
     let api = place.cluster.server.api(GATEWAY, "HTTPRoute", NAMESPACE).await?;
     let mut all = api.list(&Default::default()).await?.items;
@@ -132,7 +132,8 @@ async fn challenges_come_to_the_replicas_where_another_serves_the_gateway() -> R
     let (mut other, _) = place.cluster.replica_with_xds_and("two", &texts(&two))?;
     other.line("challenges are answered at").await?;
 
-    // One host of the Gateway's own namespace, whose route is on port 80 too, and one of another, whose route is not.
+    // A host of the Gateway's own namespace, whose route is on port 80 too, and one of another namespace, whose route
+    // is not.
     tenant_gateway(&place, json!({"gatewright.io/acme-directory": place.pebble.directory()})).await?;
     place.route("web", HOST).await?;
     member(server, CHILD, SPACE, "child.cert.example.org").await?;
@@ -150,31 +151,31 @@ async fn challenges_come_to_the_replicas_where_another_serves_the_gateway() -> R
     until_ready(&place.cluster, SPACE, "Reconciled").await?;
     assert_eq!((place.pebble.issued(), place.installs()?.len()), (2, 2));
 
-    // Two routes of ours, and none of them took anything away: the redirect is there, and what was on port 80.
+    // Two routes of ours, and neither displaced anything: the redirect is served, and so are the routes on port 80.
     let all = solvers(&place).await?;
     let accepted = |route: &Value| is_true(&route["status"]["parents"][0], "Accepted");
     assert!(all.len() == 2 && all.iter().all(accepted), "{all:#?}");
     assert_eq!((&all[0]["metadata"]["name"], &all[1]["spec"]["hostnames"]), (&json!(SOLVER), &json!([HOST])));
     assert_eq!(plain(place.address, 80, CHILD_HOST, "/").await?.0, 301);
     assert_eq!(plain(place.address, 80, HOST, "/").await?.0, 200);
-    // Every replica answers, for hosts that are wanted and no others, and so does whoever serves.
+    // Every replica answers challenges, for wanted hosts only, and so does the data plane.
     let (status, text) = plain(here, ports[0], CHILD_HOST, QUESTION).await?;
     assert!(status == 200 && text.starts_with("evaGxfADs6pSRb2LAv9IZf17Dt3juxGJ."), "{status} {text}");
     for (address, port) in [(here, ports[1]), (place.address, 80), (place.address, 80)] {
         assert_eq!(plain(address, port, CHILD_HOST, QUESTION).await?, (200, text.clone()));
         assert_eq!(plain(address, port, "nobody.cert.example.org", QUESTION).await?.0, 404);
     }
-    // Nobody lost a name to a route of ours, and nothing is written any more.
+    // No route lost a hostname to a route of ours, and nothing is written any more.
     let web = server.api(GATEWAY, "HTTPRoute", SPACE).await?.get("web").await?;
     let parents = web.data["status"]["parents"].as_array().context("it has parents")?;
     assert!(parents.iter().all(|parent| is_true(parent, "Accepted")), "{parents:#?}");
-    // What `Ready` says of the last listener comes a moment after that one is served.
+    // The last listener's part of `Ready` follows a moment after the listener is served.
     let told = |object: &Value| object["status"]["conditions"].to_string().contains("\"message\":\"all ");
     place.cluster.until(TENANT, "TenantGateway", SPACE, "cozystack", told).await?;
     let before = place.cluster.writes()?.len();
     assert_eq!(quiet(&place.cluster, before).await?, []);
 
-    // The next host costs no route of ours, and another leader goes on.
+    // The next host needs no further route of ours, and another leader continues.
     drop(leader);
     let slices = server.api("discovery.k8s.io/v1", "EndpointSlice", NAMESPACE).await?;
     slices.delete(&format!("gatewright-challenges-{}", ports[0]), &Default::default()).await?;
@@ -183,7 +184,7 @@ async fn challenges_come_to_the_replicas_where_another_serves_the_gateway() -> R
     place.until_served("more.child.cert.example.org", &root).await?;
     assert_eq!(solvers(&place).await?.len(), 2);
 
-    // When nobody asks any more they go, and what somebody else made under such a name stays.
+    // When no certificate is wanted any more they are deleted, and a foreign object with such a name stays.
     let mut foreign = route(NAMESPACE, "tenant-cert.other.acme-challenges", SPACE, &[]);
     foreign["metadata"]["ownerReferences"] = all[1]["metadata"]["ownerReferences"].clone();
     server.put(foreign).await?;

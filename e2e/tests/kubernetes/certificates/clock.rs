@@ -1,4 +1,4 @@
-//! A replica whose clock is wrong.
+//! A replica with a wrong clock.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,8 @@ use e2e::world::free_port;
 
 use super::place::{APEX, Place};
 
-/// What the CA issues begins in the future by that clock: it is taken, since the next one would not begin earlier.
+/// By that clock, a certificate from the CA is not valid yet: it is accepted, since the next one would not begin
+/// earlier.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Kubernetes, Envoy, Pebble and libfaketime: e2e/tools install"]
 async fn a_clock_that_is_behind_has_no_certificate_ordered_twice() -> Result<()> {

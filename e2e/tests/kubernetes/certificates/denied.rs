@@ -1,5 +1,5 @@
-//! What tenants name is not reached where only we should reach: a directory on a private network gets no packet, and its tenant
-//! does not find out what is there (finding #19, M4).
+//! Addresses that tenants name are not reached if only we should reach them: an ACME directory on a private network
+//! gets no packet, and its tenant does not learn whether it exists (finding #19, M4).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 
 use e2e::tenants::{GATEWAY, cluster, namespace, route, tenant, until};
 
-/// Counts who connects to a port of loopback.
+/// Counts connections to a loopback port.
 async fn counting() -> Result<(u16, Arc<AtomicUsize>)> {
     let (listener, count) = (TcpListener::bind("127.0.0.1:0").await?, Arc::new(AtomicUsize::new(0)));
     let (port, counted) = (listener.local_addr()?.port(), count.clone());
@@ -64,14 +64,14 @@ async fn nothing_is_sent_to_a_private_network_because_a_tenant_names_it() -> Res
     assert_eq!(count.load(Ordering::SeqCst), 0, "nobody came");
     drop(controller);
 
-    // It would have come there.
+    // The connection would have come there.
     let arguments = [&arguments[..], &["--tenant-allowed-networks", "127.0.0.0/8"]].concat();
     let mut controller = cluster.controller_with("two", &arguments)?;
     controller.line("holding the lease").await?;
     until("somebody comes where it is allowed", async || Ok(count.load(Ordering::SeqCst) > 0)).await
 }
 
-/// What stands in the way of a Gateway's certificates, without the name of the host.
+/// Returns the reason why a Gateway has no certificate, without the name of the host.
 fn words(object: &Value, host: &str) -> Option<String> {
     let listeners = object["status"]["listeners"].as_array()?;
     let all = listeners.iter().flat_map(|listener| listener["conditions"].as_array().into_iter().flatten());

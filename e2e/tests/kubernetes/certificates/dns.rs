@@ -1,4 +1,4 @@
-//! DNS-01 with a tenant's own credential: it stands in a Secret that is not watched, and is asked for by name.
+//! DNS-01 with a tenant's own credential: its Secret is not watched, but read by name.
 
 use anyhow::Result;
 use e2e::bind::{Bind, BindKey, BindZone};
@@ -16,7 +16,8 @@ async fn a_wildcard_is_got_with_the_tenants_credential() -> Result<()> {
     let key = BindKey { name: "k".to_owned(), algorithm: "hmac-sha256".to_owned(), secret: SECRET.to_owned() };
     let bind = Bind::start(&[key], &[BindZone::new(APEX).open_to("k")]).await?;
     let place = Place::with(Options { resolver: Some(bind.address()), ..Options::default() }).await?;
-    // What the installation knows of the directory: its roots, and where DNS is looked at. Its credential is not lent.
+    // The installation's settings for the directory: its roots, and its resolver. Its credential is not lent to
+    // tenants.
     let files = tempfile::tempdir()?;
     let (issuers, installed) = (files.path().join("issuers.yaml"), files.path().join("key"));
     std::fs::write(&installed, SECRET)?;

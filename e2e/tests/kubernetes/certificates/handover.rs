@@ -1,5 +1,5 @@
-//! What stands in Secrets already: cert-manager's and other people's certificates are kept, and what is not ours is not written
-//! over.
+//! Existing Secrets: certificates of cert-manager and of other people are kept, and foreign Secrets are not
+//! overwritten.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::place::{Place, SPACE};
 use e2e::tenants::{CERT_MANAGER, GATEWAY, TENANT, quiet, until, until_owned};
 
-/// A Secret with a certificate for a host that lives for so many hours more, of ninety days; and the certificate.
+/// Makes a Secret with a 90-day certificate for a host that expires in `left` hours; returns the certificate, too.
 fn secret(host: &str, left: i64, annotations: Value) -> Result<(Value, String)> {
     let mut params = CertificateParams::new(vec![host.to_owned()])?;
     let end = time::OffsetDateTime::now_utc() + Duration::from_secs(u64::try_from(left * 3600)?);
@@ -35,7 +35,7 @@ async fn what_cert_manager_issued_is_served_until_it_is_due() -> Result<()> {
     let place = Place::start().await?;
     let server = &place.cluster.server;
     let host = "kept.cert.example.org";
-    // cert-manager issues, as it is deployed.
+    // cert-manager issues, as deployed by default.
     let before = place.beside_cert_manager("one").await?;
     let _envoy = place.envoy().await?;
     place.by_acme().await?;
@@ -47,13 +47,13 @@ async fn what_cert_manager_issued_is_served_until_it_is_due() -> Result<()> {
     server.put(kept).await?;
     place.until_served(host, &root).await?;
 
-    // From now on the controller issues; what cert-manager was to do is taken back.
+    // From now on the controller issues; cert-manager's objects are deleted.
     drop(before);
     let during = place.controller("two").await?;
     until_owned(server, SPACE, &fixed).await?;
     place.until_served(host, &root).await?;
 
-    // A further host, whose certificate is about to end; and two that other people keep.
+    // A further host, whose certificate is about to expire; and two that other people maintain.
     let old = "old.cert.example.org";
     let (ending, ending_root) = secret(old, 3, by_cert_manager(old))?;
     server.put(ending).await?;
@@ -84,7 +84,7 @@ async fn what_cert_manager_issued_is_served_until_it_is_due() -> Result<()> {
     assert_eq!((place.pebble.orders(), place.installs()?.len()), (1, 1), "for the one that was due");
     place.until_served(host, &root).await?;
 
-    // Whoever brought one takes it away: one is got in its place.
+    // A user's Secret is deleted: a certificate is issued in its place.
     let secrets = server.api("v1", "Secret", SPACE).await?;
     secrets.delete(&host_certificate("cozystack", theirs), &Default::default()).await?;
     place.until_served(theirs, &place.pebble.issuing_root(0).await?).await?;
@@ -122,7 +122,7 @@ async fn the_issuer_of_a_tenant_gateway_can_be_changed_while_it_serves() -> Resu
     let ready = |o: &Value| is_true(&o["status"], "Ready");
     place.cluster.until(TENANT, "TenantGateway", SPACE, "cozystack", ready).await?;
     assert_eq!(place.pebble.orders(), 1);
-    // Its account stays: a way back costs no registration.
+    // The ACME account stays: switching back costs no registration.
     assert_eq!(place.entries("accounts").await?, 2);
     Ok(())
 }

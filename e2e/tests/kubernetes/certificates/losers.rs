@@ -1,4 +1,4 @@
-//! A claim that loses from the start has neither an order nor a Secret.
+//! A claim that loses from the start gets neither an order nor a Secret.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ const HOST: &str = "shop.a.example.org";
 const MEMBERS: &str = "own.a.example.org";
 const STRANGERS: &str = "own.mallory.example";
 
-/// The Secrets with certificates of a namespace, by name; with a key or without.
+/// Returns the Secrets with certificates of a namespace, by name; true if it has a key.
 async fn secrets(cluster: &Cluster, namespace: &str) -> Result<BTreeMap<String, bool>> {
     let api: Api<Secret> = Api::namespaced(cluster.server.client(), namespace);
     let all = api.list(&Default::default()).await?.items;
@@ -34,7 +34,7 @@ async fn until_issued(cluster: &Cluster, namespace: &str, count: usize) -> Resul
     .await
 }
 
-/// A Gateway in the shared fleet whose listeners ask the installation's issuer.
+/// A Gateway of fleet Shared whose listeners use the installation's issuer.
 fn gateway(hosts: &[&str]) -> Value {
     let listener = |host: &&str| {
         json!({"name": host.split('.').next(), "protocol": "HTTPS", "port": 443, "hostname": host,
@@ -65,7 +65,7 @@ async fn a_claim_that_loses_has_neither_an_order_nor_a_secret() -> Result<()> {
     server.put(route(OWNER, "web", OWNER, &[HOST])).await?;
     until_issued(&cluster, OWNER, 1).await?;
 
-    // A namespace of the same TenantGateway, and one that has nothing to do with it; each has a name of its own as well.
+    // A namespace of the same TenantGateway, and an unrelated one; each has a name of its own as well.
     server.put(route(MEMBER, "web", OWNER, &[HOST])).await?;
     server.put(route(MEMBER, "own", OWNER, &[MEMBERS])).await?;
     server.put(gateway(&[HOST, STRANGERS])).await?;

@@ -1,4 +1,4 @@
-//! A hostname goes to another namespace: whoever had it keeps no certificate of ours for it.
+//! A hostname moves to another namespace: the previous owner keeps no certificate of ours for it.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 const PORT: u16 = 8443;
-/// bob's, then alice's.
+/// The hostnames that move from bob to alice.
 const MOVED: [&str; 2] = ["shop.example.org", "own.example.org"];
 
-/// A Gateway in the shared fleet: hosts whose certificate the internal CA issues, and hosts with a Secret of the tenant's own.
+/// A Gateway of fleet Shared: hosts with certificates of the internal CA, and hosts with a Secret of the tenant's own.
 async fn gateway(cluster: &Cluster, namespace: &str, issued: &[&str], own: &[&str]) -> Result<()> {
     let listener = |host: &str, tls: Value| {
         let name = host.split('.').next().unwrap_or_default();
@@ -29,7 +29,7 @@ async fn gateway(cluster: &Cluster, namespace: &str, issued: &[&str], own: &[&st
     cluster.server.put(object).await.map(drop)
 }
 
-/// The Secret for a host of a namespace: issued by us, or its own.
+/// Returns the Secret for a host of a namespace: issued by us, or its own.
 async fn secret(cluster: &Cluster, namespace: &str, host: &str) -> Result<Option<Secret>> {
     let api: Api<Secret> = Api::namespaced(cluster.server.client(), namespace);
     let name = host.split('.').next().unwrap_or_default();
@@ -49,7 +49,7 @@ async fn until_issued(cluster: &Cluster, namespace: &str, host: &str) -> Result<
     secret(cluster, namespace, host).await?.context("there is one")
 }
 
-/// Waits until a host of a namespace's Gateway is told so.
+/// Waits until the listener of a host has this condition and reason.
 async fn told(cluster: &Cluster, namespace: &str, host: &str, kind: &str, reason: &str) -> Result<()> {
     let name = host.split('.').next().unwrap_or_default();
     let is_told = |o: &Value| {
@@ -82,12 +82,12 @@ async fn the_secret_of_a_listener_that_lost_its_hostname_to_another_namespace_is
     let [shop, stays] = [MOVED[0], "stays.example.org"].map(|host| until_issued(&cluster, "bob", host));
     let (shop, stays) = (shop.await?, stays.await?);
     let own = until_issued(&cluster, "bob", "own.example.org").await?;
-    // What is only not asked for is kept: nobody has the name.
+    // A certificate of a host that is only removed is kept: nobody else has the name.
     gateway(&cluster, "bob", &["stays.example.org"], &[]).await?;
     cluster.quiet().await?;
     assert_eq!(secret(&cluster, "bob", MOVED[0]).await?.as_ref().map(key), Some(key(&shop)));
 
-    // Alice has both names, and bob claims them again while nobody watches.
+    // Alice has both names, and bob claims them again while the controller is down.
     gateway(&cluster, "alice", &[MOVED[0]], &[MOVED[1]]).await?;
     let alices = until_issued(&cluster, "alice", MOVED[0]).await?;
     told(&cluster, "alice", MOVED[1], "Accepted", "Accepted").await?;
@@ -101,7 +101,7 @@ async fn the_secret_of_a_listener_that_lost_its_hostname_to_another_namespace_is
     let why = empty.metadata.annotations.as_ref().and_then(|all| all.get("gatewright.io/withdrawn").cloned());
     assert_eq!(why.as_deref(), Some("another namespace owns shop.example.org"));
     assert!(empty.data.iter().flatten().all(|(_, part)| part.0.is_empty()));
-    // What is bob's own, what he still has and what alice has stays as it is.
+    // Bob's own Secret, his other hosts and alice's stay unchanged.
     cluster.quiet().await?;
     for (namespace, host, before) in
         [("bob", MOVED[1], &own), ("bob", "stays.example.org", &stays), ("alice", MOVED[0], &alices)]
@@ -110,20 +110,20 @@ async fn the_secret_of_a_listener_that_lost_its_hostname_to_another_namespace_is
         assert_eq!(now.metadata.resource_version, before.metadata.resource_version, "{namespace} {host}");
     }
 
-    // What somebody puts into it is theirs: it is not of ours.
+    // A Secret that somebody changed is not ours any more.
     let api: Api<Secret> = Api::namespaced(server.client(), "bob");
     let name = empty.metadata.name.clone().context("it has a name")?;
     let data = own.data.clone().context("it has data")?;
     api.patch(&name, &Default::default(), &Patch::Merge(&json!({"data": data}))).await?;
     cluster.quiet().await?;
     assert_eq!(secret(&cluster, "bob", MOVED[0]).await?.as_ref().map(key), Some(key(&own)));
-    // As it was before, annotations included, it is ours again, and withdrawn again.
+    // Restored, including annotations, it is ours again, and withdrawn again.
     let annotations: BTreeMap<_, _> = shop.metadata.annotations.clone().context("it has annotations")?;
     let restored = json!({"metadata": {"annotations": annotations}, "data": shop.data});
     api.patch(&name, &Default::default(), &Patch::Merge(&restored)).await?;
     until("it is withdrawn again", is_empty).await?;
 
-    // Alice goes, and bob has the name and a new certificate, in the same Secret.
+    // Alice's Gateway is deleted, and bob gets the name and a new certificate, in the same Secret.
     server.api(GATEWAY, "Gateway", "alice").await?.delete("edge", &Default::default()).await?;
     let again = until_issued(&cluster, "bob", MOVED[0]).await?;
     assert_eq!(again.metadata.name, shop.metadata.name);

@@ -1,4 +1,4 @@
-//! The whole way: a TenantGateway is applied, its Gateway written, its certificate got, and the host served with it.
+//! End to end: a TenantGateway is applied, its Gateway written, its certificate issued, and the host served with it.
 
 use anyhow::{Context, Result};
 use e2e::cluster::NAMESPACE;
@@ -28,7 +28,7 @@ async fn a_certificate_is_got_over_acme_through_our_envoy() -> Result<()> {
     let name = secret.metadata.name.context("it has a name")?;
     assert!(name.starts_with("cozystack-web-") && name.ends_with("-tls"), "cert-manager's name: {name}");
 
-    // A second host costs a second order; the steady state writes nothing.
+    // A second host costs a second order; in the steady state nothing is written.
     place.route("more", "more.cert.example.org").await?;
     place.until_served("more.cert.example.org", &place.pebble.issuing_root(0).await?).await?;
     // The tenant's account, and the installation's, which was not registered.
@@ -36,7 +36,7 @@ async fn a_certificate_is_got_over_acme_through_our_envoy() -> Result<()> {
     place.cluster.quiet().await?;
     assert_eq!(place.entries("orders").await?, 0, "what was needed on the way is gone");
 
-    // Somebody deletes the Secret: what is held is put back, and no order is placed for it.
+    // The Secret is deleted: the held certificate is written again, without an order.
     let secrets: Api<Secret> = Api::namespaced(place.cluster.server.client(), SPACE);
     secrets.delete(&name, &Default::default()).await?;
     place.cluster.until("v1", "Secret", SPACE, &name, |secret| !secret.is_null()).await?;
@@ -50,7 +50,7 @@ async fn a_certificate_is_got_over_acme_through_our_envoy() -> Result<()> {
 #[ignore = "needs Kubernetes, Envoy and Pebble: e2e/tools install"]
 async fn the_internal_ca_issues_where_there_is_no_way_out() -> Result<()> {
     let place = Place::start().await?;
-    // As it is deployed: cert-manager issues for the others.
+    // As deployed by default: cert-manager issues for the others.
     let mut controller = place.cluster.controller("one")?;
     controller.line("xDS at").await?;
     let _envoy = place.envoy().await?;

@@ -1,4 +1,5 @@
-//! A cluster beside a CA: one TenantGateway of our class, and the controller that gets its certificates.
+//! The fixture of these tests: a cluster with a CA, one TenantGateway of our class, and the controller that issues its
+//! certificates.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -23,7 +24,7 @@ pub(crate) const SPACE: &str = "tenant-cert";
 pub(crate) const APEX: &str = "cert.example.org";
 pub(crate) const HOST: &str = "web.cert.example.org";
 
-/// All of it.
+/// The cluster and the CA.
 pub(crate) struct Place {
     pub(crate) cluster: Cluster,
     pub(crate) pebble: Pebble,
@@ -33,17 +34,17 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// A place at a loopback address of its own: everybody asks at the well-known ports.
+    /// Starts it at a loopback address of its own: all clients use the well-known ports.
     pub(crate) async fn start() -> Result<Self> {
         Self::with(Options::default()).await
     }
 
-    /// A place beside such a Pebble.
+    /// Starts it with these options of Pebble.
     pub(crate) async fn with(options: Options) -> Result<Self> {
         Self::over(cluster().await?, options).await
     }
 
-    /// A place in a cluster.
+    /// Starts it in an existing cluster.
     pub(crate) async fn over(cluster: Cluster, options: Options) -> Result<Self> {
         let address: IpAddr = own_address().into();
         let pebble = Pebble::start(&Options { http_port: Some(80), hosts: Some(address), ..options }).await?;
@@ -61,12 +62,12 @@ impl Place {
         Ok(Self { cluster, pebble, address, bundle, _echo: echo })
     }
 
-    /// The file with Pebble's own root.
+    /// Returns the path of Pebble's own root.
     pub(crate) fn bundle(&self) -> &std::path::Path {
         self.bundle.path()
     }
 
-    /// The arguments of a controller that gets certificates from Pebble.
+    /// Returns the arguments of a controller that gets certificates from Pebble.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let bundle = self.bundle.path().display().to_string();
         let directory = self.pebble.directory();
@@ -75,7 +76,7 @@ impl Place {
             .to_vec()
     }
 
-    /// Starts the controller as it is deployed: cert-manager issues. TenantGateways may name Pebble.
+    /// Starts the controller as deployed by default: cert-manager issues. TenantGateways may name Pebble.
     pub(crate) async fn beside_cert_manager(&self, identity: &str) -> Result<Gatewright> {
         let arguments = self.arguments();
         let arguments: Vec<&str> = arguments.iter().skip(2).map(String::as_str).collect();
@@ -93,7 +94,7 @@ impl Place {
         Ok(controller)
     }
 
-    /// Starts an Envoy, and returns when it is ready.
+    /// Starts an Envoy, and waits until it is ready.
     pub(crate) async fn envoy(&self) -> Result<(Envoy, TempDir)> {
         let (mut envoy, tls) = self.cluster.envoy("envoy-a").await?;
         envoy.ready().await?;
@@ -118,7 +119,7 @@ impl Place {
         self.cluster.server.put(route(SPACE, name, SPACE, &[host])).await.map(drop)
     }
 
-    /// Waits until a host is served with a certificate that these roots vouch for.
+    /// Waits until a host is served with a certificate that chains to these roots.
     pub(crate) async fn until_served(&self, host: &str, roots: &str) -> Result<()> {
         let store = roots_of(roots)?;
         let https = SocketAddr::new(self.address, 443);
@@ -135,14 +136,14 @@ impl Place {
         self.cluster.until(GATEWAY, "Gateway", SPACE, "cozystack", programmed).await.map(drop)
     }
 
-    /// The Secrets with certificates in the tenant's namespace.
+    /// Returns the Secrets with certificates in the tenant's namespace.
     pub(crate) async fn secrets(&self) -> Result<Vec<Secret>> {
         let api: Api<Secret> = Api::namespaced(self.cluster.server.client(), SPACE);
         let all = api.list(&Default::default()).await?.items;
         Ok(all.into_iter().filter(|secret| secret.type_.as_deref() == Some("kubernetes.io/tls")).collect())
     }
 
-    /// How many entries of a kind there are.
+    /// Returns the number of storage entries of a kind.
     pub(crate) async fn entries(&self, kind: &str) -> Result<usize> {
         let params = kube::api::ListParams::default().labels(&format!("gatewright.io/keeps={kind}"));
         let secrets: Api<Secret> = Api::namespaced(self.cluster.server.client(), NAMESPACE);
@@ -150,7 +151,7 @@ impl Place {
         Ok(secrets.list(&params).await?.items.len() + maps.list(&params).await?.items.len())
     }
 
-    /// The writes of certificates by the controller.
+    /// Returns the controller's writes of certificates.
     pub(crate) fn installs(&self) -> Result<Vec<Request>> {
         let mut all = self.cluster.writes()?;
         all.retain(|w| w.user == ACCOUNT && w.resource == "secrets" && w.object.starts_with(SPACE) && w.code < 400);

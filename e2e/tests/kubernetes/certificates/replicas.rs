@@ -1,4 +1,4 @@
-//! Several replicas, and one that dies in the middle of an order: one certificate, one order.
+//! Several replicas, one of which is killed in the middle of an order: one certificate, one order.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use super::place::{HOST, Place};
 use e2e::tenants::until;
 
-/// Waits until an order is written down together with where the CA has it.
+/// Waits until an order is persisted together with its URL.
 async fn until_placed(place: &Place) -> Result<()> {
     let api: Api<Secret> = Api::namespaced(place.cluster.server.client(), e2e::cluster::NAMESPACE);
     let orders = ListParams::default().labels("gatewright.io/keeps=orders");
@@ -33,7 +33,7 @@ async fn a_replica_that_dies_in_the_middle_of_an_order_leaves_it_to_the_next() -
     place.by_acme().await?;
     place.route("web", HOST).await?;
     tokio::time::timeout(Duration::from_secs(120), until_placed(&place)).await??;
-    // Killed, not ended.
+    // Killed, not terminated.
     drop(controller);
     assert_eq!(place.installs()?.len(), 0, "it died in the middle");
 
@@ -53,7 +53,7 @@ async fn of_two_replicas_one_orders_and_both_answer() -> Result<()> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let (mut other, xds) = place.cluster.replica_with_xds_and("two", &arguments)?;
     other.line("xDS at").await?;
-    // The only Envoy is that of the replica that does not order.
+    // The only Envoy is connected to the replica that does not order.
     let (mut envoy, _tls) = place.cluster.envoy_of("envoy-b", xds).await?;
     envoy.ready().await?;
     place.by_acme().await?;

@@ -1,5 +1,5 @@
-//! Without the right to write Secrets, which is left out where cert-manager issues: certificates of ours are missing, one
-//! condition says which right that takes, and nothing else is hurt.
+//! Without the right to write Secrets, which is omitted where cert-manager issues: our certificates are missing, one
+//! condition names the missing right, and nothing else is affected.
 
 use std::time::Instant;
 
@@ -37,7 +37,7 @@ async fn without_the_right_to_write_secrets_certificates_alone_are_missing() -> 
     let host = said["status"]["listeners"].as_array().into_iter().flatten().find(|l| l["hostname"] == HOST);
     assert_eq!(host.context("it has a listener")?["ready"], false);
 
-    // cert-manager is asked as ever, and whoever brings a certificate is served with it.
+    // cert-manager is used as before, and a Secret that a user provides is served.
     namespace(server, OTHER, "other.example.org").await?;
     server.put(tenant(OTHER, json!({"apex": "other.example.org", "gatewayClassName": "gatewright"}))).await?;
     let theirs = "web.other.example.org";
@@ -53,7 +53,7 @@ async fn without_the_right_to_write_secrets_certificates_alone_are_missing() -> 
     let plain = Probe::http((place.address, 80).into(), HOST).send().await?;
     assert_eq!(plain.status, 301, "the rest of that Gateway is served");
 
-    // It was tried a few times, and nothing else was refused.
+    // It was retried a few times, and nothing else was denied.
     let denied = place.cluster.denied()?;
     let ours = |verb: &str, resource: &str, object: &str| {
         verb == "create" && resource == "secrets" && object.starts_with(SPACE)
@@ -61,7 +61,7 @@ async fn without_the_right_to_write_secrets_certificates_alone_are_missing() -> 
     assert!(!denied.is_empty() && denied.len() as u64 <= 10 + began.elapsed().as_secs() / 4, "{denied:#?}");
     assert!(denied.iter().all(|r| ours(&r.verb, &r.resource, &r.object)), "{denied:#?}");
 
-    // Given the right, it goes on by itself.
+    // Once it has the right, it recovers by itself.
     server.apply(include_str!("../../../../deploy/certificates/rbac.yaml")).await?;
     until("it is issued", async || {
         let secrets = server.api("v1", "Secret", SPACE).await?;

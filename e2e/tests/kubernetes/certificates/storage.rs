@@ -1,4 +1,5 @@
-//! The storage of certificates on a real API server: conditions hold between two that write, and only for who leads.
+//! The storage of certificates on a real API server: preconditions hold between two writers, and only the lease holder
+//! may write.
 
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ async fn a_write_over_what_another_wrote_is_refused_and_so_is_one_of_who_lost_th
     for kind in KINDS {
         let key = Key::new(kind, "tenant-a/edge@ca.example:14000");
         let first = one.write(&key, br#"{"n":1}"#, &Expect::Absent).await?;
-        // The other read before that: whatever it expects, it does not write over it, once.
+        // The other read before that: regardless of its precondition, it does not overwrite the entry, once.
         assert!(is_conflict(&two.write(&key, br#"{"n":2}"#, &Expect::Anything).await), "{kind:?}");
         let read = two.read(&key).await?.context("it is there")?;
         assert_eq!((read.bytes.as_slice(), &read.version), (br#"{"n":1}"#.as_slice(), &first));
@@ -57,7 +58,7 @@ async fn a_write_over_what_another_wrote_is_refused_and_so_is_one_of_who_lost_th
         last.remove(&key).await?;
         assert!(last.read(&key).await?.is_none());
     }
-    // A lock is for one at a time.
+    // A lock has one holder at a time.
     let key = Key::new(Kind::Order, "x");
     let held = one.lock(&key).await?;
     assert!(tokio::time::timeout(Duration::from_millis(50), one.lock(&key)).await.is_err());

@@ -1,4 +1,5 @@
-//! Real cert-manager and we take turns over the same Secrets: nothing is ordered anew by it, and hosts are served throughout.
+//! The real cert-manager and our controller alternate on the same Secrets: nothing is ordered again, and hosts are
+//! served throughout.
 
 use anyhow::Result;
 use e2e::certmanager::{CertManager, solver};
@@ -15,7 +16,7 @@ use e2e::tenants::{CERT_MANAGER, GATEWAY, TENANT, cluster_with_pods, quiet, tena
 
 const FIXED: [&str; 2] = ["Gateway cozystack", "HTTPRoute cozystack-http-redirect"];
 
-/// The texts of the certificate and its key, the issuer that cert-manager reads off the Secret, and the one that we do.
+/// Returns certificate and key as text, the issuer that cert-manager reads from the Secret, and the one that we do.
 async fn held(place: &Place, host: &str) -> Result<(Value, Option<String>, Option<String>)> {
     let secrets = place.cluster.server.api("v1", "Secret", SPACE).await?;
     let secret = secrets.get(&host_certificate("cozystack", host)).await?;
@@ -23,7 +24,7 @@ async fn held(place: &Place, host: &str) -> Result<(Value, Option<String>, Optio
     Ok((secret.data["data"].clone(), says("cert-manager.io/issuer-name"), says("gatewright.io/issuer")))
 }
 
-/// Waits until cert-manager is content with what is in the Secrets of these hosts.
+/// Waits until cert-manager's Certificates of these hosts are ready.
 async fn until_cert_manager_is_content(place: &Place, hosts: &[&str]) -> Result<()> {
     for host in hosts {
         let good = |certificate: &Value| is_true(&certificate["status"], "Ready");
@@ -32,18 +33,18 @@ async fn until_cert_manager_is_content(place: &Place, hosts: &[&str]) -> Result<
     Ok(())
 }
 
-/// What cert-manager was to do is taken back.
+/// Waits until cert-manager's objects are deleted.
 async fn until_taken_back(place: &Place) -> Result<()> {
     until_owned(&place.cluster.server, SPACE, &FIXED).await
 }
 
-/// How many requests cert-manager made of its own.
+/// Returns the number of cert-manager's CertificateRequests.
 async fn requests(place: &Place) -> Result<usize> {
     let api = place.cluster.server.api(CERT_MANAGER, "CertificateRequest", SPACE).await?;
     Ok(api.list(&ListParams::default()).await?.items.len())
 }
 
-/// The TenantGateway, issued for by whom its annotation says.
+/// Applies the TenantGateway, with the issuer of this annotation.
 async fn issued_by(place: &Place, issuer: Option<&str>) -> Result<()> {
     let mut object = tenant(SPACE, json!({"apex": super::place::APEX, "gatewayClassName": "gatewright"}));
     object["metadata"]["annotations"] = json!({"gatewright.io/acme-directory": place.pebble.directory()});
@@ -76,7 +77,8 @@ async fn an_installation_goes_from_cert_manager_to_us_and_back_and_nothing_is_or
     let (first, issuer, ours) = held(&place, HOST).await?;
     assert_eq!((place.pebble.orders(), issuer.as_deref(), ours), (1, Some("cozystack-gateway"), None));
 
-    // We take over: its certificate is kept. A further host is ours from the first, and then both are renewed.
+    // We take over: cert-manager's certificate is kept. A further host is ours from the start, and then both are
+    // renewed.
     drop(before);
     let admin = tempfile::tempdir()?;
     let socket = admin.path().join("admin.sock").display().to_string();
@@ -102,7 +104,7 @@ async fn an_installation_goes_from_cert_manager_to_us_and_back_and_nothing_is_or
     let ours = [held(&place, HOST).await?, held(&place, more).await?];
     assert!(ours.iter().all(|(_, issuer, by)| issuer.as_deref() == Some("cozystack-gateway") && by.is_some()));
 
-    // Back again: cert-manager takes both for its own.
+    // Back again: cert-manager adopts both.
     drop(during);
     let _after = place.beside_cert_manager("three").await?;
     until_cert_manager_is_content(&place, &hosts).await?;
@@ -120,7 +122,7 @@ async fn an_installation_goes_from_cert_manager_to_us_and_back_and_nothing_is_or
 #[ignore = "needs Kubernetes, Envoy, Pebble and cert-manager, and root for the network of pods: e2e/tools install"]
 async fn one_tenant_gateway_is_moved_and_served_throughout() -> Result<()> {
     let (place, _kubelet, _cert_manager) = place().await?;
-    // The installation stays with cert-manager; what is known of Pebble holds for tenants of the same directory.
+    // The installation stays with cert-manager; its settings for Pebble apply to tenants with the same directory.
     let _controller = place.beside_cert_manager("one").await?;
     let _envoy = place.envoy().await?;
     issued_by(&place, Some("acme")).await?;
@@ -131,7 +133,7 @@ async fn one_tenant_gateway_is_moved_and_served_throughout() -> Result<()> {
     let (first, _, by) = held(&place, HOST).await?;
     assert!(by.is_some_and(|by| by.contains("cozystack")));
 
-    // To cert-manager, which keeps it; an issuer that nobody knows, which changes nothing; and back.
+    // To cert-manager, which keeps it; an unknown issuer, which changes nothing; and back.
     let name = host_certificate("cozystack", HOST);
     let certificate = format!("Certificate {name}");
     let all = [FIXED[0], FIXED[1], "Issuer cozystack-gateway", &certificate];
@@ -150,7 +152,7 @@ async fn one_tenant_gateway_is_moved_and_served_throughout() -> Result<()> {
     place.until_served(HOST, &root).await?;
     assert_eq!((place.pebble.orders(), held(&place, HOST).await?.0), (1, first));
 
-    // Another CA is another matter: ours signs anew, and when cert-manager has it again, so does its CA.
+    // Another CA is different: ours issues anew, and when cert-manager takes over again, so does its CA.
     issued_by(&place, Some("internal-ca")).await?;
     until("our CA has signed", async || Ok(held(&place, HOST).await?.1.as_deref() == Some("internal-ca"))).await?;
     assert_eq!(place.pebble.orders(), 1);
@@ -161,7 +163,7 @@ async fn one_tenant_gateway_is_moved_and_served_throughout() -> Result<()> {
     .await?;
     place.until_served(HOST, &root).await?;
     assert_eq!(place.pebble.orders(), 2);
-    // What we said of the one before does not hold for it: our CA signs when it is asked.
+    // A record about the previous one does not apply to it: our CA issues on request.
     issued_by(&place, Some("internal-ca")).await?;
     until("our CA has signed", async || Ok(held(&place, HOST).await?.1.as_deref() == Some("internal-ca"))).await?;
     let programmed = |o: &Value| is_true(&o["status"], "Programmed");

@@ -4,7 +4,7 @@ use clap::{Arg, ArgAction, CommandFactory};
 use gatewright::cli::Cli;
 use serde_json::{Value, json};
 
-/// Flags that the chart sets itself, and those that have no place in a pod.
+/// Flags that the chart sets itself, and those that make no sense in a pod.
 pub(super) const OF_THE_CHART: [&str; 20] = [
     "admin",
     "challenges",
@@ -28,7 +28,7 @@ pub(super) const OF_THE_CHART: [&str; 20] = [
     // HTTP-01 of other Envoys is answered by --challenges.
     "acme-responder",
 ];
-/// Refused in a cluster.
+/// Rejected in a cluster.
 pub(super) const NOT_IN_A_CLUSTER: &str = "acme-tls-alpn";
 
 pub(super) fn camel(flag: &str) -> String {
@@ -37,7 +37,7 @@ pub(super) fn camel(flag: &str) -> String {
     words.fold(first, |name, word| name + &word[..1].to_uppercase() + &word[1..])
 }
 
-/// The flags of `gatewright controller` that are settings of the chart.
+/// Returns the flags of `gatewright controller` that are settings of the chart.
 pub(super) fn flags() -> Vec<Arg> {
     let command = Cli::command();
     let controller = command.find_subcommand("controller").expect("there is one");
@@ -58,7 +58,7 @@ pub(super) fn defaults(arg: &Arg) -> Vec<String> {
     arg.get_default_values().iter().map(|value| value.to_string_lossy().into_owned()).collect()
 }
 
-/// The schema of a flag's setting.
+/// Returns the schema of a flag's setting.
 pub(super) fn setting(arg: &Arg) -> Value {
     let help = arg.get_long_help().or_else(|| arg.get_help()).map(ToString::to_string).unwrap_or_default();
     let choices: Vec<String> = arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();

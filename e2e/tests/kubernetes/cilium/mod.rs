@@ -1,5 +1,5 @@
-//! Beside Cilium: its own controllers, built from its module, take the Gateways, ListenerSets and routes of tenants, and make
-//! of them what tenancy decided.
+//! Tests with Cilium's own controllers, built from its module: they process the Gateways, ListenerSets and routes of
+//! tenants as tenancy decided.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -21,16 +21,16 @@ const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 const SYSTEM: &str = "gatewright-system";
 const CHALLENGES: &str = "gatewright-challenges";
 
-/// A cluster with Cilium's controllers, and what tenants wrote into it.
+/// A cluster with Cilium's controllers, and the objects that tenants wrote into it.
 struct Site {
     server: ApiServer,
     cilium: Cilium,
     objects: Vec<Value>,
-    /// What was written for them.
+    /// The derived objects.
     made: BTreeSet<(String, String)>,
     secrets: BTreeSet<String>,
     settings: tenancy::Settings,
-    /// What tenancy said of routes the last time.
+    /// The statuses of routes by the last run of tenancy.
     statuses: Vec<Value>,
 }
 
@@ -54,14 +54,14 @@ impl Site {
                 "spec": {"ports": [{"name": "http", "port": 80}]}}))
                 .await?;
         }
-        // Ours alone; Cilium has no use for it.
+        // A kind of ours only; Cilium ignores it.
         site.objects.push(json!({"apiVersion": "gateway.cozystack.io/v1alpha1", "kind": "TenantGateway",
             "metadata": {"namespace": "tenant-a", "name": "cozystack", "uid": "7e41fe05-0000-4000-8000-000000000001"},
             "spec": spec}));
         Ok(site)
     }
 
-    /// Writes an object of a tenant, as the tenant would.
+    /// Writes an object of a tenant.
     async fn put(&mut self, mut object: Value) -> Result<()> {
         self.server.put(object.clone()).await?;
         if object["kind"] == "Namespace" {
@@ -84,7 +84,7 @@ impl Site {
             .await
     }
 
-    /// Writes what tenancy makes of everything, and takes away what it made before and does not any more.
+    /// Writes the derived objects of tenancy, and deletes earlier ones that are not wanted any more.
     async fn settle(&mut self) -> Result<()> {
         let objects = self.objects.iter().cloned().map(Object::parse).collect::<Result<Vec<_>, _>>()?;
         let settings = Settings::new("gatewright.io/gateway-controller", Vec::new());
@@ -94,7 +94,7 @@ impl Site {
         for object in told.desired {
             let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
             let kind = object["kind"].as_str().context("a kind")?.to_owned();
-            // cert-manager's kinds are for cert-manager.
+            // cert-manager's kinds are irrelevant here.
             if !matches!(&*kind, "Gateway" | "ListenerSet" | "HTTPRoute") {
                 continue;
             }
@@ -116,7 +116,7 @@ impl Site {
         Ok(())
     }
 
-    /// Waits until an object is as it should be.
+    /// Waits until an object satisfies a predicate.
     async fn until(&self, api: (&str, &str, &str), name: &str, good: impl Fn(&Value) -> bool) -> Result<Value> {
         self.server.until(api, name, LIMIT, good).await.with_context(|| self.cilium.log())
     }
@@ -125,7 +125,7 @@ impl Site {
         self.until(("cilium.io/v2", "CiliumEnvoyConfig", "tenant-a"), "cilium-gateway-cozystack", good).await
     }
 
-    /// Waits for what Cilium says of a route at a parent.
+    /// Waits for Cilium's `Accepted` reason of a route at a parent.
     async fn accepted(&self, namespace: &str, route: &str, wanted: &str) -> Result<()> {
         self.accepted_of("HTTPRoute", namespace, route, wanted).await
     }
@@ -142,7 +142,7 @@ impl Site {
     }
 }
 
-/// Whether every listener of a Gateway or ListenerSet is accepted and programmed, in the generation that it has now.
+/// Returns true if every listener of a Gateway or ListenerSet is accepted and programmed, in the current generation.
 fn is_served(object: &Value) -> bool {
     let listeners = object["status"]["listeners"].as_array().map(Vec::as_slice).unwrap_or_default();
     let good = |listener: &Value| is_true(listener, "Accepted") && is_true(listener, "Programmed");
@@ -175,22 +175,22 @@ async fn cilium_takes_what_is_made_for_a_tenant_and_keeps_a_loser_off() -> Resul
     site.settle().await?;
     site.cilium.give_address(&site.server, "tenant-a", "cozystack").await?;
 
-    // Every listener is taken: `http`, two hosts, and one that passes through.
+    // Every listener is accepted: `http`, two hosts, and one for passthrough.
     let gateway_is_served =
         |gateway: &Value| is_served(gateway) && gateway["spec"]["listeners"][3]["name"] == "tls-api";
     site.until((GATEWAY, "Gateway", "tenant-a"), "cozystack", gateway_is_served).await?;
     site.accepted("tenant-a", "app", "Accepted").await?;
     site.accepted("tenant-a", "cozystack-http-redirect", "Accepted").await?;
-    // No listener takes a GRPCRoute, that of plain HTTP neither.
+    // No listener admits a GRPCRoute, not even that of plain HTTP.
     site.accepted_of("GRPCRoute", "tenant-a", "rpc", "NotAllowedByListeners").await?;
 
-    // The winner of the conflict has the host to itself.
+    // The winner of the conflict is the only one with the host.
     site.accepted("tenant-b", "thief", "NotAllowedByListeners").await?;
     let config = site.config(|config| backends(config, "app.a.org") == web("tenant-a")).await?;
     assert_eq!(backends(&config, "contested.a.org"), web("tenant-a"));
     assert!(!config.to_string().contains("tenant-b"), "nothing leads to the loser: {config:#}");
 
-    // When it goes, the next has it, and the other way round.
+    // When it is deleted, the next one gets the host, and vice versa.
     site.route("tenant-a", "app", gateway(), &["app.a.org"]).await?;
     site.settle().await?;
     site.accepted("tenant-b", "thief", "Accepted").await?;
@@ -212,10 +212,10 @@ async fn under_a_wildcard_listener_a_contested_host_is_its_owners_at_cilium_too(
     site.until((GATEWAY, "Gateway", "tenant-a"), "cozystack", is_served).await?;
     let config = site.config(|config| backends(config, "own.a.org") == web("tenant-b")).await?;
     assert_eq!(backends(&config, "contested.a.org"), web("tenant-a"));
-    // The wildcard listener admits the loser's namespace, and all the same does not take a name of another listener.
+    // The wildcard listener admits the loser's namespace, but does not serve a name of another listener.
     site.accepted("tenant-b", "thief", "NotAllowedByListeners").await?;
 
-    // Who has the wildcard has what lies below it, and the wildcard listener is its alone.
+    // The owner of the wildcard has all names below it, and the wildcard listener admits its namespace only.
     site.route("tenant-a", "wide", gateway(), &["*.a.org"]).await?;
     site.settle().await?;
     let config = site.config(|config| backends(config, "own.a.org") == web("tenant-a")).await?;
@@ -224,7 +224,7 @@ async fn under_a_wildcard_listener_a_contested_host_is_its_owners_at_cilium_too(
     site.accepted("tenant-b", "own", "NotAllowedByListeners").await
 }
 
-/// More hosts than a Gateway has room for stand in ListenerSets, which routes have to name beside Cilium.
+/// Hosts beyond the limit of a Gateway are in ListenerSets, which routes have to name at Cilium.
 #[tokio::test]
 #[ignore = "needs Kubernetes and Cilium's controllers: e2e/tools install"]
 async fn cilium_takes_the_listener_sets_that_hosts_spill_into() -> Result<()> {
@@ -251,7 +251,7 @@ async fn cilium_takes_the_listener_sets_that_hosts_spill_into() -> Result<()> {
     Ok(())
 }
 
-/// The clusters and redirects of plain HTTP for a hostname, by path.
+/// Returns the clusters and redirects of plain HTTP for a hostname, by path.
 fn plain(config: &Value, hostname: &str) -> BTreeSet<(String, String)> {
     let resources = config["spec"]["resources"].as_array().into_iter().flatten();
     let plain = resources.filter(|resource| resource["name"] == "listener-insecure");
@@ -267,7 +267,7 @@ fn plain(config: &Value, hostname: &str) -> BTreeSet<(String, String)> {
     routes.map(told).collect()
 }
 
-/// Challenges of HTTP-01 come to us through routes, and Cilium serves all that was there before as well.
+/// HTTP-01 challenges reach us through routes, and Cilium still serves all that it served before.
 #[tokio::test]
 #[ignore = "needs Kubernetes and Cilium's controllers: e2e/tools install"]
 async fn cilium_leads_challenges_to_us_and_keeps_the_redirect() -> Result<()> {
@@ -299,10 +299,11 @@ async fn cilium_leads_challenges_to_us_and_keeps_the_redirect() -> Result<()> {
     let ours = pair("/.well-known/acme-challenge", &format!("{SYSTEM}:{CHALLENGES}:80"));
     let all = BTreeSet::from([ours.clone(), pair("/", "https")]);
     let config = site.config(|config| plain(config, "*") == all && !plain(config, "app.a.org").is_empty()).await?;
-    // A route of the Gateway's own namespace is on port 80, and takes its host from the redirect; not so the challenges.
+    // A route of the Gateway's own namespace is on port 80, and takes its host from the redirect, but not from the
+    // challenges.
     assert_eq!(plain(&config, "app.a.org"), BTreeSet::from([ours, pair("/", "tenant-a:web:80")]));
     assert_eq!(plain(&config, "other.a.org"), BTreeSet::new(), "nothing of ours takes the redirect away");
-    // With the port of TLS in its parentRef it is not, and costs no route of ours.
+    // With the port of TLS in its parentRef it is not, and needs no route of ours.
     let config = site.config(|config| backends(config, "secure.a.org") == web("tenant-a")).await?;
     assert_eq!(plain(&config, "secure.a.org"), BTreeSet::new());
     Ok(())

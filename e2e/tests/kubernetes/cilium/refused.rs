@@ -1,9 +1,9 @@
-//! What tenancy refuses Cilium does not serve: a route for each reason of the table in `docs/tenancy.md`, and where the
-//! CiliumEnvoyConfig leads, in every mode of certificates.
+//! Routes that tenancy refuses are not served by Cilium: a route for each reason of the table in `docs/tenancy.md`, and
+//! the clusters of the CiliumEnvoyConfig, in every certificate mode.
 
 use super::*;
 
-/// A namespace with one Service `web`, attached to the Gateway; without a host it is for any name below the apex.
+/// Makes a namespace with one Service `web`, attached to the Gateway; an empty host allows any name below the apex.
 async fn namespace(site: &mut Site, name: &str, host: &str) -> Result<()> {
     let mut labels = json!({"namespace.cozystack.io/gateway": "tenant-a"});
     if !host.is_empty() {
@@ -15,8 +15,8 @@ async fn namespace(site: &mut Site, name: &str, host: &str) -> Result<()> {
         .await
 }
 
-/// A site of three: `tenant-a`, whose Gateway it is, `tenant-b` with an apex below, and the platform's `cozy-x`, which
-/// needs no label.
+/// Makes a site of three: `tenant-a`, the owner of the Gateway, `tenant-b` with an apex below, and the platform's
+/// `cozy-x`, which needs no label.
 async fn start(spec: Value, settings: tenancy::Settings, annotations: Value) -> Result<Site> {
     let mut site = Site::start_with(spec, tenancy::Settings { unlabelled: true, ..settings }).await?;
     let tenant = site.objects.iter_mut().find(|object| object["kind"] == "TenantGateway").context("it has one")?;
@@ -31,7 +31,7 @@ struct Refused {
     kind: &'static str,
     namespace: &'static str,
     name: &'static str,
-    /// What its parentRef says beside the Gateway's name.
+    /// The fields of its parentRef beside the Gateway's name.
     parent: Value,
     hostnames: Vec<String>,
     reason: &'static str,
@@ -57,7 +57,7 @@ impl Refused {
     }
 }
 
-/// For every reason that hostnames and parentRefs can have: by a tenant, and by a namespace of the platform.
+/// Returns routes for every reason of hostnames and parentRefs: of a tenant, and of a namespace of the platform.
 fn all(per_host: bool, wildcards: bool) -> Vec<Refused> {
     let long = format!("{}.bad.a.org", "l".repeat(64));
     let mut all = vec![
@@ -100,7 +100,7 @@ fn all(per_host: bool, wildcards: bool) -> Vec<Refused> {
     all
 }
 
-/// The domains whose requests lead to a namespace, and `passthrough` where connections do.
+/// Returns the domains that forward to a namespace, and `passthrough` for those by passthrough.
 fn domains(config: &Value, namespace: &str) -> BTreeSet<String> {
     let to = |value: &Value| value.to_string().contains(&format!("\"{namespace}:"));
     let mut found = BTreeSet::new();
@@ -116,7 +116,7 @@ fn domains(config: &Value, namespace: &str) -> BTreeSet<String> {
     found
 }
 
-/// What our own verdict says of a route, by the statuses of the last time.
+/// Returns our verdict on a route, by the last statuses.
 fn told(site: &Site, route: &Refused) -> Result<BTreeSet<String>> {
     let is = |object: &&Value| {
         object["kind"] == route.kind
@@ -129,7 +129,7 @@ fn told(site: &Site, route: &Refused) -> Result<BTreeSet<String>> {
     Ok(reasons.collect())
 }
 
-/// Whether Cilium said anything of a route.
+/// Checks that Cilium wrote a status of a route.
 async fn is_seen(site: &Site, route: &Refused) -> Result<()> {
     let seen = |object: &Value| {
         let parents = object["status"]["parents"].as_array().into_iter().flatten();
@@ -152,7 +152,7 @@ async fn in_mode(mode: Mode) -> Result<()> {
     let mut spec = mode.spec;
     spec["apex"] = json!("a.org");
     if mode.per_host {
-        // Cilium takes none of them under a wildcard listener: ProtocolConflict.
+        // Cilium accepts none of them under a wildcard listener: ProtocolConflict.
         spec["tlsPassthroughServices"] = json!(["api"]);
     }
     let mut site = start(spec, tenancy::Settings::default(), mode.annotations).await?;
@@ -178,7 +178,7 @@ async fn in_mode(mode: Mode) -> Result<()> {
     for route in &bad {
         is_seen(&site, route).await?;
     }
-    // What comes after them is there: so they were looked at.
+    // A later route is processed: so the others were processed, too.
     site.route("tenant-a", "late", gateway(), &["late.a.org"]).await?;
     site.settle().await?;
     let good = |config: &Value| {
@@ -198,7 +198,8 @@ async fn in_mode(mode: Mode) -> Result<()> {
     assert!(beyond.is_empty(), "{}: {beyond:?} lead to a tenant that was refused: {config:#}", mode.name);
     assert_eq!(domains(&config, "cozy-bad"), BTreeSet::new(), "{}: {config:#}", mode.name);
 
-    // The same from a namespace that owns hostnames: beyond those, and a wildcard that it may have, nothing leads to it.
+    // The same from a namespace that owns hostnames: apart from those, and a wildcard that it may have, nothing
+    // forwards to it.
     for mut route in all(mode.per_host, mode.wildcards) {
         route.namespace = if route.namespace == "cozy-bad" { "cozy-x" } else { "tenant-b" };
         site.put(route.object()).await?;
@@ -251,7 +252,7 @@ async fn what_is_refused_is_not_served_under_a_wildcard_certificate_of_the_user(
     in_mode(Mode { name: "existingSecret", spec, annotations: json!({}), per_host: false, wildcards: true }).await
 }
 
-/// The reasons that need many hosts, or hostnames of one hash.
+/// The reasons that need many hosts, or hostnames with equal hashes.
 #[tokio::test]
 #[ignore = "needs Kubernetes and Cilium's controllers: e2e/tools install"]
 async fn what_has_no_listener_is_not_served() -> Result<()> {
@@ -295,7 +296,7 @@ async fn what_has_no_listener_is_not_served() -> Result<()> {
     Ok(())
 }
 
-/// A child apex that the one certificate has no room for.
+/// A child apex that exceeds the names of the one certificate.
 #[tokio::test]
 #[ignore = "needs Kubernetes and Cilium's controllers: e2e/tools install"]
 async fn a_child_beyond_the_certificate_is_not_served() -> Result<()> {

@@ -1,5 +1,5 @@
-//! Namespaces that one Gateway admits, by routes and by ListenerSets: whoever had a hostname first keeps it, also over a
-//! restart, and is not told of the others.
+//! Namespaces that one Gateway admits, by routes and by ListenerSets: the first owner of a hostname keeps it, also over
+//! a restart, and its statuses do not mention the others.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{GATEWAY, told};
 
-/// Time limit of a wait on a busy machine; no assertion depends on how long anything takes.
+/// Time limit of a wait on a busy machine; no assertion depends on durations.
 const LIMIT: Duration = Duration::from_secs(60);
 const HERS: &str = "app.alice.example";
 const SET: &str = "set.alice.example";
@@ -31,7 +31,7 @@ async fn tenant(cluster: &Cluster, name: &str) -> Result<Echo> {
     Ok(echo)
 }
 
-/// A route of a namespace that leads a path to its backend.
+/// A route of a namespace that forwards a path to its backend.
 fn route(namespace: &str, name: &str, parent: Value, hosts: &[&str], path: &str) -> Value {
     json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": name, "namespace": namespace},
         "spec": {"parentRefs": [parent], "hostnames": hosts, "rules": [
@@ -44,12 +44,12 @@ fn listener_set(namespace: &str, port: u16, host: &str) -> Value {
             "listeners": [{"name": "l", "protocol": "HTTP", "port": port, "hostname": host}]}})
 }
 
-/// The reason of `Accepted` of a route's only parent.
+/// Returns the reason of `Accepted` at a route's only parent.
 fn accepted(route: &Value) -> String {
     told(&route["status"]["parents"][0], "Accepted").0
 }
 
-/// Which backend answers with 200.
+/// Returns the backend that answers with 200.
 async fn answer(port: u16, host: &str, path: &str) -> Result<String> {
     let answer = Probe::http(SocketAddr::from(([127, 0, 0, 1], port)), host).path(path).send().await?;
     ensure!(answer.status == 200, "{}", answer.status);
@@ -103,7 +103,7 @@ async fn of_namespaces_that_a_gateway_admits_the_first_keeps_a_hostname() -> Res
         until_answered(http, host, "alice").await?;
     }
 
-    // Mallory wants a path of each, on every port, and the name of her ListenerSet.
+    // Mallory claims a path of each, on every port, and the name of her ListenerSet.
     for (name, section, host) in [("a", "http", HERS), ("b", "other", HERS), ("c", "other", SET), ("d", "http", SET)] {
         server.put(route("mallory", name, edge(section), &[host], "/.well-known/acme-challenge")).await?;
         let lost = cluster
@@ -131,7 +131,7 @@ async fn of_namespaces_that_a_gateway_admits_the_first_keeps_a_hostname() -> Res
     };
     check().await?;
 
-    // The record says so, also to the next holder of the Lease.
+    // The record has it, also for the next holder of the Lease.
     let maps: Api<ConfigMap> = Api::namespaced(server.client(), NAMESPACE);
     let all = maps.list(&ListParams::default().labels("gatewright.io/keeps=hostname-claims")).await?.items;
     let lines: Vec<&String> = all.iter().flat_map(|map| map.data.iter().flatten()).map(|(_, line)| line).collect();

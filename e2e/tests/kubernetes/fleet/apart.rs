@@ -1,5 +1,5 @@
-//! Envoys of the shared and of the dedicated fleet: each has an identity of its own, and neither is told anything of what the
-//! other one serves.
+//! Envoys of the shared and of the dedicated fleet: each has an identity of its own, and neither gets resources of the
+//! other.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -27,7 +27,7 @@ const NAMESPACE: &str = "gatewright-system";
 const SERVICE: &str = "gatewright-envoy-dedicated";
 const APART: [&str; 2] = ["--dedicated-envoys", SERVICE];
 
-/// The keys of a fleet, once the controller has made them.
+/// Returns the keys of a fleet, once the controller has made them.
 async fn keys_of(cluster: &Cluster, secret: &str) -> Result<Keys> {
     let deadline = Instant::now() + LIMIT;
     loop {
@@ -45,8 +45,8 @@ async fn dedicated_envoy(cluster: &Cluster, node: &str) -> Result<(Envoy, TempDi
     cluster.envoy_with(node, cluster.xds(), &pair, &bundle).await
 }
 
-/// Asks as an Envoy with these keys would. Of all kinds what it is told, by name; and of the names of secrets that it asks for,
-/// those that there are.
+/// Connects as an Envoy with these keys. Returns the names of its resources of all kinds, and of the requested secrets
+/// those that exist.
 pub(crate) async fn told(
     at: SocketAddr,
     keys: &Keys,
@@ -62,12 +62,12 @@ pub(crate) async fn told(
     for kind in [Kind::Cluster, Kind::Scope] {
         client.subscribe(kind, &[]).await?;
     }
-    // These are asked for by name.
+    // These are requested by name.
     client.subscribe(Kind::Endpoints, &["shopping/web:80", "banking/web:80"]).await?;
     client.subscribe(Kind::Secret, secrets).await?;
     let mut found = BTreeSet::new();
     let mut open: BTreeSet<&str> = secrets.iter().copied().collect();
-    // Every name of a secret is answered, with the secret or with its removal.
+    // Every requested name of a secret is answered, by the secret or by its removal.
     while !open.is_empty() {
         let response = timeout(LIMIT, client.receive()).await.context("no answer")??;
         let is_secret = response.type_url == Kind::Secret.type_url();
@@ -84,7 +84,7 @@ pub(crate) async fn told(
         }
         client.answer(response).await?;
     }
-    // What else there is was sent before, or comes at once.
+    // All other resources were sent before, or are sent at once.
     client.settle(Duration::from_millis(300)).await?;
     for kind in [Kind::Listener, Kind::Cluster, Kind::Scope, Kind::Endpoints] {
         names.extend(client.held(kind).versions.keys().map(ToString::to_string));
@@ -92,7 +92,7 @@ pub(crate) async fn told(
     Ok((names, found))
 }
 
-/// Asks for a host again and again until it is told to stop, and counts answers and failures.
+/// Requests a host continuously until it is stopped, and counts answers and failures.
 struct Clients {
     stop: Arc<AtomicBool>,
     answered: Arc<AtomicUsize>,
@@ -138,7 +138,7 @@ async fn until_answered(address: SocketAddr, host: &str, owner: &str) {
     }
 }
 
-/// Waits until Envoys with these keys are told of the secrets that there are, and asserts what else they are told.
+/// Waits until Envoys with these keys get the existing secrets, and checks their other resources.
 async fn until_told(cluster: &Cluster, keys: &Keys, there: &[&str], not: &[&str], foreign: &[&str]) -> Result<()> {
     let asked = [there, not].concat();
     let expected: BTreeSet<String> = there.iter().map(ToString::to_string).collect();
@@ -194,7 +194,7 @@ async fn envoys_of_a_fleet_see_that_fleet_alone() -> Result<()> {
     until_answered(at(ports[0]), shop, "shopping").await;
     until_answered(at(own_port), bank, "banking").await;
 
-    // Asked over ADS for a secret of the other fleet's Gateway by name, the server answers as for a name that is not there.
+    // A request over ADS for a secret of the other fleet's Gateway is answered like one for a missing name.
     let (of_shared, of_own) = (keys_of(&cluster, "gatewright-envoy").await?, keys_of(&cluster, SERVICE).await?);
     until_told(&cluster, &of_shared, &[shop], &[bank, "nobody.example.org"], &["bank"]).await?;
     until_told(&cluster, &of_own, &[bank], &[shop, "nobody.example.org"], &["shop", "shared"]).await?;
@@ -203,7 +203,7 @@ async fn envoys_of_a_fleet_see_that_fleet_alone() -> Result<()> {
         assert!(!held.contains(foreign), "an Envoy holds something of {foreign}");
     }
 
-    // A restart of the controller, and a second replica: the same, and nobody is interrupted.
+    // A restart of the controller, and a second replica: the same, and no client is interrupted.
     let clients = [Clients::start(at(ports[0]), shop, "shopping"), Clients::start(at(own_port), bank, "banking")];
     drop(controller);
     let mut controller = cluster.controller_with("one", &APART)?;
@@ -213,7 +213,7 @@ async fn envoys_of_a_fleet_see_that_fleet_alone() -> Result<()> {
     let [of_shop, of_bank] = clients;
     of_bank.end().await?;
 
-    // A Gateway that is moved is served by the other fleet, and its certificate goes with it. The shop is served all the time.
+    // A Gateway that moves is served by the other fleet, including its certificate. The shop is served all the time.
     let slice = |kind: &'static str| ("discovery.k8s.io/v1", "EndpointSlice", kind);
     server.put(parameters("own", json!({"fleet": "Shared"}))).await?;
     until_answered(at(ports[1]), bank, "banking").await;
@@ -239,7 +239,7 @@ async fn a_fleet_gets_envoys_of_its_own_without_an_interruption() -> Result<()> 
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
     dedicated(&cluster).await?;
-    // The Envoys of all are at one address here; those of a fleet of their own are told apart by another one in the slice.
+    // All Envoys have one address here; those of a separate fleet are distinguished by another address in the slice.
     let mut controller = cluster.controller_with("one", &JOINED)?;
     controller.line("xDS at").await?;
     let (_shared_envoy, _tls) = cluster.envoy("shared-a").await?;
@@ -260,7 +260,7 @@ async fn a_fleet_gets_envoys_of_its_own_without_an_interruption() -> Result<()> 
     let slice = ("discovery.k8s.io/v1", "EndpointSlice", "joining");
     server.until(slice, "edge-own-v4", LIMIT, behind(BACKEND)).await?;
 
-    // Envoys of its own come, and see what is served before anybody is sent to them.
+    // Envoys of the separate fleet start, and get the configuration before clients are sent to them.
     let own = keys_of(&cluster, SERVICE).await?;
     until_told(&cluster, &own, &["j.example.org"], &[], &[]).await?;
     for mut object in service(NAMESPACE, SERVICE, 80) {
@@ -272,7 +272,7 @@ async fn a_fleet_gets_envoys_of_its_own_without_an_interruption() -> Result<()> 
     server.until(slice, "edge-own-v4", LIMIT, behind("198.18.0.2")).await?;
     until_answered(at, "j.example.org", "joining").await;
 
-    // Then those of the shared fleet see it no more, and those of its own do.
+    // Then Envoys of the shared fleet do not get it any more, and those of the separate fleet do.
     drop(controller);
     let mut controller = cluster.controller_with("one", &APART)?;
     controller.line("xDS at").await?;

@@ -1,5 +1,5 @@
-//! Gateways of several tenants on one port of the shared fleet: who is served under a name, and that nobody else ever is, also
-//! while it changes hands.
+//! Gateways of several tenants on one port of the shared fleet: a hostname is served for its owner, and for nobody else
+//! at any time, also while its owner changes.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::GATEWAY;
 
-/// Who answers for a host: the name in the certificate, and the backend.
+/// Returns the owner that answers for a host: the name in the certificate, and the backend.
 async fn who(address: SocketAddr, host: &str) -> Result<(String, String)> {
     let answer = Probe::https(address, host).send().await?;
     let told: Value = serde_json::from_slice(&answer.body)
@@ -27,7 +27,7 @@ async fn who(address: SocketAddr, host: &str) -> Result<(String, String)> {
     Ok((owner.context("the certificate names its owner")?.to_owned(), backend))
 }
 
-/// A tenant whose certificate and backend carry its name: TLS ends at Envoy, or at the backend.
+/// A tenant whose certificate and backend have its name: TLS is terminated at Envoy, or at the backend.
 async fn tenant(cluster: &Cluster, name: &str, port: u16, host: Option<&str>, passthrough: bool) -> Result<Echo> {
     let server = &cluster.server;
     server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await?;
@@ -63,25 +63,26 @@ async fn tenant(cluster: &Cluster, name: &str, port: u16, host: Option<&str>, pa
             "spec": {"gatewayClassName": "gatewright", "listeners": [listener]}}))
         .await?;
     server.put(route).await?;
-    // The next Gateway is younger by the clock of the API server, which counts seconds.
+    // The next Gateway is younger by its creation time, which has a resolution of a second.
     tokio::time::sleep(Duration::from_millis(1100)).await;
     Ok(echo)
 }
 
-/// What a connection may meet that was made in the very moment: the certificate changed and not yet the route or the other
-/// way round, or that TLS is passed on from now on.
+/// Returns true for the result of a connection during the change: the certificate of one and the route of the other, or
+/// passthrough from now on.
 fn is_between(who: &str, from: &str, to: &str) -> bool {
     let mixed = |backend: &str, certificate: &str| who == format!("{backend} under the certificate of {certificate}");
     let passed_on = || who.starts_with("421") || who == "TLS: received fatal alert: HandshakeFailure";
     mixed(from, to) || mixed(to, from) || (to == "raw" && passed_on())
 }
 
-/// Whether a connection was closed, or answered by nobody: a name between two owners.
+/// Returns true if a connection was closed, or no backend answered: a name between two owners.
 fn is_nobody(who: &str) -> bool {
     ["connection ", "TLS: ", "404", "421"].iter().any(|start| who.starts_with(start))
 }
 
-/// Deletes the winner's Gateway while a client asks all the time; who answered, in the order of their first answers.
+/// Deletes the winner's Gateway while a client sends requests; returns the owners that answered, in the order of their
+/// first answers.
 async fn hand_over(cluster: &Cluster, address: SocketAddr, host: &str, from: &str, to: &str) -> Result<Vec<String>> {
     let over = Arc::new(AtomicBool::new(false));
     let asking = {
@@ -118,14 +119,14 @@ async fn hand_over(cluster: &Cluster, address: SocketAddr, host: &str, from: &st
 async fn a_name_on_a_shared_port_has_one_owner_also_while_it_changes_hands() -> Result<()> {
     let cluster = Cluster::start().await?;
     cluster.server.apply(include_str!("../../../../deploy/gatewayclass.yaml")).await?;
-    // What one gives up is the next one's at once.
+    // A name that one gives up is the next one's at once.
     let mut controller = cluster.controller_with("one", &["--hostname-hold", "0"])?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
     let port = free_port()?;
     let address = SocketAddr::from(([127, 0, 0, 1], port));
-    // Who comes later takes nothing: neither a name that another has, nor one below another's wildcard. A wildcard takes no
-    // name that another had before, and the catch-all none that anybody has.
+    // A later claim takes nothing: neither a name that another has, nor one below another's wildcard. A wildcard takes
+    // no name that another had before, and the catch-all none that anybody has.
     let tenants = [
         ("any", None, false),
         ("exact", Some("web.example.org"), false),
@@ -170,7 +171,7 @@ async fn a_name_on_a_shared_port_has_one_owner_also_while_it_changes_hands() -> 
         assert_eq!(echoes[loser].requests(), 0, "{loser} is not served");
     }
 
-    // Exact to exact, passed through to ended here, and ended here to passed through. The owner of the catch-all would take
+    // Exact to exact, passthrough to termination, and termination to passthrough. The owner of the catch-all would take
     // each of these names, and never gets one: between two owners nobody is served.
     for (host, from, to) in [
         ("web.example.net", "one", "two"),
@@ -182,7 +183,7 @@ async fn a_name_on_a_shared_port_has_one_owner_also_while_it_changes_hands() -> 
         seen.dedup();
         assert_eq!(seen, [from, to], "{host} changes hands once, from one to the other");
     }
-    // What lies below a wildcard and has no other owner is the wildcard's.
+    // A name below a wildcard without another owner belongs to the wildcard's owner.
     cluster.server.api(GATEWAY, "Gateway", "exact").await?.delete("edge", &Default::default()).await?;
     let until = tokio::time::Instant::now() + Duration::from_secs(60);
     while who(address, "web.example.org").await.ok() != Some(own("wide")) {

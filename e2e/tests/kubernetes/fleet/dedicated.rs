@@ -1,4 +1,4 @@
-//! Gateways that have a Service, and ports of the Envoys, of their own.
+//! Gateways of fleet Dedicated, with a Service and ports of the Envoys of their own.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ async fn gateways_of_the_dedicated_fleet_have_a_service_and_ports_of_their_own()
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
-    // The same hostname on the same port twice: each Gateway has its own.
+    // The same hostname on the same port twice: each Gateway serves its own.
     let mut ports = BTreeSet::new();
     for (name, echo) in [("alice", &alice), ("bob", &bob)] {
         tenant(&cluster, name, "own", 443, &["web.example.org"]).await?;
@@ -45,7 +45,7 @@ async fn gateways_of_the_dedicated_fleet_have_a_service_and_ports_of_their_own()
     }
     assert_eq!(ports.len(), 2, "each has a port of the Envoys of its own");
 
-    // Labels and annotations that a Gateway asks for come and go.
+    // Requested labels and annotations of a Gateway are added and removed.
     let api = server.api(GATEWAY, "Gateway", "alice").await?;
     let ask = |infrastructure: Value| json!({"spec": {"infrastructure": infrastructure}});
     let asked = ask(json!({"labels": {"team": "blue"}, "annotations": {"example.org/pool": "a"}}));
@@ -60,7 +60,7 @@ async fn gateways_of_the_dedicated_fleet_have_a_service_and_ports_of_their_own()
     api.patch("edge", &Default::default(), &kube::api::Patch::Merge(&ask(Value::Null))).await?;
     cluster.until("v1", "Service", "alice", "edge-own", |o| o["metadata"]["labels"]["team"].is_null()).await?;
 
-    // What somebody else writes over ours is put right; then nothing is written any more.
+    // Changes of our fields by others are reverted; then nothing is written any more.
     let services = server.api("v1", "Service", "alice").await?;
     let there = serde_json::to_value(services.get("edge-own").await?)?;
     let other = json!({"spec": {"ports": [{"port": 443, "name": "p443", "targetPort": 1, "protocol": "TCP"}]}});
@@ -68,7 +68,7 @@ async fn gateways_of_the_dedicated_fleet_have_a_service_and_ports_of_their_own()
     cluster.until("v1", "Service", "alice", "edge-own", |o| target(o) == target(&there)).await?;
     let quiet = cluster.quiet().await?;
 
-    // A restart keeps the ports, writes nothing, and everything is served on.
+    // A restart keeps the ports, writes nothing, and all hosts stay served.
     drop(controller);
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
@@ -78,7 +78,7 @@ async fn gateways_of_the_dedicated_fleet_have_a_service_and_ports_of_their_own()
         answer(SocketAddr::from(([127, 0, 0, 1], *port)), "web.example.org").await?;
     }
 
-    // A class whose parameters are missing for a moment costs nobody an address; another kind of fleet does.
+    // A class whose parameters are missing for a moment keeps all addresses; another kind of fleet does not.
     let all = server.api("gatewright.io/v1alpha1", "GatewayParameters", "default").await?;
     all.delete("own", &Default::default()).await?;
     let reason = |o: &Value| condition(&o["status"], "Accepted").map(|c| c["reason"].clone()).unwrap_or_default();

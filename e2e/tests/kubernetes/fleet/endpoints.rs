@@ -1,4 +1,4 @@
-//! EndpointSlices of tenants that list addresses of the installation, of the API server, of nodes and Services, and of other
+//! EndpointSlices of tenants with addresses of the installation, of the API server, of nodes and Services, and of other
 //! tenants' pods.
 
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 const SLICE: &str = "discovery.k8s.io/v1";
 
-/// Has mallory's slice list an address.
+/// Lists an address in mallory's slice.
 async fn list(cluster: &Cluster, address: &str) -> Result<()> {
     let slices = cluster.server.api(SLICE, "EndpointSlice", "mallory").await?;
     let target = pod_named("mallory", "web-1");
@@ -28,7 +28,7 @@ async fn list(cluster: &Cluster, address: &str) -> Result<()> {
     Ok(())
 }
 
-/// Labels mallory's namespace.
+/// Sets the label of mallory's namespace.
 async fn label(cluster: &Cluster, value: Value) -> Result<()> {
     let namespaces = cluster.server.api("v1", "Namespace", "").await?;
     let labels = Patch::Merge(json!({"metadata": {"labels": {"gatewright.io/endpoints": value}}}));
@@ -59,7 +59,7 @@ async fn addresses_of_envoys_of_the_api_server_and_of_services_are_no_backends()
         reason == "EndpointNotPermitted" && text.contains(why)
     };
 
-    // The address of the Envoys is that of backends as well, on the host network: the label decides.
+    // The Envoys' address is that of backends as well, on the host network: the label decides.
     cluster.until(GATEWAY, "HTTPRoute", "mallory", "web", fine).await?;
     label(&cluster, Value::Null).await?;
     let ours = format!("{BACKEND}:80 (an address of Gatewright and its Envoys)");
@@ -74,7 +74,7 @@ async fn addresses_of_envoys_of_the_api_server_and_of_services_are_no_backends()
     let service = format!("{address}:80 (the address of a Service)");
     cluster.until(GATEWAY, "HTTPRoute", "mallory", "web", |o| refused(o, &service)).await?;
 
-    // The API server of the tests listens on loopback, which it lists in no slice of its own.
+    // The API server of the tests listens on loopback, and has no slice with that address.
     let address = "192.0.2.10";
     let labels = json!({"kubernetes.io/service-name": "kubernetes"});
     server
@@ -88,7 +88,7 @@ async fn addresses_of_envoys_of_the_api_server_and_of_services_are_no_backends()
     list(&cluster, "fd00:ec2::254").await.expect_err("the slice is of IPv4");
     list(&cluster, "168.63.129.16").await?;
     cluster.until(GATEWAY, "HTTPRoute", "mallory", "web", |o| refused(o, "a metadata service")).await?;
-    // No label makes that one a backend.
+    // No label permits this address as a backend.
     label(&cluster, json!("any")).await?;
     list(&cluster, BACKEND).await?;
     cluster.until(GATEWAY, "HTTPRoute", "mallory", "web", fine).await?;
@@ -97,7 +97,7 @@ async fn addresses_of_envoys_of_the_api_server_and_of_services_are_no_backends()
     Ok(())
 }
 
-/// mallory's slice names a pod for an address.
+/// Names a pod for an address in mallory's slice.
 async fn name(cluster: &Cluster, address: &str, target: Value) -> Result<()> {
     let slices = cluster.server.api(SLICE, "EndpointSlice", "mallory").await?;
     let listing = Patch::Merge(json!({"endpoints": [{"addresses": [address], "targetRef": target}]}));
@@ -109,7 +109,7 @@ fn pod_named(namespace: &str, name: &str) -> Value {
     json!({"kind": "Pod", "namespace": namespace, "name": name})
 }
 
-/// alice's backend, which takes connections from the Envoys alone, is reached by nobody else's hostname.
+/// Alice's backend, which accepts connections from the Envoys only, is not reached by anybody else's hostname.
 #[tokio::test]
 #[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
 async fn an_endpoint_is_the_pod_that_it_names_or_nothing_is_sent_there() -> Result<()> {
@@ -165,7 +165,7 @@ async fn an_endpoint_is_the_pod_that_it_names_or_nothing_is_sent_there() -> Resu
             sleep(Duration::from_millis(50)).await;
         }
     };
-    // Her own pod, which is elsewhere; alice's pod; a pod that has ended; whoever is said to manage the slice.
+    // Her own pod, which has another address; alice's pod; a pod that has ended; another manager of the slice.
     let mut ended = pod("mallory", "ended", alices);
     ended["status"]["phase"] = json!("Succeeded");
     server.put(ended).await?;
@@ -181,7 +181,7 @@ async fn an_endpoint_is_the_pod_that_it_names_or_nothing_is_sent_there() -> Resu
         name(&cluster, alices, target).await?;
         untold(&nobodys).await?;
     }
-    // A node's address is a node's, also for a pod on its host network.
+    // A node's address is refused, also for a pod on its host network.
     server
         .put(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"},
             "status": {"addresses": [{"type": "InternalIP", "address": node}]}}))
@@ -189,7 +189,7 @@ async fn an_endpoint_is_the_pod_that_it_names_or_nothing_is_sent_there() -> Resu
     server.put(pod("mallory", "hosted", node)).await?;
     name(&cluster, node, pod_named("mallory", "hosted")).await?;
     untold("(the address of a node)").await?;
-    // The label of the namespace lets it have others.
+    // The label of the namespace permits others.
     label(&cluster, json!("any")).await?;
     name(&cluster, mallorys, Value::Null).await?;
     served("web.mallory.example.org", "mallory").await?;
@@ -197,7 +197,8 @@ async fn an_endpoint_is_the_pod_that_it_names_or_nothing_is_sent_there() -> Resu
     untold("(not the address of a running pod").await?;
     served("web.alice.example.org", "alice").await?;
 
-    // alice's pod is replaced; her slice says so before her pod does. No request fails, nor while the controller restarts.
+    // Alice's pod is replaced; her slice shows it before her pod does. No request fails, also while the controller
+    // restarts.
     server
         .put(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web-2", "namespace": "alice"},
             "spec": pod("alice", "web-2", next)["spec"]}))

@@ -1,4 +1,4 @@
-//! The Service of a dedicated Gateway in every form that parameters and listeners give it, one after the other.
+//! The Service of a dedicated Gateway in every form of parameters and listeners, one after the other.
 
 use anyhow::{Context, Result};
 use e2e::cluster::{BACKEND, Cluster, is_true, tls_secret};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{GATEWAY, change, dedicated, gateway, give, parameters, told};
 
-/// A change, and what becomes of it.
+/// A change, and the expected result.
 struct Step {
     name: &'static str,
     /// `spec.service` of the parameters.
@@ -15,13 +15,13 @@ struct Step {
     addresses: Value,
     /// The ports of its listeners.
     ports: &'static [u16],
-    /// The address that the load balancer gets, if one gives any.
+    /// The address that the load balancer assigns, if any.
     given: Option<&'static str>,
-    /// Reason of `Programmed`.
+    /// The reason of `Programmed`.
     reason: &'static str,
-    /// What is in its text.
+    /// A part of its message.
     text: &'static str,
-    /// What the Service is like, but for its ports.
+    /// A predicate on the Service, except for its ports.
     like: fn(&Value) -> bool,
 }
 
@@ -131,7 +131,7 @@ async fn a_service_takes_every_form_and_keeps_its_ports() -> Result<()> {
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
     dedicated(&cluster).await?;
-    // Envoys of both families, two of one.
+    // Envoys of both address families, two of one.
     let labels = json!({"kubernetes.io/service-name": "gatewright-envoy"});
     let slice = |name: &str, family: &str, addresses: &[&str]| {
         let endpoints: Vec<Value> = addresses.iter().map(|ip| json!({"addresses": [ip]})).collect();
@@ -168,7 +168,7 @@ async fn a_service_takes_every_form_and_keeps_its_ports() -> Result<()> {
         if let Some(given) = given {
             give(&cluster, "default", "edge-own", given).await?;
         }
-        // It is one and the same Service, and the ports of the Envoys are those that they were.
+        // It is the same Service, and the ports of the Envoys are unchanged.
         let target = there["spec"]["ports"][0]["targetPort"].clone();
         if first.is_null() {
             (first, cluster_ip) = (target, there["spec"]["clusterIP"].clone());
@@ -199,7 +199,7 @@ async fn a_service_takes_every_form_and_keeps_its_ports() -> Result<()> {
         }
     }
 
-    // The class that it cannot have: whoever deletes the Service gets it anew.
+    // An immutable field: if the Service is deleted, it is made again with the new class.
     let class = json!({"type": "LoadBalancer", "loadBalancerClass": "example.org/a"});
     server.put(parameters("own", json!({"fleet": "Dedicated", "service": class}))).await?;
     cluster
@@ -219,13 +219,13 @@ async fn a_service_takes_every_form_and_keeps_its_ports() -> Result<()> {
     Ok(())
 }
 
-/// Whether the status is about the present generation.
+/// Returns true if the status is of the current generation.
 fn is_new(object: &Value) -> bool {
     let generation = &object["metadata"]["generation"];
     e2e::cluster::condition(&object["status"], "Programmed").is_some_and(|c| c["observedGeneration"] == *generation)
 }
 
-/// The ports of the Envoys that a Service leads to.
+/// Returns the Envoys' ports that a Service leads to.
 fn target_numbers(service: &Value) -> Value {
     let ports = service["spec"]["ports"].as_array().into_iter().flatten();
     json!(ports.map(|port| port["targetPort"].clone()).collect::<Vec<_>>())

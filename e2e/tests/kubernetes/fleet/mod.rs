@@ -1,5 +1,5 @@
-//! The fleets of our own class on a real API server with a real Envoy: Gateways that share its addresses, and
-//! parameters that are missing, wrong and put right.
+//! The fleets of our own class on a real API server with a real Envoy: Gateways that share addresses, and parameters
+//! that are missing, invalid and corrected.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -63,14 +63,14 @@ fn gateway(namespace: &str, class: &str, port: u16, hosts: &[&str]) -> Value {
         "spec": {"gatewayClassName": class, "listeners": listeners}})
 }
 
-/// Which backend answers for a host.
+/// Returns the backend that answers for a host.
 async fn answer(address: SocketAddr, host: &str) -> Result<String> {
     let answer = Probe::https(address, host).send().await?;
     let told: Value = serde_json::from_slice(&answer.body)?;
     Ok(told["name"].as_str().context("an echo names itself")?.to_owned())
 }
 
-/// The Service that has the Envoys behind it, as the DaemonSet's pods would have it.
+/// Makes the Service of the Envoys, with an endpoint in place of the DaemonSet's pods.
 async fn envoys(cluster: &Cluster) -> Result<()> {
     for mut object in service("gatewright-system", "gatewright-envoy", 80) {
         object["metadata"]["labels"]["app.kubernetes.io/component"] = json!("envoy");
@@ -79,15 +79,15 @@ async fn envoys(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// The port of the Envoys that a Gateway's Service leads to.
+/// Returns the Envoys' port that a Gateway's Service leads to.
 fn target(service: &Value) -> Option<u16> {
     u16::try_from(service["spec"]["ports"][0]["targetPort"].as_u64()?).ok()
 }
 
-/// Our own kinds, and a class `own` of the dedicated fleet, with the Envoys behind their Service.
+/// Installs our own CRDs, and a class `own` of the dedicated fleet, with the Envoys behind their Service.
 ///
-/// The port at which Envoys serve a Gateway of it follows from its namespace, and tests that run at the same time share
-/// this machine's: each has namespaces of its own.
+/// The port at which Envoys serve a Gateway of it is derived from its namespace, and concurrent tests share this
+/// machine's ports: each has namespaces of its own.
 async fn dedicated(cluster: &Cluster) -> Result<()> {
     cluster.server.install_crds(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds")).await?;
     cluster.server.put(parameters("own", json!({"fleet": "Dedicated"}))).await?;
@@ -95,7 +95,7 @@ async fn dedicated(cluster: &Cluster) -> Result<()> {
     envoys(cluster).await
 }
 
-/// Does what gives addresses to load balancers.
+/// Acts as the controller that assigns addresses of load balancers.
 async fn give(cluster: &Cluster, namespace: &str, service: &str, ip: &str) -> Result<()> {
     let services = cluster.server.api("v1", "Service", namespace).await?;
     let given = json!({"status": {"loadBalancer": {"ingress": [{"ip": ip}]}}});
@@ -103,14 +103,14 @@ async fn give(cluster: &Cluster, namespace: &str, service: &str, ip: &str) -> Re
     Ok(())
 }
 
-/// Changes fields of a Gateway.
+/// Patches a Gateway.
 async fn change(cluster: &Cluster, namespace: &str, patch: Value) -> Result<()> {
     let gateways = cluster.server.api(GATEWAY, "Gateway", namespace).await?;
     gateways.patch("edge", &Default::default(), &kube::api::Patch::Merge(&patch)).await?;
     Ok(())
 }
 
-/// The reason and the text of a condition.
+/// Returns the reason and the message of a condition.
 fn told(status: &Value, kind: &str) -> (String, String) {
     let text = |field: &str| condition(status, kind).and_then(|c| c[field].as_str()).unwrap_or_default().to_owned();
     (text("reason"), text("message"))

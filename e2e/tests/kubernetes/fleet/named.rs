@@ -1,4 +1,4 @@
-//! Gateways that stand on Services which they name: ports, conflicts, and what changes under them.
+//! Gateways that stand on Services which they name: ports, conflicts, and changes of these Services.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use super::{GATEWAY, answer, change, dedicated, gateway, give, parameters, tenan
 
 const SLICE: &str = "discovery.k8s.io/v1";
 const LIMIT: Duration = Duration::from_secs(60);
-/// Ports of the Envoys on this machine that no other test asks for.
+/// Ports of the Envoys on this machine that no other test uses.
 const TARGETS: [u16; 4] = [28_411, 28_412, 28_413, 28_414];
 
-/// A Service of somebody's with ports and their target ports.
+/// A Service of a user, with ports and their target ports.
 fn front(namespace: &str, ports: &[(u16, u16)]) -> Value {
     let port = |(port, target): &(u16, u16)| json!({"name": format!("p{port}"), "port": port, "targetPort": target});
     json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "front", "namespace": namespace},
@@ -32,7 +32,7 @@ async fn make(cluster: &Cluster, namespace: &str, ports: &[(u16, u16)]) -> Resul
     give(cluster, namespace, "front", BACKEND).await
 }
 
-/// Has its ports lead elsewhere.
+/// Changes the target ports of its ports.
 async fn lead(cluster: &Cluster, namespace: &str, ports: &[(u16, u16)]) -> Result<()> {
     let services = cluster.server.api("v1", "Service", namespace).await?;
     let patch = Patch::Merge(json!({"spec": {"ports": front(namespace, ports)["spec"]["ports"]}}));
@@ -53,7 +53,7 @@ fn at(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-/// Waits until a host is answered by a backend at a port of the Envoy.
+/// Waits until a backend answers for a host at a port of the Envoy.
 async fn until_answered(port: u16, host: &str, by: &str) -> Result<()> {
     let deadline = Instant::now() + LIMIT;
     while answer(at(port), host).await.ok().as_deref() != Some(by) {
@@ -63,7 +63,7 @@ async fn until_answered(port: u16, host: &str, by: &str) -> Result<()> {
     Ok(())
 }
 
-/// Waits until Envoy listens on a port no more.
+/// Waits until Envoy does not listen on a port any more.
 async fn until_closed(port: u16) -> Result<()> {
     let deadline = Instant::now() + LIMIT;
     while TcpStream::connect(at(port)).await.is_ok() {
@@ -95,7 +95,7 @@ async fn gateways_stand_on_services_that_they_name() -> Result<()> {
         make(&cluster, name, &[(443, first)]).await?;
     }
 
-    // The class does not allow it: what there is stays.
+    // The class does not allow it: the existing Service stays.
     change(&cluster, "nora", json!({"spec": {"infrastructure": infrastructure()}})).await?;
     let refused = |o: &Value| told(&o["status"], "Accepted").0 == "InvalidParameters";
     let edge = cluster.until(GATEWAY, "Gateway", "nora", "edge", refused).await?;
@@ -103,7 +103,7 @@ async fn gateways_stand_on_services_that_they_name() -> Result<()> {
     assert!(text.contains("set spec.namedServices to Allow in the GatewayParameters of the class"), "{text}");
     assert!(server.api("v1", "Service", "nora").await?.get_opt("edge-own").await?.is_some());
 
-    // It does: Nora's is served at the target port of her Service, and the one that was made for it goes.
+    // The class allows it: Nora's host is served at the target port of her Service, and the derived Service is deleted.
     server.put(parameters("own", json!({"fleet": "Dedicated", "namedServices": "Allow"}))).await?;
     let programmed = |o: &Value| is_true(&o["status"], "Programmed");
     let edge = cluster.until(GATEWAY, "Gateway", "nora", "edge", programmed).await?;
@@ -115,7 +115,8 @@ async fn gateways_stand_on_services_that_they_name() -> Result<()> {
     cluster.until("v1", "Service", "nora", "edge-own", Value::is_null).await?;
     cluster.until(SLICE, "EndpointSlice", "nora", "edge-own-v4", Value::is_null).await?;
 
-    // Nils's Service leads to the same port: nothing of his comes to Nora's routes, and she is not named.
+    // Nils's Service has the same target port: no request of his reaches Nora's routes, and his status does not name
+    // her.
     change(&cluster, "nils", json!({"spec": {"infrastructure": infrastructure()}})).await?;
     let taken = |o: &Value| told(&o["status"]["listeners"][0], "Accepted").0 == "PortUnavailable";
     let edge = cluster.until(GATEWAY, "Gateway", "nils", "edge", taken).await?;
@@ -160,7 +161,7 @@ async fn gateways_stand_on_services_that_they_name() -> Result<()> {
     cluster.until(SLICE, "EndpointSlice", "nora", "edge-front-v4", |o| o["ports"][0]["port"] == fourth).await?;
     cluster.until(GATEWAY, "Gateway", "nora", "edge", programmed).await?;
 
-    // A restart keeps all of it and writes nothing; nor was anything ever written to Services of theirs.
+    // A restart keeps all of it and writes nothing; the users' Services were never written at all.
     let quiet = cluster.quiet().await?;
     drop(controller);
     let mut controller = cluster.controller("one")?;
@@ -174,7 +175,7 @@ async fn gateways_stand_on_services_that_they_name() -> Result<()> {
         assert!(!managers.contains("gatewright"), "{managers}");
     }
 
-    // The Service goes, and comes again. Nils's is served on.
+    // The Service is deleted, and made again. Nils's host stays served.
     server.api("v1", "Service", "nora").await?.delete("front", &Default::default()).await?;
     let gone = |o: &Value| told(&o["status"], "Programmed").1.starts_with("Service nora/front is not there: create it");
     let edge = cluster.until(GATEWAY, "Gateway", "nora", "edge", gone).await?;
@@ -187,7 +188,7 @@ async fn gateways_stand_on_services_that_they_name() -> Result<()> {
     cluster.until(GATEWAY, "Gateway", "nora", "edge", programmed).await?;
     until_answered(fourth, HOST, "nora").await?;
 
-    // A Service with a selector is refused with a reason: it leads to pods of somebody's choice.
+    // A Service with a selector is refused with a reason: it leads to arbitrary pods.
     let selector = Patch::Merge(json!({"spec": {"selector": {"app": "nora"}}}));
     server.api("v1", "Service", "nora").await?.patch("front", &Default::default(), &selector).await?;
     let selects = |o: &Value| condition(&o["status"], "Programmed").is_some_and(|c| c["reason"] == "AddressNotUsable");

@@ -1,5 +1,6 @@
-//! Whoever had a hostname first on the addresses of the shared fleet keeps it, whatever another namespace writes later: an
-//! older Gateway with a new listener, a name below a wildcard, a Gateway without hostnames, another protocol for the port.
+//! The first owner of a hostname on the addresses of the shared fleet keeps it, whatever another namespace writes
+//! later: an older Gateway with a new listener, a name below a wildcard, a Gateway without hostnames, another protocol
+//! for the port.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,7 +31,8 @@ fn listener(name: &str, protocol: &str, port: u16, host: &str) -> Value {
     listener
 }
 
-/// A namespace with a backend, a certificate for everything, a Gateway with these listeners and a route for all of them.
+/// Makes a namespace with a backend, a certificate for all names, a Gateway with these listeners and a route for all of
+/// them.
 async fn tenant(cluster: &Cluster, name: &str, listeners: Value) -> Result<Echo> {
     let server = &cluster.server;
     let echo = Echo::start_on(name, BACKEND).await?;
@@ -50,7 +52,7 @@ async fn tenant(cluster: &Cluster, name: &str, listeners: Value) -> Result<Echo>
     Ok(echo)
 }
 
-/// Which backend answers with 200.
+/// Returns the backend that answers with 200.
 async fn answer(probe: Probe) -> Result<String> {
     let answer = probe.send().await?;
     ensure!(answer.status == 200, "{}", answer.status);
@@ -58,7 +60,7 @@ async fn answer(probe: Probe) -> Result<String> {
     Ok(told["name"].as_str().context("an echo names itself")?.to_owned())
 }
 
-/// Every way to ask for alice's names.
+/// Returns probes of all alice's names on all ports.
 fn probes(ports: [u16; 3]) -> Vec<Probe> {
     let at = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
     let paths = ["/", "/.well-known/acme-challenge/token"];
@@ -81,7 +83,7 @@ async fn no_namespace_takes_a_name_or_a_port_that_another_had_first() -> Result<
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
     let (http, https, other) = (free_port()?, free_port()?, free_port()?);
-    // Mallory's Gateway is the older one; her names come later.
+    // Mallory's Gateway is older; her names are added later.
     let mallory = tenant(&cluster, "mallory", json!([listener("mine", "HTTPS", https, "mallory.example")])).await?;
     cluster.until(GATEWAY, "Gateway", "mallory", "edge", |o| is_true(&o["status"], "Programmed")).await?;
     let names = json!([
@@ -145,7 +147,7 @@ async fn no_namespace_takes_a_name_or_a_port_that_another_had_first() -> Result<
     assert_eq!(after["metadata"]["generation"], before["metadata"]["generation"]);
     assert!(!after["status"].to_string().contains("Conflicted"), "{:#}", after["status"]);
 
-    // The record says so, also to the next holder of the Lease.
+    // The record has it, also for the next holder of the Lease.
     let maps: Api<ConfigMap> = Api::namespaced(cluster.server.client(), NAMESPACE);
     let all = maps.list(&ListParams::default().labels("gatewright.io/keeps=hostname-claims")).await?.items;
     let value = all.iter().flat_map(|map| map.data.iter().flatten()).find(|(key, _)| *key == EXACT);

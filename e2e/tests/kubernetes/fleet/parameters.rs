@@ -1,4 +1,4 @@
-//! What chooses a fleet: missing, wrong, and put right.
+//! Parameters that choose a fleet: missing, invalid, and corrected.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,7 +18,7 @@ async fn parameters_are_checked_told_and_put_right() -> Result<()> {
     let mut controller = cluster.controller("one")?;
     controller.line("holding the lease").await?;
 
-    // What could never work is refused by the server.
+    // The server rejects parameters that could never work.
     for (spec, text) in [
         (json!({"fleet": "Orbital"}), "Unsupported value"),
         (json!({"fleet": "Shared", "service": {}}), "spec.service belongs to fleet Dedicated"),
@@ -47,11 +47,11 @@ async fn parameters_are_checked_told_and_put_right() -> Result<()> {
     assert_eq!(odd["status"]["supportedFeatures"].as_array().map_or(0, Vec::len), 0);
     cluster.until(GATEWAY, "Gateway", "default", "edge", refused).await?;
 
-    // They come: everything that refers to them heals.
+    // They are created: all objects that reference them recover.
     server.put(parameters("mine", json!({"fleet": "Shared"}))).await?;
     cluster.until(GATEWAY, "GatewayClass", "", "lost", |o| is_true(&o["status"], "Accepted")).await?;
     cluster.until(GATEWAY, "Gateway", "default", "edge", |o| is_true(&o["status"], "Accepted")).await?;
-    // They go.
+    // They are deleted.
     server
         .api("gatewright.io/v1alpha1", "GatewayParameters", "default")
         .await?
@@ -59,7 +59,7 @@ async fn parameters_are_checked_told_and_put_right() -> Result<()> {
         .await?;
     cluster.until(GATEWAY, "Gateway", "default", "edge", refused).await?;
 
-    // What a class says of itself are names of the release.
+    // The features of a class are names of the release.
     let plain = cluster.until(GATEWAY, "GatewayClass", "", "plain", |o| is_true(&o["status"], "Accepted")).await?;
     let features = plain["status"]["supportedFeatures"].as_array().context("features")?;
     let names: Vec<&str> = features.iter().filter_map(|feature| feature["name"].as_str()).collect();
@@ -72,7 +72,7 @@ async fn parameters_are_checked_told_and_put_right() -> Result<()> {
     Ok(())
 }
 
-/// The names of all features of the Gateway API's release.
+/// Returns the names of all features of the Gateway API's release.
 fn released() -> Result<BTreeSet<String>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/gateway-api/pkg/features");
     let mut names = BTreeSet::new();

@@ -1,5 +1,5 @@
-//! Which ports a listener may have: those of dedicated Gateways are nobody else's, and those of the shared fleet are the
-//! ones that its Service has.
+//! Permitted ports of listeners: those of dedicated Gateways belong to these alone, and those of the shared fleet are
+//! the ports of its Service.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{GATEWAY, answer, change, class, dedicated, give, parameters, target, tenant, told};
 
-/// A ListenerSet that extends the namespace's Gateway by a listener on a port.
+/// A ListenerSet that adds a listener on a port to the namespace's Gateway.
 fn listener_set(namespace: &str, port: u16) -> Value {
     json!({"apiVersion": GATEWAY, "kind": "ListenerSet", "metadata": {"name": "more", "namespace": namespace},
         "spec": {"parentRef": {"name": "edge"}, "listeners": [{"name": "more", "protocol": "HTTPS", "port": port,
@@ -42,7 +42,7 @@ async fn nobody_takes_the_port_of_a_dedicated_gateway() -> Result<()> {
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     assert_eq!(answer(address, "web.example.org").await?, "petra");
 
-    // Paul's Gateway of the shared fleet, and a ListenerSet of it, ask for that port and the same hostname.
+    // Paul's Gateway of the shared fleet, and a ListenerSet of it, request that port and the same hostname.
     tenant(&cluster, "paul", "gatewright", port, &["web.example.org"]).await?;
     for object in service("paul", "web", paul.address().port()) {
         server.put(object).await?;
@@ -61,7 +61,8 @@ async fn nobody_takes_the_port_of_a_dedicated_gateway() -> Result<()> {
         assert_eq!(answer(address, "web.example.org").await?, "petra");
     }
 
-    // Ruth has a dedicated one, and writes Petra's port into its Service: it is put right, and Petra is served on.
+    // Ruth has a dedicated one, and writes Petra's port into its Service: it is reverted, and Petra's host stays
+    // served.
     tenant(&cluster, "ruth", "own", 443, &["web.example.org"]).await?;
     let own = cluster.until("v1", "Service", "ruth", "edge-own", |o| target(o).is_some()).await?;
     let services = server.api("v1", "Service", "ruth").await?;
@@ -122,14 +123,14 @@ async fn a_port_that_the_service_of_the_envoys_lacks_is_told_until_it_is_added()
     assert_eq!(told(&set["status"], "Programmed"), lacks(more), "the other one is still missing");
     server.put(ports(&[80, 443, port, more])).await?;
     cluster.until(GATEWAY, "ListenerSet", "alice", "more", |o| is_true(&o["status"], "Programmed")).await?;
-    // One goes again.
+    // One is removed again.
     server.put(ports(&[80, 443, more])).await?;
     cluster.until(GATEWAY, "Gateway", "alice", "edge", |o| told(&o["status"], "Programmed") == lacks(port)).await?;
     assert_eq!(cluster.denied()?, [], "every right that is needed is given");
     Ok(())
 }
 
-/// What ports of the shared fleet speak is for the class to say, not for whoever is first there.
+/// The protocols of the shared fleet's ports are set by the class, not by the first Gateway.
 #[tokio::test]
 #[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
 async fn a_class_says_what_its_ports_speak() -> Result<()> {
@@ -145,7 +146,7 @@ async fn a_class_says_what_its_ports_speak() -> Result<()> {
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
 
-    // Mallory is there first, and would have it speak HTTP.
+    // Mallory comes first, and requests HTTP for it.
     server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "mallory"}})).await?;
     let plain = |port: u16| json!({"name": format!("p{port}"), "protocol": "HTTP", "port": port});
     server
@@ -163,7 +164,7 @@ async fn a_class_says_what_its_ports_speak() -> Result<()> {
     cluster.until(GATEWAY, "Gateway", "alice", "edge", |o| is_true(&o["status"], "Programmed")).await?;
     assert_eq!(answer(SocketAddr::from(([127, 0, 0, 1], port)), "web.example.org").await?, "web");
 
-    // A port that the class no longer names speaks what is spoken there, whoever comes.
+    // A port that the class does not name any more keeps its current protocol.
     server.put(parameters("mine", json!({"fleet": "Shared"}))).await?;
     let conflict = |o: &Value| reason(o, 0) == "ProtocolConflict";
     cluster.until(GATEWAY, "Gateway", "mallory", "edge", conflict).await?;

@@ -1,5 +1,5 @@
-//! What the API server refuses of a dedicated Gateway's Service: it stands in that Gateway's status, until it is taken, and
-//! hurts nobody else.
+//! Refusals by the API server of a dedicated Gateway's Service: the Gateway's status has the message until it is
+//! accepted, and no other Gateway is affected.
 
 use anyhow::{Context, Result};
 use e2e::cluster::{BACKEND, Cluster, is_true};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{GATEWAY, class, dedicated, gateway, give, parameters, target, told};
 
-/// A quota without room for load balancers, as its controller would have counted it.
+/// A quota without room for load balancers, with the counts of its controller.
 async fn quota(cluster: &Cluster, namespace: &str) -> Result<()> {
     let hard = json!({"services.loadbalancers": "0"});
     cluster
@@ -40,7 +40,7 @@ async fn what_is_refused_of_a_service_stands_in_its_gateway_until_it_is_taken() 
         add(&cluster, namespace).await?;
     }
 
-    // A quota has no room for Anna's. Bert's is made all the same.
+    // The quota has no room for Anna's Service. Bert's is made all the same.
     quota(&cluster, "anna").await?;
     server.put(gateway("anna", "own", 443, &["web.example.org"])).await?;
     let refused = |o: &Value| told(&o["status"], "Programmed").1.contains("exceeded quota");
@@ -58,12 +58,12 @@ async fn what_is_refused_of_a_service_stands_in_its_gateway_until_it_is_taken() 
     cluster.until("v1", "Service", "anna", "edge-own", |o| target(o).is_some()).await?;
     let no_address = |o: &Value| told(&o["status"], "Programmed").1.contains("has no address yet");
     cluster.until(GATEWAY, "Gateway", "anna", "edge", no_address).await?;
-    // The cause that is next in line: there is no certificate.
+    // The next cause: there is no certificate.
     give(&cluster, "anna", "edge-own", BACKEND).await?;
     server.put(e2e::cluster::tls_secret("anna", "cert", &["web.example.org"])?).await?;
     cluster.until(GATEWAY, "Gateway", "anna", "edge", |o| is_true(&o["status"], "Programmed")).await?;
 
-    // A policy does not take a further port: what is served is served on, and it is said what is not.
+    // A policy rejects a further port: the others stay served, and the status names the missing one.
     server
         .put(json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
             "metadata": {"name": "no-8443"}, "spec": {"failurePolicy": "Fail",
@@ -78,7 +78,7 @@ async fn what_is_refused_of_a_service_stands_in_its_gateway_until_it_is_taken() 
     let services = server.api("v1", "Service", "clara").await?;
     let probe = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "probe"}, "spec": {"ports": [{"port": 8443}]}});
     for attempt in 0.. {
-        // Until the policy is known to the server.
+        // Until the policy takes effect in the server.
         let outcome = services.patch("probe", &PatchParams::apply("test"), &Patch::Apply(&probe)).await;
         if outcome.is_err() {
             break;
@@ -146,7 +146,7 @@ async fn what_somebody_else_made_under_a_name_of_ours_is_left_and_told() -> Resu
         slice["metadata"]["labels"]["kubernetes.io/service-name"] = json!(service);
         slice
     };
-    // Under the very name, and beside it, with a label that says it was ours.
+    // A foreign slice under the very name, and one beside it, with a label that claims to be ours.
     server.put(slice("edge-own-v4", "edge-own", json!({}))).await?;
     let ours =
         json!({"endpointslice.kubernetes.io/managed-by": "gatewright", "app.kubernetes.io/managed-by": "gatewright"});
@@ -166,7 +166,7 @@ async fn what_somebody_else_made_under_a_name_of_ours_is_left_and_told() -> Resu
     let no_address = |o: &Value| told(&o["status"], "Programmed").1.contains("has no address yet");
     cluster.until(GATEWAY, "Gateway", "default", "edge", no_address).await?;
 
-    // The fleet is another one: what is ours goes, and nothing else.
+    // The fleet changes: our objects are deleted, and nothing else.
     server.put(parameters("own", json!({"fleet": "Shared"}))).await?;
     server.put(class("own", Some(("GatewayParameters", "own")))).await?;
     cluster.until("v1", "Service", "default", "edge-own", Value::is_null).await?;

@@ -15,7 +15,7 @@ use super::{GATEWAY, answer, gateway, tenant};
 async fn gateways_of_the_shared_fleet_are_told_apart_by_hostnames() -> Result<()> {
     let cluster = Cluster::start().await?;
     let (alice, bob) = (Echo::start_on("alice", BACKEND).await?, Echo::start_on("bob", BACKEND).await?);
-    // What one gives up is the next one's at once.
+    // A name that one gives up is the next one's at once.
     let mut controller = cluster.controller_with("one", &["--hostname-hold", "0"])?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
@@ -27,7 +27,7 @@ async fn gateways_of_the_shared_fleet_are_told_apart_by_hostnames() -> Result<()
         for object in service(name, "web", echo.address().port()) {
             cluster.server.put(object).await?;
         }
-        // The next Gateway is younger by the clock of the API server, which counts seconds.
+        // The next Gateway is younger by its creation time, which has a resolution of a second.
         tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
     }
     let bobs = cluster
@@ -45,7 +45,7 @@ async fn gateways_of_the_shared_fleet_are_told_apart_by_hostnames() -> Result<()
         assert_eq!(answer(address, host).await?, owner, "{host}");
     }
 
-    // The name is free again: the other one has it, and nothing else moved.
+    // The name is free again: the other Gateway gets it, and nothing else changed.
     cluster.server.put(gateway("alice", "gatewright", port, &["a.example.org"])).await?;
     cluster.until(GATEWAY, "Gateway", "bob", "edge", |o| is_true(&o["status"]["listeners"][1], "Programmed")).await?;
     for (host, owner) in [("a.example.org", "alice"), ("b.example.org", "bob"), ("both.example.org", "bob")] {

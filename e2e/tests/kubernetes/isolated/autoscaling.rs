@@ -1,5 +1,5 @@
-//! A Gateway's own Envoys, as many as a HorizontalPodAutoscaler says: Kubernetes' own controller scales them, and nothing that
-//! ours writes changes their number meanwhile.
+//! A Gateway's own Envoys with a HorizontalPodAutoscaler: Kubernetes' own controller scales them, and no write of ours
+//! changes their number meanwhile.
 
 use anyhow::Result;
 use e2e::cluster::{ACCOUNT, NAMESPACE};
@@ -13,7 +13,7 @@ use super::{
 
 const AUTOSCALER: (&str, &str, &str) = ("autoscaling/v2", "HorizontalPodAutoscaler", NAMESPACE);
 
-/// Who has the number of pods.
+/// Returns the field managers of the number of replicas.
 fn owners(deployment: &Value) -> Vec<&str> {
     let managers = deployment["metadata"]["managedFields"].as_array().into_iter().flatten();
     let of = managers.filter(|manager| manager.pointer("/fieldsV1/f:spec/f:replicas").is_some());
@@ -36,14 +36,15 @@ async fn their_number_is_the_autoscalers_as_long_as_there_is_one() -> Result<()>
     until_programmed(&server, "bank").await?;
     let before = until_pods(&server, "bank", 2).await?;
 
-    // From a number to an autoscaler: the pods stay, and nobody who applies has the number any more.
+    // From a number to an autoscaler: the pods stay, and no applier owns the number any more.
     isolated(json!({"autoscaling": {"minReplicas": 1, "maxReplicas": 4}})).await?;
     let there = server.until(AUTOSCALER, &name, wait, |o| o["spec"]["maxReplicas"] == 4).await?;
     assert_eq!((&there["spec"]["minReplicas"], &there["spec"]["scaleTargetRef"]["name"]), (&json!(1), &json!(name)));
     server.until(DEPLOYMENT, &name, wait, |o| owners(o) == ["gatewright-replicas"]).await?;
     assert_eq!(until_pods(&server, "bank", 2).await?, before, "no pod came or went");
 
-    // The autoscaler's controller raises it, and has the number; a rollout leaves it alone, and so do lower bounds.
+    // The autoscaler's controller raises it, and owns the number; a rollout does not change it, and neither does a
+    // lower minimum.
     isolated(json!({"autoscaling": {"minReplicas": 3, "maxReplicas": 4}})).await?;
     let scaled = |o: &Value| o["spec"]["replicas"] == 3 && owners(o) == ["kube-controller-manager"];
     server.until(DEPLOYMENT, &name, wait, scaled).await?;
@@ -60,7 +61,7 @@ async fn their_number_is_the_autoscalers_as_long_as_there_is_one() -> Result<()>
     server.until(AUTOSCALER, &name, wait, Value::is_null).await?;
     until_pods(&server, "bank", 1).await?;
 
-    // And once more from nothing: the first pods are as many as there are to be at least.
+    // Once more from nothing: the first pods are as many as the minimum.
     server.api(GATEWAY, "Gateway", "bank").await?.delete("edge", &Default::default()).await?;
     until_gone(&server, "bank").await?;
     isolated(json!({"autoscaling": {"maxReplicas": 4}})).await?;

@@ -1,4 +1,4 @@
-//! A start without an API server: Envoys of every fleet, those of a Gateway's own included, are told what was last good for them.
+//! A start without an API server: Envoys of every fleet, including isolated ones, get their last good configuration.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::hardening::{bring_key, until_settled};
 use crate::trust::{Keys, keys};
 
 pub(super) const DEDICATED: &str = "gatewright-envoy-dedicated";
-/// The port at which Envoys serve a Gateway follows from its namespace, and tests share this machine's.
+/// The port at which Envoys serve a Gateway is derived from its namespace, and tests share this machine's ports.
 const TENANTS: [(&str, &str); 4] =
     [("kept-shop", "gatewright"), ("kept-coop", "dedicated"), ("kept-bank", "isolated"), ("kept-gone", "isolated")];
 
@@ -33,7 +33,7 @@ pub(super) fn route(namespace: &str) -> Value {
             "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}})
 }
 
-/// Applies the objects that the controller starts with: classes of all three fleets, and theirs.
+/// Applies the objects that the controller starts with: classes of all three fleets, and their parameters.
 pub(super) async fn prepare(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
     server.install_crds(&folder().join("crds")).await?;
@@ -55,7 +55,7 @@ pub(super) async fn prepare(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// A namespace with a Gateway of a class, and where its Envoys serve it.
+/// Makes a namespace with a Gateway of a class; returns the address at which its Envoys serve it.
 pub(super) async fn tenant(cluster: &Cluster, namespace: &str, class: &str, backend: u16) -> Result<SocketAddr> {
     let server = &cluster.server;
     let metadata = json!({"name": namespace, "labels": {"gatewright.io/endpoints": "any"}});
@@ -83,7 +83,7 @@ pub(super) async fn tenant(cluster: &Cluster, namespace: &str, class: &str, back
     Ok(([127, 0, 0, 1], target(&made).context("a port")?).into())
 }
 
-/// The credential of a pod of a Gateway's own, which is there as a kubelet would have it.
+/// Makes a pod of a Gateway's own Envoys, as a kubelet would report it, and requests its credential.
 pub(super) async fn pod_of(cluster: &Cluster, controller: SocketAddr, namespace: &str) -> Result<Keys> {
     let account = name_of(namespace);
     cluster.until("v1", "ServiceAccount", NAMESPACE, &account, |o| !o.is_null()).await?;
@@ -122,7 +122,7 @@ async fn envoys_of_every_fleet_are_told_what_was_last_good_for_them() -> Result<
         addresses.push(tenant(&cluster, namespace, class, echo.address().port()).await?);
     }
 
-    // Nobody makes pods of Deployments here.
+    // No controller makes pods of Deployments here.
     let mut own = Vec::new();
     for namespace in ["kept-bank", "kept-gone"] {
         own.push(pod_of(&cluster, identity, namespace).await?);
@@ -145,7 +145,7 @@ async fn envoys_of_every_fleet_are_told_what_was_last_good_for_them() -> Result<
     }
     until_settled(&file).await?;
 
-    // Everything goes, and with it a Gateway, of which nobody hears. The files of the pods stay.
+    // All programs end, and a Gateway is deleted, which nobody notices. The files of the pods stay.
     let pods: Vec<_> = envoys.into_iter().map(|(_, files)| files).collect();
     drop(controller);
     cluster.server.api(GATEWAY, "Gateway", "kept-gone").await?.delete("edge", &DeleteParams::default()).await?;
@@ -169,7 +169,7 @@ async fn envoys_of_every_fleet_are_told_what_was_last_good_for_them() -> Result<
         assert!(seen.iter().any(|name| name.contains(whose)), "{whose} has nothing of its own: {seen:?}");
     }
 
-    // It comes back: what changes reaches every fleet, and the Envoys of the Gateway that is gone are let in no more.
+    // It is back: changes reach every fleet, and the Envoys of the deleted Gateway are not admitted any more.
     cluster.server.resume().await?;
     controller.line("the API server's state is whole").await?;
     for ((namespace, _), address) in TENANTS.iter().zip(&addresses).take(3) {

@@ -1,4 +1,5 @@
-//! Envoys of a Gateway's own that take nothing in: metrics and `/readyz` say whose they are, and the replica stays ready for others.
+//! Isolated Envoys that do not accept updates: metrics and `/readyz` name their Gateway, and the replica stays ready
+//! for others.
 
 use std::net::SocketAddr;
 
@@ -14,7 +15,7 @@ use super::last_good::{host, pod_of, prepare, route, tenant};
 use super::{GATEWAY, LIMIT};
 use crate::edge::until_answers;
 
-/// For how long Envoys of a view have lacked something.
+/// Returns the time for which Envoys of a view have lacked an update, by the metric.
 async fn age(controller: &mut Gatewright, view: &str) -> Result<u64> {
     let (_, metrics) = controller.probe("/metrics").await?;
     let name = format!("gatewright_xds_view_age_seconds{{view=\"{view}\"}} ");
@@ -67,7 +68,7 @@ async fn a_view_whose_envoys_hang_is_named_and_the_replica_is_ready_for_the_othe
     }
     assert!(age(&mut controller, VIEW).await? >= 20);
     assert_eq!(age(&mut controller, "shared").await?, 0);
-    // The others are served on.
+    // The others stay served.
     cluster.server.put(route("late-shop")).await?;
     until_answers(shop, &host("late-shop"), 200).await?;
 

@@ -1,4 +1,4 @@
-//! What the controller's token is good for where Gateways may have Envoys of their own: for those, and for no other pod.
+//! The rights of the controller's token with fleet Isolated: it can make the Envoys of Gateways, and no other pod.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn api(client: &Client, object: &Value) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), namespace, &ApiResource::from_gvk(&kind))
 }
 
-/// Tries to create an object; why not, where it is forbidden.
+/// Tries to create an object; returns the reason if it is forbidden.
 async fn create(client: &Client, object: &Value) -> Result<Option<String>> {
     let params = PostParams { dry_run: true, ..PostParams::default() };
     match api(client, object).create(&params, &serde_json::from_value(object.clone())?).await {
@@ -32,7 +32,7 @@ async fn create(client: &Client, object: &Value) -> Result<Option<String>> {
     }
 }
 
-/// Objects as the controller makes them.
+/// An object as the controller makes it.
 fn made(api_version: &str, kind: &str, rest: Value) -> Value {
     let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": NAME, "namespace": NAMESPACE,
         "labels": {"app.kubernetes.io/managed-by": "gatewright", "gatewright.io/isolated": NAME},
@@ -76,7 +76,7 @@ async fn who_has_the_controllers_token_runs_no_pod_but_envoys_of_the_template() 
     let good = deployment(&template);
     let mut foreign = good.clone();
     foreign["spec"]["template"]["spec"]["containers"][0]["image"] = json!("mine");
-    // The server goes by a policy some time after it was written.
+    // A policy takes effect some time after it was written.
     let deadline = Instant::now() + LIMIT;
     while create(&thief, &foreign).await?.is_none() {
         ensure!(Instant::now() < deadline, "the policy does not take effect");
@@ -102,7 +102,7 @@ async fn who_has_the_controllers_token_runs_no_pod_but_envoys_of_the_template() 
         json!({"spec": {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 4}}),
     );
     for object in [&good, &account, &service, &budget, &autoscaler] {
-        // What admits it may come later than what refuses.
+        // The policy that admits may take effect later than the one that refuses.
         while let Some(why) = create(&thief, object).await? {
             ensure!(Instant::now() < deadline, "{}: {why}", object["kind"]);
             sleep(Duration::from_millis(100)).await;
@@ -138,7 +138,7 @@ async fn who_has_the_controllers_token_runs_no_pod_but_envoys_of_the_template() 
         }),
         ("the network of the host", |d| {
             d["spec"]["template"]["spec"]["hostNetwork"] = json!(true);
-            // With these the server would not take it from anybody.
+            // With these the server would reject it from anybody.
             d["spec"]["template"]["spec"]["securityContext"]["sysctls"] = json!([]);
         }),
         ("the processes of the host", |d| d["spec"]["template"]["spec"]["hostPID"] = json!(true)),
@@ -186,7 +186,7 @@ async fn who_has_the_controllers_token_runs_no_pod_but_envoys_of_the_template() 
         assert!(create(&thief, &object).await?.is_some(), "{what} was admitted");
     }
 
-    // Objects that are there already, and belong to no isolated Gateway.
+    // Existing objects that belong to no isolated Gateway.
     for object in with_component("isolated")? {
         if object["kind"] == "Deployment" {
             server.put(object).await?;

@@ -1,4 +1,5 @@
-//! Replicas of the controller are replaced while Envoys of the shared fleet and of a Gateway's own serve: clients of neither notice.
+//! Replicas of the controller are replaced while Envoys of the shared fleet and isolated ones serve: clients of neither
+//! notice.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -32,7 +33,7 @@ async fn names(server: &ApiServer) -> Result<BTreeSet<String>> {
     Ok(until_ready(server, "controller", 2).await?.into_iter().map(|(name, _)| name).collect())
 }
 
-/// Has the Deployment of the controller replace its pods one after the other, and waits until it has.
+/// Has the Deployment of the controller replace its pods one after the other, and waits for the end.
 async fn roll(server: &ApiServer, number: usize) -> Result<()> {
     let old = names(server).await?;
     let deployments = server.api("apps/v1", "Deployment", NAMESPACE).await?;
@@ -82,7 +83,7 @@ async fn replicas_are_replaced_under_load_and_clients_of_no_view_notice() -> Res
         let before = leader(&server).await?;
         roll(&server, number).await?;
         server.until(LEASE, "gatewright-controller", LIMIT, |o| holder(o).is_some_and(|now| now != before)).await?;
-        // The new replicas tell the Envoys of both Gateways of a new route, and write that it is programmed.
+        // The new replicas send a new route to the Envoys of both Gateways, and report it as programmed.
         for (namespace, address, load) in &served {
             server.put(route(namespace, number)).await?;
             let host = format!("r{number}.{namespace}.example.org");

@@ -1,4 +1,4 @@
-//! Who claimed a hostname first keeps it, over restarts and changes of the leader: `--hostname-claims first-come`.
+//! The first claimant of a hostname keeps it, over restarts and changes of the leader: `--hostname-claims first-come`.
 
 use anyhow::{Context, Result};
 use e2e::cluster::{Cluster, NAMESPACE, condition};
@@ -21,7 +21,7 @@ async fn controller(cluster: &Cluster, identity: &str) -> Result<Gatewright> {
     Ok(controller)
 }
 
-/// What a route is told of its claims.
+/// Returns the reason of a route's claims in its status.
 fn verdict(route: &Value) -> Option<&str> {
     let parents = route["status"]["parents"].as_array()?;
     let ours = parents.iter().find(|parent| parent["controllerName"] == CLAIMS)?;
@@ -36,11 +36,11 @@ async fn until_told(cluster: &Cluster, space: &str, name: &str, reason: &str) ->
     cluster.until(GATEWAY, "HTTPRoute", space, name, |o| verdict(o) == Some(reason) && current(o)).await
 }
 
-/// Everything that is recorded.
+/// Returns all records of owners.
 async fn records(cluster: &Cluster) -> Result<Vec<(String, String)>> {
     let maps: Api<ConfigMap> = Api::namespaced(cluster.server.client(), NAMESPACE);
     let all = maps.list(&ListParams::default().labels("gatewright.io/keeps=hostname-claims")).await?.items;
-    // Behind it stands since when it is reserved, if it is.
+    // A second word is the time of its reservation, if it is reserved.
     let owner = |value: &str| match value.split(' ').collect::<Vec<_>>()[..] {
         [_, owner] => owner.to_owned(),
         [_, owner, _] => format!("{owner} (reserved)"),
@@ -71,7 +71,7 @@ async fn who_claimed_first_keeps_it_over_restarts_and_leaders() -> Result<()> {
     server.put(route(EARLY, "web", OWNER, &[HOST])).await?;
     until_told(&cluster, EARLY, "web", "Accepted").await?;
     until_ready(&cluster, OWNER, "GatewayNotAccepted").await?;
-    // The smaller name comes too late, and is told so at once: it was never accepted.
+    // The smaller name comes too late, and has that status at once: it was never accepted.
     server.put(route(LATE, "web", OWNER, &[HOST])).await?;
     let lost = until_told(&cluster, LATE, "web", "HostnameConflict").await?;
     let since = lost["metadata"]["creationTimestamp"].as_str().context("it has one")?.to_owned();
@@ -81,7 +81,7 @@ async fn who_claimed_first_keeps_it_over_restarts_and_leaders() -> Result<()> {
     let told_to_late = cluster.writes()?.iter().filter(|w| w.object == format!("{LATE}/web")).count();
     assert_eq!(told_to_late, 1, "what is told of a claim is told once");
 
-    // Somebody deletes the record: nobody loses anything, and it is written again.
+    // The record is deleted: nobody loses anything, and it is written again.
     let before = cluster.writes()?.len();
     let maps: Api<ConfigMap> = Api::namespaced(server.client(), NAMESPACE);
     for map in maps.list(&ListParams::default().labels("gatewright.io/keeps=hostname-claims")).await?.items {
@@ -106,7 +106,7 @@ async fn who_claimed_first_keeps_it_over_restarts_and_leaders() -> Result<()> {
     })
     .await?;
 
-    // Another leader, which has watched all the time, goes by the same record.
+    // Another leader, which has watched all the time, decides by the same record.
     let mut three = cluster.replica_with_xds_and("three", &["--hostname-claims", "first-come"])?.0;
     three.line("the view is complete").await?;
     drop(two);
@@ -115,7 +115,7 @@ async fn who_claimed_first_keeps_it_over_restarts_and_leaders() -> Result<()> {
     until_told(&cluster, EARLY, "more", "HostnameConflict").await?;
     until_told(&cluster, LATE, "web", "HostnameConflict").await?;
 
-    // Who claims it no more loses it, and it is the next one's.
+    // An owner without a claim loses the name, and the next claimant gets it.
     server.api(GATEWAY, "HTTPRoute", EARLY).await?.delete("web", &Default::default()).await?;
     until_told(&cluster, LATE, "web", "Accepted").await?;
     routes.delete("web", &Default::default()).await?;
@@ -126,7 +126,8 @@ async fn who_claimed_first_keeps_it_over_restarts_and_leaders() -> Result<()> {
     })
     .await?;
 
-    // Another owner, whose label lets it have that name as well, does not get it, and is told why; the one before does.
+    // Another claimant, whose label grants it that name as well, does not get it, and has the reason in its status; the
+    // previous owner does.
     member(server, STRANGER, OWNER, HOST).await?;
     server.put(route(STRANGER, "web", OWNER, &[HOST])).await?;
     let lost = until_told(&cluster, STRANGER, "web", "HostnameConflict").await?;

@@ -1,5 +1,5 @@
-//! TenantGateways that a laxer or newer definition admitted than ours: Cozystack's own has no rules, and may have more
-//! fields. What we do not know is passed over; what we cannot read is told, and takes nothing away, also after a restart.
+//! TenantGateways admitted by a laxer or newer CRD than ours: Cozystack's own has no rules, and may have more fields.
+//! Unknown fields are ignored; unreadable ones are reported and take nothing away, also after a restart.
 
 use anyhow::Result;
 use e2e::apiserver::Request;
@@ -12,7 +12,7 @@ use e2e::tenants::{
 
 const APEX: &str = "lax.example.org";
 
-/// What the routes of a namespace were told of their claims.
+/// Returns the status of claims of a namespace's routes.
 async fn told(cluster: &Cluster, space: &str) -> Result<Option<Value>> {
     let route = cluster.server.api(GATEWAY, "HTTPRoute", space).await?.get("web").await?;
     let parents = route.data["status"]["parents"].as_array().cloned().unwrap_or_default();
@@ -42,7 +42,7 @@ async fn what_cannot_be_read_takes_nothing_away() -> Result<()> {
         spec.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
         tenant("tenant-lax", spec)
     };
-    // A field of tomorrow.
+    // A field of a future version.
     let tomorrow = spec(json!({"tlsPassthroughListeners": [{"name": "x", "port": 6443}]}));
     server.admit_anything("tenantgateways.gateway.cozystack.io", tomorrow.clone()).await?;
     server.put(route("cozy-lax", "web", "tenant-lax", &["web.lax.example.org"])).await?;
@@ -52,7 +52,7 @@ async fn what_cannot_be_read_takes_nothing_away() -> Result<()> {
     quiet(&cluster, 0).await?;
     let there = owned(server, "tenant-lax").await?;
 
-    // A value of no type that we read.
+    // A value of a wrong type.
     let before = cluster.writes()?.len();
     server.put(spec(json!({"attachedNamespaces": "all"}))).await?;
     let ready = until_ready(&cluster, "tenant-lax", "InvalidSpec").await?;
@@ -60,7 +60,7 @@ async fn what_cannot_be_read_takes_nothing_away() -> Result<()> {
     assert!(ready["status"] == "False" && message.starts_with("spec: cannot be read: "), "{ready}");
     let stays = async |before: usize| {
         let written = quiet(&cluster, before).await?;
-        // Whoever asks in vain is told.
+        // Claimants get the reason.
         let good =
             |request: &&Request| request.resource == "tenantgateways/status" || request.object == "tenant-lax-b/web";
         assert!(written.iter().all(|request| good(&request)), "{written:?}");
@@ -71,7 +71,7 @@ async fn what_cannot_be_read_takes_nothing_away() -> Result<()> {
     };
     stays(before).await?;
 
-    // Whoever begins anew knows no more than what stands there.
+    // A restarted controller knows only the current objects.
     drop(controller);
     let mut controller = cluster.controller("two")?;
     controller.line("holding the lease").await?;

@@ -1,4 +1,4 @@
-//! What should go while a TenantGateway cannot be carried out goes once it is mended, without a restart.
+//! Deletions that are due while a TenantGateway is invalid are made once it is corrected, without a restart.
 
 use anyhow::Result;
 use kube::api::{DeleteParams, Patch};
@@ -7,7 +7,7 @@ use serde_json::json;
 use super::troubles::{burst, compared};
 use e2e::tenants::{cluster, namespace, objects, owned, quiet, tenant, until, until_ready};
 
-/// More than a Gateway has listeners: some stand in a ListenerSet.
+/// More than the listeners of a Gateway: some are in a ListenerSet.
 const HOSTS: usize = 70;
 const LEFT: usize = 8;
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
@@ -30,7 +30,7 @@ async fn routes_that_went_while_the_specification_was_broken_leave_nothing_once_
     let start = cluster.writes()?.len();
     quiet(&cluster, start).await?;
 
-    // Most routes go while nobody can say what the TenantGateway wants.
+    // Most routes are deleted while the TenantGateway's spec cannot be read.
     let tenants = server.api("gateway.cozystack.io/v1alpha1", "TenantGateway", "tenant-broken").await?;
     let apex = |apex: &str| Patch::Merge(json!({"spec": {"apex": apex}}));
     tenants.patch("cozystack", &Default::default(), &apex("not-allowed.org")).await?;
@@ -43,7 +43,7 @@ async fn routes_that_went_while_the_specification_was_broken_leave_nothing_once_
     quiet(&cluster, start).await?;
     tenants.patch("cozystack", &Default::default(), &apex("broken.example.org")).await?;
 
-    // It is as if they had never been.
+    // The result is that without these routes.
     until("what is left of them goes", async || Ok(count("tenant-broken").await? == count("tenant-whole").await?))
         .await?;
     let all = async |space: &str| {

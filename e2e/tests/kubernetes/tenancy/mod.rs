@@ -1,5 +1,4 @@
-//! TenantGateways on a real API server: what they lead to is written as Cozystack's page names it, and nothing else is
-//! touched.
+//! TenantGateways on a real API server: derived objects are named as on Cozystack's page, and nothing else is changed.
 
 mod first_come;
 mod laxer;

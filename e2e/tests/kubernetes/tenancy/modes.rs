@@ -1,4 +1,4 @@
-//! Every certificate mode leads to exactly the objects that the page names; switching takes away what is not wanted.
+//! Every certificate mode leads to exactly the objects on the page; a change of the mode deletes unwanted ones.
 
 use anyhow::Result;
 use e2e::apiserver::ApiServer;
@@ -14,7 +14,7 @@ struct Case {
     mode: &'static str,
     spec: Value,
     annotations: Value,
-    /// Kind and name of everything that is owned afterwards.
+    /// Kind and name of all owned objects of the mode.
     owned: &'static [&'static str],
     /// The listeners of the Gateway: name, hostname, Secret.
     listeners: &'static [(&'static str, &'static str, &'static str)],
@@ -159,7 +159,7 @@ fn listeners(gateway: &Value) -> Vec<(String, String, String)> {
         .collect()
 }
 
-/// What a mode leads to, from the beginning to `Ready=True`.
+/// Applies a mode and checks its derived objects, up to `Ready=True`.
 async fn led_to(cluster: &Cluster, case: &Case) -> Result<()> {
     let server = &cluster.server;
     let space = apply(server, case).await?;
@@ -175,7 +175,7 @@ async fn led_to(cluster: &Cluster, case: &Case) -> Result<()> {
         let there = |object: &Value| object.pointer(pointer) == Some(value);
         cluster.until(api_version, kind, &space, name, there).await?;
     }
-    // The namespace that is attached says so, and by whom.
+    // The attached namespace has the label, and the annotation of its TenantGateway.
     let attached = format!("cozy-{}", case.mode);
     cluster
         .until("v1", "Namespace", "", &attached, |object| {
@@ -183,7 +183,7 @@ async fn led_to(cluster: &Cluster, case: &Case) -> Result<()> {
             meta["labels"][OWNER] == *space && meta["annotations"][ATTACHED] == *space
         })
         .await?;
-    // A route is told that it has its hostname, whatever the mode.
+    // A route's status says that it has its hostname, in any mode.
     cluster
         .until(GATEWAY, "HTTPRoute", &space, "web", |object| {
             let parents = object["status"]["parents"].as_array().into_iter().flatten();
@@ -215,7 +215,7 @@ async fn each_mode_leads_to_its_objects_and_a_switch_to_those_of_the_other() -> 
     // Nothing is written any more.
     cluster.quiet().await?;
 
-    // From one certificate for each host to a wildcard, and to one that somebody brings.
+    // From one certificate for each host to a wildcard, and to a Secret that a user provides.
     let http01 = &cases()[0];
     let mut object = tenant("tenant-http01", cases()[1].spec.clone());
     object["spec"]["apex"] = http01.spec["apex"].clone();
@@ -225,14 +225,14 @@ async fn each_mode_leads_to_its_objects_and_a_switch_to_those_of_the_other() -> 
         "wildcardSecretRef": {"name": "wildcard"}});
     server.put(object).await?;
     until_owned(server, "tenant-http01", cases()[2].owned).await?;
-    // The namespace is attached no more: what was written there goes.
+    // The namespace is not attached any more: its label is removed.
     cluster
         .until("v1", "Namespace", "", "cozy-http01", |object| {
             object["metadata"]["labels"][OWNER].is_null() && object["metadata"]["annotations"][ATTACHED].is_null()
         })
         .await?;
 
-    // Who deletes a TenantGateway deletes what it led to.
+    // Deleting a TenantGateway deletes its derived objects.
     server.api(TENANT, "TenantGateway", "tenant-dns01").await?.delete("cozystack", &Default::default()).await?;
     until_owned(server, "tenant-dns01", &[]).await?;
     assert_eq!(cluster.denied()?, [], "every right that is needed is given");

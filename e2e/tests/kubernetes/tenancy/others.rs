@@ -1,4 +1,5 @@
-//! Others write as well: objects under our names, Cozystack's controller before us, people, and whoever will not stop.
+//! Other writers: foreign objects under our names, objects of Cozystack's controller, edits by people, and a controller
+//! that keeps reverting ours.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +23,7 @@ async fn what_others_write_is_left_alone_taken_over_or_put_right() -> Result<()>
     let mut controller = cluster.controller("one")?;
     controller.line("holding the lease").await?;
     taken_over(&cluster, &before).await?;
-    // They are in namespaces of their own; the others count what is written.
+    // They are in namespaces of their own; the others count writes.
     tokio::try_join!(left_alone(&cluster), labels(&cluster), claims(&cluster), refused(&cluster))?;
     put_right(&cluster).await?;
     fought_over(&cluster).await?;
@@ -33,7 +34,8 @@ async fn what_others_write_is_left_alone_taken_over_or_put_right() -> Result<()>
 const NS: &str = "tenant-before";
 const APEX: &str = "before.example.org";
 
-/// What Cozystack's controller left: whole objects, put rather than applied, with its own defaults and statuses.
+/// Makes the objects of Cozystack's controller: complete objects by PUT instead of apply, with its own defaults and
+/// statuses.
 async fn before_us(cluster: &Cluster) -> Result<BTreeMap<String, Value>> {
     let server = &cluster.server;
     namespace(server, NS, APEX).await?;
@@ -108,27 +110,27 @@ async fn before_us(cluster: &Cluster) -> Result<BTreeMap<String, Value>> {
     Ok(objects(server, NS).await?.into_iter().map(|object| (id(&object), object)).collect())
 }
 
-/// The status of a route that was told of a parent which it has no more.
+/// The status of a route with an entry of a parent that it does not have any more.
 pub(crate) fn told_of_another() -> Value {
     json!({"status": {"parents": [{"controllerName": CLAIMS, "parentRef": {"name": "gone"}, "conditions": [
         {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
             "lastTransitionTime": "2026-01-01T00:00:00Z"}]}]}})
 }
 
-/// Whether a route is told of its Gateway and of no other parent.
+/// Returns true if a route's status has its Gateway and no other parent.
 pub(crate) fn is_told_of_its_own_alone(route: &Value) -> bool {
     let parents = route["status"]["parents"].as_array().map(Vec::as_slice);
     matches!(parents, Some([one]) if one["parentRef"]["name"] == "cozystack")
 }
 
-/// First label and hash, as the page makes them.
+/// Returns first label and hash, as on the page.
 fn e2e_hash(host: &str) -> String {
     let listener = gatewright_core::tenancy::names::host_listener(host);
     listener.trim_start_matches("https-").to_owned()
 }
 
-/// Same names, same UIDs; specifications that were right are not even a new generation, and what upstream had beyond the
-/// page goes.
+/// Same names, same UIDs; correct specs have not even a new generation, and upstream's additions to the page are
+/// removed.
 async fn taken_over(cluster: &Cluster, before: &BTreeMap<String, Value>) -> Result<()> {
     let server = &cluster.server;
     let fixed = ["http", "https-web", "tls-api"];
@@ -154,13 +156,13 @@ async fn taken_over(cluster: &Cluster, before: &BTreeMap<String, Value>) -> Resu
     assert_eq!(after.len(), before.len(), "nothing is deleted, not even what is wanted no more");
     let deleted = cluster.writes()?.into_iter().filter(|request| request.verb == "delete").count();
     assert_eq!(deleted, 0);
-    // What was told before is brought up to date.
+    // Old statuses are updated.
     let all = |o: &Value| o["status"]["listeners"].as_array().map(Vec::len) == Some(fixed.len());
     cluster.until(TENANT, "TenantGateway", NS, "cozystack", all).await?;
     cluster.until(GATEWAY, "HTTPRoute", NS, "web", is_told_of_its_own_alone).await.map(drop)
 }
 
-/// Six guards: objects of somebody else under derived names, and a label that somebody else wrote.
+/// Six guards: foreign objects under derived names, and a label that somebody else wrote.
 async fn left_alone(cluster: &Cluster) -> Result<()> {
     let rules = json!([{"backendRefs": [{"name": "theirs", "port": 80}]}]);
     let certificate = |name: &str| {
@@ -194,7 +196,7 @@ async fn left_alone(cluster: &Cluster) -> Result<()> {
     futures::future::try_join_all(all).await.map(drop)
 }
 
-/// One of them, in a namespace of its own.
+/// Checks one of them, in a namespace of its own.
 async fn left_alone_is(cluster: &Cluster, name: &str, kind: &str, mut object: Value) -> Result<()> {
     let server = &cluster.server;
     let space = format!("tenant-{name}");
@@ -216,11 +218,11 @@ async fn left_alone_is(cluster: &Cluster, name: &str, kind: &str, mut object: Va
     let (api, object_name) = server.api_of(&object).await?;
     let now = api.get(&object_name).await?;
     assert_eq!(theirs.metadata.resource_version, now.metadata.resource_version, "{kind} of others is untouched");
-    // The rest is there all the same.
+    // The other objects are made all the same.
     if kind != "Gateway" {
         cluster.until(GATEWAY, "Gateway", &space, "cozystack", |gateway| gateway["spec"].is_object()).await?;
     }
-    // Once it is gone, ours takes its place.
+    // Once it is deleted, ours is made in its place.
     api.delete(&object_name, &Default::default()).await?;
     let owned = |object: &Value| object["metadata"]["ownerReferences"][0]["kind"] == "TenantGateway";
     let api_version = object["apiVersion"].as_str().unwrap_or_default();
@@ -228,7 +230,7 @@ async fn left_alone_is(cluster: &Cluster, name: &str, kind: &str, mut object: Va
     Ok(())
 }
 
-/// A label that others wrote is never touched; one of ours is put right, and taken away with its annotation.
+/// A label of others is never changed; one of ours is restored, and removed with its annotation.
 async fn labels(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
     let space = "tenant-labels";
@@ -244,10 +246,10 @@ async fn labels(cluster: &Cluster) -> Result<()> {
     cluster.until("v1", "Namespace", "", "cozy-ours", ours).await?;
     let told = until_ready(cluster, space, "NamespaceAttachedElsewhere").await?;
     assert!(told["message"].as_str().unwrap_or_default().contains("cozy-theirs"), "{told}");
-    // A namespace that comes later is attached when it comes.
+    // A later namespace is attached when it is made.
     server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "cozy-late"}})).await?;
     cluster.until("v1", "Namespace", "", "cozy-late", ours).await?;
-    // Somebody takes the label away.
+    // Somebody removes the label.
     let api = server.api("v1", "Namespace", "").await?;
     let away = json!({"metadata": {"labels": {OWNER: null}}});
     api.patch("cozy-ours", &PatchParams::default(), &Patch::Merge(&away)).await?;
@@ -265,7 +267,7 @@ async fn labels(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// What people change is put right once; what is not ours to say stays.
+/// Edits by people are reverted once; fields that are not ours stay.
 async fn put_right(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
     let start = cluster.writes()?.len();
@@ -289,7 +291,7 @@ async fn put_right(cluster: &Cluster) -> Result<()> {
     let written = quiet(cluster, start).await?;
     let gateway = written.iter().filter(|request| request.resource == "gateways").count();
     assert!(gateway <= 2, "put right once: {written:#?}");
-    // Others say what is theirs to say, and nothing is written.
+    // Others write their own fields, and we write nothing.
     let start = cluster.writes()?.len();
     for number in 0..5 {
         let note = json!({"metadata": {"annotations": {"note": number.to_string()}, "labels": {"theirs": "x"}}});
@@ -299,7 +301,8 @@ async fn put_right(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Two routes of different namespaces ask for one hostname: the loser is told, in every mode, and others' entries stay.
+/// Two routes of different namespaces claim one hostname: the loser's status says so, in every mode, and others'
+/// entries stay.
 async fn claims(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
     let space = "tenant-claims";
@@ -325,7 +328,7 @@ async fn claims(cluster: &Cluster) -> Result<()> {
         let text = told["status"]["parents"][0]["conditions"][0]["message"].as_str().unwrap_or_default();
         assert!(text.contains("web.claims.example.org") && !text.contains("tenant-claims/web"), "{text}");
     }
-    // It is told once as an Event, too.
+    // An Event reports it once, too.
     let events = async || {
         let all = server.api("events.k8s.io/v1", "Event", "tenant-claims-z").await?.list(&Default::default()).await?;
         let of_it = |event: &&DynamicObject| {
@@ -334,7 +337,7 @@ async fn claims(cluster: &Cluster) -> Result<()> {
         anyhow::Ok(all.iter().filter(of_it).count())
     };
     until("an Event tells it", async || Ok(events().await? == 1)).await?;
-    // The winner goes, and the other has it.
+    // The winner is deleted, and the other gets the hostname.
     server.api(GATEWAY, "HTTPRoute", space).await?.delete("web", &Default::default()).await?;
     cluster
         .until(GATEWAY, "HTTPRoute", "tenant-claims-z", "web", |object| {
@@ -344,7 +347,7 @@ async fn claims(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// What the API server refuses hurts nothing else, and is told in its own words.
+/// A refusal by the API server affects nothing else, and its message is in the status.
 async fn refused(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
     let space = "tenant-refused";
@@ -376,7 +379,7 @@ async fn refused(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Two writers that disagree end in a condition and not in a loop.
+/// Two conflicting writers end in a condition and not in a loop.
 async fn fought_over(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
     let start = cluster.writes()?.len();
@@ -400,7 +403,7 @@ async fn fought_over(cluster: &Cluster) -> Result<()> {
     let count = all[start..].iter().filter(|request| request.resource == "gateways").count();
     assert!((1..=8).contains(&count), "{count} writes against {edits} edits");
     cluster.until(GATEWAY, "Gateway", NS, "cozystack", |object| object["spec"]["gatewayClassName"] == "cilium").await?;
-    // The other one has stopped: soon nobody speaks of it any more.
+    // The other one has stopped: the message disappears soon.
     let stopped = Instant::now();
     while is_told(&tenants.get("cozystack").await?) {
         assert!(stopped.elapsed() < Duration::from_secs(60), "it is told for {:?} already", stopped.elapsed());

@@ -1,5 +1,5 @@
-//! The whole way on real parts: a TenantGateway of our class is applied, its Gateway written, Envoy serves the host with
-//! the tenant's certificate, and the status says so. Who lost a hostname is not served under it.
+//! End to end on real parts: a TenantGateway of our class is applied, its Gateway written, Envoy serves the host with
+//! the tenant's certificate, and the status reports it. The loser of a hostname is not served under it.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use e2e::tenants::{GATEWAY, TENANT, cluster, member, namespace, route, tenant, until, until_ready};
 
-/// Whether a page came from this server.
+/// Returns true if an answer is from this backend.
 fn says(answer: &Answer, name: &str) -> bool {
     String::from_utf8_lossy(&answer.body).contains(name)
 }
@@ -21,7 +21,7 @@ fn says(answer: &Answer, name: &str) -> bool {
 #[tokio::test]
 #[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
 async fn from_a_tenant_gateway_to_https_and_ready() -> Result<()> {
-    // A loopback address of its own: others use the well-known ports of the first.
+    // A loopback address of its own: other tests use the well-known ports of 127.0.0.1.
     let address = own_address();
     let cluster = cluster().await?.reached_at(address.into());
     let server = &cluster.server;
@@ -49,7 +49,7 @@ async fn from_a_tenant_gateway_to_https_and_ready() -> Result<()> {
     server.put(object).await?;
     let host = "web.own.example.org";
     server.put(route("tenant-own-b", "web", "tenant-own", &[host])).await?;
-    // The smaller name has it, though it came later.
+    // The smaller name gets it, although it is younger.
     server.put(route("tenant-own-a", "web", "tenant-own", &[host])).await?;
 
     until_ready(&cluster, "tenant-own", "Reconciled").await?;
@@ -74,10 +74,10 @@ async fn from_a_tenant_gateway_to_https_and_ready() -> Result<()> {
     let http: SocketAddr = format!("{address}:80").parse()?;
     assert_eq!(Probe::http(http, host).send().await?.status, 301, "plain HTTP leads to HTTPS");
 
-    // Ready=True was said once, and a steady state writes nothing.
+    // Ready=True was written once, and in the steady state nothing is written.
     cluster.quiet().await?;
 
-    // The winner leaves, and the other has the host.
+    // The winner is deleted, and the other gets the host.
     server.api(GATEWAY, "HTTPRoute", "tenant-own-a").await?.delete("web", &Default::default()).await?;
     until("the other is served", async || {
         let answer = Probe::https(https, host).send().await;
@@ -90,7 +90,8 @@ async fn from_a_tenant_gateway_to_https_and_ready() -> Result<()> {
     Ok(())
 }
 
-/// A GRPCRoute claims a hostname as an HTTPRoute does: its host gets a listener and a certificate, and calls come to it.
+/// A GRPCRoute claims a hostname like an HTTPRoute: its host gets a listener and a certificate, and calls reach its
+/// backend.
 #[tokio::test]
 #[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
 async fn a_grpc_route_has_its_host_with_a_listener_and_a_certificate() -> Result<()> {
@@ -135,7 +136,7 @@ async fn a_grpc_route_has_its_host_with_a_listener_and_a_certificate() -> Result
     .await?;
     until_ready(&cluster, "tenant-rpc", "Reconciled").await?;
 
-    // The same name by an HTTPRoute of another namespace is not to be had, and no call goes astray.
+    // An HTTPRoute of another namespace does not get the same name, and no call is misrouted.
     server.put(route("tenant-rpc-b", "web", "tenant-rpc", &[host])).await?;
     let lost = |o: &Value| {
         let parents = o["status"]["parents"].as_array().cloned().unwrap_or_default();
@@ -145,7 +146,7 @@ async fn a_grpc_route_has_its_host_with_a_listener_and_a_certificate() -> Result
     let answer = call().send().await?;
     assert!(answer.status == 200 && says(&answer, "calls"), "{}", String::from_utf8_lossy(&answer.body));
 
-    // It leaves, and the other has the host.
+    // It is deleted, and the other gets the host.
     server.api(GATEWAY, "GRPCRoute", "tenant-rpc-a").await?.delete("api", &Default::default()).await?;
     until("the other is served", async || {
         let answer = Probe::https(https, host).send().await;
@@ -156,14 +157,14 @@ async fn a_grpc_route_has_its_host_with_a_listener_and_a_certificate() -> Result
     Ok(())
 }
 
-/// The Secret of a Gateway's listener for a host.
+/// Returns the Secret of a Gateway's listener for a host.
 fn listener_of(gateway: &Value, host: &str) -> Option<String> {
     let listeners = gateway["spec"]["listeners"].as_array()?;
     let listener = listeners.iter().find(|listener| listener["hostname"] == host)?;
     Some(listener["tls"]["certificateRefs"][0]["name"].as_str()?.to_owned())
 }
 
-/// Gateways of the shared fleet have one address: the hostnames of plain HTTP decide whose redirect is whose, also below
+/// Gateways of the shared fleet have one address: the hostnames of plain HTTP decide which redirect applies, also below
 /// the apex of another.
 #[tokio::test]
 #[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
@@ -202,7 +203,7 @@ async fn tenants_that_share_an_address_each_redirect_their_own_hosts() -> Result
     }
     assert_eq!(Probe::http(http, "nobody.example.org").send().await?.status, 404);
 
-    // One leaves with its redirect, and the others' stay.
+    // One is deleted with its redirect, and the others' stay.
     server.api(TENANT, "TenantGateway", "tenant-two").await?.delete("cozystack", &Default::default()).await?;
     until("its redirect is gone", async || {
         Ok(Probe::http(http, "web.two.example.org").send().await.is_ok_and(|answer| answer.status == 404))
@@ -213,8 +214,8 @@ async fn tenants_that_share_an_address_each_redirect_their_own_hosts() -> Result
     Ok(())
 }
 
-/// A ListenerSet may have listeners for plain HTTP: those are claims as well, and take no name of another tenant, above all
-/// not the path of its challenges.
+/// A ListenerSet may have listeners for plain HTTP: these are claims as well, and take no name of another tenant, in
+/// particular not the path of its challenges.
 #[tokio::test]
 #[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
 async fn a_listener_set_takes_no_plain_http_of_another_tenant() -> Result<()> {
@@ -246,7 +247,8 @@ async fn a_listener_set_takes_no_plain_http_of_another_tenant() -> Result<()> {
     })
     .await?;
 
-    // One name that is granted, and alice's over plain HTTP, in the namespace of mallory and in that of the TenantGateway.
+    // One name that is granted, and alice's over plain HTTP, in the namespace of mallory and in that of the
+    // TenantGateway.
     server.put(tls_secret("tenant-plain-m", "cert", &["m.plain.example.org"])?).await?;
     let listeners = json!([
         {"name": "mine", "protocol": "HTTPS", "port": 443, "hostname": "m.plain.example.org",

@@ -1,5 +1,5 @@
-//! Where nothing is to be done nothing is written, also while others rewrite what is theirs all the time. The same with
-//! a thousand TenantGateways is `benches/kubernetes/mass.rs`.
+//! In the steady state nothing is written, also while others keep rewriting their own fields. The same with a thousand
+//! TenantGateways is `benches/kubernetes/mass.rs`.
 
 use std::time::Duration;
 

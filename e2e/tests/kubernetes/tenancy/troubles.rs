@@ -1,5 +1,5 @@
-//! What goes wrong around a controller that writes: it dies in the middle of a burst, kinds come late. It ends in the same
-//! objects as a run without trouble, and nothing is deleted wrongly.
+//! Failures of a writing controller: it is killed in the middle of a burst, kinds are installed late. The result is
+//! that of a run without failures, and nothing is deleted wrongly.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use e2e::tenants::{
 
 const HOSTS: usize = 70;
 
-/// Objects without what is another's to say or differs between two namespaces of the same story.
+/// Returns objects without fields of others or that differ between two namespaces of the same story.
 pub(crate) fn compared(objects: Vec<Value>, apex: &str, space: &str) -> BTreeMap<String, String> {
     let strip = |mut object: Value| {
         let listeners = object["spec"]["listeners"].as_array_mut();
@@ -63,7 +63,7 @@ async fn a_writer_killed_in_a_burst_leaves_what_a_whole_run_leaves() -> Result<(
         namespace(server, &format!("tenant-{space}"), &format!("{space}.example.org")).await?;
         server.put(tenant(&format!("tenant-{space}"), json!({"apex": format!("{space}.example.org")}))).await?;
     }
-    // More hosts than a Gateway has listeners.
+    // More hosts than the listeners of a Gateway.
     let count = async |space: &str| Ok::<_, anyhow::Error>(owned(server, space).await?.len());
     let start = cluster.writes()?.len();
     burst(server, "tenant-whole", "whole.example.org", 0..HOSTS).await?;
@@ -91,7 +91,7 @@ async fn a_writer_killed_in_a_burst_leaves_what_a_whole_run_leaves() -> Result<(
     assert_eq!(placed(server, "tenant-whole", "whole").await?, placed(server, "tenant-killed", "killed").await?);
     assert_eq!(cluster.writes()?.iter().filter(|request| request.verb == "delete").count(), 0);
 
-    // A restart finds everything as it should be.
+    // A restart finds everything in order.
     drop(controller);
     let before = cluster.writes()?.len();
     let mut controller = cluster.controller("three")?;
@@ -99,7 +99,7 @@ async fn a_writer_killed_in_a_burst_leaves_what_a_whole_run_leaves() -> Result<(
     tokio::time::sleep(std::time::Duration::from_secs(4)).await;
     assert_eq!(cluster.writes()?[before..], []);
 
-    // What is claimed no more goes, and only that; also when nobody was there to see it.
+    // Unclaimed hosts are removed, and only these; also if the controller was down.
     let routes = server.api(e2e::tenants::GATEWAY, "HTTPRoute", "tenant-killed").await?;
     drop(controller);
     routes.delete("r000", &Default::default()).await?;
@@ -114,7 +114,7 @@ async fn a_writer_killed_in_a_burst_leaves_what_a_whole_run_leaves() -> Result<(
     Ok(())
 }
 
-/// Every hostname that has a listener, each once.
+/// Returns every hostname that has a listener; duplicates are kept.
 pub(crate) async fn placed(server: &ApiServer, space: &str, name: &str) -> Result<Vec<String>> {
     let mut all = Vec::new();
     for object in objects(server, space).await? {
@@ -153,7 +153,7 @@ async fn kinds_that_come_late_are_written_when_they_come() -> Result<()> {
     until_owned(server, "tenant-late", &all).await?;
     until_ready(&cluster, "tenant-late", "GatewayNotAccepted").await?;
 
-    // cert-manager is removed with all it had, and installed again.
+    // cert-manager is uninstalled with all its objects, and installed again.
     let definitions = server.api("apiextensions.k8s.io/v1", "CustomResourceDefinition", "").await?;
     let uid = async || {
         let gateways = server.api(e2e::tenants::GATEWAY, "Gateway", "tenant-late").await?;
@@ -169,7 +169,7 @@ async fn kinds_that_come_late_are_written_when_they_come() -> Result<()> {
     until_ready(&cluster, "tenant-late", "GatewayNotAccepted").await?;
     assert_eq!(uid().await?, before, "what was served all the time is untouched");
 
-    // One that is told to leave them to another controller does.
+    // A controller that is told to leave them to another one does so.
     drop(controller);
     server.api(e2e::tenants::GATEWAY, "Gateway", "tenant-late").await?.delete("cozystack", &Default::default()).await?;
     let before = cluster.writes()?.len();

@@ -1,5 +1,5 @@
-//! Bad weather between us and the API server: requests that are throttled, watches that are cut, a Lease that cannot be
-//! renewed, two that both write, a state of yesterday. It ends in the same objects as a run without.
+//! Faults between the controller and the API server: throttled requests, interrupted watches, a Lease that cannot be
+//! renewed, two writers, a restored backup. The result is that of a run without faults.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -27,7 +27,7 @@ async fn story(server: &ApiServer, name: &str, hosts: usize) -> Result<()> {
     burst(server, &space, &apex, 0..hosts).await
 }
 
-/// Gateway, redirect, Issuer, and a Certificate for each host.
+/// Waits for Gateway, redirect, Issuer, and a Certificate for each host.
 async fn until_hosts(server: &ApiServer, name: &str, hosts: usize) -> Result<()> {
     let space = format!("tenant-{name}");
     let there = async || Ok(owned(server, &space).await?.len() == hosts + 3);
@@ -79,11 +79,11 @@ async fn requests_that_are_throttled_and_watches_that_are_cut_lose_nothing() -> 
     until_hosts(server, "rough", HOSTS - HOSTS / 2).await?;
     burst(server, "tenant-rough", "rough.example.org", 0..HOSTS / 2).await?;
     until_hosts(server, "rough", HOSTS).await?;
-    // The Lease alone makes for requests.
+    // The Lease alone causes requests.
     until("many requests were throttled", async || Ok(proxy.weather.throttles() > 20)).await?;
     assert!(proxy.weather.cuts() > 20, "{} watches were cut", proxy.weather.cuts());
 
-    // The Lease cannot be renewed for longer than we may write by it, in the middle of a burst.
+    // The Lease cannot be renewed for longer than its holder may write, in the middle of a burst.
     proxy.weather.throttled.store(0, Ordering::Relaxed);
     proxy.weather.cut.store(0, Ordering::Relaxed);
     proxy.weather.late.store(1500, Ordering::Relaxed);
@@ -104,7 +104,8 @@ async fn requests_that_are_throttled_and_watches_that_are_cut_lose_nothing() -> 
     Ok(())
 }
 
-/// What we wrote is known from the answer, and the watch, which comes later, brings nothing new: nothing may wait for it.
+/// The answer to a write is taken in at once, and the later event of the watch brings nothing new: nothing may wait for
+/// it.
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api cert-manager-crds"]
 async fn watches_that_lag_lose_nothing_of_what_is_told_step_by_step() -> Result<()> {
@@ -121,7 +122,8 @@ async fn watches_that_lag_lose_nothing_of_what_is_told_step_by_step() -> Result<
     until_ready(&cluster, "tenant-late", "Reconciled").await?;
     cluster.until(GATEWAY, "HTTPRoute", "tenant-late", "r000", is_told_of_its_own_alone).await?;
 
-    // What was told of another parent goes at once; of this one it is told when others had their time to come first.
+    // Entries of another parent are removed at once; the entry of this one is written when earlier claimants had their
+    // time.
     let routes = server.api(GATEWAY, "HTTPRoute", "tenant-late").await?;
     for _ in 0..3 {
         routes.patch_status("r000", &PatchParams::default(), &Patch::Merge(told_of_another())).await?;
@@ -141,7 +143,7 @@ async fn two_that_both_write_write_the_same_and_come_to_rest() -> Result<()> {
     const HOSTS: usize = 12;
     let cluster = cluster().await?;
     let server = &cluster.server;
-    // The second one has a Lease of its own, and believes that it is the controller's.
+    // The second one has a Lease of its own, and takes it for the controller's.
     let proxy = Proxy::start(server, ACCOUNT).await?;
     *proxy.weather.lease.lock().expect("nobody panicked") = Some("second".to_owned());
     let rights = json!([{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["*"]}]);
@@ -161,7 +163,7 @@ async fn two_that_both_write_write_the_same_and_come_to_rest() -> Result<()> {
     until_hosts(server, "both", HOSTS).await?;
     program(server, "Gateway", "tenant-both", "cozystack").await?;
     until_ready(&cluster, "tenant-both", "Reconciled").await?;
-    // Somebody's edit is put right by both.
+    // Both revert an edit.
     let gateways = server.api(GATEWAY, "Gateway", "tenant-both").await?;
     let theirs = PatchParams { field_manager: Some("kubectl-edit".to_owned()), ..PatchParams::default() };
     let edit = json!({"spec": {"gatewayClassName": "theirs"}});
@@ -201,7 +203,7 @@ async fn a_state_of_yesterday_is_carried_out_anew_and_nothing_of_it_is_deleted()
     };
     let before = identities(&cluster.server).await?;
 
-    // A day goes by: a host leaves, others come, and a whole tenant.
+    // Changes after the backup: a host is removed, others are added, and a whole tenant.
     let routes = cluster.server.api(GATEWAY, "HTTPRoute", "tenant-restored").await?;
     routes.delete("r001", &Default::default()).await?;
     burst(&cluster.server, "tenant-restored", "restored.example.org", 4..7).await?;
@@ -212,7 +214,7 @@ async fn a_state_of_yesterday_is_carried_out_anew_and_nothing_of_it_is_deleted()
 
     cluster.server.restore().await?;
     let restored = cluster.writes()?.len();
-    // What was seen of the day that never was cannot be told from what is: the kubelet starts it anew.
+    // State from after the backup cannot be told from the current one: the kubelet restarts the controller.
     let told = controller.end().await?;
     assert!(told.contains("older than what was seen"), "{told}");
     controller = cluster.controller("one")?;
@@ -223,7 +225,7 @@ async fn a_state_of_yesterday_is_carried_out_anew_and_nothing_of_it_is_deleted()
     let since = cluster.writes()?[restored..].to_vec();
     assert!(since.iter().all(|request| !request.verb.starts_with("delete")), "{since:#?}");
 
-    // And the day goes on from there.
+    // It continues from there.
     let server = &cluster.server;
     server.put(route("tenant-restored", "late", "tenant-restored", &["late.restored.example.org"])).await?;
     until_hosts(server, "restored", 5).await

@@ -1,5 +1,5 @@
-//! An API server that comes up serves its kinds one after the other, and one that is in trouble may lack some for a moment:
-//! that says nothing of the objects.
+//! A starting API server serves its kinds one after the other, and a failing one may lack some for a moment: that is no
+//! evidence about the objects.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use e2e::tenants::{
 
 const GROUPS: [&str; 3] = ["gateway.networking.k8s.io", "cert-manager.io", "gateway.cozystack.io"];
 
-/// A TenantGateway with a host, and a Gateway of the dedicated fleet, with all that they lead to.
+/// Makes a TenantGateway with a host, and a Gateway of the dedicated fleet, with all their derived objects.
 async fn settled() -> Result<Cluster> {
     let cluster = cluster().await?;
     let server = &cluster.server;
@@ -32,14 +32,14 @@ async fn settled() -> Result<Cluster> {
     program(server, "Gateway", "tenant-a", "cozystack").await?;
     until_ready(&cluster, "tenant-a", "Reconciled").await?;
     until("the Gateway has a Service", async || Ok(services(&cluster).await? == 1)).await?;
-    // No Envoy comes, which is told after a while.
+    // No Envoy connects, which is reported after a while.
     let told = |o: &Value| condition(&o["status"], "Programmed").is_some_and(|c| c["status"] == "False");
     cluster.until(GATEWAY, "Gateway", "default", "edge", told).await?;
     quiet(&cluster, 0).await?;
     Ok(cluster)
 }
 
-/// How many Services of Gateways there are.
+/// Returns the number of Gateways' Services.
 async fn services(cluster: &Cluster) -> Result<usize> {
     let all = cluster.server.api("v1", "Service", "default").await?.list(&Default::default()).await?;
     Ok(all.iter().filter(|s| s.metadata.labels.as_ref().is_some_and(|l| l.values().any(|v| v == "edge"))).count())
@@ -60,7 +60,7 @@ async fn what_a_server_lacks_while_it_comes_up_is_waited_for() -> Result<()> {
     assert!(!controller.output().contains("the view is complete"), "{}", controller.output());
     assert!(!controller.output().contains("not served by"), "{}", controller.output());
 
-    // The first answer of a server that calls itself ready lacks them as well.
+    // The first answer of a server that reports itself ready lacks them as well.
     proxy.weather.hide(&GROUPS, 1);
     proxy.weather.unready.store(false, Ordering::Relaxed);
     controller.line("the view is complete").await?;
@@ -87,7 +87,7 @@ async fn what_a_server_lacks_for_a_moment_is_not_gone_and_what_it_lacks_for_long
     assert!(!controller.output().contains("not served by"), "{}", controller.output());
     assert_eq!(cluster.writes()?[before..], [], "nothing is said, and nothing is taken back");
 
-    // Now they go for longer. Of what is gone nothing is taken back either.
+    // Now they are missing for longer. Nothing that depends on them is deleted either.
     proxy.weather.hide(&["gateway.networking.k8s.io", "cert-manager.io"], usize::MAX);
     controller.line("Gateway: not served by this API server").await?;
     controller.line("Certificate: not served by this API server").await?;

@@ -1,4 +1,4 @@
-//! A Gateway of the dedicated fleet, and all that gives it a Service of its own.
+//! A Gateway of the dedicated fleet, with the objects that its Service depends on.
 
 use anyhow::Result;
 use e2e::apiserver::ApiServer;
@@ -16,7 +16,7 @@ pub(crate) async fn put_parameters(server: &ApiServer) -> Result<()> {
         .map(drop)
 }
 
-/// Gateway `edge`, its class with parameters, and the Service of the Envoys.
+/// Makes Gateway `edge`, its class with parameters, and the Service of the Envoys.
 pub(crate) async fn put_gateway(server: &ApiServer) -> Result<()> {
     put_parameters(server).await?;
     let parameters =

@@ -1,4 +1,4 @@
-//! Definitions that are removed, with all that was made of them, and installed again.
+//! CRDs that are deleted, with all their objects, and installed again.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,10 +14,10 @@ use super::dedicated::{put_gateway, put_parameters};
 use e2e::tenants::{GATEWAY, TENANT, cluster, namespace, objects, owned, quiet, route, tenant, until};
 
 const SPACE: &str = "tenant-a";
-/// More than a Gateway has listeners.
+/// More than the listeners of a Gateway.
 const HOSTS: usize = 66;
 
-/// A definition as its file has it.
+/// Reads a CRD from its file.
 fn definition(name: &str) -> Result<Value> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     for folder in [".tools/gateway-api/config/crd/standard", "deploy/crds"] {
@@ -31,7 +31,7 @@ fn definition(name: &str) -> Result<Value> {
     anyhow::bail!("no definition of {name}")
 }
 
-/// A kind, and the name of its definition.
+/// A kind, and the name of its CRD.
 type Defined<'a> = (&'a str, &'a str);
 
 const TLS_ROUTE: Defined<'_> = ("TLSRoute", "tlsroutes.gateway.networking.k8s.io");
@@ -40,7 +40,7 @@ const PARAMETERS: Defined<'_> = ("GatewayParameters", "gatewayparameters.gatewri
 const HTTP_ROUTE: Defined<'_> = ("HTTPRoute", "httproutes.gateway.networking.k8s.io");
 const TENANT_GATEWAY: Defined<'_> = ("TenantGateway", "tenantgateways.gateway.cozystack.io");
 
-/// Removes kinds, and waits until we know.
+/// Deletes kinds, and waits until the controller has noticed.
 async fn remove(server: &ApiServer, controller: &mut Gatewright, kinds: &[Defined<'_>]) -> Result<()> {
     let definitions = server.api("apiextensions.k8s.io/v1", "CustomResourceDefinition", "").await?;
     for (_, name) in kinds {
@@ -54,7 +54,7 @@ async fn remove(server: &ApiServer, controller: &mut Gatewright, kinds: &[Define
     Ok(())
 }
 
-/// Installs them again, and waits until we watch them.
+/// Installs them again, and waits until the controller watches them.
 async fn install(server: &ApiServer, controller: &Gatewright, kinds: &[Defined<'_>]) -> Result<()> {
     for (_, name) in kinds {
         server.put(definition(name)?).await?;
@@ -69,7 +69,7 @@ async fn install(server: &ApiServer, controller: &Gatewright, kinds: &[Defined<'
     Ok(())
 }
 
-/// Kind and name of everything the TenantGateway has, and its hostnames.
+/// Returns kind and name of everything that the TenantGateway owns, and its hostnames.
 async fn all(server: &ApiServer) -> Result<(BTreeSet<String>, Vec<String>)> {
     let mut hosts = Vec::new();
     for object in objects(server, SPACE).await? {
@@ -87,7 +87,7 @@ async fn put_routes(server: &ApiServer) -> Result<()> {
     Ok(())
 }
 
-/// The UID of the Service of the Gateway of the dedicated fleet.
+/// Returns the UID of the dedicated Gateway's Service.
 async fn service_uid(server: &ApiServer) -> Result<Option<String>> {
     let services = server.api("v1", "Service", "default").await?;
     Ok(services.get_opt("edge-own").await?.and_then(|service| service.metadata.uid))
@@ -120,7 +120,7 @@ async fn what_is_removed_and_installed_again_ends_as_it_was() -> Result<()> {
     assert_eq!((controller.state("TLSRoute").await?, controller.probe("/readyz").await?.0), ("complete".into(), 200));
     assert_eq!(controller.state("BackendTLSPolicy").await?, "complete");
 
-    // Kinds that others do without.
+    // Optional kinds.
     let optional = [TLS_ROUTE, LISTENER_SET, PARAMETERS];
     remove(server, &mut controller, &optional).await?;
     quiet(&cluster, 0).await?;
@@ -132,9 +132,9 @@ async fn what_is_removed_and_installed_again_ends_as_it_was() -> Result<()> {
     assert_eq!(service_uid(server).await?, uid);
     assert_eq!(deleted()?, 0);
 
-    // All routes go with their kind, and what they led to goes with them.
+    // All routes are deleted with their kind, and their derived objects, too.
     remove(server, &mut controller, &[HTTP_ROUTE]).await?;
-    // Served again, and full again at once: as after a restore.
+    // Served again, with all objects at once: as after a restore.
     server.put(definition(HTTP_ROUTE.1)?).await?;
     until("routes are taken", async || Ok(put_routes(server).await.is_ok())).await?;
     until("all is as it was", async || Ok(all(server).await? == before)).await?;

@@ -1,5 +1,5 @@
-//! The view of a cluster when the API server is not at its best: kinds that come and go, rights that are missing, silence,
-//! a Lease that cannot be renewed. Nothing is deleted by what is not known, and nothing is served half.
+//! The view of the API server under faults: kinds that disappear and return, missing rights, no answers, a Lease that
+//! cannot be renewed. Nothing is deleted by incomplete knowledge, and nothing is served by halves.
 
 #[allow(dead_code, unreachable_pub, reason = "the tests of tenancy use the rest")]
 mod absence;

@@ -1,4 +1,4 @@
-//! An API server of a version that has streaming lists, with the feature turned off.
+//! An API server of a version with streaming lists, with the feature turned off.
 
 use anyhow::Result;
 use e2e::apiserver::ApiServer;

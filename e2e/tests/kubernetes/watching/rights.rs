@@ -1,4 +1,4 @@
-//! Rights that are taken away and given back.
+//! Rights that are revoked and granted again.
 
 use anyhow::Result;
 use e2e::cluster::{ACCOUNT, Cluster, condition, is_true, tls_secret};
@@ -41,7 +41,7 @@ async fn a_secret_that_may_not_be_read_is_read_once_it_may() -> Result<()> {
     give(&narrow).await?;
     server.until_may(ACCOUNT, get, false).await?;
     let mut controller = cluster.controller("one")?;
-    // One Secret that cannot be read keeps nothing else from being served, and is named where it is referred to.
+    // One unreadable Secret does not keep others from being served, and is named by the objects that reference it.
     controller.line("the view is complete").await?;
     let told = cluster.until(GATEWAY, "Gateway", "default", "edge", |o| resolved(o).is_some()).await?;
     let told = resolved(&told).expect("just seen");
@@ -49,13 +49,13 @@ async fn a_secret_that_may_not_be_read_is_read_once_it_may() -> Result<()> {
     let message = told["message"].as_str().unwrap_or_default();
     assert!(message.contains("not allowed") && message.contains("the verb get on secrets"), "{message}");
 
-    // Nobody touches the Secret.
+    // The Secret is not changed.
     give(&full).await?;
     cluster
         .until(GATEWAY, "Gateway", "default", "edge", |o| is_true(&o["status"]["listeners"][0], "ResolvedRefs"))
         .await?;
 
-    // What was read is kept when the right goes again, also when there is something newer that cannot be read.
+    // Secrets that were read are kept when the right is revoked again, even if there is an unreadable newer version.
     give(&narrow).await?;
     server.until_may(ACCOUNT, get, false).await?;
     let refusals = || controller.output().matches("reading secret default/cert: not allowed").count();

@@ -1,4 +1,4 @@
-//! An API server that takes connections and never answers.
+//! An API server that accepts connections and never answers.
 
 use std::sync::atomic::Ordering;
 
@@ -15,7 +15,7 @@ async fn what_is_never_answered_is_asked_again() -> Result<()> {
     let mut controller = cluster.replica_through("one", &proxy)?;
     let line = controller.line("Gateway: the API server does not answer").await?;
     assert!(line.contains("nothing came within"), "{line}");
-    // What was asked until now is never answered.
+    // Requests until now are never answered.
     proxy.weather.silent.store(false, Ordering::Relaxed);
     controller.line("the view is complete").await?;
     controller.line("holding the lease").await?;

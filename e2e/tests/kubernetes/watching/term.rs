@@ -1,4 +1,4 @@
-//! A holder of the Lease that cannot renew it.
+//! A lease holder that cannot renew the Lease.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use tokio::time::{Instant, sleep};
 
 use e2e::tenants::GATEWAY;
 
-/// Longer than that of other tests: a fifteenth of it is what a slow machine may take for what we give up in time.
+/// Longer than that of other tests: a fifteenth of it is the time in which a slow machine has to give up.
 const LEASE: SignedDuration = SignedDuration::from_secs(9);
-/// How long a write takes on its way. Longer than what is left of the Lease when its holder begins no more.
+/// Duration of a write, in milliseconds. Longer than what is left of the Lease when its holder starts no more writes.
 const WAY: u64 = 4000;
 
 fn gateway(number: u16) -> Value {
@@ -36,7 +36,7 @@ async fn whoever_cannot_renew_the_lease_writes_nothing_when_another_may_have_it(
     let told = |o: &Value| is_true(&o["status"], "Accepted");
     cluster.until(GATEWAY, "Gateway", "default", "g0", told).await?;
 
-    // There is something to write all the time.
+    // There is always something to write.
     proxy.weather.slow.store(WAY, Ordering::Relaxed);
     let busy = async |numbers: std::ops::Range<u16>| {
         for number in numbers {
@@ -62,7 +62,7 @@ async fn whoever_cannot_renew_the_lease_writes_nothing_when_another_may_have_it(
     let last = SignedDuration::try_from(*last)?;
     assert!(last < LEASE, "the last of {} writes came {last:?} after the last renewal", written.len());
 
-    // When it has the Lease again, it goes on.
+    // When it holds the Lease again, it continues.
     proxy.weather.slow.store(0, Ordering::Relaxed);
     proxy.weather.late.store(0, Ordering::Relaxed);
     cluster.until(GATEWAY, "Gateway", "default", &format!("g{}", next - 1), told).await?;

@@ -1,4 +1,4 @@
-//! Credentials that expire while we run, and are renewed in their file as a kubelet does.
+//! Credentials that expire while the controller runs, and are renewed in their file as by a kubelet.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use e2e::tenants::GATEWAY;
 
 const ACCOUNT: &str = "gatewright-controller";
 
-/// Brings a token of the service account as it is now.
+/// Writes a new token of the service account into a file.
 async fn bring(accounts: &Api<ServiceAccount>, file: &Path) -> Result<()> {
     let spec = TokenRequestSpec { expiration_seconds: Some(600), ..TokenRequestSpec::default() };
     let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
@@ -46,7 +46,7 @@ async fn a_token_that_is_taken_no_more_is_read_again_from_its_file() -> Result<(
     server.put(gateway("a", 8081)).await?;
     cluster.until(GATEWAY, "Gateway", "default", "a", told).await?;
 
-    // A token is of the account of this UID.
+    // A token is bound to the account's UID.
     let account = accounts.get(ACCOUNT).await?;
     accounts.delete(ACCOUNT, &Default::default()).await?;
     let mut again = ServiceAccount::default();
@@ -57,10 +57,10 @@ async fn a_token_that_is_taken_no_more_is_read_again_from_its_file() -> Result<(
     bring(&accounts, &token).await?;
     // The file is read once a minute.
     cluster.until(GATEWAY, "Gateway", "default", "b", told).await?;
-    // All watches go on.
+    // All watches continue.
     server.put(gateway("c", 8083)).await?;
     cluster.until(GATEWAY, "Gateway", "default", "c", told).await?;
-    // Each watch comes back in its own time.
+    // Each watch is renewed at its own time.
     let deadline = Instant::now() + Duration::from_secs(120);
     loop {
         let (code, metrics) = controller.probe("/metrics").await?;

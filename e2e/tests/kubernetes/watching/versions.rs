@@ -1,4 +1,4 @@
-//! Definitions whose served versions change while we run.
+//! CRDs whose served versions change while the controller runs.
 
 use anyhow::{Context, Result};
 use e2e::apiserver::ApiServer;
@@ -87,7 +87,7 @@ async fn a_kind_that_is_served_in_another_version_is_the_same_kind() -> Result<(
     assert_eq!(quiet(&cluster, settled).await?, [], "nothing has changed");
     server.api(GATEWAY, "TLSRoute", "default").await?.delete("one", &Default::default()).await?;
     cluster.until(GATEWAY, "Gateway", "default", "edge", attached(1)).await?;
-    // What is told of a grant is told in any version.
+    // An event of a grant arrives in any version.
     grants.delete("grant", &Default::default()).await?;
     let refused = |o: &Value| {
         let refs = e2e::cluster::condition(&o["status"]["listeners"][0], "ResolvedRefs");

@@ -1,4 +1,4 @@
-//! An Envoy that asks an xDS server.
+//! An Envoy that is a client of an xDS server.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -45,7 +45,7 @@ pub(crate) fn program() -> PathBuf {
 }
 
 impl Envoy {
-    /// Starts one that asks `served`, as `node`.
+    /// Starts one that connects to `served`, as `node`.
     pub(crate) fn of(served: &Served, node: &str) -> Envoy {
         Envoy::start(served.dir(), node, &served.socket(), "DELTA_GRPC")
     }
@@ -55,7 +55,7 @@ impl Envoy {
         Envoy::launch(dir, node, api_type, &address, None)
     }
 
-    /// Starts one that asks a server over mutual TLS, and takes its certificate and roots from the files
+    /// Starts one that connects to a server over mutual TLS, with certificate and roots from the files
     /// `NODE.client.json` and `NODE.roots.json`, which [`show`] writes, also while it runs.
     pub(crate) fn over_tls(dir: &Path, node: &str, port: u16) -> Envoy {
         let secret = |name: &str, file: &str| {
@@ -116,7 +116,7 @@ impl Envoy {
         Envoy { process, admin, log }
     }
 
-    /// Asks the admin interface.
+    /// Sends a request to the admin interface.
     pub(crate) fn admin(&self, path: &str) -> String {
         let mut socket = UnixStream::connect(&self.admin).expect("the admin socket is there");
         write!(socket, "GET {path} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n").expect("written");
@@ -132,7 +132,7 @@ impl Envoy {
     }
 }
 
-/// What the Envoy `node` shows to the server, and by which roots it knows the server, from now on.
+/// Writes the client certificate of the Envoy `node`, and the roots by which it authenticates the server.
 pub(crate) fn show(dir: &Path, node: &str, pair: &Pair, roots: &str) {
     let inline = |text: &str| serde_json::json!({ "inline_string": text });
     let secrets = [

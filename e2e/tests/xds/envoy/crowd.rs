@@ -1,4 +1,4 @@
-//! An Envoy among very many connections that say nothing.
+//! An Envoy among very many idle connections.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -9,10 +9,10 @@ use e2e::resources::*;
 use e2e::served::IDENTITY;
 use xds::{Closed, Limits};
 
-/// Connections of one process: more than a process may have descriptors are spread over several.
+/// Connections of one process: a number beyond its limit of descriptors is spread over several.
 const EACH: usize = 10_000;
 
-/// Opens connections that say nothing, and holds them until it is killed.
+/// Opens idle connections, and holds them until it is killed.
 struct Crowd(Child);
 
 impl Crowd {
@@ -60,7 +60,7 @@ async fn twenty_thousand_idle_connections_of_an_envoys_own_address_keep_it_out_f
     let took = started.elapsed();
     assert!(took < alone + Duration::from_secs(2), "{took:?}, and {alone:?} alone");
 
-    // The one from before was not disturbed, and what was kept of the crowd is its share.
+    // The older stream was not disturbed, and only the permitted number of the crowd was kept.
     let changed = served.publish(vec![endpoints("web", 2)], vec![]);
     served.live(changed, 2).await;
     let at = Closed::ALL.iter().position(|why| *why == Closed::Evicted).expect("one of all");

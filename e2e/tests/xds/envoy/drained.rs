@@ -1,5 +1,5 @@
-//! Listeners that go and come again: Envoy forgets their scopes once it has drained the last of them, acknowledges and drops
-//! scopes that come then, and asks for none when a listener wants some again.
+//! Listeners that are removed and added again: Envoy forgets their scopes once it has drained the last of them,
+//! acknowledges and drops later scopes, and does not request them when a listener uses scopes again.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ impl Site {
         }
     }
 
-    /// Waits until every scope is served, which is soon.
+    /// Waits until every scope is served, within [`SOON`].
     async fn served(&self, generation: Generation, what: &str) {
         let began = Instant::now();
         self.fleet.live(generation, 1).await;
@@ -90,7 +90,7 @@ async fn scopes_are_there_with_their_listener(api_type: &str) {
     let generation = site.fleet.publish(vec![site.listener()], vec![]);
     site.served(generation, "the listener came again").await;
 
-    // The server is another one, and knows of the client what that says.
+    // A restarted server knows of the client only what it reports.
     site.take(&[Kind::Listener, Kind::Scope]).await;
     site.until_drained().await;
     site.fleet.stop().await;

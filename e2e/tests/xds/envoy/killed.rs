@@ -1,4 +1,4 @@
-//! The server dies and comes back, knowing nothing of its clients.
+//! The server is killed and restarts, without state of its clients.
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::Path;
@@ -19,7 +19,7 @@ use xds::Resource;
 const SCOPES: usize = 10_000;
 const SECRETS: usize = 2_000;
 
-/// The program `xds_server`.
+/// A running `xds_server`.
 struct Process {
     child: Child,
     questions: ChildStdin,
@@ -38,13 +38,13 @@ impl Process {
         Process { child, questions, answers: BufReader::new(answers).lines() }
     }
 
-    /// What it sent so far, and to whom.
+    /// Returns its counts and its clients.
     fn state(&mut self) -> Value {
         writeln!(self.questions, "state").expect("it listens");
         serde_json::from_str(&self.answers.next().expect("it answers").expect("a line")).expect("JSON")
     }
 
-    /// Waits until the one client holds everything and has `secrets` secrets in use.
+    /// Waits until the one client has everything and has `secrets` secrets in use.
     async fn settled(&mut self, secrets: usize) -> Value {
         let settled = |state: &Value| {
             let stream = &state["views"][0]["streams"][0];
@@ -67,7 +67,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // SIGKILL: the server has no chance to say goodbye.
+        // SIGKILL: the server cannot close its streams.
         let _gone_already = self.child.kill();
         let _reaped = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! The xDS server against a real Envoy.
+//! Tests of the xDS server with a real Envoy.
 
 mod client;
 mod crowd;
@@ -106,7 +106,7 @@ async fn a_bad_scope_among_a_hundred_keeps_its_last_good_version() {
     fleet.live(generation, 1).await;
     assert_eq!(status(port, "x-key: s7\r\n"), 200);
 
-    // All change, one to something Envoy refuses.
+    // All change, one to a value that Envoy refuses.
     let changed =
         (0..100).map(|i| if i == 7 { scope("s7", regex("(")) } else { scope(&format!("s{i}"), regex("/[a-z]?")) });
     let generation = fleet.publish(changed.chain([scope("new", prefix())]).collect(), vec![]);
@@ -139,7 +139,7 @@ async fn a_bad_secret_among_a_hundred_is_held_back_alone() {
         .iter()
         .map(|name| {
             let made = pair("host.test");
-            // The culprit's key belongs to another certificate.
+            // The culprit's key does not match its certificate.
             let key = if name.ends_with("/s42") {
                 other.signing_key.serialize_pem()
             } else {
@@ -210,7 +210,7 @@ async fn a_server_that_lost_its_memory_resends_nothing() {
     fleet.live(generation, 1).await;
     assert_eq!(status(port, "x-key: s9999\r\n"), 200);
 
-    // Nothing survives on our side: a new cache, filled anew.
+    // No state is left on our side: a new cache, published again.
     fleet.stop().await;
     fleet.cache = Cache::new();
     let mut changed = resources();
@@ -241,7 +241,7 @@ async fn an_unfinished_exchange_is_finished_by_the_next_stream() {
         });
         fleet.publish(resources, old.collect())
     };
-    // Each round is cut after a different number of responses.
+    // Each round is interrupted after a different number of responses.
     for round in 0..12 {
         let generation = publish(&fleet, round);
         let responses = |fleet: &Served| fleet.cache.counts().kinds.iter().map(|k| k.responses).sum::<u64>();

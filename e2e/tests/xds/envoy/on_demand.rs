@@ -1,4 +1,4 @@
-//! Secrets that are asked for at the handshake.
+//! Secrets that Envoy requests at the handshake.
 
 use super::client::*;
 use e2e::resources::*;
@@ -12,7 +12,7 @@ pub(crate) fn inline() -> hcm::http_connection_manager::RouteSpecifier {
     hcm::http_connection_manager::RouteSpecifier::RouteConfig(routes("inline", vec![respond(prefix(), 200)]))
 }
 
-/// The serial of the certificate `host` is answered with, or the error.
+/// Returns the serial of the certificate for `host`, or the error.
 pub(crate) async fn handshake(port: u16, root: &str, host: &str) -> Result<Vec<u8>, std::io::Error> {
     use rustls_pki_types::pem::PemObject;
     let mut roots = rustls::RootCertStore::empty();
@@ -26,7 +26,7 @@ pub(crate) async fn handshake(port: u16, root: &str, host: &str) -> Result<Vec<u
     let name = rustls_pki_types::ServerName::try_from(host.to_owned()).expect("a name");
     let tcp = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;
     let handshake = tokio_rustls::TlsConnector::from(std::sync::Arc::new(config)).connect(name, tcp);
-    // Envoy leaves a handshake hanging as long as its secret is unanswered.
+    // Envoy suspends a handshake as long as its secret is unanswered.
     let tls = tokio::time::timeout(PATIENCE, handshake).await.expect("the name is answered")?;
     Ok(tls.get_ref().1.peer_certificates().expect("shown")[0].to_vec())
 }
@@ -44,7 +44,7 @@ async fn secrets_are_fetched_at_the_handshake_by_their_own_view_only() {
     let mut fleet = Served::default();
     let port = free_port();
     let _envoy = Envoy::of(&fleet, "one");
-    // Another tenant's view holds a host that this one does not.
+    // Another tenant's view has a host that this one does not.
     fleet.cache.publish(&View::new("other"), Update { upserts: vec![host("theirs.test")], removals: vec![] });
     let mut hosts: Vec<_> = (0..300).map(|i| host(&format!("h{i}.test"))).collect();
     hosts.push(on_demand_listener("front", port, inline()));
@@ -65,19 +65,19 @@ async fn secrets_are_fetched_at_the_handshake_by_their_own_view_only() {
         "an odd spelling would be kept beside the canonical one"
     );
 
-    // A name refused before works once it is published.
+    // A name that was refused works once it is published.
     let generation = fleet.publish(vec![host("unknown.test")], vec![]);
     fleet.live(generation, 1).await;
     handshake(port, authority.certificate(), "unknown.test").await.expect("served");
 
-    // A rotation reaches the host in use and only that.
+    // A rotation reaches the host in use only.
     let before = sent(&fleet);
     let generation = fleet.publish(vec![host("h7.test"), host("h299.test")], vec![]);
     fleet.live(generation, 1).await;
     assert_eq!(sent(&fleet), before + 1);
     assert_ne!(handshake(port, authority.certificate(), "h7.test").await.expect("served"), first[7]);
 
-    // A reconnect with 201 secrets in use resends none.
+    // After a reconnect with 201 secrets in use, none is resent.
     let before = sent(&fleet);
     fleet.stop().await;
     fleet.serve();

@@ -1,4 +1,4 @@
-//! Envoys over mutual TLS: each its own view, and certificates that change under traffic.
+//! Envoys over mutual TLS: each with a view of its own, and rotated certificates under traffic.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -32,7 +32,7 @@ async fn two_envoys_of_different_views_get_each_its_own_under_the_same_names() {
     let upserts = vec![answering(ports[1], 202), eds_cluster("shared"), endpoints("shared", 2)];
     let other = served.cache.publish(&theirs, Update { upserts, removals: vec![] });
 
-    // Both claim to be the same node, which decides nothing.
+    // Both report the same node name, which is not trusted.
     let roots = served.tls().authority.certificate().to_owned();
     let dirs = [served.dir().join("a"), served.dir().join("b")];
     for (dir, identity) in dirs.iter().zip([IDENTITY, "spiffe://test/theirs"]) {
@@ -51,7 +51,7 @@ async fn two_envoys_of_different_views_get_each_its_own_under_the_same_names() {
     assert!(clusters[0].contains("ours::") && clusters[0].contains("shared::127.0.0.1:1::"), "{}", clusters[0]);
     assert!(!clusters[1].contains("ours::") && clusters[1].contains("shared::127.0.0.1:2::"), "{}", clusters[1]);
 
-    // A change of one is no work for the other.
+    // A change of one view sends nothing to the other.
     let before = served.cache.counts();
     let other = served.cache.publish(&theirs, Update { upserts: vec![answering(ports[1], 203)], removals: vec![] });
     while served.cache.progress(&theirs).acknowledged(other) != (1, 1) {
@@ -61,7 +61,7 @@ async fn two_envoys_of_different_views_get_each_its_own_under_the_same_names() {
     assert_eq!(responses(&served.cache.counts()), responses(&before) + 1);
     assert_eq!(served.cache.progress(&served.view).published, ours);
 
-    // Who is let go loses its stream and serves on; who is not keeps it.
+    // A revoked Envoy loses its stream and goes on serving; the other keeps its stream.
     served.tls().views.revoke("spiffe://test/theirs");
     served.cache.publish(&theirs, Update { upserts: vec![], removals: vec![(Kind::Listener, "front".into())] });
     while !served.cache.progress(&theirs).nodes.is_empty() {
@@ -73,8 +73,8 @@ async fn two_envoys_of_different_views_get_each_its_own_under_the_same_names() {
     served.stop().await;
 }
 
-/// Of two Envoys of one identity, each with a certificate of its own, one is let in no more: its stream ends, it serves on and
-/// tries again in vain; the other one does not notice.
+/// Of two Envoys of one identity, each with a certificate of its own, one is revoked: its stream ends, it goes on
+/// serving and its retries fail; the other one does not notice.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn an_envoy_whose_certificate_is_revoked_is_cut_off_and_another_of_its_identity_is_not() {
@@ -132,7 +132,7 @@ async fn certificates_of_both_sides_change_under_traffic() {
     served.live(generation, 1).await;
     assert_eq!(status(port, ""), 200);
 
-    // Requests flow and configuration changes all the while.
+    // Requests and configuration changes continue meanwhile.
     let (ended, requests) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let traffic = {
         let (ended, requests) = (ended.clone(), requests.clone());
@@ -150,7 +150,7 @@ async fn certificates_of_both_sides_change_under_traffic() {
     };
     served.live(change(&served), 1).await;
 
-    // 1: both sides know both authorities. 2: both show the new one's. 3: the old one is forgotten.
+    // 1: both sides trust both authorities. 2: both use certificates of the new one. 3: the old one is removed.
     let next = Authority::new("next", HOUR, SystemTime::now()).expect("an authority");
     let both = format!("{first}{}", next.certificate());
     let shown =
@@ -164,7 +164,7 @@ async fn certificates_of_both_sides_change_under_traffic() {
     let before = updates(&envoy);
     served.tls().config.rotate(&shown(&next), next.certificate()).expect("rotated");
     show(served.dir(), "one", &renewed, next.certificate());
-    // The connection from before ends; Envoy comes back with its new certificate.
+    // The old connection ends; Envoy reconnects with its new certificate.
     served.live(change(&served), 1).await;
     for _ in 0..600 {
         if updates(&envoy) >= before + 2 {
@@ -174,7 +174,7 @@ async fn certificates_of_both_sides_change_under_traffic() {
     }
     assert!(updates(&envoy) >= before + 2, "Envoy read both files again");
 
-    // A new connection needs both of the new ones.
+    // A new connection needs the new certificates of both sides.
     served.stop().await;
     served.serve();
     served.live(change(&served), 1).await;

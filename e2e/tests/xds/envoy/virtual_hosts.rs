@@ -1,4 +1,4 @@
-//! Virtual hosts that are asked for at the first request.
+//! Virtual hosts that Envoy requests at the first request for a host (VHDS).
 
 use super::client::*;
 use e2e::resources::*;
@@ -32,7 +32,7 @@ fn on_demand_listener(port: u16) -> Resource {
 }
 
 fn table() -> Resource {
-    // Envoy waits that long for a first virtual host of the table, and none comes unasked.
+    // Envoy waits for that time for a first virtual host of the table, and none is sent unrequested.
     let patience = Duration { seconds: 0, nanos: 50_000_000 };
     let source = core::ConfigSource { initial_fetch_timeout: Some(patience), ..ads() };
     let message = route::RouteConfiguration {
@@ -43,7 +43,7 @@ fn table() -> Resource {
     Resource::new("front", &message)
 }
 
-/// A virtual host is asked for as `table/host`.
+/// A virtual host, which Envoy requests as `table/host`.
 fn host(name: &str, status: u32, aliases: &[&str]) -> Resource {
     let domains = std::iter::once(name).chain(aliases.iter().copied()).map(str::to_owned).collect();
     let message = route::VirtualHost {
@@ -67,7 +67,7 @@ fn ask(port: u16, host: &str) -> u16 {
         socket
     });
     let socket = connected.as_mut().expect("the listener becomes live");
-    // A request that Envoy holds for ever fails here, and not by the clock of the test.
+    // A request that Envoy never answers fails here, and not by the time limit of the test.
     socket.set_read_timeout(Some(PATIENCE)).expect("a socket option");
     write!(socket, "GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").expect("sent");
     let mut answer = String::new();
@@ -95,7 +95,7 @@ async fn virtual_hosts_come_at_the_first_request_and_unknown_ones_are_answered()
     assert_eq!(ask(port, "a.test"), 201);
     assert!(fleet.cache.progress(&fleet.view).rejections.is_empty());
 
-    // A change reaches who has it, a new host who was refused it, a removal who had it.
+    // A change reaches its subscribers, a new host an earlier request for it, a removal its subscribers.
     let generation = fleet.publish(vec![host("h7.test", 418, &[]), host("unknown.test", 202, &[])], vec![]);
     fleet.live(generation, 1).await;
     assert_eq!((ask(port, "h7.test"), ask(port, "unknown.test")), (418, 202));
@@ -103,7 +103,7 @@ async fn virtual_hosts_come_at_the_first_request_and_unknown_ones_are_answered()
     fleet.live(generation, 1).await;
     assert_eq!(ask(port, "h7.test"), 404);
 
-    // A restart resends nothing and still answers.
+    // After a restart nothing is resent, and requests are answered.
     let before = sent(&fleet);
     fleet.stop().await;
     fleet.serve();

@@ -1,5 +1,5 @@
 //! Clusters that Envoy warms: it acknowledges no response of clusters while it waits for the assignment of one, and
-//! asks for no assignment that it has subscribed to already.
+//! does not request an assignment that it has subscribed to already.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::client::{Envoy, Served};
 /// Far below the 15 seconds after which Envoy gives up waiting for an assignment.
 const SOON: Duration = Duration::from_secs(5);
 
-/// A cluster with this assignment; `seconds` to connect make it a different one.
+/// A cluster with this assignment; `seconds` is its connect time-out, which makes it a different version.
 fn warming(name: &str, assignment: &str, seconds: i64) -> Resource {
     let config = cluster::EdsClusterConfig { eds_config: Some(ads()), service_name: assignment.into() };
     let eds = cluster::ClusterDiscoveryType::Type(cluster::DiscoveryType::Eds.into());
@@ -52,7 +52,7 @@ async fn clusters_are_warm_at_once(api_type: &str) {
     let generation = fleet.publish(vec![warming("c", "shared", 1)], vec![(Kind::Cluster, "b".into())]);
     soon(&fleet, generation, "one cluster in place of another").await;
 
-    // The assignment is as before, and the client says so; the clusters are not.
+    // The assignment is unchanged, as the client reports; the clusters are not.
     fleet.stop().await;
     fleet.cache = Cache::new();
     let changed = vec![warming("a", "shared", 3), warming("c", "shared", 3), warming("d", "shared", 3)];

@@ -38,7 +38,7 @@ fn ads() -> core::ConfigSource {
     }
 }
 
-/// What a channel to `name` starts from.
+/// The listener with which a channel to `name` starts.
 fn api_listener(name: &str) -> Resource {
     let manager = hcm::HttpConnectionManager {
         route_specifier: Some(hcm::http_connection_manager::RouteSpecifier::Rds(hcm::Rds {
@@ -149,7 +149,7 @@ async fn a_grpc_channel_is_configured_follows_a_change_and_survives_a_restart_of
     writeln!(calls, "call").expect("it reads");
     assert_eq!(answer(), "one");
 
-    // To the other backend, without a moment in which a call fails.
+    // To the other backend, without a failed call at any time.
     let generation = served.publish(vec![routes_to("two")], vec![]);
     served.live(generation, 1).await;
     let mut seen = String::new();

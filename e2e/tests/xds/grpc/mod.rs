@@ -1,5 +1,5 @@
-//! Clients that share no code with this repository, so that server and client cannot share a misreading: one written
-//! on Google's gRPC in Python, and gRPC itself, which resolves `xds:///` names by the state-of-the-world protocol.
+//! Clients that share no code with this repository, so that server and client cannot share a misreading: one on
+//! Google's gRPC in Python, and gRPC itself, which resolves `xds:///` names by the state-of-the-world protocol.
 
 mod channel;
 mod python;
@@ -35,7 +35,7 @@ async fn a_foreign_incremental_client_holds_its_view_and_is_taken_at_its_word() 
     client.send(json!({"kind": "Cluster", "names": []}));
     client.until("Cluster", |held| held.keys().eq(["a", "b"]));
 
-    // One of three is refused: the others arrive, the culprit is named in the client's words.
+    // One of three is refused: the others arrive, and the rejection has the culprit's name and the client's error.
     let generation = served.publish(vec![cluster("c", "refuse me"), cluster("d", ""), cluster("e", "")], vec![]);
     client.until("Cluster", |held| held.keys().eq(["a", "b", "d", "e"]));
     served.live(generation, 1).await;
@@ -48,14 +48,14 @@ async fn a_foreign_incremental_client_holds_its_view_and_is_taken_at_its_word() 
     served.live(generation, 1).await;
     assert!(served.cache.progress(&served.view).rejections.is_empty());
 
-    // Names: what exists comes, what does not is said to be gone, at once.
+    // Names: an existing resource is sent, a missing one is reported as removed, at once.
     client.send(json!({"kind": "ClusterLoadAssignment", "names": ["x", "missing"]}));
     let answer = client.until("ClusterLoadAssignment", |held| held.keys().eq(["x"]));
     assert_eq!((answer.came, answer.gone), (vec!["x".to_owned()], vec!["missing".to_owned()]));
     client.send(json!({"kind": "Secret", "names": ["host.test", "Host.test", "*"]}));
     client.until("Secret", |held| held.keys().eq(["host.test"]));
 
-    // Unsubscribing under a wildcard: the server says what still is.
+    // Unsubscribing under a wildcard: the server answers with the resource's state.
     client.send(json!({"kind": "Cluster", "names": ["b"]}));
     let answer = client.until("Cluster", |held| held.len() == 4);
     assert_eq!(answer.came, ["b"]);
@@ -63,7 +63,7 @@ async fn a_foreign_incremental_client_holds_its_view_and_is_taken_at_its_word() 
     let answer = client.until("Cluster", |held| held.len() == 4);
     assert_eq!(answer.came, ["b"]);
 
-    // It goes, and comes back with what it holds, to a server that remembers nothing of it.
+    // It disconnects and reconnects, and reports its resources to a server without any state of it.
     let holds = client.held("Cluster");
     client.stop();
     served.stop().await;
@@ -101,13 +101,13 @@ async fn a_foreign_state_of_the_world_client_holds_its_view_and_is_taken_at_its_
     served.live(generation, 1).await;
     assert!(served.cache.progress(&served.view).rejections.is_empty());
 
-    // A growing list of names; only what is new need come.
+    // A growing list of names; only the new one need be sent.
     client.send(json!({"kind": "ClusterLoadAssignment", "names": ["x"]}));
     assert_eq!(client.next().came, ["x"]);
     client.send(json!({"kind": "ClusterLoadAssignment", "names": ["x", "y"]}));
     assert!(client.next().came.contains(&"y".to_owned()));
 
-    // It comes back with the version it holds: nothing is resent until something changes.
+    // It reconnects with the version that it has: nothing is resent until something changes.
     let version = client.version("Cluster");
     client.stop();
     served.stop().await;

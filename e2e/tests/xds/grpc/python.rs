@@ -56,7 +56,7 @@ impl Client {
         writeln!(self.requests.as_mut().expect("not stopped"), "{request}").expect("the client reads");
     }
 
-    /// The next response, of whatever kind.
+    /// Returns the next response, of any kind.
     pub(crate) fn next(&mut self) -> Seen {
         let line = self.responses.next().expect("the client still runs").expect("a line");
         let seen: Seen = serde_json::from_str(&line).expect("JSON");
@@ -65,7 +65,7 @@ impl Client {
         seen
     }
 
-    /// The response after which what is held of `kind` is as `done` wants it.
+    /// Returns the response after which the resources of `kind` satisfy `done`.
     pub(crate) fn until(&mut self, kind: &str, done: impl Fn(&BTreeMap<String, String>) -> bool) -> Seen {
         loop {
             let seen = self.next();
@@ -75,12 +75,12 @@ impl Client {
         }
     }
 
-    /// Version by name.
+    /// Returns versions by name.
     pub(crate) fn held(&self, kind: &str) -> BTreeMap<String, String> {
         self.last[kind].held.clone()
     }
 
-    /// The version of all of them, in the state-of-the-world protocol.
+    /// Returns the version of all of them, in the state-of-the-world protocol.
     pub(crate) fn version(&self, kind: &str) -> String {
         self.last[kind].version.clone()
     }

@@ -1,4 +1,4 @@
-//! Scopes, and the listeners that want them.
+//! Tests of scopes, and of the listeners that use them.
 
 use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, filter::ConfigType};
 use envoy_types::pb::envoy::config::route::v3::ScopedRouteConfiguration;
@@ -29,7 +29,7 @@ fn scope(name: &str) -> Resource {
     Resource::new(name, &ScopedRouteConfiguration { name: name.into(), ..Default::default() })
 }
 
-/// An Envoy with a listener and two scopes that it has asked for.
+/// An Envoy with a listener, and two scopes that it subscribed to.
 fn with_scopes() -> Chat {
     let mut chat = Chat::settled(vec![scoped("l", ""), scope("a"), scope("b")]);
     chat.subscribe(Kind::Scope, &[]);
@@ -84,7 +84,7 @@ fn a_refused_listener_takes_no_scopes_from_the_accepted_one_and_brings_none() {
     assert_eq!(chat.settle(), [[new(Kind::Listener, "m"), all]]);
 }
 
-/// On a new stream the client says what it has.
+/// On a new stream the client reports the versions that it has.
 #[test]
 fn scopes_that_a_client_says_it_has_are_believed_by_the_listeners_it_has() {
     for (version, scopes_first, sent) in
