@@ -1,4 +1,4 @@
-# Everything a person or a machine runs here. `make help` lists it.
+# All commands of the project, for people and CI. `make help` lists them.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -6,27 +6,27 @@ SHELL := /bin/bash
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 KINDS := gatewayclasses gateways httproutes grpcroutes tlsroutes tcproutes udproutes listenersets referencegrants backendtlspolicies
-# Of these the experimental channel, which has all of the standard one: `--gateway-api-channel` says whether it is served.
+# For these kinds the types of the experimental channel are generated, which include the standard one: `--gateway-api-channel` enables it.
 EXPERIMENTAL := httproutes grpcroutes
 GATEWAY_API := v1.7.0
-# The tests against real counterparts, a binary each. All of cargo's calls are for the workspace: others would choose
+# The test binaries that run against real programs. All calls of cargo use --workspace: without it cargo would select
 # other features, and build everything again.
 E2E := acme envoy isolation kubernetes xds
-# These tests wait for programs more than they compute.
+# More threads than cores: these tests mostly wait for other programs.
 E2E_THREADS ?= $(shell echo $$(($$(nproc) + 2)))
-# A registry's hiccup is no failure.
+# Retries for temporary failures of a registry.
 export CARGO_NET_RETRY ?= 10
 
-# The image: for which platforms, and what it is called. Reproducible: no paths and times of this machine are in it.
+# The image: its platforms and its name. The build is reproducible: no paths and times of this machine are in it.
 VERSION := $(shell sed -n '/^\[workspace.package\]/,/^version/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 PLATFORMS ?= linux/amd64
 IMAGE ?= gatewright
 RUST_TARGET_amd64 := x86_64-unknown-linux-gnu
 RUST_TARGET_arm64 := aarch64-unknown-linux-gnu
 OUT := $(TARGET)/image
-# The program of a platform.
+# $(call program,PLATFORM): the path of the program of a platform.
 program = $(or $(BINARY),$(TARGET)/$(RUST_TARGET_$(notdir $(1)))/image/gatewright)
-# The one that runs here.
+# The program that runs on this machine.
 PROGRAM = $(call program,$(firstword $(PLATFORMS)))
 
 .PHONY: help demo test check golden e2e conformance chaos fuzz bench generate reference manifests image release airgap kind kind-down kind-e2e
@@ -34,54 +34,54 @@ PROGRAM = $(call program,$(firstword $(PLATFORMS)))
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
 
-demo: ## serve the built-in example on a real Envoy; ONCE=1 checks it and ends
+demo: ## serve the built-in example with a real Envoy; ONCE=1 checks it and exits
 	e2e/tools install envoy
 	$(CARGO) build --profile demo --bin gatewright
 	$(TARGET)/demo/gatewright standalone --envoy .tools/envoy $(if $(ONCE),--once)
 
-test: ## install the tools, then every check and every test there is
-	@# Tools are made beside checks and tests: each has minutes in which it waits for the network or for one thread.
+test: ## install the tools, then run every check and every test
+	@# Installs the tools in parallel with checks and tests: each waits minutes for the network or for one thread.
 	e2e/tools install & tools=$$!; \
 	    { $(MAKE) --no-print-directory check && $(CARGO) test --workspace --no-run; } || { kill $$tools 2>/dev/null; exit 1; }; \
 	    wait $$tools
 	$(CARGO) test --workspace
 	$(MAKE) --no-print-directory e2e
 
-check: ## format, lints, documentation, and what dependencies may be
+check: ## check format, lints, documentation, and licences and sources of dependencies
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps
 	e2e/tools install deny
 	.tools/cargo-deny check licenses bans sources
 
-golden: ## the golden cases; CASE=part-of-a-name for some, UPDATE=1 rewrites their outputs
+golden: ## run the golden cases; CASE=part-of-a-name selects some, UPDATE=1 rewrites their outputs
 	$(if $(UPDATE),UPDATE=1) $(CARGO) test --workspace --test golden -- $(CASE)
 
-e2e: ## the tests against real counterparts; TEST=binary or TEST="binary part-of-a-name" for some
+e2e: ## run the tests against real programs; TEST=binary or TEST="binary part-of-a-name" selects some
 	$(CARGO) test --workspace --no-fail-fast $(addprefix --test ,$(or $(firstword $(TEST)),$(E2E))) -- --ignored --test-threads=$(E2E_THREADS) $(wordlist 2,9,$(TEST))
 
-conformance: ## the Gateway API's own suite against deploy/, reports in docs/conformance; TEST=ShortName for one of its tests
+conformance: ## run the Gateway API's conformance suite against deploy/, reports in docs/conformance; TEST=ShortName selects one test
 	e2e/tools install envoy kubernetes gateway-api conformance
 	CONFORMANCE_TEST=$(TEST) CONFORMANCE_REPORTS=$(if $(TEST),,$(CURDIR)/docs/conformance) \
 	    $(CARGO) test -p e2e --test kubernetes -- --ignored --nocapture conformance::
 
-chaos: ## faults drawn from a seed while hosts come and go; STEPS=200 faults, SEED=n repeats a run
+chaos: ## inject random faults while hosts are added and removed; STEPS=200 faults, SEED=n repeats a run
 	e2e/tools install envoy kubernetes gateway-api cert-manager-crds pebble faketime
 	GATEWRIGHT_CHAOS_STEPS=$(or $(STEPS),200) GATEWRIGHT_CHAOS_SEED=$(or $(SEED),$$RANDOM) \
 	    $(CARGO) test --workspace --test kubernetes -- --ignored --nocapture chaos::
 
-fuzz: ## objects, manifests and answers of strangers as nobody means to write them; SECONDS=60 for each
+fuzz: ## fuzz the parsers of objects, manifests and untrusted answers; SECONDS=60 for each
 	GATEWRIGHT_FUZZ_SECONDS=$(or $(SECONDS),60) $(CARGO) test --workspace --test mutations -- --nocapture
 	PROPTEST_CASES=$(or $(CASES),20000) $(CARGO) test -p acme --lib -- whatever_ a_byte_changed
 	PROPTEST_CASES=$(or $(CASES),20000) $(CARGO) test -p xds --lib fuzz
 
-bench: ## the table of README: ours, Envoy's floor, one chain per host
+bench: ## run the benchmarks, with the table of README: ours, Envoy's floor, one chain per host
 	e2e/tools install envoy go pebble caddy lego
 	$(CARGO) bench --workspace
 	$(CARGO) test --release -p acme --test year
 
-# Specifications alone are read, and the core names no client: kube's derive is left out.
-generate: ## the Gateway API types from the release's CRDs, and the descriptors of what Envoy gets
+# Generates types of specifications only, without kube's derive: the core may not depend on a client.
+generate: ## generate the Gateway API types from the release's CRDs, and the descriptors of Envoy's messages
 	e2e/tools install go kopium
 	@crds=$$(cd /tmp && GO111MODULE=on $(CURDIR)/.tools/go mod download -json sigs.k8s.io/gateway-api@$(GATEWAY_API) \
 	    | sed -n 's/^\t"Dir": "\(.*\)",$$/\1/p')/config/crd; \
@@ -97,15 +97,15 @@ generate: ## the Gateway API types from the release's CRDs, and the descriptors 
 	rustfmt --edition 2024 $(KINDS:%=src/core/gateway_api/%.rs)
 	UPDATE=1 $(CARGO) test --quiet -p gatewright-envoy descriptors
 
-reference: ## docs/reference/, from the code
+reference: ## generate docs/reference/ from the code
 	UPDATE=1 $(CARGO) test --workspace --test reference
 
-manifests: ## the plain manifests of deploy/, the chart's schema and definitions, and docs/chart.md
+manifests: ## generate the plain manifests of deploy/, the chart's schema and CRDs, and docs/chart.md
 	e2e/tools install helm
 	UPDATE=1 $(CARGO) test --workspace --test kubernetes chart::
 	deploy/render
 
-image: ## the container image, as an archive, and in docker, podman or buildah if one is there; PLATFORMS="linux/amd64 linux/arm64"
+image: ## build the container image as an archive, and load it into docker, podman or buildah if present; PLATFORMS="linux/amd64 linux/arm64"
 	mkdir -p $(OUT)
 	$(if $(BINARY),,$(foreach platform,$(PLATFORMS),$(call static,$(notdir $(platform)))))
 	deploy/image/build --version $(VERSION) --name $(IMAGE) --output $(OUT)/gatewright-$(VERSION).oci.tar \
@@ -113,18 +113,18 @@ image: ## the container image, as an archive, and in docker, podman or buildah i
 	    $(if $(BINARY),--with-libraries)
 	deploy/image/load $(OUT)/gatewright-$(VERSION).oci.tar $(IMAGE):$(VERSION)
 
-release: image ## what a release consists of, into dist/: program, image, chart, manifests, bill of materials, notes, checksums
+release: image ## build a release in dist/: program, image, chart, manifests, bill of materials, notes, checksums
 	e2e/tools install helm kubernetes
 	$(if $(BINARY),ANY_SIZE=1) deploy/release/build $(VERSION) $(OUT)/gatewright-$(VERSION).oci.tar $(or $(DIST),dist) \
 	    $(foreach platform,$(PLATFORMS),$(platform)=$(call program,$(platform)))
 
-airgap: release ## the release and Envoy's image as one archive, with the script that installs them without the internet
+airgap: release ## build one archive of the release and Envoy's image, with a script that installs them without internet access
 	e2e/tools install gateway-api envoy
 	kind/cluster exec kind/envoy-image $(PROGRAM) $(OUT)/envoy.tar
 	deploy/airgap/build $(or $(DIST),dist) $(OUT)/envoy.tar $(or $(DIST),dist)/gatewright-$(VERSION)-airgap.tar
 
-# A static program of an architecture. __TIME__ of C, which mimalloc has, is that of SOURCE_DATE_EPOCH. glibc's own resolver is in
-# it, and reads /etc/resolv.conf as everywhere.
+# $(call static,ARCHITECTURE): builds a static program. SOURCE_DATE_EPOCH sets __TIME__ of C, which mimalloc uses. The program
+# contains glibc's resolver, which reads /etc/resolv.conf as usual.
 define static
 	[ -d "$$(rustc --print target-libdir --target $(RUST_TARGET_$(1)))" ] || rustup target add $(RUST_TARGET_$(1))
 	SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-0}" \
@@ -134,13 +134,13 @@ define static
 
 endef
 
-kind: ## a real kind cluster with all of it and two tenants; NODES=3
+kind: ## create a kind cluster with Gatewright and two tenants; NODES=3
 	kind/cluster up $(if $(NODES),--nodes $(NODES)) $(if $(BINARY),--binary $(BINARY))
 
-kind-down: ## remove the kind cluster and whatever came with it
+kind-down: ## delete the kind cluster and everything created with it
 	kind/cluster down
 
-kind-e2e: ## the tests in a kind cluster: rollouts under load, the drain of a node, upgrade, uninstall
+kind-e2e: ## run the tests in a kind cluster: rollouts under load, the drain of a node, upgrade, uninstall
 	kind/cluster up --nodes 3 $(if $(BINARY),--binary $(BINARY))
 	BINARY=$(BINARY) $(CARGO) test --workspace --test kind -- --ignored --test-threads=1
 

@@ -29,8 +29,8 @@ spec:
   {{- with include "gatewright.scheduling" (list $root $envoy) }}
   {{- . | trim | nindent 2 }}
   {{- end }}
-  # {{ $serve }} s in which Envoy serves on as before while it is taken out of what leads to it, {{ $drain }} s for connections to end, and
-  # some to spare: see the container drain.
+  # {{ $serve }} s in which Envoy continues to serve while Services and load balancers remove it, {{ $drain }} s for connections to end, and
+  # a reserve: see the container drain.
   terminationGracePeriodSeconds: {{ add $serve $drain 20 }}
   securityContext:
     runAsNonRoot: true
@@ -38,12 +38,12 @@ spec:
     runAsGroup: 65532
     fsGroup: 65532
     seccompProfile: {type: RuntimeDefault}
-    # Ports below 1024 without a capability.
+    # Allows ports below 1024 without a capability.
     sysctls:
     - {name: net.ipv4.ip_unprivileged_port_start, value: "0"}
   initContainers:
   {{- if $own }}
-  # The certificate of this pod: the first one before Envoy starts.
+  # Gets the first certificate of this pod before Envoy starts.
   - name: first-identity
     {{- include "gatewright.image" (list $root.Values.image $root.Chart.AppVersion) | nindent 4 }}
     args:
@@ -88,7 +88,7 @@ spec:
     - {name: {{ .name }}, containerPort: {{ .port }}{{ with .protocol }}, protocol: {{ . }}{{ end }}{{ if $envoy.hostPorts }}, hostPort: {{ .port }}{{ end }}}
     {{- end }}
     {{- end }}
-    # Envoy ends at once when it is told to; the container drain ends it before that.
+    # Delays SIGTERM, which ends Envoy at once; the container drain ends Envoy before.
     lifecycle:
       preStop:
         sleep: {seconds: {{ add $serve $drain 5 }}}
@@ -103,8 +103,8 @@ spec:
   - name: drain
     {{- include "gatewright.image" (list $root.Values.image $root.Chart.AppVersion) | nindent 4 }}
     args: [drain, --envoy-admin=/run/envoy/admin.sock, --serve={{ $serve }}, --drain={{ $drain }}]
-    # The pod is ready once Envoy has its first configuration, and until it drains. Asked over Envoy's admin socket: a
-    # port for probes could be used up by whoever reaches the pod.
+    # The pod is ready from Envoy's first configuration until it drains. The probe asks over Envoy's admin socket: clients
+    # of the pod could exhaust a port for probes.
     readinessProbe:
       exec: {command: [gatewright, ready, --envoy-admin=/run/envoy/admin.sock]}
       periodSeconds: 3
@@ -117,7 +117,7 @@ spec:
       limits: {memory: 64Mi}
     {{- include "gatewright.restricted" . | nindent 4 }}
   {{- if $own }}
-  # Renews it.
+  # Renews the certificate.
   - name: identity
     {{- include "gatewright.image" (list $root.Values.image $root.Chart.AppVersion) | nindent 4 }}
     args:
@@ -135,7 +135,7 @@ spec:
   - name: run
     emptyDir: {medium: Memory, sizeLimit: 16Mi}
   {{- if $own }}
-  # A token that proves this pod to the controller and is good for nothing else, and whom the pod trusts as the controller.
+  # The token that authenticates this pod to the controller, and nowhere else, and the CA certificates that verify the controller.
   - name: identity
     projected:
       sources:

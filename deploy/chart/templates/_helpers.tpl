@@ -125,9 +125,9 @@ authorization:
 
 {{/* Rules about what is in namespaces: of a ClusterRole, or of a Role in each of controller.namespaces. */}}
 {{- define "gatewright.rules" -}}
-# What is read. Of Secrets the metadata of those of type kubernetes.io/tls is watched, and the bodies of those that
-# a Gateway or listener refers to are got; of ConfigMaps the metadata, and the bodies of those that a policy refers to. RBAC
-# cannot say it more narrowly. Of pods the addresses are kept: endpoints are compared with them.
+# Reads. The controller watches the metadata of Secrets of type kubernetes.io/tls, and gets the data of those that
+# a Gateway or listener refers to; of ConfigMaps it watches the metadata, and gets those that a policy refers to. RBAC
+# cannot be narrower. Of pods it keeps the addresses, to check endpoints.
 - apiGroups: [""]
   resources: [services, pods]
   verbs: [list, watch]
@@ -149,32 +149,32 @@ authorization:
 - apiGroups: [gatewright.io]
   resources: [gatewayparameters]
   verbs: [list, watch]
-# Gateways of the dedicated fleet have a Service each, with the Envoys behind it.
+# Each Gateway of the dedicated fleet has a Service that leads to the Envoys.
 - apiGroups: [""]
   resources: [services]
   verbs: [create, patch, delete]
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
   verbs: [create, patch, delete]
-# What is written: statuses.
+# Writes: statuses.
 - apiGroups: [gateway.networking.k8s.io]
   resources: [gateways/status, listenersets/status, httproutes/status, grpcroutes/status, tlsroutes/status, tcproutes/status, udproutes/status, backendtlspolicies/status]
   verbs: [patch]
 - apiGroups: [gateway.cozystack.io]
   resources: [tenantgateways/status]
   verbs: [patch]
-# What TenantGateways lead to. An apply creates what is not there; what somebody else wrote into is got before.
+# Derived objects of TenantGateways. An apply creates missing objects; the controller gets an object first if others wrote into it.
 - apiGroups: [gateway.networking.k8s.io]
   resources: [gateways, listenersets, httproutes]
   verbs: [get, create, patch, delete]
 - apiGroups: [cert-manager.io]
   resources: [issuers, certificates]
   verbs: [get, create, patch, delete]
-# What became better or worse.
+# Events.
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create]
-# An owner that may not go before what it owns (admission plugin OwnerReferencesPermissionEnforcement).
+# Owner references with blockOwnerDeletion (admission plugin OwnerReferencesPermissionEnforcement).
 - apiGroups: [gateway.cozystack.io]
   resources: [tenantgateways/finalizers]
   verbs: [update]
