@@ -190,16 +190,16 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let (for_lease, lease_stop) = (client.clone(), stop.clone());
     tasks.spawn("lease", async move { Ok(lease::run(for_lease, candidate, term_sender, lease_stop).await?) });
     // A small buffer: a watch waits while we are busy, and the server keeps further events.
-    let (sender, mut news) = mpsc::channel(16);
+    let (sender, mut watch_events) = mpsc::channel(16);
     let for_watches = client.clone();
     tasks.spawn("watches", async move {
         watch_all(for_watches, kinds, namespaces, sender).await;
         Ok(())
     });
-    let (tell, mut told) = mpsc::channel(16);
+    let (tell_records, mut replica_events) = mpsc::channel(16);
     let (for_records, namespace) = (client.clone(), options.namespace.clone());
     tasks.spawn("records of replicas", async move {
-        replicas::watch(for_records, namespace, tell).await;
+        replicas::watch(for_records, namespace, tell_records).await;
         Ok(())
     });
     let (tell_answers, mut answers) = mpsc::channel(4);
@@ -208,14 +208,14 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         watch_answers(for_answers, namespace, tell_answers).await;
         Ok(())
     });
-    let (tell_claims, mut claims_told) = mpsc::channel(16);
+    let (tell_claims, mut claim_events) = mpsc::channel(16);
     cluster = cluster.recording(Claims::new(client.clone(), &options.namespace));
     let (for_claims, namespace) = (client.clone(), options.namespace.clone());
     tasks.spawn("claims", async move {
         claims::watch(for_claims, namespace, tell_claims).await;
         Ok(())
     });
-    let (tell_isolated, mut isolated_told) = mpsc::channel(16);
+    let (tell_isolated, mut isolated_events) = mpsc::channel(16);
     if let Some(template) = options.isolated.isolated_envoys.clone() {
         cluster = cluster.isolating(client.clone(), &options.namespace, &template);
         let (client, namespace) = (client.clone(), options.namespace.clone());
@@ -325,19 +325,19 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         }
         cluster.write(now(&term));
         tokio::select! {
-            told = news.recv() => match told {
-                Some(told) => {
-                    cluster.take_in(told, now(&term));
+            event = watch_events.recv() => match event {
+                Some(event) => {
+                    cluster.take_in(event, now(&term));
                     // Events that have arrived meanwhile are part of the next batch.
-                    for told in std::iter::from_fn(|| news.try_recv().ok()).take(AT_ONCE) {
-                        cluster.take_in(told, now(&term));
+                    for event in std::iter::from_fn(|| watch_events.try_recv().ok()).take(AT_ONCE) {
+                        cluster.take_in(event, now(&term));
                     }
                 }
                 None => break Err(anyhow!("the watches ended")),
             },
-            Some(told) = told.recv() => cluster.take_told(told, now(&term)),
-            Some(told) = claims_told.recv() => cluster.take_claims(told, now(&term)),
-            Some(told) = isolated_told.recv() => cluster.see_isolated(told),
+            Some(event) = replica_events.recv() => cluster.take_replica_event(event, now(&term)),
+            Some(event) = claim_events.recv() => cluster.take_claims(event, now(&term)),
+            Some(event) = isolated_events.recv() => cluster.see_isolated(event),
             Some(answers) = answers.recv() => cluster.take_answers(answers, now(&term)),
             Some(AddressQuery { host, thumbprint, answer }) = places_asked.recv() => {
                 // The receiver may be gone.
@@ -370,11 +370,11 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     info!("ending");
     // Writes in progress end before the Lease is released.
     cluster.stop().await;
-    drop(news);
-    drop(told);
+    drop(watch_events);
+    drop(replica_events);
     drop(answers);
-    drop(claims_told);
-    drop(isolated_told);
+    drop(claim_events);
+    drop(isolated_events);
     stopper.send_replace(true);
     tasks.end().await;
     result

@@ -21,7 +21,7 @@ use tracing::warn;
 use super::FIELD_MANAGER;
 use crate::metrics::Writes;
 use crate::watch::observed::newer;
-use crate::watch::peers::{self, follow};
+use crate::watch::peers::{PeerEvent, follow};
 use crate::write::failure::Failure;
 use crate::write::request::{failed, in_time};
 use crate::write::worker::Worker;
@@ -42,7 +42,7 @@ const WILDCARD: &str = "_.";
 const AT_ONCE: usize = 4;
 
 /// An event of the watch.
-pub type Told = peers::Told<ConfigMap>;
+pub type ClaimEvent = PeerEvent<ConfigMap>;
 
 /// The subject of an entry of the record.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -235,18 +235,18 @@ impl Claims {
     }
 
     /// Takes in an event of the watch.
-    pub(super) fn take_in(&mut self, told: Told) -> Vec<Recorded> {
-        match told {
-            Told::There(map) => self.see(&map),
+    pub(super) fn take_in(&mut self, event: ClaimEvent) -> Vec<Recorded> {
+        match event {
+            ClaimEvent::Applied(map) => self.see(&map),
             // Deleting a ConfigMap does not release its entries: they are kept and written again.
-            Told::Gone(name) => {
+            ClaimEvent::Deleted(name) => {
                 if let Some(gone) = self.shards.get_mut(&name) {
                     gone.version.clear();
                     self.worker.want(name, Instant::now());
                 }
                 Vec::new()
             }
-            Told::Complete => {
+            ClaimEvent::Synced => {
                 self.complete = true;
                 Vec::new()
             }
@@ -410,7 +410,7 @@ async fn write(api: &Api<ConfigMap>, name: &str, there: bool, mut document: Valu
 }
 
 /// Watches the record until the receiver is dropped.
-pub async fn watch(client: Client, namespace: String, out: mpsc::Sender<Told>) {
+pub async fn watch(client: Client, namespace: String, out: mpsc::Sender<ClaimEvent>) {
     let api: Api<ConfigMap> = Api::namespaced(client, &namespace);
     let config = Config::default().labels(&format!("{}={}", LABEL.0, LABEL.1));
     follow(api, config, "who claimed hostnames first", out, Some).await;

@@ -26,7 +26,7 @@ use super::ahead::Ahead;
 use super::claims::{Ended as RecordEnded, Entry};
 use super::issuance::{self, Issuance};
 use super::lease::Term;
-use super::replicas::{self, Record, Replica, Replicas, Told};
+use super::replicas::{self, Record, Replica, ReplicaEvent, Replicas};
 use super::tenants::{self, Decided, Tenants};
 use super::watch::{ObjectUpdate, WatchEvent};
 use crate::expose::services::{self, Services};
@@ -298,7 +298,7 @@ impl KubernetesRuntime {
             written = self.tenants.next() => Ended(Request::Tenants(written)),
             ended = self.services.next() => Ended(Request::Service(ended)),
             ended = Self::next_isolated(self.isolated.as_mut()) => Ended(Request::Isolated(ended)),
-            told = self.certificates.issuance.next() => Ended(Request::Issued(told)),
+            event = self.certificates.issuance.next() => Ended(Request::Issued(event)),
             ended = self.replicas.next() => Ended(Request::Record(ended)),
             () = Self::until(due) => Ended(Request::Turn),
             () = Self::until_one_is_late(&self.ahead, self.view.is_whole(Kind::Pod)) => Ended(Request::Slices),
@@ -315,7 +315,7 @@ impl KubernetesRuntime {
             Request::Tenants(None) => {}
             Request::Service(ended) => self.take_service(ended, term),
             Request::Isolated(ended) => self.take_isolated(ended, term),
-            Request::Issued(told) => self.take_issued(told, term),
+            Request::Issued(event) => self.take_issued(event, term),
             Request::Record(ended) => self.replicas.take_ended(ended, Instant::now()),
             Request::Slices => self.catch_up(term),
             Request::Turn => self.take_turn(term),
@@ -407,8 +407,8 @@ impl KubernetesRuntime {
     }
 
     /// Takes in the record of another replica.
-    pub fn take_told(&mut self, told: Told, term: Term) {
-        self.replicas.take_in(told);
+    pub fn take_replica_event(&mut self, event: ReplicaEvent, term: Term) {
+        self.replicas.take_in(event);
         self.settle(term);
     }
 
@@ -487,7 +487,7 @@ enum Request {
     Tenants(Option<tenants::Written>),
     Service(services::Ended),
     Isolated(crate::isolated::Ended),
-    Issued(issuance::Told),
+    Issued(issuance::IssuanceEvent),
     Record(Option<replicas::Written>),
     Slices,
     Turn,

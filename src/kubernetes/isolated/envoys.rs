@@ -14,7 +14,7 @@ use serde_json::Value;
 use tracing::debug;
 
 use super::plan::{Step, plan, removal};
-use super::{Held, Part, Told};
+use super::{Held, IsolatedEvent, Part};
 use crate::metrics::Writes;
 use crate::write::failure::Failure;
 use crate::write::request::{apply_over, create, delete, hand_over, in_time};
@@ -88,21 +88,21 @@ impl IsolatedEnvoys {
     }
 
     /// Takes in an event of the watch.
-    pub(crate) fn see(&mut self, told: Told) {
-        match told {
-            Told::Part(part, name, held) => self.see_part(part, name, held),
-            Told::Parts(part) => {
+    pub(crate) fn see(&mut self, event: IsolatedEvent) {
+        match event {
+            IsolatedEvent::Object(part, name, held) => self.see_object(part, name, held),
+            IsolatedEvent::Synced(part) => {
                 if self.untold.remove(&part) && self.knows_pods() {
                     self.look_at_everything();
                 }
             }
-            Told::Template(template) => {
+            IsolatedEvent::Template(template) => {
                 if self.template != template {
                     self.template = template;
                     self.look_at_everything();
                 }
             }
-            Told::KnowsTemplate => {
+            IsolatedEvent::TemplateSynced => {
                 if !std::mem::replace(&mut self.knows_template, true) {
                     self.look_at_everything();
                 }
@@ -110,7 +110,7 @@ impl IsolatedEnvoys {
         }
     }
 
-    fn see_part(&mut self, part: Part, name: String, held: Option<Held>) {
+    fn see_object(&mut self, part: Part, name: String, held: Option<Held>) {
         let place = (name.clone(), part);
         let mut gateways: BTreeSet<ObjectName> = held.iter().filter_map(|held| held.gateway.clone()).collect();
         let before = match held {
@@ -340,9 +340,9 @@ mod tests {
     /// A writer whose watches are complete and saw only the template.
     fn informed(client: Client) -> IsolatedEnvoys {
         let mut envoys = IsolatedEnvoys::new(client, "ours", "template");
-        envoys.see(Told::Template(Some(json!({"spec": {"containers": [{"name": "envoy"}]}}))));
-        envoys.see(Told::KnowsTemplate);
-        Part::ALL.into_iter().for_each(|part| envoys.see(Told::Parts(part)));
+        envoys.see(IsolatedEvent::Template(Some(json!({"spec": {"containers": [{"name": "envoy"}]}}))));
+        envoys.see(IsolatedEvent::TemplateSynced);
+        Part::ALL.into_iter().for_each(|part| envoys.see(IsolatedEvent::Synced(part)));
         envoys
     }
 
@@ -375,13 +375,13 @@ mod tests {
         let mut envoys = IsolatedEnvoys::new(client, "ours", "template");
         envoys.take_in(wanted("edge", 2));
         assert!(settle(&mut envoys, &asked).await.is_empty() && envoys.take_news().is_empty());
-        Part::ALL.into_iter().for_each(|part| envoys.see(Told::Parts(part)));
-        envoys.see(Told::KnowsTemplate);
+        Part::ALL.into_iter().for_each(|part| envoys.see(IsolatedEvent::Synced(part)));
+        envoys.see(IsolatedEvent::TemplateSynced);
         assert!(settle(&mut envoys, &asked).await.is_empty());
         let news = envoys.take_news();
         let [Change::Fact(Fact::Undeployed(of, Some(text)))] = &news[..] else { panic!("{news:?}") };
         assert!(*of == gateway("edge") && text.contains("PodTemplate ours/template"), "{text}");
-        envoys.see(Told::Template(Some(json!({"spec": {"containers": []}}))));
+        envoys.see(IsolatedEvent::Template(Some(json!({"spec": {"containers": []}}))));
         assert_eq!(settle(&mut envoys, &asked).await.len(), 4);
         assert_eq!(envoys.take_news(), [Change::Fact(Fact::Undeployed(gateway("edge"), None))]);
     }
@@ -392,9 +392,13 @@ mod tests {
         let mut envoys = informed(client);
         let held = |of: &str| Held { uid: "u".to_owned(), gateway: Some(gateway(of)), ..Held::default() };
         for of in ["gone", "left"] {
-            envoys.see(Told::Part(Part::Deployment, isolated_name(&gateway(of)), Some(held(of))));
+            envoys.see(IsolatedEvent::Object(Part::Deployment, isolated_name(&gateway(of)), Some(held(of))));
         }
-        envoys.see(Told::Part(Part::Deployment, "gatewright-isolated-theirs".to_owned(), Some(Held::default())));
+        envoys.see(IsolatedEvent::Object(
+            Part::Deployment,
+            "gatewright-isolated-theirs".to_owned(),
+            Some(Held::default()),
+        ));
         envoys.take_in(BTreeMap::from([(gateway("left"), Some(EnvoysIntent::Left))]));
         let name = isolated_name(&gateway("gone"));
         assert_eq!(settle(&mut envoys, &asked).await, [format!("DELETE deployments {name}")]);

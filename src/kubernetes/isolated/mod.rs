@@ -8,7 +8,7 @@ mod plan;
 mod watch;
 
 pub(crate) use envoys::{Ended, IsolatedEnvoys};
-pub use watch::{Told, watch};
+pub use watch::{IsolatedEvent, watch};
 
 use gatewright_core::model::ObjectName;
 use serde_json::Value;

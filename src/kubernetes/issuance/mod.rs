@@ -46,14 +46,14 @@ pub struct IssuanceConfig {
     pub places: mpsc::Sender<AddressQuery>,
 }
 
-/// A message of the work of a term.
-pub(super) enum Told {
+/// An event of the work of a term.
+pub(super) enum IssuanceEvent {
     /// The certificate manager has started.
-    Open(Arc<CertificateManager>),
+    Started(Arc<CertificateManager>),
     /// The reasons for which Secrets have no certificate yet; `None` for a reason that no longer holds.
     Troubles(Vec<(ObjectName, Option<String>)>),
     /// The term has ended.
-    Over,
+    Ended,
 }
 
 /// The part of issuance that runs on every replica, and starts the work of a term.
@@ -73,7 +73,7 @@ pub struct Issuance {
     lost: watch::Sender<AllLost>,
     /// The Secrets with a reported problem.
     troubled: BTreeSet<ObjectName>,
-    told: (mpsc::Sender<Told>, mpsc::Receiver<Told>),
+    events: (mpsc::Sender<IssuanceEvent>, mpsc::Receiver<IssuanceEvent>),
     /// Counters of the requests of the writers of all terms.
     counts: RequestCounts,
     work: JoinSet<()>,
@@ -94,7 +94,7 @@ impl Issuance {
             present: BTreeMap::new(),
             lost: watch::Sender::default(),
             troubled: BTreeSet::new(),
-            told: mpsc::channel(16),
+            events: mpsc::channel(16),
             counts: RequestCounts::default(),
             work: JoinSet::new(),
             stop: watch::channel(false).0,
@@ -168,7 +168,7 @@ impl Issuance {
             return;
         }
         let (client, issuance_config, term) = (self.client.clone(), self.issuance_config.clone(), self.term.clone());
-        let (out, lost, stop) = (self.told.0.clone(), self.lost.subscribe(), self.stop.subscribe());
+        let (out, lost, stop) = (self.events.0.clone(), self.lost.subscribe(), self.stop.subscribe());
         let counts = self.counts.clone();
         self.work.spawn(work::work(client, issuance_config, term, lost, out, counts, stop));
     }
@@ -181,15 +181,15 @@ impl Issuance {
 
     fn answers(&mut self) -> Vec<Change> {
         let changes = self.follower.changes().into_iter();
-        let told = changes.map(|(asked, answer)| {
+        let facts = changes.map(|(asked, answer)| {
             self.answered.set(&asked, answer.as_ref());
             Change::Fact(Fact::Challenge(asked, answer))
         });
-        told.collect()
+        facts.collect()
     }
 
-    /// Waits for a message of the work, or its end.
-    pub(super) async fn next(&mut self) -> Told {
+    /// Waits for an event of the work, or its end.
+    pub(super) async fn next(&mut self) -> IssuanceEvent {
         let over = async {
             match self.work.join_next().await {
                 Some(ended) => ended.expect("the work does not panic and is not aborted"),
@@ -198,21 +198,21 @@ impl Issuance {
         };
         tokio::select! {
             biased;
-            told = self.told.1.recv() => told.expect("we hold a sender"),
-            () = over => Told::Over,
+            event = self.events.1.recv() => event.expect("we hold a sender"),
+            () = over => IssuanceEvent::Ended,
         }
     }
 
-    /// Takes in a message of the work.
-    pub(super) fn take_in(&mut self, told: Told) -> Vec<Change> {
-        match told {
-            Told::Open(manager) => {
+    /// Takes in an event of the work.
+    pub(super) fn take_in(&mut self, event: IssuanceEvent) -> Vec<Change> {
+        match event {
+            IssuanceEvent::Started(manager) => {
                 manager.present(self.present.iter().map(|(name, present)| (name.clone(), Some(present.clone()))));
                 manager.want(self.follower.wants());
                 self.manager.send_replace(Some(manager));
                 Vec::new()
             }
-            Told::Troubles(troubles) => {
+            IssuanceEvent::Troubles(troubles) => {
                 let change = |(secret, text): (ObjectName, Option<String>)| {
                     match &text {
                         Some(_) => self.troubled.insert(secret.clone()),
@@ -222,7 +222,7 @@ impl Issuance {
                 };
                 troubles.into_iter().map(change).collect()
             }
-            Told::Over => {
+            IssuanceEvent::Ended => {
                 self.manager.send_replace(None);
                 self.lead();
                 std::mem::take(&mut self.troubled)
@@ -238,7 +238,7 @@ impl Issuance {
         self.stop.send_replace(true);
         self.manager.send_replace(None);
         // The channel is closed, so that the work does not block on sending.
-        self.told.1.close();
+        self.events.1.close();
         while self.work.join_next().await.is_some() {}
     }
 }

@@ -14,7 +14,7 @@ use super::super::storage::ObjectStorage;
 use super::lost::AllLost;
 use super::published::Notices;
 use super::writer::CertificateWriter;
-use super::{IssuanceConfig, Told};
+use super::{IssuanceConfig, IssuanceEvent};
 use crate::write::worker::RequestCounts;
 use gatewright_control::certificates::{Authority, CertificateManager, CertificateManagerConfig};
 
@@ -27,7 +27,7 @@ pub(super) async fn work(
     issuance_config: Arc<IssuanceConfig>,
     mut term: watch::Receiver<Term>,
     all_lost: watch::Receiver<AllLost>,
-    out: mpsc::Sender<Told>,
+    out: mpsc::Sender<IssuanceEvent>,
     counts: RequestCounts,
     mut stop: watch::Receiver<bool>,
 ) {
@@ -35,7 +35,7 @@ pub(super) async fn work(
     let doing = async {
         let (storage, manager) = open(&client, &issuance_config, &for_storage).await;
         info!("certificates are issued here");
-        if out.send(Told::Open(manager.clone())).await.is_err() {
+        if out.send(IssuanceEvent::Started(manager.clone())).await.is_err() {
             return;
         }
         let (sender, handed) = mpsc::channel(4);

@@ -12,7 +12,7 @@ use acme::storage::StorageError;
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
-use super::Told;
+use super::IssuanceEvent;
 use super::lost::{AllLost, Lost};
 use super::published::Notices;
 use crate::storage::{ObjectStorage, class};
@@ -101,7 +101,7 @@ impl CertificateWriter {
         mut self,
         mut handed: mpsc::Receiver<Vec<CertificateUpdate>>,
         mut lost: watch::Receiver<AllLost>,
-        out: &mpsc::Sender<Told>,
+        out: &mpsc::Sender<IssuanceEvent>,
     ) {
         let mut changes = self.manager.changes();
         lost.mark_changed();
@@ -113,7 +113,7 @@ impl CertificateWriter {
                     let troubles = self.take(updates, Instant::now());
                     if !troubles.is_empty() {
                         // The receiver may be shutting down.
-                        let _ = out.send(Told::Troubles(troubles)).await;
+                        let _ = out.send(IssuanceEvent::Troubles(troubles)).await;
                     }
                 }
                 // Never an error while running: the certificate manager holds the sender.

@@ -27,7 +27,7 @@ pub(crate) use record::Record;
 
 use super::FIELD_MANAGER;
 use crate::metrics::Writes;
-use crate::watch::peers::{self, follow};
+use crate::watch::peers::{PeerEvent, follow};
 use crate::write::conflict_backoff::WriteConflictBackoff;
 use crate::write::failure::Failure;
 use crate::write::request::in_time;
@@ -54,7 +54,7 @@ pub struct Replica {
 
 /// An event of the watch: the name of a replica, and its record with the version, or `None` after a deletion.
 #[derive(Debug)]
-pub struct Told(String, Option<(u64, Record)>);
+pub struct ReplicaEvent(String, Option<(u64, Record)>);
 
 /// The records of all replicas, with the writer of our own.
 pub struct Replicas {
@@ -93,8 +93,8 @@ impl Replicas {
     }
 
     /// Takes in an event of the watch.
-    pub(super) fn take_in(&mut self, told: Told) {
-        let Told(name, record) = told;
+    pub(super) fn take_in(&mut self, event: ReplicaEvent) {
+        let ReplicaEvent(name, record) = event;
         if name != self.replica.identity {
             self.others.set(&name, record);
         } else if !self.worker.is_full() {
@@ -220,22 +220,22 @@ fn document(replica: &Replica, record: &Record) -> Value {
 }
 
 /// Watches the records of all replicas until the receiver is dropped.
-pub async fn watch(client: Client, namespace: String, out: mpsc::Sender<Told>) {
+pub async fn watch(client: Client, namespace: String, out: mpsc::Sender<ReplicaEvent>) {
     let api: Api<Lease> = Api::namespaced(client, &namespace);
     let config = Config::default().labels(&format!("{LABEL}={COMPONENT}"));
-    let tell = |told| match told {
-        peers::Told::There(lease) => Some(self::told(&lease)),
-        peers::Told::Gone(name) => Some(Told(name.strip_prefix(PREFIX)?.to_owned(), None)),
-        peers::Told::Complete => None,
+    let convert = |event| match event {
+        PeerEvent::Applied(lease) => Some(replica_event(&lease)),
+        PeerEvent::Deleted(name) => Some(ReplicaEvent(name.strip_prefix(PREFIX)?.to_owned(), None)),
+        PeerEvent::Synced => None,
     };
-    follow(api, config, "what other replicas record", out, tell).await;
+    follow(api, config, "what other replicas record", out, convert).await;
 }
 
-fn told(lease: &Lease) -> Told {
+fn replica_event(lease: &Lease) -> ReplicaEvent {
     let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default();
     let version = lease.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default();
     let record = lease.annotations().get(ANNOTATION).and_then(|text| serde_json::from_str(text).ok());
-    Told(holder, record.map(|record| (version, record)))
+    ReplicaEvent(holder, record.map(|record| (version, record)))
 }
 
 #[cfg(test)]
@@ -348,7 +348,7 @@ mod tests {
             };
             pauses.push(due.duration_since(now).as_millis());
             now = due;
-            replicas.take_in(Told("me".into(), None));
+            replicas.take_in(ReplicaEvent("me".into(), None));
         }
         assert_eq!(pauses, [500, 500, 1000, 2000, 4000]);
     }

@@ -27,8 +27,8 @@ impl KubernetesRuntime {
     }
 
     /// Takes in an event of the watch of the record.
-    pub fn take_claims(&mut self, told: claims::Told, term: Term) {
-        let changes = self.ownership.claims.as_mut().map(|claims| claims.take_in(told)).unwrap_or_default();
+    pub fn take_claims(&mut self, event: claims::ClaimEvent, term: Term) {
+        let changes = self.ownership.claims.as_mut().map(|claims| claims.take_in(event)).unwrap_or_default();
         self.take_records(changes, term);
         self.begin(term);
     }

@@ -2,14 +2,14 @@
 
 use super::super::lease::Term;
 use super::KubernetesRuntime;
-use crate::isolated::{Ended, IsolatedEnvoys, Told};
+use crate::isolated::{Ended, IsolatedEnvoys, IsolatedEvent};
 use gatewright_core::inputs::Kind;
 
 impl KubernetesRuntime {
     /// Takes in an event of the watch of Gateways' own Envoys.
-    pub fn see_isolated(&mut self, told: Told) {
+    pub fn see_isolated(&mut self, event: IsolatedEvent) {
         if let Some(isolated) = &mut self.isolated {
-            isolated.see(told);
+            isolated.see(event);
         }
     }
 

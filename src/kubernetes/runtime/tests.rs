@@ -11,7 +11,7 @@ use tokio::time::{Instant as Clock, timeout};
 use xds::Cache;
 
 use super::*;
-use crate::claims::{Claims, Told as Recorded};
+use crate::claims::{ClaimEvent, Claims};
 use crate::issuance::IssuanceConfig;
 use gatewright_control::certificates::{AuthorityLimits, TenantIssuers};
 use gatewright_core::inputs::{EXPOSES, MANAGED_BY, MANAGER, Object};
@@ -81,7 +81,7 @@ impl Site {
     }
 
     fn all_is_seen(&mut self) {
-        self.cluster.take_claims(Recorded::Complete, self.term);
+        self.cluster.take_claims(ClaimEvent::Synced, self.term);
         for kind in KINDS {
             self.complete(kind);
         }
@@ -166,9 +166,9 @@ async fn no_claim_is_forgotten_while_routes_are_not_known() {
     let held: k8s_openapi::api::core::v1::ConfigMap = serde_json::from_value(json!({
         "metadata": {"name": "gatewright-claims-c0", "resourceVersion": "1"}, "data": {"x.a.org": "1 tenant-a"}}))
     .expect("a ConfigMap");
-    site.cluster.take_claims(Recorded::There(Box::new(held)), site.term);
+    site.cluster.take_claims(ClaimEvent::Applied(Box::new(held)), site.term);
     site.cluster.take_in(WatchEvent::Missing(Kind::HTTPRoute), site.term);
-    site.cluster.take_claims(Recorded::Complete, site.term);
+    site.cluster.take_claims(ClaimEvent::Synced, site.term);
     for kind in KINDS.into_iter().filter(|kind| *kind != Kind::HTTPRoute) {
         site.complete(kind);
     }
