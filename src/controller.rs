@@ -312,7 +312,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
                 if let Some(xds) = xds.take() {
                     tasks.spawn("xDS", xds.serve(term.clone(), stop.clone()));
                 }
-            } else if let Some(kept) = standby.begin(cluster.hears(), Instant::now())
+            } else if let Some(kept) = standby.begin(cluster.has_answer(), Instant::now())
                 && let Some(xds) = xds.take()
             {
                 let xds = Xds { kept: Some(kept), ..xds };
@@ -353,15 +353,15 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
             }
             changed = progress.changed() => {
                 changed.context("the cache is gone")?;
-                cluster.settle(now(&term));
+                cluster.take_acknowledgements(now(&term));
             }
             changed = unknown.changed() => {
                 changed.context("the cache is gone")?;
-                cluster.asked_in_vain();
+                cluster.count_unknown_names();
             }
             Some(ask) = questions.recv() => answer(&mut cluster, &standby, || vec![Box::new(figures.clone()), Box::new(certified.clone())], ask, now(&term)),
             _ = beats.tick() => {}
-            _ = certificates.tick() => cluster.tend(now(&term)),
+            _ = certificates.tick() => cluster.tick(now(&term)),
             why = tasks.ended() => break Err(why),
             _ = terminate.recv() => break Ok(true),
             _ = interrupt.recv() => break Ok(true),
@@ -438,9 +438,9 @@ fn addresses(given: &[IpAddr]) -> Vec<IpAddr> {
 /// Returns whether Envoys get resources: `Ok` with notices for people, or `Err` with what is pending.
 fn ready(cluster: &KubernetesRuntime, standby: &Standby) -> Result<Vec<String>, Vec<String>> {
     match (standby.is_serving(), cluster.serving()) {
-        (true, _) => Ok([standby.lines(), cluster.waiting()].concat()),
+        (true, _) => Ok([standby.lines(), cluster.pending_work()].concat()),
         (false, true) => Ok(cluster.late_views()),
-        (false, false) => Err(cluster.waiting()),
+        (false, false) => Err(cluster.pending_work()),
     }
 }
 

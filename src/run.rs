@@ -310,12 +310,13 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             }
             changed = progress.changed() => {
                 changed.context("the cache is gone")?;
-                site.settle();
+                site.log_acknowledgements();
             }
             changed = unknown.changed() => {
                 changed.context("the cache is gone")?;
                 let total = *unknown.borrow_and_update();
-                site.live.asked_in_vain(site.live.views().shared(), total, site.start.elapsed()).log(Severity::Info);
+                let shared = site.live.views().shared();
+                site.live.count_unknown_names(shared, total, site.start.elapsed()).log(Severity::Info);
             }
             Some(ask) = questions.recv() => site.answer(ask, watcher.as_ref().map(Watcher::stale).unwrap_or_default())?,
             Some(AddressQuery { host, thumbprint, answer }) = places_asked.recv() => {
@@ -324,7 +325,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             }
             Some(certificate_updates) = supplied.recv() => site.hand_in(certificate_updates)?,
             _ = beats.tick() => site.write_again(),
-            _ = certificates.tick() => site.tend()?,
+            _ = certificates.tick() => site.tick()?,
             why = tasks.ended() => break Err(why),
             () = &mut patience, if options.once => {
                 break Err(anyhow!("not everything was acknowledged within {ONCE_TIMEOUT:?}: {}", site.live.clients()));

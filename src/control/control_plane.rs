@@ -260,7 +260,7 @@ impl ControlPlane {
 
     /// Takes in the total number of unknown names that Envoys of one view have subscribed to. Returns events for the
     /// log.
-    pub fn asked_in_vain(&mut self, place: Place, total: u64, at: Duration) -> Events {
+    pub fn count_unknown_names(&mut self, place: Place, total: u64, at: Duration) -> Events {
         // The Gateway of the view may be deleted.
         if self.generations.get(place).is_none() || !self.floods[place].asked(total, at) {
             return Events::default();
@@ -270,17 +270,17 @@ impl ControlPlane {
     }
 
     /// Takes in these totals of all views.
-    pub fn all_asked_in_vain(&mut self, at: Duration) -> Events {
+    pub fn count_all_unknown_names(&mut self, at: Duration) -> Events {
         let totals: Vec<_> = self.views.iter().map(|(place, view)| (place, self.cache.unknown(view))).collect();
         let mut events = Events::default();
         for (place, total) in totals {
-            events.append(self.asked_in_vain(place, total, at));
+            events.append(self.count_unknown_names(place, total, at));
         }
         events
     }
 
     /// Does the time-dependent work. Returns events for the log.
-    pub fn tend(&mut self, at: Duration) -> Events {
+    pub fn tick(&mut self, at: Duration) -> Events {
         let ended: Vec<Place> =
             self.floods.iter_mut().filter_map(|(at_place, flood)| flood.ends(at).then_some(at_place)).collect();
         for place in &ended {
@@ -306,7 +306,7 @@ impl ControlPlane {
     }
 
     /// Returns events about acknowledgements and rejections since the last call.
-    pub fn settled(&mut self, at: Duration) -> Events {
+    pub fn acknowledgement_events(&mut self, at: Duration) -> Events {
         let own = self.own_progress();
         self.note_lags(&own, at);
         let progress = self.with_others(own);
@@ -379,7 +379,7 @@ impl ControlPlane {
 
     /// Notes that a status is being evaluated: if it lacks acknowledgements, it is among the touched ones once they
     /// arrive. An Envoy that has just connected may need long for publications that others acknowledged before.
-    pub fn look_at(&mut self, key: &ObjectKey) {
+    pub fn note_status_evaluated(&mut self, key: &ObjectKey) {
         let Some(gateway) = self.gateway_of(key).cloned() else { return };
         let Acks { done: acknowledged, all: connected, .. } = self.acknowledgement(key);
         // The connection of the first Envoy touches everything.

@@ -200,7 +200,7 @@ pub struct Claims {
     client: Client,
     namespace: String,
     shards: BTreeMap<String, Shard>,
-    complete: bool,
+    synced: bool,
     /// The entries to be written, by ConfigMap.
     asked: BTreeMap<String, BTreeSet<Entry>>,
     /// The entries that an operator releases, until they are removed from the record.
@@ -221,7 +221,7 @@ impl Claims {
             client,
             namespace: namespace.to_owned(),
             shards: BTreeMap::new(),
-            complete: false,
+            synced: false,
             asked: BTreeMap::new(),
             released: BTreeSet::new(),
             worker: Worker::new(AT_ONCE),
@@ -230,8 +230,8 @@ impl Claims {
     }
 
     /// Returns whether the whole record was listed: before that nothing has an owner.
-    pub(super) fn is_complete(&self) -> bool {
-        self.complete
+    pub(super) fn has_synced(&self) -> bool {
+        self.synced
     }
 
     /// Takes in an event of the watch.
@@ -247,7 +247,7 @@ impl Claims {
                 Vec::new()
             }
             ClaimEvent::Synced => {
-                self.complete = true;
+                self.synced = true;
                 Vec::new()
             }
         }
@@ -290,7 +290,7 @@ impl Claims {
     }
 
     /// Queues every entry that differs from the record: other replicas wrote it until now.
-    pub(super) fn look_at_everything(&mut self, pipeline: &Pipeline) {
+    pub(super) fn enqueue_all(&mut self, pipeline: &Pipeline) {
         self.ask(pipeline.tenancy().proposals().map(|(hostname, _)| Entry::Tenants(hostname.clone())));
         self.ask(pipeline.engine().record_proposals().map(|(what, _)| Entry::Addresses(what.clone())));
         for name in self.shards.keys().filter(|name| self.is_lost(name)).cloned().collect::<Vec<_>>() {
@@ -314,7 +314,7 @@ impl Claims {
     }
 
     /// Starts the queued writes, up to the limit. Without permission to write they are dropped;
-    /// [`Self::look_at_everything`] queues them again.
+    /// [`Self::enqueue_all`] queues them again.
     pub(super) fn write(&mut self, pipeline: &Pipeline, may_write: bool, known: Known) {
         while let Some(name) = self.worker.take(Instant::now()) {
             let document = self.document(&name, pipeline, known).filter(|_| may_write);

@@ -137,7 +137,7 @@ impl LiveObject {
     }
 
     /// Replaces the fields by the digest of the desired manifest, if they are equal to it.
-    pub fn settle(&mut self, wanted: &Value) {
+    pub fn keep_digest(&mut self, wanted: &Value) {
         if matches!(self.ours, LastApplied::Json(_)) && self.is(wanted) {
             self.ours = LastApplied::Wanted(digest(wanted));
         }
@@ -288,7 +288,7 @@ mod tests {
     fn what_was_compared_is_remembered_by_its_digest() {
         let mut there = held(server(&wanted()));
         let json = there.clone();
-        there.settle(&wanted());
+        there.keep_digest(&wanted());
         assert_ne!(there, json);
         assert!(there.is_version_of(&json));
         assert_eq!(LiveObject::step(Some(&there), Some(&wanted()), &|_| true), ApplyAction::Nothing);
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(LiveObject::step(Some(&there), None, &|_| true), ApplyAction::Delete);
         // An object that differs keeps its fields.
         let mut other = json.clone();
-        other.settle(&less);
+        other.keep_digest(&less);
         assert_eq!(other, json);
     }
 

@@ -63,7 +63,7 @@ impl StandaloneRuntime {
         let secrets: Vec<ObjectName> = keys.map(|key| key.name).collect();
         let events = self.publish(changes, secrets)?;
         events.log(Severity::Info);
-        self.settle();
+        self.log_acknowledgements();
         Ok(())
     }
 
@@ -89,13 +89,13 @@ impl StandaloneRuntime {
         Ok(events)
     }
 
-    pub(super) fn settle(&mut self) {
-        self.live.settled(self.start.elapsed()).log(Severity::Info);
+    pub(super) fn log_acknowledgements(&mut self) {
+        self.live.acknowledgement_events(self.start.elapsed()).log(Severity::Info);
     }
 
     /// Does the time-dependent work: certificates become valid and expire.
-    pub(super) fn tend(&mut self) -> Result<()> {
-        self.live.tend(self.start.elapsed()).log(Severity::Info);
+    pub(super) fn tick(&mut self) -> Result<()> {
+        self.live.tick(self.start.elapsed()).log(Severity::Info);
         let now = SystemTime::now();
         if self.live.pipeline().next_deadline().is_some_and(|deadline| deadline <= now) {
             self.apply(Vec::new())?;
@@ -148,7 +148,7 @@ impl StandaloneRuntime {
         // A certificate that is still pending was logged with its publication, and the keeper logs each failure.
         let events = self.publish(changes, Vec::new())?;
         events.without_pending().log(Severity::Info);
-        self.settle();
+        self.log_acknowledgements();
         Ok(())
     }
 

@@ -17,7 +17,7 @@ use tracing::warn;
 
 use super::authority::Authority;
 use super::challenge_accounts::ChallengeAccounts;
-use super::gc::hourly;
+use super::gc;
 use super::issuers::{IssuerError, Opened, open};
 use super::metrics::Figures;
 use super::named::{Named, POLL_INTERVAL};
@@ -293,8 +293,8 @@ impl CertificateManager {
     pub async fn run(&self, out: mpsc::Sender<Vec<CertificateUpdate>>, stop: watch::Receiver<bool>) {
         let keeping = self.keeper.run(&self.wanted_certificates, self.report.clone(), stop.clone());
         let owners = || self.own.lock().expect("nobody panics while holding it").keys().cloned().collect();
-        let swept = hourly(&*self.storage, owners, stop.clone());
-        tokio::join!(keeping, self.exchange(out, stop.clone()), swept, self.watch_files(stop));
+        let collecting = gc::run(&*self.storage, owners, stop.clone());
+        tokio::join!(keeping, self.exchange(out, stop.clone()), collecting, self.watch_files(stop));
     }
 
     /// Polls what an operator may repair: files that issuers are set up from, an account, an internal CA.

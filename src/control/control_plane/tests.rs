@@ -51,11 +51,11 @@ fn what_is_said_of_an_envoy_that_comes_late_is_looked_at_when_it_has_acknowledge
     assert!(live.take_touched().is_empty(), "all is said");
     envoys(&mut live, &[newest, 0]);
     assert!(live.take_touched().contains(&key));
-    live.look_at(&key);
+    live.note_status_evaluated(&key);
     assert!(live.take_touched().is_empty());
     envoys(&mut live, &[newest, newest]);
     assert!(live.take_touched().contains(&key));
-    live.look_at(&key);
+    live.note_status_evaluated(&key);
     assert!(live.take_touched().is_empty());
 }
 
@@ -114,7 +114,7 @@ fn a_refusal_is_told_once_with_the_object_that_it_is_about() {
     };
     let mut told = |version: &str| -> Vec<(String, Option<String>)> {
         live.set_others(live.views.each(|_| Vec::new()), all(version));
-        let events = live.settled(Duration::ZERO);
+        let events = live.acknowledgement_events(Duration::ZERO);
         let refused = events.iter().filter_map(|event| match event {
             Event::Rejected { kind, object, .. } => Some((kind.clone(), object.as_ref().map(ToString::to_string))),
             _ => None,

@@ -101,7 +101,7 @@ impl Services {
             }
             Object::EndpointSlice(slice) => {
                 if let Some(service) = &slice.service {
-                    self.look_at(service);
+                    self.enqueue_gateways_of(service);
                 }
                 let lent = slice.made.as_ref().and_then(|made| made.lent.as_ref());
                 self.set_lent(&slice.meta.name, lent.map(|lent| &lent.gateway));
@@ -121,7 +121,7 @@ impl Services {
 
     /// Takes in the deletion of a Service.
     fn forget(&mut self, service: &ObjectName) {
-        self.look_at(service);
+        self.enqueue_gateways_of(service);
         self.ours.remove(service);
     }
 
@@ -146,18 +146,19 @@ impl Services {
     fn forget_slice(&mut self, slice: &ObjectName) {
         self.set_lent(slice, None);
         if let Some((service, _)) = slice.name.rsplit_once("-v") {
-            self.look_at(&ObjectName::new(slice.namespace.clone(), service));
+            self.enqueue_gateways_of(&ObjectName::new(slice.namespace.clone(), service));
         }
     }
 
-    fn look_at(&mut self, service: &ObjectName) {
+    /// Queues the Gateways that want this Service.
+    fn enqueue_gateways_of(&mut self, service: &ObjectName) {
         for gateway in self.wanted.of(service) {
             self.worker.want(gateway.clone(), Instant::now());
         }
     }
 
     /// Queues every Gateway for comparison, since nothing was written before.
-    pub(crate) fn look_at_everything(&mut self) {
+    pub(crate) fn enqueue_all(&mut self) {
         let all: BTreeSet<ObjectName> = self
             .intents
             .keys()

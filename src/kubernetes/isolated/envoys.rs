@@ -93,18 +93,18 @@ impl IsolatedEnvoys {
             IsolatedEvent::Object(part, name, held) => self.see_object(part, name, held),
             IsolatedEvent::Synced(part) => {
                 if self.untold.remove(&part) && self.knows_pods() {
-                    self.look_at_everything();
+                    self.enqueue_all();
                 }
             }
             IsolatedEvent::Template(template) => {
                 if self.template != template {
                     self.template = template;
-                    self.look_at_everything();
+                    self.enqueue_all();
                 }
             }
             IsolatedEvent::TemplateSynced => {
                 if !std::mem::replace(&mut self.knows_template, true) {
-                    self.look_at_everything();
+                    self.enqueue_all();
                 }
             }
         }
@@ -140,7 +140,7 @@ impl IsolatedEnvoys {
     }
 
     /// Queues every Gateway for comparison, since nothing was written before.
-    pub(crate) fn look_at_everything(&mut self) {
+    pub(crate) fn enqueue_all(&mut self) {
         let there = self.held.values().filter_map(|held| held.gateway.clone());
         let all: BTreeSet<ObjectName> = self.intents.keys().cloned().chain(there).collect();
         for gateway in all {

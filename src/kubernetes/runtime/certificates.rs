@@ -89,7 +89,7 @@ impl KubernetesRuntime {
 
     /// Fetches all credentials again: they are not watched, since we do not list Secrets of other types than
     /// certificates.
-    pub(super) fn look_at_credentials(&mut self) {
+    pub(super) fn refetch_credentials(&mut self) {
         for name in self.certificates.credentials.clone() {
             self.fetch(ObjectKey::new(Kind::Secret, name));
         }

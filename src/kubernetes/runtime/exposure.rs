@@ -9,7 +9,7 @@ impl KubernetesRuntime {
     /// Starts the queued writes of Services.
     pub(super) fn write_services(&mut self, may_write: bool, term: Term) {
         // While Gateways are not completely known, a Service would seem unwanted.
-        let gateways = self.view.is_whole(Kind::Gateway) && self.view.is_whole(Kind::GatewayClass);
+        let gateways = self.view.is_current(Kind::Gateway) && self.view.is_current(Kind::GatewayClass);
         self.services.write(self.live.engine().store(), self.objects.seen(), may_write && gateways);
         self.hear_of_services(term);
     }

@@ -14,16 +14,16 @@ impl KubernetesRuntime {
     }
 
     /// Queues every Gateway for comparison of its own Envoys.
-    pub(super) fn look_at_isolated(&mut self) {
+    pub(super) fn enqueue_isolated(&mut self) {
         if let Some(isolated) = &mut self.isolated {
-            isolated.look_at_everything();
+            isolated.enqueue_all();
         }
     }
 
     /// Starts the queued writes.
     pub(super) fn write_isolated(&mut self, may_write: bool, term: Term) {
         // While Gateways are not completely known, their own Envoys would seem unwanted.
-        let gateways = self.view.is_whole(Kind::Gateway) && self.view.is_whole(Kind::GatewayClass);
+        let gateways = self.view.is_current(Kind::Gateway) && self.view.is_current(Kind::GatewayClass);
         let Some(isolated) = &mut self.isolated else { return };
         isolated.write(may_write && gateways);
         self.hear_of_isolated(term);

@@ -188,8 +188,8 @@ impl Tenants {
         }
     }
 
-    /// Takes in a change of the metadata or status of an object, which may change the status of a TenantGateway.
-    pub fn look_at(&mut self, key: &ObjectKey, tenancy: &Tenancy) {
+    /// Queues the status of the TenantGateway that a change of the metadata or status of an object may affect.
+    pub fn enqueue(&mut self, key: &ObjectKey, tenancy: &Tenancy) {
         match key.kind {
             Kind::TenantGateway => self.want(Task::Status(key.name.clone())),
             Kind::Gateway => self.want_status(&Derived { kind: DerivedKind::Gateway, name: key.name.clone() }, tenancy),
@@ -219,7 +219,7 @@ impl Tenants {
     }
 
     /// Queues everything for one comparison with the observed objects.
-    pub fn look_at_everything(&mut self, tenancy: &Tenancy) {
+    pub fn enqueue_all(&mut self, tenancy: &Tenancy) {
         let objects: BTreeSet<&Derived> = self.held.keys().chain(tenancy.objects().keys()).collect();
         let objects = objects.into_iter().map(|derived| Task::Object(derived.clone()));
         let labels = tenancy.patches().map(|(namespace, _)| Task::Label(namespace.clone()));
@@ -233,7 +233,7 @@ impl Tenants {
     /// Takes in that the state of the view of a kind has changed.
     pub fn kind_changed(&mut self, kind: Kind, tenancy: &Tenancy) {
         if SOURCES.contains(&kind) || matches!(kind, Kind::Issuer | Kind::Certificate) {
-            self.look_at_everything(tenancy);
+            self.enqueue_all(tenancy);
         }
     }
 
@@ -249,10 +249,10 @@ impl Tenants {
     /// Starts the queued writes. Without the Lease they are dropped: the next lease holder compares everything when its
     /// term begins.
     pub fn write(&mut self, known: Known<'_>, leads: bool) {
-        let whole = is_whole(known.view);
+        let is_current = sources_are_current(known.view);
         while let Some(task) = self.worker.take(Instant::now()) {
             // Dropped here without a complete view; queued again when the view is complete.
-            let decision = if leads && whole { self.decide(&task, known) } else { Decision::Nothing };
+            let decision = if leads && is_current { self.decide(&task, known) } else { Decision::Nothing };
             match decision {
                 Decision::Nothing => self.worker.done(&task),
                 Decision::Later(at) => {
@@ -354,7 +354,7 @@ impl Tenants {
         let task = Task::Object(derived.clone());
         let wanted = known.tenancy.objects().get(derived).map(Desired::document);
         let kind = kind(derived.kind);
-        if !known.view.is_whole(kind) {
+        if !known.view.is_current(kind) {
             if wanted.is_some() && known.view.is_missing(kind) {
                 let text =
                     format!("{task}: {} is not served by this API server: install its definition", kind.as_str());
@@ -378,7 +378,7 @@ impl Tenants {
                     if document.is_null() && held.is_ours() && !known.tenancy.decides(derived, held.owner()) {
                         self.undecided.note(held.owner(), derived);
                     }
-                    held.settle(&document);
+                    held.keep_digest(&document);
                 }
                 return Err(self.heal(&task, known.tenancy, now).map_or(Decision::Nothing, Decision::Later));
             }
@@ -553,12 +553,12 @@ pub struct Written {
 }
 
 /// Returns whether the view of all kinds that the desired state depends on is complete.
-pub(super) fn is_whole(view: &WatchSync) -> bool {
-    SOURCES.iter().all(|kind| view.is_whole(*kind) || view.is_missing(*kind))
+pub(super) fn sources_are_current(view: &WatchSync) -> bool {
+    SOURCES.iter().all(|kind| view.is_current(*kind) || view.is_missing(*kind))
 }
 
 /// Returns whether unwanted objects may be deleted: without all TenantGateways, and their routes, the desired state is
 /// not known.
 pub(super) fn knows_wants(view: &WatchSync) -> bool {
-    [Kind::TenantGateway, Kind::HTTPRoute].into_iter().all(|kind| view.is_whole(kind))
+    [Kind::TenantGateway, Kind::HTTPRoute].into_iter().all(|kind| view.is_current(kind))
 }
