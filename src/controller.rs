@@ -343,7 +343,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
                 // The receiver may be gone.
                 let _ = answer.send(cluster.addresses_of(&host, thumbprint.as_deref()));
             }
-            ended = cluster.next() => cluster.take_ended(ended, now(&term)),
+            event = cluster.next() => cluster.take_event(event, now(&term)),
             changed = term.changed() => {
                 // Renewals of the Lease change the term as well.
                 let term = *term.borrow_and_update();

@@ -161,7 +161,7 @@ impl Entry {
 /// The entries whose inputs are completely known. Others are not written, since unclaimed entries are removed from the
 /// record.
 #[derive(Clone, Copy, Debug)]
-pub struct Known {
+pub struct CompleteInputs {
     /// TenantGateways and all objects that refer to them are known.
     pub tenants: bool,
     /// Gateways, ListenerSets and their classes are known.
@@ -170,7 +170,7 @@ pub struct Known {
     pub routes: bool,
 }
 
-impl Known {
+impl CompleteInputs {
     fn covers(self, entry: &Entry) -> bool {
         match entry {
             Entry::Tenants(_) => self.tenants,
@@ -205,14 +205,14 @@ pub struct Claims {
     asked: BTreeMap<String, BTreeSet<Entry>>,
     /// The entries that an operator releases, until they are removed from the record.
     released: BTreeSet<Entry>,
-    worker: Worker<String, Written>,
+    worker: Worker<String, WriteOutcome>,
     told: BTreeMap<String, String>,
 }
 
 /// The outcome of a write; `None` when a delayed retry is due.
-pub(super) struct Ended(Option<Written>);
+pub(super) struct WorkerEvent(Option<WriteOutcome>);
 
-type Written = (String, Result<Box<ConfigMap>, Failure>);
+type WriteOutcome = (String, Result<Box<ConfigMap>, Failure>);
 
 impl Claims {
     /// Creates an empty record, before the first event.
@@ -315,9 +315,9 @@ impl Claims {
 
     /// Starts the queued writes, up to the limit. Without permission to write they are dropped;
     /// [`Self::enqueue_all`] queues them again.
-    pub(super) fn write(&mut self, pipeline: &Pipeline, may_write: bool, known: Known) {
+    pub(super) fn write(&mut self, pipeline: &Pipeline, may_write: bool, complete: CompleteInputs) {
         while let Some(name) = self.worker.take(Instant::now()) {
-            let document = self.document(&name, pipeline, known).filter(|_| may_write);
+            let document = self.document(&name, pipeline, complete).filter(|_| may_write);
             let Some(document) = document else {
                 self.worker.done(&name);
                 continue;
@@ -333,7 +333,7 @@ impl Claims {
     }
 
     /// Returns the patch of a ConfigMap; `None` where nothing is to be changed, or the inputs are not completely known.
-    fn document(&mut self, name: &str, pipeline: &Pipeline, known: Known) -> Option<Value> {
+    fn document(&mut self, name: &str, pipeline: &Pipeline, complete: CompleteInputs) -> Option<Value> {
         let asked = self.asked.entry(name.to_owned()).or_default();
         asked.retain(|entry| entry.proposal(pipeline).is_some());
         if asked.is_empty() {
@@ -348,7 +348,7 @@ impl Claims {
             let is_there = there.is_some_and(|shard| shard.records.contains_key(entry));
             (owner.is_some() || is_there).then(|| (entry.key(), json!(owner.map(|owner| entry.value(&owner)))))
         };
-        let asked = self.asked.get(name).into_iter().flatten().filter(|entry| known.covers(entry));
+        let asked = self.asked.get(name).into_iter().flatten().filter(|entry| complete.covers(entry));
         let there_yet = |entry: &&Entry| there.is_some_and(|shard| shard.records.contains_key(*entry));
         self.released.retain(|entry| entry.shard() != name || there_yet(&entry));
         let released =
@@ -359,13 +359,13 @@ impl Claims {
     }
 
     /// Waits until a write has ended or a delayed retry is due.
-    pub(super) async fn next(&mut self) -> Ended {
-        Ended(self.worker.next().await)
+    pub(super) async fn next(&mut self) -> WorkerEvent {
+        WorkerEvent(self.worker.next().await)
     }
 
     /// Takes in the outcome of a write.
-    pub(super) fn take_ended(&mut self, ended: Ended) -> Vec<Recorded> {
-        let Some((name, outcome)) = ended.0 else { return Vec::new() };
+    pub(super) fn take_event(&mut self, event: WorkerEvent) -> Vec<Recorded> {
+        let Some((name, outcome)) = event.0 else { return Vec::new() };
         match outcome {
             Ok(map) => {
                 self.told.remove(&name);

@@ -23,7 +23,7 @@ pub struct LiveObject {
     /// `metadata.resourceVersion`
     pub version: Box<str>,
     /// Whether the object is being deleted (`deletionTimestamp` is set).
-    going: bool,
+    deleting: bool,
     /// The UID of the controlling owner reference; empty where there is none.
     owner: Box<str>,
     /// The fields that we applied and still own.
@@ -86,7 +86,7 @@ impl LiveObject {
         let held = Self {
             uid: meta.uid.as_deref().unwrap_or_default().into(),
             version: meta.resource_version.as_deref().unwrap_or_default().into(),
-            going: meta.deletion_timestamp.is_some(),
+            deleting: meta.deletion_timestamp.is_some(),
             owner: owner.as_str().into(),
             ours,
             others: managed_fields::others(managed).into(),
@@ -121,7 +121,7 @@ impl LiveObject {
             (None, None) => ApplyAction::Nothing,
             (None, Some(_)) => ApplyAction::Create,
             // The object is being deleted, or has another owner.
-            (Some(held), _) if held.going || !own(held) => ApplyAction::Nothing,
+            (Some(held), _) if held.deleting || !own(held) => ApplyAction::Nothing,
             (Some(held), Some(_)) if !held.others.is_empty() => ApplyAction::TakeOver,
             (Some(held), Some(wanted)) if !held.is(wanted) => ApplyAction::Apply,
             (Some(_), Some(_)) => ApplyAction::Nothing,
@@ -332,8 +332,8 @@ mod tests {
         assert_eq!(step(by_upstream.clone(), None, OWNER), ApplyAction::Nothing, "we never wrote it");
         assert_eq!(step(by_upstream, Some(&wanted()), OWNER), ApplyAction::TakeOver);
         assert_eq!(step(server(&wanted()), None, OWNER), ApplyAction::Delete);
-        let mut going = server(&wanted());
-        going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-        assert_eq!(step(going, Some(&wanted()), OWNER), ApplyAction::Nothing);
+        let mut deleting = server(&wanted());
+        deleting["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        assert_eq!(step(deleting, Some(&wanted()), OWNER), ApplyAction::Nothing);
     }
 }

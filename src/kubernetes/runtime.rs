@@ -23,7 +23,7 @@ use kube::Client;
 use tracing::info;
 
 use super::ahead::Ahead;
-use super::claims::{Ended as RecordEnded, Entry};
+use super::claims::{Entry, WorkerEvent as ClaimWorkerEvent};
 use super::issuance::{self, Issuance};
 use super::lease::Term;
 use super::replicas::{self, Record, Replica, ReplicaEvent, Replicas};
@@ -288,37 +288,37 @@ impl KubernetesRuntime {
     }
 
     /// Waits for the end of a request to the API server, or for a delayed one to be due.
-    pub async fn next(&mut self) -> Ended {
+    pub async fn next(&mut self) -> RuntimeEvent {
         let due = self.due();
         tokio::select! {
-            fetched = self.references.next() => Ended(Request::Fetch(fetched)),
-            written = self.statuses.writer.next() => Ended(Request::Write(written)),
-            written = self.tenants.next() => Ended(Request::Tenants(written)),
-            ended = self.services.next() => Ended(Request::Service(ended)),
-            ended = Self::next_isolated(self.isolated.as_mut()) => Ended(Request::Isolated(ended)),
-            event = self.certificates.issuance.next() => Ended(Request::Issued(event)),
-            ended = self.replicas.next() => Ended(Request::Record(ended)),
-            () = Self::until(due) => Ended(Request::Turn),
-            () = Self::until_one_is_late(&self.ahead, self.view.is_current(Kind::Pod)) => Ended(Request::Slices),
-            ended = Self::next_claim(self.ownership.claims.as_mut()) => Ended(Request::Claims(ended)),
+            fetched = self.references.next() => RuntimeEvent(Request::Fetch(fetched)),
+            written = self.statuses.writer.next() => RuntimeEvent(Request::Write(written)),
+            outcome = self.tenants.next() => RuntimeEvent(Request::Tenants(outcome)),
+            event = self.services.next() => RuntimeEvent(Request::Service(event)),
+            event = Self::next_isolated(self.isolated.as_mut()) => RuntimeEvent(Request::Isolated(event)),
+            event = self.certificates.issuance.next() => RuntimeEvent(Request::Issued(event)),
+            outcome = self.replicas.next() => RuntimeEvent(Request::Record(outcome)),
+            () = Self::until(due) => RuntimeEvent(Request::Turn),
+            () = Self::until_one_is_late(&self.ahead, self.view.is_current(Kind::Pod)) => RuntimeEvent(Request::Slices),
+            event = Self::next_claim(self.ownership.claims.as_mut()) => RuntimeEvent(Request::Claims(event)),
         }
     }
 
     /// Takes in the outcome of a request.
-    pub fn take_ended(&mut self, ended: Ended, term: Term) {
-        match ended.0 {
+    pub fn take_event(&mut self, event: RuntimeEvent, term: Term) {
+        match event.0 {
             Request::Fetch(fetched) => self.take_body(fetched, term),
             Request::Write(written) => self.take_written(written),
-            Request::Tenants(Some(written)) => self.tenants.take_written(written, self.live.pipeline().tenancy()),
+            Request::Tenants(Some(outcome)) => self.tenants.take_outcome(outcome, self.live.pipeline().tenancy()),
             Request::Tenants(None) => {}
-            Request::Service(ended) => self.take_service(ended, term),
-            Request::Isolated(ended) => self.take_isolated(ended, term),
+            Request::Service(event) => self.take_service(event, term),
+            Request::Isolated(event) => self.take_isolated(event, term),
             Request::Issued(event) => self.take_issued(event, term),
-            Request::Record(ended) => self.replicas.take_ended(ended, Instant::now()),
+            Request::Record(outcome) => self.replicas.take_outcome(outcome, Instant::now()),
             Request::Slices => self.catch_up(term),
             Request::Turn => self.take_turn(term),
-            Request::Claims(ended) => {
-                let changes = self.ownership.claims.as_mut().map(|claims| claims.take_ended(ended)).unwrap_or_default();
+            Request::Claims(event) => {
+                let changes = self.ownership.claims.as_mut().map(|claims| claims.take_event(event)).unwrap_or_default();
                 self.take_records(changes, term);
             }
         }
@@ -445,12 +445,15 @@ impl KubernetesRuntime {
     /// Starts the queued writes of all writers.
     pub fn write(&mut self, term: Term) {
         let may_write = self.leads(term) && self.serving;
-        let known =
-            tenants::Known { tenancy: self.live.pipeline().tenancy(), seen: self.objects.seen(), view: &self.view };
+        let inputs = tenants::DecisionInputs {
+            tenancy: self.live.pipeline().tenancy(),
+            seen: self.objects.seen(),
+            view: &self.view,
+        };
         if let Some(claims) = &mut self.ownership.claims {
-            claims.write(self.live.pipeline(), may_write, Self::known_records(known.view));
+            claims.write(self.live.pipeline(), may_write, Self::complete_inputs(inputs.view));
         }
-        self.tenants.write(known, may_write);
+        self.tenants.write(inputs, may_write);
         self.statuses.writer.yield_to_objects(self.tenants.is_busy(), Instant::now());
         self.write_services(may_write, term);
         self.write_isolated(may_write, term);
@@ -477,17 +480,17 @@ impl KubernetesRuntime {
 }
 
 /// The end of a request to the API server, or a delayed one that is due.
-pub struct Ended(Request);
+pub struct RuntimeEvent(Request);
 
 enum Request {
     Fetch(Option<(ObjectKey, Body)>),
     Write(Option<Done>),
-    Tenants(Option<tenants::Written>),
-    Service(services::Ended),
-    Isolated(crate::isolated::Ended),
+    Tenants(Option<tenants::WriteOutcome>),
+    Service(services::WorkerEvent),
+    Isolated(crate::isolated::WorkerEvent),
     Issued(issuance::IssuanceEvent),
-    Record(Option<replicas::Written>),
+    Record(Option<replicas::WriteOutcome>),
     Slices,
     Turn,
-    Claims(RecordEnded),
+    Claims(ClaimWorkerEvent),
 }

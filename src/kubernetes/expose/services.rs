@@ -14,8 +14,8 @@ use crate::expose::plan::{Plan, ServiceAction, plan, plan_behind};
 use crate::metrics::Writes;
 use crate::watch::observed::ObservedObject;
 use crate::write::failure::Failure;
+use crate::write::gateway_troubles::GatewayTroubles;
 use crate::write::request::{apply_over, create, delete, in_time};
-use crate::write::troubles::Troubles;
 use crate::write::worker::Worker;
 use gatewright_core::inputs::{EndpointSlice, Kind, Object, ObjectKey};
 use gatewright_core::model::ObjectName;
@@ -38,7 +38,7 @@ pub(crate) struct Services {
     lent: MultiMap<ObjectName, ObjectName>,
     lent_to: BTreeMap<ObjectName, ObjectName>,
     worker: Worker<ObjectName, Done>,
-    troubles: Troubles,
+    troubles: GatewayTroubles,
 }
 
 /// The outcome of the writes for one Gateway.
@@ -50,7 +50,7 @@ struct Done {
 }
 
 /// The outcome of the writes for one Gateway; `None` when a delayed retry is due.
-pub(crate) struct Ended(Option<Done>);
+pub(crate) struct WorkerEvent(Option<Done>);
 
 impl Services {
     /// Creates the writer, with an empty queue.
@@ -63,7 +63,7 @@ impl Services {
             lent: MultiMap::default(),
             lent_to: BTreeMap::new(),
             worker: Worker::new(AT_ONCE),
-            troubles: Troubles::new(Fact::Unexposed),
+            troubles: GatewayTroubles::new(Fact::Unexposed),
         }
     }
 
@@ -238,13 +238,13 @@ impl Services {
     }
 
     /// Waits until a write has ended or a delayed retry is due.
-    pub(crate) async fn next(&mut self) -> Ended {
-        Ended(self.worker.next().await)
+    pub(crate) async fn next(&mut self) -> WorkerEvent {
+        WorkerEvent(self.worker.next().await)
     }
 
     /// Takes in the outcome of a write.
-    pub(crate) fn take_ended(&mut self, ended: Ended) {
-        let Some(Done { gateway, outcome, trouble }) = ended.0 else { return };
+    pub(crate) fn take_event(&mut self, event: WorkerEvent) {
+        let Some(Done { gateway, outcome, trouble }) = event.0 else { return };
         let Err(failure) = outcome else {
             self.worker.done(&gateway);
             self.troubles.tell(&gateway, "conflict", trouble);

@@ -47,7 +47,7 @@ impl fmt::Display for Task {
 }
 
 /// The outcome of a write.
-struct Ended {
+struct WriteOutcome {
     task: Task,
     outcome: Outcome,
 }
@@ -64,7 +64,7 @@ enum Outcome {
 pub(super) struct CertificateWriter {
     storage: Arc<ObjectStorage>,
     manager: Arc<CertificateManager>,
-    worker: Worker<Task, Ended>,
+    worker: Worker<Task, WriteOutcome>,
     /// `None` while they are being published.
     notices: Option<Box<Notices>>,
     /// The held certificates to be installed.
@@ -124,7 +124,7 @@ impl CertificateWriter {
                 }
                 ended = self.worker.next() => {
                     if let Some(ended) = ended {
-                        self.take_ended(ended, Instant::now());
+                        self.take_outcome(ended, Instant::now());
                     }
                 }
             }
@@ -191,7 +191,7 @@ impl CertificateWriter {
                     let manager = self.manager.clone();
                     self.worker.begin("publish", &object, async move {
                         let outcome = notices.publish(&manager).await;
-                        Ended { task, outcome: Outcome::Published(notices, outcome) }
+                        WriteOutcome { task, outcome: Outcome::Published(notices, outcome) }
                     });
                 }
                 Task::Install(name) => {
@@ -202,7 +202,7 @@ impl CertificateWriter {
                     let name = name.clone();
                     self.worker.begin("install", &object, async move {
                         let outcome = storage.install(&name, &stored).await;
-                        Ended { task, outcome: Outcome::Installed(outcome) }
+                        WriteOutcome { task, outcome: Outcome::Installed(outcome) }
                     });
                 }
                 Task::Withdraw(name) => {
@@ -214,14 +214,14 @@ impl CertificateWriter {
                     let name = name.clone();
                     self.worker.begin("withdraw", &object, async move {
                         let outcome = storage.withdraw(&name, &lost.serial, &lost.why()).await;
-                        Ended { task, outcome: Outcome::Withdrawn(lost, outcome) }
+                        WriteOutcome { task, outcome: Outcome::Withdrawn(lost, outcome) }
                     });
                 }
             }
         }
     }
 
-    fn take_ended(&mut self, Ended { task, outcome }: Ended, now: Instant) {
+    fn take_outcome(&mut self, WriteOutcome { task, outcome }: WriteOutcome, now: Instant) {
         let failure = match outcome {
             Outcome::Published(notices, outcome) => {
                 self.notices = Some(notices);
@@ -350,7 +350,7 @@ mod tests {
     async fn write(writer: &mut CertificateWriter, now: Instant) {
         writer.write(now);
         let ended = writer.worker.next().await.expect("it was due");
-        writer.take_ended(ended, now);
+        writer.take_outcome(ended, now);
     }
 
     #[tokio::test]

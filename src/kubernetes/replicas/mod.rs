@@ -65,14 +65,14 @@ pub struct Replicas {
     wanted: Option<Record>,
     /// The content of our record as last read or written.
     written: Option<Record>,
-    worker: Worker<(), Written>,
+    worker: Worker<(), WriteOutcome>,
     conflict_backoff: WriteConflictBackoff<()>,
     /// The error of the last failed write, as last logged.
     told: String,
 }
 
 /// The outcome of a write of our record.
-pub(super) struct Written {
+pub(super) struct WriteOutcome {
     record: Record,
     outcome: Result<(), Failure>,
 }
@@ -155,18 +155,18 @@ impl Replicas {
         self.worker.begin("replica", &object, async move {
             let params = PatchParams::apply(FIELD_MANAGER).force();
             let outcome = in_time(api.patch(&name, &params, &Patch::Apply(&document))).await.map(drop);
-            Written { record, outcome }
+            WriteOutcome { record, outcome }
         });
     }
 
     /// Waits until a write has ended; `None` when a delayed write is due.
-    pub(super) async fn next(&mut self) -> Option<Written> {
+    pub(super) async fn next(&mut self) -> Option<WriteOutcome> {
         self.worker.next().await
     }
 
     /// Takes in the outcome of a write.
-    pub(super) fn take_ended(&mut self, ended: Option<Written>, now: Instant) {
-        let Some(Written { record, outcome }) = ended else { return };
+    pub(super) fn take_outcome(&mut self, written: Option<WriteOutcome>, now: Instant) {
+        let Some(WriteOutcome { record, outcome }) = written else { return };
         let Err(failure) = outcome else {
             self.worker.done(&());
             self.written = Some(record);
@@ -279,8 +279,8 @@ mod tests {
     async fn write(replicas: &mut Replicas, now: Instant) {
         replicas.write(now);
         if replicas.worker.is_full() {
-            let ended = replicas.worker.next().await;
-            replicas.take_ended(ended, now);
+            let written = replicas.worker.next().await;
+            replicas.take_outcome(written, now);
         }
     }
 

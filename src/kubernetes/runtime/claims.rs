@@ -92,14 +92,18 @@ impl KubernetesRuntime {
     }
 
     /// Returns the records whose inputs are completely known.
-    pub(super) fn known_records(view: &WatchSync) -> claims::Known {
+    pub(super) fn complete_inputs(view: &WatchSync) -> claims::CompleteInputs {
         let gateways = [Kind::GatewayClass, Kind::Gateway].into_iter().all(|kind| view.is_current(kind));
         let others = [Kind::ListenerSet, Kind::GatewayParameters, Kind::Namespace];
         let others = others.into_iter().all(|kind| view.is_current(kind) || view.is_missing(kind));
         let addresses = gateways && others;
         let routes = [Kind::HTTPRoute, Kind::GRPCRoute, Kind::TLSRoute, Kind::TCPRoute, Kind::UDPRoute];
         let routes = addresses && routes.into_iter().all(|kind| view.is_current(kind) || view.is_missing(kind));
-        claims::Known { tenants: tenants::sources_are_current(view) && tenants::knows_wants(view), addresses, routes }
+        claims::CompleteInputs {
+            tenants: tenants::sources_are_current(view) && tenants::knows_wants(view),
+            addresses,
+            routes,
+        }
     }
 
     /// Returns messages about what is pending.
@@ -121,7 +125,7 @@ impl KubernetesRuntime {
     }
 
     /// Waits until a write of the record has ended or a delayed one is due.
-    pub(super) async fn next_claim(claims: Option<&mut Claims>) -> claims::Ended {
+    pub(super) async fn next_claim(claims: Option<&mut Claims>) -> claims::WorkerEvent {
         match claims {
             Some(claims) => claims.next().await,
             None => std::future::pending().await,

@@ -15,8 +15,8 @@ impl KubernetesRuntime {
     }
 
     /// Takes in the outcome of the writes for the Service of a Gateway.
-    pub(super) fn take_service(&mut self, ended: services::Ended, term: Term) {
-        self.services.take_ended(ended);
+    pub(super) fn take_service(&mut self, event: services::WorkerEvent, term: Term) {
+        self.services.take_event(event);
         self.hear_of_services(term);
     }
 

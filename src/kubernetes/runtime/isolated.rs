@@ -2,7 +2,7 @@
 
 use super::super::lease::Term;
 use super::KubernetesRuntime;
-use crate::isolated::{Ended, IsolatedEnvoys, IsolatedEvent};
+use crate::isolated::{IsolatedEnvoys, IsolatedEvent, WorkerEvent};
 use gatewright_core::inputs::Kind;
 
 impl KubernetesRuntime {
@@ -30,9 +30,9 @@ impl KubernetesRuntime {
     }
 
     /// Takes in the outcome of the writes for the Envoys of a Gateway.
-    pub(super) fn take_isolated(&mut self, ended: Ended, term: Term) {
+    pub(super) fn take_isolated(&mut self, event: WorkerEvent, term: Term) {
         if let Some(isolated) = &mut self.isolated {
-            isolated.take_ended(ended);
+            isolated.take_event(event);
         }
         self.hear_of_isolated(term);
     }
@@ -45,7 +45,7 @@ impl KubernetesRuntime {
         }
     }
 
-    pub(super) async fn next_isolated(isolated: Option<&mut IsolatedEnvoys>) -> Ended {
+    pub(super) async fn next_isolated(isolated: Option<&mut IsolatedEnvoys>) -> WorkerEvent {
         match isolated {
             Some(isolated) => isolated.next().await,
             None => std::future::pending().await,

@@ -94,8 +94,8 @@ impl Site {
         let is_asked = || asked.lock().expect("nobody panics").iter().any(|asked| asked.starts_with(wanted));
         while !is_asked() {
             let next = timeout(Duration::from_secs(20), self.cluster.next()).await;
-            let ended = next.unwrap_or_else(|_| panic!("{wanted} is never asked, but {:?}", asked.lock()));
-            self.cluster.take_ended(ended, self.term);
+            let event = next.unwrap_or_else(|_| panic!("{wanted} is never asked, but {:?}", asked.lock()));
+            self.cluster.take_event(event, self.term);
             self.cluster.write(self.term);
         }
     }
