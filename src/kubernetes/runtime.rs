@@ -414,10 +414,10 @@ impl KubernetesRuntime {
     pub fn take_acknowledgements(&mut self, term: Term) {
         let own = self.live.own_progress();
         let views = self.live.views();
-        let nodes = views.each(|place| {
-            let names = own[place].nodes.iter().map(|node| node.node.clone()).collect();
-            let fleet = views.fleet(place).unwrap_or(EnvoyFleet::Shared);
-            self.replicas.nodes(&fleet, &names, |state| self.live.generation_of(state, place))
+        let nodes = views.each(|view| {
+            let names = own[view].nodes.iter().map(|node| node.node.clone()).collect();
+            let fleet = views.fleet(view).unwrap_or(EnvoyFleet::Shared);
+            self.replicas.nodes(&fleet, &names, |state| self.live.generation_of(state, view))
         });
         let refused = self.replicas.refused(&views[views.shared()]);
         self.live.set_others(nodes, refused);

@@ -78,10 +78,10 @@ struct Refusal {
 impl Record {
     /// Creates the record of a state, and of the generations in which each view got it.
     pub(crate) fn new(views: &FleetViews, (state, since): (u64, &Generations), own: &PerView<Progress>) -> Self {
-        let at = |place| ViewProgress::new(since[place], &own[place].nodes);
-        let of_many = |fleet| views.place(&fleet).map(at).unwrap_or_default();
-        let isolated = views.iter().filter_map(|(place, _)| match views.fleet(place)? {
-            EnvoyFleet::Isolated(gateway) => Some((gateway.to_string(), at(place))),
+        let at = |view| ViewProgress::new(since[view], &own[view].nodes);
+        let of_many = |fleet| views.id(&fleet).map(at).unwrap_or_default();
+        let isolated = views.iter().filter_map(|(view, _)| match views.fleet(view)? {
+            EnvoyFleet::Isolated(gateway) => Some((gateway.to_string(), at(view))),
             EnvoyFleet::Shared | EnvoyFleet::Dedicated => None,
         });
         let refused = own.values().flat_map(|progress| &progress.rejections);
