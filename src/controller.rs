@@ -177,7 +177,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let issuance_config =
         IssuanceConfig { namespace: options.namespace.clone(), issuers, authority, at_once: ORDERS, places };
     let issuance = Issuance::new(client.clone(), issuance_config, term.clone());
-    let (manager, answered) = (issuance.manager(), issuance.answered());
+    let (manager, thumbprint_index) = (issuance.manager(), issuance.thumbprint_index());
     let mut cluster =
         KubernetesRuntime::new(client.clone(), &options.controller_name, replica, live, issuance).watching(&kinds);
 
@@ -248,7 +248,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         info!("challenges are answered at {}", listener.local_addr()?);
         let stop = stop.clone();
         tasks.spawn("challenges", async move {
-            certificates::respond(listener, answered, stop).await;
+            certificates::respond(listener, thumbprint_index, stop).await;
             Ok(())
         });
     }

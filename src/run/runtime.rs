@@ -29,15 +29,15 @@ pub(super) struct StandaloneRuntime {
     /// The queued changes of manifests.
     pub(super) turns: Turns,
     pub(super) manager: Arc<CertificateManager>,
-    pub(super) wanting: WantedTracker,
+    pub(super) wanted_tracker: WantedTracker,
     /// The record of first claims of hostnames, where these count.
-    pub(super) book: Option<ClaimLog<Tenants>>,
+    pub(super) claim_log: Option<ClaimLog<Tenants>>,
     /// The changes for tenancy, at first those of that record.
     pub(super) known: Vec<tenancy::Change>,
     /// The record of the owners on addresses that namespaces share.
     pub(super) owners: ClaimLog<Addresses>,
     /// The content of that record at the start, until it is applied.
-    pub(super) owned: Vec<Change>,
+    pub(super) initial_owners: Vec<Change>,
     pub(super) bundle: PathBuf,
     /// The text that was last written there.
     pub(super) written: String,
@@ -70,19 +70,19 @@ impl StandaloneRuntime {
     /// Publishes the result of changes, after the records that the next run needs are written, and passes on the
     /// requests of certificates that have changed by it or by these Secrets.
     pub(super) fn publish(&mut self, changes: Vec<Change>, secrets: Vec<ObjectName>) -> Result<Events> {
-        let (book, owners, known) = (&mut self.book, &mut self.owners, std::mem::take(&mut self.known));
+        let (claim_log, owners, known) = (&mut self.claim_log, &mut self.owners, std::mem::take(&mut self.known));
         let mut record = |outcome: &pipeline::Outcome| {
             owners.append(&outcome.delta.records);
-            if let Some(book) = book {
-                book.append(&outcome.tenancy.records);
+            if let Some(claim_log) = claim_log {
+                claim_log.append(&outcome.tenancy.records);
             }
             Ok::<_, Infallible>(())
         };
-        let changes = std::mem::take(&mut self.owned).into_iter().chain(changes).collect();
+        let changes = std::mem::take(&mut self.initial_owners).into_iter().chain(changes).collect();
         // Outside of a cluster no Services can be created.
         let Effects { events, services: _, envoys: _, wanted } =
             self.live.apply(changes, known, &mut record, SystemTime::now(), self.start.elapsed())?;
-        let changes = self.wanting.changes(self.live.pipeline(), wanted, secrets);
+        let changes = self.wanted_tracker.changes(self.live.pipeline(), wanted, secrets);
         if !changes.is_empty() {
             self.manager.change(changes);
         }
@@ -124,7 +124,7 @@ impl StandaloneRuntime {
     /// Retries failed writes.
     pub(super) fn write_again(&mut self) {
         self.owners.write();
-        self.book.iter_mut().for_each(ClaimLog::write);
+        self.claim_log.iter_mut().for_each(ClaimLog::write);
         if self.roots_wait {
             self.write_roots();
         }

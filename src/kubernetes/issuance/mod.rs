@@ -61,10 +61,10 @@ pub struct Issuance {
     client: Client,
     issuance_config: Arc<IssuanceConfig>,
     term: watch::Receiver<Term>,
-    wanting: WantedTracker,
-    follower: ChallengeIndex,
+    wanted_tracker: WantedTracker,
+    challenge_index: ChallengeIndex,
     /// The thumbprints that answer challenges, shared with local readers.
-    answered: Arc<ThumbprintIndex>,
+    thumbprint_index: Arc<ThumbprintIndex>,
     /// The certificate manager while it runs, for readers of its state.
     manager: watch::Sender<Option<Arc<CertificateManager>>>,
     /// The certificates in the Secrets that are wanted.
@@ -85,11 +85,11 @@ impl Issuance {
     pub fn new(client: Client, issuance_config: IssuanceConfig, term: watch::Receiver<Term>) -> Self {
         Self {
             client,
-            wanting: WantedTracker::new(issuance_config.issuers.clone()),
+            wanted_tracker: WantedTracker::new(issuance_config.issuers.clone()),
             issuance_config: Arc::new(issuance_config),
             term,
-            follower: ChallengeIndex::default(),
-            answered: Arc::default(),
+            challenge_index: ChallengeIndex::default(),
+            thumbprint_index: Arc::default(),
             manager: watch::channel(None).0,
             present: BTreeMap::new(),
             lost: watch::Sender::default(),
@@ -102,8 +102,8 @@ impl Issuance {
     }
 
     /// Returns the index of thumbprints that answer challenges.
-    pub fn answered(&self) -> Arc<ThumbprintIndex> {
-        self.answered.clone()
+    pub fn thumbprint_index(&self) -> Arc<ThumbprintIndex> {
+        self.thumbprint_index.clone()
     }
 
     /// Returns a channel with the certificate manager; `None` while it does not run here.
@@ -123,13 +123,13 @@ impl Issuance {
         wanted: BTreeSet<ObjectName>,
         secrets: BTreeSet<ObjectName>,
     ) -> Vec<Change> {
-        let changes = self.wanting.changes(pipeline, wanted, secrets.iter().cloned());
-        self.follower.change(changes.iter().cloned());
+        let changes = self.wanted_tracker.changes(pipeline, wanted, secrets.iter().cloned());
+        self.challenge_index.change(changes.iter().cloned());
         let touched: BTreeSet<ObjectName> =
             secrets.into_iter().chain(changes.iter().map(|(name, _)| name.clone())).collect();
         let mut present = Vec::new();
         for name in touched {
-            let wanted = self.follower.want(&name).is_some();
+            let wanted = self.challenge_index.want(&name).is_some();
             let lost = if wanted { None } else { lost::lost(pipeline, &name) };
             self.lost.send_if_modified(|all| match lost {
                 Some(lost) => all.insert(name.clone(), lost.clone()).as_ref() != Some(&lost),
@@ -158,12 +158,12 @@ impl Issuance {
 
     /// Returns the Secrets with credentials of DNS providers that issuers use.
     pub(super) fn credentials(&self) -> BTreeSet<ObjectName> {
-        self.wanting.credentials().cloned().collect()
+        self.wanted_tracker.credentials().cloned().collect()
     }
 
     /// Starts the work of a term if we hold the Lease and a certificate is wanted or to be withdrawn.
     pub(super) fn lead(&mut self) {
-        let has_work = self.follower.has_wanted() || !self.lost.borrow().is_empty();
+        let has_work = self.challenge_index.has_wanted() || !self.lost.borrow().is_empty();
         if !self.work.is_empty() || !leads(*self.term.borrow()) || !has_work {
             return;
         }
@@ -175,14 +175,14 @@ impl Issuance {
 
     /// Takes in which ACME accounts answer challenges, as the lease holder published it.
     pub(super) fn take_answers(&mut self, answers: ChallengeAccounts) -> Vec<Change> {
-        self.follower.take_in(answers);
+        self.challenge_index.take_in(answers);
         self.answers()
     }
 
     fn answers(&mut self) -> Vec<Change> {
-        let changes = self.follower.changes().into_iter();
+        let changes = self.challenge_index.changes().into_iter();
         let facts = changes.map(|(asked, answer)| {
-            self.answered.set(&asked, answer.as_ref());
+            self.thumbprint_index.set(&asked, answer.as_ref());
             Change::Fact(Fact::Challenge(asked, answer))
         });
         facts.collect()
@@ -208,7 +208,7 @@ impl Issuance {
         match event {
             IssuanceEvent::Started(manager) => {
                 manager.present(self.present.iter().map(|(name, present)| (name.clone(), Some(present.clone()))));
-                manager.want(self.follower.wants());
+                manager.want(self.challenge_index.wants());
                 self.manager.send_replace(Some(manager));
                 Vec::new()
             }

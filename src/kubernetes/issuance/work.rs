@@ -40,10 +40,10 @@ pub(super) async fn work(
         }
         let (sender, handed) = mpsc::channel(4);
         // The manager may be dropped at any time without losing state, so this channel is never used to stop it.
-        let (_stopper, desk_stop) = watch::channel(false);
+        let (_stopper, manager_stop) = watch::channel(false);
         let notices = Notices::new(&client, &issuance_config.namespace);
         let writer = CertificateWriter::new(storage, manager.clone(), notices, counts);
-        tokio::join!(manager.run(sender, desk_stop), writer.run(handed, all_lost, &out));
+        tokio::join!(manager.run(sender, manager_stop), writer.run(handed, all_lost, &out));
     };
     tokio::select! {
         () = doing => {}
