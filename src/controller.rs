@@ -20,7 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, info};
 
-use self::last_good::{Figures, Grants, Keeper, Place, Standby};
+use self::last_good::{Grants, Keeper, LastGoodMetrics, Place, Standby};
 use self::xds::Xds;
 use crate::cli;
 use crate::tasks::Tasks;
@@ -114,7 +114,7 @@ pub fn avoid_huge_pages() {
 
 /// Returns the metrics of the last good state with nothing counted: their names and descriptions.
 pub fn described() -> Box<dyn Collector> {
-    Box::new(Figures::default())
+    Box::new(LastGoodMetrics::default())
 }
 
 /// Runs until a signal ends it.
@@ -134,7 +134,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         options.isolated.isolated_envoys.is_none() || options.credentials.envoy_credentials.of_pods(),
         "--isolated-envoys: it takes --envoy-credentials pod or both: their pods prove by their own account whose Envoys they are"
     );
-    let (views, figures) = (Views::new(), Figures::default());
+    let (views, metrics) = (Views::new(), LastGoodMetrics::default());
     let accounts = EnvoyAccounts { fleets: options.dedicated.fleets(), access: EnvoyAccess::new(views.clone()) };
     let isolated = options.isolated.isolated_envoys.as_ref().map(|_| accounts.access.clone());
     let grants = Grants { views: views.clone(), fleets: options.dedicated.fleets(), isolated };
@@ -142,7 +142,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     if let Some(file) = &options.keeping.last_good {
         last_good::prepare(file).with_context(|| format!("--last-good {}", file.display()))?;
     }
-    let mut standby = Standby::read(place.clone(), cache.clone(), &fleet_views, grants, figures.clone()).await;
+    let mut standby = Standby::read(place.clone(), cache.clone(), &fleet_views, grants, metrics.clone()).await;
     let namespaces = options.watched.with(&options.namespace);
     let settings = Settings {
         fleet: Fleet::Shared,
@@ -270,9 +270,9 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let (shown, told_shown) = watch::channel(None);
     let (whole, is_whole) = watch::channel(false);
     if let Some(place) = place {
-        let (cache, views, figures) = (cache.clone(), fleet_views.clone(), figures.clone());
+        let (cache, views, metrics) = (cache.clone(), fleet_views.clone(), metrics.clone());
         let access = accounts.access.clone();
-        let keeper = Keeper { place, cache, views, access, shown: told_shown, whole: is_whole, figures };
+        let keeper = Keeper { place, cache, views, access, shown: told_shown, whole: is_whole, metrics };
         let stop = stop.clone();
         tasks.spawn("last good state", async move {
             keeper.keep(stop).await;
@@ -359,7 +359,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
                 changed.context("the cache is gone")?;
                 cluster.count_unknown_names();
             }
-            Some(ask) = questions.recv() => answer(&mut cluster, &standby, || vec![Box::new(figures.clone()), Box::new(certified.clone())], ask, now(&term)),
+            Some(ask) = questions.recv() => answer(&mut cluster, &standby, || vec![Box::new(metrics.clone()), Box::new(certified.clone())], ask, now(&term)),
             _ = beats.tick() => {}
             _ = certificates.tick() => cluster.tick(now(&term)),
             why = tasks.ended() => break Err(why),

@@ -92,9 +92,9 @@ impl Grants {
 
 /// The time of the served state, and that of the last write, as metrics.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Figures(Arc<[AtomicU64; 2]>);
+pub(super) struct LastGoodMetrics(Arc<[AtomicU64; 2]>);
 
-impl Figures {
+impl LastGoodMetrics {
     fn serves(&self, at: Option<SystemTime>) {
         self.0[0].store(at.map_or(0, seconds), Ordering::Relaxed);
     }
@@ -104,7 +104,7 @@ impl Figures {
     }
 }
 
-impl Collector for Figures {
+impl Collector for LastGoodMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let [served, written] = [0, 1].map(|at| self.0[at].load(Ordering::Relaxed));
         let age = if served == 0 { 0 } else { seconds(SystemTime::now()).saturating_sub(served) };
@@ -127,7 +127,7 @@ pub(super) struct Standby {
     cache: Cache,
     views: FleetViews,
     grants: Grants,
-    figures: Figures,
+    metrics: LastGoodMetrics,
     serving: Option<Serving>,
 }
 
@@ -145,7 +145,7 @@ impl Standby {
         cache: Cache,
         live: &FleetViews,
         grants: Grants,
-        figures: Figures,
+        metrics: LastGoodMetrics,
     ) -> Self {
         let started = Instant::now();
         let loaded: Option<Kept> = match place {
@@ -183,7 +183,7 @@ impl Standby {
         if let Some(kept) = &kept {
             info!(event = LAST_GOOD, "last good state: {} resources of {}", kept.count(), time(kept.at));
         }
-        Self { kept, suspects, started, cache, views, grants, figures, serving: None }
+        Self { kept, suspects, started, cache, views, grants, metrics, serving: None }
     }
 
     /// Starts to serve the state, if it is time and there is a state: `heard` is whether the API server has answered.
@@ -201,7 +201,7 @@ impl Standby {
             self.cache.publish(view, Update { upserts: state.resources, removals: Vec::new() });
         }
         self.grants.stand_in(&self.views);
-        self.figures.serves(Some(at));
+        self.metrics.serves(Some(at));
         self.serving = Some(Serving { at, ended });
         let lines = self.lines();
         warn!(
@@ -221,7 +221,7 @@ impl Standby {
         if self.serving.take().is_none() {
             return;
         }
-        self.figures.serves(None);
+        self.metrics.serves(None);
         info!(event = LAST_GOOD, "the API server's state is whole, and served from now on");
         for (_, view) in self.views.iter() {
             // Streams check whether they may go on when a resource changes. No client subscribes to this one.
@@ -284,7 +284,7 @@ pub(super) struct Keeper {
     pub(super) shown: watch::Receiver<Option<Shown>>,
     /// Whether the view of the API server is complete.
     pub(super) whole: watch::Receiver<bool>,
-    pub(super) figures: Figures,
+    pub(super) metrics: LastGoodMetrics,
 }
 
 impl Keeper {
@@ -330,7 +330,7 @@ impl Keeper {
             match &failure {
                 None => {
                     written = Some(generations);
-                    self.figures.wrote(at);
+                    self.metrics.wrote(at);
                 }
                 Some(text) => {
                     // The next attempt is made even if nothing changes.
@@ -368,7 +368,7 @@ mod tests {
         let access = EnvoyAccess::new(granted.clone());
         let read_for = async |views: FleetViews, isolated: Option<EnvoyAccess>| {
             let grants = Grants { views: granted.clone(), fleets: EnvoyFleet::OF_MANY.to_vec(), isolated };
-            Standby::read(Some(place.clone()), cache.clone(), &views, grants, Figures::default()).await
+            Standby::read(Some(place.clone()), cache.clone(), &views, grants, LastGoodMetrics::default()).await
         };
         let read = async || read_for(live.clone(), Some(access.clone())).await;
         let seen = |fleet: EnvoyFleet| granted.of(&keys::identity_of(&fleet)).map(|view| view.name().to_owned());

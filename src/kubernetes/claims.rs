@@ -388,8 +388,8 @@ impl Claims {
     }
 
     /// Returns the number of writes that were started, and of failures by class.
-    pub(super) fn figures(&self) -> Writes {
-        self.worker.figures()
+    pub(super) fn metrics(&self) -> Writes {
+        self.worker.metrics()
     }
 
     /// Waits for the writes in progress, and starts no more.

@@ -162,8 +162,8 @@ impl StandaloneRuntime {
             }
             AdminQuery::Clients => self.live.clients().to_string(),
             AdminQuery::Metrics => {
-                let manifests = manifest::Figures::new(&stale, SystemTime::now());
-                self.live.metrics(vec![Box::new(self.manager.figures()), Box::new(manifests)], self.start.elapsed())
+                let manifests = manifest::ManifestMetrics::new(&stale, SystemTime::now());
+                self.live.metrics(vec![Box::new(self.manager.metrics()), Box::new(manifests)], self.start.elapsed())
             }
             AdminQuery::Ready if self.live.acknowledged() => {
                 stale.iter().fold("true".to_owned(), |text, stale| format!("{text}\n{stale}"))

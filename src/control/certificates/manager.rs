@@ -19,7 +19,7 @@ use super::authority::Authority;
 use super::challenge_accounts::ChallengeAccounts;
 use super::gc;
 use super::issuers::{IssuerError, Opened, open};
-use super::metrics::Figures;
+use super::metrics::CertificateMetrics;
 use super::named::{Named, POLL_INTERVAL};
 use super::proxy_self_check::{AddressQuery, ProxyEndpoints};
 use super::report::Report;
@@ -436,7 +436,7 @@ impl CertificateManager {
     }
 
     /// Returns the metrics for Prometheus.
-    pub fn figures(&self) -> Figures {
+    pub fn metrics(&self) -> CertificateMetrics {
         // A copy, so that no two locks are held at a time.
         let own: Vec<Opened> = {
             let own = self.own.lock().expect("nobody panics while holding it");
@@ -452,7 +452,7 @@ impl CertificateManager {
             }
         }
         let (wants, next_end) = self.requests(|requests| (requests.counts(), requests.held_certificates().next_end()));
-        Figures { wants, next_end: next_end.map(|end| end.as_second()), requests }
+        CertificateMetrics { wants, next_end: next_end.map(|end| end.as_second()), requests }
     }
 
     /// Forces new certificates for a host. Returns their number.

@@ -271,8 +271,8 @@ impl Services {
     }
 
     /// Returns counters of writes, and the number of Gateways with a reported problem.
-    pub(crate) fn figures(&self) -> (Writes, usize) {
-        (self.worker.figures(), self.troubles.count())
+    pub(crate) fn metrics(&self) -> (Writes, usize) {
+        (self.worker.metrics(), self.troubles.count())
     }
 
     /// Waits for the writes in progress, and starts no more.

@@ -112,7 +112,7 @@ impl Issuance {
     }
 
     /// Returns the number of writes of the certificate writer that were started, and of failures by class.
-    pub(super) fn figures(&self) -> Writes {
+    pub(super) fn metrics(&self) -> Writes {
         self.counts.read()
     }
 

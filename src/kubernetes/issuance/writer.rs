@@ -370,8 +370,8 @@ mod tests {
             assert_eq!(writer.worker.due(), Some(now + Duration::from_millis(pause)));
             now += Duration::from_millis(pause);
         }
-        let figures = writer.worker.figures();
-        assert_eq!((figures.begun["withdraw"], figures.failed["unavailable"]), (3, 3));
+        let metrics = writer.worker.metrics();
+        assert_eq!((metrics.begun["withdraw"], metrics.failed["unavailable"]), (3, 3));
         writer.withdraw(lost.clone(), now);
         let later = now + Duration::from_secs(1);
         writer.withdraw(lost_one("02"), later);
@@ -401,6 +401,6 @@ mod tests {
         writer.worker.want(Task::Publish, now);
         writer.write(now);
         assert_eq!((writer.worker.pending(), server.take_asked()), (0, Vec::new()));
-        assert_eq!(writer.worker.figures().begun, [("publish", 1)].into());
+        assert_eq!(writer.worker.metrics().begun, [("publish", 1)].into());
     }
 }

@@ -189,8 +189,8 @@ impl Replicas {
     }
 
     /// Returns the number of writes that were started, and of failures by class.
-    pub(super) fn figures(&self) -> Writes {
-        self.worker.figures()
+    pub(super) fn metrics(&self) -> Writes {
+        self.worker.metrics()
     }
 
     /// Waits for the write in progress, and starts no more.
@@ -301,7 +301,7 @@ mod tests {
         replicas.publish(record(3), now + PAUSE);
         replicas.publish(record(2), now + PAUSE);
         write(&mut replicas, now + PAUSE * 2).await;
-        assert_eq!((*asked.lock().expect("nobody panics"), replicas.figures().begun["replica"]), (1, 1));
+        assert_eq!((*asked.lock().expect("nobody panics"), replicas.metrics().begun["replica"]), (1, 1));
     }
 
     #[tokio::test]
@@ -327,7 +327,7 @@ mod tests {
                 now += Duration::from_millis(pause);
             }
             assert_eq!(*asked.lock().expect("nobody panics"), 3);
-            assert_eq!(replicas.figures().failed, [(class, 3)].into());
+            assert_eq!(replicas.metrics().failed, [(class, 3)].into());
         }
     }
 

@@ -534,8 +534,8 @@ impl Tenants {
     }
 
     /// Returns counters of writes, and the number of objects with a reported problem.
-    pub(super) fn figures(&self) -> (Writes, usize) {
-        (self.worker.figures(), self.troubles.len())
+    pub(super) fn metrics(&self) -> (Writes, usize) {
+        (self.worker.metrics(), self.troubles.len())
     }
 
     /// Waits for the writes in progress, and starts no more.
