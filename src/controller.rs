@@ -20,7 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, info};
 
-use self::last_good::{Grants, Keeper, LastGoodMetrics, Place, Standby};
+use self::last_good::{Keeper, LastGoodMetrics, Standby, StatePaths, ViewAccess};
 use self::xds::Xds;
 use crate::cli;
 use crate::tasks::Tasks;
@@ -137,12 +137,12 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let (views, metrics) = (Views::new(), LastGoodMetrics::default());
     let accounts = EnvoyAccounts { fleets: options.dedicated.fleets(), access: EnvoyAccess::new(views.clone()) };
     let isolated = options.isolated.isolated_envoys.as_ref().map(|_| accounts.access.clone());
-    let grants = Grants { views: views.clone(), fleets: options.dedicated.fleets(), isolated };
-    let place = Place::of(&options);
+    let view_access = ViewAccess { views: views.clone(), fleets: options.dedicated.fleets(), isolated };
+    let paths = StatePaths::of(&options);
     if let Some(file) = &options.keeping.last_good {
         last_good::prepare(file).with_context(|| format!("--last-good {}", file.display()))?;
     }
-    let mut standby = Standby::read(place.clone(), cache.clone(), &fleet_views, grants, metrics.clone()).await;
+    let mut standby = Standby::read(paths.clone(), cache.clone(), &fleet_views, view_access, metrics.clone()).await;
     let namespaces = options.watched.with(&options.namespace);
     let settings = Settings {
         fleet: Fleet::Shared,
@@ -178,7 +178,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         IssuanceConfig { namespace: options.namespace.clone(), issuers, authority, at_once: ORDERS, places };
     let issuance = Issuance::new(client.clone(), issuance_config, term.clone());
     let (manager, thumbprint_index) = (issuance.manager(), issuance.thumbprint_index());
-    let mut cluster =
+    let mut runtime =
         KubernetesRuntime::new(client.clone(), &options.controller_name, replica, live, issuance).watching(&kinds);
 
     let candidate = Candidate {
@@ -209,7 +209,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         Ok(())
     });
     let (tell_claims, mut claim_events) = mpsc::channel(16);
-    cluster = cluster.recording(Claims::new(client.clone(), &options.namespace));
+    runtime = runtime.recording(Claims::new(client.clone(), &options.namespace));
     let (for_claims, namespace) = (client.clone(), options.namespace.clone());
     tasks.spawn("claims", async move {
         claims::watch(for_claims, namespace, tell_claims).await;
@@ -217,7 +217,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     });
     let (tell_isolated, mut isolated_events) = mpsc::channel(16);
     if let Some(template) = options.isolated.isolated_envoys.clone() {
-        cluster = cluster.isolating(client.clone(), &options.namespace, &template);
+        runtime = runtime.isolating(client.clone(), &options.namespace, &template);
         let (client, namespace) = (client.clone(), options.namespace.clone());
         tasks.spawn("Envoys of Gateways' own", async move {
             isolated::watch(client, namespace, template, tell_isolated).await;
@@ -268,11 +268,11 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         );
     }
     let (shown, told_shown) = watch::channel(None);
-    let (whole, is_whole) = watch::channel(false);
-    if let Some(place) = place {
+    let (synced, is_synced) = watch::channel(false);
+    if let Some(paths) = paths {
         let (cache, views, metrics) = (cache.clone(), fleet_views.clone(), metrics.clone());
         let access = accounts.access.clone();
-        let keeper = Keeper { place, cache, views, access, shown: told_shown, whole: is_whole, metrics };
+        let keeper = Keeper { paths, cache, views, access, shown: told_shown, synced: is_synced, metrics };
         let stop = stop.clone();
         tasks.spawn("last good state", async move {
             keeper.keep(stop).await;
@@ -305,63 +305,63 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         heartbeat.beat(Instant::now());
         // Envoys get resources once the first translation of a complete view is done, so that they never see a part of
         // it. Until then they get the last good state, if the API server is unavailable.
-        if !*whole.borrow() {
-            if cluster.knows_gateways() {
-                whole.send_replace(true);
-                standby.end(cluster.live().views());
+        if !*synced.borrow() {
+            if runtime.knows_gateways() {
+                synced.send_replace(true);
+                standby.end(runtime.live().views());
                 if let Some(xds) = xds.take() {
                     tasks.spawn("xDS", xds.serve(term.clone(), stop.clone()));
                 }
-            } else if let Some(kept) = standby.begin(cluster.has_answer(), Instant::now())
+            } else if let Some(kept) = standby.begin(runtime.has_answer(), Instant::now())
                 && let Some(xds) = xds.take()
             {
                 let xds = Xds { kept: Some(kept), ..xds };
                 tasks.spawn("xDS", xds.serve(term.clone(), stop.clone()));
             }
         }
-        match ready(&cluster, &standby) {
+        match ready(&runtime, &standby) {
             Ok(lines) => readiness.ready(lines),
             Err(lines) => readiness.waiting(lines),
         }
-        cluster.write(now(&term));
+        runtime.write(now(&term));
         tokio::select! {
             event = watch_events.recv() => match event {
                 Some(event) => {
-                    cluster.take_in(event, now(&term));
+                    runtime.take_in(event, now(&term));
                     // Events that have arrived meanwhile are part of the next batch.
                     for event in std::iter::from_fn(|| watch_events.try_recv().ok()).take(AT_ONCE) {
-                        cluster.take_in(event, now(&term));
+                        runtime.take_in(event, now(&term));
                     }
                 }
                 None => break Err(anyhow!("the watches ended")),
             },
-            Some(event) = replica_events.recv() => cluster.take_replica_event(event, now(&term)),
-            Some(event) = claim_events.recv() => cluster.take_claims(event, now(&term)),
-            Some(event) = isolated_events.recv() => cluster.see_isolated(event),
-            Some(answers) = answers.recv() => cluster.take_answers(answers, now(&term)),
+            Some(event) = replica_events.recv() => runtime.take_replica_event(event, now(&term)),
+            Some(event) = claim_events.recv() => runtime.take_claims(event, now(&term)),
+            Some(event) = isolated_events.recv() => runtime.see_isolated(event),
+            Some(answers) = answers.recv() => runtime.take_answers(answers, now(&term)),
             Some(AddressQuery { host, thumbprint, answer }) = places_asked.recv() => {
                 // The receiver may be gone.
-                let _ = answer.send(cluster.addresses_of(&host, thumbprint.as_deref()));
+                let _ = answer.send(runtime.addresses_of(&host, thumbprint.as_deref()));
             }
-            event = cluster.next() => cluster.take_event(event, now(&term)),
+            event = runtime.next() => runtime.take_event(event, now(&term)),
             changed = term.changed() => {
                 // Renewals of the Lease change the term as well.
                 let term = *term.borrow_and_update();
                 if changed.is_ok() {
-                    cluster.lead(term);
+                    runtime.lead(term);
                 }
             }
             changed = progress.changed() => {
                 changed.context("the cache is gone")?;
-                cluster.take_acknowledgements(now(&term));
+                runtime.take_acknowledgements(now(&term));
             }
             changed = unknown.changed() => {
                 changed.context("the cache is gone")?;
-                cluster.count_unknown_names();
+                runtime.count_unknown_names();
             }
-            Some(ask) = questions.recv() => answer(&mut cluster, &standby, || vec![Box::new(metrics.clone()), Box::new(certified.clone())], ask, now(&term)),
+            Some(ask) = questions.recv() => answer(&mut runtime, &standby, || vec![Box::new(metrics.clone()), Box::new(certified.clone())], ask, now(&term)),
             _ = beats.tick() => {}
-            _ = certificates.tick() => cluster.tick(now(&term)),
+            _ = certificates.tick() => runtime.tick(now(&term)),
             why = tasks.ended() => break Err(why),
             _ = terminate.recv() => break Ok(true),
             _ = interrupt.recv() => break Ok(true),
@@ -369,7 +369,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     };
     info!("ending");
     // Writes in progress end before the Lease is released.
-    cluster.stop().await;
+    runtime.stop().await;
     drop(watch_events);
     drop(replica_events);
     drop(answers);
@@ -436,31 +436,31 @@ fn addresses(given: &[IpAddr]) -> Vec<IpAddr> {
 }
 
 /// Returns whether Envoys get resources: `Ok` with notices for people, or `Err` with what is pending.
-fn ready(cluster: &KubernetesRuntime, standby: &Standby) -> Result<Vec<String>, Vec<String>> {
-    match (standby.is_serving(), cluster.serving()) {
-        (true, _) => Ok([standby.lines(), cluster.pending_work()].concat()),
-        (false, true) => Ok(cluster.late_views()),
-        (false, false) => Err(cluster.pending_work()),
+fn ready(runtime: &KubernetesRuntime, standby: &Standby) -> Result<Vec<String>, Vec<String>> {
+    match (standby.is_serving(), runtime.serving()) {
+        (true, _) => Ok([standby.lines(), runtime.pending_work()].concat()),
+        (false, true) => Ok(runtime.late_views()),
+        (false, false) => Err(runtime.pending_work()),
     }
 }
 
 fn answer(
-    cluster: &mut KubernetesRuntime,
+    runtime: &mut KubernetesRuntime,
     standby: &Standby,
     others: impl Fn() -> Vec<Box<dyn Collector>>,
     ask: AdminRequest,
     term: Term,
 ) {
     let text = match ask.what {
-        AdminQuery::Status => cluster.live().statuses(Timestamp::now()).to_string(),
+        AdminQuery::Status => runtime.live().statuses(Timestamp::now()).to_string(),
         AdminQuery::Explain(question) => {
-            serde_json::to_string(&cluster.live().explain(&question)).expect("strings and booleans")
+            serde_json::to_string(&runtime.live().explain(&question)).expect("strings and booleans")
         }
-        AdminQuery::Owners => cluster.live().owners().to_string(),
-        AdminQuery::Release(what) => cluster.release(what, term).err().unwrap_or_default(),
-        AdminQuery::Clients => cluster.live().clients().to_string(),
-        AdminQuery::Metrics => cluster.metrics(term, others()),
-        AdminQuery::Ready => match ready(cluster, standby) {
+        AdminQuery::Owners => runtime.live().owners().to_string(),
+        AdminQuery::Release(what) => runtime.release(what, term).err().unwrap_or_default(),
+        AdminQuery::Clients => runtime.live().clients().to_string(),
+        AdminQuery::Metrics => runtime.metrics(term, others()),
+        AdminQuery::Ready => match ready(runtime, standby) {
             Ok(lines) => [vec!["true".to_owned()], lines].concat().join("\n"),
             Err(lines) => lines.join("\n"),
         },

@@ -25,7 +25,7 @@ use acme::storage::dir::Directory;
 use crate::cli::{self, CONTROLLER};
 use crate::manifest::{Outcome, Safety, Watcher};
 use crate::standalone::{
-    Addresses, ClaimLog, Demo, Lifetime, Order, PrivateDir, RefusedParts, Supervisor, Tenants, find, hand_over_routes,
+    Addresses, ClaimLog, Demo, Lifetime, Order, PrivateDir, Supervisor, SuspectsFile, Tenants, find, hand_over_routes,
     take_over,
 };
 use crate::tasks::{self, Tasks};
@@ -156,8 +156,8 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let (owners, initial_owners) = ClaimLog::<Addresses>::open(&dir.path().join("ownership"))?;
     let initial_owners: Vec<Change> =
         initial_owners.into_iter().map(|(what, owner)| Change::Fact(Fact::Recorded(what, Some(owner)))).collect();
-    let refused = RefusedParts::at(dir.path().join("refused-parts"));
-    tasks.spawn("refused parts", refused.carry_over(&cache, &view, stop.clone()));
+    let suspects_file = SuspectsFile::at(dir.path().join("refused-parts"));
+    tasks.spawn("refused parts", suspects_file.carry_over(&cache, &view, stop.clone()));
     let tenancy_http_port = tenancy.ports.http;
     let mut site = StandaloneRuntime {
         live: ControlPlane::new(settings, tenancy, cache.clone(), view.clone()).within(options.edge.settings()),
