@@ -20,7 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, info};
 
-use self::last_good::{Figures, Grants, Keeper, Place, Standby};
+use self::last_good::{Keeper, LastGoodMetrics, Standby, StatePaths, ViewAccess};
 use self::xds::Xds;
 use crate::cli;
 use crate::tasks::Tasks;
@@ -114,7 +114,7 @@ pub fn avoid_huge_pages() {
 
 /// Returns the metrics of the last good state with nothing counted: their names and descriptions.
 pub fn described() -> Box<dyn Collector> {
-    Box::new(Figures::default())
+    Box::new(LastGoodMetrics::default())
 }
 
 /// Runs until a signal ends it.
@@ -134,15 +134,15 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         options.isolated.isolated_envoys.is_none() || options.credentials.envoy_credentials.of_pods(),
         "--isolated-envoys: it takes --envoy-credentials pod or both: their pods prove by their own account whose Envoys they are"
     );
-    let (views, figures) = (Views::new(), Figures::default());
+    let (views, metrics) = (Views::new(), LastGoodMetrics::default());
     let accounts = EnvoyAccounts { fleets: options.dedicated.fleets(), access: EnvoyAccess::new(views.clone()) };
     let isolated = options.isolated.isolated_envoys.as_ref().map(|_| accounts.access.clone());
-    let grants = Grants { views: views.clone(), fleets: options.dedicated.fleets(), isolated };
-    let place = Place::of(&options);
+    let view_access = ViewAccess { views: views.clone(), fleets: options.dedicated.fleets(), isolated };
+    let paths = StatePaths::of(&options);
     if let Some(file) = &options.keeping.last_good {
         last_good::prepare(file).with_context(|| format!("--last-good {}", file.display()))?;
     }
-    let mut standby = Standby::read(place.clone(), cache.clone(), &fleet_views, grants, figures.clone()).await;
+    let mut standby = Standby::read(paths.clone(), cache.clone(), &fleet_views, view_access, metrics.clone()).await;
     let namespaces = options.watched.with(&options.namespace);
     let settings = Settings {
         fleet: Fleet::Shared,
@@ -177,8 +177,8 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let issuance_config =
         IssuanceConfig { namespace: options.namespace.clone(), issuers, authority, at_once: ORDERS, places };
     let issuance = Issuance::new(client.clone(), issuance_config, term.clone());
-    let (manager, answered) = (issuance.manager(), issuance.answered());
-    let mut cluster =
+    let (manager, thumbprint_index) = (issuance.manager(), issuance.thumbprint_index());
+    let mut runtime =
         KubernetesRuntime::new(client.clone(), &options.controller_name, replica, live, issuance).watching(&kinds);
 
     let candidate = Candidate {
@@ -190,16 +190,16 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let (for_lease, lease_stop) = (client.clone(), stop.clone());
     tasks.spawn("lease", async move { Ok(lease::run(for_lease, candidate, term_sender, lease_stop).await?) });
     // A small buffer: a watch waits while we are busy, and the server keeps further events.
-    let (sender, mut news) = mpsc::channel(16);
+    let (sender, mut watch_events) = mpsc::channel(16);
     let for_watches = client.clone();
     tasks.spawn("watches", async move {
         watch_all(for_watches, kinds, namespaces, sender).await;
         Ok(())
     });
-    let (tell, mut told) = mpsc::channel(16);
+    let (tell_records, mut replica_events) = mpsc::channel(16);
     let (for_records, namespace) = (client.clone(), options.namespace.clone());
     tasks.spawn("records of replicas", async move {
-        replicas::watch(for_records, namespace, tell).await;
+        replicas::watch(for_records, namespace, tell_records).await;
         Ok(())
     });
     let (tell_answers, mut answers) = mpsc::channel(4);
@@ -208,16 +208,16 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         watch_answers(for_answers, namespace, tell_answers).await;
         Ok(())
     });
-    let (tell_claims, mut claims_told) = mpsc::channel(16);
-    cluster = cluster.recording(Claims::new(client.clone(), &options.namespace));
+    let (tell_claims, mut claim_events) = mpsc::channel(16);
+    runtime = runtime.recording(Claims::new(client.clone(), &options.namespace));
     let (for_claims, namespace) = (client.clone(), options.namespace.clone());
     tasks.spawn("claims", async move {
         claims::watch(for_claims, namespace, tell_claims).await;
         Ok(())
     });
-    let (tell_isolated, mut isolated_told) = mpsc::channel(16);
+    let (tell_isolated, mut isolated_events) = mpsc::channel(16);
     if let Some(template) = options.isolated.isolated_envoys.clone() {
-        cluster = cluster.isolating(client.clone(), &options.namespace, &template);
+        runtime = runtime.isolating(client.clone(), &options.namespace, &template);
         let (client, namespace) = (client.clone(), options.namespace.clone());
         tasks.spawn("Envoys of Gateways' own", async move {
             isolated::watch(client, namespace, template, tell_isolated).await;
@@ -248,7 +248,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         info!("challenges are answered at {}", listener.local_addr()?);
         let stop = stop.clone();
         tasks.spawn("challenges", async move {
-            certificates::respond(listener, answered, stop).await;
+            certificates::respond(listener, thumbprint_index, stop).await;
             Ok(())
         });
     }
@@ -268,11 +268,11 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         );
     }
     let (shown, told_shown) = watch::channel(None);
-    let (whole, is_whole) = watch::channel(false);
-    if let Some(place) = place {
-        let (cache, views, figures) = (cache.clone(), fleet_views.clone(), figures.clone());
+    let (synced, is_synced) = watch::channel(false);
+    if let Some(paths) = paths {
+        let (cache, views, metrics) = (cache.clone(), fleet_views.clone(), metrics.clone());
         let access = accounts.access.clone();
-        let keeper = Keeper { place, cache, views, access, shown: told_shown, whole: is_whole, figures };
+        let keeper = Keeper { paths, cache, views, access, shown: told_shown, synced: is_synced, metrics };
         let stop = stop.clone();
         tasks.spawn("last good state", async move {
             keeper.keep(stop).await;
@@ -305,63 +305,63 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         heartbeat.beat(Instant::now());
         // Envoys get resources once the first translation of a complete view is done, so that they never see a part of
         // it. Until then they get the last good state, if the API server is unavailable.
-        if !*whole.borrow() {
-            if cluster.knows_gateways() {
-                whole.send_replace(true);
-                standby.end(cluster.live().views());
+        if !*synced.borrow() {
+            if runtime.knows_gateways() {
+                synced.send_replace(true);
+                standby.end(runtime.live().views());
                 if let Some(xds) = xds.take() {
                     tasks.spawn("xDS", xds.serve(term.clone(), stop.clone()));
                 }
-            } else if let Some(kept) = standby.begin(cluster.hears(), Instant::now())
+            } else if let Some(kept) = standby.begin(runtime.has_answer(), Instant::now())
                 && let Some(xds) = xds.take()
             {
                 let xds = Xds { kept: Some(kept), ..xds };
                 tasks.spawn("xDS", xds.serve(term.clone(), stop.clone()));
             }
         }
-        match ready(&cluster, &standby) {
+        match ready(&runtime, &standby) {
             Ok(lines) => readiness.ready(lines),
             Err(lines) => readiness.waiting(lines),
         }
-        cluster.write(now(&term));
+        runtime.write(now(&term));
         tokio::select! {
-            told = news.recv() => match told {
-                Some(told) => {
-                    cluster.take_in(told, now(&term));
+            event = watch_events.recv() => match event {
+                Some(event) => {
+                    runtime.take_in(event, now(&term));
                     // Events that have arrived meanwhile are part of the next batch.
-                    for told in std::iter::from_fn(|| news.try_recv().ok()).take(AT_ONCE) {
-                        cluster.take_in(told, now(&term));
+                    for event in std::iter::from_fn(|| watch_events.try_recv().ok()).take(AT_ONCE) {
+                        runtime.take_in(event, now(&term));
                     }
                 }
                 None => break Err(anyhow!("the watches ended")),
             },
-            Some(told) = told.recv() => cluster.take_told(told, now(&term)),
-            Some(told) = claims_told.recv() => cluster.take_claims(told, now(&term)),
-            Some(told) = isolated_told.recv() => cluster.see_isolated(told),
-            Some(answers) = answers.recv() => cluster.take_answers(answers, now(&term)),
+            Some(event) = replica_events.recv() => runtime.take_replica_event(event, now(&term)),
+            Some(event) = claim_events.recv() => runtime.take_claims(event, now(&term)),
+            Some(event) = isolated_events.recv() => runtime.see_isolated(event),
+            Some(answers) = answers.recv() => runtime.take_answers(answers, now(&term)),
             Some(AddressQuery { host, thumbprint, answer }) = places_asked.recv() => {
                 // The receiver may be gone.
-                let _ = answer.send(cluster.addresses_of(&host, thumbprint.as_deref()));
+                let _ = answer.send(runtime.addresses_of(&host, thumbprint.as_deref()));
             }
-            ended = cluster.next() => cluster.take_ended(ended, now(&term)),
+            event = runtime.next() => runtime.take_event(event, now(&term)),
             changed = term.changed() => {
                 // Renewals of the Lease change the term as well.
                 let term = *term.borrow_and_update();
                 if changed.is_ok() {
-                    cluster.lead(term);
+                    runtime.lead(term);
                 }
             }
             changed = progress.changed() => {
                 changed.context("the cache is gone")?;
-                cluster.settle(now(&term));
+                runtime.take_acknowledgements(now(&term));
             }
             changed = unknown.changed() => {
                 changed.context("the cache is gone")?;
-                cluster.asked_in_vain();
+                runtime.count_unknown_names();
             }
-            Some(ask) = questions.recv() => answer(&mut cluster, &standby, || vec![Box::new(figures.clone()), Box::new(certified.clone())], ask, now(&term)),
+            Some(ask) = questions.recv() => answer(&mut runtime, &standby, || vec![Box::new(metrics.clone()), Box::new(certified.clone())], ask, now(&term)),
             _ = beats.tick() => {}
-            _ = certificates.tick() => cluster.tend(now(&term)),
+            _ = certificates.tick() => runtime.tick(now(&term)),
             why = tasks.ended() => break Err(why),
             _ = terminate.recv() => break Ok(true),
             _ = interrupt.recv() => break Ok(true),
@@ -369,12 +369,12 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     };
     info!("ending");
     // Writes in progress end before the Lease is released.
-    cluster.stop().await;
-    drop(news);
-    drop(told);
+    runtime.stop().await;
+    drop(watch_events);
+    drop(replica_events);
     drop(answers);
-    drop(claims_told);
-    drop(isolated_told);
+    drop(claim_events);
+    drop(isolated_events);
     stopper.send_replace(true);
     tasks.end().await;
     result
@@ -436,31 +436,31 @@ fn addresses(given: &[IpAddr]) -> Vec<IpAddr> {
 }
 
 /// Returns whether Envoys get resources: `Ok` with notices for people, or `Err` with what is pending.
-fn ready(cluster: &KubernetesRuntime, standby: &Standby) -> Result<Vec<String>, Vec<String>> {
-    match (standby.is_serving(), cluster.serving()) {
-        (true, _) => Ok([standby.lines(), cluster.waiting()].concat()),
-        (false, true) => Ok(cluster.late_views()),
-        (false, false) => Err(cluster.waiting()),
+fn ready(runtime: &KubernetesRuntime, standby: &Standby) -> Result<Vec<String>, Vec<String>> {
+    match (standby.is_serving(), runtime.serving()) {
+        (true, _) => Ok([standby.lines(), runtime.pending_work()].concat()),
+        (false, true) => Ok(runtime.late_views()),
+        (false, false) => Err(runtime.pending_work()),
     }
 }
 
 fn answer(
-    cluster: &mut KubernetesRuntime,
+    runtime: &mut KubernetesRuntime,
     standby: &Standby,
     others: impl Fn() -> Vec<Box<dyn Collector>>,
     ask: AdminRequest,
     term: Term,
 ) {
     let text = match ask.what {
-        AdminQuery::Status => cluster.live().statuses(Timestamp::now()).to_string(),
+        AdminQuery::Status => runtime.live().statuses(Timestamp::now()).to_string(),
         AdminQuery::Explain(question) => {
-            serde_json::to_string(&cluster.live().explain(&question)).expect("strings and booleans")
+            serde_json::to_string(&runtime.live().explain(&question)).expect("strings and booleans")
         }
-        AdminQuery::Owners => cluster.live().owners().to_string(),
-        AdminQuery::Release(what) => cluster.release(what, term).err().unwrap_or_default(),
-        AdminQuery::Clients => cluster.live().clients().to_string(),
-        AdminQuery::Metrics => cluster.metrics(term, others()),
-        AdminQuery::Ready => match ready(cluster, standby) {
+        AdminQuery::Owners => runtime.live().owners().to_string(),
+        AdminQuery::Release(what) => runtime.release(what, term).err().unwrap_or_default(),
+        AdminQuery::Clients => runtime.live().clients().to_string(),
+        AdminQuery::Metrics => runtime.metrics(term, others()),
+        AdminQuery::Ready => match ready(runtime, standby) {
             Ok(lines) => [vec!["true".to_owned()], lines].concat().join("\n"),
             Err(lines) => lines.join("\n"),
         },

@@ -47,7 +47,7 @@ const ANSWER: usize = 64 << 10;
 
 /// The certificate that Envoy has.
 #[derive(Clone, Debug)]
-struct Held {
+struct EnvoyCertificate {
     pair: Pair,
     /// The CA certificates that it was requested with.
     roots: String,
@@ -55,7 +55,7 @@ struct Held {
     ends: SystemTime,
 }
 
-impl Held {
+impl EnvoyCertificate {
     fn new(pair: Pair, roots: String) -> Result<Self> {
         let read = parse_certificate(pair.certificate.as_bytes(), pair.key.as_bytes()).context("the certificate")?;
         Ok(Self { pair, roots, issued: read.not_before + CLOCK_SKEW, ends: read.not_after })
@@ -79,7 +79,7 @@ impl Held {
 }
 
 /// Returns whether another certificate is needed: there is none, it is due, or the CA certificates have changed.
-fn wanted(held: Option<&Held>, roots: &str, now: SystemTime) -> bool {
+fn wanted(held: Option<&EnvoyCertificate>, roots: &str, now: SystemTime) -> bool {
     held.is_none_or(|held| held.roots != roots || held.due() <= now)
 }
 
@@ -99,7 +99,7 @@ pub async fn envoy_identity(options: cli::EnvoyIdentity) -> Result<bool> {
 async fn keep(options: &cli::EnvoyIdentity) -> Result<bool> {
     let dir = &options.dir;
     let write = |files: &[(&str, &str)]| publish(dir, files).with_context(|| format!("--dir {}", dir.display()));
-    let mut held = Held::of(dir);
+    let mut held = EnvoyCertificate::of(dir);
     // The CA certificates that were last written for Envoy.
     let mut told = held.as_ref().map(|held| held.roots.clone());
     let (mut said, mut pause) = (String::new(), PAUSES[0]);
@@ -115,17 +115,20 @@ async fn keep(options: &cli::EnvoyIdentity) -> Result<bool> {
                 }
                 match wanted(held.as_ref(), &roots, SystemTime::now()) {
                     false => None,
-                    true => match obtain(options, &roots).await.and_then(|pair| Held::new(pair, roots.clone())) {
-                        Ok(new) => {
-                            write(&new.files(&roots))?;
-                            let until = Timestamp::try_from(new.ends).unwrap_or(Timestamp::MAX);
-                            info!(%until, "certificate from {}", options.controller);
-                            (told, held) = (Some(roots), Some(new));
-                            sleep(if options.once { Duration::ZERO } else { SOONEST }).await;
-                            None
+                    true => {
+                        match obtain(options, &roots).await.and_then(|pair| EnvoyCertificate::new(pair, roots.clone()))
+                        {
+                            Ok(new) => {
+                                write(&new.files(&roots))?;
+                                let until = Timestamp::try_from(new.ends).unwrap_or(Timestamp::MAX);
+                                info!(%until, "certificate from {}", options.controller);
+                                (told, held) = (Some(roots), Some(new));
+                                sleep(if options.once { Duration::ZERO } else { SOONEST }).await;
+                                None
+                            }
+                            Err(error) => Some(format!("{error:#}")),
                         }
-                        Err(error) => Some(format!("{error:#}")),
-                    },
+                    }
                 }
             }
         };
@@ -281,7 +284,7 @@ mod tests {
         let (options, _stopper) = pod(dir.path(), signer).await;
         std::fs::write(&options.roots, &roots).expect("written");
         assert!(keep(&options).await.expect("it is got"));
-        let held = Held::of(&options.dir).expect("it is there");
+        let held = EnvoyCertificate::of(&options.dir).expect("it is there");
         assert_eq!(held.roots, roots);
         assert!(!wanted(Some(&held), &roots, SystemTime::now()));
 
@@ -307,10 +310,10 @@ mod tests {
         assert!(format!("{told:#}").contains("TLS"), "{told:#}");
     }
 
-    fn held(now: SystemTime, life: Duration) -> Held {
+    fn held(now: SystemTime, life: Duration) -> EnvoyCertificate {
         let authority = Authority::new("test", 2 * life, now).expect("an authority");
         let pair = authority.issue_client("spiffe://test/pod", life, now).expect("issued");
-        Held::new(pair, authority.certificate().to_owned()).expect("a certificate")
+        EnvoyCertificate::new(pair, authority.certificate().to_owned()).expect("a certificate")
     }
 
     #[test]
@@ -329,10 +332,10 @@ mod tests {
     #[test]
     fn what_was_left_is_taken_up_and_what_is_broken_is_not() {
         let dir = tempfile::tempdir().expect("a directory");
-        assert!(Held::of(dir.path()).is_none());
+        assert!(EnvoyCertificate::of(dir.path()).is_none());
         let left = held(SystemTime::now(), HOUR);
         publish(dir.path(), &left.files(&left.roots)).expect("written");
-        let found = Held::of(dir.path()).expect("it is there");
+        let found = EnvoyCertificate::of(dir.path()).expect("it is there");
         assert_eq!(
             (found.pair.certificate, found.roots, found.ends),
             (left.pair.certificate.clone(), left.roots.clone(), left.ends)
@@ -340,6 +343,6 @@ mod tests {
         let other = held(SystemTime::now(), HOUR);
         let files = [("tls.crt", &*left.pair.certificate), ("tls.key", &*other.pair.key), ("ca.crt", "")];
         publish(dir.path(), &files).expect("written");
-        assert!(Held::of(dir.path()).is_none(), "the key is of another");
+        assert!(EnvoyCertificate::of(dir.path()).is_none(), "the key is of another");
     }
 }

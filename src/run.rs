@@ -25,7 +25,7 @@ use acme::storage::dir::Directory;
 use crate::cli::{self, CONTROLLER};
 use crate::manifest::{Outcome, Safety, Watcher};
 use crate::standalone::{
-    Addresses, ClaimLog, Demo, Lifetime, Order, PrivateDir, RefusedParts, Supervisor, Tenants, find, hand_over_routes,
+    Addresses, ClaimLog, Demo, Lifetime, Order, PrivateDir, Supervisor, SuspectsFile, Tenants, find, hand_over_routes,
     take_over,
 };
 use crate::tasks::{self, Tasks};
@@ -143,31 +143,31 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     if options.dir.is_none() {
         tenancy.ports = Demo::ports().map_err(|text| anyhow!("the example: {text}"))?;
     }
-    let (book, known) = match options.tenants.hostname_claims {
+    let (claim_log, known) = match options.tenants.hostname_claims {
         cli::HostnameClaims::Smallest => (None, Vec::new()),
         cli::HostnameClaims::FirstCome => {
-            let (book, records) = ClaimLog::<Tenants>::open(&dir.path().join("hostname-claims"))?;
+            let (claim_log, records) = ClaimLog::<Tenants>::open(&dir.path().join("hostname-claims"))?;
             let known = records
                 .into_iter()
                 .map(|(hostname, record)| tenancy::Change::Fact(tenancy::Fact::Recorded(hostname, Some(record))));
-            (Some(book), known.collect())
+            (Some(claim_log), known.collect())
         }
     };
-    let (owners, owned) = ClaimLog::<Addresses>::open(&dir.path().join("ownership"))?;
-    let owned: Vec<Change> =
-        owned.into_iter().map(|(what, owner)| Change::Fact(Fact::Recorded(what, Some(owner)))).collect();
-    let refused = RefusedParts::at(dir.path().join("refused-parts"));
-    tasks.spawn("refused parts", refused.carry_over(&cache, &view, stop.clone()));
+    let (owners, initial_owners) = ClaimLog::<Addresses>::open(&dir.path().join("ownership"))?;
+    let initial_owners: Vec<Change> =
+        initial_owners.into_iter().map(|(what, owner)| Change::Fact(Fact::Recorded(what, Some(owner)))).collect();
+    let suspects_file = SuspectsFile::at(dir.path().join("refused-parts"));
+    tasks.spawn("refused parts", suspects_file.carry_over(&cache, &view, stop.clone()));
     let tenancy_http_port = tenancy.ports.http;
     let mut site = StandaloneRuntime {
         live: ControlPlane::new(settings, tenancy, cache.clone(), view.clone()).within(options.edge.settings()),
         turns: Turns::default(),
-        book,
+        claim_log,
         known,
         owners,
-        owned,
+        initial_owners,
         manager: manager.clone(),
-        wanting: WantedTracker::new(TenantIssuers {
+        wanted_tracker: WantedTracker::new(TenantIssuers {
             installed: options.acme.issuers()?,
             http_port: tenancy_http_port,
             // The operator is the author of all manifests.
@@ -204,13 +204,13 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         }
     }
 
-    if let Some(door) = manager.door() {
+    if let Some(responder) = manager.tls_alpn_responder() {
         let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("TLS-ALPN-01")?;
-        let way = TlsAlpnResponder::way(listener.local_addr().context("TLS-ALPN-01")?);
-        site.apply(way.map_err(|text| anyhow!("TLS-ALPN-01: {text}"))?)?;
+        let objects = TlsAlpnResponder::endpoint_objects(listener.local_addr().context("TLS-ALPN-01")?);
+        site.apply(objects.map_err(|text| anyhow!("TLS-ALPN-01: {text}"))?)?;
         let stop = stop.clone();
         tasks.spawn("TLS-ALPN-01", async move {
-            door.serve(listener, stop).await;
+            responder.serve(listener, stop).await;
             Ok(())
         });
     }
@@ -310,12 +310,13 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             }
             changed = progress.changed() => {
                 changed.context("the cache is gone")?;
-                site.settle();
+                site.log_acknowledgements();
             }
             changed = unknown.changed() => {
                 changed.context("the cache is gone")?;
                 let total = *unknown.borrow_and_update();
-                site.live.asked_in_vain(site.live.views().shared(), total, site.start.elapsed()).log(Severity::Info);
+                let shared = site.live.views().shared();
+                site.live.count_unknown_names(shared, total, site.start.elapsed()).log(Severity::Info);
             }
             Some(ask) = questions.recv() => site.answer(ask, watcher.as_ref().map(Watcher::stale).unwrap_or_default())?,
             Some(AddressQuery { host, thumbprint, answer }) = places_asked.recv() => {
@@ -324,7 +325,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             }
             Some(certificate_updates) = supplied.recv() => site.hand_in(certificate_updates)?,
             _ = beats.tick() => site.write_again(),
-            _ = certificates.tick() => site.tend()?,
+            _ = certificates.tick() => site.tick()?,
             why = tasks.ended() => break Err(why),
             () = &mut patience, if options.once => {
                 break Err(anyhow!("not everything was acknowledged within {ONCE_TIMEOUT:?}: {}", site.live.clients()));

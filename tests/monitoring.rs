@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use gatewright_control::certificates::Figures;
+use gatewright_control::certificates::CertificateMetrics;
 use gatewright_control::metrics::{Program, text};
 use serde_json::Value;
 
@@ -29,7 +29,7 @@ const UNTIL_COUNTED: [(&str, &[&str]); 12] = [
 
 /// Returns the names of all series, with their labels.
 fn series() -> BTreeMap<String, BTreeSet<String>> {
-    let certificates = Box::new(Figures { next_end: Some(0), ..Figures::default() });
+    let certificates = Box::new(CertificateMetrics { next_end: Some(0), ..CertificateMetrics::default() });
     let replica = gatewright_kubernetes::metrics::described();
     let shown = text(Program::default(), &xds::Cache::new(), vec![certificates, replica]);
     let mut labels: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();

@@ -107,8 +107,9 @@ fn tls_options() {
 
 #[test]
 fn metrics() {
-    let certificates = Box::new(gatewright_control::certificates::Figures { next_end: Some(0), ..Default::default() });
-    let manifests = Box::new(gatewright::manifest::Figures::new(&[], std::time::SystemTime::UNIX_EPOCH));
+    let certificates =
+        Box::new(gatewright_control::certificates::CertificateMetrics { next_end: Some(0), ..Default::default() });
+    let manifests = Box::new(gatewright::manifest::ManifestMetrics::new(&[], std::time::SystemTime::UNIX_EPOCH));
     let replica = gatewright_kubernetes::metrics::described();
     let answers = Box::new(gatewright_control::envoy_certificates::Answers::default());
     let last_good = gatewright::controller::described();

@@ -12,7 +12,7 @@ use xds::{Cache, Generation, NodeProgress, Rejection};
 
 use crate::envoy_access::EnvoyAccess;
 use crate::event::{Event, Events, Subject};
-use crate::fleet_views::{FleetViews, Generations, PerView, Place};
+use crate::fleet_views::{FleetViews, Generations, PerView, ViewId};
 use crate::flood::Flood;
 use crate::lag::Lag;
 use crate::metrics::{self, Connected, Program};
@@ -30,7 +30,7 @@ use gatewright_core::translate::{
 use gatewright_envoy::Edge;
 
 use complaints::Complaints;
-use refusals::{Refusal, Refusals, place, refusals};
+use refusals::{Refusal, Refusals, refusals, rejected_name};
 use states::States;
 
 /// The maximum number of changes whose acknowledgement is still to be announced: without Envoys none ever is.
@@ -44,14 +44,14 @@ pub struct ControlPlane {
     access: EnvoyAccess,
     /// The views of Gateways without own Envoys any more, which Envoys may still be connected to.
     leaving: BTreeSet<xds::View>,
-    apart: publish::ShownApart,
+    isolated_resources: publish::IsolatedResources,
     controller: String,
     edge: Edge,
     floods: PerView<Flood>,
     /// The time for which Envoys of this replica have lacked a publication.
     lags: PerView<Lag>,
     /// The last publication that affected each Gateway.
-    published: BTreeMap<ObjectName, (Place, Generation)>,
+    published: BTreeMap<ObjectName, (ViewId, Generation)>,
     generations: Generations,
     /// The last transition time of each condition.
     since: Since,
@@ -64,7 +64,7 @@ pub struct ControlPlane {
     /// The objects whose status may have changed since it was last asked for.
     touched: BTreeSet<ObjectKey>,
     /// The resources that are not sent, since Envoy would reject them.
-    withheld: BTreeMap<(Place, xds::Kind, String), Vec<Rejection>>,
+    withheld: BTreeMap<(ViewId, xds::Kind, String), Vec<Rejection>>,
     /// The progress and the rejections of Envoys at other replicas.
     others: (PerView<Vec<NodeProgress>>, Vec<Rejection>),
     /// The last states.
@@ -103,7 +103,7 @@ struct Announcement {
     /// The hostname, if the change affects only one.
     host: Option<String>,
     /// The generations that the change led to, one for each changed view.
-    published: Vec<(Place, Generation)>,
+    published: Vec<(ViewId, Generation)>,
     /// The time since the caller's origin.
     at: Duration,
 }
@@ -151,7 +151,7 @@ impl ControlPlane {
             refused: None,
             access: EnvoyAccess::default(),
             leaving: BTreeSet::new(),
-            apart: publish::ShownApart::default(),
+            isolated_resources: publish::IsolatedResources::default(),
             views,
         }
     }
@@ -218,8 +218,8 @@ impl ControlPlane {
         let touched = touched.map(|id| &id.gateway);
         for gateway in touched.chain(&delta.gateways) {
             let fleet = self.engine().fleet_of(gateway);
-            if let Some(place) = self.views.place(&fleet) {
-                self.published.insert(gateway.clone(), (place, self.generations[place]));
+            if let Some(view) = self.views.id(&fleet) {
+                self.published.insert(gateway.clone(), (view, self.generations[view]));
             }
             self.awaited.insert(gateway.clone());
         }
@@ -245,8 +245,7 @@ impl ControlPlane {
             }
         }
         self.end_views(&envoys);
-        let published: Vec<_> =
-            changed.into_iter().filter(|(place, _)| self.generations.get(*place).is_some()).collect();
+        let published: Vec<_> = changed.into_iter().filter(|(view, _)| self.generations.get(*view).is_some()).collect();
         if published.is_empty() {
             events.push(Event::Unchanged { subject });
         } else {
@@ -260,31 +259,31 @@ impl ControlPlane {
 
     /// Takes in the total number of unknown names that Envoys of one view have subscribed to. Returns events for the
     /// log.
-    pub fn asked_in_vain(&mut self, place: Place, total: u64, at: Duration) -> Events {
+    pub fn count_unknown_names(&mut self, id: ViewId, total: u64, at: Duration) -> Events {
         // The Gateway of the view may be deleted.
-        if self.generations.get(place).is_none() || !self.floods[place].asked(total, at) {
+        if self.generations.get(id).is_none() || !self.floods[id].asked(total, at) {
             return Events::default();
         }
-        self.publish_listeners(place, true);
+        self.publish_listeners(id, true);
         Some(Event::FloodBegan).into()
     }
 
     /// Takes in these totals of all views.
-    pub fn all_asked_in_vain(&mut self, at: Duration) -> Events {
-        let totals: Vec<_> = self.views.iter().map(|(place, view)| (place, self.cache.unknown(view))).collect();
+    pub fn count_all_unknown_names(&mut self, at: Duration) -> Events {
+        let totals: Vec<_> = self.views.iter().map(|(id, view)| (id, self.cache.unknown(view))).collect();
         let mut events = Events::default();
-        for (place, total) in totals {
-            events.append(self.asked_in_vain(place, total, at));
+        for (id, total) in totals {
+            events.append(self.count_unknown_names(id, total, at));
         }
         events
     }
 
     /// Does the time-dependent work. Returns events for the log.
-    pub fn tend(&mut self, at: Duration) -> Events {
-        let ended: Vec<Place> =
-            self.floods.iter_mut().filter_map(|(at_place, flood)| flood.ends(at).then_some(at_place)).collect();
-        for place in &ended {
-            self.publish_listeners(*place, false);
+    pub fn tick(&mut self, at: Duration) -> Events {
+        let ended: Vec<ViewId> =
+            self.floods.iter_mut().filter_map(|(id, flood)| flood.ends(at).then_some(id)).collect();
+        for id in &ended {
+            self.publish_listeners(*id, false);
         }
         let cache = &self.cache;
         self.leaving.retain(|view| !cache.remove(view));
@@ -293,20 +292,20 @@ impl ControlPlane {
         events
     }
 
-    fn publish_listeners(&mut self, place: Place, listed: bool) {
-        let update = self.tls_listeners(place, listed);
-        self.generations[place] = self.cache.publish(&self.views[place], update);
+    fn publish_listeners(&mut self, id: ViewId, listed: bool) {
+        let update = self.tls_listeners(id, listed);
+        self.generations[id] = self.cache.publish(&self.views[id], update);
     }
 
     /// Returns the TLS listeners of a view.
-    fn tls_listeners(&self, place: Place, listed: bool) -> xds::Update {
+    fn tls_listeners(&self, id: ViewId, listed: bool) -> xds::Update {
         let mut frontends = self.engine().tls_frontends(listed);
-        frontends.retain(|frontend| self.views.place(&frontend.id.fleet()) == Some(place));
+        frontends.retain(|frontend| self.views.id(&frontend.id.fleet()) == Some(id));
         publish::listeners(&frontends, &self.edge)
     }
 
     /// Returns events about acknowledgements and rejections since the last call.
-    pub fn settled(&mut self, at: Duration) -> Events {
+    pub fn acknowledgement_events(&mut self, at: Duration) -> Events {
         let own = self.own_progress();
         self.note_lags(&own, at);
         let progress = self.with_others(own);
@@ -317,7 +316,7 @@ impl ControlPlane {
             let acks: Vec<_> = waiting
                 .published
                 .iter()
-                .filter_map(|(place, made)| Some(progress.get(*place)?.acknowledged(*made)))
+                .filter_map(|(view, made)| Some(progress.get(*view)?.acknowledged(*made)))
                 .collect();
             let connected: usize = acks.iter().map(|(_, connected)| connected).sum();
             let done = connected > 0 && acks.iter().all(|(acked, connected)| acked == connected);
@@ -339,7 +338,7 @@ impl ControlPlane {
     /// Returns the objects whose status may have changed since the last call.
     pub fn take_touched(&mut self) -> BTreeSet<ObjectKey> {
         let progress = self.progress();
-        let known = (self.views.each(|place| progress[place].nodes.len()), refusals(self.rejections(&progress)));
+        let known = (self.views.each(|view| progress[view].nodes.len()), refusals(self.rejections(&progress)));
         if known != self.known {
             let (count, before) = std::mem::replace(&mut self.known, known);
             let (count, before, after) = (count == self.known.0, before, &self.known.1);
@@ -379,7 +378,7 @@ impl ControlPlane {
 
     /// Notes that a status is being evaluated: if it lacks acknowledgements, it is among the touched ones once they
     /// arrive. An Envoy that has just connected may need long for publications that others acknowledged before.
-    pub fn look_at(&mut self, key: &ObjectKey) {
+    pub fn note_status_evaluated(&mut self, key: &ObjectKey) {
         let Some(gateway) = self.gateway_of(key).cloned() else { return };
         let Acks { done: acknowledged, all: connected, .. } = self.acknowledgement(key);
         // The connection of the first Envoy touches everything.
@@ -395,15 +394,15 @@ impl ControlPlane {
     fn fleet(&mut self) -> FleetAcks {
         let progress = self.progress();
         let refused = refusals(self.rejections(&progress));
-        let whose = match &self.refused {
-            Some((known, whose)) if *known == refused => whose.clone(),
+        let attributed = match &self.refused {
+            Some((known, attributed)) if *known == refused => attributed.clone(),
             _ => {
-                let whose = Arc::new(self.whose(&refused));
-                self.refused = Some((refused, whose.clone()));
-                whose
+                let attributed = Arc::new(self.attributed(&refused));
+                self.refused = Some((refused, attributed.clone()));
+                attributed
             }
         };
-        FleetAcks { refused: whose, ..FleetAcks::default() }
+        FleetAcks { refused: attributed, ..FleetAcks::default() }
     }
 
     /// Returns the Gateway that an object is, or extends.
@@ -444,7 +443,7 @@ impl ControlPlane {
             };
             let refused = self.rejections(&progress).find(concerns);
             let text = match refused {
-                Some(refused) => format!("refused {}: {}", place(refused), refused.text),
+                Some(refused) => format!("refused {}: {}", rejected_name(refused), refused.text),
                 None => acks.text(),
             };
             told.links.push(Link { what: "envoys", ok: refused.is_none() && acks.are_complete(), text });
@@ -476,9 +475,9 @@ impl ControlPlane {
     /// Returns the metrics and `others`, in the text format of Prometheus.
     pub fn metrics(&self, others: Vec<Box<dyn Collector>>, at: Duration) -> String {
         let progress = self.progress();
-        let connected = |(place, view): (Place, &xds::View)| {
-            let Acks { done, all, .. } = self.acks_of_view(place, &progress);
-            Connected { view: view.name().to_owned(), all, behind: all - done, age: self.lags[place].age(at) }
+        let connected = |(id, view): (ViewId, &xds::View)| {
+            let Acks { done, all, .. } = self.acks_of_view(id, &progress);
+            Connected { view: view.name().to_owned(), all, behind: all - done, age: self.lags[id].age(at) }
         };
         let (good, bad) = self.engine().good_and_bad();
         let program = Program {

@@ -167,7 +167,7 @@ fn credential(rows: &[EnvoyRow], named: &str, with_others: bool) -> Result<Finge
 }
 
 #[derive(Clone)]
-struct Known {
+struct RouteState {
     cache: Cache,
     revoker: Option<Revoker>,
 }
@@ -183,23 +183,23 @@ struct Revoked {
 /// certificates.
 pub fn routes(cache: Cache, revoker: Option<Revoker>) -> Router {
     Router::new()
-        .route("/envoys", get(|State(known): State<Known>| async move { Json(rows(&known.cache.debug())) }))
+        .route("/envoys", get(|State(state): State<RouteState>| async move { Json(rows(&state.cache.debug())) }))
         .route("/envoys/revoke", post(revoke))
-        .with_state(Known { cache, revoker })
+        .with_state(RouteState { cache, revoker })
 }
 
-async fn revoke(State(known): State<Known>, Query(revoked): Query<Revoked>) -> Response {
+async fn revoke(State(state): State<RouteState>, Query(revoked): Query<Revoked>) -> Response {
     let Revoked { name, with_others } = revoked;
-    match carry_out(&known, name, with_others).await {
+    match carry_out(&state, name, with_others).await {
         Ok(said) => said.into_response(),
         Err(text) => (StatusCode::CONFLICT, text).into_response(),
     }
 }
 
-async fn carry_out(known: &Known, name: String, with_others: bool) -> Result<String, String> {
+async fn carry_out(state: &RouteState, name: String, with_others: bool) -> Result<String, String> {
     let nobody = || "Envoys of this program are let in by their user, not by a certificate".to_owned();
-    let revoker = known.revoker.as_ref().ok_or_else(nobody)?;
-    let who = meant(&rows(&known.cache.debug()), &name, with_others, revoker.pods)?;
+    let revoker = state.revoker.as_ref().ok_or_else(nobody)?;
+    let who = meant(&rows(&state.cache.debug()), &name, with_others, revoker.pods)?;
     let (answer, answered) = oneshot::channel();
     let request = RevokeRequest { who, answer };
     let gone = || "the xDS server does not answer".to_owned();

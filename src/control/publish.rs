@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use xds::{Kind, Part, Resource as Encoded, Update};
 
-use crate::fleet_views::{FleetViews, Place};
+use crate::fleet_views::{FleetViews, ViewId};
 use gatewright_core::model::{ClusterId, Fleets, Frontend};
 use gatewright_core::translate::{Delta, Resource, ResourceKey};
 use gatewright_envoy::{Edge, ResourceName};
@@ -25,11 +25,11 @@ pub fn update(delta: &Delta) -> Update {
 /// The backends and certificates that are in views of Gateways' own Envoys, each with these views. A resource is
 /// removed only from these, however many views there are.
 #[derive(Debug, Default)]
-pub struct ShownApart(BTreeMap<ResourceKey, BTreeSet<Place>>);
+pub struct IsolatedResources(BTreeMap<ResourceKey, BTreeSet<ViewId>>);
 
-impl ShownApart {
+impl IsolatedResources {
     /// Sets the views that have a resource. Returns the views that had it and no longer do.
-    fn set(&mut self, key: &ResourceKey, now: BTreeSet<Place>) -> BTreeSet<Place> {
+    fn set(&mut self, key: &ResourceKey, now: BTreeSet<ViewId>) -> BTreeSet<ViewId> {
         let before = match now.is_empty() {
             true => self.0.remove(key),
             false => self.0.insert(key.clone(), now.clone()),
@@ -44,41 +44,41 @@ pub fn updates(
     delta: &Delta,
     edge: &Edge,
     views: &FleetViews,
-    apart: &mut ShownApart,
+    isolated_resources: &mut IsolatedResources,
     fleets: impl Fn(&ResourceKey) -> Fleets,
-    had: impl Fn(Place, Kind, &str) -> Option<Encoded>,
-) -> BTreeMap<Place, Update> {
-    let mut updates: BTreeMap<Place, Update> = BTreeMap::new();
-    let mut show = |key: &ResourceKey, resource: Option<Encoded>, apart: &mut ShownApart| {
+    had: impl Fn(ViewId, Kind, &str) -> Option<Encoded>,
+) -> BTreeMap<ViewId, Update> {
+    let mut updates: BTreeMap<ViewId, Update> = BTreeMap::new();
+    let mut show = |key: &ResourceKey, resource: Option<Encoded>, isolated_resources: &mut IsolatedResources| {
         let fleets = if resource.is_some() { fleets(key) } else { Fleets::default() };
-        let mut places = views.places(&fleets);
+        let mut shown_in = views.ids(&fleets);
         if resource.is_some() && fleets.is_empty() && !views.are_apart() {
-            places.insert(views.shared());
+            shown_in.insert(views.shared());
         }
-        let gone: BTreeSet<Place> = match key.frontend() {
+        let gone: BTreeSet<ViewId> = match key.frontend() {
             // A resource of a frontend was never in the view of another fleet.
-            Some(own) => views.place(&own.fleet()).into_iter().collect(),
+            Some(own) => views.id(&own.fleet()).into_iter().collect(),
             None => {
-                let isolated = places.iter().copied().filter(|place| views.is_isolated(*place)).collect();
-                apart.set(key, isolated).into_iter().chain(views.of_many()).collect()
+                let isolated = shown_in.iter().copied().filter(|view| views.is_isolated(*view)).collect();
+                isolated_resources.set(key, isolated).into_iter().chain(views.of_many()).collect()
             }
         };
-        for place in gone.difference(&places) {
-            updates.entry(*place).or_default().removals.push(name(key));
+        for view in gone.difference(&shown_in) {
+            updates.entry(*view).or_default().removals.push(name(key));
         }
-        for place in places {
-            updates.entry(place).or_default().upserts.extend(resource.clone());
+        for view in shown_in {
+            updates.entry(view).or_default().upserts.extend(resource.clone());
         }
     };
     for (key, resource) in &delta.resources {
-        show(key, resource.as_ref().map(|resource| encode_within(resource, edge)), apart);
+        show(key, resource.as_ref().map(|resource| encode_within(resource, edge)), isolated_resources);
     }
     let has_some_apart = views.are_apart() || views.iter().count() > 1;
     for key in delta.shown.iter().filter(|key| has_some_apart && !delta.resources.contains_key(key)) {
         let (kind, name) = name(key);
-        let shown = views.of_many().chain(apart.0.get(key).into_iter().flatten().copied());
-        if let Some(resource) = shown.collect::<Vec<_>>().into_iter().find_map(|place| had(place, kind, &name)) {
-            show(key, Some(resource), apart);
+        let shown = views.of_many().chain(isolated_resources.0.get(key).into_iter().flatten().copied());
+        if let Some(resource) = shown.collect::<Vec<_>>().into_iter().find_map(|view| had(view, kind, &name)) {
+            show(key, Some(resource), isolated_resources);
         }
     }
     updates

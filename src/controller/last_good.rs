@@ -30,7 +30,7 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 
 use self::file::{Kept, ViewState, load, save, seconds};
-pub(super) use self::file::{Place, prepare};
+pub(super) use self::file::{StatePaths, prepare};
 
 /// The interval at which the state is compared, and written if it has changed.
 const SAVE_INTERVAL: Duration = Duration::from_secs(5);
@@ -54,7 +54,7 @@ pub(super) struct Shown {
 
 /// The admission of Envoys to views.
 #[derive(Clone, Debug)]
-pub(super) struct Grants {
+pub(super) struct ViewAccess {
     pub(super) views: Views,
     /// The fleets that have an identity.
     pub(super) fleets: Vec<EnvoyFleet>,
@@ -62,7 +62,7 @@ pub(super) struct Grants {
     pub(super) isolated: Option<EnvoyAccess>,
 }
 
-impl Grants {
+impl ViewAccess {
     /// Admits the Envoys of fleets to these views.
     fn allow(&self, views: &FleetViews) {
         for fleet in &self.fleets {
@@ -76,7 +76,7 @@ impl Grants {
     fn stand_in(&self, views: &FleetViews) {
         self.allow(views);
         if let Some(access) = &self.isolated {
-            let of = |(place, view): (_, &View)| Some((views.gateway(place)?.clone(), view.clone()));
+            let of = |(id, view): (_, &View)| Some((views.gateway(id)?.clone(), view.clone()));
             access.stand_in(views.iter().filter_map(of));
         }
     }
@@ -92,9 +92,9 @@ impl Grants {
 
 /// The time of the served state, and that of the last write, as metrics.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Figures(Arc<[AtomicU64; 2]>);
+pub(super) struct LastGoodMetrics(Arc<[AtomicU64; 2]>);
 
-impl Figures {
+impl LastGoodMetrics {
     fn serves(&self, at: Option<SystemTime>) {
         self.0[0].store(at.map_or(0, seconds), Ordering::Relaxed);
     }
@@ -104,7 +104,7 @@ impl Figures {
     }
 }
 
-impl Collector for Figures {
+impl Collector for LastGoodMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let [served, written] = [0, 1].map(|at| self.0[at].load(Ordering::Relaxed));
         let age = if served == 0 { 0 } else { seconds(SystemTime::now()).saturating_sub(served) };
@@ -126,8 +126,8 @@ pub(super) struct Standby {
     started: Instant,
     cache: Cache,
     views: FleetViews,
-    grants: Grants,
-    figures: Figures,
+    view_access: ViewAccess,
+    metrics: LastGoodMetrics,
     serving: Option<Serving>,
 }
 
@@ -141,16 +141,16 @@ impl Standby {
     /// Reads the file for the fleets that `live` has views of, and for Gateways with Envoys of their own. A file that
     /// cannot be read is logged, and does not prevent the start.
     pub(super) async fn read(
-        place: Option<Place>,
+        paths: Option<StatePaths>,
         cache: Cache,
         live: &FleetViews,
-        grants: Grants,
-        figures: Figures,
+        view_access: ViewAccess,
+        metrics: LastGoodMetrics,
     ) -> Self {
         let started = Instant::now();
-        let loaded: Option<Kept> = match place {
+        let loaded: Option<Kept> = match paths {
             None => None,
-            Some(place) => tokio::task::spawn_blocking(move || match load(&place) {
+            Some(paths) => tokio::task::spawn_blocking(move || match load(&paths) {
                 Ok(loaded) => loaded,
                 Err(error) => {
                     warn!(event = LAST_GOOD, "last good state: {error:#}; it is not used");
@@ -174,7 +174,7 @@ impl Standby {
         let mut suspects = Vec::new();
         if let Some(kept) = &mut kept {
             // Own Envoys are not admitted any more where they were switched off.
-            kept.views.retain(|view| view.gateway.is_none() || grants.isolated.is_some());
+            kept.views.retain(|view| view.gateway.is_none() || view_access.isolated.is_some());
             kept.views.sort_by_key(|view| view.gateway.is_some());
             let refused = kept.views.iter_mut();
             suspects = refused.map(|view| (view.gateway.clone(), std::mem::take(&mut view.suspects))).collect();
@@ -183,13 +183,13 @@ impl Standby {
         if let Some(kept) = &kept {
             info!(event = LAST_GOOD, "last good state: {} resources of {}", kept.count(), time(kept.at));
         }
-        Self { kept, suspects, started, cache, views, grants, figures, serving: None }
+        Self { kept, suspects, started, cache, views, view_access, metrics, serving: None }
     }
 
-    /// Starts to serve the state, if it is time and there is a state: `heard` is whether the API server has answered.
-    /// Returns the certificates of the xDS server.
-    pub(super) fn begin(&mut self, heard: bool, now: Instant) -> Option<Shown> {
-        let silence = if heard { SLOW } else { SILENT };
+    /// Starts to serve the state, if it is time and there is a state: `has_answer` is whether the API server has
+    /// answered. Returns the certificates of the xDS server.
+    pub(super) fn begin(&mut self, has_answer: bool, now: Instant) -> Option<Shown> {
+        let silence = if has_answer { SLOW } else { SILENT };
         if now.saturating_duration_since(self.started) < silence {
             return None;
         }
@@ -200,8 +200,8 @@ impl Standby {
         for ((_, view), state) in self.views.iter().zip(views) {
             self.cache.publish(view, Update { upserts: state.resources, removals: Vec::new() });
         }
-        self.grants.stand_in(&self.views);
-        self.figures.serves(Some(at));
+        self.view_access.stand_in(&self.views);
+        self.metrics.serves(Some(at));
         self.serving = Some(Serving { at, ended });
         let lines = self.lines();
         warn!(
@@ -217,11 +217,11 @@ impl Standby {
         self.kept = None;
         self.suspect(live);
         self.suspects.clear();
-        self.grants.end_stand_in(live);
+        self.view_access.end_stand_in(live);
         if self.serving.take().is_none() {
             return;
         }
-        self.figures.serves(None);
+        self.metrics.serves(None);
         info!(event = LAST_GOOD, "the API server's state is whole, and served from now on");
         for (_, view) in self.views.iter() {
             // Streams check whether they may go on when a resource changes. No client subscribes to this one.
@@ -240,7 +240,7 @@ impl Standby {
 
     /// Marks the parts that were rejected before the start as suspects in these views, so that they are sent last.
     fn suspect(&self, views: &FleetViews) {
-        let of_many = views.of_many().map(|place| &views[place]);
+        let of_many = views.of_many().map(|id| &views[id]);
         let isolated = self.suspects.iter().filter_map(|(gateway, suspects)| Some((gateway.clone()?, suspects)));
         let isolated = isolated.filter_map(|(gateway, s)| Some((views.of(&EnvoyFleet::Isolated(gateway))?, s)));
         let shared = self.suspects.iter().filter(|(gateway, _)| gateway.is_none()).map(|(_, suspects)| suspects);
@@ -274,7 +274,7 @@ fn time(at: SystemTime) -> String {
 
 /// Writes the state of the views when it has changed, while the view of the API server is complete.
 pub(super) struct Keeper {
-    pub(super) place: Place,
+    pub(super) paths: StatePaths,
     pub(super) cache: Cache,
     /// The views of fleets that serve many Gateways.
     pub(super) views: FleetViews,
@@ -283,8 +283,8 @@ pub(super) struct Keeper {
     /// The certificates of the xDS server.
     pub(super) shown: watch::Receiver<Option<Shown>>,
     /// Whether the view of the API server is complete.
-    pub(super) whole: watch::Receiver<bool>,
-    pub(super) figures: Figures,
+    pub(super) synced: watch::Receiver<bool>,
+    pub(super) metrics: LastGoodMetrics,
 }
 
 impl Keeper {
@@ -301,7 +301,7 @@ impl Keeper {
             }
             pause = SAVE_INTERVAL;
             let isolated = self.access.isolated().into_iter().map(|(gateway, view)| (Some(gateway), view));
-            let of_many = self.views.of_many().map(|place| (None, self.views[place].clone()));
+            let of_many = self.views.of_many().map(|id| (None, self.views[id].clone()));
             let views: Vec<(Option<ObjectName>, View)> = of_many.chain(isolated).collect();
             suspects.retain(|view, _| views.iter().any(|(_, there)| there == view));
             for (_, view) in &views {
@@ -309,7 +309,9 @@ impl Keeper {
             }
             let is_suspected = suspects.values().any(|suspects| suspects.has_changed().unwrap_or(false));
             let is_new = self.shown.has_changed().unwrap_or(false) || is_suspected;
-            let Some(shown) = self.shown.borrow_and_update().clone().filter(|_| *self.whole.borrow()) else { continue };
+            let Some(shown) = self.shown.borrow_and_update().clone().filter(|_| *self.synced.borrow()) else {
+                continue;
+            };
             let states = views.into_iter().map(|(gateway, view)| {
                 let (generation, resources) = self.cache.resources(&view);
                 let suspects = suspects.get_mut(&view).map(|suspects| Suspects::clone(&suspects.borrow_and_update()));
@@ -320,8 +322,8 @@ impl Keeper {
             if written.as_ref() == Some(&generations) && !is_new {
                 continue;
             }
-            let (begun, at, place) = (Instant::now(), SystemTime::now(), self.place.clone());
-            let ended = tokio::task::spawn_blocking(move || save(&place, at, &shown, &views)).await;
+            let (begun, at, paths) = (Instant::now(), SystemTime::now(), self.paths.clone());
+            let ended = tokio::task::spawn_blocking(move || save(&paths, at, &shown, &views)).await;
             let failure = match ended {
                 Ok(Ok(())) => None,
                 Ok(Err(error)) => Some(format!("{error:#}")),
@@ -330,7 +332,7 @@ impl Keeper {
             match &failure {
                 None => {
                     written = Some(generations);
-                    self.figures.wrote(at);
+                    self.metrics.wrote(at);
                 }
                 Some(text) => {
                     // The next attempt is made even if nothing changes.
@@ -350,25 +352,25 @@ impl Keeper {
 mod tests {
     use ::xds::Kind;
 
-    use super::file::tests::{DAY, host, place, shown, suspects};
+    use super::file::tests::{DAY, host, paths, shown, suspects};
     use super::*;
 
     #[tokio::test]
     async fn it_is_served_where_the_api_server_is_away_and_not_where_it_answers() {
         let dir = tempfile::tempdir().expect("a directory");
-        let place = place(dir.path());
+        let paths = paths(dir.path());
         let good = shown(DAY);
         let of = |gateway, name: &str| ViewState { gateway, resources: vec![host(name, &good)], suspects: suspects() };
         let [bank, gone] = ["bank", "gone"].map(|namespace| ObjectName::new(namespace, "edge"));
         let isolated = [&bank, &gone].map(|gateway| of(Some(gateway.clone()), "i.example.org"));
         let all: Vec<ViewState> = [of(None, "a.example.org")].into_iter().chain(isolated).collect();
-        save(&place, SystemTime::now(), &good, &all).expect("written");
+        save(&paths, SystemTime::now(), &good, &all).expect("written");
         let (cache, live) = (Cache::new(), FleetViews::from(View::new("shared")));
         let granted = Views::new();
         let access = EnvoyAccess::new(granted.clone());
         let read_for = async |views: FleetViews, isolated: Option<EnvoyAccess>| {
-            let grants = Grants { views: granted.clone(), fleets: EnvoyFleet::OF_MANY.to_vec(), isolated };
-            Standby::read(Some(place.clone()), cache.clone(), &views, grants, Figures::default()).await
+            let view_access = ViewAccess { views: granted.clone(), fleets: EnvoyFleet::OF_MANY.to_vec(), isolated };
+            Standby::read(Some(paths.clone()), cache.clone(), &views, view_access, LastGoodMetrics::default()).await
         };
         let read = async || read_for(live.clone(), Some(access.clone())).await;
         let seen = |fleet: EnvoyFleet| granted.of(&keys::identity_of(&fleet)).map(|view| view.name().to_owned());

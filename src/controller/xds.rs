@@ -113,8 +113,8 @@ impl Xds {
                     Some(request) = self.revocations.recv() => tending.revoke(request).await,
                 };
                 looks = looks.wrapping_add(1);
-                let looked = tending.look(trust.as_ref()).await;
-                if let Some(new) = &looked {
+                let reconciled = tending.reconcile(trust.as_ref()).await;
+                if let Some(new) = &reconciled {
                     refused = new.revoked().clients();
                 }
                 // A recorded revocation takes effect at once in this process, even if the Secret cannot be read again
@@ -132,7 +132,7 @@ impl Xds {
                     // The receiver may be gone.
                     let _ = answer.send(Ok(said));
                 }
-                let Some(new) = looked else { continue };
+                let Some(new) = reconciled else { continue };
                 // If the clock was ahead when the certificate was issued, its validity begins in the future.
                 let due = since.elapsed().map_or(true, |age| age > keys::SERVER / 3);
                 let is_same = trust.as_ref().is_some_and(|trust| new.same(trust));
@@ -206,16 +206,16 @@ impl Tending {
     /// Returns the authority, as soon as the lease holder has created it.
     async fn first(&mut self) -> CaRotation {
         loop {
-            if let Some(trust) = self.look(None).await {
+            if let Some(trust) = self.reconcile(None).await {
                 return trust;
             }
             sleep(Duration::from_millis(500)).await;
         }
     }
 
-    async fn look(&mut self, known: Option<&CaRotation>) -> Option<CaRotation> {
+    async fn reconcile(&mut self, known: Option<&CaRotation>) -> Option<CaRotation> {
         let may_write = leads(*self.term.borrow());
-        match self.keys.look(known, may_write).await {
+        match self.keys.reconcile(known, may_write).await {
             Ok(trust) => {
                 self.told.remove(keys::AUTHORITY);
                 trust

@@ -5,7 +5,7 @@
 //! slice whose pods never arrive is held back for at most [`MAX_WAIT`], or longer while pods are not watched, since
 //! then their absence is not known.
 //!
-//! `is_whole` is true if the view of pods is complete and current.
+//! `is_current` is true if the view of pods is complete and current.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,13 +29,13 @@ impl Ahead {
         &mut self,
         slice: EndpointSlice,
         store: &Store,
-        is_whole: bool,
+        is_current: bool,
         now: Instant,
     ) -> Option<EndpointSlice> {
         let name = slice.meta.name.clone();
         // A slice that is rewritten again and again keeps its first deadline.
         let until = self.0.remove(&name).map_or(now + MAX_WAIT, |(until, _)| until);
-        if is_whole && until <= now || are_known(&slice, store) {
+        if is_current && until <= now || are_known(&slice, store) {
             return Some(slice);
         }
         self.0.insert(name, (until, slice));
@@ -48,9 +48,9 @@ impl Ahead {
     }
 
     /// Removes and returns the slices that need not be held back any longer.
-    pub(super) fn release(&mut self, store: &Store, is_whole: bool, now: Instant) -> Vec<EndpointSlice> {
+    pub(super) fn release(&mut self, store: &Store, is_current: bool, now: Instant) -> Vec<EndpointSlice> {
         let is_ready = |_: &ObjectName, (until, slice): &mut (Instant, EndpointSlice)| {
-            is_whole && *until <= now || are_known(slice, store)
+            is_current && *until <= now || are_known(slice, store)
         };
         self.0.extract_if(.., is_ready).map(|(_, (_, slice))| slice).collect()
     }

@@ -21,7 +21,7 @@ use tracing::warn;
 use super::FIELD_MANAGER;
 use crate::metrics::Writes;
 use crate::watch::observed::newer;
-use crate::watch::peers::{self, follow};
+use crate::watch::peers::{PeerEvent, follow};
 use crate::write::failure::Failure;
 use crate::write::request::{failed, in_time};
 use crate::write::worker::Worker;
@@ -42,7 +42,7 @@ const WILDCARD: &str = "_.";
 const AT_ONCE: usize = 4;
 
 /// An event of the watch.
-pub type Told = peers::Told<ConfigMap>;
+pub type ClaimEvent = PeerEvent<ConfigMap>;
 
 /// The subject of an entry of the record.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -161,7 +161,7 @@ impl Entry {
 /// The entries whose inputs are completely known. Others are not written, since unclaimed entries are removed from the
 /// record.
 #[derive(Clone, Copy, Debug)]
-pub struct Known {
+pub struct CompleteInputs {
     /// TenantGateways and all objects that refer to them are known.
     pub tenants: bool,
     /// Gateways, ListenerSets and their classes are known.
@@ -170,7 +170,7 @@ pub struct Known {
     pub routes: bool,
 }
 
-impl Known {
+impl CompleteInputs {
     fn covers(self, entry: &Entry) -> bool {
         match entry {
             Entry::Tenants(_) => self.tenants,
@@ -200,19 +200,19 @@ pub struct Claims {
     client: Client,
     namespace: String,
     shards: BTreeMap<String, Shard>,
-    complete: bool,
+    synced: bool,
     /// The entries to be written, by ConfigMap.
     asked: BTreeMap<String, BTreeSet<Entry>>,
     /// The entries that an operator releases, until they are removed from the record.
     released: BTreeSet<Entry>,
-    worker: Worker<String, Written>,
+    worker: Worker<String, WriteOutcome>,
     told: BTreeMap<String, String>,
 }
 
 /// The outcome of a write; `None` when a delayed retry is due.
-pub(super) struct Ended(Option<Written>);
+pub(super) struct WorkerEvent(Option<WriteOutcome>);
 
-type Written = (String, Result<Box<ConfigMap>, Failure>);
+type WriteOutcome = (String, Result<Box<ConfigMap>, Failure>);
 
 impl Claims {
     /// Creates an empty record, before the first event.
@@ -221,7 +221,7 @@ impl Claims {
             client,
             namespace: namespace.to_owned(),
             shards: BTreeMap::new(),
-            complete: false,
+            synced: false,
             asked: BTreeMap::new(),
             released: BTreeSet::new(),
             worker: Worker::new(AT_ONCE),
@@ -230,24 +230,24 @@ impl Claims {
     }
 
     /// Returns whether the whole record was listed: before that nothing has an owner.
-    pub(super) fn is_complete(&self) -> bool {
-        self.complete
+    pub(super) fn has_synced(&self) -> bool {
+        self.synced
     }
 
     /// Takes in an event of the watch.
-    pub(super) fn take_in(&mut self, told: Told) -> Vec<Recorded> {
-        match told {
-            Told::There(map) => self.see(&map),
+    pub(super) fn take_in(&mut self, event: ClaimEvent) -> Vec<Recorded> {
+        match event {
+            ClaimEvent::Applied(map) => self.see(&map),
             // Deleting a ConfigMap does not release its entries: they are kept and written again.
-            Told::Gone(name) => {
+            ClaimEvent::Deleted(name) => {
                 if let Some(gone) = self.shards.get_mut(&name) {
                     gone.version.clear();
                     self.worker.want(name, Instant::now());
                 }
                 Vec::new()
             }
-            Told::Complete => {
-                self.complete = true;
+            ClaimEvent::Synced => {
+                self.synced = true;
                 Vec::new()
             }
         }
@@ -290,7 +290,7 @@ impl Claims {
     }
 
     /// Queues every entry that differs from the record: other replicas wrote it until now.
-    pub(super) fn look_at_everything(&mut self, pipeline: &Pipeline) {
+    pub(super) fn enqueue_all(&mut self, pipeline: &Pipeline) {
         self.ask(pipeline.tenancy().proposals().map(|(hostname, _)| Entry::Tenants(hostname.clone())));
         self.ask(pipeline.engine().record_proposals().map(|(what, _)| Entry::Addresses(what.clone())));
         for name in self.shards.keys().filter(|name| self.is_lost(name)).cloned().collect::<Vec<_>>() {
@@ -314,10 +314,10 @@ impl Claims {
     }
 
     /// Starts the queued writes, up to the limit. Without permission to write they are dropped;
-    /// [`Self::look_at_everything`] queues them again.
-    pub(super) fn write(&mut self, pipeline: &Pipeline, may_write: bool, known: Known) {
+    /// [`Self::enqueue_all`] queues them again.
+    pub(super) fn write(&mut self, pipeline: &Pipeline, may_write: bool, complete: CompleteInputs) {
         while let Some(name) = self.worker.take(Instant::now()) {
-            let document = self.document(&name, pipeline, known).filter(|_| may_write);
+            let document = self.document(&name, pipeline, complete).filter(|_| may_write);
             let Some(document) = document else {
                 self.worker.done(&name);
                 continue;
@@ -333,7 +333,7 @@ impl Claims {
     }
 
     /// Returns the patch of a ConfigMap; `None` where nothing is to be changed, or the inputs are not completely known.
-    fn document(&mut self, name: &str, pipeline: &Pipeline, known: Known) -> Option<Value> {
+    fn document(&mut self, name: &str, pipeline: &Pipeline, complete: CompleteInputs) -> Option<Value> {
         let asked = self.asked.entry(name.to_owned()).or_default();
         asked.retain(|entry| entry.proposal(pipeline).is_some());
         if asked.is_empty() {
@@ -348,7 +348,7 @@ impl Claims {
             let is_there = there.is_some_and(|shard| shard.records.contains_key(entry));
             (owner.is_some() || is_there).then(|| (entry.key(), json!(owner.map(|owner| entry.value(&owner)))))
         };
-        let asked = self.asked.get(name).into_iter().flatten().filter(|entry| known.covers(entry));
+        let asked = self.asked.get(name).into_iter().flatten().filter(|entry| complete.covers(entry));
         let there_yet = |entry: &&Entry| there.is_some_and(|shard| shard.records.contains_key(*entry));
         self.released.retain(|entry| entry.shard() != name || there_yet(&entry));
         let released =
@@ -359,13 +359,13 @@ impl Claims {
     }
 
     /// Waits until a write has ended or a delayed retry is due.
-    pub(super) async fn next(&mut self) -> Ended {
-        Ended(self.worker.next().await)
+    pub(super) async fn next(&mut self) -> WorkerEvent {
+        WorkerEvent(self.worker.next().await)
     }
 
     /// Takes in the outcome of a write.
-    pub(super) fn take_ended(&mut self, ended: Ended) -> Vec<Recorded> {
-        let Some((name, outcome)) = ended.0 else { return Vec::new() };
+    pub(super) fn take_event(&mut self, event: WorkerEvent) -> Vec<Recorded> {
+        let Some((name, outcome)) = event.0 else { return Vec::new() };
         match outcome {
             Ok(map) => {
                 self.told.remove(&name);
@@ -388,8 +388,8 @@ impl Claims {
     }
 
     /// Returns the number of writes that were started, and of failures by class.
-    pub(super) fn figures(&self) -> Writes {
-        self.worker.figures()
+    pub(super) fn metrics(&self) -> Writes {
+        self.worker.metrics()
     }
 
     /// Waits for the writes in progress, and starts no more.
@@ -410,7 +410,7 @@ async fn write(api: &Api<ConfigMap>, name: &str, there: bool, mut document: Valu
 }
 
 /// Watches the record until the receiver is dropped.
-pub async fn watch(client: Client, namespace: String, out: mpsc::Sender<Told>) {
+pub async fn watch(client: Client, namespace: String, out: mpsc::Sender<ClaimEvent>) {
     let api: Api<ConfigMap> = Api::namespaced(client, &namespace);
     let config = Config::default().labels(&format!("{}={}", LABEL.0, LABEL.1));
     follow(api, config, "who claimed hostnames first", out, Some).await;

@@ -98,7 +98,11 @@ impl Keys {
     ///
     /// # Errors
     /// When the Secret cannot be read or written; the known state stays valid.
-    pub async fn look(&self, known: Option<&CaRotation>, may_write: bool) -> Result<Option<CaRotation>, KeysError> {
+    pub async fn reconcile(
+        &self,
+        known: Option<&CaRotation>,
+        may_write: bool,
+    ) -> Result<Option<CaRotation>, KeysError> {
         let held = self.get(AUTHORITY).await?;
         let found = held.as_ref().map(ca_rotation::read).transpose().map_err(|why| self.broken(AUTHORITY, why))?;
         if !may_write {
@@ -203,7 +207,7 @@ impl Keys {
         KeysError::Revoke(format!("pod {}/{name}: {why}", self.namespace))
     }
 
-    /// Adds a client to the revocations. The next [`Self::look`] reads it.
+    /// Adds a client to the revocations. The next [`Self::reconcile`] reads it.
     ///
     /// # Errors
     /// When the Secret cannot be written.

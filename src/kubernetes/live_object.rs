@@ -23,7 +23,7 @@ pub struct LiveObject {
     /// `metadata.resourceVersion`
     pub version: Box<str>,
     /// Whether the object is being deleted (`deletionTimestamp` is set).
-    going: bool,
+    deleting: bool,
     /// The UID of the controlling owner reference; empty where there is none.
     owner: Box<str>,
     /// The fields that we applied and still own.
@@ -86,7 +86,7 @@ impl LiveObject {
         let held = Self {
             uid: meta.uid.as_deref().unwrap_or_default().into(),
             version: meta.resource_version.as_deref().unwrap_or_default().into(),
-            going: meta.deletion_timestamp.is_some(),
+            deleting: meta.deletion_timestamp.is_some(),
             owner: owner.as_str().into(),
             ours,
             others: managed_fields::others(managed).into(),
@@ -121,7 +121,7 @@ impl LiveObject {
             (None, None) => ApplyAction::Nothing,
             (None, Some(_)) => ApplyAction::Create,
             // The object is being deleted, or has another owner.
-            (Some(held), _) if held.going || !own(held) => ApplyAction::Nothing,
+            (Some(held), _) if held.deleting || !own(held) => ApplyAction::Nothing,
             (Some(held), Some(_)) if !held.others.is_empty() => ApplyAction::TakeOver,
             (Some(held), Some(wanted)) if !held.is(wanted) => ApplyAction::Apply,
             (Some(_), Some(_)) => ApplyAction::Nothing,
@@ -137,7 +137,7 @@ impl LiveObject {
     }
 
     /// Replaces the fields by the digest of the desired manifest, if they are equal to it.
-    pub fn settle(&mut self, wanted: &Value) {
+    pub fn keep_digest(&mut self, wanted: &Value) {
         if matches!(self.ours, LastApplied::Json(_)) && self.is(wanted) {
             self.ours = LastApplied::Wanted(digest(wanted));
         }
@@ -288,7 +288,7 @@ mod tests {
     fn what_was_compared_is_remembered_by_its_digest() {
         let mut there = held(server(&wanted()));
         let json = there.clone();
-        there.settle(&wanted());
+        there.keep_digest(&wanted());
         assert_ne!(there, json);
         assert!(there.is_version_of(&json));
         assert_eq!(LiveObject::step(Some(&there), Some(&wanted()), &|_| true), ApplyAction::Nothing);
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(LiveObject::step(Some(&there), None, &|_| true), ApplyAction::Delete);
         // An object that differs keeps its fields.
         let mut other = json.clone();
-        other.settle(&less);
+        other.keep_digest(&less);
         assert_eq!(other, json);
     }
 
@@ -332,8 +332,8 @@ mod tests {
         assert_eq!(step(by_upstream.clone(), None, OWNER), ApplyAction::Nothing, "we never wrote it");
         assert_eq!(step(by_upstream, Some(&wanted()), OWNER), ApplyAction::TakeOver);
         assert_eq!(step(server(&wanted()), None, OWNER), ApplyAction::Delete);
-        let mut going = server(&wanted());
-        going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-        assert_eq!(step(going, Some(&wanted()), OWNER), ApplyAction::Nothing);
+        let mut deleting = server(&wanted());
+        deleting["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        assert_eq!(step(deleting, Some(&wanted()), OWNER), ApplyAction::Nothing);
     }
 }

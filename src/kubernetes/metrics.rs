@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn figures_are_told_beside_the_programs() {
         let tenants = Writes { begun: BTreeMap::from([("label", 4)]), failed: BTreeMap::from([("conflict", 5)]) };
-        let figures = MetricsSnapshot {
+        let snapshot = MetricsSnapshot {
             kinds: vec![("Gateway", "complete")],
             statuses: Writes { begun: BTreeMap::from([("status", 2)]), failed: BTreeMap::from([("refused", 3)]) },
             pending: 1,
@@ -149,7 +149,7 @@ mod tests {
             },
             leads: true,
         };
-        let text = text(Program::default(), &xds::Cache::new(), vec![Box::new(figures)]);
+        let text = text(Program::default(), &xds::Cache::new(), vec![Box::new(snapshot)]);
         for line in [
             "# TYPE gatewright_kind gauge",
             "gatewright_kind{kind=\"Gateway\",state=\"complete\"} 1",

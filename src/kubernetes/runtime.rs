@@ -23,10 +23,10 @@ use kube::Client;
 use tracing::info;
 
 use super::ahead::Ahead;
-use super::claims::{Ended as RecordEnded, Entry};
+use super::claims::{Entry, WorkerEvent as ClaimWorkerEvent};
 use super::issuance::{self, Issuance};
 use super::lease::Term;
-use super::replicas::{self, Record, Replica, Replicas, Told};
+use super::replicas::{self, Record, Replica, ReplicaEvent, Replicas};
 use super::tenants::{self, Decided, Tenants};
 use super::watch::{ObjectUpdate, WatchEvent};
 use crate::expose::services::{self, Services};
@@ -48,7 +48,7 @@ use gatewright_core::tenancy;
 use gatewright_core::translate::{Change, Fact};
 use objects::Objects;
 use statuses::Statuses;
-use turns::{Afterwards, Waiting};
+use turns::{Afterwards, QueuedChanges};
 
 /// The watched kinds.
 pub(crate) const KINDS: [Kind; 22] = [
@@ -96,7 +96,7 @@ pub struct KubernetesRuntime {
     references: References,
     /// The EndpointSlices that are held back until their pods are known.
     ahead: Ahead,
-    waiting: Waiting,
+    queued: QueuedChanges,
     /// The writer of the derived objects of TenantGateways.
     tenants: Tenants,
     services: Services,
@@ -122,7 +122,7 @@ impl KubernetesRuntime {
             objects: Objects::default(),
             references: References::new(client.clone()),
             ahead: Ahead::default(),
-            waiting: Waiting::default(),
+            queued: QueuedChanges::default(),
             tenants: Tenants::new(client.clone()),
             services: Services::new(client.clone()),
             isolated: None,
@@ -159,8 +159,8 @@ impl KubernetesRuntime {
     }
 
     /// Returns whether the API server has answered for any kind since the start.
-    pub fn hears(&self) -> bool {
-        self.view.is_heard()
+    pub fn has_answer(&self) -> bool {
+        self.view.has_answer()
     }
 
     /// Returns whether Envoys may be configured. While the definitions of Gateways and routes are missing, Envoys keep
@@ -168,7 +168,7 @@ impl KubernetesRuntime {
     pub fn knows_gateways(&mut self) -> bool {
         self.serving
             && self.knows_owners()
-            && [Kind::GatewayClass, Kind::Gateway, Kind::HTTPRoute].iter().all(|kind| self.view.was_seen(*kind))
+            && [Kind::GatewayClass, Kind::Gateway, Kind::HTTPRoute].iter().all(|kind| self.view.has_listed(*kind))
     }
 
     /// Takes in an event of the watch.
@@ -179,10 +179,10 @@ impl KubernetesRuntime {
                 self.begin(term);
                 return;
             }
-            WatchEvent::Complete(kind) => return self.in_turn(Afterwards::Whole(kind), term),
-            WatchEvent::Trouble(kind, text) => (kind, self.view_not_whole(kind).trouble(kind, text)),
-            WatchEvent::Missing(kind) => (kind, self.view_not_whole(kind).missing(kind)),
-            WatchEvent::Listing(kind) => (kind, self.view_not_whole(kind).listing(kind)),
+            WatchEvent::Complete(kind) => return self.in_turn(Afterwards::Complete(kind), term),
+            WatchEvent::Trouble(kind, text) => (kind, self.view_not_complete(kind).trouble(kind, text)),
+            WatchEvent::Missing(kind) => (kind, self.view_not_complete(kind).missing(kind)),
+            WatchEvent::Listing(kind) => (kind, self.view_not_complete(kind).listing(kind)),
         };
         self.take_state(kind, line, term);
     }
@@ -192,16 +192,14 @@ impl KubernetesRuntime {
         if let Some(line) = line {
             info!(event = WATCH, kind = kind.as_str(), "{line}");
             if kind == Kind::ListenerSet {
-                self.waiting
-                    .known
-                    .push(tenancy::Change::Fact(tenancy::Fact::ListenerSets(!self.view.is_missing(kind))));
+                self.queued.known.push(tenancy::Change::Fact(tenancy::Fact::ListenerSets(!self.view.is_missing(kind))));
                 self.apply(Vec::new(), term);
             }
             if self.serving {
                 if kind == Kind::ClusterTrustBundle {
                     self.apply(vec![self.trust_bundles()], term);
                 }
-                self.look_at_kind(kind, term);
+                self.enqueue_kind(kind, term);
             }
         }
         self.begin(term);
@@ -225,7 +223,7 @@ impl KubernetesRuntime {
                     }
                 }
                 ObjectUpdate::LiveObject(derived, held, existing) => {
-                    self.waiting.known.push(tenancy::Change::Existing(derived.clone(), Some(existing)));
+                    self.queued.known.push(tenancy::Change::Existing(derived.clone(), Some(existing)));
                     self.tenants.see(derived, held);
                 }
                 ObjectUpdate::Secret(name, version, ours) => {
@@ -256,7 +254,7 @@ impl KubernetesRuntime {
         }
         let forgotten = self.request_bodies(requests);
         changes.extend(self.references.all_ready().into_iter().map(Change::put));
-        self.waiting.known.extend(
+        self.queued.known.extend(
             self.references.rekeyed().map(|(secret, ours)| tenancy::Change::Fact(tenancy::Fact::Keyed(secret, ours))),
         );
         self.queue(changes, term);
@@ -268,7 +266,7 @@ impl KubernetesRuntime {
 
     fn forget(&mut self, key: &ObjectKey) {
         if let Some(derived) = crate::live_object::derived(key) {
-            self.waiting.known.push(tenancy::Change::Existing(derived, None));
+            self.queued.known.push(tenancy::Change::Existing(derived, None));
         }
         self.tenants.forget(key);
         if key.kind == Kind::EndpointSlice {
@@ -282,7 +280,7 @@ impl KubernetesRuntime {
         let is_new = self.objects.see(key.clone(), seen);
         // The object was changed, maybe over our own write.
         if self.leads(term) && self.serving && is_new {
-            self.tenants.look_at(&key, self.live.pipeline().tenancy());
+            self.tenants.enqueue(&key, self.live.pipeline().tenancy());
             if !matches!(key.kind, Kind::Namespace | Kind::TenantGateway) {
                 self.statuses.writer.want(key, Instant::now());
             }
@@ -290,37 +288,37 @@ impl KubernetesRuntime {
     }
 
     /// Waits for the end of a request to the API server, or for a delayed one to be due.
-    pub async fn next(&mut self) -> Ended {
+    pub async fn next(&mut self) -> RuntimeEvent {
         let due = self.due();
         tokio::select! {
-            fetched = self.references.next() => Ended(Request::Fetch(fetched)),
-            written = self.statuses.writer.next() => Ended(Request::Write(written)),
-            written = self.tenants.next() => Ended(Request::Tenants(written)),
-            ended = self.services.next() => Ended(Request::Service(ended)),
-            ended = Self::next_isolated(self.isolated.as_mut()) => Ended(Request::Isolated(ended)),
-            told = self.certificates.issuance.next() => Ended(Request::Issued(told)),
-            ended = self.replicas.next() => Ended(Request::Record(ended)),
-            () = Self::until(due) => Ended(Request::Turn),
-            () = Self::until_one_is_late(&self.ahead, self.view.is_whole(Kind::Pod)) => Ended(Request::Slices),
-            ended = Self::next_claim(self.ownership.claims.as_mut()) => Ended(Request::Claims(ended)),
+            fetched = self.references.next() => RuntimeEvent(Request::Fetch(fetched)),
+            written = self.statuses.writer.next() => RuntimeEvent(Request::Write(written)),
+            outcome = self.tenants.next() => RuntimeEvent(Request::Tenants(outcome)),
+            event = self.services.next() => RuntimeEvent(Request::Service(event)),
+            event = Self::next_isolated(self.isolated.as_mut()) => RuntimeEvent(Request::Isolated(event)),
+            event = self.certificates.issuance.next() => RuntimeEvent(Request::Issued(event)),
+            outcome = self.replicas.next() => RuntimeEvent(Request::Record(outcome)),
+            () = Self::until(due) => RuntimeEvent(Request::Turn),
+            () = Self::until_one_is_late(&self.ahead, self.view.is_current(Kind::Pod)) => RuntimeEvent(Request::Slices),
+            event = Self::next_claim(self.ownership.claims.as_mut()) => RuntimeEvent(Request::Claims(event)),
         }
     }
 
     /// Takes in the outcome of a request.
-    pub fn take_ended(&mut self, ended: Ended, term: Term) {
-        match ended.0 {
+    pub fn take_event(&mut self, event: RuntimeEvent, term: Term) {
+        match event.0 {
             Request::Fetch(fetched) => self.take_body(fetched, term),
             Request::Write(written) => self.take_written(written),
-            Request::Tenants(Some(written)) => self.tenants.take_written(written, self.live.pipeline().tenancy()),
+            Request::Tenants(Some(outcome)) => self.tenants.take_outcome(outcome, self.live.pipeline().tenancy()),
             Request::Tenants(None) => {}
-            Request::Service(ended) => self.take_service(ended, term),
-            Request::Isolated(ended) => self.take_isolated(ended, term),
-            Request::Issued(told) => self.take_issued(told, term),
-            Request::Record(ended) => self.replicas.take_ended(ended, Instant::now()),
+            Request::Service(event) => self.take_service(event, term),
+            Request::Isolated(event) => self.take_isolated(event, term),
+            Request::Issued(event) => self.take_issued(event, term),
+            Request::Record(outcome) => self.replicas.take_outcome(outcome, Instant::now()),
             Request::Slices => self.catch_up(term),
             Request::Turn => self.take_turn(term),
-            Request::Claims(ended) => {
-                let changes = self.ownership.claims.as_mut().map(|claims| claims.take_ended(ended)).unwrap_or_default();
+            Request::Claims(event) => {
+                let changes = self.ownership.claims.as_mut().map(|claims| claims.take_event(event)).unwrap_or_default();
                 self.take_records(changes, term);
             }
         }
@@ -333,27 +331,27 @@ impl KubernetesRuntime {
 
     /// Starts to serve if the view is complete.
     fn begin(&mut self, term: Term) {
-        if self.serving || !self.view.is_complete() || !self.knows_claims() {
+        if self.serving || !self.view.has_synced() || !self.knows_claims() {
             return;
         }
         self.serving = true;
-        let mut early = std::mem::take(&mut self.waiting.early);
+        let mut early = std::mem::take(&mut self.queued.early);
         info!("the view is complete: {} objects", early.len());
         early.push(self.trust_bundles());
         self.apply(early, term);
         self.note_undecided();
         if self.leads(term) {
-            self.look_at_everything();
+            self.enqueue_all();
         }
     }
 
     /// Applies changes at once, or keeps them until the view is complete.
     pub fn apply(&mut self, changes: Vec<Change>, term: Term) {
         if !self.serving {
-            self.waiting.early.extend(changes);
+            self.queued.early.extend(changes);
             return;
         }
-        let changes = self.waiting.turns.overtaking(changes);
+        let changes = self.queued.turns.overtaking(changes);
         // Services are compared with the desired ones once the store has them.
         for change in &changes {
             match change {
@@ -363,7 +361,7 @@ impl KubernetesRuntime {
             }
         }
         let secrets = certificates::secrets_of(&changes);
-        let known = std::mem::take(&mut self.waiting.known);
+        let known = std::mem::take(&mut self.queued.known);
         let (mut decided, may_write) = (None, self.leads(term));
         let record = &mut |outcome: &Outcome| {
             decided = may_write.then(|| (Decided::of(&outcome.tenancy), outcome.delta.records.clone()));
@@ -389,37 +387,37 @@ impl KubernetesRuntime {
             isolated.take_in(envoys);
         }
         self.certify(wanted, secrets, term);
-        self.settle(term);
+        self.take_acknowledgements(term);
     }
 
     /// Does the time-dependent work: certificates become valid and expire.
-    pub fn tend(&mut self, term: Term) {
-        self.live.tend(self.started.elapsed()).log(Severity::Debug);
-        self.look_at_credentials();
+    pub fn tick(&mut self, term: Term) {
+        self.live.tick(self.started.elapsed()).log(Severity::Debug);
+        self.refetch_credentials();
         if self.live.pipeline().next_deadline().is_some_and(|deadline| deadline <= SystemTime::now()) {
             self.apply(Vec::new(), term);
         }
     }
 
     /// Counts the unknown resource names that Envoys of each view at this replica have subscribed to.
-    pub fn asked_in_vain(&mut self) {
-        self.live.all_asked_in_vain(self.started.elapsed()).log(Severity::Debug);
+    pub fn count_unknown_names(&mut self) {
+        self.live.count_all_unknown_names(self.started.elapsed()).log(Severity::Debug);
     }
 
     /// Takes in the record of another replica.
-    pub fn take_told(&mut self, told: Told, term: Term) {
-        self.replicas.take_in(told);
-        self.settle(term);
+    pub fn take_replica_event(&mut self, event: ReplicaEvent, term: Term) {
+        self.replicas.take_in(event);
+        self.take_acknowledgements(term);
     }
 
     /// Takes in the acknowledgements and rejections of Envoys since the last call.
-    pub fn settle(&mut self, term: Term) {
+    pub fn take_acknowledgements(&mut self, term: Term) {
         let own = self.live.own_progress();
         let views = self.live.views();
-        let nodes = views.each(|place| {
-            let names = own[place].nodes.iter().map(|node| node.node.clone()).collect();
-            let fleet = views.fleet(place).unwrap_or(EnvoyFleet::Shared);
-            self.replicas.nodes(&fleet, &names, |state| self.live.generation_of(state, place))
+        let nodes = views.each(|view| {
+            let names = own[view].nodes.iter().map(|node| node.node.clone()).collect();
+            let fleet = views.fleet(view).unwrap_or(EnvoyFleet::Shared);
+            self.replicas.nodes(&fleet, &names, |state| self.live.generation_of(state, view))
         });
         let refused = self.replicas.refused(&views[views.shared()]);
         self.live.set_others(nodes, refused);
@@ -429,7 +427,7 @@ impl KubernetesRuntime {
             let record = Record::new(self.live.views(), (state, &since), &own);
             self.replicas.publish(record, Instant::now());
         }
-        self.live.settled(self.started.elapsed()).log(Severity::Debug);
+        self.live.acknowledgement_events(self.started.elapsed()).log(Severity::Debug);
         self.statuses.count(self.live.connected());
         let touched = self.live.take_touched();
         if self.leads(term) && self.serving {
@@ -447,12 +445,15 @@ impl KubernetesRuntime {
     /// Starts the queued writes of all writers.
     pub fn write(&mut self, term: Term) {
         let may_write = self.leads(term) && self.serving;
-        let known =
-            tenants::Known { tenancy: self.live.pipeline().tenancy(), seen: self.objects.seen(), view: &self.view };
+        let inputs = tenants::DecisionInputs {
+            tenancy: self.live.pipeline().tenancy(),
+            seen: self.objects.seen(),
+            view: &self.view,
+        };
         if let Some(claims) = &mut self.ownership.claims {
-            claims.write(self.live.pipeline(), may_write, Self::known_records(known.view));
+            claims.write(self.live.pipeline(), may_write, Self::complete_inputs(inputs.view));
         }
-        self.tenants.write(known, may_write);
+        self.tenants.write(inputs, may_write);
         self.statuses.writer.yield_to_objects(self.tenants.is_busy(), Instant::now());
         self.write_services(may_write, term);
         self.write_isolated(may_write, term);
@@ -479,17 +480,17 @@ impl KubernetesRuntime {
 }
 
 /// The end of a request to the API server, or a delayed one that is due.
-pub struct Ended(Request);
+pub struct RuntimeEvent(Request);
 
 enum Request {
     Fetch(Option<(ObjectKey, Body)>),
     Write(Option<Done>),
-    Tenants(Option<tenants::Written>),
-    Service(services::Ended),
-    Isolated(crate::isolated::Ended),
-    Issued(issuance::Told),
-    Record(Option<replicas::Written>),
+    Tenants(Option<tenants::WriteOutcome>),
+    Service(services::WorkerEvent),
+    Isolated(crate::isolated::WorkerEvent),
+    Issued(issuance::IssuanceEvent),
+    Record(Option<replicas::WriteOutcome>),
     Slices,
     Turn,
-    Claims(RecordEnded),
+    Claims(ClaimWorkerEvent),
 }

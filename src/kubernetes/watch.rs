@@ -1,5 +1,5 @@
-//! Watches one kind, or a part of it, and parses the objects of the API server into slim forms; the rest of each object
-//! is dropped at once.
+//! Watches one kind, or one scope of it, and parses the objects of the API server into slim forms; the rest of each
+//! object is dropped at once.
 
 mod backoff;
 pub(crate) mod discovery;
@@ -34,13 +34,13 @@ use tracing::debug;
 use crate::REQUEST_TIMEOUT;
 use crate::live_object::{LiveObject, derived};
 use crate::watch::observed::ObservedObject;
-use backoff::{Came, WatchBackoff};
+use backoff::{ChunkSummary, WatchBackoff};
 use gatewright_core::inputs::{ISSUED_BY, Kind, Object, ObjectKey};
 use gatewright_core::interner::Interner;
 use gatewright_core::model::ObjectName;
 use gatewright_core::tenancy::{Derived, Existing};
-use located::{Place, RUNNING};
-use scope::Part;
+use located::{LocatedObject, RUNNING};
+use scope::ScopedWatch;
 
 /// The maximum number of objects of one event.
 const BATCH: usize = 1024;
@@ -51,7 +51,7 @@ const PAGE: u32 = 500;
 
 /// The time after which a resumed watch counts as going on. A server that cannot resume it answers 200 and sends the
 /// error 410 as the first event.
-const REFUSED: Duration = Duration::from_secs(1);
+const RESUME_GRACE: Duration = Duration::from_secs(1);
 
 /// An event of the watch.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ pub(crate) enum Lists {
 /// in another version, may lack some of them.
 #[derive(Clone, Default)]
 pub(crate) struct Names {
-    known: Arc<Mutex<Known>>,
+    seen: Arc<Mutex<SeenNames>>,
     /// The interner of strings that objects of all kinds share. Strings are interned here already, so that objects
     /// waiting in channels share them too.
     interner: Arc<Mutex<Interner>>,
@@ -108,19 +108,19 @@ pub(crate) struct Names {
 impl Names {
     /// Creates an empty set of names for another kind, with the same interner.
     pub(super) fn of_another(&self) -> Self {
-        Self { known: Arc::default(), interner: self.interner.clone() }
+        Self { seen: Arc::default(), interner: self.interner.clone() }
     }
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct SeenNames {
     /// The objects that existed before a new list began.
     before: BTreeSet<ObjectName>,
     /// The objects that exist now.
     now: BTreeSet<ObjectName>,
 }
 
-impl Known {
+impl SeenNames {
     fn list_anew(&mut self) {
         self.before.append(&mut self.now);
     }
@@ -133,20 +133,26 @@ impl Known {
     }
 }
 
-/// Watches a part of a kind until the receiver is dropped. Failures are retried.
-pub(crate) async fn watch(client: Client, resource: ApiResource, lists: Lists, names: Names, part: Part) {
-    let refused = watch_by(client.clone(), &resource, lists, names.clone(), &part).await;
+/// Watches one scope of a kind until the receiver is dropped. Failures are retried.
+pub(crate) async fn watch(client: Client, resource: ApiResource, lists: Lists, names: Names, scoped: ScopedWatch) {
+    let refused = watch_by(client.clone(), &resource, lists, names.clone(), &scoped).await;
     if refused.is_some() {
-        debug!("{}: this API server has no streaming lists", part.kind().as_str());
-        watch_by(client, &resource, Lists::Paged, names, &part).await;
+        debug!("{}: this API server has no streaming lists", scoped.kind().as_str());
+        watch_by(client, &resource, Lists::Paged, names, &scoped).await;
     }
 }
 
 /// The server refuses this way to request a list.
-struct NotTaken;
+struct ListTypeRefused;
 
-async fn watch_by(client: Client, resource: &ApiResource, lists: Lists, names: Names, part: &Part) -> Option<NotTaken> {
-    let (kind, scope) = (part.kind(), &part.scope);
+async fn watch_by(
+    client: Client,
+    resource: &ApiResource,
+    lists: Lists,
+    names: Names,
+    scoped: &ScopedWatch,
+) -> Option<ListTypeRefused> {
+    let (kind, scope) = (scoped.kind(), &scoped.scope);
     let config = Config {
         page_size: Some(PAGE),
         field_selector: selector(kind).map(str::to_owned),
@@ -157,16 +163,17 @@ async fn watch_by(client: Client, resource: &ApiResource, lists: Lists, names: N
         ..Config::default()
     };
     let config = scope.select(kind, config);
-    let (taken_up, _) = watch::channel(false);
-    let asked = Asked { client: client.clone(), resource, lists, names: names.clone(), taken_up: taken_up.clone() };
-    let client = telling(client, taken_up);
+    let (resumed, _) = watch::channel(false);
+    let running =
+        RunningWatch { client: client.clone(), resource, lists, names: names.clone(), resumed: resumed.clone() };
+    let client = reporting_resumption(client, resumed);
     let api_version = Arc::from(resource.api_version.as_str());
     let interner = names.interner.clone();
     let whole = |event| Slim::of(event, kind, &api_version, &interner);
     if matches!(kind, Kind::Pod | Kind::Node) {
-        let api: Api<Place> = scope.api(client, kind, resource);
+        let api: Api<LocatedObject> = scope.api(client, kind, resource);
         let events = watcher(api, config).map_ok(|event| Slim::located(event, kind, &interner));
-        pass_on(events, asked, part).await
+        pass_on(events, running, scoped).await
     } else if matches!(kind, Kind::Namespace | Kind::Secret | Kind::ConfigMap) {
         // Only the metadata of these kinds is read.
         let bare = |object: PartialObjectMeta<DynamicObject>| DynamicObject {
@@ -181,23 +188,23 @@ async fn watch_by(client: Client, resource: &ApiResource, lists: Lists, names: N
             Event::Init => Event::Init,
             Event::InitDone => Event::InitDone,
         });
-        pass_on(events.map_ok(whole), asked, part).await
+        pass_on(events.map_ok(whole), running, scoped).await
     } else {
         let events = watcher(scope.api::<DynamicObject>(client, kind, resource), config);
-        pass_on(events.map_ok(whole), asked, part).await
+        pass_on(events.map_ok(whole), running, scoped).await
     }
 }
 
 /// Wraps the client so that it also reports when the server has accepted a resumed watch: as long as nothing changes,
 /// such a watch has no events.
-fn telling(client: Client, taken_up: watch::Sender<bool>) -> Client {
+fn reporting_resumption(client: Client, resumed: watch::Sender<bool>) -> Client {
     let service = service_fn(move |request: Request<Body>| {
-        let (client, taken_up) = (client.clone(), taken_up.clone());
-        let goes_on = goes_on(request.uri().query().unwrap_or_default());
+        let (client, resumed) = (client.clone(), resumed.clone());
+        let is_resumption = is_resumption(request.uri().query().unwrap_or_default());
         async move {
             let answer = client.send(request).await?;
-            if goes_on && answer.status().is_success() {
-                taken_up.send_replace(true);
+            if is_resumption && answer.status().is_success() {
+                resumed.send_replace(true);
             }
             Ok::<_, Error>(answer)
         }
@@ -206,53 +213,53 @@ fn telling(client: Client, taken_up: watch::Sender<bool>) -> Client {
 }
 
 /// Returns whether the request is a watch that begins without a list.
-fn goes_on(query: &str) -> bool {
+fn is_resumption(query: &str) -> bool {
     let has = |wanted: &str| query.split('&').any(|pair| pair == wanted);
     has("watch=true") && !has("sendInitialEvents=true")
 }
 
-/// The slim form of an event of the watch.
+/// The events of kube's watcher, with slim objects.
 enum Slim {
-    Begin,
-    There(ObjectName, [Option<ObjectUpdate>; 2]),
-    Gone(ObjectKey),
-    End,
+    Init,
+    Applied(ObjectName, [Option<ObjectUpdate>; 2]),
+    Deleted(ObjectKey),
+    InitDone,
 }
 
 impl Slim {
     fn of(event: Event<DynamicObject>, kind: Kind, api_version: &Arc<str>, interner: &Mutex<Interner>) -> Self {
         match event {
-            Event::Init => Self::Begin,
-            Event::InitDone => Self::End,
-            Event::Delete(object) => Self::Gone(key(kind, &object.metadata)),
+            Event::Init => Self::Init,
+            Event::InitDone => Self::InitDone,
+            Event::Delete(object) => Self::Deleted(key(kind, &object.metadata)),
             Event::InitApply(object) | Event::Apply(object) => {
                 let mut key = key(kind, &object.metadata);
                 let share = || interner.lock().expect("nothing panics while it is held");
                 share().name(&mut key.name);
-                let held = derived(&key).map(|derived| {
-                    let (held, existing) = LiveObject::new(&object);
-                    ObjectUpdate::LiveObject(derived, Box::new(held), existing)
+                let live = derived(&key).map(|derived| {
+                    let (live, existing) = LiveObject::new(&object);
+                    ObjectUpdate::LiveObject(derived, Box::new(live), existing)
                 });
-                let mut told = update(key.clone(), object, api_version);
-                if let Some(ObjectUpdate::Put(object, _)) = &mut told {
+                let mut parsed = update(key.clone(), object, api_version);
+                if let Some(ObjectUpdate::Put(object, _)) = &mut parsed {
                     share().object(object);
                 }
-                Self::There(key.name, [held, told])
+                Self::Applied(key.name, [live, parsed])
             }
         }
     }
 
     /// As [`Self::of`], for pods and nodes.
-    fn located(event: Event<Place>, kind: Kind, interner: &Mutex<Interner>) -> Self {
+    fn located(event: Event<LocatedObject>, kind: Kind, interner: &Mutex<Interner>) -> Self {
         match event {
-            Event::Init => Self::Begin,
-            Event::InitDone => Self::End,
-            Event::Delete(place) => Self::Gone(key(kind, &place.metadata)),
-            Event::InitApply(place) | Event::Apply(place) => {
-                let mut name = key(kind, &place.metadata).name;
+            Event::Init => Self::Init,
+            Event::InitDone => Self::InitDone,
+            Event::Delete(object) => Self::Deleted(key(kind, &object.metadata)),
+            Event::InitApply(object) | Event::Apply(object) => {
+                let mut name = key(kind, &object.metadata).name;
                 interner.lock().expect("nothing panics while it is held").name(&mut name);
-                let told = ObjectUpdate::Put(Box::new(place.object(kind, name.clone())), None);
-                Self::There(name, [Some(told), None])
+                let put = ObjectUpdate::Put(Box::new(object.into_object(kind, name.clone())), None);
+                Self::Applied(name, [Some(put), None])
             }
         }
     }
@@ -269,9 +276,9 @@ fn selector(kind: Kind) -> Option<&'static str> {
 
 /// The result of a chunk of events.
 #[derive(Default)]
-struct Noted {
+struct ChunkResult {
     updates: Vec<ObjectUpdate>,
-    came: Came,
+    summary: ChunkSummary,
     /// The error that ended the chunk, if any.
     failed: Option<watcher::Error>,
 }
@@ -279,122 +286,126 @@ struct Noted {
 impl Names {
     /// Removes all names, and returns their deletions. The caller must send them: they are not returned again.
     fn none(&self, kind: Kind) -> Vec<ObjectUpdate> {
-        let mut known = self.known.lock().expect("nothing panics while it is held");
-        known.list_anew();
-        known.gone().into_iter().map(|name| ObjectUpdate::Delete(ObjectKey::new(kind, name))).collect()
+        let mut seen = self.seen.lock().expect("nothing panics while it is held");
+        seen.list_anew();
+        seen.gone().into_iter().map(|name| ObjectUpdate::Delete(ObjectKey::new(kind, name))).collect()
     }
 
     /// Takes in a chunk of events. The caller must send the updates: they are not returned again.
-    fn note(&self, kind: Kind, chunk: Vec<watcher::Result<Slim>>) -> Noted {
-        let mut noted = Noted::default();
-        let mut known = self.known.lock().expect("nothing panics while it is held");
+    fn note(&self, kind: Kind, chunk: Vec<watcher::Result<Slim>>) -> ChunkResult {
+        let mut result = ChunkResult::default();
+        let mut seen = self.seen.lock().expect("nothing panics while it is held");
         for event in chunk {
             match event {
-                Ok(Slim::Begin) => {
-                    known.list_anew();
-                    noted.came = Came { begun: true, ended: false, ..noted.came };
+                Ok(Slim::Init) => {
+                    seen.list_anew();
+                    result.summary = ChunkSummary { begun: true, ended: false, ..result.summary };
                 }
-                Ok(Slim::There(name, told)) => {
-                    known.now.insert(name);
-                    noted.came.objects = true;
-                    noted.updates.extend(told.into_iter().flatten());
+                Ok(Slim::Applied(name, updates)) => {
+                    seen.now.insert(name);
+                    result.summary.objects = true;
+                    result.updates.extend(updates.into_iter().flatten());
                 }
-                Ok(Slim::Gone(key)) => {
-                    known.now.remove(&key.name);
-                    noted.came.objects = true;
-                    noted.updates.push(ObjectUpdate::Delete(key));
+                Ok(Slim::Deleted(key)) => {
+                    seen.now.remove(&key.name);
+                    result.summary.objects = true;
+                    result.updates.push(ObjectUpdate::Delete(key));
                 }
-                Ok(Slim::End) => {
-                    let gone = known.gone().into_iter();
-                    noted.updates.extend(gone.map(|name| ObjectUpdate::Delete(ObjectKey::new(kind, name))));
-                    noted.came = Came { begun: false, ended: true, ..noted.came };
-                    noted.failed = None;
+                Ok(Slim::InitDone) => {
+                    let gone = seen.gone().into_iter();
+                    result.updates.extend(gone.map(|name| ObjectUpdate::Delete(ObjectKey::new(kind, name))));
+                    result.summary = ChunkSummary { begun: false, ended: true, ..result.summary };
+                    result.failed = None;
                 }
-                Err(error) => noted.failed = Some(error),
+                Err(error) => result.failed = Some(error),
             }
         }
-        noted
+        result
     }
 }
 
 /// The parameters of a running watch.
-struct Asked<'a> {
+struct RunningWatch<'a> {
     client: Client,
     resource: &'a ApiResource,
     lists: Lists,
     names: Names,
     /// True once the server has accepted a resumed watch.
-    taken_up: watch::Sender<bool>,
+    resumed: watch::Sender<bool>,
 }
 
 /// Sends the events of a watch until the receiver is dropped or the server refuses the way to list.
-async fn pass_on(events: impl Stream<Item = watcher::Result<Slim>>, asked: Asked<'_>, part: &Part) -> Option<NotTaken> {
-    let Asked { client, resource, lists, names, taken_up } = asked;
-    let kind = part.kind();
-    let mut course = WatchBackoff::new();
-    let mut heard = taken_up.subscribe();
+async fn pass_on(
+    events: impl Stream<Item = watcher::Result<Slim>>,
+    running: RunningWatch<'_>,
+    scoped: &ScopedWatch,
+) -> Option<ListTypeRefused> {
+    let RunningWatch { client, resource, lists, names, resumed } = running;
+    let kind = scoped.kind();
+    let mut backoff = WatchBackoff::new();
+    let mut acceptance = resumed.subscribe();
     // An acceptance before a failure does not count for the requests after it.
     let events = events.inspect_err(|_| {
-        taken_up.send_replace(false);
+        resumed.send_replace(false);
     });
     // Each object is made slim before the next one is read: a chunk of whole objects would be our largest use of
     // memory.
     let mut events = pin!(events.ready_chunks(BATCH));
     loop {
-        let goes_on = async {
-            drop(heard.wait_for(|taken_up| *taken_up).await);
-            sleep(REFUSED).await;
+        let resumption_accepted = async {
+            drop(acceptance.wait_for(|resumed| *resumed).await);
+            sleep(RESUME_GRACE).await;
         };
         let chunk = tokio::select! {
             biased;
             chunk = events.next() => chunk?,
-            () = goes_on, if course.is_interrupted() => {
-                course.goes_on();
-                part.complete().await.ok()?;
+            () = resumption_accepted, if backoff.is_interrupted() => {
+                backoff.resumed();
+                scoped.complete().await.ok()?;
                 continue;
             }
         };
         // Room in the channel is reserved before anything is noted, so that a watch aborted here has noted nothing that
         // it did not send.
-        let room = part.room().await.ok()?;
-        let Noted { updates, came, failed } = names.note(kind, chunk);
+        let room = scoped.room().await.ok()?;
+        let ChunkResult { updates, summary, failed } = names.note(kind, chunk);
         if updates.is_empty() {
             drop(room);
         } else {
             room.send(WatchEvent::Changed(updates));
         }
-        if course.takes(came) {
-            part.complete().await.ok()?;
+        if backoff.observe(summary) {
+            scoped.complete().await.ok()?;
         }
         if let Some(error) = failed {
-            if lists == Lists::Streamed && is_not_taken(&error) {
-                return Some(NotTaken);
+            if lists == Lists::Streamed && is_list_type_refused(&error) {
+                return Some(ListTypeRefused);
             }
             // A watch that ends now and then is normal.
             let usual = matches!(&error, watcher::Error::WatchFailed(_))
                 || matches!(&error, watcher::Error::WatchError(status) if status.code == 410);
             if usual {
-                sleep(course.fails(true)).await;
+                sleep(backoff.failed(true)).await;
                 continue;
             }
             // Roles are deleted with their namespace.
-            if let Some(namespace) = part.scope.namespace(kind).filter(|_| is_forbidden(&error))
+            if let Some(namespace) = scoped.scope.namespace(kind).filter(|_| is_forbidden(&error))
                 && is_absent(&client, namespace).await
             {
                 debug!("{}: there is no namespace {namespace}", kind.as_str());
-                let room = part.room().await.ok()?;
+                let room = scoped.room().await.ok()?;
                 room.send(WatchEvent::Changed(names.none(kind)));
-                part.complete().await.ok()?;
+                scoped.complete().await.ok()?;
                 loop {
-                    sleep(course.fails(true)).await;
+                    sleep(backoff.failed(true)).await;
                     if !is_absent(&client, namespace).await {
                         break;
                     }
                 }
                 continue;
             }
-            part.trouble(explain(&error, resource)).await.ok()?;
-            sleep(course.fails(false)).await;
+            scoped.trouble(explain(&error, resource)).await.ok()?;
+            sleep(backoff.failed(false)).await;
         }
     }
 }
@@ -415,7 +426,7 @@ async fn is_absent(client: &Client, namespace: &str) -> bool {
 
 /// Returns whether a server refuses streaming lists, whatever its version: `sendInitialEvents` is rejected where the
 /// feature gate WatchList is off (Kubernetes API concepts, "Streaming lists").
-fn is_not_taken(error: &watcher::Error) -> bool {
+fn is_list_type_refused(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::WatchStartFailed(Error::Api(status)) if matches!(status.code, 400 | 422))
 }
 
@@ -437,7 +448,7 @@ fn update(key: ObjectKey, mut object: DynamicObject, api_version: &Arc<str>) -> 
         }
         // These kinds are only compared as live objects: their specs are for cert-manager.
         Kind::Issuer | Kind::Certificate => return None,
-        Kind::Pod | Kind::Node => unreachable!("they are read as places"),
+        Kind::Pod | Kind::Node => unreachable!("they are parsed as located objects"),
         // A TenantGateway that finalizers still hold counts as deleted: nothing is derived from it any more.
         Kind::TenantGateway if object.metadata.deletion_timestamp.is_some() => return Some(ObjectUpdate::Delete(key)),
         _ => {}

@@ -15,5 +15,5 @@ mod watcher;
 pub use document::{Parsed, Problem, parse};
 pub use folder::{Folder, Outcome};
 pub use scan::{Safety, read, scan};
-pub use stale::{Figures, Stale};
+pub use stale::{ManifestMetrics, Stale};
 pub use watcher::{WatchError, Watcher};

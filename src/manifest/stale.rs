@@ -28,13 +28,13 @@ impl fmt::Display for Stale {
 
 /// The metrics about them.
 #[derive(Debug)]
-pub struct Figures {
+pub struct ManifestMetrics {
     count: usize,
     /// The age of the oldest content, in seconds.
     age: u64,
 }
 
-impl Figures {
+impl ManifestMetrics {
     /// Computes the metrics at this time.
     pub fn new(stale: &[Stale], now: SystemTime) -> Self {
         let ages = stale.iter().map(|stale| now.duration_since(stale.at).unwrap_or_default().as_secs());
@@ -42,7 +42,7 @@ impl Figures {
     }
 }
 
-impl Collector for Figures {
+impl Collector for ManifestMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut gauge = |name: &str, help: &str, value: i64| {
             ConstGauge::new(value).encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)

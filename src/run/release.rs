@@ -15,8 +15,8 @@ impl StandaloneRuntime {
         if recorded.is_empty() && among_tenants.is_none() {
             return Ok(format!("{what} has no owner"));
         }
-        if let Some((hostname, book)) = among_tenants.zip(self.book.as_mut()) {
-            book.append(&[(hostname.clone(), None)].into());
+        if let Some((hostname, claim_log)) = among_tenants.zip(self.claim_log.as_mut()) {
+            claim_log.append(&[(hostname.clone(), None)].into());
             self.known.push(tenancy::Change::Fact(tenancy::Fact::Recorded(hostname.clone(), None)));
         }
         self.apply(recorded.into_iter().map(|what| Change::Fact(Fact::Recorded(what, None))).collect())?;

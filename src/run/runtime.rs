@@ -29,15 +29,15 @@ pub(super) struct StandaloneRuntime {
     /// The queued changes of manifests.
     pub(super) turns: Turns,
     pub(super) manager: Arc<CertificateManager>,
-    pub(super) wanting: WantedTracker,
+    pub(super) wanted_tracker: WantedTracker,
     /// The record of first claims of hostnames, where these count.
-    pub(super) book: Option<ClaimLog<Tenants>>,
+    pub(super) claim_log: Option<ClaimLog<Tenants>>,
     /// The changes for tenancy, at first those of that record.
     pub(super) known: Vec<tenancy::Change>,
     /// The record of the owners on addresses that namespaces share.
     pub(super) owners: ClaimLog<Addresses>,
     /// The content of that record at the start, until it is applied.
-    pub(super) owned: Vec<Change>,
+    pub(super) initial_owners: Vec<Change>,
     pub(super) bundle: PathBuf,
     /// The text that was last written there.
     pub(super) written: String,
@@ -63,39 +63,39 @@ impl StandaloneRuntime {
         let secrets: Vec<ObjectName> = keys.map(|key| key.name).collect();
         let events = self.publish(changes, secrets)?;
         events.log(Severity::Info);
-        self.settle();
+        self.log_acknowledgements();
         Ok(())
     }
 
     /// Publishes the result of changes, after the records that the next run needs are written, and passes on the
     /// requests of certificates that have changed by it or by these Secrets.
     pub(super) fn publish(&mut self, changes: Vec<Change>, secrets: Vec<ObjectName>) -> Result<Events> {
-        let (book, owners, known) = (&mut self.book, &mut self.owners, std::mem::take(&mut self.known));
+        let (claim_log, owners, known) = (&mut self.claim_log, &mut self.owners, std::mem::take(&mut self.known));
         let mut record = |outcome: &pipeline::Outcome| {
             owners.append(&outcome.delta.records);
-            if let Some(book) = book {
-                book.append(&outcome.tenancy.records);
+            if let Some(claim_log) = claim_log {
+                claim_log.append(&outcome.tenancy.records);
             }
             Ok::<_, Infallible>(())
         };
-        let changes = std::mem::take(&mut self.owned).into_iter().chain(changes).collect();
+        let changes = std::mem::take(&mut self.initial_owners).into_iter().chain(changes).collect();
         // Outside of a cluster no Services can be created.
         let Effects { events, services: _, envoys: _, wanted } =
             self.live.apply(changes, known, &mut record, SystemTime::now(), self.start.elapsed())?;
-        let changes = self.wanting.changes(self.live.pipeline(), wanted, secrets);
+        let changes = self.wanted_tracker.changes(self.live.pipeline(), wanted, secrets);
         if !changes.is_empty() {
             self.manager.change(changes);
         }
         Ok(events)
     }
 
-    pub(super) fn settle(&mut self) {
-        self.live.settled(self.start.elapsed()).log(Severity::Info);
+    pub(super) fn log_acknowledgements(&mut self) {
+        self.live.acknowledgement_events(self.start.elapsed()).log(Severity::Info);
     }
 
     /// Does the time-dependent work: certificates become valid and expire.
-    pub(super) fn tend(&mut self) -> Result<()> {
-        self.live.tend(self.start.elapsed()).log(Severity::Info);
+    pub(super) fn tick(&mut self) -> Result<()> {
+        self.live.tick(self.start.elapsed()).log(Severity::Info);
         let now = SystemTime::now();
         if self.live.pipeline().next_deadline().is_some_and(|deadline| deadline <= now) {
             self.apply(Vec::new())?;
@@ -124,7 +124,7 @@ impl StandaloneRuntime {
     /// Retries failed writes.
     pub(super) fn write_again(&mut self) {
         self.owners.write();
-        self.book.iter_mut().for_each(ClaimLog::write);
+        self.claim_log.iter_mut().for_each(ClaimLog::write);
         if self.roots_wait {
             self.write_roots();
         }
@@ -148,7 +148,7 @@ impl StandaloneRuntime {
         // A certificate that is still pending was logged with its publication, and the keeper logs each failure.
         let events = self.publish(changes, Vec::new())?;
         events.without_pending().log(Severity::Info);
-        self.settle();
+        self.log_acknowledgements();
         Ok(())
     }
 
@@ -162,8 +162,8 @@ impl StandaloneRuntime {
             }
             AdminQuery::Clients => self.live.clients().to_string(),
             AdminQuery::Metrics => {
-                let manifests = manifest::Figures::new(&stale, SystemTime::now());
-                self.live.metrics(vec![Box::new(self.manager.figures()), Box::new(manifests)], self.start.elapsed())
+                let manifests = manifest::ManifestMetrics::new(&stale, SystemTime::now());
+                self.live.metrics(vec![Box::new(self.manager.metrics()), Box::new(manifests)], self.start.elapsed())
             }
             AdminQuery::Ready if self.live.acknowledged() => {
                 stale.iter().fold("true".to_owned(), |text, stale| format!("{text}\n{stale}"))

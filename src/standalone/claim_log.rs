@@ -225,11 +225,11 @@ mod tests {
     fn what_was_written_is_there_after_a_restart_and_a_cut_line_is_not() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("claims");
-        let (mut book, records) = ClaimLog::<Tenants>::open(&path).expect("opens");
+        let (mut claim_log, records) = ClaimLog::<Tenants>::open(&path).expect("opens");
         assert!(records.is_empty());
         let changes = [(host("a.org"), Some(record("x", 1))), (host("b.org"), Some(record("y", 2)))];
-        book.append(&changes.into());
-        book.append(&[(host("a.org"), None)].into());
+        claim_log.append(&changes.into());
+        claim_log.append(&[(host("a.org"), None)].into());
         let text = fs::read_to_string(&path).expect("it is there");
         fs::write(&path, text + "{\"hostname\": \"c.o").expect("a cut line");
         for _ in 0..2 {
@@ -244,16 +244,16 @@ mod tests {
     fn what_cannot_be_written_waits_until_it_can() {
         let dir = tempfile::tempdir().expect("a directory");
         let (path, away) = (dir.path().join("claims"), dir.path().join("away"));
-        let (mut book, _) = ClaimLog::<Tenants>::open(&path).expect("opens");
-        book.append(&[(host("a.org"), Some(record("x", 1)))].into());
+        let (mut claim_log, _) = ClaimLog::<Tenants>::open(&path).expect("opens");
+        claim_log.append(&[(host("a.org"), Some(record("x", 1)))].into());
         fs::rename(&path, &away).expect("it is there");
         for (name, since) in [("b.org", 2), ("c.org", 3)] {
-            book.append(&[(host(name), Some(record("y", since)))].into());
+            claim_log.append(&[(host(name), Some(record("y", since)))].into());
         }
         // The file after an attempt that ended in the middle of a line.
         let text = fs::read_to_string(&away).expect("it is there") + "{\"hostname\": \"b.o";
         fs::write(&path, text).expect("writes");
-        book.write();
+        claim_log.write();
         let (_, records) = ClaimLog::<Tenants>::open(&path).expect("every line is whole");
         let expected = [("a.org", "x", 1), ("b.org", "y", 2), ("c.org", "y", 3)];
         assert_eq!(records, expected.map(|(name, namespace, since)| (host(name), record(namespace, since))).into());

@@ -7,8 +7,8 @@ mod demo;
 mod echo;
 mod hand_over;
 mod private_dir;
-mod refused_parts;
 mod supervisor;
+mod suspects_file;
 
 pub use check::{CheckError, check, example};
 pub use claim_log::{Addresses, ClaimLog, ClaimLogError, Entry, Tenants};
@@ -16,5 +16,5 @@ pub use demo::Demo;
 pub use echo::Echo;
 pub use hand_over::{HandOverError, routes as hand_over_routes, take_over};
 pub use private_dir::{PrivateDir, PrivateDirError};
-pub use refused_parts::RefusedParts;
 pub use supervisor::{Lifetime, NoEnvoy, Order, Supervisor, find};
+pub use suspects_file::SuspectsFile;

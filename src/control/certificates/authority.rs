@@ -52,10 +52,10 @@ enum Home {
     /// Each CA in a directory of its own.
     Directory(PathBuf),
     /// Each CA in an entry, with the content that was last written.
-    Storage(Arc<dyn Storage>, Mutex<BTreeMap<String, Written>>),
+    Storage(Arc<dyn Storage>, Mutex<BTreeMap<String, StoredRecord>>),
 }
 
-struct Written {
+struct StoredRecord {
     record: Zeroizing<Vec<u8>>,
     version: Version,
 }
@@ -278,7 +278,7 @@ impl Authority {
                 let record = there.as_ref().map(|entry| entry.bytes.as_slice());
                 let ca = InternalCa::of_record(settings, record, now);
                 let ca = ca.map_err(|error| config(format!("{key}: {error}")))?;
-                (Arc::new(ca), there.map(|entry| Written { record: entry.bytes, version: entry.version }))
+                (Arc::new(ca), there.map(|entry| StoredRecord { record: entry.bytes, version: entry.version }))
             }
         };
         let record = ca.record();
@@ -290,7 +290,7 @@ impl Authority {
                 storage.write(&key, &record, &expect).await.map_err(stored)?
             }
         };
-        written.insert(domain.to_owned(), Written { record, version });
+        written.insert(domain.to_owned(), StoredRecord { record, version });
         self.damaged.write().expect("nobody panics while holding it").remove(domain);
         self.cas.write().expect("nobody panics while holding it").insert(domain.to_owned(), ca.clone());
         Ok(ca)

@@ -40,13 +40,13 @@ impl ChallengeAccounts {
         asked: BTreeMap<String, BTreeMap<String, Arc<str>>>,
     ) -> Self {
         let mut issuers = before.issuers.clone();
-        for (whose, answer) in known {
+        for (issuer, answer) in known {
             match answer {
                 Some(answer) => {
                     let account = Account { port: answer.port, thumbprint: answer.thumbprint };
-                    issuers.insert(name(&whose), account);
+                    issuers.insert(name(&issuer), account);
                 }
-                None => drop(issuers.remove(&name(&whose))),
+                None => drop(issuers.remove(&name(&issuer))),
             }
         }
         Self { issuers, asked }
@@ -54,7 +54,7 @@ impl ChallengeAccounts {
 
     /// Removes issuers that no wanted certificate uses.
     pub(super) fn of(mut self, is_asked: impl Fn(&IssuerKey) -> bool) -> Self {
-        self.issuers.retain(|name, _| is_asked(&whose(name)));
+        self.issuers.retain(|name, _| is_asked(&issuer_key(name)));
         self
     }
 
@@ -66,15 +66,15 @@ impl ChallengeAccounts {
     }
 }
 
-fn name(whose: &IssuerKey) -> String {
-    match whose {
+fn name(issuer: &IssuerKey) -> String {
+    match issuer {
         IssuerKey::Named(name) => name.to_string(),
         IssuerKey::Own(owner) => owner.to_string(),
     }
 }
 
 /// Parses the result of [`name`]: names of issuers have no slash.
-fn whose(name: &str) -> IssuerKey {
+fn issuer_key(name: &str) -> IssuerKey {
     match name.split_once('/') {
         Some((namespace, name)) => IssuerKey::Own(ObjectName::new(namespace, name)),
         None => IssuerKey::Named(Arc::from(name)),
@@ -101,7 +101,7 @@ impl ChallengeIndex {
         for issuer in
             issuers.into_iter().filter(|issuer| before.issuers.get(*issuer) != self.answers.issuers.get(*issuer))
         {
-            self.requests.touch_issuer(&whose(issuer));
+            self.requests.touch_issuer(&issuer_key(issuer));
         }
         let hosts: BTreeSet<&String> = before.asked.keys().chain(self.answers.asked.keys()).collect();
         for host in hosts.into_iter().filter(|host| before.asked.get(*host) != self.answers.asked.get(*host)) {
@@ -114,10 +114,10 @@ impl ChallengeIndex {
     /// Returns the answers that have changed since the last call.
     pub fn changes(&mut self) -> Vec<(Asked, Option<ChallengeAnswer>)> {
         let answers = &self.answers;
-        let demanded = |asked: &Asked, _: &[&IssuerRef]| {
+        let active_account = |asked: &Asked, _: &[&IssuerRef]| {
             answers.asked.get(asked.hostname.as_str())?.get(&*asked.namespace).cloned()
         };
-        let settled = self.requests.settle(&|issuer| answers.resolve(issuer), &demanded);
+        let settled = self.requests.settle(&|issuer| answers.resolve(issuer), &active_account);
         let challenge = |update| match update {
             CertificateUpdate::Challenge(asked, answer) => Some((asked, answer)),
             CertificateUpdate::Certificate(..) | CertificateUpdate::Trouble(..) => None,
@@ -166,17 +166,17 @@ mod tests {
         ChallengeAnswer { port: 80, thumbprint: thumbprint.into() }
     }
 
-    fn told(follower: &mut ChallengeIndex) -> Vec<(String, Option<String>)> {
-        let changes = follower.changes().into_iter();
+    fn changes(challenge_index: &mut ChallengeIndex) -> Vec<(String, Option<String>)> {
+        let changes = challenge_index.changes().into_iter();
         changes.map(|(asked, a)| (asked.hostname.to_string(), a.map(|a| a.thumbprint.to_string()))).collect()
     }
 
     #[test]
     fn a_host_is_answered_for_by_its_account_and_by_another_while_that_one_proves_it() {
-        let mut follower = ChallengeIndex::default();
+        let mut challenge_index = ChallengeIndex::default();
         let wants = [want("a.example.org", None), want("b.example.org", Some("edge"))];
-        follower.change(wants.iter().map(|want| (want.secret.clone(), Some(want.clone()))));
-        assert_eq!(told(&mut follower), []);
+        challenge_index.change(wants.iter().map(|want| (want.secret.clone(), Some(want.clone()))));
+        assert_eq!(changes(&mut challenge_index), []);
         let edge = || IssuerKey::Own(ObjectName::new("t", "edge"));
         let accounts = || [(IssuerKey::Named("acme".into()), Some(answer("one"))), (edge(), Some(answer("two")))];
         let none = ChallengeAccounts::default();
@@ -184,20 +184,20 @@ mod tests {
         let kept = ChallengeAccounts::new(&plain, [], BTreeMap::new());
         assert_eq!(kept, plain, "those that are not known yet are as they were");
         assert_ne!(ChallengeAccounts::new(&plain, [(edge(), None)], BTreeMap::new()), plain);
-        assert_ne!(plain.clone().of(|whose| *whose != edge()), plain);
+        assert_ne!(plain.clone().of(|issuer| *issuer != edge()), plain);
         let text = serde_json::to_string(&plain).expect("texts");
-        follower.take_in(serde_json::from_str(&text).expect("reads what it wrote"));
+        challenge_index.take_in(serde_json::from_str(&text).expect("reads what it wrote"));
         let (a, b) = ("a.example.org".to_owned(), "b.example.org".to_owned());
-        assert_eq!(told(&mut follower), [(a.clone(), Some("one".into())), (b.clone(), Some("two".into()))]);
-        follower.take_in(ChallengeAccounts::new(
+        assert_eq!(changes(&mut challenge_index), [(a.clone(), Some("one".into())), (b.clone(), Some("two".into()))]);
+        challenge_index.take_in(ChallengeAccounts::new(
             &none,
             accounts(),
             BTreeMap::from([(b.clone(), BTreeMap::from([("t".to_owned(), Arc::from("trial"))]))]),
         ));
-        assert_eq!(told(&mut follower), [(b.clone(), Some("trial".into()))]);
-        follower.take_in(plain);
-        assert_eq!(told(&mut follower), [(b.clone(), Some("two".into()))]);
-        follower.change([(wants[0].secret.clone(), None)]);
-        assert_eq!(told(&mut follower), [(a, None)]);
+        assert_eq!(changes(&mut challenge_index), [(b.clone(), Some("trial".into()))]);
+        challenge_index.take_in(plain);
+        assert_eq!(changes(&mut challenge_index), [(b.clone(), Some("two".into()))]);
+        challenge_index.change([(wants[0].secret.clone(), None)]);
+        assert_eq!(changes(&mut challenge_index), [(a, None)]);
     }
 }

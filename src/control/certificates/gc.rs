@@ -31,7 +31,7 @@ struct Order {
 }
 
 /// Collects every hour until `stop`. `owners` returns the objects that have an issuer now.
-pub(super) async fn hourly(
+pub(super) async fn run(
     storage: &dyn Storage,
     owners: impl Fn() -> BTreeSet<ObjectName>,
     mut stop: watch::Receiver<bool>,
@@ -41,7 +41,7 @@ pub(super) async fn hourly(
             () = sleep(GC_INTERVAL) => {}
             _ = stop.wait_for(|stop| *stop) => return,
         }
-        sweep(storage, &owners(), Timestamp::now()).await;
+        collect_garbage(storage, &owners(), Timestamp::now()).await;
     }
 }
 
@@ -63,7 +63,7 @@ fn turn(mut keys: Vec<Key>, now: Timestamp) -> Vec<Key> {
 }
 
 /// Collects once. Returns the number of removed entries.
-pub(super) async fn sweep(storage: &dyn Storage, owners: &BTreeSet<ObjectName>, now: Timestamp) -> usize {
+pub(super) async fn collect_garbage(storage: &dyn Storage, owners: &BTreeSet<ObjectName>, now: Timestamp) -> usize {
     let named = |kind, name: &str| Key::new(kind, name).name().to_owned();
     let present: BTreeSet<String> = owners.iter().map(|owner| named(Kind::Account, &owner.to_string())).collect();
     let is_gone = |name: &str| owner(name).is_some_and(|owner| !present.contains(owner));
@@ -141,13 +141,13 @@ mod tests {
         };
         let both = BTreeSet::from(["tenant-a", "tenant-b"].map(|space| ObjectName::new(space, "edge")));
         let one = BTreeSet::from([ObjectName::new("tenant-a", "edge")]);
-        assert_eq!(sweep(storage, &both, day(0)).await, 0);
-        assert_eq!(sweep(storage, &one, day(1)).await, 0, "it is noted");
+        assert_eq!(collect_garbage(storage, &both, day(0)).await, 0);
+        assert_eq!(collect_garbage(storage, &one, day(1)).await, 0, "it is noted");
         // The issuer is created again, and gets its account back.
         let again = thumbprint(storage, issuers[1], "https://ca.test/dir").await.expect("there");
         assert_eq!(again, prints[1]);
         for n in [5, 60, 90] {
-            let went = sweep(storage, &one, day(n)).await;
+            let went = collect_garbage(storage, &one, day(n)).await;
             assert_eq!(
                 (went, count().await),
                 (if n == 90 { 2 } else { 0 }, [4, 4, if n == 90 { 2 } else { 4 }]),
@@ -155,9 +155,13 @@ mod tests {
             );
         }
         // The time of that account began with the second deletion of the issuer.
-        assert_eq!((sweep(storage, &one, day(91)).await, count().await), (1, [3, 4, 2]));
-        assert_eq!((sweep(storage, &one, day(95)).await, count().await), (1, [2, 4, 2]), "what was spent counts still");
-        assert_eq!((sweep(storage, &one, day(120)).await, count().await), (2, [2, 2, 2]));
+        assert_eq!((collect_garbage(storage, &one, day(91)).await, count().await), (1, [3, 4, 2]));
+        assert_eq!(
+            (collect_garbage(storage, &one, day(95)).await, count().await),
+            (1, [2, 4, 2]),
+            "what was spent counts still"
+        );
+        assert_eq!((collect_garbage(storage, &one, day(120)).await, count().await), (2, [2, 2, 2]));
         let rest = thumbprint(storage, issuers[0], "https://ca.test/dir").await.expect("there");
         assert_eq!(rest, prints[0]);
     }
@@ -171,7 +175,7 @@ mod tests {
             thumbprint(storage, &issuer, "https://ca.test/dir").await.expect("made");
         }
         for hour in [0, 1, 24 * 91, 24 * 91 + 1] {
-            sweep(storage, &BTreeSet::new(), start + SignedDuration::from_hours(hour)).await;
+            collect_garbage(storage, &BTreeSet::new(), start + SignedDuration::from_hours(hour)).await;
         }
         assert_eq!(storage.list(Kind::Account).await.expect("listed"), []);
     }
@@ -189,7 +193,7 @@ mod tests {
         let owners = BTreeSet::from([ObjectName::new("tenant-a", "edge")]);
         let mut gone = 0;
         for hour in 24 * 91..24 * 91 + 2 {
-            gone += sweep(storage, &owners, start + SignedDuration::from_hours(hour)).await;
+            gone += collect_garbage(storage, &owners, start + SignedDuration::from_hours(hour)).await;
         }
         assert_eq!(gone, 5);
     }

@@ -141,8 +141,12 @@ async fn one(
             Solvers { persist: Some(Persist { view, days: None }), ..Solvers::default() }
         }
         None if let Some(port) = settings.tls_alpn_port => {
-            let (door, endpoints, strictness) = (endpoints.door.clone(), endpoints.clone(), settings.preflight);
-            Solvers { alpn: Some(Arc::new(TlsAlpnSolver { door, endpoints, port, strictness })), ..Solvers::default() }
+            let (responder, endpoints, strictness) =
+                (endpoints.tls_alpn_responder.clone(), endpoints.clone(), settings.preflight);
+            Solvers {
+                alpn: Some(Arc::new(TlsAlpnSolver { responder, endpoints, port, strictness })),
+                ..Solvers::default()
+            }
         }
         None => Solvers { http: Some(self_check.clone()), ..Solvers::default() },
     };

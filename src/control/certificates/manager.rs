@@ -17,9 +17,9 @@ use tracing::warn;
 
 use super::authority::Authority;
 use super::challenge_accounts::ChallengeAccounts;
-use super::gc::hourly;
+use super::gc;
 use super::issuers::{IssuerError, Opened, open};
-use super::metrics::Figures;
+use super::metrics::CertificateMetrics;
 use super::named::{Named, POLL_INTERVAL};
 use super::proxy_self_check::{AddressQuery, ProxyEndpoints};
 use super::report::Report;
@@ -159,8 +159,8 @@ impl CertificateManager {
     }
 
     /// Returns the responder for TLS-ALPN-01, if an issuer uses that challenge type.
-    pub fn door(&self) -> Option<Arc<TlsAlpnResponder>> {
-        self.by_tls_alpn.then(|| self.endpoints.door.clone())
+    pub fn tls_alpn_responder(&self) -> Option<Arc<TlsAlpnResponder>> {
+        self.by_tls_alpn.then(|| self.endpoints.tls_alpn_responder.clone())
     }
 
     fn requests<T>(&self, act: impl FnOnce(&mut RequestIndex) -> T) -> T {
@@ -192,10 +192,10 @@ impl CertificateManager {
 
     /// Returns the accounts that answer HTTP-01; issuers that are still being set up keep those of `before`.
     pub fn answers(&self, before: &ChallengeAccounts) -> ChallengeAccounts {
-        let hosts = self.endpoints.all_demanded();
+        let hosts = self.endpoints.active_hosts();
         let exceptions = self.requests(|requests| {
             requests.exceptions(hosts, &|issuer| self.resolve(issuer), &|asked, issuers| {
-                self.endpoints.demanded(asked, issuers)
+                self.endpoints.active_account(asked, issuers)
             })
         });
         let own_lock = self.own.lock().expect("nobody panics while holding it");
@@ -203,10 +203,10 @@ impl CertificateManager {
             own_lock.iter().filter_map(|(owner, own)| Some((IssuerKey::Own(owner.clone()), own.opened.as_ref().ok()?)));
         let all_named = self.named.opened();
         let named = all_named.iter().map(|(name, opened)| (IssuerKey::Named(name.as_str().into()), opened));
-        let known = named.chain(own).map(|(whose, opened)| (whose, opened.answer()));
+        let known = named.chain(own).map(|(issuer, opened)| (issuer, opened.answer()));
         let answers = ChallengeAccounts::new(before, known, exceptions);
         drop(own_lock);
-        self.requests(|requests| answers.of(|whose| requests.is_asked(whose)))
+        self.requests(|requests| answers.of(|issuer| requests.is_asked(issuer)))
     }
 
     /// Returns a channel that changes whenever a certificate, or the state of a wanted one, changes.
@@ -218,7 +218,8 @@ impl CertificateManager {
     pub fn settle(&self) -> Vec<CertificateUpdate> {
         self.take_in_news();
         let settled = self.requests(|requests| {
-            requests.settle(&|issuer| self.resolve(issuer), &|asked, issuers| self.endpoints.demanded(asked, issuers))
+            requests
+                .settle(&|issuer| self.resolve(issuer), &|asked, issuers| self.endpoints.active_account(asked, issuers))
         });
         let Settled { certificate_updates, wanted, gone, found, targets } = settled;
         if let Some(secret_targets) = &self.secret_targets {
@@ -248,11 +249,11 @@ impl CertificateManager {
                 self.requests(|requests| requests.touch_host(&host));
             }
         }
-        for (whose, thumbprint) in self.accounts() {
+        for (issuer, thumbprint) in self.accounts() {
             let mut known = self.thumbprints.lock().expect("nobody panics while holding it");
-            if known.insert(whose.clone(), thumbprint.clone()) != Some(thumbprint) {
+            if known.insert(issuer.clone(), thumbprint.clone()) != Some(thumbprint) {
                 drop(known);
-                self.requests(|requests| requests.touch_issuer(&whose));
+                self.requests(|requests| requests.touch_issuer(&issuer));
             }
         }
         self.requests(|requests| requests.expire(Timestamp::now()));
@@ -293,8 +294,8 @@ impl CertificateManager {
     pub async fn run(&self, out: mpsc::Sender<Vec<CertificateUpdate>>, stop: watch::Receiver<bool>) {
         let keeping = self.keeper.run(&self.wanted_certificates, self.report.clone(), stop.clone());
         let owners = || self.own.lock().expect("nobody panics while holding it").keys().cloned().collect();
-        let swept = hourly(&*self.storage, owners, stop.clone());
-        tokio::join!(keeping, self.exchange(out, stop.clone()), swept, self.watch_files(stop));
+        let collecting = gc::run(&*self.storage, owners, stop.clone());
+        tokio::join!(keeping, self.exchange(out, stop.clone()), collecting, self.watch_files(stop));
     }
 
     /// Polls what an operator may repair: files that issuers are set up from, an account, an internal CA.
@@ -329,7 +330,7 @@ impl CertificateManager {
     async fn exchange(&self, out: mpsc::Sender<Vec<CertificateUpdate>>, mut stop: watch::Receiver<bool>) {
         let mut certificates = self.keeper.changes();
         let mut report = self.report.subscribe();
-        let mut demands = self.endpoints.demands();
+        let mut account_changes = self.endpoints.account_changes();
         let mut nudges = self.nudge.subscribe();
         while !*stop.borrow() {
             nudges.mark_unchanged();
@@ -345,7 +346,7 @@ impl CertificateManager {
                 // No sender can be dropped: `self` and the keeper hold them.
                 _ = certificates.changed() => {}
                 _ = report.changed() => {}
-                _ = demands.changed() => {}
+                _ = account_changes.changed() => {}
                 _ = nudges.changed() => {}
                 _ = stop.changed() => return,
             }
@@ -370,8 +371,8 @@ impl CertificateManager {
             if let Some(Own { opened: Ok(opened), .. }) = gone {
                 self.keeper.dismiss(&opened.id);
             }
-            let whose = IssuerKey::Own(owner.clone());
-            self.thumbprints.lock().expect("nobody panics while holding it").remove(&whose);
+            let issuer_key = IssuerKey::Own(owner.clone());
+            self.thumbprints.lock().expect("nobody panics while holding it").remove(&issuer_key);
             if let Some(settings) = settings {
                 let opened = open(&owner.to_string(), &settings, &self.storage, &self.endpoints).await;
                 let opened = opened.map_err(|error| error.to_string());
@@ -380,7 +381,7 @@ impl CertificateManager {
                 }
                 self.own.lock().expect("nobody panics while holding it").insert(owner, Own { settings, opened });
             }
-            self.requests(|requests| requests.touch_issuer(&whose));
+            self.requests(|requests| requests.touch_issuer(&issuer_key));
         }
     }
 
@@ -429,13 +430,13 @@ impl CertificateManager {
         let (pass, budgets) = (self.report.borrow().clone(), self.keeper.limits());
         self.requests(|requests| {
             requests.expire(now);
-            Report::of(&requests.wants(), &pass, requests.shelf(), &budgets, &resolve, now)
+            Report::of(&requests.wants(), &pass, requests.held_certificates(), &budgets, &resolve, now)
         })
         .with_troubles([self.named.troubles(), self.authority.troubles(), self.keeper.troubles()].concat())
     }
 
     /// Returns the metrics for Prometheus.
-    pub fn figures(&self) -> Figures {
+    pub fn metrics(&self) -> CertificateMetrics {
         // A copy, so that no two locks are held at a time.
         let own: Vec<Opened> = {
             let own = self.own.lock().expect("nobody panics while holding it");
@@ -450,8 +451,8 @@ impl CertificateManager {
                 }
             }
         }
-        let (wants, next_end) = self.requests(|requests| (requests.counts(), requests.shelf().next_end()));
-        Figures { wants, next_end: next_end.map(|end| end.as_second()), requests }
+        let (wants, next_end) = self.requests(|requests| (requests.counts(), requests.held_certificates().next_end()));
+        CertificateMetrics { wants, next_end: next_end.map(|end| end.as_second()), requests }
     }
 
     /// Forces new certificates for a host. Returns their number.

@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 /// The metrics about certificates.
 #[derive(Clone, Debug, Default)]
-pub struct Figures {
+pub struct CertificateMetrics {
     /// The numbers of wanted certificates that are there, that are pending, and that have a reason for their absence.
     pub wants: [(&'static str, usize); 3],
     /// The earliest expiry of the served certificates, in seconds since 1970.
@@ -20,7 +20,7 @@ pub struct Figures {
     pub requests: BTreeMap<(&'static str, u16), u64>,
 }
 
-impl Collector for Figures {
+impl Collector for CertificateMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let Self { wants, next_end, requests } = self;
         let mut family = encoder.encode_descriptor("certificates", "Certificates", None, MetricType::Gauge)?;
@@ -50,12 +50,12 @@ mod tests {
 
     #[test]
     fn figures_are_told_beside_the_programs() {
-        let figures = Figures {
+        let metrics = CertificateMetrics {
             wants: [("held", 2), ("waiting", 1), ("failing", 0)],
             next_end: Some(1_800_000_000),
             requests: BTreeMap::from([(("order", 201), 3), (("directory", 0), 1)]),
         };
-        let text = text(Program::default(), &xds::Cache::new(), vec![Box::new(figures)]);
+        let text = text(Program::default(), &xds::Cache::new(), vec![Box::new(metrics)]);
         for line in [
             "gatewright_certificates{state=\"held\"} 2",
             "gatewright_certificates_next_end_timestamp_seconds 1800000000",

@@ -57,7 +57,7 @@ fn pause_after(passed: Duration) -> Duration {
 /// The number of consecutive successful connections before the CA is told to validate. Several servers may share an
 /// address, and one of them may be dead without being noticed yet: the CA's single request could be lost, and the order
 /// with it.
-const ROW: usize = 6;
+const CONSECUTIVE_SUCCESSES: usize = 6;
 
 /// A query for the addresses that serve a host.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ pub struct AddressQuery {
 }
 
 /// The name of an issuer, and its account's thumbprint.
-type Prover = (Arc<str>, Arc<str>);
+type IssuerAccount = (Arc<str>, Arc<str>);
 
 /// The state that issuers share: the channel for addresses of Envoys, and the account that proves each host.
 #[derive(Debug)]
@@ -81,17 +81,17 @@ pub struct ProxyEndpoints {
     /// The fallbacks of issuers, by name.
     fallbacks: BTreeMap<String, Vec<String>>,
     /// The responder for TLS-ALPN-01.
-    pub(super) door: Arc<TlsAlpnResponder>,
+    pub(super) tls_alpn_responder: Arc<TlsAlpnResponder>,
     /// The rate limits of CAs per client address.
     pub(super) rate_limits: Arc<RateLimits>,
     /// The client that asks Envoys as a CA would.
     self_check: SelfCheck,
     /// The issuers that were about to prove a host, each with its account's thumbprint; the last one is at the end. It
     /// may differ from the host's own issuer: a trial, a fallback, a new key.
-    demanded: RwLock<BTreeMap<String, Vec<Prover>>>,
+    active_accounts: RwLock<BTreeMap<String, Vec<IssuerAccount>>>,
     /// The hosts whose account has changed since [`Self::news`] was last called.
     news: Mutex<BTreeSet<String>>,
-    demands: watch::Sender<u64>,
+    account_changes: watch::Sender<u64>,
 }
 
 impl ProxyEndpoints {
@@ -99,82 +99,83 @@ impl ProxyEndpoints {
         Self {
             places,
             fallbacks,
-            door: Arc::default(),
+            tls_alpn_responder: Arc::default(),
             rate_limits: Arc::default(),
             self_check: SelfCheck::new(ANSWER),
-            demanded: RwLock::default(),
+            active_accounts: RwLock::default(),
             news: Mutex::default(),
-            demands: watch::channel(0).0,
+            account_changes: watch::channel(0).0,
         }
     }
 
-    /// Returns the hosts for which [`Self::demanded`] has changed since the last call.
+    /// Returns the hosts for which [`Self::active_account`] has changed since the last call.
     pub(super) fn news(&self) -> BTreeSet<String> {
         std::mem::take(&mut self.news.lock().expect("nobody panics while holding it"))
     }
 
     /// Returns a channel that changes whenever the account of a host changes.
-    pub(super) fn demands(&self) -> watch::Receiver<u64> {
-        self.demands.subscribe()
+    pub(super) fn account_changes(&self) -> watch::Receiver<u64> {
+        self.account_changes.subscribe()
     }
 
     /// Returns the thumbprint of the account with which one of these issuers, or a fallback of them, was last about to
     /// prove a host. Other issuers are ignored, since the namespace does not use them.
-    pub(super) fn demanded(&self, asked: &Asked, issuers: &[&IssuerRef]) -> Option<Arc<str>> {
-        let is_asked = |prover: &str| {
+    pub(super) fn active_account(&self, asked: &Asked, issuers: &[&IssuerRef]) -> Option<Arc<str>> {
+        let is_asked = |asked_issuer: &str| {
             issuers.iter().any(|issuer| match issuer {
                 IssuerRef::Named(name) => {
-                    **name == *prover || self.fallbacks.get(&**name).is_some_and(|all| all.iter().any(|o| o == prover))
+                    **name == *asked_issuer
+                        || self.fallbacks.get(&**name).is_some_and(|all| all.iter().any(|o| o == asked_issuer))
                 }
-                IssuerRef::Own { owner, .. } => owner.to_string() == prover,
+                IssuerRef::Own { owner, .. } => owner.to_string() == asked_issuer,
             })
         };
-        let demanded = self.demanded.read().expect("nobody panics while holding it");
-        let mut latest = demanded.get(asked.hostname.as_str())?.iter().rev();
+        let accounts = self.active_accounts.read().expect("nobody panics while holding it");
+        let mut latest = accounts.get(asked.hostname.as_str())?.iter().rev();
         latest.find(|(issuer, _)| is_asked(issuer)).map(|(_, thumbprint)| thumbprint.clone())
     }
 
     /// Returns the hosts that accounts were about to prove.
-    pub(super) fn all_demanded(&self) -> Vec<Hostname> {
-        let demanded = self.demanded.read().expect("nobody panics while holding it");
-        demanded.keys().filter_map(|host| Hostname::parse(host).ok()).collect()
+    pub(super) fn active_hosts(&self) -> Vec<Hostname> {
+        let accounts = self.active_accounts.read().expect("nobody panics while holding it");
+        accounts.keys().filter_map(|host| Hostname::parse(host).ok()).collect()
     }
 
     /// Removes a thumbprint that is not valid any more, since the account has another key.
     pub(super) fn release(&self, thumbprint: &str) {
         let mut released = BTreeSet::new();
-        self.demanded.write().expect("nobody panics while holding it").retain(|host, demanded| {
-            let before = demanded.len();
-            demanded.retain(|(_, known)| **known != *thumbprint);
-            if demanded.len() < before {
+        self.active_accounts.write().expect("nobody panics while holding it").retain(|host, accounts| {
+            let before = accounts.len();
+            accounts.retain(|(_, known)| **known != *thumbprint);
+            if accounts.len() < before {
                 released.insert(host.clone());
             }
-            !demanded.is_empty()
+            !accounts.is_empty()
         });
         self.tell(released);
     }
 
     /// Removes a host that is not wanted any more.
     pub(super) fn forget(&self, host: &str) {
-        self.demanded.write().expect("nobody panics while holding it").remove(host);
+        self.active_accounts.write().expect("nobody panics while holding it").remove(host);
     }
 
-    fn demand(&self, issuer: &Arc<str>, host: &str, thumbprint: &str) {
-        let mut demanded = self.demanded.write().expect("nobody panics while holding it");
-        let last = demanded.get(host).and_then(|all| all.last());
+    fn set_active_account(&self, issuer: &Arc<str>, host: &str, thumbprint: &str) {
+        let mut accounts = self.active_accounts.write().expect("nobody panics while holding it");
+        let last = accounts.get(host).and_then(|all| all.last());
         if last.is_some_and(|(by, known)| by == issuer && **known == *thumbprint) {
             return;
         }
-        let all = demanded.entry(host.to_owned()).or_default();
+        let all = accounts.entry(host.to_owned()).or_default();
         all.retain(|(by, _)| by != issuer);
         all.push((issuer.clone(), Arc::from(thumbprint)));
-        drop(demanded);
+        drop(accounts);
         self.tell([host.to_owned()]);
     }
 
     fn tell(&self, hosts: impl IntoIterator<Item = String>) {
         self.news.lock().expect("nobody panics while holding it").extend(hosts);
-        self.demands.send_modify(|n| *n += 1);
+        self.account_changes.send_modify(|n| *n += 1);
     }
 
     /// Returns the addresses where Envoys answer for a host with this account, waiting until there are any: a
@@ -235,7 +236,7 @@ impl ProxySelfCheck {
     /// Waits until every known Envoy answers for the host with this account's thumbprint, over this number of
     /// connections.
     async fn answered(&self, name: &DnsName, thumbprint: &str, connections: usize) -> Vec<SelfCheckError> {
-        self.endpoints.demand(&self.issuer, name.as_str(), thumbprint);
+        self.endpoints.set_active_account(&self.issuer, name.as_str(), thumbprint);
         let until = Instant::now() + SELF_CHECK_TIMEOUT;
         let places = self.endpoints.places_of(name.as_str(), thumbprint, until).await;
         let asked = places.into_iter().map(|ip| async move {
@@ -298,7 +299,7 @@ impl HttpSolver for ProxySelfCheck {
         if self.strictness == Preflight::Skip {
             return Ok(());
         }
-        let found = self.answered(&parsed, thumbprint, ROW).await;
+        let found = self.answered(&parsed, thumbprint, CONSECUTIVE_SUCCESSES).await;
         let Some(first) = found.first() else { return Ok(()) };
         if self.strictness == Preflight::Warn {
             warn!("{first}; the CA is asked to look all the same");
@@ -376,7 +377,7 @@ mod tests {
         };
         self_check.present("x.example.org", "token", "token.thumbprint").await.expect("all answer in the end");
         // The eighth connection is the last one that is lost; all connections that count were made after it.
-        assert!(asked.load(Ordering::Relaxed) >= 8 + ROW, "{asked:?}");
+        assert!(asked.load(Ordering::Relaxed) >= 8 + CONSECUTIVE_SUCCESSES, "{asked:?}");
         drop(self_check);
         gateway.await.expect("it ends with the last question");
         server.abort();
@@ -401,17 +402,17 @@ mod tests {
         let hostname = Hostname::parse("a.example.org").expect("a hostname");
         let asked = Asked { hostname, namespace: "alice".into() };
         let (acme, foreign) = (IssuerRef::Named("acme".into()), IssuerRef::Named("foreign".into()));
-        let demanded =
-            |issuer: &IssuerRef| endpoints.demanded(&asked, &[issuer]).map(|thumbprint| thumbprint.to_string());
-        endpoints.demand(&"foreign".into(), "a.example.org", "theirs");
-        assert_eq!((demanded(&acme), demanded(&foreign).as_deref()), (None, Some("theirs")));
-        endpoints.demand(&"acme".into(), "a.example.org", "first");
-        endpoints.demand(&"foreign".into(), "a.example.org", "theirs again");
-        assert_eq!(demanded(&acme).as_deref(), Some("first"));
-        endpoints.demand(&"second".into(), "a.example.org", "fallback");
-        assert_eq!(demanded(&acme).as_deref(), Some("fallback"));
+        let active_account =
+            |issuer: &IssuerRef| endpoints.active_account(&asked, &[issuer]).map(|thumbprint| thumbprint.to_string());
+        endpoints.set_active_account(&"foreign".into(), "a.example.org", "theirs");
+        assert_eq!((active_account(&acme), active_account(&foreign).as_deref()), (None, Some("theirs")));
+        endpoints.set_active_account(&"acme".into(), "a.example.org", "first");
+        endpoints.set_active_account(&"foreign".into(), "a.example.org", "theirs again");
+        assert_eq!(active_account(&acme).as_deref(), Some("first"));
+        endpoints.set_active_account(&"second".into(), "a.example.org", "fallback");
+        assert_eq!(active_account(&acme).as_deref(), Some("fallback"));
         endpoints.release("fallback");
-        assert_eq!(demanded(&acme).as_deref(), Some("first"));
+        assert_eq!(active_account(&acme).as_deref(), Some("first"));
     }
 
     #[test]

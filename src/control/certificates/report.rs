@@ -85,7 +85,7 @@ impl Report {
     pub(super) fn of(
         wants: &[CertificateRequest],
         pass: &Pass,
-        shelf: &HeldCertificates,
+        held_certificates: &HeldCertificates,
         budgets: &Budgets,
         issuer: &dyn Fn(&CertificateRequest) -> Result<String, String>,
         now: Timestamp,
@@ -109,7 +109,7 @@ impl Report {
                 Ok(names) => names,
                 Err(error) => return Row { last_error: Some(error.to_string()), ..base },
             };
-            let held = shelf.find(&want.secret.namespace, &names).map(|held| &held.certificate);
+            let held = held_certificates.find(&want.secret.namespace, &names).map(|held| &held.certificate);
             let expires = held.map(|held| held.not_after);
             let by = held.map(|held| held.issued_by.as_ref().unwrap_or(&held.issuer).clone());
             let issuer = match issuer(want) {

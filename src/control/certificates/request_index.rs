@@ -21,7 +21,7 @@ use gatewright_core::tenancy::names::issuer as issuer_object;
 use gatewright_core::translate::{Asked, ChallengeAnswer};
 
 /// Returns the thumbprint of the account with which one of these issuers was last about to prove a host.
-pub(super) type Demanded<'a> = &'a dyn Fn(&Asked, &[&IssuerRef]) -> Option<Arc<str>>;
+pub(super) type ActiveAccount<'a> = &'a dyn Fn(&Asked, &[&IssuerRef]) -> Option<Arc<str>>;
 
 /// The issuer of a wanted certificate, as far as planning needs it.
 pub(super) struct Resolved {
@@ -79,9 +79,9 @@ pub(super) struct RequestIndex {
     by_id: MultiMap<CertificateId, ObjectName>,
     /// The Secrets by tenant and the first of the names.
     by_name: MultiMap<(String, String), ObjectName>,
-    shelf: HeldCertificates,
+    held_certificates: HeldCertificates,
     reasons: BTreeMap<CertificateId, String>,
-    given: IssuedCertificates,
+    issued: IssuedCertificates,
     /// The certificates in Secrets that others may write too, each with the id and issuer under which it was passed to
     /// the keeper.
     present: BTreeMap<ObjectName, (ExistingCertificate, Option<(CertificateId, String)>)>,
@@ -141,7 +141,7 @@ impl RequestIndex {
 
     /// Sets the held certificate of an id, and the reason for which there is no better one.
     pub(super) fn take_in(&mut self, id: &CertificateId, stored: Option<Arc<Stored>>, reason: Option<String>) {
-        let concerned = self.shelf.set(id, stored);
+        let concerned = self.held_certificates.set(id, stored);
         self.touch_places(&concerned);
         let before = match &reason {
             Some(reason) => self.reasons.insert(id.clone(), reason.clone()),
@@ -165,12 +165,12 @@ impl RequestIndex {
         self.touched.insert(secret.clone());
         match present {
             Some(present) => {
-                self.given.certificates.insert(secret.clone(), present.certificate.serial());
+                self.issued.certificates.insert(secret.clone(), present.certificate.serial());
                 self.present.insert(secret.clone(), (present, None));
                 None
             }
             None => {
-                self.given.certificates.remove(secret);
+                self.issued.certificates.remove(secret);
                 let (before, _) = self.present.remove(secret)?;
                 let (_, id) = self.entries.get(secret)?.names.as_ref().ok()?;
                 before.issued_by.is_none().then(|| id.clone())
@@ -191,7 +191,7 @@ impl RequestIndex {
 
     /// Removes expired certificates.
     pub(super) fn expire(&mut self, now: Timestamp) {
-        let concerned = self.shelf.expire(now);
+        let concerned = self.held_certificates.expire(now);
         self.touch_places(&concerned);
     }
 
@@ -207,8 +207,8 @@ impl RequestIndex {
     }
 
     /// Notes that an issuer, or its key, has changed.
-    pub(super) fn touch_issuer(&mut self, whose: &IssuerKey) {
-        for secret in self.by_issuer.of(whose).cloned().collect::<Vec<_>>() {
+    pub(super) fn touch_issuer(&mut self, issuer: &IssuerKey) {
+        for secret in self.by_issuer.of(issuer).cloned().collect::<Vec<_>>() {
             if let Some(entry) = self.entries.get(&secret) {
                 self.hosts.extend(entry.want.hostnames.iter().cloned());
                 self.ids.extend(entry.names.iter().map(|(_, id)| id.clone()));
@@ -234,18 +234,18 @@ impl RequestIndex {
     pub(super) fn settle(
         &mut self,
         resolve: &dyn Fn(&IssuerRef) -> Result<Resolved, String>,
-        demanded: Demanded<'_>,
+        active_account: ActiveAccount<'_>,
     ) -> Settled {
         let mut settled = Settled::default();
         for host in std::mem::take(&mut self.hosts) {
             if self.by_host.of(&host).next().is_none() {
                 settled.gone.push(host.clone());
             }
-            let given = self.given.answers_of(&host).map(|(asked, _)| asked.clone());
-            let all: BTreeSet<Asked> = given.chain(self.askers(&host)).collect();
+            let answered = self.issued.answers_of(&host).map(|(asked, _)| asked.clone());
+            let all: BTreeSet<Asked> = answered.chain(self.askers(&host)).collect();
             for asked in all {
-                let answer = self.answer(&asked, resolve, demanded);
-                settled.certificate_updates.extend(self.given.answer(asked, answer));
+                let answer = self.answer(&asked, resolve, active_account);
+                settled.certificate_updates.extend(self.issued.answer(asked, answer));
             }
         }
         let mut troubles = Vec::new();
@@ -254,8 +254,8 @@ impl RequestIndex {
             let Some(entry) = self.entries.get(&secret) else {
                 self.pending.remove(&secret);
                 settled.targets.push((secret.clone(), None));
-                settled.certificate_updates.extend(self.given.certificate(secret.clone(), None));
-                troubles.extend(self.given.trouble(secret, None));
+                settled.certificate_updates.extend(self.issued.certificate(secret.clone(), None));
+                troubles.extend(self.issued.trouble(secret, None));
                 continue;
             };
             let resolved = resolve(&entry.want.issuer).map(|issuer| issuer.id);
@@ -276,7 +276,7 @@ impl RequestIndex {
             let (held, trouble) = match &entry.names {
                 Err(error) => (None, Some(error.clone())),
                 Ok((names, id)) => {
-                    let held = self.shelf.find(&secret.namespace, names).cloned();
+                    let held = self.held_certificates.find(&secret.namespace, names).cloned();
                     let reason = || self.reasons.get(id).filter(|_| held.is_none()).cloned();
                     let trouble = resolved.err().or_else(reason);
                     (held, trouble)
@@ -286,8 +286,8 @@ impl RequestIndex {
                 true => self.pending.insert(secret.clone()),
                 false => self.pending.remove(&secret),
             };
-            settled.certificate_updates.extend(self.given.certificate(secret.clone(), held));
-            troubles.extend(self.given.trouble(secret, trouble));
+            settled.certificate_updates.extend(self.issued.certificate(secret.clone(), held));
+            troubles.extend(self.issued.trouble(secret, trouble));
         }
         settled.certificate_updates.extend(troubles);
         for id in std::mem::take(&mut self.ids) {
@@ -309,7 +309,7 @@ impl RequestIndex {
         &self,
         asked: &Asked,
         resolve: &dyn Fn(&IssuerRef) -> Result<Resolved, String>,
-        demanded: Demanded<'_>,
+        active_account: ActiveAccount<'_>,
     ) -> Option<ChallengeAnswer> {
         if !asked.hostname.is_exact() {
             return None;
@@ -318,7 +318,7 @@ impl RequestIndex {
         let wants = own.filter_map(|secret| self.entries.get(secret)).filter(|entry| entry.names.is_ok());
         let issuers: Vec<&IssuerRef> = wants.map(|entry| &entry.want.issuer).collect();
         let answer = issuers.iter().filter_map(|issuer| resolve(issuer).ok()?.challenge).last()?;
-        Some(ChallengeAnswer { thumbprint: demanded(asked, &issuers).unwrap_or(answer.thumbprint), ..answer })
+        Some(ChallengeAnswer { thumbprint: active_account(asked, &issuers).unwrap_or(answer.thumbprint), ..answer })
     }
 
     /// Returns the wanted certificate of an id for the keeper, from the first request that can be fulfilled.
@@ -345,12 +345,12 @@ impl RequestIndex {
         &self,
         hosts: impl IntoIterator<Item = Hostname>,
         resolve: &dyn Fn(&IssuerRef) -> Result<Resolved, String>,
-        demanded: Demanded<'_>,
+        active_account: ActiveAccount<'_>,
     ) -> BTreeMap<String, BTreeMap<String, Arc<str>>> {
         let mut all: BTreeMap<String, BTreeMap<String, Arc<str>>> = BTreeMap::new();
         for asked in hosts.into_iter().flat_map(|host| self.askers(&host).collect::<Vec<_>>()) {
             let usual = self.answer(&asked, resolve, &|_, _| None);
-            if let Some(now) = self.answer(&asked, resolve, demanded)
+            if let Some(now) = self.answer(&asked, resolve, active_account)
                 && usual.is_some_and(|usual| usual.thumbprint != now.thumbprint)
             {
                 let by_namespace = all.entry(asked.hostname.to_string()).or_default();
@@ -362,7 +362,7 @@ impl RequestIndex {
 
     /// Returns the thumbprint of the account that answers for a known host.
     pub(super) fn thumbprint_of(&self, host: &Hostname) -> Option<Arc<str>> {
-        self.given.answers_of(host).last().map(|(_, answer)| answer.thumbprint.clone())
+        self.issued.answers_of(host).last().map(|(_, answer)| answer.thumbprint.clone())
     }
 
     /// Returns whether every wanted certificate is there, or has a reason for its absence.
@@ -376,8 +376,8 @@ impl RequestIndex {
     }
 
     /// Returns whether a certificate is wanted from an issuer.
-    pub(super) fn is_asked(&self, whose: &IssuerKey) -> bool {
-        self.by_issuer.of(whose).next().is_some()
+    pub(super) fn is_asked(&self, issuer: &IssuerKey) -> bool {
+        self.by_issuer.of(issuer).next().is_some()
     }
 
     /// Returns the certificate that is wanted for a Secret.
@@ -391,14 +391,14 @@ impl RequestIndex {
     }
 
     /// Returns the held certificates.
-    pub(super) fn shelf(&self) -> &HeldCertificates {
-        &self.shelf
+    pub(super) fn held_certificates(&self) -> &HeldCertificates {
+        &self.held_certificates
     }
 
     /// Returns the numbers of wanted certificates that are there, that are pending, and that have a reason for their
     /// absence.
     pub(super) fn counts(&self) -> [(&'static str, usize); 3] {
-        let (held, waiting) = (self.given.certificates.len(), self.pending.len());
+        let (held, waiting) = (self.issued.certificates.len(), self.pending.len());
         [("held", held), ("waiting", waiting), ("failing", self.entries.len().saturating_sub(held + waiting))]
     }
 

@@ -111,11 +111,11 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("it has one");
         let (stopper, stop) = watch::channel(false);
-        let answered = Arc::new(ThumbprintIndex::default());
+        let thumbprint_index = Arc::new(ThumbprintIndex::default());
         let host = Hostname::parse("a.example.org").expect("a hostname");
         let asked = Asked { hostname: host, namespace: "t".into() };
-        answered.set(&asked, Some(&ChallengeAnswer { port: 80, thumbprint: "thumb".into() }));
-        let responder = tokio::spawn(respond(listener, answered.clone(), stop));
+        thumbprint_index.set(&asked, Some(&ChallengeAnswer { port: 80, thumbprint: "thumb".into() }));
+        let responder = tokio::spawn(respond(listener, thumbprint_index.clone(), stop));
         let path = "/.well-known/acme-challenge/0123456789abcdef";
         // A silent client does not delay others.
         let _silent = TcpStream::connect(address).await.expect("it listens");
@@ -127,7 +127,7 @@ mod tests {
         for (host, path) in [("b.example.org", path), ("a.example.org", "/"), ("", path)] {
             assert!(ask(address, host, path).await.starts_with("HTTP/1.1 404"), "{host} {path}");
         }
-        answered.set(&asked, None);
+        thumbprint_index.set(&asked, None);
         assert!(ask(address, "a.example.org", path).await.starts_with("HTTP/1.1 404"));
         stopper.send_replace(true);
         responder.await.expect("it ends");

@@ -79,7 +79,7 @@ impl TlsAlpnResponder {
     ///
     /// # Errors
     /// Never, as far as we know.
-    pub fn way(address: SocketAddr) -> Result<Vec<Change>, String> {
+    pub fn endpoint_objects(address: SocketAddr) -> Result<Vec<Change>, String> {
         let (namespace, name, port) = SERVICE;
         let service = json!({
             "apiVersion": "v1", "kind": "Service",
@@ -109,7 +109,7 @@ impl ResolvesServerCert for TlsAlpnResponder {
 /// The TLS-ALPN-01 solver of one issuer: presents certificates in the responder, and checks them through the Envoys
 /// that serve a name.
 pub(super) struct TlsAlpnSolver {
-    pub(super) door: Arc<TlsAlpnResponder>,
+    pub(super) responder: Arc<TlsAlpnResponder>,
     pub(super) endpoints: Arc<ProxyEndpoints>,
     /// The port where validation connections reach Envoys.
     pub(super) port: u16,
@@ -122,7 +122,7 @@ impl AlpnSolver for TlsAlpnSolver {
     /// validate: a failed challenge costs the order.
     async fn present(&self, name: &str, certificate: &ChallengeCertificate) -> Result<(), Failure> {
         let key = certified(certificate).map_err(|text| Failure::new(Class::Bug, text))?;
-        self.door.set(name, key.clone());
+        self.responder.set(name, key.clone());
         if self.strictness == Preflight::Skip {
             return Ok(());
         }
@@ -147,7 +147,7 @@ impl AlpnSolver for TlsAlpnSolver {
     }
 
     async fn cleanup(&self, name: &str) {
-        self.door.remove(name);
+        self.responder.remove(name);
     }
 }
 
@@ -254,13 +254,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_name_is_shown_its_challenge_and_to_nobody_before_or_after() {
-        let door = Arc::new(TlsAlpnResponder::default());
+        let responder = Arc::new(TlsAlpnResponder::default());
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let address = listener.local_addr().expect("bound");
         let (stopper, stop) = watch::channel(false);
-        let serving = tokio::spawn(door.clone().serve(listener, stop));
+        let serving = tokio::spawn(responder.clone().serve(listener, stop));
         let endpoints = Arc::new(ProxyEndpoints::new(None, BTreeMap::new()));
-        let alpn_solver = TlsAlpnSolver { door, endpoints, port: address.port(), strictness: Preflight::Strict };
+        let alpn_solver = TlsAlpnSolver { responder, endpoints, port: address.port(), strictness: Preflight::Strict };
         shown("a.example.org", address).await.expect_err("nobody proves it");
         let made = acme::challenge::alpn::certificate("a.example.org", "token.thumb").expect("made");
         alpn_solver.present("a.example.org", &made).await.expect("presented");

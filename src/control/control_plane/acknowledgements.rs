@@ -6,7 +6,7 @@ use std::time::Duration;
 use xds::{Generation, NodeProgress, Progress, Rejection};
 
 use super::ControlPlane;
-use crate::fleet_views::{Generations, PerView, Place};
+use crate::fleet_views::{Generations, PerView, ViewId};
 use crate::programmed::Acks;
 use gatewright_core::inputs::ObjectKey;
 use gatewright_core::model::ObjectName;
@@ -43,9 +43,9 @@ impl ControlPlane {
     /// Returns the newest generation that every Envoy connected here has acknowledged; the maximum when none is
     /// connected.
     pub fn reached(&self) -> Generation {
-        let of_view = |(place, progress): (Place, &Progress)| {
+        let of_view = |(view, progress): (ViewId, &Progress)| {
             let behind =
-                progress.nodes.iter().map(|node| node.acknowledged).filter(|has| *has < self.generations[place]);
+                progress.nodes.iter().map(|node| node.acknowledged).filter(|has| *has < self.generations[view]);
             behind.min().unwrap_or(Generation::MAX)
         };
         self.own_progress().iter().map(of_view).min().unwrap_or(Generation::MAX)
@@ -57,27 +57,27 @@ impl ControlPlane {
     }
 
     pub(super) fn with_others(&self, mut all: PerView<Progress>) -> PerView<Progress> {
-        for (place, progress) in all.iter_mut() {
-            progress.nodes.extend(self.others.0.get(place).into_iter().flatten().cloned());
+        for (view, progress) in all.iter_mut() {
+            progress.nodes.extend(self.others.0.get(view).into_iter().flatten().cloned());
         }
         all
     }
 
     /// Notes the lag of the Envoys that are connected here.
     pub(super) fn note_lags(&mut self, own: &PerView<Progress>, at: Duration) {
-        for (place, progress) in own.iter() {
-            self.lags[place].note(self.generations[place], progress, at);
+        for (view, progress) in own.iter() {
+            self.lags[view].note(self.generations[view], progress, at);
         }
     }
 
     /// Returns messages about views whose Envoys, connected here, have lacked a publication for long. They do not make
     /// the replica unready: one tenant's Envoys must not interrupt those of others.
     pub fn late_views(&self, at: Duration) -> Vec<String> {
-        let late = self.lags.iter().map(|(place, lag)| (place, lag.age(at))).filter(|(_, age)| *age >= LATE);
+        let late = self.lags.iter().map(|(view, lag)| (view, lag.age(at))).filter(|(_, age)| *age >= LATE);
         let mut late: Vec<_> = late.collect();
         late.sort_by_key(|(_, age)| Reverse(*age));
-        let line = |(place, age): &(Place, Duration)| {
-            let name = self.views[*place].name();
+        let line = |(view, age): &(ViewId, Duration)| {
+            let name = self.views[*view].name();
             format!("view {name}: an Envoy has lacked for {} seconds what was published", age.as_secs())
         };
         let more = late.len().saturating_sub(NAMED);
@@ -98,17 +98,17 @@ impl ControlPlane {
 
     /// Returns the progress of the Envoys that are connected here.
     pub fn own_progress(&self) -> PerView<Progress> {
-        self.views.each(|place| self.cache.progress(&self.views[place]))
+        self.views.each(|view| self.cache.progress(&self.views[view]))
     }
 
     /// Returns the newest generation of ours in which a view had a state.
-    pub fn generation_of(&self, state: u64, place: Place) -> Option<Generation> {
-        self.states.newest(state, place)
+    pub fn generation_of(&self, state: u64, view: ViewId) -> Option<Generation> {
+        self.states.newest(state, view)
     }
 
     /// Returns the present state, and the generation of each view that it came with.
     pub fn state(&self) -> (u64, Generations) {
-        (self.states.present(), self.views.each(|place| self.states.since(place)))
+        (self.states.present(), self.views.each(|view| self.states.since(view)))
     }
 
     /// Returns the number of Envoys that have the resources of an object's Gateway.
@@ -119,19 +119,19 @@ impl ControlPlane {
     /// Returns the number of Envoys that have the resources of a Gateway: only Envoys of its present fleet count.
     pub(super) fn acks_of(&self, gateway: &ObjectName, progress: &PerView<Progress>) -> Acks {
         let fleet = self.engine().fleet_of(gateway);
-        let Some(place) = self.views.place(&fleet) else { return Acks { fleet: Some(fleet), done: 0, all: 0 } };
+        let Some(view) = self.views.id(&fleet) else { return Acks { fleet: Some(fleet), done: 0, all: 0 } };
         let published = match self.published.get(gateway) {
-            Some((at, published)) if *at == place => *published,
-            Some(_) => self.generations[place],
+            Some((at, published)) if *at == view => *published,
+            Some(_) => self.generations[view],
             None => 0,
         };
-        let (done, all) = progress[place].acknowledged(published);
-        Acks { fleet: self.views.fleet(place), done, all }
+        let (done, all) = progress[view].acknowledged(published);
+        Acks { fleet: self.views.fleet(view), done, all }
     }
 
     /// Returns the number of Envoys that have everything that is published in a view.
-    pub(super) fn acks_of_view(&self, place: Place, progress: &PerView<Progress>) -> Acks {
-        let (done, all) = progress[place].acknowledged(self.generations[place]);
-        Acks { fleet: self.views.fleet(place), done, all }
+    pub(super) fn acks_of_view(&self, view: ViewId, progress: &PerView<Progress>) -> Acks {
+        let (done, all) = progress[view].acknowledged(self.generations[view]);
+        Acks { fleet: self.views.fleet(view), done, all }
     }
 }

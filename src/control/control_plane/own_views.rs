@@ -13,13 +13,13 @@ impl ControlPlane {
     /// Creates the views of Gateways that want Envoys of their own, and admits these Envoys.
     pub(super) fn make_views(&mut self, envoys: &BTreeMap<ObjectName, Option<EnvoysIntent>>) {
         for gateway in envoys.iter().filter(|(_, intent)| matches!(intent, Some(EnvoysIntent::Wanted(_)))) {
-            let Some((place, view)) = self.views.isolate(gateway.0) else { continue };
+            let Some((id, view)) = self.views.isolate(gateway.0) else { continue };
             self.leaving.remove(&view);
-            self.floods.insert(place, Flood::default());
-            self.lags.insert(place, Lag::default());
-            self.generations.insert(place, self.cache.publish(&view, xds::Update::default()));
-            self.others.0.insert(place, Vec::new());
-            self.known.0.insert(place, 0);
+            self.floods.insert(id, Flood::default());
+            self.lags.insert(id, Lag::default());
+            self.generations.insert(id, self.cache.publish(&view, xds::Update::default()));
+            self.others.0.insert(id, Vec::new());
+            self.known.0.insert(id, 0);
             self.access.admit(gateway.0, view);
         }
     }
@@ -28,17 +28,17 @@ impl ControlPlane {
     /// and get no resources.
     pub(super) fn end_views(&mut self, envoys: &BTreeMap<ObjectName, Option<EnvoysIntent>>) {
         for gateway in envoys.iter().filter(|(_, intent)| intent.is_none()).map(|(gateway, _)| gateway) {
-            let Some((place, view)) = self.views.dissolve(gateway) else { continue };
+            let Some((id, view)) = self.views.dissolve(gateway) else { continue };
             self.access.dismiss(gateway);
-            self.floods.remove(place);
-            self.lags.remove(place);
-            self.generations.remove(place);
-            self.others.0.remove(place);
-            self.known.0.remove(place);
-            self.states.forget(place);
-            self.withheld.retain(|(at, ..), _| *at != place);
+            self.floods.remove(id);
+            self.lags.remove(id);
+            self.generations.remove(id);
+            self.others.0.remove(id);
+            self.known.0.remove(id);
+            self.states.forget(id);
+            self.withheld.retain(|(at, ..), _| *at != id);
             for waiting in &mut self.waiting {
-                waiting.published.retain(|(at, _)| *at != place);
+                waiting.published.retain(|(at, _)| *at != id);
             }
             self.cache.replace(&view, Vec::new());
             if !self.cache.remove(&view) {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     fn published(live: &ControlPlane, fleet: &EnvoyFleet) -> u64 {
-        live.own_progress()[live.views().place(fleet).expect("it has a view")].published
+        live.own_progress()[live.views().id(fleet).expect("it has a view")].published
     }
 
     #[test]
@@ -172,7 +172,7 @@ mod tests {
 
             // A Gateway leaves the fleet, and comes back.
             put(&mut live, gateway("bank", "dedicated"));
-            assert_eq!(live.views().place(&own("bank")), None);
+            assert_eq!(live.views().id(&own("bank")), None);
             assert_eq!(access.fleet_of_account(&isolated_name(&edge("bank"))), None);
             assert_eq!(published(&live, &own("coop")), coop);
             put(&mut live, gateway("bank", "isolated"));
@@ -200,8 +200,8 @@ mod tests {
             put(&mut live, service("bank", 20_001));
             assert_eq!(seen(&live, own("bank")).len(), 4);
         }
-        let known: BTreeSet<_> = live.generations.iter().map(|(place, _)| place).collect();
-        assert_eq!(known, live.views().iter().map(|(place, _)| place).collect());
-        assert_eq!(known.len(), before, "places of views that went are remembered nowhere");
+        let known: BTreeSet<_> = live.generations.iter().map(|(id, _)| id).collect();
+        assert_eq!(known, live.views().iter().map(|(id, _)| id).collect());
+        assert_eq!(known.len(), before, "ids of views that went are remembered nowhere");
     }
 }

@@ -7,7 +7,7 @@ use xds::{Generation, Rejection};
 
 use super::ControlPlane;
 use crate::event::Event;
-use crate::fleet_views::Place;
+use crate::fleet_views::ViewId;
 use crate::programmed::Refused;
 use crate::publish::{self, Withheld};
 use gatewright_core::inputs::ObjectKey;
@@ -31,7 +31,7 @@ fn told(text: &str) -> String {
 }
 
 /// Returns the name of the rejected resource or part, for the log and for comparison.
-pub(super) fn place(r: &Rejection) -> String {
+pub(super) fn rejected_name(r: &Rejection) -> String {
     match &r.part {
         None => r.name.to_string(),
         Some(part) if r.kind == xds::Kind::Listener => format!("{} (filter chain {:?})", r.name, part.virtual_host),
@@ -50,7 +50,7 @@ pub(super) struct Refusal {
 
 impl Refusal {
     pub(super) fn of(r: &Rejection) -> Self {
-        Self { node: r.node.to_string(), kind: r.kind, resource: place(r), text: r.text.clone() }
+        Self { node: r.node.to_string(), kind: r.kind, resource: rejected_name(r), text: r.text.clone() }
     }
 
     /// Returns the event about the object that the resource was made from.
@@ -82,26 +82,26 @@ pub(super) fn refusals<'a>(rejections: impl Iterator<Item = &'a Rejection>) -> R
 impl ControlPlane {
     /// Publishes the resources that satisfy the constraints of Envoy's messages to the view of each fleet, and notes
     /// the others as rejected. Returns the views that changed.
-    pub(super) fn publish(&mut self, delta: &Delta) -> BTreeMap<Place, Generation> {
-        let mut apart = std::mem::take(&mut self.apart);
-        let had = |place, kind, name: &str| self.cache.get(&self.views[place], kind, name);
+    pub(super) fn publish(&mut self, delta: &Delta) -> BTreeMap<ViewId, Generation> {
+        let mut isolated_resources = std::mem::take(&mut self.isolated_resources);
+        let had = |view, kind, name: &str| self.cache.get(&self.views[view], kind, name);
         let fleets = |key: &ResourceKey| self.engine().fleets(key);
-        let updates = publish::updates(delta, &self.edge, &self.views, &mut apart, fleets, had);
-        self.apart = apart;
+        let updates = publish::updates(delta, &self.edge, &self.views, &mut isolated_resources, fleets, had);
+        self.isolated_resources = isolated_resources;
         let mut changed = BTreeMap::new();
-        for (place, update) in updates {
-            let before = self.generations[place];
-            self.publish_to(place, update);
-            if self.generations[place] != before {
-                changed.insert(place, self.generations[place]);
+        for (id, update) in updates {
+            let before = self.generations[id];
+            self.publish_to(id, update);
+            if self.generations[id] != before {
+                changed.insert(id, self.generations[id]);
             }
         }
         changed
     }
 
-    fn publish_to(&mut self, place: Place, mut update: xds::Update) {
-        if self.floods[place].is_on() {
-            let listed = self.tls_listeners(place, true).upserts;
+    fn publish_to(&mut self, id: ViewId, mut update: xds::Update) {
+        if self.floods[id].is_on() {
+            let listed = self.tls_listeners(id, true).upserts;
             let names: BTreeSet<String> = listed.iter().map(|listener| listener.name().to_owned()).collect();
             update.upserts.retain(|made| made.kind() != xds::Kind::Listener || !names.contains(made.name()));
             update.upserts.extend(listed);
@@ -110,10 +110,10 @@ impl ControlPlane {
             update.removals.iter().cloned().chain(update.upserts.iter().map(|r| (r.kind(), r.name().to_owned())))
         {
             if !self.withheld.is_empty() {
-                self.withheld.remove(&(place, kind, name));
+                self.withheld.remove(&(id, kind, name));
             }
         }
-        let view = self.views[place].clone();
+        let view = self.views[id].clone();
         for Withheld { kind, name, part, version, text } in
             publish::checked(&mut update, |kind, name| self.cache.get(&view, kind, name))
         {
@@ -126,9 +126,9 @@ impl ControlPlane {
                 version: Arc::from(version),
                 text,
             };
-            self.withheld.entry((place, kind, name)).or_default().push(rejection);
+            self.withheld.entry((id, kind, name)).or_default().push(rejection);
         }
-        self.generations[place] = self.cache.publish(&view, update);
+        self.generations[id] = self.cache.publish(&view, update);
     }
 
     /// Returns events of the rejections that were not logged yet.
@@ -144,21 +144,21 @@ impl ControlPlane {
 
     /// Returns the objects that rejected resources were made from, each with its message: Envoy's message is shown in
     /// the status of the object that caused the rejection, and in no status if objects of several namespaces may have.
-    pub(super) fn whose(&self, refused: &Refusals) -> Refused {
-        let mut whose = Refused::default();
+    pub(super) fn attributed(&self, refused: &Refusals) -> Refused {
+        let mut attributed = Refused::default();
         for (key, blame) in self.blames(refused.keys()) {
             let text = &refused[key];
             let text = if blame.is_of_one_namespace() { told(text) } else { NOBODY_ALONE.to_owned() };
-            whose.listeners.extend(blame.listeners.into_iter().map(|listener| (listener, text.clone())));
+            attributed.listeners.extend(blame.listeners.into_iter().map(|listener| (listener, text.clone())));
             for route in blame.routes {
                 // The status of a route has the message of its first rejected rule, but that of a whole resource has
                 // precedence.
-                if key.2.is_none() || !whose.routes.contains_key(&route) {
-                    whose.routes.insert(route, text.clone());
+                if key.2.is_none() || !attributed.routes.contains_key(&route) {
+                    attributed.routes.insert(route, text.clone());
                 }
             }
         }
-        whose
+        attributed
     }
 
     /// Returns the objects that rejected resources were made from: of parts first, then of whole resources.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use xds::Generation;
 
-use crate::fleet_views::{PerView, Place};
+use crate::fleet_views::{PerView, ViewId};
 
 /// The maximum number of states: a record of another replica about an older one adds nothing.
 const STATES: usize = 1024;
@@ -15,12 +15,12 @@ const STATES: usize = 1024;
 pub(super) struct States {
     /// The digest of each state, and its number.
     states: VecDeque<(u64, u64)>,
-    views: PerView<VecDeque<Held>>,
+    views: PerView<VecDeque<StateGenerations>>,
 }
 
 /// The generations of a view at the begin and the end of a state.
 #[derive(Clone, Copy)]
-struct Held {
+struct StateGenerations {
     number: u64,
     since: Generation,
     newest: Generation,
@@ -28,7 +28,7 @@ struct Held {
 
 impl States {
     /// Notes the state that was just published, and the generations of the views that changed with it.
-    pub(super) fn note(&mut self, digest: u64, changed: &BTreeMap<Place, Generation>) {
+    pub(super) fn note(&mut self, digest: u64, changed: &BTreeMap<ViewId, Generation>) {
         let number = match self.states.back() {
             Some((last, number)) if *last == digest => *number,
             last => {
@@ -41,21 +41,21 @@ impl States {
             self.states.pop_front();
         }
         let oldest = self.states.front().map_or(0, |(_, number)| *number);
-        for (place, generation) in changed {
-            let held = self.views.entry(*place);
-            match held.back_mut() {
+        for (view, generation) in changed {
+            let spans = self.views.entry(*view);
+            match spans.back_mut() {
                 Some(last) if last.number == number => last.newest = *generation,
-                _ => held.push_back(Held { number, since: *generation, newest: *generation }),
+                _ => spans.push_back(StateGenerations { number, since: *generation, newest: *generation }),
             }
-            while held.get(1).is_some_and(|next| next.number <= oldest) {
-                held.pop_front();
+            while spans.get(1).is_some_and(|next| next.number <= oldest) {
+                spans.pop_front();
             }
         }
     }
 
     /// Removes a view.
-    pub(super) fn forget(&mut self, place: Place) {
-        self.views.remove(place);
+    pub(super) fn forget(&mut self, view: ViewId) {
+        self.views.remove(view);
     }
 
     /// Returns the present state.
@@ -64,19 +64,19 @@ impl States {
     }
 
     /// Returns the generation of a view with which the present state came.
-    pub(super) fn since(&self, place: Place) -> Generation {
-        let last = self.views.get(place).and_then(VecDeque::back);
+    pub(super) fn since(&self, view: ViewId) -> Generation {
+        let last = self.views.get(view).and_then(VecDeque::back);
         let number = self.states.back().map(|(_, number)| *number);
-        last.map_or(0, |held| if Some(held.number) == number { held.since } else { held.newest })
+        last.map_or(0, |span| if Some(span.number) == number { span.since } else { span.newest })
     }
 
     /// Returns the newest generation of a view in which it had a state.
-    pub(super) fn newest(&self, digest: u64, place: Place) -> Option<Generation> {
+    pub(super) fn newest(&self, digest: u64, view: ViewId) -> Option<Generation> {
         let (_, number) = self.states.iter().rev().find(|(had, _)| *had == digest)?;
-        let held = self.views.get(place);
-        let last = held.and_then(|held| held.iter().rev().find(|held| held.number <= *number));
+        let spans = self.views.get(view);
+        let last = spans.and_then(|spans| spans.iter().rev().find(|span| span.number <= *number));
         // A view that never changed has the state since its creation.
-        if held.is_none_or(VecDeque::is_empty) { Some(0) } else { last.map(|held| held.newest) }
+        if spans.is_none_or(VecDeque::is_empty) { Some(0) } else { last.map(|span| span.newest) }
     }
 }
 

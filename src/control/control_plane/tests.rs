@@ -51,11 +51,11 @@ fn what_is_said_of_an_envoy_that_comes_late_is_looked_at_when_it_has_acknowledge
     assert!(live.take_touched().is_empty(), "all is said");
     envoys(&mut live, &[newest, 0]);
     assert!(live.take_touched().contains(&key));
-    live.look_at(&key);
+    live.note_status_evaluated(&key);
     assert!(live.take_touched().is_empty());
     envoys(&mut live, &[newest, newest]);
     assert!(live.take_touched().contains(&key));
-    live.look_at(&key);
+    live.note_status_evaluated(&key);
     assert!(live.take_touched().is_empty());
 }
 
@@ -114,7 +114,7 @@ fn a_refusal_is_told_once_with_the_object_that_it_is_about() {
     };
     let mut told = |version: &str| -> Vec<(String, Option<String>)> {
         live.set_others(live.views.each(|_| Vec::new()), all(version));
-        let events = live.settled(Duration::ZERO);
+        let events = live.acknowledgement_events(Duration::ZERO);
         let refused = events.iter().filter_map(|event| match event {
             Event::Rejected { kind, object, .. } => Some((kind.clone(), object.as_ref().map(ToString::to_string))),
             _ => None,
@@ -264,7 +264,7 @@ fn envoys_of_a_fleet_see_its_gateways_and_the_backends_that_they_lead_to() {
     put(&mut live, route(&["bank"]));
     assert_eq!(seen(&live, EnvoyFleet::Shared), ["lds shared:80", "rds shared:80"]);
     assert_eq!(seen(&live, EnvoyFleet::Dedicated), own);
-    let dedicated = live.views().place(&EnvoyFleet::Dedicated).expect("a place");
+    let dedicated = live.views().id(&EnvoyFleet::Dedicated).expect("an id");
     let before = live.own_progress()[dedicated].published;
     put(&mut live, route(&["bank", "shop"]));
     assert_eq!(seen(&live, EnvoyFleet::Shared), shared);
@@ -292,13 +292,13 @@ fn a_gateway_is_programmed_by_envoys_of_its_fleet() {
     let newest = live.publication();
     let node = |name: &str, acknowledged| NodeProgress { node: name.into(), identity: "i".into(), acknowledged };
     let shared = live.views().shared();
-    let of_shared = |place| if place == shared { vec![node("s", newest), node("t", newest)] } else { Vec::new() };
+    let of_shared = |id| if id == shared { vec![node("s", newest), node("t", newest)] } else { Vec::new() };
     live.set_others(live.views().each(of_shared), Vec::new());
     assert_eq!(programmed(&mut live, "shop"), (true, "acknowledged by 2 of 2 Envoys".to_owned()));
     let (is_programmed, text) = programmed(&mut live, "bank");
     assert!(!is_programmed && text.contains("no Envoy of fleet Dedicated is connected"), "{text}");
     live.set_others(
-        live.views().each(|place| if place == shared { Vec::new() } else { vec![node("d", newest)] }),
+        live.views().each(|id| if id == shared { Vec::new() } else { vec![node("d", newest)] }),
         Vec::new(),
     );
     assert_eq!(programmed(&mut live, "bank"), (true, "acknowledged by 1 of 1 Envoys".to_owned()));

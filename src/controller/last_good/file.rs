@@ -25,15 +25,15 @@ use crate::replace::replace;
 
 /// The paths of the file and of its key.
 #[derive(Clone, Debug)]
-pub(in crate::controller) struct Place {
+pub(in crate::controller) struct StatePaths {
     file: PathBuf,
     key: PathBuf,
 }
 
-impl Place {
-    pub(in crate::controller) fn of(options: &cli::Controller) -> Option<Place> {
+impl StatePaths {
+    pub(in crate::controller) fn of(options: &cli::Controller) -> Option<StatePaths> {
         let (file, key) = (options.keeping.last_good.clone()?, options.keeping.last_good_key.clone()?);
-        Some(Place { file, key })
+        Some(StatePaths { file, key })
     }
 
     /// Reads the present key.
@@ -104,8 +104,8 @@ pub(super) fn seconds(at: SystemTime) -> u64 {
     at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-pub(super) fn save(place: &Place, at: SystemTime, shown: &Shown, views: &[ViewState]) -> Result<()> {
-    let key = place.key().with_context(|| format!("key {}", place.key.display()))?;
+pub(super) fn save(paths: &StatePaths, at: SystemTime, shown: &Shown, views: &[ViewState]) -> Result<()> {
+    let key = paths.key().with_context(|| format!("key {}", paths.key.display()))?;
     let Shown { pair: Pair { certificate, key: private }, roots, revoked } = shown.clone();
     let RevokedClients { certificates: revoked, names: revoked_names } = revoked;
     let suspects = views.first().map(|view| view.suspects.clone()).unwrap_or_default();
@@ -117,23 +117,23 @@ pub(super) fn save(place: &Place, at: SystemTime, shown: &Shown, views: &[ViewSt
     let more = views.iter().skip(1).map(more).collect();
     let head = Head { at: seconds(at), certificate, key: private, roots, suspects, revoked, revoked_names, more };
     let head = Zeroizing::new(serde_json::to_vec(&head)?);
-    let written = replace(&place.file, |file| {
+    let written = replace(&paths.file, |file| {
         let mut sealer = Sealer::new(file, &key)?;
         sealer.record(&head)?;
         let mut resources = views.iter().flat_map(|view| &view.resources);
         resources.try_for_each(|resource| sealer.record(&resource.to_bytes()))?;
         sealer.finish()
     });
-    written.with_context(|| place.file.display().to_string())
+    written.with_context(|| paths.file.display().to_string())
 }
 
 /// Reads the file; `None` where there is none.
-pub(super) fn load(place: &Place) -> Result<Option<Kept>> {
-    let file = match File::open(&place.file) {
+pub(super) fn load(paths: &StatePaths) -> Result<Option<Kept>> {
+    let file = match File::open(&paths.file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        file => file.with_context(|| place.file.display().to_string())?,
+        file => file.with_context(|| paths.file.display().to_string())?,
     };
-    let key = place.key().with_context(|| format!("key {}", place.key.display()))?;
+    let key = paths.key().with_context(|| format!("key {}", paths.key.display()))?;
     let invalid = |error: &dyn fmt::Display| io::Error::new(io::ErrorKind::InvalidData, error.to_string());
     let (mut head, mut resources) = (None::<Head>, Vec::new());
     let read = sealed::open(BufReader::new(file), &key, |record| {
@@ -143,13 +143,13 @@ pub(super) fn load(place: &Place) -> Result<Option<Kept>> {
         }
         Ok(())
     });
-    read.with_context(|| place.file.display().to_string())?;
+    read.with_context(|| paths.file.display().to_string())?;
     let Some(Head { at, certificate, key, roots, suspects, revoked, revoked_names, more }) = head else {
-        bail!("{}: it is empty", place.file.display())
+        bail!("{}: it is empty", paths.file.display())
     };
     let now = SystemTime::now();
     if ends(certificate.as_bytes()).is_none_or(|end| end <= now) {
-        bail!("{}: the certificate of the xDS server has ended: Envoys would not take it", place.file.display());
+        bail!("{}: the certificate of the xDS server has ended: Envoys would not take it", paths.file.display());
     }
     let ended = resources.iter().filter(|resource| has_ended(resource, now)).map(|r| r.name().to_owned()).collect();
     let revoked = RevokedClients { certificates: revoked, names: revoked_names };
@@ -157,7 +157,7 @@ pub(super) fn load(place: &Place) -> Result<Option<Kept>> {
     let mut views = Vec::new();
     for More { resources: count, suspects, gateway } in more.into_iter().rev() {
         let Some(first) = resources.len().checked_sub(count) else {
-            bail!("{}: it has fewer resources than it says", place.file.display())
+            bail!("{}: it has fewer resources than it says", paths.file.display())
         };
         let gateway = gateway.map(|(namespace, name)| ObjectName::new(namespace, name));
         views.push(ViewState { gateway, resources: resources.split_off(first), suspects });
@@ -229,9 +229,9 @@ pub(super) mod tests {
         Resource::new(name, &Secret { name: name.to_owned(), r#type: Some(Type::TlsCertificate(tls)) })
     }
 
-    pub(in super::super) fn place(dir: &Path) -> Place {
+    pub(in super::super) fn paths(dir: &Path) -> StatePaths {
         std::fs::write(dir.join("key"), [3; 32]).expect("written");
-        Place { file: dir.join("state"), key: dir.join("key") }
+        StatePaths { file: dir.join("state"), key: dir.join("key") }
     }
 
     pub(in super::super) fn suspects() -> Suspects {
@@ -243,8 +243,8 @@ pub(super) mod tests {
     #[test]
     fn a_state_comes_back_as_it_was_and_nothing_of_it_is_in_clear_text() {
         let dir = tempfile::tempdir().expect("a directory");
-        let place = place(dir.path());
-        assert!(load(&place).expect("there is none").is_none());
+        let paths = paths(dir.path());
+        assert!(load(&paths).expect("there is none").is_none());
         let (good, over, suspects) = (shown(DAY), shown(Duration::ZERO), suspects());
         let resources = vec![host("a.example.org", &good), host("b.example.org", &over)];
         let view = || ViewState { gateway: None, resources: resources.clone(), suspects: suspects.clone() };
@@ -255,8 +255,8 @@ pub(super) mod tests {
             resources: vec![host("i.example.org", &good), host("j.example.org", &good)],
             ..ViewState::default()
         };
-        save(&place, at, &good, &[view(), dedicated(), bank()]).expect("written");
-        let kept = load(&place).expect("readable").expect("there");
+        save(&paths, at, &good, &[view(), dedicated(), bank()]).expect("written");
+        let kept = load(&paths).expect("readable").expect("there");
         let [shared, of_dedicated, of_bank] = &kept.views[..] else { panic!("{} views", kept.views.len()) };
         assert_eq!((of_dedicated.resources.len(), of_dedicated.resources[0].name()), (1, "d.example.org"));
         assert_eq!((of_bank.resources.len(), of_bank.resources[1].name()), (2, "j.example.org"));
@@ -270,16 +270,16 @@ pub(super) mod tests {
             |all: &[Resource]| all.iter().map(|r| (r.name().to_owned(), r.version().to_owned())).collect::<Vec<_>>();
         assert_eq!(versions(&shared.resources), versions(&resources), "Envoys are sent nothing that they have");
 
-        let bytes = std::fs::read(&place.file).expect("there");
+        let bytes = std::fs::read(&paths.file).expect("there");
         for text in ["PRIVATE KEY", "example.org", "BEGIN CERTIFICATE"] {
             assert!(!bytes.windows(text.len()).any(|part| part == text.as_bytes()), "{text}");
         }
         // The file is of no use with another key, or with an expired certificate of the server.
-        std::fs::write(&place.key, [4; 32]).expect("written");
-        let error = format!("{:#}", load(&place).err().expect("another key"));
+        std::fs::write(&paths.key, [4; 32]).expect("written");
+        let error = format!("{:#}", load(&paths).err().expect("another key"));
         assert!(error.contains("sealed by another key"), "{error}");
-        save(&place, at, &over, &[view()]).expect("written");
-        let error = format!("{:#}", load(&place).err().expect("it is over"));
+        save(&paths, at, &over, &[view()]).expect("written");
+        let error = format!("{:#}", load(&paths).err().expect("it is over"));
         assert!(error.contains("has ended"), "{error}");
     }
 }

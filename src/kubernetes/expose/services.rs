@@ -14,8 +14,8 @@ use crate::expose::plan::{Plan, ServiceAction, plan, plan_behind};
 use crate::metrics::Writes;
 use crate::watch::observed::ObservedObject;
 use crate::write::failure::Failure;
+use crate::write::gateway_troubles::GatewayTroubles;
 use crate::write::request::{apply_over, create, delete, in_time};
-use crate::write::troubles::Troubles;
 use crate::write::worker::Worker;
 use gatewright_core::inputs::{EndpointSlice, Kind, Object, ObjectKey};
 use gatewright_core::model::ObjectName;
@@ -38,7 +38,7 @@ pub(crate) struct Services {
     lent: MultiMap<ObjectName, ObjectName>,
     lent_to: BTreeMap<ObjectName, ObjectName>,
     worker: Worker<ObjectName, Done>,
-    troubles: Troubles,
+    troubles: GatewayTroubles,
 }
 
 /// The outcome of the writes for one Gateway.
@@ -50,7 +50,7 @@ struct Done {
 }
 
 /// The outcome of the writes for one Gateway; `None` when a delayed retry is due.
-pub(crate) struct Ended(Option<Done>);
+pub(crate) struct WorkerEvent(Option<Done>);
 
 impl Services {
     /// Creates the writer, with an empty queue.
@@ -63,7 +63,7 @@ impl Services {
             lent: MultiMap::default(),
             lent_to: BTreeMap::new(),
             worker: Worker::new(AT_ONCE),
-            troubles: Troubles::new(Fact::Unexposed),
+            troubles: GatewayTroubles::new(Fact::Unexposed),
         }
     }
 
@@ -101,7 +101,7 @@ impl Services {
             }
             Object::EndpointSlice(slice) => {
                 if let Some(service) = &slice.service {
-                    self.look_at(service);
+                    self.enqueue_gateways_of(service);
                 }
                 let lent = slice.made.as_ref().and_then(|made| made.lent.as_ref());
                 self.set_lent(&slice.meta.name, lent.map(|lent| &lent.gateway));
@@ -121,7 +121,7 @@ impl Services {
 
     /// Takes in the deletion of a Service.
     fn forget(&mut self, service: &ObjectName) {
-        self.look_at(service);
+        self.enqueue_gateways_of(service);
         self.ours.remove(service);
     }
 
@@ -146,18 +146,19 @@ impl Services {
     fn forget_slice(&mut self, slice: &ObjectName) {
         self.set_lent(slice, None);
         if let Some((service, _)) = slice.name.rsplit_once("-v") {
-            self.look_at(&ObjectName::new(slice.namespace.clone(), service));
+            self.enqueue_gateways_of(&ObjectName::new(slice.namespace.clone(), service));
         }
     }
 
-    fn look_at(&mut self, service: &ObjectName) {
+    /// Queues the Gateways that want this Service.
+    fn enqueue_gateways_of(&mut self, service: &ObjectName) {
         for gateway in self.wanted.of(service) {
             self.worker.want(gateway.clone(), Instant::now());
         }
     }
 
     /// Queues every Gateway for comparison, since nothing was written before.
-    pub(crate) fn look_at_everything(&mut self) {
+    pub(crate) fn enqueue_all(&mut self) {
         let all: BTreeSet<ObjectName> = self
             .intents
             .keys()
@@ -237,13 +238,13 @@ impl Services {
     }
 
     /// Waits until a write has ended or a delayed retry is due.
-    pub(crate) async fn next(&mut self) -> Ended {
-        Ended(self.worker.next().await)
+    pub(crate) async fn next(&mut self) -> WorkerEvent {
+        WorkerEvent(self.worker.next().await)
     }
 
     /// Takes in the outcome of a write.
-    pub(crate) fn take_ended(&mut self, ended: Ended) {
-        let Some(Done { gateway, outcome, trouble }) = ended.0 else { return };
+    pub(crate) fn take_event(&mut self, event: WorkerEvent) {
+        let Some(Done { gateway, outcome, trouble }) = event.0 else { return };
         let Err(failure) = outcome else {
             self.worker.done(&gateway);
             self.troubles.tell(&gateway, "conflict", trouble);
@@ -270,8 +271,8 @@ impl Services {
     }
 
     /// Returns counters of writes, and the number of Gateways with a reported problem.
-    pub(crate) fn figures(&self) -> (Writes, usize) {
-        (self.worker.figures(), self.troubles.count())
+    pub(crate) fn metrics(&self) -> (Writes, usize) {
+        (self.worker.metrics(), self.troubles.count())
     }
 
     /// Waits for the writes in progress, and starts no more.

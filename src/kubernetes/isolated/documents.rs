@@ -6,25 +6,27 @@ use gatewright_core::translate::DesiredEnvoys;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{APPLIED, GATEWAY, NAME, Part};
+use super::{APPLIED, GATEWAY, IsolatedKind, NAME};
 
 /// The container of a pod whose resources the parameters may set.
 const ENVOY: &str = "envoy";
 
 /// Returns the manifest of one object; `None` for an object that the Gateway should not have. `template` is the field
 /// `template` of the PodTemplate.
-pub(super) fn document(part: Part, desired: &DesiredEnvoys, template: &Value) -> Option<Value> {
-    let mut document = json!({"apiVersion": part.api_version(), "kind": part.kind(), "metadata": metadata(desired)});
+pub(super) fn document(kind: IsolatedKind, desired: &DesiredEnvoys, template: &Value) -> Option<Value> {
+    let mut document = json!({"apiVersion": kind.api_version(), "kind": kind.as_str(), "metadata": metadata(desired)});
     let name = &*desired.name.name;
-    match part {
-        Part::Account => document["automountServiceAccountToken"] = json!(false),
-        Part::Service => {
+    match kind {
+        IsolatedKind::Account => document["automountServiceAccountToken"] = json!(false),
+        IsolatedKind::Service => {
             // The first of the ports that Gateways are given: a headless Service without any port is unusual.
             let ports = json!([{"name": "first", "port": 20_000, "protocol": "TCP"}]);
             document["spec"] = json!({"clusterIP": "None", "selector": {NAME: name}, "ports": ports});
         }
-        Part::Budget => document["spec"] = json!({"maxUnavailable": 1, "selector": {"matchLabels": {NAME: name}}}),
-        Part::Deployment => {
+        IsolatedKind::Budget => {
+            document["spec"] = json!({"maxUnavailable": 1, "selector": {"matchLabels": {NAME: name}}})
+        }
+        IsolatedKind::Deployment => {
             document["spec"] = json!({
                 "selector": {"matchLabels": {NAME: name}},
                 // The new Envoy is ready before an old one terminates.
@@ -36,12 +38,13 @@ pub(super) fn document(part: Part, desired: &DesiredEnvoys, template: &Value) ->
                 document["spec"]["replicas"] = json!(desired.parameters.count());
             }
         }
-        Part::Autoscaler => {
+        IsolatedKind::Autoscaler => {
             let autoscaling = desired.parameters.autoscaling.as_ref()?;
             let target = json!({"type": "Utilization", "averageUtilization": autoscaling.target()});
             let resource = json!({"name": "cpu", "container": ENVOY, "target": target});
+            let scaled = IsolatedKind::Deployment;
             document["spec"] = json!({
-                "scaleTargetRef": {"apiVersion": Part::Deployment.api_version(), "kind": Part::Deployment.kind(), "name": name},
+                "scaleTargetRef": {"apiVersion": scaled.api_version(), "kind": scaled.as_str(), "name": name},
                 "minReplicas": autoscaling.least(),
                 "maxReplicas": autoscaling.max_replicas,
                 "metrics": [{"type": "ContainerResource", "containerResource": resource}],
@@ -55,8 +58,8 @@ pub(super) fn document(part: Part, desired: &DesiredEnvoys, template: &Value) ->
 }
 
 /// Returns the manifest that the object is created with: a Deployment with its initial number of pods.
-pub(super) fn first(mut document: Value, part: Part, desired: &DesiredEnvoys) -> Value {
-    if part == Part::Deployment {
+pub(super) fn first(mut document: Value, kind: IsolatedKind, desired: &DesiredEnvoys) -> Value {
+    if kind == IsolatedKind::Deployment {
         document["spec"]["replicas"] = json!(desired.parameters.count());
     }
     document
@@ -149,7 +152,7 @@ mod tests {
     #[test]
     fn pods_are_those_of_the_template_but_for_what_a_class_says() {
         let made = |parameters: Value| {
-            document(Part::Deployment, &desired(parameters), &template()).expect("there are always pods")
+            document(IsolatedKind::Deployment, &desired(parameters), &template()).expect("there are always pods")
         };
         let plain = made(json!({}));
         let name = isolated_name(&ObjectName::new("a", "edge"));
@@ -175,9 +178,12 @@ mod tests {
         let applied = |document: &Value| document["metadata"]["annotations"][APPLIED].clone();
         assert_ne!(applied(&plain), applied(&more));
         assert_eq!(applied(&plain), applied(&made(json!({}))));
-        let (scaled, of) = (json!({"autoscaling": {"minReplicas": 3, "maxReplicas": 6}}), Part::Autoscaler);
+        let (scaled, of) = (json!({"autoscaling": {"minReplicas": 3, "maxReplicas": 6}}), IsolatedKind::Autoscaler);
         assert_eq!(made(scaled.clone())["spec"]["replicas"], Value::Null);
-        assert_eq!(first(made(scaled.clone()), Part::Deployment, &desired(scaled.clone()))["spec"]["replicas"], 3);
+        assert_eq!(
+            first(made(scaled.clone()), IsolatedKind::Deployment, &desired(scaled.clone()))["spec"]["replicas"],
+            3
+        );
         let autoscaler = document(of, &desired(scaled), &template()).expect("it is asked for");
         assert_eq!((&autoscaler["spec"]["minReplicas"], &autoscaler["spec"]["maxReplicas"]), (&json!(3), &json!(6)));
         assert_eq!(document(of, &desired(json!({"replicas": 3})), &template()), None);

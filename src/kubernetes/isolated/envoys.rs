@@ -14,11 +14,11 @@ use serde_json::Value;
 use tracing::debug;
 
 use super::plan::{Step, plan, removal};
-use super::{Held, Part, Told};
+use super::{IsolatedEvent, IsolatedKind, Observed};
 use crate::metrics::Writes;
 use crate::write::failure::Failure;
+use crate::write::gateway_troubles::GatewayTroubles;
 use crate::write::request::{apply_over, create, delete, hand_over, in_time};
-use crate::write::troubles::Troubles;
 use crate::write::worker::Worker;
 
 /// The field manager that owns `spec.replicas` until an autoscaler writes it: the API server resets a field without an
@@ -37,14 +37,14 @@ pub(crate) struct IsolatedEnvoys {
     template: Option<Value>,
     intents: BTreeMap<ObjectName, EnvoysIntent>,
     /// The observed objects, by name.
-    held: BTreeMap<(String, Part), Held>,
+    observed: BTreeMap<(String, IsolatedKind), Observed>,
     /// The index from a Gateway to its observed objects.
-    by_gateway: MultiMap<ObjectName, (String, Part)>,
+    by_gateway: MultiMap<ObjectName, (String, IsolatedKind)>,
     /// The kinds whose first list is not complete yet.
-    untold: BTreeSet<Part>,
-    knows_template: bool,
+    unsynced: BTreeSet<IsolatedKind>,
+    template_synced: bool,
     worker: Worker<ObjectName, Done>,
-    troubles: Troubles,
+    troubles: GatewayTroubles,
 }
 
 /// The outcome of the writes for one Gateway.
@@ -54,7 +54,7 @@ struct Done {
 }
 
 /// The outcome of the writes for one Gateway; `None` when a delayed retry is due.
-pub(crate) struct Ended(Option<Done>);
+pub(crate) struct WorkerEvent(Option<Done>);
 
 impl IsolatedEnvoys {
     /// Creates the writer with an empty work queue. Pods are made from the PodTemplate of this name, in this namespace.
@@ -65,12 +65,12 @@ impl IsolatedEnvoys {
             template_name: template.to_owned(),
             template: None,
             intents: BTreeMap::new(),
-            held: BTreeMap::new(),
+            observed: BTreeMap::new(),
             by_gateway: MultiMap::default(),
-            untold: Part::ALL.into_iter().collect(),
-            knows_template: false,
+            unsynced: IsolatedKind::ALL.into_iter().collect(),
+            template_synced: false,
             worker: Worker::new(AT_ONCE),
-            troubles: Troubles::new(Fact::Undeployed),
+            troubles: GatewayTroubles::new(Fact::Undeployed),
         }
     }
 
@@ -88,43 +88,44 @@ impl IsolatedEnvoys {
     }
 
     /// Takes in an event of the watch.
-    pub(crate) fn see(&mut self, told: Told) {
-        match told {
-            Told::Part(part, name, held) => self.see_part(part, name, held),
-            Told::Parts(part) => {
-                if self.untold.remove(&part) && self.knows_pods() {
-                    self.look_at_everything();
+    pub(crate) fn see(&mut self, event: IsolatedEvent) {
+        match event {
+            IsolatedEvent::Object(kind, name, observed) => self.see_object(kind, name, observed),
+            IsolatedEvent::Synced(kind) => {
+                if self.unsynced.remove(&kind) && self.knows_pods() {
+                    self.enqueue_all();
                 }
             }
-            Told::Template(template) => {
+            IsolatedEvent::Template(template) => {
                 if self.template != template {
                     self.template = template;
-                    self.look_at_everything();
+                    self.enqueue_all();
                 }
             }
-            Told::KnowsTemplate => {
-                if !std::mem::replace(&mut self.knows_template, true) {
-                    self.look_at_everything();
+            IsolatedEvent::TemplateSynced => {
+                if !std::mem::replace(&mut self.template_synced, true) {
+                    self.enqueue_all();
                 }
             }
         }
     }
 
-    fn see_part(&mut self, part: Part, name: String, held: Option<Held>) {
-        let place = (name.clone(), part);
-        let mut gateways: BTreeSet<ObjectName> = held.iter().filter_map(|held| held.gateway.clone()).collect();
-        let before = match held {
-            Some(held) => {
-                if let Some(gateway) = &held.gateway {
-                    self.by_gateway.insert(gateway.clone(), place.clone());
+    fn see_object(&mut self, kind: IsolatedKind, name: String, observed: Option<Observed>) {
+        let key = (name.clone(), kind);
+        let mut gateways: BTreeSet<ObjectName> =
+            observed.iter().filter_map(|observed| observed.gateway.clone()).collect();
+        let before = match observed {
+            Some(observed) => {
+                if let Some(gateway) = &observed.gateway {
+                    self.by_gateway.insert(gateway.clone(), key.clone());
                 }
-                self.held.insert(place.clone(), held)
+                self.observed.insert(key.clone(), observed)
             }
-            None => self.held.remove(&place),
+            None => self.observed.remove(&key),
         };
         if let Some(gateway) = before.and_then(|before| before.gateway) {
             if !gateways.contains(&gateway) {
-                self.by_gateway.remove(&gateway, &place);
+                self.by_gateway.remove(&gateway, &key);
             }
             gateways.insert(gateway);
         }
@@ -140,8 +141,8 @@ impl IsolatedEnvoys {
     }
 
     /// Queues every Gateway for comparison, since nothing was written before.
-    pub(crate) fn look_at_everything(&mut self) {
-        let there = self.held.values().filter_map(|held| held.gateway.clone());
+    pub(crate) fn enqueue_all(&mut self) {
+        let there = self.observed.values().filter_map(|observed| observed.gateway.clone());
         let all: BTreeSet<ObjectName> = self.intents.keys().cloned().chain(there).collect();
         for gateway in all {
             self.worker.want(gateway, Instant::now());
@@ -151,13 +152,13 @@ impl IsolatedEnvoys {
     /// Returns whether all kinds but the autoscalers are listed. Those are waited for only where they are used: an
     /// older installation may lack the rights for them.
     fn knows_pods(&self) -> bool {
-        self.untold.iter().all(|part| *part == Part::Autoscaler)
+        self.unsynced.iter().all(|kind| *kind == IsolatedKind::Autoscaler)
     }
 
     /// Starts writes for the queued Gateways, up to the limit.
     pub(crate) fn write(&mut self, may_write: bool) {
         // Before the watches are complete, existing objects look absent.
-        let may_write = may_write && self.knows_pods() && self.knows_template;
+        let may_write = may_write && self.knows_pods() && self.template_synced;
         while let Some(gateway) = self.worker.take(Instant::now()) {
             if !may_write {
                 self.worker.done(&gateway);
@@ -184,7 +185,7 @@ impl IsolatedEnvoys {
         let wanted = match self.intents.get(gateway) {
             Some(EnvoysIntent::Left) => return Ok(Vec::new()),
             Some(EnvoysIntent::Wanted(desired))
-                if desired.parameters.autoscaling.is_some() && self.untold.contains(&Part::Autoscaler) =>
+                if desired.parameters.autoscaling.is_some() && self.unsynced.contains(&IsolatedKind::Autoscaler) =>
             {
                 return Ok(Vec::new());
             }
@@ -193,9 +194,9 @@ impl IsolatedEnvoys {
         };
         let others =
             self.by_gateway.of(gateway).filter(|(name, _)| wanted.is_none_or(|desired| *desired.name.name != **name));
-        let others = others.filter_map(|place| {
-            let name = ObjectName::new(self.namespace.as_str(), place.0.as_str());
-            Some((place.1, name, self.held.get(place)?))
+        let others = others.filter_map(|key| {
+            let name = ObjectName::new(self.namespace.as_str(), key.0.as_str());
+            Some((key.1, name, self.observed.get(key)?))
         });
         let mut steps = match (wanted, &self.template) {
             (None, _) => Vec::new(),
@@ -208,7 +209,7 @@ impl IsolatedEnvoys {
             }
             (Some(desired), Some(template)) => {
                 let name = desired.name.name.to_string();
-                plan(desired, template, |part| self.held.get(&(name.clone(), part)))?
+                plan(desired, template, |kind| self.observed.get(&(name.clone(), kind)))?
             }
         };
         steps.extend(removal(others));
@@ -216,13 +217,13 @@ impl IsolatedEnvoys {
     }
 
     /// Waits until a write has ended or a delayed retry is due.
-    pub(crate) async fn next(&mut self) -> Ended {
-        Ended(self.worker.next().await)
+    pub(crate) async fn next(&mut self) -> WorkerEvent {
+        WorkerEvent(self.worker.next().await)
     }
 
     /// Takes in the outcome of a write.
-    pub(crate) fn take_ended(&mut self, ended: Ended) {
-        let Some(Done { gateway, outcome }) = ended.0 else { return };
+    pub(crate) fn take_event(&mut self, event: WorkerEvent) {
+        let Some(Done { gateway, outcome }) = event.0 else { return };
         let Err(failure) = outcome else {
             self.worker.done(&gateway);
             self.troubles.tell(&gateway, "conflict", None);
@@ -245,8 +246,8 @@ impl IsolatedEnvoys {
     }
 
     /// Returns counters of writes, and the number of Gateways with a reported problem.
-    pub(crate) fn figures(&self) -> (Writes, usize) {
-        (self.worker.figures(), self.troubles.count())
+    pub(crate) fn metrics(&self) -> (Writes, usize) {
+        (self.worker.metrics(), self.troubles.count())
     }
 
     /// Waits for the writes in progress, and starts no more.
@@ -276,23 +277,23 @@ impl Step {
 
     async fn run(self, client: &Client, namespace: &str) -> kube::Result<()> {
         match self {
-            Step::Create(part, document) => create(&api(client, part, namespace), document).await.map(drop),
-            Step::Apply(part, document, uid) => {
-                apply_over(&api(client, part, namespace), document, &uid).await.map(drop)
+            Step::Create(kind, document) => create(&api(client, kind, namespace), document).await.map(drop),
+            Step::Apply(kind, document, uid) => {
+                apply_over(&api(client, kind, namespace), document, &uid).await.map(drop)
             }
             Step::LeaveReplicas(name, uid) => {
-                let deployments = api(client, Part::Deployment, namespace);
+                let deployments = api(client, IsolatedKind::Deployment, namespace);
                 hand_over(&deployments, &name.name, &uid, "/spec/replicas", REPLICAS_MANAGER).await
             }
-            Step::Delete(part, name, uid) => {
-                delete(&api(client, part, namespace), &name.name, uid, DeleteParams::background()).await
+            Step::Delete(kind, name, uid) => {
+                delete(&api(client, kind, namespace), &name.name, uid, DeleteParams::background()).await
             }
         }
     }
 }
 
-fn api(client: &Client, part: Part, namespace: &str) -> Api<DynamicObject> {
-    let (group, version, kind) = part.gvk();
+fn api(client: &Client, kind: IsolatedKind, namespace: &str) -> Api<DynamicObject> {
+    let (group, version, kind) = kind.gvk();
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
     Api::namespaced_with(client.clone(), namespace, &resource)
 }
@@ -340,17 +341,17 @@ mod tests {
     /// A writer whose watches are complete and saw only the template.
     fn informed(client: Client) -> IsolatedEnvoys {
         let mut envoys = IsolatedEnvoys::new(client, "ours", "template");
-        envoys.see(Told::Template(Some(json!({"spec": {"containers": [{"name": "envoy"}]}}))));
-        envoys.see(Told::KnowsTemplate);
-        Part::ALL.into_iter().for_each(|part| envoys.see(Told::Parts(part)));
+        envoys.see(IsolatedEvent::Template(Some(json!({"spec": {"containers": [{"name": "envoy"}]}}))));
+        envoys.see(IsolatedEvent::TemplateSynced);
+        IsolatedKind::ALL.into_iter().for_each(|kind| envoys.see(IsolatedEvent::Synced(kind)));
         envoys
     }
 
     async fn settle(envoys: &mut IsolatedEnvoys, asked: &Asked) -> Vec<String> {
         envoys.write(true);
         while envoys.worker.pending() > 0 {
-            let ended = envoys.next().await;
-            envoys.take_ended(ended);
+            let event = envoys.next().await;
+            envoys.take_event(event);
             envoys.write(true);
         }
         std::mem::take(&mut asked.lock().expect("nobody panics"))
@@ -375,13 +376,13 @@ mod tests {
         let mut envoys = IsolatedEnvoys::new(client, "ours", "template");
         envoys.take_in(wanted("edge", 2));
         assert!(settle(&mut envoys, &asked).await.is_empty() && envoys.take_news().is_empty());
-        Part::ALL.into_iter().for_each(|part| envoys.see(Told::Parts(part)));
-        envoys.see(Told::KnowsTemplate);
+        IsolatedKind::ALL.into_iter().for_each(|kind| envoys.see(IsolatedEvent::Synced(kind)));
+        envoys.see(IsolatedEvent::TemplateSynced);
         assert!(settle(&mut envoys, &asked).await.is_empty());
         let news = envoys.take_news();
         let [Change::Fact(Fact::Undeployed(of, Some(text)))] = &news[..] else { panic!("{news:?}") };
         assert!(*of == gateway("edge") && text.contains("PodTemplate ours/template"), "{text}");
-        envoys.see(Told::Template(Some(json!({"spec": {"containers": []}}))));
+        envoys.see(IsolatedEvent::Template(Some(json!({"spec": {"containers": []}}))));
         assert_eq!(settle(&mut envoys, &asked).await.len(), 4);
         assert_eq!(envoys.take_news(), [Change::Fact(Fact::Undeployed(gateway("edge"), None))]);
     }
@@ -390,11 +391,19 @@ mod tests {
     async fn what_an_earlier_run_left_and_nobody_wants_goes_and_what_is_left_stays() {
         let (client, asked) = client();
         let mut envoys = informed(client);
-        let held = |of: &str| Held { uid: "u".to_owned(), gateway: Some(gateway(of)), ..Held::default() };
+        let observed = |of: &str| Observed { uid: "u".to_owned(), gateway: Some(gateway(of)), ..Observed::default() };
         for of in ["gone", "left"] {
-            envoys.see(Told::Part(Part::Deployment, isolated_name(&gateway(of)), Some(held(of))));
+            envoys.see(IsolatedEvent::Object(
+                IsolatedKind::Deployment,
+                isolated_name(&gateway(of)),
+                Some(observed(of)),
+            ));
         }
-        envoys.see(Told::Part(Part::Deployment, "gatewright-isolated-theirs".to_owned(), Some(Held::default())));
+        envoys.see(IsolatedEvent::Object(
+            IsolatedKind::Deployment,
+            "gatewright-isolated-theirs".to_owned(),
+            Some(Observed::default()),
+        ));
         envoys.take_in(BTreeMap::from([(gateway("left"), Some(EnvoysIntent::Left))]));
         let name = isolated_name(&gateway("gone"));
         assert_eq!(settle(&mut envoys, &asked).await, [format!("DELETE deployments {name}")]);

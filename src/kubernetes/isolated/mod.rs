@@ -7,8 +7,8 @@ mod envoys;
 mod plan;
 mod watch;
 
-pub(crate) use envoys::{Ended, IsolatedEnvoys};
-pub use watch::{Told, watch};
+pub(crate) use envoys::{IsolatedEnvoys, WorkerEvent};
+pub use watch::{IsolatedEvent, watch};
 
 use gatewright_core::model::ObjectName;
 use serde_json::Value;
@@ -22,7 +22,7 @@ const APPLIED: &str = "gatewright.io/applied";
 
 /// An object of a Gateway's own Envoys. The order of the variants is the order of the writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
+pub enum IsolatedKind {
     /// The ServiceAccount that the pods run as; it identifies the Gateway whose Envoys they are.
     Account,
     /// The headless Service; its EndpointSlices say which pods are ready.
@@ -35,21 +35,27 @@ pub enum Part {
     Autoscaler,
 }
 
-impl Part {
-    const ALL: [Part; 5] = [Part::Account, Part::Service, Part::Budget, Part::Deployment, Part::Autoscaler];
+impl IsolatedKind {
+    const ALL: [IsolatedKind; 5] = [
+        IsolatedKind::Account,
+        IsolatedKind::Service,
+        IsolatedKind::Budget,
+        IsolatedKind::Deployment,
+        IsolatedKind::Autoscaler,
+    ];
 
     /// Group, version and kind of the object.
     fn gvk(self) -> (&'static str, &'static str, &'static str) {
         match self {
-            Part::Account => ("", "v1", "ServiceAccount"),
-            Part::Service => ("", "v1", "Service"),
-            Part::Budget => ("policy", "v1", "PodDisruptionBudget"),
-            Part::Deployment => ("apps", "v1", "Deployment"),
-            Part::Autoscaler => ("autoscaling", "v2", "HorizontalPodAutoscaler"),
+            IsolatedKind::Account => ("", "v1", "ServiceAccount"),
+            IsolatedKind::Service => ("", "v1", "Service"),
+            IsolatedKind::Budget => ("policy", "v1", "PodDisruptionBudget"),
+            IsolatedKind::Deployment => ("apps", "v1", "Deployment"),
+            IsolatedKind::Autoscaler => ("autoscaling", "v2", "HorizontalPodAutoscaler"),
         }
     }
 
-    fn kind(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         self.gvk().2
     }
 
@@ -63,7 +69,7 @@ impl Part {
 
 /// An observed object of our namespace, with a name that may be one of ours.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Held {
+pub struct Observed {
     uid: String,
     /// The Gateway that the object belongs to; `None` for an object that we do not own.
     gateway: Option<ObjectName>,
@@ -72,5 +78,5 @@ pub struct Held {
     /// The fields that our field manager still owns.
     ours: Value,
     /// Whether the object is being deleted (`deletionTimestamp` is set).
-    going: bool,
+    deleting: bool,
 }

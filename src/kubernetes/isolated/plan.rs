@@ -5,56 +5,57 @@ use gatewright_core::translate::DesiredEnvoys;
 use serde_json::Value;
 
 use super::documents::{document, first};
-use super::{APPLIED, Held, Part};
+use super::{APPLIED, IsolatedKind, Observed};
 use crate::managed_fields;
 
 /// One write.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
     /// Creates the object, if none of its name exists.
-    Create(Part, Value),
+    Create(IsolatedKind, Value),
     /// Applies the manifest over the object with this UID.
-    Apply(Part, Value, String),
+    Apply(IsolatedKind, Value, String),
     /// Moves `spec.replicas` of the Deployment with this name and UID to another field manager, with its current value.
     LeaveReplicas(ObjectName, String),
     /// Deletes the object with this name and UID.
-    Delete(Part, ObjectName, String),
+    Delete(IsolatedKind, ObjectName, String),
 }
 
 /// Returns the writes for a Gateway that wants Envoys of its own, or the message of the conflict that prevents all of
-/// them. `held` are the observed objects of that name.
+/// them. `observed` are the observed objects of that name.
 pub(super) fn plan<'a>(
     desired: &DesiredEnvoys,
     template: &Value,
-    held: impl Fn(Part) -> Option<&'a Held>,
+    observed: impl Fn(IsolatedKind) -> Option<&'a Observed>,
 ) -> Result<Vec<Step>, String> {
     // Pods run as the account and are selected by the Service, so a conflict about one object prevents all writes.
-    for part in Part::ALL {
-        if held(part).is_some_and(|held| held.gateway.as_ref() != Some(&desired.gateway)) {
+    for kind in IsolatedKind::ALL {
+        if observed(kind).is_some_and(|observed| observed.gateway.as_ref() != Some(&desired.gateway)) {
             return Err(format!(
                 "{} {} is somebody else's: remove it, or give the Gateway another name",
-                part.kind(),
+                kind.as_str(),
                 desired.name
             ));
         }
     }
     let (mut unwanted, mut steps) = (Vec::new(), Vec::new());
-    for part in Part::ALL {
-        let (document, held) = (document(part, desired, template), held(part));
-        match (document, held) {
+    for kind in IsolatedKind::ALL {
+        let (document, observed) = (document(kind, desired, template), observed(kind));
+        match (document, observed) {
             // The object is created again once its deletion has finished.
-            (_, Some(held)) if held.going => {}
+            (_, Some(observed)) if observed.deleting => {}
             (None, None) => {}
-            (None, Some(held)) => unwanted.push((part, desired.name.clone(), held)),
-            (Some(document), None) => steps.push(Step::Create(part, first(document, part, desired))),
-            (Some(document), Some(held)) => {
-                let is_same = document["metadata"]["annotations"][APPLIED] == held.applied;
-                let leaves = part == Part::Deployment && says_replicas(&held.ours) && !says_replicas_of(&document);
+            (None, Some(observed)) => unwanted.push((kind, desired.name.clone(), observed)),
+            (Some(document), None) => steps.push(Step::Create(kind, first(document, kind, desired))),
+            (Some(document), Some(observed)) => {
+                let is_same = document["metadata"]["annotations"][APPLIED] == observed.applied;
+                let leaves =
+                    kind == IsolatedKind::Deployment && says_replicas(&observed.ours) && !says_replicas_of(&document);
                 if leaves {
-                    steps.push(Step::LeaveReplicas(desired.name.clone(), held.uid.clone()));
+                    steps.push(Step::LeaveReplicas(desired.name.clone(), observed.uid.clone()));
                 }
-                if leaves || !is_same || !is_ours(held, &document) {
-                    steps.push(Step::Apply(part, document, held.uid.clone()));
+                if leaves || !is_same || !is_ours(observed, &document) {
+                    steps.push(Step::Apply(kind, document, observed.uid.clone()));
                 }
             }
         }
@@ -75,17 +76,18 @@ fn says_replicas_of(document: &Value) -> bool {
 }
 
 /// Returns whether all applied fields still belong to our field manager.
-fn is_ours(held: &Held, document: &Value) -> bool {
+fn is_ours(observed: &Observed, document: &Value) -> bool {
     let Some(fields) = document.as_object() else { return false };
     let said = fields.iter().filter(|(name, _)| !matches!(name.as_str(), "apiVersion" | "kind" | "metadata"));
-    managed_fields::has(&held.ours, &said.map(|(name, value)| (name.clone(), value.clone())).collect())
+    managed_fields::has(&observed.ours, &said.map(|(name, value)| (name.clone(), value.clone())).collect())
 }
 
 /// Returns the steps that delete objects which are no longer wanted.
-pub(super) fn removal<'a>(held: impl Iterator<Item = (Part, ObjectName, &'a Held)>) -> Vec<Step> {
-    let there = held.filter(|(.., held)| !held.going);
+pub(super) fn removal<'a>(observed: impl Iterator<Item = (IsolatedKind, ObjectName, &'a Observed)>) -> Vec<Step> {
+    let there = observed.filter(|(.., observed)| !observed.deleting);
     // The pods are deleted before the objects that they depend on.
-    let mut steps: Vec<Step> = there.map(|(part, name, held)| Step::Delete(part, name, held.uid.clone())).collect();
+    let mut steps: Vec<Step> =
+        there.map(|(kind, name, observed)| Step::Delete(kind, name, observed.uid.clone())).collect();
     steps.reverse();
     steps
 }
@@ -125,97 +127,114 @@ mod tests {
     }
 
     /// The observed objects after these steps.
-    fn written(steps: &[Step]) -> BTreeMap<Part, Held> {
-        let held = |step: &Step| match step {
-            Step::Create(part, document) | Step::Apply(part, document, _) => {
+    fn written(steps: &[Step]) -> BTreeMap<IsolatedKind, Observed> {
+        let observed = |step: &Step| match step {
+            Step::Create(kind, document) | Step::Apply(kind, document, _) => {
                 let applied = document["metadata"]["annotations"][APPLIED].as_str().expect("a digest").to_owned();
                 let gateway = Some(ObjectName::new("a", "edge"));
-                (*part, Held { uid: part.kind().to_owned(), gateway, applied, ours: tree(document), going: false })
+                (
+                    *kind,
+                    Observed { uid: kind.as_str().to_owned(), gateway, applied, ours: tree(document), deleting: false },
+                )
             }
             Step::LeaveReplicas(..) | Step::Delete(..) => panic!("nothing goes"),
         };
-        steps.iter().map(held).collect()
+        steps.iter().map(observed).collect()
     }
 
-    fn check(held: &BTreeMap<Part, Held>, desired: &DesiredEnvoys, template: &Value) -> Result<Vec<Step>, String> {
-        plan(desired, template, |part| held.get(&part))
+    fn check(
+        observed: &BTreeMap<IsolatedKind, Observed>,
+        desired: &DesiredEnvoys,
+        template: &Value,
+    ) -> Result<Vec<Step>, String> {
+        plan(desired, template, |kind| observed.get(&kind))
     }
 
     #[test]
     fn what_was_written_is_not_written_again_and_what_differs_is() {
         let steps = check(&BTreeMap::new(), &desired(2), &template()).expect("nothing is in the way");
         assert_eq!(steps.len(), 4);
-        assert!(matches!(&steps[3], Step::Create(Part::Deployment, _)), "the pods come last");
-        let mut held = written(&steps);
-        assert_eq!(check(&held, &desired(2), &template()), Ok(vec![]));
+        assert!(matches!(&steps[3], Step::Create(IsolatedKind::Deployment, _)), "the pods come last");
+        let mut observed = written(&steps);
+        assert_eq!(check(&observed, &desired(2), &template()), Ok(vec![]));
         let only_pods = |steps: Result<Vec<Step>, String>| match steps.as_deref() {
-            Ok([Step::Apply(Part::Deployment, document, uid)]) if uid == "Deployment" => document.clone(),
+            Ok([Step::Apply(IsolatedKind::Deployment, document, uid)]) if uid == "Deployment" => document.clone(),
             other => panic!("{other:?}"),
         };
-        assert_eq!(only_pods(check(&held, &desired(3), &template()))["spec"]["replicas"], 3);
+        assert_eq!(only_pods(check(&observed, &desired(3), &template()))["spec"]["replicas"], 3);
         let newer = json!({"spec": {"containers": [{"name": "envoy", "image": "f"}]}});
-        only_pods(check(&held, &desired(2), &newer));
+        only_pods(check(&observed, &desired(2), &newer));
         // Another manager scaled the Deployment.
-        let ours = &mut held.get_mut(&Part::Deployment).expect("it is there").ours;
+        let ours = &mut observed.get_mut(&IsolatedKind::Deployment).expect("it is there").ours;
         ours["f:spec"].as_object_mut().expect("fields").remove("f:replicas");
-        only_pods(check(&held, &desired(2), &template()));
+        only_pods(check(&observed, &desired(2), &template()));
         // The Deployment is being deleted.
-        held.get_mut(&Part::Deployment).expect("it is there").going = true;
-        assert_eq!(check(&held, &desired(2), &template()), Ok(vec![]), "until it is gone");
+        observed.get_mut(&IsolatedKind::Deployment).expect("it is there").deleting = true;
+        assert_eq!(check(&observed, &desired(2), &template()), Ok(vec![]), "until it is gone");
     }
 
     #[test]
     fn the_number_of_pods_is_the_autoscalers_and_comes_back_from_it() {
         let autoscaling = Autoscaling { min_replicas: Some(1), max_replicas: 3, target_cpu: None };
         let scaled = by(IsolatedParameters { autoscaling: Some(autoscaling), ..IsolatedParameters::default() });
-        let steps =
-            |held: &BTreeMap<Part, Held>, desired: &DesiredEnvoys| check(held, desired, &template()).expect("ours");
+        let steps = |observed: &BTreeMap<IsolatedKind, Observed>, desired: &DesiredEnvoys| {
+            check(observed, desired, &template()).expect("ours")
+        };
         // From a fixed number to an autoscaler: the field is handed over before an apply omits it.
-        let mut held = written(&steps(&BTreeMap::new(), &desired(2)));
-        let [leave, pods, autoscaler] = &steps(&held, &scaled)[..] else { panic!("{:?}", steps(&held, &scaled)) };
+        let mut observed = written(&steps(&BTreeMap::new(), &desired(2)));
+        let [leave, pods, autoscaler] = &steps(&observed, &scaled)[..] else {
+            panic!("{:?}", steps(&observed, &scaled))
+        };
         assert_eq!(*leave, Step::LeaveReplicas(scaled.name.clone(), "Deployment".to_owned()));
-        let Step::Apply(Part::Deployment, document, _) = pods else { panic!("{pods:?}") };
+        let Step::Apply(IsolatedKind::Deployment, document, _) = pods else { panic!("{pods:?}") };
         assert!(!says_replicas_of(document));
-        assert!(matches!(autoscaler, Step::Create(Part::Autoscaler, _)));
-        held.append(&mut written(&[pods.clone(), autoscaler.clone()]));
-        assert_eq!(steps(&held, &scaled), []);
+        assert!(matches!(autoscaler, Step::Create(IsolatedKind::Autoscaler, _)));
+        observed.append(&mut written(&[pods.clone(), autoscaler.clone()]));
+        assert_eq!(steps(&observed, &scaled), []);
         // A new template does not set the number of pods.
         let newer = json!({"spec": {"containers": [{"name": "envoy", "image": "f"}]}});
-        let applied = check(&held, &scaled, &newer).expect("ours");
-        assert!(matches!(&applied[..], [Step::Apply(Part::Deployment, document, _)] if !says_replicas_of(document)));
+        let applied = check(&observed, &scaled, &newer).expect("ours");
+        assert!(
+            matches!(&applied[..], [Step::Apply(IsolatedKind::Deployment, document, _)] if !says_replicas_of(document))
+        );
         // Back to a fixed number: the autoscaler is deleted first.
-        let back = steps(&held, &desired(2));
-        let [Step::Delete(Part::Autoscaler, ..), Step::Apply(Part::Deployment, document, _)] = &back[..] else {
+        let back = steps(&observed, &desired(2));
+        let [Step::Delete(IsolatedKind::Autoscaler, ..), Step::Apply(IsolatedKind::Deployment, document, _)] =
+            &back[..]
+        else {
             panic!("{back:?}")
         };
         assert_eq!(document["spec"]["replicas"], 2);
         // From nothing: created with the minimum, which is handed over afterwards.
         let created = steps(&BTreeMap::new(), &scaled);
-        let Step::Create(Part::Deployment, document) = &created[3] else { panic!("{created:?}") };
+        let Step::Create(IsolatedKind::Deployment, document) = &created[3] else { panic!("{created:?}") };
         assert_eq!((created.len(), &document["spec"]["replicas"]), (5, &json!(1)));
-        let held = written(&created);
-        assert!(matches!(&steps(&held, &scaled)[..], [Step::LeaveReplicas(..), Step::Apply(Part::Deployment, ..)]));
+        let observed = written(&created);
+        assert!(matches!(
+            &steps(&observed, &scaled)[..],
+            [Step::LeaveReplicas(..), Step::Apply(IsolatedKind::Deployment, ..)]
+        ));
     }
 
     #[test]
     fn beside_what_is_somebody_elses_nothing_is_written() {
-        for part in Part::ALL {
+        for kind in IsolatedKind::ALL {
             for gateway in [None, Some(ObjectName::new("b", "edge"))] {
-                let held = BTreeMap::from([(part, Held { gateway, ..Held::default() })]);
-                let told = check(&held, &desired(2), &template()).expect_err("it is in the way");
-                assert!(told.contains(part.kind()) && told.contains("somebody else's"), "{told}");
+                let observed = BTreeMap::from([(kind, Observed { gateway, ..Observed::default() })]);
+                let told = check(&observed, &desired(2), &template()).expect_err("it is in the way");
+                assert!(told.contains(kind.as_str()) && told.contains("somebody else's"), "{told}");
             }
         }
     }
 
     #[test]
     fn what_nobody_wants_goes_by_its_uid_pods_first() {
-        let held = written(&check(&BTreeMap::new(), &desired(2), &template()).expect("nothing is in the way"));
+        let observed = written(&check(&BTreeMap::new(), &desired(2), &template()).expect("nothing is in the way"));
         let name = ObjectName::new("ours", "n");
-        let steps = removal(held.iter().map(|(part, held)| (*part, name.clone(), held)));
-        assert_eq!(steps.first(), Some(&Step::Delete(Part::Deployment, name, "Deployment".to_owned())));
+        let steps = removal(observed.iter().map(|(kind, observed)| (*kind, name.clone(), observed)));
+        assert_eq!(steps.first(), Some(&Step::Delete(IsolatedKind::Deployment, name, "Deployment".to_owned())));
         assert_eq!(steps.len(), 4);
-        let going = Held { going: true, ..Held::default() };
-        assert_eq!(removal([(Part::Account, ObjectName::new("ours", "n"), &going)].into_iter()), []);
+        let deleting = Observed { deleting: true, ..Observed::default() };
+        assert_eq!(removal([(IsolatedKind::Account, ObjectName::new("ours", "n"), &deleting)].into_iter()), []);
     }
 }

@@ -17,84 +17,84 @@ use kube::{Client, Resource};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use super::{APPLIED, GATEWAY, Held, NAME, Part};
+use super::{APPLIED, GATEWAY, IsolatedKind, NAME, Observed};
 use crate::managed_fields;
-use crate::watch::peers;
+use crate::watch::peers::{self, PeerEvent};
 
 /// An event of the watch.
 #[derive(Debug)]
-pub enum Told {
+pub enum IsolatedEvent {
     /// An object of this name was added or changed, or was deleted (`None`).
-    Part(Part, String, Option<Held>),
+    Object(IsolatedKind, String, Option<Observed>),
     /// The list of this kind is complete.
-    Parts(Part),
+    Synced(IsolatedKind),
     /// The PodTemplate was added or changed, or was deleted (`None`).
     Template(Option<Value>),
     /// The list of PodTemplates is complete, so it is known whether the template exists.
-    KnowsTemplate,
+    TemplateSynced,
 }
 
 /// Sends events of all objects of this namespace that have the prefix of our names, and of the PodTemplate called
 /// `template`, until the receiver is dropped.
-pub async fn watch(client: Client, namespace: String, template: String, out: mpsc::Sender<Told>) {
+pub async fn watch(client: Client, namespace: String, template: String, out: mpsc::Sender<IsolatedEvent>) {
     let here = (client.clone(), namespace.as_str(), &out);
     tokio::join!(
-        follow::<ServiceAccount>(Part::Account, here.clone()),
-        follow::<Service>(Part::Service, here.clone()),
-        follow::<PodDisruptionBudget>(Part::Budget, here.clone()),
-        follow::<Deployment>(Part::Deployment, here.clone()),
-        follow::<HorizontalPodAutoscaler>(Part::Autoscaler, here.clone()),
+        follow::<ServiceAccount>(IsolatedKind::Account, here.clone()),
+        follow::<Service>(IsolatedKind::Service, here.clone()),
+        follow::<PodDisruptionBudget>(IsolatedKind::Budget, here.clone()),
+        follow::<Deployment>(IsolatedKind::Deployment, here.clone()),
+        follow::<HorizontalPodAutoscaler>(IsolatedKind::Autoscaler, here.clone()),
         follow_template(client, &namespace, &template, &out),
     );
 }
 
-async fn follow<K>(part: Part, (client, namespace, out): (Client, &str, &mpsc::Sender<Told>))
+async fn follow<K>(kind: IsolatedKind, (client, namespace, out): (Client, &str, &mpsc::Sender<IsolatedEvent>))
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + Default + Send + 'static,
 {
     let api: Api<PartialObjectMeta<K>> = Api::namespaced(client, namespace);
     // Objects that we do not own are included, since their name may conflict with one of ours.
-    let tell = |told: peers::Told<PartialObjectMeta<K>>| match told {
-        peers::Told::There(object) => {
+    let convert = |event: PeerEvent<PartialObjectMeta<K>>| match event {
+        PeerEvent::Applied(object) => {
             let name = object.meta().name.clone().filter(|name| name.starts_with(ISOLATED_PREFIX))?;
-            let held = held(object.meta());
-            Some(Told::Part(part, name, Some(held)))
+            let observed = observed(object.meta());
+            Some(IsolatedEvent::Object(kind, name, Some(observed)))
         }
-        peers::Told::Gone(name) if name.starts_with(ISOLATED_PREFIX) => Some(Told::Part(part, name, None)),
-        peers::Told::Gone(_) => None,
-        peers::Told::Complete => Some(Told::Parts(part)),
+        PeerEvent::Deleted(name) if name.starts_with(ISOLATED_PREFIX) => Some(IsolatedEvent::Object(kind, name, None)),
+        PeerEvent::Deleted(_) => None,
+        PeerEvent::Synced => Some(IsolatedEvent::Synced(kind)),
     };
-    let what = format!("{}s of Gateways' own Envoys", part.kind());
-    peers::follow(api, Config::default(), &what, out.clone(), tell).await;
+    let what = format!("{}s of Gateways' own Envoys", kind.as_str());
+    peers::follow(api, Config::default(), &what, out.clone(), convert).await;
 }
 
-async fn follow_template(client: Client, namespace: &str, template: &str, out: &mpsc::Sender<Told>) {
+async fn follow_template(client: Client, namespace: &str, template: &str, out: &mpsc::Sender<IsolatedEvent>) {
     // Untyped: fields that our version of the API does not know must reach the pods.
     let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &ApiResource::erase::<PodTemplate>(&()));
     let config = Config::default().fields(&format!("metadata.name={template}"));
-    let tell = |told: peers::Told<DynamicObject>| {
-        Some(match told {
-            peers::Told::There(object) => Told::Template(object.data.get("template").cloned()),
-            peers::Told::Gone(_) => Told::Template(None),
-            peers::Told::Complete => Told::KnowsTemplate,
+    let convert = |event: PeerEvent<DynamicObject>| {
+        Some(match event {
+            PeerEvent::Applied(object) => IsolatedEvent::Template(object.data.get("template").cloned()),
+            PeerEvent::Deleted(_) => IsolatedEvent::Template(None),
+            PeerEvent::Synced => IsolatedEvent::TemplateSynced,
         })
     };
-    peers::follow(api, config, "the template of Gateways' own Envoys", out.clone(), tell).await;
+    peers::follow(api, config, "the template of Gateways' own Envoys", out.clone(), convert).await;
 }
 
 /// Extracts the fields that the plan reads.
-fn held(meta: &ObjectMeta) -> Held {
+fn observed(meta: &ObjectMeta) -> Observed {
     let label = |key: &str| meta.labels.as_ref().and_then(|labels| labels.get(key));
     let annotation = |key: &str| meta.annotations.as_ref().and_then(|annotations| annotations.get(key));
     let is_ours = label(MANAGED_BY).is_some_and(|by| by == MANAGER) && label(NAME) == meta.name.as_ref();
     let gateway = annotation(GATEWAY).and_then(|gateway| gateway.split_once('/')).filter(|_| is_ours);
     let managed = serde_json::to_value(&meta.managed_fields).unwrap_or_default();
-    Held {
+    Observed {
         uid: meta.uid.clone().unwrap_or_default(),
         gateway: gateway.map(|(namespace, name)| ObjectName::new(namespace, name)),
         applied: annotation(APPLIED).cloned().unwrap_or_default(),
         ours: managed.as_array().and_then(|managed| managed_fields::ours(managed)).unwrap_or_default(),
-        going: meta.deletion_timestamp.is_some(),
+        deleting: meta.deletion_timestamp.is_some(),
     }
 }
 
@@ -111,7 +111,7 @@ mod tests {
                 "labels": {MANAGED_BY: MANAGER, NAME: "gatewright-isolated-edge-0"},
                 "annotations": {GATEWAY: "a/edge", APPLIED: "d"}});
             change(&mut meta);
-            held(&serde_json::from_value(meta).expect("metadata"))
+            observed(&serde_json::from_value(meta).expect("metadata"))
         };
         let ours = read(|_| ());
         assert_eq!((ours.gateway, &*ours.uid, &*ours.applied), (Some(ObjectName::new("a", "edge")), "u", "d"));

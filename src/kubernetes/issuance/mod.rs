@@ -46,14 +46,14 @@ pub struct IssuanceConfig {
     pub places: mpsc::Sender<AddressQuery>,
 }
 
-/// A message of the work of a term.
-pub(super) enum Told {
+/// An event of the work of a term.
+pub(super) enum IssuanceEvent {
     /// The certificate manager has started.
-    Open(Arc<CertificateManager>),
+    Started(Arc<CertificateManager>),
     /// The reasons for which Secrets have no certificate yet; `None` for a reason that no longer holds.
     Troubles(Vec<(ObjectName, Option<String>)>),
     /// The term has ended.
-    Over,
+    Ended,
 }
 
 /// The part of issuance that runs on every replica, and starts the work of a term.
@@ -61,10 +61,10 @@ pub struct Issuance {
     client: Client,
     issuance_config: Arc<IssuanceConfig>,
     term: watch::Receiver<Term>,
-    wanting: WantedTracker,
-    follower: ChallengeIndex,
+    wanted_tracker: WantedTracker,
+    challenge_index: ChallengeIndex,
     /// The thumbprints that answer challenges, shared with local readers.
-    answered: Arc<ThumbprintIndex>,
+    thumbprint_index: Arc<ThumbprintIndex>,
     /// The certificate manager while it runs, for readers of its state.
     manager: watch::Sender<Option<Arc<CertificateManager>>>,
     /// The certificates in the Secrets that are wanted.
@@ -73,7 +73,7 @@ pub struct Issuance {
     lost: watch::Sender<AllLost>,
     /// The Secrets with a reported problem.
     troubled: BTreeSet<ObjectName>,
-    told: (mpsc::Sender<Told>, mpsc::Receiver<Told>),
+    events: (mpsc::Sender<IssuanceEvent>, mpsc::Receiver<IssuanceEvent>),
     /// Counters of the requests of the writers of all terms.
     counts: RequestCounts,
     work: JoinSet<()>,
@@ -85,16 +85,16 @@ impl Issuance {
     pub fn new(client: Client, issuance_config: IssuanceConfig, term: watch::Receiver<Term>) -> Self {
         Self {
             client,
-            wanting: WantedTracker::new(issuance_config.issuers.clone()),
+            wanted_tracker: WantedTracker::new(issuance_config.issuers.clone()),
             issuance_config: Arc::new(issuance_config),
             term,
-            follower: ChallengeIndex::default(),
-            answered: Arc::default(),
+            challenge_index: ChallengeIndex::default(),
+            thumbprint_index: Arc::default(),
             manager: watch::channel(None).0,
             present: BTreeMap::new(),
             lost: watch::Sender::default(),
             troubled: BTreeSet::new(),
-            told: mpsc::channel(16),
+            events: mpsc::channel(16),
             counts: RequestCounts::default(),
             work: JoinSet::new(),
             stop: watch::channel(false).0,
@@ -102,8 +102,8 @@ impl Issuance {
     }
 
     /// Returns the index of thumbprints that answer challenges.
-    pub fn answered(&self) -> Arc<ThumbprintIndex> {
-        self.answered.clone()
+    pub fn thumbprint_index(&self) -> Arc<ThumbprintIndex> {
+        self.thumbprint_index.clone()
     }
 
     /// Returns a channel with the certificate manager; `None` while it does not run here.
@@ -112,7 +112,7 @@ impl Issuance {
     }
 
     /// Returns the number of writes of the certificate writer that were started, and of failures by class.
-    pub(super) fn figures(&self) -> Writes {
+    pub(super) fn metrics(&self) -> Writes {
         self.counts.read()
     }
 
@@ -123,13 +123,13 @@ impl Issuance {
         wanted: BTreeSet<ObjectName>,
         secrets: BTreeSet<ObjectName>,
     ) -> Vec<Change> {
-        let changes = self.wanting.changes(pipeline, wanted, secrets.iter().cloned());
-        self.follower.change(changes.iter().cloned());
+        let changes = self.wanted_tracker.changes(pipeline, wanted, secrets.iter().cloned());
+        self.challenge_index.change(changes.iter().cloned());
         let touched: BTreeSet<ObjectName> =
             secrets.into_iter().chain(changes.iter().map(|(name, _)| name.clone())).collect();
         let mut present = Vec::new();
         for name in touched {
-            let wanted = self.follower.want(&name).is_some();
+            let wanted = self.challenge_index.want(&name).is_some();
             let lost = if wanted { None } else { lost::lost(pipeline, &name) };
             self.lost.send_if_modified(|all| match lost {
                 Some(lost) => all.insert(name.clone(), lost.clone()).as_ref() != Some(&lost),
@@ -158,38 +158,38 @@ impl Issuance {
 
     /// Returns the Secrets with credentials of DNS providers that issuers use.
     pub(super) fn credentials(&self) -> BTreeSet<ObjectName> {
-        self.wanting.credentials().cloned().collect()
+        self.wanted_tracker.credentials().cloned().collect()
     }
 
     /// Starts the work of a term if we hold the Lease and a certificate is wanted or to be withdrawn.
     pub(super) fn lead(&mut self) {
-        let has_work = self.follower.has_wanted() || !self.lost.borrow().is_empty();
+        let has_work = self.challenge_index.has_wanted() || !self.lost.borrow().is_empty();
         if !self.work.is_empty() || !leads(*self.term.borrow()) || !has_work {
             return;
         }
         let (client, issuance_config, term) = (self.client.clone(), self.issuance_config.clone(), self.term.clone());
-        let (out, lost, stop) = (self.told.0.clone(), self.lost.subscribe(), self.stop.subscribe());
+        let (out, lost, stop) = (self.events.0.clone(), self.lost.subscribe(), self.stop.subscribe());
         let counts = self.counts.clone();
         self.work.spawn(work::work(client, issuance_config, term, lost, out, counts, stop));
     }
 
     /// Takes in which ACME accounts answer challenges, as the lease holder published it.
     pub(super) fn take_answers(&mut self, answers: ChallengeAccounts) -> Vec<Change> {
-        self.follower.take_in(answers);
+        self.challenge_index.take_in(answers);
         self.answers()
     }
 
     fn answers(&mut self) -> Vec<Change> {
-        let changes = self.follower.changes().into_iter();
-        let told = changes.map(|(asked, answer)| {
-            self.answered.set(&asked, answer.as_ref());
+        let changes = self.challenge_index.changes().into_iter();
+        let facts = changes.map(|(asked, answer)| {
+            self.thumbprint_index.set(&asked, answer.as_ref());
             Change::Fact(Fact::Challenge(asked, answer))
         });
-        told.collect()
+        facts.collect()
     }
 
-    /// Waits for a message of the work, or its end.
-    pub(super) async fn next(&mut self) -> Told {
+    /// Waits for an event of the work, or its end.
+    pub(super) async fn next(&mut self) -> IssuanceEvent {
         let over = async {
             match self.work.join_next().await {
                 Some(ended) => ended.expect("the work does not panic and is not aborted"),
@@ -198,21 +198,21 @@ impl Issuance {
         };
         tokio::select! {
             biased;
-            told = self.told.1.recv() => told.expect("we hold a sender"),
-            () = over => Told::Over,
+            event = self.events.1.recv() => event.expect("we hold a sender"),
+            () = over => IssuanceEvent::Ended,
         }
     }
 
-    /// Takes in a message of the work.
-    pub(super) fn take_in(&mut self, told: Told) -> Vec<Change> {
-        match told {
-            Told::Open(manager) => {
+    /// Takes in an event of the work.
+    pub(super) fn take_in(&mut self, event: IssuanceEvent) -> Vec<Change> {
+        match event {
+            IssuanceEvent::Started(manager) => {
                 manager.present(self.present.iter().map(|(name, present)| (name.clone(), Some(present.clone()))));
-                manager.want(self.follower.wants());
+                manager.want(self.challenge_index.wants());
                 self.manager.send_replace(Some(manager));
                 Vec::new()
             }
-            Told::Troubles(troubles) => {
+            IssuanceEvent::Troubles(troubles) => {
                 let change = |(secret, text): (ObjectName, Option<String>)| {
                     match &text {
                         Some(_) => self.troubled.insert(secret.clone()),
@@ -222,7 +222,7 @@ impl Issuance {
                 };
                 troubles.into_iter().map(change).collect()
             }
-            Told::Over => {
+            IssuanceEvent::Ended => {
                 self.manager.send_replace(None);
                 self.lead();
                 std::mem::take(&mut self.troubled)
@@ -238,7 +238,7 @@ impl Issuance {
         self.stop.send_replace(true);
         self.manager.send_replace(None);
         // The channel is closed, so that the work does not block on sending.
-        self.told.1.close();
+        self.events.1.close();
         while self.work.join_next().await.is_some() {}
     }
 }

@@ -11,7 +11,7 @@ use kube::{Client, ResourceExt};
 use tokio::sync::mpsc;
 use tracing::warn;
 
-use crate::watch::peers::{Told, follow};
+use crate::watch::peers::{PeerEvent, follow};
 use crate::write::failure::Failure;
 use crate::write::request::in_time;
 use gatewright_control::certificates::{CertificateManager, ChallengeAccounts};
@@ -125,12 +125,12 @@ impl PublishedConfigMap {
 pub async fn watch_answers(client: Client, namespace: String, out: mpsc::Sender<ChallengeAccounts>) {
     let api: Api<ConfigMap> = Api::namespaced(client, &namespace);
     let config = Config::default().fields(&format!("metadata.name={}", CHALLENGES.0));
-    let tell = |told| match told {
-        Told::There(map) => parse(&map),
+    let convert = |event| match event {
+        PeerEvent::Applied(map) => parse(&map),
         // After a deletion the last published accounts stay in use.
-        Told::Gone(_) | Told::Complete => None,
+        PeerEvent::Deleted(_) | PeerEvent::Synced => None,
     };
-    follow(api, config, "who answers challenges", out, tell).await;
+    follow(api, config, "who answers challenges", out, convert).await;
 }
 
 fn parse(map: &ConfigMap) -> Option<ChallengeAccounts> {

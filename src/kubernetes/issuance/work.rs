@@ -14,7 +14,7 @@ use super::super::storage::ObjectStorage;
 use super::lost::AllLost;
 use super::published::Notices;
 use super::writer::CertificateWriter;
-use super::{IssuanceConfig, Told};
+use super::{IssuanceConfig, IssuanceEvent};
 use crate::write::worker::RequestCounts;
 use gatewright_control::certificates::{Authority, CertificateManager, CertificateManagerConfig};
 
@@ -27,7 +27,7 @@ pub(super) async fn work(
     issuance_config: Arc<IssuanceConfig>,
     mut term: watch::Receiver<Term>,
     all_lost: watch::Receiver<AllLost>,
-    out: mpsc::Sender<Told>,
+    out: mpsc::Sender<IssuanceEvent>,
     counts: RequestCounts,
     mut stop: watch::Receiver<bool>,
 ) {
@@ -35,15 +35,15 @@ pub(super) async fn work(
     let doing = async {
         let (storage, manager) = open(&client, &issuance_config, &for_storage).await;
         info!("certificates are issued here");
-        if out.send(Told::Open(manager.clone())).await.is_err() {
+        if out.send(IssuanceEvent::Started(manager.clone())).await.is_err() {
             return;
         }
         let (sender, handed) = mpsc::channel(4);
         // The manager may be dropped at any time without losing state, so this channel is never used to stop it.
-        let (_stopper, desk_stop) = watch::channel(false);
+        let (_stopper, manager_stop) = watch::channel(false);
         let notices = Notices::new(&client, &issuance_config.namespace);
         let writer = CertificateWriter::new(storage, manager.clone(), notices, counts);
-        tokio::join!(manager.run(sender, desk_stop), writer.run(handed, all_lost, &out));
+        tokio::join!(manager.run(sender, manager_stop), writer.run(handed, all_lost, &out));
     };
     tokio::select! {
         () = doing => {}

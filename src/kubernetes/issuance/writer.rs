@@ -12,7 +12,7 @@ use acme::storage::StorageError;
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
-use super::Told;
+use super::IssuanceEvent;
 use super::lost::{AllLost, Lost};
 use super::published::Notices;
 use crate::storage::{ObjectStorage, class};
@@ -47,7 +47,7 @@ impl fmt::Display for Task {
 }
 
 /// The outcome of a write.
-struct Ended {
+struct WriteOutcome {
     task: Task,
     outcome: Outcome,
 }
@@ -64,7 +64,7 @@ enum Outcome {
 pub(super) struct CertificateWriter {
     storage: Arc<ObjectStorage>,
     manager: Arc<CertificateManager>,
-    worker: Worker<Task, Ended>,
+    worker: Worker<Task, WriteOutcome>,
     /// `None` while they are being published.
     notices: Option<Box<Notices>>,
     /// The held certificates to be installed.
@@ -101,7 +101,7 @@ impl CertificateWriter {
         mut self,
         mut handed: mpsc::Receiver<Vec<CertificateUpdate>>,
         mut lost: watch::Receiver<AllLost>,
-        out: &mpsc::Sender<Told>,
+        out: &mpsc::Sender<IssuanceEvent>,
     ) {
         let mut changes = self.manager.changes();
         lost.mark_changed();
@@ -113,7 +113,7 @@ impl CertificateWriter {
                     let troubles = self.take(updates, Instant::now());
                     if !troubles.is_empty() {
                         // The receiver may be shutting down.
-                        let _ = out.send(Told::Troubles(troubles)).await;
+                        let _ = out.send(IssuanceEvent::Troubles(troubles)).await;
                     }
                 }
                 // Never an error while running: the certificate manager holds the sender.
@@ -124,7 +124,7 @@ impl CertificateWriter {
                 }
                 ended = self.worker.next() => {
                     if let Some(ended) = ended {
-                        self.take_ended(ended, Instant::now());
+                        self.take_outcome(ended, Instant::now());
                     }
                 }
             }
@@ -191,7 +191,7 @@ impl CertificateWriter {
                     let manager = self.manager.clone();
                     self.worker.begin("publish", &object, async move {
                         let outcome = notices.publish(&manager).await;
-                        Ended { task, outcome: Outcome::Published(notices, outcome) }
+                        WriteOutcome { task, outcome: Outcome::Published(notices, outcome) }
                     });
                 }
                 Task::Install(name) => {
@@ -202,7 +202,7 @@ impl CertificateWriter {
                     let name = name.clone();
                     self.worker.begin("install", &object, async move {
                         let outcome = storage.install(&name, &stored).await;
-                        Ended { task, outcome: Outcome::Installed(outcome) }
+                        WriteOutcome { task, outcome: Outcome::Installed(outcome) }
                     });
                 }
                 Task::Withdraw(name) => {
@@ -214,14 +214,14 @@ impl CertificateWriter {
                     let name = name.clone();
                     self.worker.begin("withdraw", &object, async move {
                         let outcome = storage.withdraw(&name, &lost.serial, &lost.why()).await;
-                        Ended { task, outcome: Outcome::Withdrawn(lost, outcome) }
+                        WriteOutcome { task, outcome: Outcome::Withdrawn(lost, outcome) }
                     });
                 }
             }
         }
     }
 
-    fn take_ended(&mut self, Ended { task, outcome }: Ended, now: Instant) {
+    fn take_outcome(&mut self, WriteOutcome { task, outcome }: WriteOutcome, now: Instant) {
         let failure = match outcome {
             Outcome::Published(notices, outcome) => {
                 self.notices = Some(notices);
@@ -350,7 +350,7 @@ mod tests {
     async fn write(writer: &mut CertificateWriter, now: Instant) {
         writer.write(now);
         let ended = writer.worker.next().await.expect("it was due");
-        writer.take_ended(ended, now);
+        writer.take_outcome(ended, now);
     }
 
     #[tokio::test]
@@ -370,8 +370,8 @@ mod tests {
             assert_eq!(writer.worker.due(), Some(now + Duration::from_millis(pause)));
             now += Duration::from_millis(pause);
         }
-        let figures = writer.worker.figures();
-        assert_eq!((figures.begun["withdraw"], figures.failed["unavailable"]), (3, 3));
+        let metrics = writer.worker.metrics();
+        assert_eq!((metrics.begun["withdraw"], metrics.failed["unavailable"]), (3, 3));
         writer.withdraw(lost.clone(), now);
         let later = now + Duration::from_secs(1);
         writer.withdraw(lost_one("02"), later);
@@ -401,6 +401,6 @@ mod tests {
         writer.worker.want(Task::Publish, now);
         writer.write(now);
         assert_eq!((writer.worker.pending(), server.take_asked()), (0, Vec::new()));
-        assert_eq!(writer.worker.figures().begun, [("publish", 1)].into());
+        assert_eq!(writer.worker.metrics().begun, [("publish", 1)].into());
     }
 }

@@ -78,12 +78,12 @@ pub(super) fn roots(bundle: &str) -> Vec<Root> {
 
 /// An authority with its CA certificate.
 #[derive(Clone, Debug)]
-struct Known {
+struct CertificateAuthority {
     authority: Arc<Authority>,
     root: Root,
 }
 
-impl Known {
+impl CertificateAuthority {
     fn load(pair: &Pair) -> Result<Self, String> {
         let authority = Authority::load(pair).map_err(|error| error.to_string())?;
         let root = Root::of(&authority).ok_or("its certificate cannot be read")?;
@@ -102,9 +102,9 @@ impl Known {
 /// The state of the rotation: the authority that signs, and the authorities that are trusted.
 #[derive(Clone, Debug)]
 pub struct CaRotation {
-    signer: Known,
+    signer: CertificateAuthority,
     /// The authority that signs after the next step.
-    next: Option<Known>,
+    next: Option<CertificateAuthority>,
     /// The CA certificates of authorities that signed before.
     older: Vec<Root>,
     since: SystemTime,
@@ -132,11 +132,11 @@ pub(super) struct Decision {
 }
 
 impl CaRotation {
-    fn settled(signer: Known, since: SystemTime) -> Self {
+    fn settled(signer: CertificateAuthority, since: SystemTime) -> Self {
         Self { signer, next: None, older: Vec::new(), since, revoked: Revocations::default() }
     }
 
-    fn announced(&self, next: Known, now: SystemTime) -> Self {
+    fn announced(&self, next: CertificateAuthority, now: SystemTime) -> Self {
         Self { next: Some(next), since: now, ..self.clone() }
     }
 
@@ -226,7 +226,7 @@ impl CaRotation {
                 Some(next) if next.root.ends > now => {
                     CaRotation { older: self.older, ..CaRotation::settled(next, now) }
                 }
-                _ => CaRotation::settled(Known::make(now)?, now),
+                _ => CaRotation::settled(CertificateAuthority::make(now)?, now),
             }
         } else if over && let Some(next) = self.next {
             let mut older = self.older;
@@ -235,7 +235,7 @@ impl CaRotation {
         } else if self.next.is_none() && over && !self.older.is_empty() {
             CaRotation::settled(self.signer, now)
         } else if self.next.is_none() && self.left(now) < RENEW {
-            self.announced(Known::make(now)?, now)
+            self.announced(CertificateAuthority::make(now)?, now)
         } else {
             self
         };
@@ -252,8 +252,8 @@ impl CaRotation {
 pub(super) fn read(secret: &Secret) -> Result<Found, String> {
     let pair =
         |certificate: &str, key: &str| Some(Pair { certificate: text(secret, certificate)?, key: text(secret, key)? });
-    let signer = Known::load(&pair("tls.crt", "tls.key").ok_or("no tls.crt or no tls.key")?)?;
-    let next = pair("next.crt", "next.key").map(|pair| Known::load(&pair)).transpose()?;
+    let signer = CertificateAuthority::load(&pair("tls.crt", "tls.key").ok_or("no tls.crt or no tls.key")?)?;
+    let next = pair("next.crt", "next.key").map(|pair| CertificateAuthority::load(&pair)).transpose()?;
     // An unreadable list is an error, and not an empty list.
     let list = |key: &str| match bytes(secret, key) {
         None => Ok(None),
@@ -297,7 +297,7 @@ pub(super) fn decide(
 ) -> Result<Decision, TlsError> {
     let known = known.filter(|known| !known.left(now).is_zero());
     // CA certificates of a state that was lost stay trusted for one more overlap.
-    let after = |signer: Known| {
+    let after = |signer: CertificateAuthority| {
         let older = envoys.iter().filter(|root| root.der != signer.root.der && root.ends > now).cloned().collect();
         CaRotation { older, ..CaRotation::settled(signer, now) }
     };
@@ -305,19 +305,19 @@ pub(super) fn decide(
     let mut revoked = known.map(|known| known.revoked.clone()).unwrap_or_default();
     let Some(Found { trust: held, recorded, asked }) = found else {
         revoked.prune(now);
-        let made = Known::make(now)?;
+        let made = CertificateAuthority::make(now)?;
         let trust = known.map_or_else(|| after(made.clone()), |known| known.announced(made.clone(), now));
         return Ok(Decision { trust: trust.refusing(revoked), write: true });
     };
     revoked.extend(&held.revoked);
     revoked.prune(now);
     let wanted = match (asked, known) {
-        (Some(Replace::AtOnce), _) => CaRotation::settled(Known::make(now)?, now),
+        (Some(Replace::AtOnce), _) => CaRotation::settled(CertificateAuthority::make(now)?, now),
         (_, Some(known)) if !recorded && known.signer.root.der != held.signer.root.der => {
             known.announced(held.signer.clone(), now)
         }
         (_, _) if !recorded => after(held.signer.clone()),
-        (Some(Replace::Gracefully), _) if held.next.is_none() => held.announced(Known::make(now)?, now),
+        (Some(Replace::Gracefully), _) if held.next.is_none() => held.announced(CertificateAuthority::make(now)?, now),
         (_, _) => held.clone().advanced(now, overlap)?,
     };
     let wanted = wanted.refusing(revoked);
@@ -470,7 +470,7 @@ mod tests {
 
     #[test]
     fn an_authority_that_somebody_put_there_is_announced_first() {
-        let (old, theirs) = (first(), Known::make(now()).expect("made"));
+        let (old, theirs) = (first(), CertificateAuthority::make(now()).expect("made"));
         let put = CaRotation::settled(theirs.clone(), now());
         let (mut data, _) = put.written();
         data.remove("ca.crt");
@@ -493,7 +493,7 @@ mod tests {
     fn a_certificate_of_an_authority_that_ends_soon_is_kept() {
         let authority = Authority::new("short", 20 * DAY, now()).expect("made");
         let root = Root::of(&authority).expect("readable");
-        let trust = CaRotation::settled(Known { authority: Arc::new(authority), root }, now());
+        let trust = CaRotation::settled(CertificateAuthority { authority: Arc::new(authority), root }, now());
         let made = renewed(None, &trust, FLEET, now()).expect("made").expect("none is held");
         let held = secret(made, &[]);
         for days in [0, 1, 10, 19] {

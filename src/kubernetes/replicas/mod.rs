@@ -27,7 +27,7 @@ pub(crate) use record::Record;
 
 use super::FIELD_MANAGER;
 use crate::metrics::Writes;
-use crate::watch::peers::{self, follow};
+use crate::watch::peers::{PeerEvent, follow};
 use crate::write::conflict_backoff::WriteConflictBackoff;
 use crate::write::failure::Failure;
 use crate::write::request::in_time;
@@ -54,7 +54,7 @@ pub struct Replica {
 
 /// An event of the watch: the name of a replica, and its record with the version, or `None` after a deletion.
 #[derive(Debug)]
-pub struct Told(String, Option<(u64, Record)>);
+pub struct ReplicaEvent(String, Option<(u64, Record)>);
 
 /// The records of all replicas, with the writer of our own.
 pub struct Replicas {
@@ -65,14 +65,14 @@ pub struct Replicas {
     wanted: Option<Record>,
     /// The content of our record as last read or written.
     written: Option<Record>,
-    worker: Worker<(), Written>,
+    worker: Worker<(), WriteOutcome>,
     conflict_backoff: WriteConflictBackoff<()>,
     /// The error of the last failed write, as last logged.
     told: String,
 }
 
 /// The outcome of a write of our record.
-pub(super) struct Written {
+pub(super) struct WriteOutcome {
     record: Record,
     outcome: Result<(), Failure>,
 }
@@ -93,8 +93,8 @@ impl Replicas {
     }
 
     /// Takes in an event of the watch.
-    pub(super) fn take_in(&mut self, told: Told) {
-        let Told(name, record) = told;
+    pub(super) fn take_in(&mut self, event: ReplicaEvent) {
+        let ReplicaEvent(name, record) = event;
         if name != self.replica.identity {
             self.others.set(&name, record);
         } else if !self.worker.is_full() {
@@ -155,18 +155,18 @@ impl Replicas {
         self.worker.begin("replica", &object, async move {
             let params = PatchParams::apply(FIELD_MANAGER).force();
             let outcome = in_time(api.patch(&name, &params, &Patch::Apply(&document))).await.map(drop);
-            Written { record, outcome }
+            WriteOutcome { record, outcome }
         });
     }
 
     /// Waits until a write has ended; `None` when a delayed write is due.
-    pub(super) async fn next(&mut self) -> Option<Written> {
+    pub(super) async fn next(&mut self) -> Option<WriteOutcome> {
         self.worker.next().await
     }
 
     /// Takes in the outcome of a write.
-    pub(super) fn take_ended(&mut self, ended: Option<Written>, now: Instant) {
-        let Some(Written { record, outcome }) = ended else { return };
+    pub(super) fn take_outcome(&mut self, written: Option<WriteOutcome>, now: Instant) {
+        let Some(WriteOutcome { record, outcome }) = written else { return };
         let Err(failure) = outcome else {
             self.worker.done(&());
             self.written = Some(record);
@@ -189,8 +189,8 @@ impl Replicas {
     }
 
     /// Returns the number of writes that were started, and of failures by class.
-    pub(super) fn figures(&self) -> Writes {
-        self.worker.figures()
+    pub(super) fn metrics(&self) -> Writes {
+        self.worker.metrics()
     }
 
     /// Waits for the write in progress, and starts no more.
@@ -220,22 +220,22 @@ fn document(replica: &Replica, record: &Record) -> Value {
 }
 
 /// Watches the records of all replicas until the receiver is dropped.
-pub async fn watch(client: Client, namespace: String, out: mpsc::Sender<Told>) {
+pub async fn watch(client: Client, namespace: String, out: mpsc::Sender<ReplicaEvent>) {
     let api: Api<Lease> = Api::namespaced(client, &namespace);
     let config = Config::default().labels(&format!("{LABEL}={COMPONENT}"));
-    let tell = |told| match told {
-        peers::Told::There(lease) => Some(self::told(&lease)),
-        peers::Told::Gone(name) => Some(Told(name.strip_prefix(PREFIX)?.to_owned(), None)),
-        peers::Told::Complete => None,
+    let convert = |event| match event {
+        PeerEvent::Applied(lease) => Some(replica_event(&lease)),
+        PeerEvent::Deleted(name) => Some(ReplicaEvent(name.strip_prefix(PREFIX)?.to_owned(), None)),
+        PeerEvent::Synced => None,
     };
-    follow(api, config, "what other replicas record", out, tell).await;
+    follow(api, config, "what other replicas record", out, convert).await;
 }
 
-fn told(lease: &Lease) -> Told {
+fn replica_event(lease: &Lease) -> ReplicaEvent {
     let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default();
     let version = lease.resource_version().and_then(|version| version.parse().ok()).unwrap_or_default();
     let record = lease.annotations().get(ANNOTATION).and_then(|text| serde_json::from_str(text).ok());
-    Told(holder, record.map(|record| (version, record)))
+    ReplicaEvent(holder, record.map(|record| (version, record)))
 }
 
 #[cfg(test)]
@@ -279,8 +279,8 @@ mod tests {
     async fn write(replicas: &mut Replicas, now: Instant) {
         replicas.write(now);
         if replicas.worker.is_full() {
-            let ended = replicas.worker.next().await;
-            replicas.take_ended(ended, now);
+            let written = replicas.worker.next().await;
+            replicas.take_outcome(written, now);
         }
     }
 
@@ -301,7 +301,7 @@ mod tests {
         replicas.publish(record(3), now + PAUSE);
         replicas.publish(record(2), now + PAUSE);
         write(&mut replicas, now + PAUSE * 2).await;
-        assert_eq!((*asked.lock().expect("nobody panics"), replicas.figures().begun["replica"]), (1, 1));
+        assert_eq!((*asked.lock().expect("nobody panics"), replicas.metrics().begun["replica"]), (1, 1));
     }
 
     #[tokio::test]
@@ -327,7 +327,7 @@ mod tests {
                 now += Duration::from_millis(pause);
             }
             assert_eq!(*asked.lock().expect("nobody panics"), 3);
-            assert_eq!(replicas.figures().failed, [(class, 3)].into());
+            assert_eq!(replicas.metrics().failed, [(class, 3)].into());
         }
     }
 
@@ -348,7 +348,7 @@ mod tests {
             };
             pauses.push(due.duration_since(now).as_millis());
             now = due;
-            replicas.take_in(Told("me".into(), None));
+            replicas.take_in(ReplicaEvent("me".into(), None));
         }
         assert_eq!(pauses, [500, 500, 1000, 2000, 4000]);
     }

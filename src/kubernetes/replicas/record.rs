@@ -24,13 +24,13 @@ pub(crate) struct Record {
     state: String,
     /// The shared fleet, or all fleets where they share a view.
     #[serde(flatten)]
-    shared: Told,
+    shared: ViewProgress,
     /// The dedicated fleet, where it has a view of its own.
-    #[serde(skip_serializing_if = "Told::is_empty")]
-    dedicated: Told,
+    #[serde(skip_serializing_if = "ViewProgress::is_empty")]
+    dedicated: ViewProgress,
     /// The Envoys of Gateways' own, by Gateway.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    isolated: BTreeMap<String, Told>,
+    isolated: BTreeMap<String, ViewProgress>,
     /// The rejections of Envoys.
     refused: Vec<Refusal>,
 }
@@ -38,14 +38,14 @@ pub(crate) struct Record {
 /// The progress of the Envoys of one view.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-struct Told {
+struct ViewProgress {
     /// The names of the Envoys that have acknowledged all of the state.
     acknowledged: BTreeSet<String>,
     /// The names of the other Envoys.
     behind: BTreeSet<String>,
 }
 
-impl Told {
+impl ViewProgress {
     /// Sorts the Envoys by whether they have acknowledged the generation in which the view got the state.
     fn new(since: Generation, nodes: &[NodeProgress]) -> Self {
         let (done, behind): (Vec<_>, Vec<_>) = nodes.iter().partition(|node| node.acknowledged >= since);
@@ -78,10 +78,10 @@ struct Refusal {
 impl Record {
     /// Creates the record of a state, and of the generations in which each view got it.
     pub(crate) fn new(views: &FleetViews, (state, since): (u64, &Generations), own: &PerView<Progress>) -> Self {
-        let at = |place| Told::new(since[place], &own[place].nodes);
-        let of_many = |fleet| views.place(&fleet).map(at).unwrap_or_default();
-        let isolated = views.iter().filter_map(|(place, _)| match views.fleet(place)? {
-            EnvoyFleet::Isolated(gateway) => Some((gateway.to_string(), at(place))),
+        let at = |view| ViewProgress::new(since[view], &own[view].nodes);
+        let of_many = |fleet| views.id(&fleet).map(at).unwrap_or_default();
+        let isolated = views.iter().filter_map(|(view, _)| match views.fleet(view)? {
+            EnvoyFleet::Isolated(gateway) => Some((gateway.to_string(), at(view))),
             EnvoyFleet::Shared | EnvoyFleet::Dedicated => None,
         });
         let refused = own.values().flat_map(|progress| &progress.rejections);
@@ -96,8 +96,8 @@ impl Record {
         Self {
             state: format!("{state:016x}"),
             shared: of_many(EnvoyFleet::Shared),
-            dedicated: if views.are_apart() { of_many(EnvoyFleet::Dedicated) } else { Told::default() },
-            isolated: isolated.filter(|(_, told)| !told.is_empty()).collect(),
+            dedicated: if views.are_apart() { of_many(EnvoyFleet::Dedicated) } else { ViewProgress::default() },
+            isolated: isolated.filter(|(_, progress)| !progress.is_empty()).collect(),
             refused: refused.take(REFUSALS).map(refusal).collect(),
         }
     }
@@ -107,7 +107,7 @@ impl Record {
         self.shared.is_empty() && self.dedicated.is_empty() && self.isolated.is_empty()
     }
 
-    fn told(&self, fleet: &EnvoyFleet) -> Option<&Told> {
+    fn progress_of(&self, fleet: &EnvoyFleet) -> Option<&ViewProgress> {
         match fleet {
             EnvoyFleet::Shared => Some(&self.shared),
             EnvoyFleet::Dedicated => Some(&self.dedicated),
@@ -148,8 +148,8 @@ impl Others {
     ) -> Vec<NodeProgress> {
         let mut newest: BTreeMap<&String, (u64, bool, &Record)> = BTreeMap::new();
         for (version, record) in self.records.values() {
-            let told = record.told(fleet).into_iter().flat_map(Told::names);
-            for (name, done) in told.filter(|(name, _)| !own.contains(name.as_str())) {
+            let envoys = record.progress_of(fleet).into_iter().flat_map(ViewProgress::names);
+            for (name, done) in envoys.filter(|(name, _)| !own.contains(name.as_str())) {
                 let slot = newest.entry(name).or_insert((*version, done, record));
                 if slot.0 < *version {
                     *slot = (*version, done, record);

@@ -55,7 +55,7 @@ impl KubernetesRuntime {
         if !self.references.wants(key) {
             return None;
         }
-        self.waiting.remembers(key);
+        self.queued.remembers(key);
         match body {
             Body::There(object) => Some(Change::put(*object)),
             // The watch reports the deletion.
@@ -88,7 +88,7 @@ impl KubernetesRuntime {
         let change = change.filter(|change| is_used || matches!(change, Change::Object(ObjectChange::Delete(_))));
         // The Secret was deleted and created again: its deletion has to be applied too, for those who ask whether it
         // existed before.
-        let went = self.waiting.remembers(key) && matches!(change, Some(Change::Object(ObjectChange::Put(_))));
+        let went = self.queued.remembers(key) && matches!(change, Some(Change::Object(ObjectChange::Put(_))));
         let went = went.then(|| Change::delete(key.clone()));
         went.into_iter().chain(change).collect()
     }

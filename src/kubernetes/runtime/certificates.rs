@@ -89,7 +89,7 @@ impl KubernetesRuntime {
 
     /// Fetches all credentials again: they are not watched, since we do not list Secrets of other types than
     /// certificates.
-    pub(super) fn look_at_credentials(&mut self) {
+    pub(super) fn refetch_credentials(&mut self) {
         for name in self.certificates.credentials.clone() {
             self.fetch(ObjectKey::new(Kind::Secret, name));
         }
@@ -103,9 +103,9 @@ impl KubernetesRuntime {
         }
     }
 
-    /// Takes in a message of the certificate manager's work.
-    pub(super) fn take_issued(&mut self, told: issuance::Told, term: Term) {
-        let changes = self.certificates.issuance.take_in(told);
+    /// Takes in an event of the certificate manager's work.
+    pub(super) fn take_issued(&mut self, event: issuance::IssuanceEvent, term: Term) {
+        let changes = self.certificates.issuance.take_in(event);
         if !changes.is_empty() {
             self.apply(changes, term);
         }

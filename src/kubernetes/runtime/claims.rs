@@ -27,8 +27,8 @@ impl KubernetesRuntime {
     }
 
     /// Takes in an event of the watch of the record.
-    pub fn take_claims(&mut self, told: claims::Told, term: Term) {
-        let changes = self.ownership.claims.as_mut().map(|claims| claims.take_in(told)).unwrap_or_default();
+    pub fn take_claims(&mut self, event: claims::ClaimEvent, term: Term) {
+        let changes = self.ownership.claims.as_mut().map(|claims| claims.take_in(event)).unwrap_or_default();
         self.take_records(changes, term);
         self.begin(term);
     }
@@ -41,7 +41,7 @@ impl KubernetesRuntime {
         let mut changes = Vec::new();
         for change in recorded {
             match change {
-                Recorded::Tenancy(change) => self.waiting.known.push(change),
+                Recorded::Tenancy(change) => self.queued.known.push(change),
                 Recorded::Translation(change) => changes.push(change),
             }
         }
@@ -92,36 +92,40 @@ impl KubernetesRuntime {
     }
 
     /// Returns the records whose inputs are completely known.
-    pub(super) fn known_records(view: &WatchSync) -> claims::Known {
-        let gateways = [Kind::GatewayClass, Kind::Gateway].into_iter().all(|kind| view.is_whole(kind));
+    pub(super) fn complete_inputs(view: &WatchSync) -> claims::CompleteInputs {
+        let gateways = [Kind::GatewayClass, Kind::Gateway].into_iter().all(|kind| view.is_current(kind));
         let others = [Kind::ListenerSet, Kind::GatewayParameters, Kind::Namespace];
-        let others = others.into_iter().all(|kind| view.is_whole(kind) || view.is_missing(kind));
+        let others = others.into_iter().all(|kind| view.is_current(kind) || view.is_missing(kind));
         let addresses = gateways && others;
         let routes = [Kind::HTTPRoute, Kind::GRPCRoute, Kind::TLSRoute, Kind::TCPRoute, Kind::UDPRoute];
-        let routes = addresses && routes.into_iter().all(|kind| view.is_whole(kind) || view.is_missing(kind));
-        claims::Known { tenants: tenants::is_whole(view) && tenants::knows_wants(view), addresses, routes }
+        let routes = addresses && routes.into_iter().all(|kind| view.is_current(kind) || view.is_missing(kind));
+        claims::CompleteInputs {
+            tenants: tenants::sources_are_current(view) && tenants::knows_wants(view),
+            addresses,
+            routes,
+        }
     }
 
     /// Returns messages about what is pending.
-    pub fn waiting(&self) -> Vec<String> {
+    pub fn pending_work(&self) -> Vec<String> {
         let claims = (!self.knows_claims()).then(|| "who claimed hostnames first: not listed yet".to_owned());
-        self.view.waiting().into_iter().chain(claims).collect()
+        self.view.pending_work().into_iter().chain(claims).collect()
     }
 
     /// Returns whether the record is listed, where first claims count.
     pub(super) fn knows_claims(&self) -> bool {
-        self.ownership.claims.as_ref().is_none_or(Claims::is_complete)
+        self.ownership.claims.as_ref().is_none_or(Claims::has_synced)
     }
 
     /// Queues every entry that differs from the record.
-    pub(super) fn look_at_claims(&mut self) {
+    pub(super) fn enqueue_claims(&mut self) {
         if let Some(claims) = &mut self.ownership.claims {
-            claims.look_at_everything(self.live.pipeline());
+            claims.enqueue_all(self.live.pipeline());
         }
     }
 
     /// Waits until a write of the record has ended or a delayed one is due.
-    pub(super) async fn next_claim(claims: Option<&mut Claims>) -> claims::Ended {
+    pub(super) async fn next_claim(claims: Option<&mut Claims>) -> claims::WorkerEvent {
         match claims {
             Some(claims) => claims.next().await,
             None => std::future::pending().await,

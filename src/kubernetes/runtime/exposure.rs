@@ -9,14 +9,14 @@ impl KubernetesRuntime {
     /// Starts the queued writes of Services.
     pub(super) fn write_services(&mut self, may_write: bool, term: Term) {
         // While Gateways are not completely known, a Service would seem unwanted.
-        let gateways = self.view.is_whole(Kind::Gateway) && self.view.is_whole(Kind::GatewayClass);
+        let gateways = self.view.is_current(Kind::Gateway) && self.view.is_current(Kind::GatewayClass);
         self.services.write(self.live.engine().store(), self.objects.seen(), may_write && gateways);
         self.hear_of_services(term);
     }
 
     /// Takes in the outcome of the writes for the Service of a Gateway.
-    pub(super) fn take_service(&mut self, ended: services::Ended, term: Term) {
-        self.services.take_ended(ended);
+    pub(super) fn take_service(&mut self, event: services::WorkerEvent, term: Term) {
+        self.services.take_event(event);
         self.hear_of_services(term);
     }
 

@@ -2,37 +2,37 @@
 
 use super::super::lease::Term;
 use super::KubernetesRuntime;
-use crate::isolated::{Ended, IsolatedEnvoys, Told};
+use crate::isolated::{IsolatedEnvoys, IsolatedEvent, WorkerEvent};
 use gatewright_core::inputs::Kind;
 
 impl KubernetesRuntime {
     /// Takes in an event of the watch of Gateways' own Envoys.
-    pub fn see_isolated(&mut self, told: Told) {
+    pub fn see_isolated(&mut self, event: IsolatedEvent) {
         if let Some(isolated) = &mut self.isolated {
-            isolated.see(told);
+            isolated.see(event);
         }
     }
 
     /// Queues every Gateway for comparison of its own Envoys.
-    pub(super) fn look_at_isolated(&mut self) {
+    pub(super) fn enqueue_isolated(&mut self) {
         if let Some(isolated) = &mut self.isolated {
-            isolated.look_at_everything();
+            isolated.enqueue_all();
         }
     }
 
     /// Starts the queued writes.
     pub(super) fn write_isolated(&mut self, may_write: bool, term: Term) {
         // While Gateways are not completely known, their own Envoys would seem unwanted.
-        let gateways = self.view.is_whole(Kind::Gateway) && self.view.is_whole(Kind::GatewayClass);
+        let gateways = self.view.is_current(Kind::Gateway) && self.view.is_current(Kind::GatewayClass);
         let Some(isolated) = &mut self.isolated else { return };
         isolated.write(may_write && gateways);
         self.hear_of_isolated(term);
     }
 
     /// Takes in the outcome of the writes for the Envoys of a Gateway.
-    pub(super) fn take_isolated(&mut self, ended: Ended, term: Term) {
+    pub(super) fn take_isolated(&mut self, event: WorkerEvent, term: Term) {
         if let Some(isolated) = &mut self.isolated {
-            isolated.take_ended(ended);
+            isolated.take_event(event);
         }
         self.hear_of_isolated(term);
     }
@@ -45,7 +45,7 @@ impl KubernetesRuntime {
         }
     }
 
-    pub(super) async fn next_isolated(isolated: Option<&mut IsolatedEnvoys>) -> Ended {
+    pub(super) async fn next_isolated(isolated: Option<&mut IsolatedEnvoys>) -> WorkerEvent {
         match isolated {
             Some(isolated) => isolated.next().await,
             None => std::future::pending().await,

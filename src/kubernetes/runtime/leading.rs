@@ -9,10 +9,10 @@ impl KubernetesRuntime {
     pub fn lead(&mut self, term: Term) {
         let before = std::mem::replace(&mut self.leading, leads(term));
         if self.leading && !before && self.serving {
-            self.look_at_everything();
+            self.enqueue_all();
         }
         self.certificates.issuance.lead();
-        self.settle(term);
+        self.take_acknowledgements(term);
     }
 
     /// Returns whether we may write now. When a term has run out, even for a moment, queued writes may have been
@@ -24,30 +24,30 @@ impl KubernetesRuntime {
 
     /// Queues everything for one comparison with the observed objects. It finds unwanted objects of an earlier run, and
     /// our entries in statuses of routes that left us.
-    pub(super) fn look_at_everything(&mut self) {
+    pub(super) fn enqueue_all(&mut self) {
         self.want(self.objects.seen().keys().cloned().collect());
-        self.tenants.look_at_everything(self.live.pipeline().tenancy());
-        self.services.look_at_everything();
-        self.look_at_isolated();
-        self.look_at_claims();
+        self.tenants.enqueue_all(self.live.pipeline().tenancy());
+        self.services.enqueue_all();
+        self.enqueue_isolated();
+        self.enqueue_claims();
     }
 
     /// Takes in that the state of a kind has changed. Where its changes arrive again, or for the first time, objects
     /// that wait for them are queued.
-    pub(super) fn look_at_kind(&mut self, kind: Kind, term: Term) {
+    pub(super) fn enqueue_kind(&mut self, kind: Kind, term: Term) {
         self.tenants.kind_changed(kind, self.live.pipeline().tenancy());
-        let is_whole = self.view.is_whole(kind);
-        if !is_whole && !self.view.is_missing(kind) || !self.leads(term) {
+        let is_current = self.view.is_current(kind);
+        if !is_current && !self.view.is_missing(kind) || !self.leads(term) {
             return;
         }
-        if is_whole {
+        if is_current {
             self.want(self.objects.seen().keys().filter(|key| key.kind == kind).cloned().collect());
             if matches!(kind, Kind::Gateway | Kind::GatewayClass) {
-                self.services.look_at_everything();
-                self.look_at_isolated();
+                self.services.enqueue_all();
+                self.enqueue_isolated();
             }
         }
         // The record waits until kinds are complete or known not to be served.
-        self.look_at_claims();
+        self.enqueue_claims();
     }
 }

@@ -16,15 +16,15 @@ impl KubernetesRuntime {
 
     /// Returns the metrics and `others`, in the text format of Prometheus.
     pub fn metrics(&self, term: Term, others: Vec<Box<dyn Collector>>) -> String {
-        let (tenants, troubles) = self.tenants.figures();
-        let (services, service_troubles) = self.services.figures();
-        let isolated = self.isolated.as_ref().map(IsolatedEnvoys::figures);
+        let (tenants, troubles) = self.tenants.metrics();
+        let (services, service_troubles) = self.services.metrics();
+        let isolated = self.isolated.as_ref().map(IsolatedEnvoys::metrics);
         let (isolated, isolated_troubles) = isolated.unwrap_or_default();
-        let claims = self.ownership.claims.as_ref().map(Claims::figures);
+        let claims = self.ownership.claims.as_ref().map(Claims::metrics);
         let issuance = &self.certificates.issuance;
-        let figures = MetricsSnapshot {
+        let snapshot = MetricsSnapshot {
             kinds: self.view.states().collect(),
-            statuses: self.statuses.writer.figures(),
+            statuses: self.statuses.writer.metrics(),
             pending: self.statuses.writer.pending(),
             tenants,
             troubles,
@@ -32,13 +32,13 @@ impl KubernetesRuntime {
             service_troubles,
             isolated,
             isolated_troubles,
-            records: claims.unwrap_or_default().with(self.replicas.figures()),
-            certificates: issuance.figures(),
+            records: claims.unwrap_or_default().with(self.replicas.metrics()),
+            certificates: issuance.metrics(),
             leads: leads(term),
         };
         let manager =
-            issuance.manager().borrow().as_ref().map(|manager| Box::new(manager.figures()) as Box<dyn Collector>);
-        let own = manager.into_iter().chain([Box::new(figures) as Box<dyn Collector>]);
+            issuance.manager().borrow().as_ref().map(|manager| Box::new(manager.metrics()) as Box<dyn Collector>);
+        let own = manager.into_iter().chain([Box::new(snapshot) as Box<dyn Collector>]);
         self.live.metrics(own.chain(others).collect(), self.started.elapsed())
     }
 }

@@ -17,7 +17,7 @@ impl KubernetesRuntime {
             // The status of a pod changes often, its addresses do not.
             Object::Pod(pod) if self.serving && store.pod(&pod.name) == Some(&pod) && !self.waits(&pod.name) => None,
             Object::EndpointSlice(slice) if self.serving && !store.is_home(&slice.meta.name.namespace) => {
-                let slice = self.ahead.take(slice, store, self.view.is_whole(Kind::Pod), Instant::now())?;
+                let slice = self.ahead.take(slice, store, self.view.is_current(Kind::Pod), Instant::now())?;
                 Some(Change::put(Object::EndpointSlice(slice)))
             }
             object => Some(Change::put(object)),
@@ -25,7 +25,7 @@ impl KubernetesRuntime {
     }
 
     fn waits(&self, pod: &ObjectName) -> bool {
-        self.waiting.turns.holds(&ObjectKey::new(Kind::Pod, pod.clone()))
+        self.queued.turns.holds(&ObjectKey::new(Kind::Pod, pod.clone()))
     }
 
     /// Applies the slices that need not be held back any longer.
@@ -33,16 +33,16 @@ impl KubernetesRuntime {
         if self.ahead.next().is_none() {
             return;
         }
-        let is_whole = self.view.is_whole(Kind::Pod);
-        let ready = self.ahead.release(self.live.engine().store(), is_whole, Instant::now());
+        let is_current = self.view.is_current(Kind::Pod);
+        let ready = self.ahead.release(self.live.engine().store(), is_current, Instant::now());
         if !ready.is_empty() {
             self.apply(ready.into_iter().map(|slice| Change::put(Object::EndpointSlice(slice))).collect(), term);
         }
     }
 
     /// Waits until the deadline of a slice; for ever while pods are not completely known.
-    pub(super) async fn until_one_is_late(ahead: &Ahead, is_whole: bool) {
-        match ahead.next().filter(|_| is_whole) {
+    pub(super) async fn until_one_is_late(ahead: &Ahead, is_current: bool) {
+        match ahead.next().filter(|_| is_current) {
             Some(late) => sleep_until(late).await,
             None => std::future::pending().await,
         }

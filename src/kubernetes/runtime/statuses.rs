@@ -135,17 +135,17 @@ impl KubernetesRuntime {
 
     fn decide(&mut self, key: &ObjectKey) -> Decision {
         // The observed objects of an incomplete kind may be outdated; they are queued again when changes arrive.
-        let seen = self.objects.get(key).filter(|_| self.view.is_whole(key.kind));
+        let seen = self.objects.get(key).filter(|_| self.view.is_current(key.kind));
         let Some(seen) = seen else { return Decision::Nothing };
         let now = Instant::now();
-        self.live.look_at(key);
+        self.live.note_status_evaluated(key);
         let mut said = self.live.laid_over(BTreeSet::from([key.clone()])).pop().and_then(|(_, status)| status);
         let time = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let tenancy = self.live.pipeline().tenancy();
         if let Some(status) = &mut said {
             refused(tenancy, key, status);
         }
-        let claims = self.view.is_whole(Kind::TenantGateway).then(|| claims(tenancy, key, &time));
+        let claims = self.view.is_current(Kind::TenantGateway).then(|| claims(tenancy, key, &time));
         let mut us = StatusOwner { controller: &self.statuses.controller, claims, alone: false };
         let current = seen.status();
         let waits =
@@ -194,7 +194,7 @@ impl KubernetesRuntime {
                     if newer(&new.version, &seen.version) {
                         *seen = new;
                         // The watch will bring no newer version, so objects that depend on it are queued now.
-                        self.tenants.look_at(&key, self.live.pipeline().tenancy());
+                        self.tenants.enqueue(&key, self.live.pipeline().tenancy());
                     }
                 }
             }

@@ -11,7 +11,7 @@ use tokio::time::{Instant as Clock, timeout};
 use xds::Cache;
 
 use super::*;
-use crate::claims::{Claims, Told as Recorded};
+use crate::claims::{ClaimEvent, Claims};
 use crate::issuance::IssuanceConfig;
 use gatewright_control::certificates::{AuthorityLimits, TenantIssuers};
 use gatewright_core::inputs::{EXPOSES, MANAGED_BY, MANAGER, Object};
@@ -23,7 +23,7 @@ const CONTROLLER: &str = "example.org/c";
 
 /// A replica at a server that accepts everything, and the requests that the server received.
 struct Site {
-    cluster: KubernetesRuntime,
+    runtime: KubernetesRuntime,
     asked: Arc<Mutex<Vec<String>>>,
     term: Term,
 }
@@ -48,9 +48,9 @@ impl Site {
             IssuanceConfig { namespace: "ours".into(), issuers, authority, at_once: 1, places: mpsc::channel(1).0 };
         let issuance = Issuance::new(client.clone(), issuance_config, watch::channel(None).1);
         let replica = Replica { namespace: "ours".into(), identity: "one".into(), pod: None };
-        let cluster = KubernetesRuntime::new(client.clone(), CONTROLLER, replica, live, issuance);
+        let runtime = KubernetesRuntime::new(client.clone(), CONTROLLER, replica, live, issuance);
         let term = Some(Clock::now() + Duration::from_secs(3600));
-        Self { cluster: cluster.recording(Claims::new(client, "ours")), asked, term }
+        Self { runtime: runtime.recording(Claims::new(client, "ours")), asked, term }
     }
 
     /// Delivers an object, as an event of the watch.
@@ -68,24 +68,24 @@ impl Site {
 
     /// Delivers changes, as an event of the watch, which wait in the queue of turns.
     fn tell(&mut self, updates: Vec<ObjectUpdate>) {
-        self.cluster.take_in(WatchEvent::Changed(updates), self.term);
-        while self.cluster.is_behind() {
-            self.cluster.take_turn(self.term);
+        self.runtime.take_in(WatchEvent::Changed(updates), self.term);
+        while self.runtime.is_behind() {
+            self.runtime.take_turn(self.term);
         }
-        self.cluster.write(self.term);
+        self.runtime.write(self.term);
     }
 
     fn complete(&mut self, kind: Kind) {
-        self.cluster.take_in(WatchEvent::Complete(kind), self.term);
-        self.cluster.write(self.term);
+        self.runtime.take_in(WatchEvent::Complete(kind), self.term);
+        self.runtime.write(self.term);
     }
 
     fn all_is_seen(&mut self) {
-        self.cluster.take_claims(Recorded::Complete, self.term);
+        self.runtime.take_claims(ClaimEvent::Synced, self.term);
         for kind in KINDS {
             self.complete(kind);
         }
-        assert!(self.cluster.serving());
+        assert!(self.runtime.serving());
     }
 
     /// Runs until the server receives this request.
@@ -93,10 +93,10 @@ impl Site {
         let asked = self.asked.clone();
         let is_asked = || asked.lock().expect("nobody panics").iter().any(|asked| asked.starts_with(wanted));
         while !is_asked() {
-            let next = timeout(Duration::from_secs(20), self.cluster.next()).await;
-            let ended = next.unwrap_or_else(|_| panic!("{wanted} is never asked, but {:?}", asked.lock()));
-            self.cluster.take_ended(ended, self.term);
-            self.cluster.write(self.term);
+            let next = timeout(Duration::from_secs(20), self.runtime.next()).await;
+            let event = next.unwrap_or_else(|_| panic!("{wanted} is never asked, but {:?}", asked.lock()));
+            self.runtime.take_event(event, self.term);
+            self.runtime.write(self.term);
         }
     }
 }
@@ -106,7 +106,7 @@ impl Site {
 #[tokio::test]
 async fn what_an_earlier_run_left_is_found_also_by_who_had_the_lease_before_the_view() {
     let mut site = Site::new(tenancy::Settings::default());
-    site.cluster.lead(site.term);
+    site.runtime.lead(site.term);
     site.put(json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "g", "uid": "1"},
         "spec": {"controllerName": CONTROLLER}}));
     site.put(
@@ -127,7 +127,7 @@ async fn what_an_earlier_run_left_is_found_also_by_who_had_the_lease_before_the_
     site.all_is_seen();
     site.until_asked("DELETE /api/v1/namespaces/a/services/edge-g").await;
     site.until_asked("PATCH /apis/gateway.networking.k8s.io/v1/namespaces/a/httproutes/left/status").await;
-    site.cluster.stop().await;
+    site.runtime.stop().await;
 }
 
 fn tenant(site: &mut Site) {
@@ -150,12 +150,12 @@ async fn a_claim_that_came_while_changes_did_not_is_recorded_once_they_do() {
     let mut site = Site::new(recorded);
     tenant(&mut site);
     site.all_is_seen();
-    site.cluster.lead(site.term);
-    site.cluster.take_in(WatchEvent::Trouble(Kind::TLSRoute, "it is away".into()), site.term);
+    site.runtime.lead(site.term);
+    site.runtime.take_in(WatchEvent::Trouble(Kind::TLSRoute, "it is away".into()), site.term);
     route(&mut site, "x.a.org");
     site.complete(Kind::TLSRoute);
     site.until_asked("POST /api/v1/namespaces/ours/configmaps").await;
-    site.cluster.stop().await;
+    site.runtime.stop().await;
 }
 
 #[tokio::test]
@@ -166,14 +166,14 @@ async fn no_claim_is_forgotten_while_routes_are_not_known() {
     let held: k8s_openapi::api::core::v1::ConfigMap = serde_json::from_value(json!({
         "metadata": {"name": "gatewright-claims-c0", "resourceVersion": "1"}, "data": {"x.a.org": "1 tenant-a"}}))
     .expect("a ConfigMap");
-    site.cluster.take_claims(Recorded::There(Box::new(held)), site.term);
-    site.cluster.take_in(WatchEvent::Missing(Kind::HTTPRoute), site.term);
-    site.cluster.take_claims(Recorded::Complete, site.term);
+    site.runtime.take_claims(ClaimEvent::Applied(Box::new(held)), site.term);
+    site.runtime.take_in(WatchEvent::Missing(Kind::HTTPRoute), site.term);
+    site.runtime.take_claims(ClaimEvent::Synced, site.term);
     for kind in KINDS.into_iter().filter(|kind| *kind != Kind::HTTPRoute) {
         site.complete(kind);
     }
-    assert!(site.cluster.serving());
-    site.cluster.lead(site.term);
+    assert!(site.runtime.serving());
+    site.runtime.lead(site.term);
     site.put(json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "g", "uid": "1"},
         "spec": {"controllerName": CONTROLLER}}));
     site.until_asked("PATCH /apis/gateway.networking.k8s.io/v1/gatewayclasses/g/status").await;
@@ -182,7 +182,7 @@ async fn no_claim_is_forgotten_while_routes_are_not_known() {
     // Once the list shows that no route claims it, the name is free.
     site.complete(Kind::HTTPRoute);
     site.until_asked("PATCH /api/v1/namespaces/ours/configmaps/gatewright-claims-c0").await;
-    site.cluster.stop().await;
+    site.runtime.stop().await;
 }
 
 #[tokio::test]
@@ -197,7 +197,7 @@ async fn credentials_that_went_are_used_no_more() {
             "annotations": {"gatewright.io/issuer": "acme"}},
         "spec": {"apex": "a.org", "certMode": "dns01", "dns01": provider}}));
     let name = ObjectName::new("tenant-a", "dns");
-    assert!(site.cluster.certificates.uses(&name));
+    assert!(site.runtime.certificates.uses(&name));
     let value = json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
         "metadata": {"namespace": "tenant-a", "name": "dns"}, "data": {"token": "c2VjcmV0"}});
     let there = || Box::new(Object::parse_admitted(value.clone()).expect("a Secret"));
@@ -209,9 +209,9 @@ async fn credentials_that_went_are_used_no_more() {
         (Body::There(there()), true),
     ] {
         let what = format!("{body:?}");
-        site.cluster.take_body(Some((ObjectKey::new(Kind::Secret, name.clone()), body)), site.term);
-        assert_eq!(site.cluster.live.engine().store().secret(&name).is_some(), held, "{what}");
-        assert!(site.cluster.certificates.uses(&name), "it is asked for again");
+        site.runtime.take_body(Some((ObjectKey::new(Kind::Secret, name.clone()), body)), site.term);
+        assert_eq!(site.runtime.live.engine().store().secret(&name).is_some(), held, "{what}");
+        assert!(site.runtime.certificates.uses(&name), "it is asked for again");
     }
-    site.cluster.stop().await;
+    site.runtime.stop().await;
 }

@@ -15,7 +15,7 @@ use gatewright_core::turns::Turns;
 
 /// The changes that are not applied yet.
 #[derive(Default)]
-pub(super) struct Waiting {
+pub(super) struct QueuedChanges {
     /// The changes that wait for the first complete view.
     pub(super) early: Vec<Change>,
     /// The changes that wait for their turn.
@@ -26,7 +26,7 @@ pub(super) struct Waiting {
     pub(super) known: Vec<tenancy::Change>,
 }
 
-impl Waiting {
+impl QueuedChanges {
     /// Removes the pending drop of a body of a Secret or ConfigMap. Returns whether there was one.
     pub(super) fn remembers(&mut self, key: &ObjectKey) -> bool {
         let before = self.afterwards.len();
@@ -38,7 +38,7 @@ impl Waiting {
 /// An action that is done once all earlier changes are applied.
 pub(super) enum Afterwards {
     /// Marks the view of a kind as complete.
-    Whole(Kind),
+    Complete(Kind),
     /// Drops the body of a Secret or ConfigMap that was deleted, or that no object refers to any more.
     Forget(ObjectKey),
 }
@@ -49,33 +49,33 @@ impl KubernetesRuntime {
         if !self.serving {
             return self.apply(changes, term);
         }
-        self.waiting.turns.push(changes);
+        self.queued.turns.push(changes);
         // The only changes may be those for tenancy.
-        if self.waiting.turns.is_empty() && !self.waiting.known.is_empty() {
+        if self.queued.turns.is_empty() && !self.queued.known.is_empty() {
             self.apply(Vec::new(), term);
         }
     }
 
     /// Returns whether changes wait for their turn.
     pub fn is_behind(&self) -> bool {
-        !self.waiting.turns.is_empty()
+        !self.queued.turns.is_empty()
     }
 
     /// Applies the next batch of queued changes.
     pub(super) fn take_turn(&mut self, term: Term) {
-        let batch = self.waiting.turns.take(self.live.reached(), Instant::now());
+        let batch = self.queued.turns.take(self.live.reached(), Instant::now());
         if !batch.changes.is_empty() {
             let before = self.live.publication();
             self.apply(batch.changes, term);
             if self.live.publication() != before {
-                self.waiting.turns.published(batch.namespaces, self.live.publication(), Instant::now());
+                self.queued.turns.published(batch.namespaces, self.live.publication(), Instant::now());
             }
             self.catch_up(term);
         }
-        while let Some((mark, _)) = self.waiting.afterwards.front()
-            && self.waiting.turns.has_taken(*mark)
+        while let Some((mark, _)) = self.queued.afterwards.front()
+            && self.queued.turns.has_taken(*mark)
         {
-            let (_, afterwards) = self.waiting.afterwards.pop_front().expect("there is one");
+            let (_, afterwards) = self.queued.afterwards.pop_front().expect("there is one");
             self.take_afterwards(afterwards, term);
         }
         self.begin(term);
@@ -83,15 +83,15 @@ impl KubernetesRuntime {
 
     /// Does this once all changes that are queued now are applied.
     pub(super) fn in_turn(&mut self, afterwards: Afterwards, term: Term) {
-        if self.waiting.afterwards.is_empty() && self.waiting.turns.is_empty() {
+        if self.queued.afterwards.is_empty() && self.queued.turns.is_empty() {
             return self.take_afterwards(afterwards, term);
         }
-        self.waiting.afterwards.push_back((self.waiting.turns.mark(), afterwards));
+        self.queued.afterwards.push_back((self.queued.turns.mark(), afterwards));
     }
 
     fn take_afterwards(&mut self, afterwards: Afterwards, term: Term) {
         match afterwards {
-            Afterwards::Whole(kind) => {
+            Afterwards::Complete(kind) => {
                 let line = self.view.complete(kind);
                 self.take_state(kind, line, term);
             }
@@ -100,14 +100,16 @@ impl KubernetesRuntime {
     }
 
     /// Returns the view, after removing the pending mark of a kind as complete.
-    pub(super) fn view_not_whole(&mut self, kind: Kind) -> &mut WatchSync {
-        self.waiting.afterwards.retain(|(_, waits)| !matches!(waits, Afterwards::Whole(whole) if *whole == kind));
+    pub(super) fn view_not_complete(&mut self, kind: Kind) -> &mut WatchSync {
+        self.queued
+            .afterwards
+            .retain(|(_, waits)| !matches!(waits, Afterwards::Complete(complete) if *complete == kind));
         &mut self.view
     }
 
     /// Returns when the next batch is due.
     pub(super) fn due(&self) -> Option<Instant> {
-        if self.waiting.turns.is_empty() { None } else { self.waiting.turns.due(self.live.reached(), Instant::now()) }
+        if self.queued.turns.is_empty() { None } else { self.queued.turns.due(self.live.reached(), Instant::now()) }
     }
 
     /// Waits until that time.

@@ -43,13 +43,13 @@ pub struct ObjectStorage {
     client: Client,
     namespace: String,
     term: watch::Receiver<Term>,
-    entries: Mutex<BTreeMap<Key, Known>>,
+    entries: Mutex<BTreeMap<Key, StoredEntry>>,
     locks: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<()>>>>,
     targets: Mutex<SecretTargetIndex>,
 }
 
 /// An entry as it was last read or written.
-struct Known {
+struct StoredEntry {
     bytes: Zeroizing<Vec<u8>>,
     version: String,
 }
@@ -92,11 +92,11 @@ impl ObjectStorage {
     fn note(&self, shape: Shape, object: &DynamicObject) {
         if let Some((key, bytes)) = entry::read(shape, object) {
             let version = object.metadata.resource_version.clone().unwrap_or_default();
-            self.known(|entries| entries.insert(key, Known { bytes, version }));
+            self.with_entries(|entries| entries.insert(key, StoredEntry { bytes, version }));
         }
     }
 
-    fn known<T>(&self, act: impl FnOnce(&mut BTreeMap<Key, Known>) -> T) -> T {
+    fn with_entries<T>(&self, act: impl FnOnce(&mut BTreeMap<Key, StoredEntry>) -> T) -> T {
         act(&mut self.entries.lock().expect("nobody panics while holding it"))
     }
 
@@ -127,7 +127,7 @@ impl ObjectStorage {
     async fn refresh(&self, key: &Key) -> Result<(), StorageError> {
         let shape = Shape::of(key.kind());
         let found = in_time(self.api(shape).get_opt(&entry::name(key))).await;
-        self.known(|entries| entries.remove(key));
+        self.with_entries(|entries| entries.remove(key));
         if let Some(object) = found.map_err(|e| failed("reading", key.to_string(), e))? {
             self.note(shape, &object);
         }
@@ -231,11 +231,11 @@ impl SecretTargets for ObjectStorage {
 }
 
 /// A lock among the orders of this process. Of several processes, only that of the lease holder places orders.
-struct Held {
+struct LockGuard {
     _guard: OwnedMutexGuard<()>,
 }
 
-impl Lock for Held {}
+impl Lock for LockGuard {}
 
 #[async_trait]
 impl Storage for ObjectStorage {
@@ -243,8 +243,9 @@ impl Storage for ObjectStorage {
         if key.kind() == Kind::Certificate {
             return self.find(key).await;
         }
-        let entry = |known: &Known| Entry { bytes: known.bytes.clone(), version: Version(known.version.clone()) };
-        Ok(self.known(|entries| entries.get(key).map(entry)))
+        let entry =
+            |stored: &StoredEntry| Entry { bytes: stored.bytes.clone(), version: Version(stored.version.clone()) };
+        Ok(self.with_entries(|entries| entries.get(key).map(entry)))
     }
 
     async fn write(&self, key: &Key, bytes: &[u8], expect: &Expect) -> Result<Version, StorageError> {
@@ -252,7 +253,7 @@ impl Storage for ObjectStorage {
         if key.kind() == Kind::Certificate {
             return self.put(key, bytes).await;
         }
-        let version = self.known(|entries| entries.get(key).map(|known| known.version.clone()));
+        let version = self.with_entries(|entries| entries.get(key).map(|stored| stored.version.clone()));
         let conflict = || StorageError::Conflict { key: key.to_string() };
         match (expect, &version) {
             (Expect::Absent, Some(_)) | (Expect::Version(_), None) => return Err(conflict()),
@@ -269,8 +270,8 @@ impl Storage for ObjectStorage {
         match written {
             Ok(written) => {
                 let version = written.metadata.resource_version.unwrap_or_default();
-                let known = Known { bytes: Zeroizing::new(bytes.to_vec()), version: version.clone() };
-                self.known(|entries| entries.insert(key.clone(), known));
+                let stored = StoredEntry { bytes: Zeroizing::new(bytes.to_vec()), version: version.clone() };
+                self.with_entries(|entries| entries.insert(key.clone(), stored));
                 Ok(Version(version))
             }
             Err(Failure::Conflict | Failure::Gone) => {
@@ -287,7 +288,7 @@ impl Storage for ObjectStorage {
         if key.kind() == Kind::Certificate {
             return Ok(());
         }
-        let Some(version) = self.known(|entries| entries.get(key).map(|known| known.version.clone())) else {
+        let Some(version) = self.with_entries(|entries| entries.get(key).map(|stored| stored.version.clone())) else {
             return Ok(());
         };
         self.may_write(|| key.to_string())?;
@@ -295,7 +296,7 @@ impl Storage for ObjectStorage {
         let params = DeleteParams { preconditions, ..DeleteParams::default() };
         match in_time(self.api(Shape::of(key.kind())).delete(&entry::name(key), &params)).await {
             Ok(_) | Err(Failure::Gone) => {
-                self.known(|entries| entries.remove(key));
+                self.with_entries(|entries| entries.remove(key));
                 Ok(())
             }
             Err(Failure::Conflict) => {
@@ -307,7 +308,7 @@ impl Storage for ObjectStorage {
     }
 
     async fn list(&self, kind: Kind) -> Result<Vec<Key>, StorageError> {
-        Ok(self.known(|entries| entries.keys().filter(|key| key.kind() == kind).cloned().collect()))
+        Ok(self.with_entries(|entries| entries.keys().filter(|key| key.kind() == kind).cloned().collect()))
     }
 
     async fn lock(&self, key: &Key) -> Result<Box<dyn Lock>, StorageError> {
@@ -318,7 +319,7 @@ impl Storage for ObjectStorage {
             }
             locks.entry(key.clone()).or_default().clone()
         };
-        Ok(Box::new(Held { _guard: lock.lock_owned().await }))
+        Ok(Box::new(LockGuard { _guard: lock.lock_owned().await }))
     }
 }
 

@@ -40,7 +40,7 @@ use job::Job;
 use report::Trouble;
 use states::States;
 use task::{Task, has_listeners};
-use troubles::Troubles;
+use troubles::TenantTroubles;
 use undecided::Undecided;
 
 /// The maximum number of concurrent writes.
@@ -57,7 +57,7 @@ const LARGE_AT_ONCE: usize = 2;
 /// it.
 const DEBOUNCE: Duration = Duration::from_millis(200);
 /// The time that a status is delayed for other controllers that are about to act, so that it is written once.
-const PASSING: Duration = Duration::from_secs(2);
+const TRANSIENT_DELAY: Duration = Duration::from_secs(2);
 /// The number of equal writes in a row after which a write conflict is reported.
 const FIGHT: u32 = 4;
 /// The kinds whose views must be complete before anything is written, since the desired state follows from them.
@@ -74,7 +74,7 @@ const SOURCES: [Kind; 8] = [
 
 /// The inputs of the decision about a write.
 #[derive(Clone, Copy)]
-pub struct Known<'a> {
+pub struct DecisionInputs<'a> {
     /// The desired state.
     pub tenancy: &'a Tenancy,
     /// The observed statuses and namespaces.
@@ -113,17 +113,17 @@ pub struct Tenants {
     held: BTreeMap<Derived, Box<LiveObject>>,
     undecided: Undecided,
     states: States,
-    worker: Worker<Task, Written>,
+    worker: Worker<Task, WriteOutcome>,
     conflict_backoff: WriteConflictBackoff<Task>,
     /// The problems that prevent writes, including write conflicts.
-    troubles: Troubles,
+    troubles: TenantTroubles,
     /// The earliest time of the next write of each Gateway and ListenerSet.
-    rest: BTreeMap<Derived, Instant>,
+    next_write: BTreeMap<Derived, Instant>,
     /// The large objects that are being written, and those that wait for them.
-    large: BTreeSet<Task>,
-    parked: BTreeSet<Task>,
+    large_running: BTreeSet<Task>,
+    large_waiting: BTreeSet<Task>,
     /// The time since which the status of a TenantGateway is delayed for other controllers.
-    passing: BTreeMap<ObjectName, Instant>,
+    transient_since: BTreeMap<ObjectName, Instant>,
     recorder: EventRecorder,
 }
 
@@ -144,11 +144,11 @@ impl Tenants {
             states: States::default(),
             worker: Worker::new(AT_ONCE),
             conflict_backoff: WriteConflictBackoff::default(),
-            troubles: Troubles::default(),
-            rest: BTreeMap::new(),
-            large: BTreeSet::new(),
-            parked: BTreeSet::new(),
-            passing: BTreeMap::new(),
+            troubles: TenantTroubles::default(),
+            next_write: BTreeMap::new(),
+            large_running: BTreeSet::new(),
+            large_waiting: BTreeSet::new(),
+            transient_since: BTreeMap::new(),
         }
     }
 
@@ -168,13 +168,13 @@ impl Tenants {
                     self.undecided.forget(held.owner(), &derived);
                 }
                 self.states.forget(&derived);
-                self.rest.remove(&derived);
+                self.next_write.remove(&derived);
                 // The object may be wanted, and is created again then.
                 self.want(Task::Object(derived.clone()));
                 Task::Object(derived)
             }
             None if key.kind == Kind::TenantGateway => {
-                self.passing.remove(&key.name);
+                self.transient_since.remove(&key.name);
                 Task::Status(key.name.clone())
             }
             None if key.kind == Kind::Namespace => Task::Label(key.name.name.clone()),
@@ -188,8 +188,8 @@ impl Tenants {
         }
     }
 
-    /// Takes in a change of the metadata or status of an object, which may change the status of a TenantGateway.
-    pub fn look_at(&mut self, key: &ObjectKey, tenancy: &Tenancy) {
+    /// Queues the status of the TenantGateway that a change of the metadata or status of an object may affect.
+    pub fn enqueue(&mut self, key: &ObjectKey, tenancy: &Tenancy) {
         match key.kind {
             Kind::TenantGateway => self.want(Task::Status(key.name.clone())),
             Kind::Gateway => self.want_status(&Derived { kind: DerivedKind::Gateway, name: key.name.clone() }, tenancy),
@@ -219,7 +219,7 @@ impl Tenants {
     }
 
     /// Queues everything for one comparison with the observed objects.
-    pub fn look_at_everything(&mut self, tenancy: &Tenancy) {
+    pub fn enqueue_all(&mut self, tenancy: &Tenancy) {
         let objects: BTreeSet<&Derived> = self.held.keys().chain(tenancy.objects().keys()).collect();
         let objects = objects.into_iter().map(|derived| Task::Object(derived.clone()));
         let labels = tenancy.patches().map(|(namespace, _)| Task::Label(namespace.clone()));
@@ -233,7 +233,7 @@ impl Tenants {
     /// Takes in that the state of the view of a kind has changed.
     pub fn kind_changed(&mut self, kind: Kind, tenancy: &Tenancy) {
         if SOURCES.contains(&kind) || matches!(kind, Kind::Issuer | Kind::Certificate) {
-            self.look_at_everything(tenancy);
+            self.enqueue_all(tenancy);
         }
     }
 
@@ -248,11 +248,11 @@ impl Tenants {
 
     /// Starts the queued writes. Without the Lease they are dropped: the next lease holder compares everything when its
     /// term begins.
-    pub fn write(&mut self, known: Known<'_>, leads: bool) {
-        let whole = is_whole(known.view);
+    pub fn write(&mut self, inputs: DecisionInputs<'_>, leads: bool) {
+        let is_current = sources_are_current(inputs.view);
         while let Some(task) = self.worker.take(Instant::now()) {
             // Dropped here without a complete view; queued again when the view is complete.
-            let decision = if leads && whole { self.decide(&task, known) } else { Decision::Nothing };
+            let decision = if leads && is_current { self.decide(&task, inputs) } else { Decision::Nothing };
             match decision {
                 Decision::Nothing => self.worker.done(&task),
                 Decision::Later(at) => {
@@ -261,9 +261,9 @@ impl Tenants {
                 }
                 Decision::Write(_, document) if !self.has_room(&task, &document) => {
                     self.worker.done(&task);
-                    self.parked.insert(task);
+                    self.large_waiting.insert(task);
                 }
-                Decision::Write(job, document) => self.begin(task, job, &document, known.tenancy),
+                Decision::Write(job, document) => self.begin(task, job, &document, inputs.tenancy),
             }
         }
     }
@@ -279,9 +279,9 @@ impl Tenants {
         if listeners <= LARGE {
             return true;
         }
-        let room = self.large.len() < LARGE_AT_ONCE;
+        let room = self.large_running.len() < LARGE_AT_ONCE;
         if room {
-            self.large.insert(task.clone());
+            self.large_running.insert(task.clone());
         }
         room
     }
@@ -303,7 +303,7 @@ impl Tenants {
         if let Task::Object(derived) = &task
             && has_listeners(derived)
         {
-            self.rest.insert(derived.clone(), now + GAP);
+            self.next_write.insert(derived.clone(), now + GAP);
         }
         let kind = match (&task, &job) {
             (_, Job::Delete(..)) => "delete",
@@ -315,25 +315,25 @@ impl Tenants {
         let object = key.to_string();
         self.worker.begin(kind, &object, async move {
             let outcome = job::run(client, key, job).await;
-            Written { task, outcome, took: now.elapsed() }
+            WriteOutcome { task, outcome, took: now.elapsed() }
         });
     }
 
-    fn decide(&mut self, task: &Task, known: Known<'_>) -> Decision {
+    fn decide(&mut self, task: &Task, inputs: DecisionInputs<'_>) -> Decision {
         let now = Instant::now();
         let (job, document) = match task {
             Task::Label(namespace) => {
-                let patch = known.tenancy.patch(namespace);
-                let seen = known.seen.get(&task.key());
+                let patch = inputs.tenancy.patch(namespace);
+                let seen = inputs.seen.get(&task.key());
                 let document = patch.zip(seen).and_then(|(patch, seen)| label::patch(patch, &seen.version));
                 let Some(document) = document else { return Decision::Nothing };
                 (Job::Label(document.clone()), document)
             }
-            Task::Object(derived) => match self.decide_object(derived, known, now) {
+            Task::Object(derived) => match self.decide_object(derived, inputs, now) {
                 Ok(decided) => decided,
                 Err(decision) => return decision,
             },
-            Task::Status(tenant) => match self.decide_status(tenant, known, now) {
+            Task::Status(tenant) => match self.decide_status(tenant, inputs, now) {
                 Ok(decided) => decided,
                 Err(decision) => return decision,
             },
@@ -348,25 +348,25 @@ impl Tenants {
     fn decide_object(
         &mut self,
         derived: &Derived,
-        known: Known<'_>,
+        inputs: DecisionInputs<'_>,
         now: Instant,
     ) -> Result<(Job, serde_json::Value), Decision> {
         let task = Task::Object(derived.clone());
-        let wanted = known.tenancy.objects().get(derived).map(Desired::document);
+        let wanted = inputs.tenancy.objects().get(derived).map(Desired::document);
         let kind = kind(derived.kind);
-        if !known.view.is_whole(kind) {
-            if wanted.is_some() && known.view.is_missing(kind) {
+        if !inputs.view.is_current(kind) {
+            if wanted.is_some() && inputs.view.is_missing(kind) {
                 let text =
                     format!("{task}: {} is not served by this API server: install its definition", kind.as_str());
-                self.trouble(&task, ("KindNotServed", text), known.tenancy);
+                self.trouble(&task, ("KindNotServed", text), inputs.tenancy);
             }
             return Err(Decision::Nothing);
         }
-        if wanted.is_none() && !knows_wants(known.view) {
+        if wanted.is_none() && !knows_wants(inputs.view) {
             return Err(Decision::Nothing);
         }
         let held = self.held.get(derived).map(Box::as_ref);
-        let step = LiveObject::step(held, wanted.as_ref(), &|uid| known.tenancy.decides(derived, uid));
+        let step = LiveObject::step(held, wanted.as_ref(), &|uid| inputs.tenancy.decides(derived, uid));
         let at = |held: Option<&LiveObject>| {
             held.map(|held| (held.uid.to_string(), held.version.to_string())).unwrap_or_default()
         };
@@ -375,19 +375,19 @@ impl Tenants {
         let job = match step {
             ApplyAction::Nothing => {
                 if let Some(held) = self.held.get_mut(derived) {
-                    if document.is_null() && held.is_ours() && !known.tenancy.decides(derived, held.owner()) {
+                    if document.is_null() && held.is_ours() && !inputs.tenancy.decides(derived, held.owner()) {
                         self.undecided.note(held.owner(), derived);
                     }
-                    held.settle(&document);
+                    held.keep_digest(&document);
                 }
-                return Err(self.heal(&task, known.tenancy, now).map_or(Decision::Nothing, Decision::Later));
+                return Err(self.heal(&task, inputs.tenancy, now).map_or(Decision::Nothing, Decision::Later));
             }
             ApplyAction::Create => Job::Create(document.clone()),
             ApplyAction::Apply => Job::Apply(document.clone(), uid),
             ApplyAction::TakeOver => Job::TakeOver(document.clone(), uid),
             ApplyAction::Delete => Job::Delete(uid, version),
         };
-        match self.rest.get(derived).filter(|at| **at > now) {
+        match self.next_write.get(derived).filter(|at| **at > now) {
             Some(at) => Err(Decision::Later(*at)),
             None => Ok((job, document)),
         }
@@ -396,24 +396,24 @@ impl Tenants {
     fn decide_status(
         &mut self,
         tenant: &ObjectName,
-        known: Known<'_>,
+        inputs: DecisionInputs<'_>,
         now: Instant,
     ) -> Result<(Job, serde_json::Value), Decision> {
         let key = Task::Status(tenant.clone()).key();
-        let seen = known.seen.get(&key).ok_or(Decision::Nothing)?;
+        let seen = inputs.seen.get(&key).ok_or(Decision::Nothing)?;
         let before = seen.status();
         let stands = report::stands(seen, &before);
-        let status = self.states.asked(known.seen, stands, |look| known.tenancy.status(tenant, look));
+        let status = self.states.asked(inputs.seen, stands, |look| inputs.tenancy.status(tenant, look));
         let mut status = status.ok_or(Decision::Nothing)?;
         let troubles: Vec<Trouble> = self.troubles.of(tenant).cloned().collect();
         report::lay_troubles(&mut status, &troubles);
         let time = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let Some(document) = report::patch(tenant, &status, seen, &before, &time) else {
-            self.passing.remove(tenant);
+            self.transient_since.remove(tenant);
             return Err(Decision::Nothing);
         };
-        if report::is_passing(&status) || self.is_behind(tenant, known.tenancy) {
-            let until = *self.passing.entry(tenant.clone()).or_insert(now) + PASSING;
+        if report::is_transient(&status) || self.is_behind(tenant, inputs.tenancy) {
+            let until = *self.transient_since.entry(tenant.clone()).or_insert(now) + TRANSIENT_DELAY;
             if now < until {
                 return Err(Decision::Later(until));
             }
@@ -480,22 +480,22 @@ impl Tenants {
     }
 
     /// Waits until a write has ended or a delayed one is due.
-    pub async fn next(&mut self) -> Option<Written> {
+    pub async fn next(&mut self) -> Option<WriteOutcome> {
         self.worker.next().await
     }
 
     /// Takes in the outcome of a write.
-    pub fn take_written(&mut self, written: Written, tenancy: &Tenancy) {
-        let Written { task, outcome, took } = written;
-        if self.large.remove(&task) {
-            for parked in std::mem::take(&mut self.parked) {
-                self.want(parked);
+    pub fn take_outcome(&mut self, outcome: WriteOutcome, tenancy: &Tenancy) {
+        let WriteOutcome { task, outcome, took } = outcome;
+        if self.large_running.remove(&task) {
+            for task in std::mem::take(&mut self.large_waiting) {
+                self.want(task);
             }
         }
         if let Task::Object(derived) = &task
-            && let Some(rest) = self.rest.get_mut(derived)
+            && let Some(next) = self.next_write.get_mut(derived)
         {
-            *rest = (*rest).max(Instant::now() + (took * 2).min(LONGEST_GAP).saturating_sub(GAP));
+            *next = (*next).max(Instant::now() + (took * 2).min(LONGEST_GAP).saturating_sub(GAP));
         }
         if let Task::Status(_) = &task {
             self.recorder.written(&task.key(), outcome.is_ok());
@@ -520,7 +520,7 @@ impl Tenants {
                     self.worker.want(task.clone(), over);
                 }
                 if let Task::Status(tenant) = &task {
-                    self.passing.remove(tenant);
+                    self.transient_since.remove(tenant);
                 }
             }
             Err(failure) => {
@@ -534,8 +534,8 @@ impl Tenants {
     }
 
     /// Returns counters of writes, and the number of objects with a reported problem.
-    pub(super) fn figures(&self) -> (Writes, usize) {
-        (self.worker.figures(), self.troubles.len())
+    pub(super) fn metrics(&self) -> (Writes, usize) {
+        (self.worker.metrics(), self.troubles.len())
     }
 
     /// Waits for the writes in progress, and starts no more.
@@ -546,19 +546,19 @@ impl Tenants {
 }
 
 /// The outcome of a write.
-pub struct Written {
+pub struct WriteOutcome {
     task: Task,
     outcome: Result<Option<Box<DynamicObject>>, Failure>,
     took: Duration,
 }
 
 /// Returns whether the view of all kinds that the desired state depends on is complete.
-pub(super) fn is_whole(view: &WatchSync) -> bool {
-    SOURCES.iter().all(|kind| view.is_whole(*kind) || view.is_missing(*kind))
+pub(super) fn sources_are_current(view: &WatchSync) -> bool {
+    SOURCES.iter().all(|kind| view.is_current(*kind) || view.is_missing(*kind))
 }
 
 /// Returns whether unwanted objects may be deleted: without all TenantGateways, and their routes, the desired state is
 /// not known.
 pub(super) fn knows_wants(view: &WatchSync) -> bool {
-    [Kind::TenantGateway, Kind::HTTPRoute].into_iter().all(|kind| view.is_whole(kind))
+    [Kind::TenantGateway, Kind::HTTPRoute].into_iter().all(|kind| view.is_current(kind))
 }

@@ -84,7 +84,7 @@ pub(super) fn lay_troubles(status: &mut TenantStatus, troubles: &[Trouble]) {
 }
 
 /// Returns whether a status waits for other controllers, so that it may change in a moment.
-pub(super) fn is_passing(status: &TenantStatus) -> bool {
+pub(super) fn is_transient(status: &TenantStatus) -> bool {
     let comes_up = status.ready && status.listeners.iter().any(|listener| listener.reason.is_some());
     comes_up || matches!(status.reason, "GatewayNotAccepted" | "GatewayNotProgrammed" | "ListenersNotReady")
 }

@@ -40,6 +40,6 @@ async fn a_trouble_that_went_with_its_object_is_told_no_more() {
     let status = Task::Status(tenant);
     tenants.worker.drop(&status);
     tenants.forget(&key);
-    tenants.write(Known { tenancy: &tenancy, seen: &BTreeMap::new(), view: &view }, true);
+    tenants.write(DecisionInputs { tenancy: &tenancy, seen: &BTreeMap::new(), view: &view }, true);
     assert!(tenants.troubles.len() == 0 && tenants.worker.is_wanted(&status));
 }

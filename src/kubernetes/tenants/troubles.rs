@@ -10,12 +10,12 @@ use gatewright_core::multimap::MultiMap;
 
 /// All problems of writes.
 #[derive(Default)]
-pub(super) struct Troubles {
+pub(super) struct TenantTroubles {
     all: BTreeMap<Task, (Option<ObjectName>, Trouble)>,
     by_tenant: MultiMap<ObjectName, Task>,
 }
 
-impl Troubles {
+impl TenantTroubles {
     /// Notes the problem of a write for a TenantGateway. Returns whether it is new.
     pub(super) fn note(&mut self, task: &Task, tenant: Option<ObjectName>, trouble: Trouble) -> bool {
         let new = (tenant, trouble);
@@ -62,13 +62,13 @@ mod tests {
         let [a, b] = ["a", "b"].map(|space| ObjectName::new(space, "cozystack"));
         let label = |namespace: &str| Task::Label(namespace.into());
         let trouble = |text: &str| Trouble { reason: "ReconcileError", text: text.into(), of_one_host: false };
-        let mut troubles = Troubles::default();
+        let mut troubles = TenantTroubles::default();
         assert!(troubles.note(&label("x"), Some(a.clone()), trouble("1")));
         assert!(!troubles.note(&label("x"), Some(a.clone()), trouble("1")), "it is known");
         assert!(troubles.note(&label("x"), Some(a.clone()), trouble("2")));
         assert!(troubles.note(&label("y"), Some(a.clone()), trouble("3")));
         assert!(troubles.note(&label("z"), None, trouble("4")));
-        let of = |troubles: &Troubles, tenant| troubles.of(tenant).map(|t| t.text.clone()).collect::<Vec<_>>();
+        let of = |troubles: &TenantTroubles, tenant| troubles.of(tenant).map(|t| t.text.clone()).collect::<Vec<_>>();
         assert_eq!((of(&troubles, &a), of(&troubles, &b)), (vec!["2".into(), "3".into()], vec![]));
         assert!(troubles.note(&label("x"), Some(b.clone()), trouble("2")), "of somebody else from now on");
         assert_eq!((of(&troubles, &a), of(&troubles, &b)), (vec!["3".into()], vec!["2".into()]));

@@ -19,7 +19,7 @@ pub(super) struct WatchBackoff {
 
 /// A summary of one chunk of events.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Came {
+pub(super) struct ChunkSummary {
     /// A list has begun and is not complete.
     pub(super) begun: bool,
     /// A list is complete.
@@ -35,21 +35,21 @@ impl WatchBackoff {
     }
 
     /// Takes in a chunk of events. Returns whether the view is complete by it, which the caller must report.
-    pub(super) fn takes(&mut self, came: Came) -> bool {
+    pub(super) fn observe(&mut self, chunk: ChunkSummary) -> bool {
         // The begin of a list does not reset the back-off: its request may fail as the one before.
-        if came.ended || came.objects {
+        if chunk.ended || chunk.objects {
             self.pause = MIN_DELAY;
         }
-        if came.ended {
+        if chunk.ended {
             self.listed = true;
             self.troubled = false;
         }
-        self.listing = came.begun || self.listing && !came.ended;
-        came.ended || came.objects && self.goes_on()
+        self.listing = chunk.begun || self.listing && !chunk.ended;
+        chunk.ended || chunk.objects && self.resumed()
     }
 
     /// Takes in a failure; `usual` is a normal end of a watch. Returns how long to wait.
-    pub(super) fn fails(&mut self, usual: bool) -> Duration {
+    pub(super) fn failed(&mut self, usual: bool) -> Duration {
         self.troubled |= !usual;
         let pause = self.pause;
         self.pause = (pause * 2).min(MAX_DELAY);
@@ -64,7 +64,7 @@ impl WatchBackoff {
 
     /// Takes in that the watch was resumed. A resumed watch lost nothing: otherwise the server would have required a
     /// new list. Returns whether the view is complete again.
-    pub(super) fn goes_on(&mut self) -> bool {
+    pub(super) fn resumed(&mut self) -> bool {
         let interrupted = self.is_interrupted();
         if interrupted {
             self.troubled = false;
@@ -78,45 +78,45 @@ impl WatchBackoff {
 mod tests {
     use super::*;
 
-    const OBJECTS: Came = Came { begun: false, ended: false, objects: true };
-    const BEGUN: Came = Came { begun: true, ended: false, objects: false };
-    const ENDED: Came = Came { begun: false, ended: true, objects: true };
+    const OBJECTS: ChunkSummary = ChunkSummary { begun: false, ended: false, objects: true };
+    const BEGUN: ChunkSummary = ChunkSummary { begun: true, ended: false, objects: false };
+    const ENDED: ChunkSummary = ChunkSummary { begun: false, ended: true, objects: true };
 
     #[test]
     fn a_view_is_complete_when_a_list_ends_or_an_interrupted_watch_goes_on() {
-        let mut course = WatchBackoff::new();
-        assert!(!course.takes(BEGUN) && !course.takes(OBJECTS));
-        assert!(course.takes(ENDED) && !course.takes(OBJECTS), "it is told once");
-        course.fails(true);
-        assert!(!course.is_interrupted() && !course.takes(OBJECTS), "nobody was told that changes do not come");
-        course.fails(false);
-        assert!(course.is_interrupted() && course.goes_on());
-        assert!(!course.is_interrupted() && !course.goes_on());
-        course.fails(false);
-        assert!(course.takes(OBJECTS), "changes come");
+        let mut backoff = WatchBackoff::new();
+        assert!(!backoff.observe(BEGUN) && !backoff.observe(OBJECTS));
+        assert!(backoff.observe(ENDED) && !backoff.observe(OBJECTS), "it is told once");
+        backoff.failed(true);
+        assert!(!backoff.is_interrupted() && !backoff.observe(OBJECTS), "nobody was told that changes do not come");
+        backoff.failed(false);
+        assert!(backoff.is_interrupted() && backoff.resumed());
+        assert!(!backoff.is_interrupted() && !backoff.resumed());
+        backoff.failed(false);
+        assert!(backoff.observe(OBJECTS), "changes come");
     }
 
     #[test]
     fn a_list_that_begins_anew_is_complete_when_it_ends_and_not_sooner() {
-        let mut course = WatchBackoff::new();
-        course.takes(ENDED);
+        let mut backoff = WatchBackoff::new();
+        backoff.observe(ENDED);
         for _ in 0..3 {
-            course.fails(false);
-            assert!(!course.takes(BEGUN) && !course.takes(OBJECTS) && !course.goes_on());
+            backoff.failed(false);
+            assert!(!backoff.observe(BEGUN) && !backoff.observe(OBJECTS) && !backoff.resumed());
         }
-        assert!(course.takes(ENDED));
+        assert!(backoff.observe(ENDED));
     }
 
     #[test]
     fn a_list_that_fails_again_and_again_is_asked_for_ever_more_rarely() {
-        let mut course = WatchBackoff::new();
+        let mut backoff = WatchBackoff::new();
         let mut pauses = Vec::new();
         for _ in 0..9 {
-            course.takes(BEGUN);
-            pauses.push(course.fails(false).as_millis());
+            backoff.observe(BEGUN);
+            pauses.push(backoff.failed(false).as_millis());
         }
         assert_eq!(pauses, [200, 400, 800, 1600, 3200, 6400, 12_800, 15_000, 15_000]);
-        course.takes(ENDED);
-        assert_eq!(course.fails(true), MIN_DELAY);
+        backoff.observe(ENDED);
+        assert_eq!(backoff.failed(true), MIN_DELAY);
     }
 }

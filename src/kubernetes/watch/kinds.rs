@@ -16,7 +16,7 @@ use gatewright_control::event::WATCH;
 use crate::REQUEST_TIMEOUT;
 use crate::watch::discovery::{discover, is_ready};
 use crate::watch::missing_kinds::MissingKinds;
-use crate::watch::scope::{Part, Parts};
+use crate::watch::scope::{KindWatches, ScopedWatch};
 use crate::watch::{Lists, Names, WatchEvent, watch};
 use gatewright_core::inputs::Kind;
 use gatewright_core::namespaces::Namespaces;
@@ -34,13 +34,13 @@ pub async fn run(client: Client, kinds: Vec<Kind>, namespaces: Namespaces, out: 
     let mut tasks = JoinSet::new();
     let names = Names::default();
     let watches = |kind: &Kind| {
-        let parts = Parts::new(*kind, &namespaces, out.clone());
-        let each: Vec<(Part, Names)> = parts.each().map(|part| (part, names.of_another())).collect();
-        (*kind, (parts, each))
+        let of_kind = KindWatches::new(*kind, &namespaces, out.clone());
+        let each: Vec<(ScopedWatch, Names)> = of_kind.each().map(|scoped| (scoped, names.of_another())).collect();
+        (*kind, (of_kind, each))
     };
-    let watches: BTreeMap<Kind, (Parts, Vec<(Part, Names)>)> = kinds.iter().map(watches).collect();
-    let mut told = BTreeMap::new();
-    let mut absence = MissingKinds::default();
+    let watches: BTreeMap<Kind, (KindWatches, Vec<(ScopedWatch, Names)>)> = kinds.iter().map(watches).collect();
+    let mut reported = BTreeMap::new();
+    let mut missing_kinds = MissingKinds::default();
     // True at first, so that a kind that the first answer lacks counts as well.
     let mut unsure = true;
     let mut lists = None;
@@ -52,7 +52,7 @@ pub async fn run(client: Client, kinds: Vec<Kind>, namespaces: Namespaces, out: 
             Err(error) => {
                 debug!("asking the API server what it serves: {error}");
                 for kind in kinds.iter().filter(|kind| !running.contains_key(kind)) {
-                    if told.insert(*kind, true) != Some(true)
+                    if reported.insert(*kind, true) != Some(true)
                         && out.send(WatchEvent::Trouble(*kind, error.to_string())).await.is_err()
                     {
                         return;
@@ -70,9 +70,9 @@ pub async fn run(client: Client, kinds: Vec<Kind>, namespaces: Namespaces, out: 
         };
         for kind in &kinds {
             match (found.resource(*kind), running.get(kind)) {
-                (Some(resource), Some((current, _))) if resource == current => absence.has(*kind),
+                (Some(resource), Some((current, _))) if resource == current => missing_kinds.has(*kind),
                 (Some(resource), replaced) => {
-                    absence.has(*kind);
+                    missing_kinds.has(*kind);
                     if let Some((old, handles)) = replaced {
                         warn!(
                             event = WATCH,
@@ -84,41 +84,43 @@ pub async fn run(client: Client, kinds: Vec<Kind>, namespaces: Namespaces, out: 
                         );
                         end(handles, &mut tasks).await;
                     }
-                    let (parts, each) = &watches[kind];
-                    parts.begin();
-                    let start = |(part, names): &(Part, Names)| {
-                        tasks.spawn(watch(client.clone(), resource.clone(), lists, names.clone(), part.clone()))
+                    let (of_kind, each) = &watches[kind];
+                    of_kind.begin();
+                    let start = |(scoped, names): &(ScopedWatch, Names)| {
+                        tasks.spawn(watch(client.clone(), resource.clone(), lists, names.clone(), scoped.clone()))
                     };
                     running.insert(*kind, (resource.clone(), each.iter().map(start).collect()));
-                    if told.remove(kind).is_some() && out.send(WatchEvent::Listing(*kind)).await.is_err() {
+                    if reported.remove(kind).is_some() && out.send(WatchEvent::Listing(*kind)).await.is_err() {
                         return;
                     }
                 }
                 (None, watched) => {
-                    if !absence.lacks(*kind, watched.is_some(), ready) {
+                    if !missing_kinds.lacks(*kind, watched.is_some(), ready) {
                         continue;
                     }
                     // The names that were seen are kept: an unserved kind says nothing about its objects.
                     if let Some((_, handles)) = running.remove(kind) {
                         end(&handles, &mut tasks).await;
                     }
-                    if told.insert(*kind, false) != Some(false) && out.send(WatchEvent::Missing(*kind)).await.is_err() {
+                    if reported.insert(*kind, false) != Some(false)
+                        && out.send(WatchEvent::Missing(*kind)).await.is_err()
+                    {
                         return;
                     }
                 }
             }
         }
-        unsure = absence.is_unsure();
+        unsure = missing_kinds.is_unsure();
         tokio::select! {
             () = sleep(if unsure { RETRY_DELAY } else { DISCOVERY }) => {}
             () = out.closed() => return,
-            Some(ended) = tasks.join_next() => look_at(ended),
+            Some(ended) = tasks.join_next() => propagate_panic(ended),
         }
     }
 }
 
 /// Propagates the panic of a watch: its kind would otherwise silently miss events. The caller of this task handles it.
-fn look_at(ended: Result<(), JoinError>) {
+fn propagate_panic(ended: Result<(), JoinError>) {
     if let Some(panic) = ended.err().and_then(|error| error.try_into_panic().ok()) {
         std::panic::resume_unwind(panic);
     }
@@ -129,7 +131,7 @@ async fn end(handles: &[AbortHandle], tasks: &mut JoinSet<()>) {
     handles.iter().for_each(AbortHandle::abort);
     while !handles.iter().all(AbortHandle::is_finished) {
         if let Some(ended) = tasks.join_next().await {
-            look_at(ended);
+            propagate_panic(ended);
         }
     }
 }

@@ -19,20 +19,20 @@ pub(super) const RUNNING: &str = "status.phase!=Succeeded,status.phase!=Failed";
 /// The fields of a pod or a node that are parsed.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "Raw")]
-pub(super) struct Place {
+pub(super) struct LocatedObject {
     pub(super) metadata: ObjectMeta,
     addresses: Box<[IpAddr]>,
 }
 
-impl Place {
+impl LocatedObject {
     /// Converts it to an input object.
-    pub(super) fn object(self, kind: Kind, name: ObjectName) -> Object {
+    pub(super) fn into_object(self, kind: Kind, name: ObjectName) -> Object {
         let located = Located { name, addresses: self.addresses };
         if kind == Kind::Node { Object::Node(located) } else { Object::Pod(located) }
     }
 }
 
-impl Resource for Place {
+impl Resource for LocatedObject {
     type DynamicType = ApiResource;
     type Scope = DynamicResourceScope;
 
@@ -99,7 +99,7 @@ struct NodeAddress {
     address: Option<String>,
 }
 
-impl From<Raw> for Place {
+impl From<Raw> for LocatedObject {
     fn from(raw: Raw) -> Self {
         let Raw { metadata: RawMeta { name, namespace, resource_version }, status: RawStatus { pod_ips, addresses } } =
             raw;
@@ -121,10 +121,10 @@ mod tests {
     use super::*;
 
     fn read(value: Value) -> (ObjectName, Vec<String>) {
-        let place: Place = serde_json::from_value(value).expect("a pod or a node");
+        let object: LocatedObject = serde_json::from_value(value).expect("a pod or a node");
         let text = |field: &Option<String>| field.clone().unwrap_or_default();
-        let name = ObjectName::new(text(&place.metadata.namespace), text(&place.metadata.name));
-        (name, place.addresses.iter().map(ToString::to_string).collect())
+        let name = ObjectName::new(text(&object.metadata.namespace), text(&object.metadata.name));
+        (name, object.addresses.iter().map(ToString::to_string).collect())
     }
 
     #[test]

@@ -45,26 +45,26 @@ mod tests {
 
     #[test]
     fn a_kind_is_absent_when_a_server_that_is_up_lacks_it_again_and_again() {
-        let mut absence = MissingKinds::default();
+        let mut missing_kinds = MissingKinds::default();
         for _ in 0..9 {
-            assert!(!absence.lacks(Kind::Gateway, false, false), "a server that comes up says nothing");
+            assert!(!missing_kinds.lacks(Kind::Gateway, false, false), "a server that comes up says nothing");
         }
-        assert!(absence.is_unsure());
-        assert!(!absence.lacks(Kind::Gateway, false, true));
-        assert!(absence.lacks(Kind::Gateway, false, true));
-        assert!(!absence.is_unsure());
+        assert!(missing_kinds.is_unsure());
+        assert!(!missing_kinds.lacks(Kind::Gateway, false, true));
+        assert!(missing_kinds.lacks(Kind::Gateway, false, true));
+        assert!(!missing_kinds.is_unsure());
         assert!(
-            absence.lacks(Kind::Gateway, false, false),
+            missing_kinds.lacks(Kind::Gateway, false, false),
             "it is known, and a restart of the server does not change it"
         );
-        absence.has(Kind::Gateway);
-        assert!(!absence.lacks(Kind::Gateway, true, true));
+        missing_kinds.has(Kind::Gateway);
+        assert!(!missing_kinds.lacks(Kind::Gateway, true, true));
     }
 
     #[test]
     fn a_kind_that_was_watched_is_given_up_more_slowly() {
-        let mut absence = MissingKinds::default();
-        let lacks: Vec<bool> = (0..5).map(|time| absence.lacks(Kind::Gateway, time == 0, true)).collect();
+        let mut missing_kinds = MissingKinds::default();
+        let lacks: Vec<bool> = (0..5).map(|time| missing_kinds.lacks(Kind::Gateway, time == 0, true)).collect();
         assert_eq!(lacks, [false, false, false, true, true]);
     }
 }

@@ -19,25 +19,25 @@ use gatewright_control::event::WATCH;
 /// The pause after a failure.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// An event of the watch.
+/// An event of the watch, as in kube's watcher.
 #[derive(Debug)]
-pub enum Told<K> {
+pub enum PeerEvent<K> {
     /// An object was added or changed.
-    There(Box<K>),
+    Applied(Box<K>),
     /// The object of this name was deleted.
-    Gone(String),
+    Deleted(String),
     /// The list is complete.
-    Complete,
+    Synced,
 }
 
-/// Sends the messages that `tell` makes of the events, until the receiver is dropped. An object that a new list lacks
-/// counts as deleted. `what` names the watched objects in the log.
+/// Sends the messages that `convert` makes of the events, until the receiver is dropped. An object that a new list
+/// lacks counts as deleted. `what` names the watched objects in the log.
 pub(crate) async fn follow<K, T>(
     api: Api<K>,
     config: Config,
     what: &str,
     out: mpsc::Sender<T>,
-    tell: impl Fn(Told<K>) -> Option<T>,
+    convert: impl Fn(PeerEvent<K>) -> Option<T>,
 ) where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
@@ -49,21 +49,21 @@ pub(crate) async fn follow<K, T>(
             event = events.next() => event,
             () = out.closed() => return,
         };
-        let mut told = Vec::new();
+        let mut peer_events = Vec::new();
         match event {
             Some(Ok(Event::Init)) => before.append(&mut now),
             Some(Ok(Event::InitApply(object) | Event::Apply(object))) => {
                 now.insert(object.name_any());
-                told.push(Told::There(Box::new(object)));
+                peer_events.push(PeerEvent::Applied(Box::new(object)));
             }
             Some(Ok(Event::Delete(object))) => {
                 now.remove(&object.name_any());
-                told.push(Told::Gone(object.name_any()));
+                peer_events.push(PeerEvent::Deleted(object.name_any()));
             }
             Some(Ok(Event::InitDone)) => {
                 unlisted = false;
-                told.extend(std::mem::take(&mut before).difference(&now).cloned().map(Told::Gone));
-                told.push(Told::Complete);
+                peer_events.extend(std::mem::take(&mut before).difference(&now).cloned().map(PeerEvent::Deleted));
+                peer_events.push(PeerEvent::Synced);
             }
             Some(Err(error)) => {
                 // A watch that ends now and then is normal; a failed list is warned about once.
@@ -76,8 +76,8 @@ pub(crate) async fn follow<K, T>(
             }
             None => return,
         }
-        for one in told.into_iter().filter_map(&tell) {
-            if out.send(one).await.is_err() {
+        for message in peer_events.into_iter().filter_map(&convert) {
+            if out.send(message).await.is_err() {
                 return;
             }
         }

@@ -77,20 +77,20 @@ type Lacking = BTreeMap<Scope, Option<String>>;
 
 /// Aggregates the watches of one kind.
 #[derive(Clone, Debug)]
-pub(crate) struct Parts {
+pub(crate) struct KindWatches {
     kind: Kind,
     scopes: Arc<[Scope]>,
     lacking: Arc<Mutex<Lacking>>,
     out: mpsc::Sender<WatchEvent>,
 }
 
-impl Parts {
+impl KindWatches {
     /// Creates the watches of a kind; all scopes are incomplete.
     pub(crate) fn new(kind: Kind, namespaces: &Namespaces, out: mpsc::Sender<WatchEvent>) -> Self {
         let scopes: Arc<[Scope]> = Scope::all(kind, namespaces).into();
-        let parts = Self { kind, scopes, lacking: Arc::default(), out };
-        parts.begin();
-        parts
+        let watches = Self { kind, scopes, lacking: Arc::default(), out };
+        watches.begin();
+        watches
     }
 
     /// Marks all scopes as incomplete.
@@ -98,9 +98,9 @@ impl Parts {
         *self.held() = self.scopes.iter().map(|scope| (scope.clone(), None)).collect();
     }
 
-    /// Returns the part of each scope.
-    pub(crate) fn each(&self) -> impl Iterator<Item = Part> {
-        self.scopes.iter().map(|scope| Part { scope: scope.clone(), all: self.clone() })
+    /// Returns the watch of each scope.
+    pub(crate) fn each(&self) -> impl Iterator<Item = ScopedWatch> {
+        self.scopes.iter().map(|scope| ScopedWatch { scope: scope.clone(), all: self.clone() })
     }
 
     fn held(&self) -> std::sync::MutexGuard<'_, Lacking> {
@@ -110,17 +110,17 @@ impl Parts {
 
 /// The sender of one watch. The kind is complete when the last of its watches is, and in trouble while one of them is.
 #[derive(Clone, Debug)]
-pub(crate) struct Part {
+pub(crate) struct ScopedWatch {
     /// The scope of the watch.
     pub(crate) scope: Scope,
-    all: Parts,
+    all: KindWatches,
 }
 
 /// The receiver was dropped.
 #[derive(Debug)]
 pub(super) struct Gone;
 
-impl Part {
+impl ScopedWatch {
     /// The kind of the watched objects.
     pub(crate) fn kind(&self) -> Kind {
         self.all.kind
@@ -186,10 +186,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_kind_is_complete_with_its_last_watch_and_troubled_with_any() {
-        let (out, mut told) = mpsc::channel(8);
-        let parts = Parts::new(Kind::HTTPRoute, &listed(), out);
-        let [a, b] = parts.each().collect::<Vec<_>>().try_into().expect("two");
-        let mut next = || match told.try_recv() {
+        let (out, mut reported) = mpsc::channel(8);
+        let watches = KindWatches::new(Kind::HTTPRoute, &listed(), out);
+        let [a, b] = watches.each().collect::<Vec<_>>().try_into().expect("two");
+        let mut next = || match reported.try_recv() {
             Ok(WatchEvent::Trouble(_, text)) => text,
             Ok(WatchEvent::Complete(_)) => "complete".to_owned(),
             Ok(WatchEvent::Listing(_)) => "listing".to_owned(),
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(next(), "in namespace a: x", "one that is well says nothing of the other");
         a.complete().await.expect("it is heard");
         assert_eq!(next(), "complete");
-        parts.begin();
+        watches.begin();
         b.trouble("y".to_owned()).await.expect("it is heard");
         assert_eq!(next(), "in namespace b: y");
         b.complete().await.expect("it is heard");

@@ -29,25 +29,25 @@ pub struct WatchSync {
     /// Objects whose bodies are still being fetched for the first view.
     fetching: BTreeSet<String>,
     /// The kinds whose first list was complete.
-    seen: BTreeSet<Kind>,
+    listed: BTreeSet<Kind>,
 }
 
 impl WatchSync {
     /// Creates the state in which each of these kinds is being listed.
     pub fn new(kinds: &[Kind]) -> Self {
         let kinds = kinds.iter().map(|kind| (*kind, State::Listing)).collect();
-        Self { kinds, fetching: BTreeSet::new(), seen: BTreeSet::new() }
+        Self { kinds, fetching: BTreeSet::new(), listed: BTreeSet::new() }
     }
 
     /// Takes in that the list of a kind is complete. Returns a line for the log if that is a change.
     pub fn complete(&mut self, kind: Kind) -> Option<String> {
-        self.seen.insert(kind);
+        self.listed.insert(kind);
         self.set(kind, State::Complete)
     }
 
     /// Takes in that a kind cannot be watched.
     pub fn trouble(&mut self, kind: Kind, text: String) -> Option<String> {
-        let state = if self.seen.contains(&kind) { State::Stale(text) } else { State::Unreadable(text) };
+        let state = if self.listed.contains(&kind) { State::Stale(text) } else { State::Unreadable(text) };
         self.set(kind, state)
     }
 
@@ -62,17 +62,17 @@ impl WatchSync {
     }
 
     /// Returns whether the list of a kind has been complete once.
-    pub fn was_seen(&self, kind: Kind) -> bool {
-        self.seen.contains(&kind)
+    pub fn has_listed(&self, kind: Kind) -> bool {
+        self.listed.contains(&kind)
     }
 
     /// Returns whether the view of a kind is complete and current: only then objects of it are written.
-    pub fn is_whole(&self, kind: Kind) -> bool {
+    pub fn is_current(&self, kind: Kind) -> bool {
         matches!(self.kinds.get(&kind), Some(State::Complete))
     }
 
     /// Returns whether the server has answered for any kind: with all its objects, or that it is not served.
-    pub fn is_heard(&self) -> bool {
+    pub fn has_answer(&self) -> bool {
         self.kinds.values().any(|state| matches!(state, State::Complete | State::Missing))
     }
 
@@ -88,15 +88,15 @@ impl WatchSync {
 
     /// Returns whether the first list of every served kind is complete: only then may anything be served, written or
     /// deleted.
-    pub fn is_complete(&self) -> bool {
+    pub fn has_synced(&self) -> bool {
         self.fetching.is_empty()
-            && self.kinds.iter().all(|(kind, state)| self.seen.contains(kind) || *state == State::Missing)
+            && self.kinds.iter().all(|(kind, state)| self.listed.contains(kind) || *state == State::Missing)
     }
 
     /// Returns messages about what is pending; empty when nothing is.
-    pub fn waiting(&self) -> Vec<String> {
+    pub fn pending_work(&self) -> Vec<String> {
         let kinds = self.kinds.iter().filter(|(kind, state)| {
-            !self.seen.contains(kind) && **state != State::Missing || matches!(state, State::Stale(_))
+            !self.listed.contains(kind) && **state != State::Missing || matches!(state, State::Stale(_))
         });
         let fetching = self.fetching.iter().take(NAMED).map(|name| format!("{name}: its body is being fetched"));
         let rest = self.fetching.len().saturating_sub(NAMED);
@@ -151,13 +151,13 @@ mod tests {
         assert_eq!(view.complete(Kind::Gateway), None);
         view.missing(Kind::TLSRoute);
         view.trouble(Kind::Secret, "not allowed".into());
-        assert!(!view.is_complete());
-        assert_eq!(view.waiting(), ["Secret: not allowed"]);
+        assert!(!view.has_synced());
+        assert_eq!(view.pending_work(), ["Secret: not allowed"]);
         view.complete(Kind::Secret);
         view.fetching("a/b".into());
-        assert!(!view.is_complete());
+        assert!(!view.has_synced());
         view.fetched("a/b");
-        assert!(view.is_complete() && view.waiting().is_empty());
+        assert!(view.has_synced() && view.pending_work().is_empty());
     }
 
     #[test]
@@ -166,7 +166,7 @@ mod tests {
         for number in 0..1000 {
             view.fetching(format!("secret a/s{number}"));
         }
-        let waiting = view.waiting();
+        let waiting = view.pending_work();
         assert_eq!((waiting.len(), &*waiting[3]), (4, "997 more objects: their bodies are being fetched"));
     }
 
@@ -176,9 +176,9 @@ mod tests {
         let mut view = WatchSync::new(&[Kind::Gateway]);
         view.complete(Kind::Gateway);
         assert_eq!(view.trouble(Kind::Gateway, "away".into()).as_deref(), Some("Gateway: changes do not come: away"));
-        assert!(view.is_complete());
-        assert_eq!(view.waiting().len(), 1);
+        assert!(view.has_synced());
+        assert_eq!(view.pending_work().len(), 1);
         view.missing(Kind::Gateway);
-        assert!(view.is_complete());
+        assert!(view.has_synced());
     }
 }

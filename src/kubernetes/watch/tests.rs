@@ -6,7 +6,7 @@ use http_body_util::{Either, Full, StreamBody};
 use hyper::body::Frame;
 use tokio::time::timeout;
 
-use super::scope::Parts;
+use super::scope::KindWatches;
 use super::*;
 use gatewright_core::namespaces::Namespaces;
 use tokio::sync::mpsc;
@@ -39,18 +39,18 @@ fn slim(event: Event<DynamicObject>, names: &Names) -> Slim {
 }
 
 /// The only watch of a cluster scope.
-fn part(out: mpsc::Sender<WatchEvent>) -> Part {
-    Parts::new(Kind::HTTPRoute, &Namespaces::All, out).each().next().expect("one")
+fn scoped(out: mpsc::Sender<WatchEvent>) -> ScopedWatch {
+    KindWatches::new(Kind::HTTPRoute, &Namespaces::All, out).each().next().expect("one")
 }
 
 /// The parameters of a watch whose events are given.
-fn asked(resource: &ApiResource, names: Names) -> Asked<'_> {
+fn running(resource: &ApiResource, names: Names) -> RunningWatch<'_> {
     let nobody = |_: Request<Body>| std::future::pending::<Result<hyper::Response<Body>, std::convert::Infallible>>();
     let client = Client::new(service_fn(nobody), "default");
-    Asked { client, resource, lists: Lists::Paged, names, taken_up: watch::channel(false).0 }
+    RunningWatch { client, resource, lists: Lists::Paged, names, resumed: watch::channel(false).0 }
 }
 
-async fn told(names: Names, events: Vec<watcher::Result<Event<DynamicObject>>>) -> Vec<String> {
+async fn reported(names: Names, events: Vec<watcher::Result<Event<DynamicObject>>>) -> Vec<String> {
     let (sender, mut receiver) = mpsc::channel(64);
     // One event at a time: a chunk consists of the events that are ready at once.
     let read = names.clone();
@@ -58,27 +58,27 @@ async fn told(names: Names, events: Vec<watcher::Result<Event<DynamicObject>>>) 
         tokio::task::yield_now().await;
         event.map(|event| slim(event, &read))
     });
-    pass_on(stream, asked(&resource(), names), &part(sender)).await;
-    let mut told = Vec::new();
+    pass_on(stream, running(&resource(), names), &scoped(sender)).await;
+    let mut reported = Vec::new();
     while let Some(news) = receiver.recv().await {
         match news {
-            WatchEvent::Changed(updates) => told.extend(updates.into_iter().map(|update| match update {
+            WatchEvent::Changed(updates) => reported.extend(updates.into_iter().map(|update| match update {
                 ObjectUpdate::Put(object, seen) => format!("+{} {}", object.key(), seen.expect("a status").version),
                 ObjectUpdate::Delete(key) => format!("-{key}"),
                 other => format!("{other:?}"),
             })),
-            WatchEvent::Complete(_) => told.push("complete".into()),
-            WatchEvent::Trouble(_, text) => told.push(text),
-            WatchEvent::Missing(_) | WatchEvent::Listing(_) => told.push("not listed".into()),
+            WatchEvent::Complete(_) => reported.push("complete".into()),
+            WatchEvent::Trouble(_, text) => reported.push(text),
+            WatchEvent::Missing(_) | WatchEvent::Listing(_) => reported.push("not listed".into()),
         }
     }
-    told
+    reported
 }
 
 #[tokio::test]
 async fn what_a_new_list_lacks_is_gone_and_nothing_sooner() {
     let names = Names::default();
-    let told = told(
+    let reported = reported(
         names,
         vec![
             Ok(Event::Init),
@@ -107,7 +107,7 @@ async fn what_a_new_list_lacks_is_gone_and_nothing_sooner() {
         "complete",
         "-httproute a/z",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
 }
 
 /// A kind disappears from discovery and is served again, by another watch.
@@ -115,9 +115,9 @@ async fn what_a_new_list_lacks_is_gone_and_nothing_sooner() {
 async fn what_another_watch_told_of_is_gone_when_the_next_one_lacks_it() {
     let names = Names::default();
     let first = vec![Ok(Event::Init), Ok(Event::InitApply(route("x", "1"))), Ok(Event::InitDone)];
-    told(names.clone(), first).await;
+    reported(names.clone(), first).await;
     let next = vec![Ok(Event::Init), Ok(Event::InitApply(route("y", "7"))), Ok(Event::InitDone)];
-    assert_eq!(told(names, next).await, ["+httproute a/y 7", "-httproute a/x", "complete"]);
+    assert_eq!(reported(names, next).await, ["+httproute a/y 7", "-httproute a/x", "complete"]);
 }
 
 /// A watch is aborted while the channel has no room for its events.
@@ -125,7 +125,7 @@ async fn what_another_watch_told_of_is_gone_when_the_next_one_lacks_it() {
 async fn what_could_not_be_told_any_more_is_told_by_the_next_watch() {
     let names = Names::default();
     let first = vec![Ok(Event::Init), Ok(Event::InitApply(route("x", "1"))), Ok(Event::InitDone)];
-    told(names.clone(), first).await;
+    reported(names.clone(), first).await;
     let (sender, receiver) = mpsc::channel(1);
     sender.try_send(WatchEvent::Complete(Kind::HTTPRoute)).expect("there is room for one");
     let ended = futures::stream::iter([Ok(slim(Event::Delete(route("x", "2")), &names))]);
@@ -133,7 +133,7 @@ async fn what_could_not_be_told_any_more_is_told_by_the_next_watch() {
     let of = names.clone();
     let resource = resource();
     let stuck = tokio::spawn(async move {
-        pass_on(ended, asked(&resource, of), &part(sender)).await;
+        pass_on(ended, running(&resource, of), &scoped(sender)).await;
     });
     for _ in 0..10 {
         tokio::task::yield_now().await;
@@ -141,7 +141,7 @@ async fn what_could_not_be_told_any_more_is_told_by_the_next_watch() {
     stuck.abort();
     assert!(stuck.await.is_err_and(|error| error.is_cancelled()));
     drop(receiver);
-    assert_eq!(told(names, vec![Ok(Event::Init), Ok(Event::InitDone)]).await, ["-httproute a/x", "complete"]);
+    assert_eq!(reported(names, vec![Ok(Event::Init), Ok(Event::InitDone)]).await, ["-httproute a/x", "complete"]);
 }
 
 #[tokio::test]
@@ -170,7 +170,7 @@ async fn a_server_without_streaming_lists_is_asked_for_pages() {
     };
     let client = Client::new(tower::service_fn(answer), "default");
     let (sender, mut receiver) = mpsc::channel(4);
-    let watching = watch(client, resource(), Lists::Streamed, Names::default(), part(sender));
+    let watching = watch(client, resource(), Lists::Streamed, Names::default(), scoped(sender));
     let watching = tokio::spawn(watching);
     assert!(matches!(receiver.recv().await, Some(WatchEvent::Changed(all)) if all.len() == 1));
     assert!(matches!(receiver.recv().await, Some(WatchEvent::Complete(Kind::HTTPRoute))));
@@ -182,10 +182,10 @@ async fn interrupted(first: Option<Value>, count: usize) -> Vec<String> {
     let watches = Arc::new(AtomicUsize::new(0));
     let answer = move |request: Request<Body>| {
         let query = request.uri().query().unwrap_or_default().to_owned();
-        let earlier = if goes_on(&query) { watches.fetch_add(1, Ordering::SeqCst) } else { 1 };
+        let earlier = if is_resumption(&query) { watches.fetch_add(1, Ordering::SeqCst) } else { 1 };
         let first = first.clone().filter(|_| earlier == 1);
         async move {
-            let (code, body) = if !goes_on(&query) {
+            let (code, body) = if !is_resumption(&query) {
                 let list = json!({"kind": "HTTPRouteList", "apiVersion": "gateway.networking.k8s.io/v1",
                     "metadata": {"resourceVersion": "7"}, "items": [route_value("x", "1")]});
                 (200, Either::Left(Full::from(list.to_string())))
@@ -208,12 +208,12 @@ async fn interrupted(first: Option<Value>, count: usize) -> Vec<String> {
     };
     let client = Client::new(service_fn(answer), "default");
     let (sender, mut receiver) = mpsc::channel(4);
-    let watching = watch(client, resource(), Lists::Paged, Names::default(), part(sender));
+    let watching = watch(client, resource(), Lists::Paged, Names::default(), scoped(sender));
     let watching = tokio::spawn(watching);
-    let mut told = Vec::new();
-    while told.len() < count {
+    let mut reported = Vec::new();
+    while reported.len() < count {
         let next = timeout(Duration::from_secs(20), receiver.recv()).await.expect("it is told that it goes on");
-        told.push(match next.expect("it is watched") {
+        reported.push(match next.expect("it is watched") {
             WatchEvent::Changed(_) => "changed".to_owned(),
             WatchEvent::Complete(_) => "complete".to_owned(),
             WatchEvent::Trouble(_, text) => text,
@@ -221,14 +221,14 @@ async fn interrupted(first: Option<Value>, count: usize) -> Vec<String> {
         });
     }
     watching.abort();
-    told
+    reported
 }
 
 /// Nothing changes, so the only signal of the watch is that it was resumed.
 #[tokio::test]
 async fn a_watch_that_goes_on_after_trouble_is_complete_without_an_event() {
-    let told = interrupted(None, 4).await;
-    assert_eq!(told, ["changed", "complete", "the API server answered 503: it comes up", "complete"]);
+    let reported = interrupted(None, 4).await;
+    assert_eq!(reported, ["changed", "complete", "the API server answered 503: it comes up", "complete"]);
 }
 
 /// The watch is accepted, and then gets the error that its resource version is too old.
@@ -236,8 +236,8 @@ async fn a_watch_that_goes_on_after_trouble_is_complete_without_an_event() {
 async fn a_watch_that_cannot_go_on_after_trouble_is_complete_once_it_has_listed_again() {
     let expired = json!({"type": "ERROR", "object": {"kind": "Status", "apiVersion": "v1", "status": "Failure",
         "code": 410, "reason": "Expired", "message": "too old resource version: 7 (9)"}});
-    let told = interrupted(Some(expired), 5).await;
-    assert_eq!(told, ["changed", "complete", "the API server answered 503: it comes up", "changed", "complete"]);
+    let reported = interrupted(Some(expired), 5).await;
+    assert_eq!(reported, ["changed", "complete", "the API server answered 503: it comes up", "changed", "complete"]);
 }
 
 #[tokio::test]
@@ -257,15 +257,15 @@ async fn a_list_that_begins_anew_after_trouble_is_not_complete() {
         Ok(Event::InitDone),
     ];
     let no = "the API server answered 503: no";
-    assert_eq!(told(Names::default(), events).await, ["complete", no, no, "+httproute a/x 1", "complete"]);
+    assert_eq!(reported(Names::default(), events).await, ["complete", no, no, "+httproute a/x 1", "complete"]);
 }
 
 #[tokio::test]
 async fn a_missing_right_is_named() {
     let denied = kube::core::Status { code: 403, ..Default::default() };
     let error = watcher::Error::InitialListFailed(Error::Api(Box::new(denied)));
-    let told = told(Names::default(), vec![Err(error)]).await;
-    assert!(told[0].contains("list and watch on httproutes"), "{told:?}");
+    let reported = reported(Names::default(), vec![Err(error)]).await;
+    assert!(reported[0].contains("list and watch on httproutes"), "{reported:?}");
 }
 
 fn status(code: u16) -> Value {
@@ -307,11 +307,11 @@ async fn namespaces_are_asked_for_one_by_one_and_one_that_is_absent_has_nothing(
     let client = Client::new(service_fn(answer), "default");
     let (sender, mut receiver) = mpsc::channel(16);
     let listed = Namespaces::listed(&["gone".to_owned()], "own");
-    let parts = Parts::new(Kind::HTTPRoute, &listed, sender);
+    let of_kind = KindWatches::new(Kind::HTTPRoute, &listed, sender);
     let names = Names::default();
-    let watches: Vec<_> = parts
+    let watches: Vec<_> = of_kind
         .each()
-        .map(|part| tokio::spawn(watch(client.clone(), resource(), Lists::Paged, names.of_another(), part)))
+        .map(|scoped| tokio::spawn(watch(client.clone(), resource(), Lists::Paged, names.of_another(), scoped)))
         .collect();
     let (mut objects, mut complete) = (Vec::new(), 0);
     while objects.len() < 2 || complete < 2 {

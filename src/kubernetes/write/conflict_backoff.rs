@@ -17,7 +17,7 @@ const CALM_AFTER: Duration = Duration::from_secs(10);
 
 /// The last write to each object, and the number of equal ones in a row.
 #[derive(Debug)]
-pub struct WriteConflictBackoff<K>(BTreeMap<K, Written>);
+pub struct WriteConflictBackoff<K>(BTreeMap<K, LastWrite>);
 
 impl<K> Default for WriteConflictBackoff<K> {
     fn default() -> Self {
@@ -25,8 +25,9 @@ impl<K> Default for WriteConflictBackoff<K> {
     }
 }
 
+/// The last write to one object.
 #[derive(Debug)]
-struct Written {
+struct LastWrite {
     content: u64,
     times: u32,
     at: Instant,
@@ -39,49 +40,46 @@ impl<K: Ord + Clone> WriteConflictBackoff<K> {
     /// Returns when a document may be written; `None` is now. The same document as in the last write, apart from times
     /// and versions, means that another writer changed the object since.
     pub fn not_before(&self, key: &K, document: &Value, now: Instant) -> Option<Instant> {
-        let written =
-            self.0.get(key).filter(|written| written.content == content(document) && written.times >= FREE)?;
-        let pause = (MIN_DELAY * 2_u32.saturating_pow((written.times - FREE).min(16))).min(MAX_DELAY);
-        Some(written.at + pause).filter(|at| *at > now)
+        let last = self.0.get(key).filter(|last| last.content == content(document) && last.times >= FREE)?;
+        let pause = (MIN_DELAY * 2_u32.saturating_pow((last.times - FREE).min(16))).min(MAX_DELAY);
+        Some(last.at + pause).filter(|at| *at > now)
     }
 
     /// Notes that another writer reverted ours.
     pub fn undone(&mut self, key: &K, document: &Value, now: Instant) {
-        if let Some(written) =
-            self.0.get_mut(key).filter(|written| !written.undone && written.content == content(document))
-        {
-            written.undone = true;
-            written.slowest = written.slowest.max(now.saturating_duration_since(written.at));
+        if let Some(last) = self.0.get_mut(key).filter(|last| !last.undone && last.content == content(document)) {
+            last.undone = true;
+            last.slowest = last.slowest.max(now.saturating_duration_since(last.at));
         }
     }
 
     /// Notes a write of a document.
     pub fn wrote(&mut self, key: &K, document: &Value, now: Instant) {
         let content = content(document);
-        let new = Written { content, times: 0, at: now, undone: false, slowest: Duration::ZERO };
+        let new = LastWrite { content, times: 0, at: now, undone: false, slowest: Duration::ZERO };
         let entry = self.0.entry(key.clone()).or_insert(new);
         if entry.content != content || now.duration_since(entry.at) > MAX_DELAY * 2 {
             (entry.times, entry.slowest) = (0, Duration::ZERO);
         }
-        *entry = Written { content, times: entry.times + 1, at: now, undone: false, slowest: entry.slowest };
+        *entry = LastWrite { content, times: entry.times + 1, at: now, undone: false, slowest: entry.slowest };
     }
 
     /// Takes back the last noted write, which failed.
     pub fn failed(&mut self, key: &K) {
-        if let Some(written) = self.0.get_mut(key) {
-            written.times = written.times.saturating_sub(1);
+        if let Some(last) = self.0.get_mut(key) {
+            last.times = last.times.saturating_sub(1);
         }
     }
 
     /// Returns the number of equal writes to an object in a row.
     pub fn times(&self, key: &K) -> u32 {
-        self.0.get(key).map_or(0, |written| written.times)
+        self.0.get(key).map_or(0, |last| last.times)
     }
 
     /// Returns the time at which the conflict is over, if nobody changes the object until then.
     pub fn over(&self, key: &K) -> Option<Instant> {
-        let written = self.0.get(key)?;
-        Some(written.at + (written.slowest * 2).clamp(CALM_AFTER, MAX_DELAY))
+        let last = self.0.get(key)?;
+        Some(last.at + (last.slowest * 2).clamp(CALM_AFTER, MAX_DELAY))
     }
 
     /// Removes the state of a deleted object.
@@ -127,22 +125,22 @@ mod tests {
             json!({"metadata": {"resourceVersion": time}, "status": {"conditions": [
             {"message": text, "lastTransitionTime": time}]}})
         };
-        let mut damper = WriteConflictBackoff::default();
+        let mut backoff = WriteConflictBackoff::default();
         let mut now = Instant::now();
         let mut pauses = Vec::new();
         for round in 0..6 {
             let document = document("m", &round.to_string());
-            if let Some(at) = damper.not_before(&key, &document, now) {
+            if let Some(at) = backoff.not_before(&key, &document, now) {
                 pauses.push(at.duration_since(now).as_secs());
                 now = at;
             }
-            damper.wrote(&key, &document, now);
+            backoff.wrote(&key, &document, now);
         }
         assert_eq!(pauses, [1, 2, 4, 8]);
-        assert_eq!(damper.times(&key), 6);
-        assert_eq!(damper.not_before(&key, &document("other", "9"), now), None);
-        damper.wrote(&key, &document("other", "9"), now);
-        assert_eq!(damper.times(&key), 1);
+        assert_eq!(backoff.times(&key), 6);
+        assert_eq!(backoff.not_before(&key, &document("other", "9"), now), None);
+        backoff.wrote(&key, &document("other", "9"), now);
+        assert_eq!(backoff.times(&key), 1);
     }
 
     #[test]
@@ -152,16 +150,16 @@ mod tests {
         for (reaction, quiet) in
             [(Duration::from_millis(50), CALM_AFTER), (Duration::from_secs(60), Duration::from_secs(120))]
         {
-            let (mut damper, mut now) = (WriteConflictBackoff::default(), Instant::now());
+            let (mut backoff, mut now) = (WriteConflictBackoff::default(), Instant::now());
             for _ in 0..8 {
-                damper.wrote(&key, &document, now);
-                damper.undone(&key, &document, now + reaction);
+                backoff.wrote(&key, &document, now);
+                backoff.undone(&key, &document, now + reaction);
                 // The object is compared again and again until the write is due.
-                damper.undone(&key, &document, now + Duration::from_secs(500));
+                backoff.undone(&key, &document, now + Duration::from_secs(500));
                 now += Duration::from_secs(500);
             }
-            damper.wrote(&key, &document, now);
-            assert_eq!(damper.over(&key), Some(now + quiet), "the other needs {reaction:?}");
+            backoff.wrote(&key, &document, now);
+            assert_eq!(backoff.over(&key), Some(now + quiet), "the other needs {reaction:?}");
         }
     }
 }

@@ -4,9 +4,9 @@
 pub(crate) mod conflict_backoff;
 pub(crate) mod failure;
 pub(crate) mod fence;
+pub(crate) mod gateway_troubles;
 pub(crate) mod request;
 pub(crate) mod status;
 pub(crate) mod status_writer;
-pub(crate) mod troubles;
 pub(crate) mod work_queue;
 pub(crate) mod worker;

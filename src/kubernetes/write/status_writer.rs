@@ -97,8 +97,8 @@ impl StatusWriter {
     }
 
     /// Returns the number of writes that were started, and of failures by class.
-    pub(crate) fn figures(&self) -> Writes {
-        self.worker.figures()
+    pub(crate) fn metrics(&self) -> Writes {
+        self.worker.metrics()
     }
 
     /// Returns the number of statuses that are queued or being written.

@@ -53,7 +53,7 @@ impl<K: Ord + Clone, T: Send + 'static> Worker<K, T> {
     }
 
     /// Returns the number of started requests by action, and of failures by class.
-    pub(crate) fn figures(&self) -> Writes {
+    pub(crate) fn metrics(&self) -> Writes {
         self.counts.read()
     }
 

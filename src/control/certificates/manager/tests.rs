@@ -41,8 +41,8 @@ async fn certificates_are_handed_out_once_survive_a_restart_and_are_taken_back()
     let first = manager(dir.path()).await;
     let wants = vec![want("a.example.org", INTERNAL_CA), want("*.b.example.org", INTERNAL_CA)];
     let all = until_settled(&first, wants.clone()).await;
-    let given = all.iter().filter(|h| matches!(h, CertificateUpdate::Certificate(_, Some(_)))).count();
-    assert_eq!((given, first.settle().len()), (2, 0), "{all:?}");
+    let issued = all.iter().filter(|h| matches!(h, CertificateUpdate::Certificate(_, Some(_)))).count();
+    assert_eq!((issued, first.settle().len()), (2, 0), "{all:?}");
     drop(first);
 
     let again = manager(dir.path()).await;
@@ -62,8 +62,8 @@ async fn what_cannot_be_got_is_a_trouble_and_hurts_nobody_else() {
     let manager = manager(dir.path()).await;
     let wants = vec![want("a.example.org", INTERNAL_CA), want("b.example.org", "nobody"), want("co.uk", INTERNAL_CA)];
     let all = until_settled(&manager, wants).await;
-    let given = all.iter().filter(|h| matches!(h, CertificateUpdate::Certificate(_, Some(_)))).count();
-    assert_eq!(given, 1, "{all:?}");
+    let issued = all.iter().filter(|h| matches!(h, CertificateUpdate::Certificate(_, Some(_)))).count();
+    assert_eq!(issued, 1, "{all:?}");
     let told = manager.tell();
     let error = |host: &str| {
         let row = told.certificates.iter().find(|row| row.hosts == [host]).expect("each wanted certificate has a row");

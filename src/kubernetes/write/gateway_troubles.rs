@@ -9,7 +9,7 @@ use gatewright_core::translate::{Change, Fact};
 use super::request::failed;
 
 /// The reported problems, by Gateway.
-pub(crate) struct Troubles {
+pub(crate) struct GatewayTroubles {
     /// The constructor of the fact for the engine.
     fact: fn(ObjectName, Option<String>) -> Fact,
     told: BTreeMap<ObjectName, String>,
@@ -17,7 +17,7 @@ pub(crate) struct Troubles {
     news: Vec<Change>,
 }
 
-impl Troubles {
+impl GatewayTroubles {
     /// Creates the state without problems.
     pub(crate) fn new(fact: fn(ObjectName, Option<String>) -> Fact) -> Self {
         Self { fact, told: BTreeMap::new(), news: Vec::new() }

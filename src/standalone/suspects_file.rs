@@ -16,9 +16,9 @@ use crate::replace::replace;
 
 /// The file.
 #[derive(Clone)]
-pub struct RefusedParts(PathBuf);
+pub struct SuspectsFile(PathBuf);
 
-impl RefusedParts {
+impl SuspectsFile {
     /// Creates the access to the file at this path, which may be missing.
     pub fn at(path: PathBuf) -> Self {
         Self(path)
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn what_was_kept_comes_back_and_what_cannot_be_read_is_nothing() {
         let dir = tempfile::tempdir().expect("a directory");
-        let file = RefusedParts::at(dir.path().join("refused-parts"));
+        let file = SuspectsFile::at(dir.path().join("refused-parts"));
         assert!(file.read().is_empty());
         let digest = "00".repeat(16);
         let text = format!(r#"[{{"kind": "rds", "name": "t", "virtual_host": "m", "parts": ["{digest}"]}}]"#);
