@@ -42,7 +42,7 @@ use gatewright_kubernetes::issuance::{Issuance, IssuanceConfig, watch_answers};
 use gatewright_kubernetes::keys::{EnvoyAccounts, PodCertificates};
 use gatewright_kubernetes::lease::{self, Candidate, Term};
 use gatewright_kubernetes::replicas::{self, Replica};
-use gatewright_kubernetes::{Fence, KubernetesRuntime, MetricsReaders, connect, kinds, watch_all};
+use gatewright_kubernetes::{Fence, KubernetesRuntime, LastHeard, MetricsReaders, connect, kinds, watch_all};
 
 /// How often certificates are looked at.
 const CERTIFICATES: Duration = Duration::from_secs(60);
@@ -177,8 +177,9 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         IssuanceConfig { namespace: options.namespace.clone(), issuers, authority, at_once: ORDERS, places };
     let issuance = Issuance::new(client.clone(), issuance_config, term.clone());
     let (manager, answered) = (issuance.manager(), issuance.answered());
-    let mut cluster =
-        KubernetesRuntime::new(client.clone(), &options.controller_name, replica, live, issuance).watching(&kinds);
+    let heard = LastHeard::default();
+    let cluster = KubernetesRuntime::new(client.clone(), &options.controller_name, replica, live, issuance);
+    let mut cluster = cluster.watching(&kinds, heard.clone());
 
     let candidate = Candidate {
         namespace: options.namespace.clone(),
@@ -192,7 +193,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let (sender, mut news) = mpsc::channel(16);
     let for_watches = client.clone();
     tasks.spawn("watches", async move {
-        watch_all(for_watches, kinds, namespaces, sender).await;
+        watch_all(for_watches, kinds, namespaces, heard, sender).await;
         Ok(())
     });
     let (tell, mut told) = mpsc::channel(16);
@@ -439,7 +440,8 @@ fn addresses(given: &[IpAddr]) -> Vec<IpAddr> {
 fn ready(cluster: &KubernetesRuntime, standby: &Standby) -> Result<Vec<String>, Vec<String>> {
     match (standby.is_serving(), cluster.serving()) {
         (true, _) => Ok([standby.lines(), cluster.waiting()].concat()),
-        (false, true) => Ok(cluster.late_views()),
+        // What is served goes on; of what is waited for here, it is old.
+        (false, true) => Ok([cluster.late_views(), cluster.waiting()].concat()),
         (false, false) => Err(cluster.waiting()),
     }
 }

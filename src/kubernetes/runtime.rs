@@ -32,6 +32,7 @@ use crate::expose::services::{self, Services};
 use crate::isolated::IsolatedEnvoys;
 use crate::secrets::body::Body;
 use crate::secrets::references::{BodyRequest, References};
+use crate::watch::last_heard::LastHeard;
 use crate::watch::observed::ObservedObject;
 use crate::watch::sync::WatchSync;
 use crate::write::status_writer::Done;
@@ -90,6 +91,7 @@ pub fn kinds(tenants: bool, channel: Channel) -> Vec<Kind> {
 pub struct KubernetesRuntime {
     live: ControlPlane,
     view: WatchSync,
+    heard: LastHeard,
     objects: Objects,
     references: References,
     /// EndpointSlices that wait for pods.
@@ -117,6 +119,7 @@ impl KubernetesRuntime {
         Self {
             live,
             view: WatchSync::new(&KINDS),
+            heard: LastHeard::default(),
             objects: Objects::default(),
             references: References::new(client.clone()),
             ahead: Ahead::default(),
@@ -134,10 +137,9 @@ impl KubernetesRuntime {
         }
     }
 
-    /// Watches these kinds only.
-    pub fn watching(mut self, kinds: &[Kind]) -> Self {
-        self.view = WatchSync::new(kinds);
-        self
+    /// Watches these kinds only, of which this is heard.
+    pub fn watching(self, kinds: &[Kind], heard: LastHeard) -> Self {
+        Self { view: WatchSync::new(kinds), heard, ..self }
     }
 
     /// Gives Gateways Envoys of their own, made of the PodTemplate of this name in this namespace.

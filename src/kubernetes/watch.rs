@@ -3,6 +3,7 @@
 mod backoff;
 pub(crate) mod discovery;
 pub(crate) mod kinds;
+pub(crate) mod last_heard;
 mod located;
 pub(crate) mod missing_kinds;
 pub(crate) mod observed;
@@ -16,6 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt, TryStreamExt};
+use http_body_util::BodyExt;
 use hyper::Request;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -156,7 +158,8 @@ async fn watch_by(client: Client, resource: &ApiResource, lists: Lists, names: N
     let config = scope.select(kind, config);
     let (taken_up, _) = watch::channel(false);
     let asked = Asked { client: client.clone(), resource, lists, names: names.clone(), taken_up: taken_up.clone() };
-    let client = telling(client, taken_up);
+    let heard = part.clone();
+    let client = telling(client, taken_up, move || heard.heard());
     let api_version = Arc::from(resource.api_version.as_str());
     let interner = names.interner.clone();
     let whole = |event| Slim::of(event, kind, &api_version, &interner);
@@ -186,17 +189,28 @@ async fn watch_by(client: Client, resource: &ApiResource, lists: Lists, names: N
 }
 
 /// The same client, which says as well when the server has taken up a watch that goes on where it was: while nothing changes,
-/// nothing else is heard of it.
-fn telling(client: Client, taken_up: watch::Sender<bool>) -> Client {
+/// nothing else is heard of it. And it says when anything is heard, bookmarks included, of which kube says nothing.
+fn telling(client: Client, taken_up: watch::Sender<bool>, heard: impl Fn() + Clone + Send + 'static) -> Client {
     let service = service_fn(move |request: Request<Body>| {
-        let (client, taken_up) = (client.clone(), taken_up.clone());
+        let (client, taken_up, heard) = (client.clone(), taken_up.clone(), heard.clone());
         let goes_on = goes_on(request.uri().query().unwrap_or_default());
         async move {
             let answer = client.send(request).await?;
-            if goes_on && answer.status().is_success() {
+            let is_taken = answer.status().is_success();
+            if is_taken {
+                heard();
+            }
+            if goes_on && is_taken {
                 taken_up.send_replace(true);
             }
-            Ok::<_, Error>(answer)
+            Ok::<_, Error>(answer.map(|body| {
+                body.map_frame(move |frame| {
+                    if is_taken {
+                        heard();
+                    }
+                    frame
+                })
+            }))
         }
     });
     Client::new(service, "default")

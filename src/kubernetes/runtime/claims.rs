@@ -1,6 +1,7 @@
 //! The cluster's side of who claimed a hostname first.
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 use super::KubernetesRuntime;
 use crate::claims::{self, Claims, Entry, Recorded};
@@ -104,7 +105,9 @@ impl KubernetesRuntime {
     /// What is waited for.
     pub fn waiting(&self) -> Vec<String> {
         let claims = (!self.knows_claims()).then(|| "who claimed hostnames first: not listed yet".to_owned());
-        self.view.waiting().into_iter().chain(claims).collect()
+        let silent = self.heard.silent(Instant::now()).into_iter();
+        let silent = silent.filter_map(|(kind, age)| self.view.silent(kind, age));
+        self.view.waiting().into_iter().chain(silent).chain(claims).collect()
     }
 
     /// Whether it is known who claimed what first, where that counts.

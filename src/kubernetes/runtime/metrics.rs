@@ -1,5 +1,7 @@
 //! What a replica tells Prometheus of a cluster.
 
+use std::time::Instant;
+
 use prometheus_client::collector::Collector;
 
 use super::super::claims::Claims;
@@ -24,6 +26,7 @@ impl KubernetesRuntime {
         let issuance = &self.certificates.issuance;
         let figures = MetricsSnapshot {
             kinds: self.view.states().collect(),
+            heard: self.heard.ages(Instant::now()).into_iter().map(|(kind, age)| (kind.as_str(), age)).collect(),
             statuses: self.statuses.writer.figures(),
             pending: self.statuses.writer.pending(),
             tenants,

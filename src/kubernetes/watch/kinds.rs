@@ -1,7 +1,7 @@
 //! All watches: one for each kind that is served, or for each namespace that is looked at, started when it appears and started anew in another version.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kube::Client;
 use kube::api::ApiResource;
@@ -14,6 +14,7 @@ use gatewright_control::event::WATCH;
 
 use crate::REQUEST_TIMEOUT;
 use crate::watch::discovery::{discover, is_ready};
+use crate::watch::last_heard::LastHeard;
 use crate::watch::missing_kinds::MissingKinds;
 use crate::watch::scope::{Part, Parts};
 use crate::watch::{Lists, Names, WatchEvent, watch};
@@ -28,12 +29,19 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 const STREAMING: u32 = 34;
 
 /// Runs until the receiver is gone.
-pub async fn run(client: Client, kinds: Vec<Kind>, namespaces: Namespaces, out: mpsc::Sender<WatchEvent>) {
+pub async fn run(
+    client: Client,
+    kinds: Vec<Kind>,
+    namespaces: Namespaces,
+    heard: LastHeard,
+    out: mpsc::Sender<WatchEvent>,
+) {
     let mut running: BTreeMap<Kind, (ApiResource, Vec<AbortHandle>)> = BTreeMap::new();
+    let mut begun: BTreeMap<Kind, Instant> = BTreeMap::new();
     let mut tasks = JoinSet::new();
     let names = Names::default();
     let watches = |kind: &Kind| {
-        let parts = Parts::new(*kind, &namespaces, out.clone());
+        let parts = Parts::new(*kind, &namespaces, heard.clone(), out.clone());
         let each: Vec<(Part, Names)> = parts.each().map(|part| (part, names.of_another())).collect();
         (*kind, (parts, each))
     };
@@ -67,24 +75,25 @@ pub async fn run(client: Client, kinds: Vec<Kind>, namespaces: Namespaces, out: 
             Some(lists) => lists,
             None => *lists.insert(lists_of(&client).await),
         };
+        let silent = heard.silent(Instant::now());
         for kind in &kinds {
+            // A watch of which nothing is heard hangs, or has not ended as it should: the server is asked anew, from the start.
+            let hangs = silent.get(kind).filter(|_| begun.get(kind).is_some_and(|at| at.elapsed() > heard.limit()));
             match (found.resource(*kind), running.get(kind)) {
-                (Some(resource), Some((current, _))) if resource == current => absence.has(*kind),
+                (Some(resource), Some((current, _))) if resource == current && hangs.is_none() => absence.has(*kind),
                 (Some(resource), replaced) => {
                     absence.has(*kind);
                     if let Some((old, handles)) = replaced {
-                        warn!(
-                            event = WATCH,
-                            kind = kind.as_str(),
-                            "{} is served as {} and no longer as {}",
-                            kind.as_str(),
-                            resource.version,
-                            old.version
-                        );
+                        let why = match hangs {
+                            Some(age) => format!("nothing was heard of it for {} s: it is watched anew", age.as_secs()),
+                            None => format!("is served as {} and no longer as {}", resource.version, old.version),
+                        };
+                        warn!(event = WATCH, kind = kind.as_str(), "{}: {why}", kind.as_str());
                         end(handles, &mut tasks).await;
                     }
                     let (parts, each) = &watches[kind];
                     parts.begin();
+                    begun.insert(*kind, Instant::now());
                     let start = |(part, names): &(Part, Names)| {
                         tasks.spawn(watch(client.clone(), resource.clone(), lists, names.clone(), part.clone()))
                     };
@@ -100,6 +109,7 @@ pub async fn run(client: Client, kinds: Vec<Kind>, namespaces: Namespaces, out: 
                     // What was seen of it stays: that a kind is not served says nothing of its objects.
                     if let Some((_, handles)) = running.remove(kind) {
                         end(&handles, &mut tasks).await;
+                        watches[kind].0.end();
                     }
                     if told.insert(*kind, false) != Some(false) && out.send(WatchEvent::Missing(*kind)).await.is_err() {
                         return;
@@ -109,7 +119,7 @@ pub async fn run(client: Client, kinds: Vec<Kind>, namespaces: Namespaces, out: 
         }
         unsure = absence.is_unsure();
         tokio::select! {
-            () = sleep(if unsure { RETRY_DELAY } else { DISCOVERY }) => {}
+            () = sleep(if unsure { RETRY_DELAY } else { DISCOVERY }.min(heard.limit())) => {}
             () = out.closed() => return,
             Some(ended) = tasks.join_next() => look_at(ended),
         }

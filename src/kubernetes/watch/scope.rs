@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use kube::Client;
 use kube::api::{Api, ApiResource};
@@ -11,6 +12,7 @@ use kube::runtime::watcher::Config;
 use tokio::sync::mpsc;
 
 use super::WatchEvent;
+use super::last_heard::LastHeard;
 use gatewright_core::inputs::Kind;
 use gatewright_core::namespaces::Namespaces;
 
@@ -80,20 +82,32 @@ pub(crate) struct Parts {
     kind: Kind,
     scopes: Arc<[Scope]>,
     lacking: Arc<Mutex<Lacking>>,
+    heard: LastHeard,
     out: mpsc::Sender<WatchEvent>,
 }
 
 impl Parts {
     /// Nothing was seen of these.
-    pub(crate) fn new(kind: Kind, namespaces: &Namespaces, out: mpsc::Sender<WatchEvent>) -> Self {
+    pub(crate) fn new(kind: Kind, namespaces: &Namespaces, heard: LastHeard, out: mpsc::Sender<WatchEvent>) -> Self {
         let scopes: Arc<[Scope]> = Scope::all(kind, namespaces).into();
-        let parts = Self { kind, scopes, lacking: Arc::default(), out };
-        parts.begin();
+        let parts = Self { kind, scopes, lacking: Arc::default(), heard, out };
+        parts.lack_all();
         parts
     }
 
     /// All watches begin anew.
     pub(crate) fn begin(&self) {
+        self.lack_all();
+        let now = Instant::now();
+        self.scopes.iter().for_each(|scope| self.heard.begin(self.kind, scope, now));
+    }
+
+    /// None of them watches any more.
+    pub(crate) fn end(&self) {
+        self.heard.end(self.kind);
+    }
+
+    fn lack_all(&self) {
         *self.held() = self.scopes.iter().map(|scope| (scope.clone(), None)).collect();
     }
 
@@ -123,6 +137,11 @@ impl Part {
     /// Which kind it is of.
     pub(crate) fn kind(&self) -> Kind {
         self.all.kind
+    }
+
+    /// Something of it was heard.
+    pub(super) fn heard(&self) {
+        self.all.heard.note(self.kind(), &self.scope, Instant::now());
     }
 
     /// Waits for room for one message.
@@ -186,7 +205,7 @@ mod tests {
     #[tokio::test]
     async fn a_kind_is_complete_with_its_last_watch_and_troubled_with_any() {
         let (out, mut told) = mpsc::channel(8);
-        let parts = Parts::new(Kind::HTTPRoute, &listed(), out);
+        let parts = Parts::new(Kind::HTTPRoute, &listed(), LastHeard::default(), out);
         let [a, b] = parts.each().collect::<Vec<_>>().try_into().expect("two");
         let mut next = || match told.try_recv() {
             Ok(WatchEvent::Trouble(_, text)) => text,

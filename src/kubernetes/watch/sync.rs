@@ -1,6 +1,7 @@
 //! How complete our view of the cluster is. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use gatewright_core::inputs::Kind;
 
@@ -101,6 +102,12 @@ impl WatchSync {
         let rest = self.fetching.len().saturating_sub(NAMED);
         let rest = (rest > 0).then(|| format!("{rest} more objects: their bodies are being fetched"));
         kinds.map(|(kind, state)| line(*kind, state)).chain(fetching).chain(rest).collect()
+    }
+
+    /// A line for people on a kind of which nothing was heard for so long, where nobody has said why.
+    pub fn silent(&self, kind: Kind, age: Duration) -> Option<String> {
+        let text = format!("{}: changes do not come: nothing was heard of it for {} s", kind.as_str(), age.as_secs());
+        self.is_whole(kind).then_some(text)
     }
 
     /// Each kind with a word for its state, for metrics.
