@@ -42,7 +42,7 @@ use gatewright_kubernetes::issuance::{Issuance, IssuanceConfig, watch_answers};
 use gatewright_kubernetes::keys::{EnvoyAccounts, PodCertificates};
 use gatewright_kubernetes::lease::{self, Candidate, Term};
 use gatewright_kubernetes::replicas::{self, Replica};
-use gatewright_kubernetes::{Fence, KubernetesRuntime, MetricsReaders, connect, kinds, watch_all};
+use gatewright_kubernetes::{Fence, KubernetesRuntime, LastHeard, MetricsReaders, connect, kinds, watch_all};
 
 /// The interval at which the validity of certificates is checked.
 const CERTIFICATES: Duration = Duration::from_secs(60);
@@ -178,8 +178,9 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         IssuanceConfig { namespace: options.namespace.clone(), issuers, authority, at_once: ORDERS, places };
     let issuance = Issuance::new(client.clone(), issuance_config, term.clone());
     let (manager, thumbprint_index) = (issuance.manager(), issuance.thumbprint_index());
-    let mut runtime =
-        KubernetesRuntime::new(client.clone(), &options.controller_name, replica, live, issuance).watching(&kinds);
+    let heard = LastHeard::default();
+    let runtime = KubernetesRuntime::new(client.clone(), &options.controller_name, replica, live, issuance);
+    let mut runtime = runtime.watching(&kinds, heard.clone());
 
     let candidate = Candidate {
         namespace: options.namespace.clone(),
@@ -193,7 +194,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let (sender, mut watch_events) = mpsc::channel(16);
     let for_watches = client.clone();
     tasks.spawn("watches", async move {
-        watch_all(for_watches, kinds, namespaces, sender).await;
+        watch_all(for_watches, kinds, namespaces, heard, sender).await;
         Ok(())
     });
     let (tell_records, mut replica_events) = mpsc::channel(16);
@@ -439,7 +440,8 @@ fn addresses(given: &[IpAddr]) -> Vec<IpAddr> {
 fn ready(runtime: &KubernetesRuntime, standby: &Standby) -> Result<Vec<String>, Vec<String>> {
     match (standby.is_serving(), runtime.serving()) {
         (true, _) => Ok([standby.lines(), runtime.pending_work()].concat()),
-        (false, true) => Ok(runtime.late_views()),
+        // Envoys are served; the pending work says which part of the view is stale.
+        (false, true) => Ok([runtime.late_views(), runtime.pending_work()].concat()),
         (false, false) => Err(runtime.pending_work()),
     }
 }

@@ -14,6 +14,7 @@ pub mod deploy;
 pub mod echo;
 pub mod envoy;
 pub mod envoys;
+pub mod fuzz;
 pub mod gatewright;
 pub mod grpc;
 pub mod helm;

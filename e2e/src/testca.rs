@@ -80,8 +80,12 @@ struct Order {
     chain: Option<String>,
 }
 
+/// What becomes of an answer on its way: the path that was asked for, and the answer as it would be.
+pub type Mangle = Box<dyn FnMut(&str, Response<Bytes>) -> Response<Bytes> + Send>;
+
 struct State {
     base: String,
+    mangle: Option<Mangle>,
     behaviour: Behaviour,
     counts: Counts,
     nonces: HashSet<String>,
@@ -114,6 +118,7 @@ impl TestCa {
         let ca_pem = params.self_signed(&key)?.pem();
         let state = Arc::new(Mutex::new(State {
             base: format!("http://{address}"),
+            mangle: None,
             behaviour: Behaviour::default(),
             counts: Counts::default(),
             nonces: HashSet::new(),
@@ -152,6 +157,11 @@ impl TestCa {
         change(&mut lock(&self.state).behaviour);
     }
 
+    /// Applies `mangle` to every response from now on.
+    pub fn mangle(&self, mangle: Mangle) {
+        lock(&self.state).mangle = Some(mangle);
+    }
+
     /// Returns its counters.
     pub fn counts(&self) -> Counts {
         lock(&self.state).counts.clone()
@@ -172,15 +182,27 @@ async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Result<
     let (parts, body) = request.into_parts();
     let body = Limited::new(body, BODY_LIMIT).collect().await.map(|b| b.to_bytes()).unwrap_or_default();
     let path = parts.uri.path().to_owned();
-    let mut state = lock(&state);
-    let mut answer = match (parts.method, path.as_str()) {
+    let (parts, body) = honest(&state, parts.method, &path, &body).into_parts();
+    let body = body.collect().await?.to_bytes();
+    let answer = Response::from_parts(parts, body);
+    Ok(match &mut lock(&state).mangle {
+        Some(mangle) => mangle(&path, answer),
+        None => answer,
+    }
+    .map(Full::new))
+}
+
+/// The answer as this CA means it.
+fn honest(state: &Mutex<State>, method: Method, path: &str, body: &Bytes) -> Answer {
+    let mut state = lock(state);
+    let mut answer = match (method, path) {
         (Method::GET, "/directory") => state.directory(),
         (Method::HEAD | Method::GET, "/new-nonce") => {
             state.counts.nonces += 1;
             reply(StatusCode::OK, &json!(null))
         }
         (Method::GET, path) if path.starts_with("/renewal-info/") => state.renewal_info(),
-        (Method::POST, path) => state.signed(path, &body).unwrap_or_else(|e| {
+        (Method::POST, path) => state.signed(path, body).unwrap_or_else(|e| {
             let kind = e.downcast_ref::<Kind>().map_or("malformed", |k| k.0);
             problem(if kind == "alreadyReplaced" { 409 } else { 400 }, kind, &format!("{e:#}"))
         }),
@@ -192,7 +214,7 @@ async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Result<
     answer.headers_mut().insert("cache-control", "no-store".parse().expect("a header"));
     let index = format!("<{}/directory>;rel=\"index\"", state.base);
     answer.headers_mut().append("link", index.parse().expect("a URL is a header"));
-    Ok(answer)
+    answer
 }
 
 /// The type of a problem, as an error.

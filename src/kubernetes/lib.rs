@@ -40,6 +40,7 @@ pub use secrets::refs::{BodyAction, BodyRefs};
 pub use storage::ObjectStorage;
 pub use watch::discovery::{DiscoveryError, Served, discover};
 pub use watch::kinds::run as watch_all;
+pub use watch::last_heard::LastHeard;
 pub use watch::observed::ObservedObject;
 pub use watch::sync::{State, WatchSync};
 pub use watch::{ObjectUpdate, WatchEvent};

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -43,6 +44,8 @@ pub fn described() -> Box<dyn Collector> {
 pub(super) struct MetricsSnapshot {
     /// The watched kinds, with their states.
     pub(super) kinds: Vec<(&'static str, &'static str)>,
+    /// The time since the last event, bookmark or answer of each watched kind.
+    pub(super) heard: Vec<(&'static str, Duration)>,
     /// Writes of statuses.
     pub(super) statuses: Writes,
     /// The number of statuses that are queued or being written.
@@ -92,6 +95,11 @@ impl Collector for MetricsSnapshot {
         for (kind, state) in &self.kinds {
             ConstGauge::new(1_i64).encode(kinds.encode_family(&[("kind", *kind), ("state", *state)])?)?;
         }
+        let help = "For how long the API server has said nothing of a kind that is watched, bookmarks included";
+        let mut heard = to.encode_descriptor("kind_age_seconds", help, None, MetricType::Gauge)?;
+        for (kind, age) in &self.heard {
+            ConstGauge::new(age.as_secs_f64()).encode(heard.encode_family(&[("kind", *kind)])?)?;
+        }
         counter(to, "status_writes", "Statuses written", self.statuses.begun.values().sum())?;
         counters(to, "write_failures", "Writes that failed, by class", "class", &self.statuses.failed)?;
         gauge(to, "writes_pending", "Statuses that wait or are being written", self.pending)?;
@@ -133,6 +141,7 @@ mod tests {
         let tenants = Writes { begun: BTreeMap::from([("label", 4)]), failed: BTreeMap::from([("conflict", 5)]) };
         let snapshot = MetricsSnapshot {
             kinds: vec![("Gateway", "complete")],
+            heard: vec![("Gateway", Duration::from_millis(500))],
             statuses: Writes { begun: BTreeMap::from([("status", 2)]), failed: BTreeMap::from([("refused", 3)]) },
             pending: 1,
             tenants,
@@ -153,6 +162,7 @@ mod tests {
         for line in [
             "# TYPE gatewright_kind gauge",
             "gatewright_kind{kind=\"Gateway\",state=\"complete\"} 1",
+            "gatewright_kind_age_seconds{kind=\"Gateway\"} 0.5",
             "# HELP gatewright_status_writes Statuses written",
             "gatewright_status_writes_total 2",
             "gatewright_write_failures_total{class=\"refused\"} 3",

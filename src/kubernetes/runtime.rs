@@ -33,6 +33,7 @@ use crate::expose::services::{self, Services};
 use crate::isolated::IsolatedEnvoys;
 use crate::secrets::body::Body;
 use crate::secrets::references::{BodyRequest, References};
+use crate::watch::last_heard::LastHeard;
 use crate::watch::observed::ObservedObject;
 use crate::watch::sync::WatchSync;
 use crate::write::status_writer::Done;
@@ -92,6 +93,7 @@ pub fn kinds(tenants: bool, channel: Channel) -> Vec<Kind> {
 pub struct KubernetesRuntime {
     live: ControlPlane,
     view: WatchSync,
+    heard: LastHeard,
     objects: Objects,
     references: References,
     /// The EndpointSlices that are held back until their pods are known.
@@ -119,6 +121,7 @@ impl KubernetesRuntime {
         Self {
             live,
             view: WatchSync::new(&KINDS),
+            heard: LastHeard::default(),
             objects: Objects::default(),
             references: References::new(client.clone()),
             ahead: Ahead::default(),
@@ -136,10 +139,9 @@ impl KubernetesRuntime {
         }
     }
 
-    /// Restricts the watched kinds to these.
-    pub fn watching(mut self, kinds: &[Kind]) -> Self {
-        self.view = WatchSync::new(kinds);
-        self
+    /// Restricts the watched kinds to these; `heard` is when their watches last had an event.
+    pub fn watching(self, kinds: &[Kind], heard: LastHeard) -> Self {
+        Self { view: WatchSync::new(kinds), heard, ..self }
     }
 
     /// Enables Gateways' own Envoys, made from the PodTemplate of this name in this namespace.

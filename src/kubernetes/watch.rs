@@ -4,6 +4,7 @@
 mod backoff;
 pub(crate) mod discovery;
 pub(crate) mod kinds;
+pub(crate) mod last_heard;
 mod located;
 pub(crate) mod missing_kinds;
 pub(crate) mod observed;
@@ -17,6 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt, TryStreamExt};
+use http_body_util::BodyExt;
 use hyper::Request;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -166,7 +168,8 @@ async fn watch_by(
     let (resumed, _) = watch::channel(false);
     let running =
         RunningWatch { client: client.clone(), resource, lists, names: names.clone(), resumed: resumed.clone() };
-    let client = reporting_resumption(client, resumed);
+    let heard = scoped.clone();
+    let client = reporting_activity(client, resumed, move || heard.heard());
     let api_version = Arc::from(resource.api_version.as_str());
     let interner = names.interner.clone();
     let whole = |event| Slim::of(event, kind, &api_version, &interner);
@@ -195,18 +198,33 @@ async fn watch_by(
     }
 }
 
-/// Wraps the client so that it also reports when the server has accepted a resumed watch: as long as nothing changes,
-/// such a watch has no events.
-fn reporting_resumption(client: Client, resumed: watch::Sender<bool>) -> Client {
+/// Wraps the client so that it also reports when the server has accepted a resumed watch, which has no events as long as
+/// nothing changes, and when anything arrives: kube does not pass bookmarks on.
+fn reporting_activity(
+    client: Client,
+    resumed: watch::Sender<bool>,
+    heard: impl Fn() + Clone + Send + 'static,
+) -> Client {
     let service = service_fn(move |request: Request<Body>| {
-        let (client, resumed) = (client.clone(), resumed.clone());
+        let (client, resumed, heard) = (client.clone(), resumed.clone(), heard.clone());
         let is_resumption = is_resumption(request.uri().query().unwrap_or_default());
         async move {
             let answer = client.send(request).await?;
-            if is_resumption && answer.status().is_success() {
+            let is_accepted = answer.status().is_success();
+            if is_accepted {
+                heard();
+            }
+            if is_resumption && is_accepted {
                 resumed.send_replace(true);
             }
-            Ok::<_, Error>(answer)
+            Ok::<_, Error>(answer.map(|body| {
+                body.map_frame(move |frame| {
+                    if is_accepted {
+                        heard();
+                    }
+                    frame
+                })
+            }))
         }
     });
     Client::new(service, "default")

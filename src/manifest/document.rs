@@ -75,7 +75,7 @@ pub fn parse(path: &Path, text: &str) -> Parsed {
             Ok(value) => object(&path, line, text, value, &mut parsed),
             Err((at, message)) => {
                 let reason = in_file(&message, line, at);
-                let line = line + at.saturating_sub(1);
+                let line = line.saturating_add(at.saturating_sub(1));
                 parsed.problems.push(Problem { path: path.clone(), line, object: None, reason });
             }
         }
@@ -126,7 +126,7 @@ fn without_nulls(value: &mut Value) {
 
 /// Returns kind and name of an invalid object.
 fn name(value: &Value) -> Option<String> {
-    let kind = value.get("kind")?.as_str()?;
+    let kind = value.get("kind")?.as_str()?.split_whitespace().next()?;
     let meta = value.get("metadata")?;
     let name = meta.get("name")?.as_str()?;
     let namespace = match kind {
@@ -198,7 +198,7 @@ fn in_file(message: &str, first: usize, at: usize) -> String {
         let number = &part[..part.len() - rest.len()];
         text += &match number.parse::<usize>() {
             Ok(line) if line == at => format!(" at{rest}"),
-            Ok(line) => format!(" at line {}{rest}", first + line.saturating_sub(1)),
+            Ok(line) => format!(" at line {}{rest}", first.saturating_add(line.saturating_sub(1))),
             Err(_) => format!(" at line {part}"),
         };
     }

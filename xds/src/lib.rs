@@ -11,7 +11,7 @@ mod demand;
 mod dialect;
 mod division;
 mod fingerprint;
-#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
 pub mod fuzz;
 mod identity;
 mod kind;

@@ -36,9 +36,12 @@ impl HttpSolver for Stateless {
 pub fn answer(path: &str, thumbprint: &str) -> Option<String> {
     let path = path.split_once('?').map_or(path, |(p, _)| p);
     let token = path.strip_prefix(PREFIX)?;
-    let fits = (16..=128).contains(&token.len())
-        && token.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'));
-    fits.then(|| format!("{token}.{thumbprint}"))
+    is_token(token).then(|| format!("{token}.{thumbprint}"))
+}
+
+/// Whether a text can be a token: base64url of at least 128 bits, or nearly (RFC 8555, 8.3).
+pub(crate) fn is_token(text: &str) -> bool {
+    (16..=128).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use hyper::Uri;
 use serde::{Deserialize, Serialize};
 
 /// The directory: URLs of the CA's resources, and its metadata.
@@ -28,6 +29,19 @@ pub struct Directory {
     pub meta: Meta,
 }
 
+impl Directory {
+    /// Whether every resource has a URL. `instant-acme` builds its request for a nonce of whatever stands there, and panics where
+    /// that is none.
+    pub(super) fn has_urls(&self) -> bool {
+        let Self { new_nonce, new_account, new_order, revoke_cert, key_change, renewal_info, meta: _ } = self;
+        let all = [Some(new_nonce), Some(new_account), Some(new_order)];
+        let others = [revoke_cert.as_ref(), key_change.as_ref(), renewal_info.as_ref()];
+        let is_url =
+            |text: &String| text.parse::<Uri>().is_ok_and(|url| url.scheme().is_some() && url.host().is_some());
+        all.into_iter().chain(others).flatten().all(is_url)
+    }
+}
+
 /// The metadata of a CA.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -47,4 +61,30 @@ pub struct Meta {
     /// Certificate profiles, with their descriptions.
     #[serde(default)]
     pub profiles: BTreeMap<String, String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_url_is_no_directory() {
+        let directory = |nonce: &str, info: Option<&str>| Directory {
+            new_nonce: nonce.to_owned(),
+            new_account: "https://ca.example/account".to_owned(),
+            new_order: "https://ca.example/order".to_owned(),
+            revoke_cert: None,
+            key_change: None,
+            renewal_info: info.map(str::to_owned),
+            meta: Meta::default(),
+        };
+        let good = "https://ca.example/nonce";
+        assert!(directory(good, None).has_urls() && directory(good, Some("http://[::1]:80/info")).has_urls());
+        for bad in
+            ["", " ", "/nonce", "https://", "https://ca.example/a b", "a\0b", "https://ca.example/\u{202e}", "mailto:a"]
+        {
+            assert!(!directory(bad, None).has_urls(), "{bad:?}");
+            assert!(!directory(good, Some(bad)).has_urls(), "{bad:?}");
+        }
+    }
 }

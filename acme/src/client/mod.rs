@@ -159,8 +159,8 @@ impl Http {
         if !answer.status.is_success() {
             return Err(HttpError::Status { url: self.directory_url().to_owned(), status: answer.status.as_u16() });
         }
-        let directory = serde_json::from_slice(&answer.body)
-            .map_err(|_| HttpError::NoDirectory { url: self.directory_url().to_owned() })?;
+        let directory = serde_json::from_slice::<Directory>(&answer.body).ok().filter(Directory::has_urls);
+        let directory = directory.ok_or_else(|| HttpError::NoDirectory { url: self.directory_url().to_owned() })?;
         Ok((answer.body, Arc::new(directory)))
     }
 
@@ -364,7 +364,7 @@ pub enum HttpError {
     },
     /// The answer is no ACME directory.
     #[error(
-        "{url} is no ACME directory: expected JSON with newNonce, newAccount and newOrder; check the directory URL"
+        "{url} is no ACME directory: expected JSON with the URLs newNonce, newAccount and newOrder; check the directory URL"
     )]
     NoDirectory {
         /// The URL.

@@ -14,6 +14,7 @@ use super::persist;
 use super::problem::{is_bad_nonce, is_kind, of_dns};
 use super::side_by_side::{all, side_by_side};
 use crate::challenge::dns::{Seen, TxtRecord};
+use crate::challenge::http::is_token;
 use crate::challenge::{ChallengeKind, DnsSolver, Solvers, alpn, dns_label};
 use crate::failure::{Class, Failure};
 use crate::names::DnsName;
@@ -164,6 +165,11 @@ async fn tasks(run: &OrderAttempt<'_>, order: &mut Order) -> Result<Vec<Task>, T
                 .iter()
                 .find(|c| kind_of(&c.r#type) == Some(kind))
                 .expect("it was chosen among those offered");
+            // Nobody answers to another one, and a self-check would ask a host for whatever path the CA likes.
+            if kind != ChallengeKind::DnsPersist01 && !is_token(&challenge.token) {
+                let message = format!("the CA's token for {name} is none: expected 16 to 128 characters of base64url");
+                return Err(Failure::new(Class::Bug, message).into());
+            }
             tasks.push(Task {
                 name,
                 kind,

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ConfigMap as K8sConfigMap;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
-use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::Meta;
-use crate::model::{ObjectName, encode_pem};
+use crate::model::{ObjectName, encode_pem, x509};
 
 /// The key of a ConfigMap with CA certificates (Gateway API, `caCertificateRefs`).
 const KEY: &str = "ca.crt";
@@ -87,11 +86,7 @@ impl CaBundle {
         let ders = ders.map_err(|error| CaBundleError::Pem(place, error.to_string()))?;
         let (mut seen, mut pem) = (BTreeSet::new(), String::new());
         for (index, der) in ders.iter().enumerate() {
-            let wrong = |why: String| CaBundleError::Certificate(place, index + 1, why);
-            let (rest, _) = X509Certificate::from_der(der).map_err(|error| wrong(error.to_string()))?;
-            if !rest.is_empty() {
-                return Err(wrong("something follows it".to_owned()));
-            }
+            x509(der).map_err(|why| CaBundleError::Certificate(place, index + 1, why))?;
             if seen.insert(der.as_ref()) {
                 pem.push_str(&encode_pem("CERTIFICATE", der));
             }

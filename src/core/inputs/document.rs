@@ -51,6 +51,29 @@ pub enum ParseError {
     Schema(String),
 }
 
+impl ParseError {
+    /// The same without what the document says at the wrong place: in a Secret that may be a private key.
+    pub(super) fn without_values(self) -> Self {
+        match self {
+            Self::Schema(text) => Self::Schema(match (text.find('"'), text.rfind('"')) {
+                (Some(begin), Some(end)) if begin < end => format!("{}(not shown){}", &text[..begin], &text[end + 1..]),
+                _ => text,
+            }),
+            Self::UnknownField(path) => {
+                let is_name = |name: &str| name.len() <= 32 && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
+                let shown = path.split('.').map(|name| if is_name(name) { name } else { "(not shown)" });
+                Self::UnknownField(shown.collect::<Vec<_>>().join("."))
+            }
+            Self::UnknownVersion { kind, found, expected } => {
+                // Whatever is indented below a text is a part of it.
+                let found = if found.len() <= 16 { found } else { "(not shown)".to_owned() };
+                Self::UnknownVersion { kind, found, expected }
+            }
+            other => other,
+        }
+    }
+}
+
 pub(super) fn text<'a>(value: &'a Value, field: &str) -> Option<&'a str> {
     value.get(field)?.as_str().filter(|text| !text.is_empty())
 }

@@ -65,18 +65,18 @@ impl Object {
         let kind = text(value, "kind").ok_or(ParseError::NoType("kind"))?;
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
         let Some(known) = Kind::ALL.into_iter().find(|k| k.as_str() == kind && k.group() == group) else {
+            // Whatever is indented below a text is a part of it: of a Secret that may be a key.
+            let shown = |text: &str| if text.contains(' ') { "(not shown)".to_owned() } else { text.to_owned() };
             return Err(ParseError::UnknownKind {
-                kind: kind.to_owned(),
-                api_version: api_version.to_owned(),
+                kind: shown(kind),
+                api_version: shown(api_version),
                 expected: Kind::ALL.map(Kind::as_str).join(", "),
             });
         };
         if !known.versions().contains(&version) {
-            return Err(ParseError::UnknownVersion {
-                kind: known.as_str(),
-                found: api_version.to_owned(),
-                expected: known.api_version(),
-            });
+            let (kind, expected) = (known.as_str(), known.api_version());
+            let why = ParseError::UnknownVersion { kind, found: api_version.to_owned(), expected };
+            return Err(if known == Kind::Secret { why.without_values() } else { why });
         }
         Ok(match known {
             Kind::Namespace => {
@@ -146,7 +146,7 @@ impl Object {
                 Object::EndpointSlice(EndpointSlice::read(meta, object)?)
             }
             Kind::Secret => {
-                let object: core::Secret = read(value, fields)?;
+                let object: core::Secret = read(value, fields).map_err(ParseError::without_values)?;
                 Object::Secret(Secret::read(Meta::read(known, &object.metadata)?, object))
             }
             Kind::ConfigMap => {

@@ -11,11 +11,10 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use x509_parser::extensions::GeneralName;
-use x509_parser::prelude::{FromDer, X509Certificate};
 use zeroize::Zeroizing;
 
 use super::Meta;
-use crate::model::{Certificate, Hostname, KeyForm, ObjectName, PrivateKey};
+use crate::model::{Certificate, Hostname, KeyForm, ObjectName, PrivateKey, encode_pem, x509};
 
 /// A Secret, of which only a TLS certificate and small credentials are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,8 +149,13 @@ pub fn parse_certificate(chain: &[u8], key: &[u8]) -> Result<Certificate, Secret
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| SecretError::Chain(format!("not PEM: {error}")))?;
     let leaf_der = ders.first().ok_or_else(|| SecretError::Chain("no certificate in it".to_owned()))?.clone();
-    let (_, leaf) =
-        X509Certificate::from_der(&leaf_der).map_err(|error| SecretError::Chain(format!("not X.509: {error}")))?;
+    let leaf = x509(&leaf_der).map_err(|why| SecretError::Chain(format!("not X.509: {why}")))?;
+    // Written anew: Envoy reads PEM differently, and whatever else stands in the text, keys above all, is not for it.
+    let mut issuers = String::new();
+    for (index, der) in ders.iter().enumerate().skip(1) {
+        x509(der).map_err(|why| SecretError::Chain(format!("certificate {}: not X.509: {why}", index + 1)))?;
+        issuers.push_str(&encode_pem("CERTIFICATE", der));
+    }
     let private =
         PrivateKeyDer::from_pem_slice(key).map_err(|_| SecretError::Key("not a PEM private key".to_owned()))?;
     let signer = any_supported_type(&private)
@@ -173,7 +177,6 @@ pub fn parse_certificate(chain: &[u8], key: &[u8]) -> Result<Certificate, Secret
     names.sort();
     names.dedup();
     names.shrink_to_fit();
-    let chain = std::str::from_utf8(chain).map_err(|_| SecretError::Chain("not UTF-8".to_owned()))?;
     let form = match &private {
         PrivateKeyDer::Sec1(_) => KeyForm::Sec1,
         PrivateKeyDer::Pkcs1(_) => KeyForm::Pkcs1,
@@ -181,7 +184,7 @@ pub fn parse_certificate(chain: &[u8], key: &[u8]) -> Result<Certificate, Secret
     };
     Ok(Certificate {
         leaf: Arc::from(leaf_der.as_ref()),
-        issuers: Arc::from(&chain[end_of_first(chain)..]),
+        issuers: issuers.into(),
         key: PrivateKey::new(form, private.secret_der()),
         names,
         not_before: time(leaf.validity().not_before.timestamp()),
@@ -190,14 +193,61 @@ pub fn parse_certificate(chain: &[u8], key: &[u8]) -> Result<Certificate, Secret
     })
 }
 
-/// The end of the first certificate in a PEM text, including the white space behind it.
-fn end_of_first(chain: &str) -> usize {
-    const END: &str = "-----END CERTIFICATE-----";
-    let end = chain.find(END).map_or(chain.len(), |at| at + END.len());
-    let line = chain[end..].find(|c: char| !c.is_ascii_whitespace()).unwrap_or(chain.len() - end);
-    end + line
-}
-
 fn time(seconds: i64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+
+    use super::*;
+
+    #[test]
+    fn a_key_at_the_wrong_place_is_in_no_message() {
+        let key = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg\"evZzL1gdAFr88hb2\n";
+        let line = key.lines().nth(1).expect("there is one");
+        let told = |fields: serde_json::Value| {
+            let mut object = serde_json::json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}});
+            object.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
+            super::super::Object::parse(object).expect_err("it is wrong").to_string()
+        };
+        let as_text = told(serde_json::json!({"stringData": key}));
+        assert_eq!(as_text, "invalid type: string (not shown), expected a map");
+        assert_eq!(told(serde_json::json!({line: 1})), "unknown field (not shown)");
+        assert_eq!(told(serde_json::json!({"datas": 1})), "unknown field datas");
+        for fields in [
+            serde_json::json!({"data": {"tls.key": key}}),
+            serde_json::json!({"data": key}),
+            serde_json::json!({"type": [key]}),
+            serde_json::json!({"stringData": {"tls.key": {line: key}}}),
+            serde_json::json!({"immutable": key}),
+            serde_json::json!({"metadata": {"name": "a", "labels": key}}),
+        ] {
+            let told = told(fields.clone());
+            assert!(!told.contains("MIGH") && !told.contains("evZz"), "{fields}: {told}");
+        }
+    }
+
+    #[test]
+    fn envoy_gets_certificates_and_nothing_else_that_stands_between_them() {
+        let (root_key, key) = (KeyPair::generate().expect("a key"), KeyPair::generate().expect("a key"));
+        let mut root = CertificateParams::new(vec!["root.example".to_owned()]).expect("a name");
+        root.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let root_pem = root.self_signed(&root_key).expect("a root").pem();
+        let leaf = CertificateParams::new(vec!["a.example.org".to_owned()]).expect("a name");
+        let leaf = leaf.signed_by(&key, &Issuer::new(root, root_key)).expect("a certificate").pem();
+        let (leaf, root_pem) = (leaf.replace("\r\n", "\n"), root_pem.replace("\r\n", "\n"));
+        let key = key.serialize_pem();
+        let parse = |chain: &str| parse_certificate(chain.as_bytes(), key.as_bytes());
+        let plain = parse(&format!("{leaf}{root_pem}")).expect("a chain");
+        assert_eq!(plain.chain(), format!("{leaf}{root_pem}"));
+        let end = "-----END CERTIFICATE-----\n";
+        for odd in [format!("a word\n{leaf}{key}{root_pem}"), format!("{end}{leaf}another\n{root_pem}{end}")] {
+            assert_eq!(parse(&odd), Ok(plain.clone()), "{odd}");
+        }
+        let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        let told = parse(&format!("{leaf}{broken}")).expect_err("no chain").to_string();
+        assert!(told.starts_with("tls.crt: certificate 2: not X.509"), "{told}");
+    }
 }

@@ -49,6 +49,15 @@ pub(crate) fn encode_pem(label: &str, der: &[u8]) -> String {
     pem::encode_config(&pem::Pem::new(label, der), lines)
 }
 
+/// A certificate in DER, behind which nothing stands; or what is wrong with it.
+pub(crate) fn x509(der: &[u8]) -> Result<X509Certificate<'_>, String> {
+    match X509Certificate::from_der(der) {
+        Ok((rest, certificate)) if rest.is_empty() => Ok(certificate),
+        Ok(_) => Err("something follows it".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 impl fmt::Debug for PrivateKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("[private key]")

@@ -1,6 +1,7 @@
 //! Connects the persistent records of first claims with the runtime.
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 use super::KubernetesRuntime;
 use crate::claims::{self, Claims, Entry, Recorded};
@@ -109,7 +110,9 @@ impl KubernetesRuntime {
     /// Returns messages about what is pending.
     pub fn pending_work(&self) -> Vec<String> {
         let claims = (!self.knows_claims()).then(|| "who claimed hostnames first: not listed yet".to_owned());
-        self.view.pending_work().into_iter().chain(claims).collect()
+        let silent = self.heard.silent(Instant::now()).into_iter();
+        let silent = silent.filter_map(|(kind, age)| self.view.silent(kind, age));
+        self.view.pending_work().into_iter().chain(silent).chain(claims).collect()
     }
 
     /// Returns whether the record is listed, where first claims count.

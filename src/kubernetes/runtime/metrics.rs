@@ -1,5 +1,7 @@
 //! Collects the metrics of a replica for Prometheus.
 
+use std::time::Instant;
+
 use prometheus_client::collector::Collector;
 
 use super::super::claims::Claims;
@@ -24,6 +26,7 @@ impl KubernetesRuntime {
         let issuance = &self.certificates.issuance;
         let snapshot = MetricsSnapshot {
             kinds: self.view.states().collect(),
+            heard: self.heard.ages(Instant::now()).into_iter().map(|(kind, age)| (kind.as_str(), age)).collect(),
             statuses: self.statuses.writer.metrics(),
             pending: self.statuses.writer.pending(),
             tenants,

@@ -2,7 +2,7 @@
 //! appears, and started again when the version changes.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kube::Client;
 use kube::api::ApiResource;
@@ -15,6 +15,7 @@ use gatewright_control::event::WATCH;
 
 use crate::REQUEST_TIMEOUT;
 use crate::watch::discovery::{discover, is_ready};
+use crate::watch::last_heard::LastHeard;
 use crate::watch::missing_kinds::MissingKinds;
 use crate::watch::scope::{KindWatches, ScopedWatch};
 use crate::watch::{Lists, Names, WatchEvent, watch};
@@ -29,12 +30,19 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 const STREAMING: u32 = 34;
 
 /// Runs until the receiver is dropped.
-pub async fn run(client: Client, kinds: Vec<Kind>, namespaces: Namespaces, out: mpsc::Sender<WatchEvent>) {
+pub async fn run(
+    client: Client,
+    kinds: Vec<Kind>,
+    namespaces: Namespaces,
+    heard: LastHeard,
+    out: mpsc::Sender<WatchEvent>,
+) {
     let mut running: BTreeMap<Kind, (ApiResource, Vec<AbortHandle>)> = BTreeMap::new();
+    let mut begun: BTreeMap<Kind, Instant> = BTreeMap::new();
     let mut tasks = JoinSet::new();
     let names = Names::default();
     let watches = |kind: &Kind| {
-        let of_kind = KindWatches::new(*kind, &namespaces, out.clone());
+        let of_kind = KindWatches::new(*kind, &namespaces, heard.clone(), out.clone());
         let each: Vec<(ScopedWatch, Names)> = of_kind.each().map(|scoped| (scoped, names.of_another())).collect();
         (*kind, (of_kind, each))
     };
@@ -68,24 +76,27 @@ pub async fn run(client: Client, kinds: Vec<Kind>, namespaces: Namespaces, out: 
             Some(lists) => lists,
             None => *lists.insert(lists_of(&client).await),
         };
+        let silent = heard.silent(Instant::now());
         for kind in &kinds {
+            // A silent watch hangs, or its end was lost: it is started again with a new list.
+            let hangs = silent.get(kind).filter(|_| begun.get(kind).is_some_and(|at| at.elapsed() > heard.limit()));
             match (found.resource(*kind), running.get(kind)) {
-                (Some(resource), Some((current, _))) if resource == current => missing_kinds.has(*kind),
+                (Some(resource), Some((current, _))) if resource == current && hangs.is_none() => {
+                    missing_kinds.has(*kind);
+                }
                 (Some(resource), replaced) => {
                     missing_kinds.has(*kind);
                     if let Some((old, handles)) = replaced {
-                        warn!(
-                            event = WATCH,
-                            kind = kind.as_str(),
-                            "{} is served as {} and no longer as {}",
-                            kind.as_str(),
-                            resource.version,
-                            old.version
-                        );
+                        let why = match hangs {
+                            Some(age) => format!("watch silent for {} s: it is started again", age.as_secs()),
+                            None => format!("is served as {} and no longer as {}", resource.version, old.version),
+                        };
+                        warn!(event = WATCH, kind = kind.as_str(), "{}: {why}", kind.as_str());
                         end(handles, &mut tasks).await;
                     }
                     let (of_kind, each) = &watches[kind];
                     of_kind.begin();
+                    begun.insert(*kind, Instant::now());
                     let start = |(scoped, names): &(ScopedWatch, Names)| {
                         tasks.spawn(watch(client.clone(), resource.clone(), lists, names.clone(), scoped.clone()))
                     };
@@ -101,6 +112,7 @@ pub async fn run(client: Client, kinds: Vec<Kind>, namespaces: Namespaces, out: 
                     // The names that were seen are kept: an unserved kind says nothing about its objects.
                     if let Some((_, handles)) = running.remove(kind) {
                         end(&handles, &mut tasks).await;
+                        watches[kind].0.end();
                     }
                     if reported.insert(*kind, false) != Some(false)
                         && out.send(WatchEvent::Missing(*kind)).await.is_err()
@@ -112,7 +124,7 @@ pub async fn run(client: Client, kinds: Vec<Kind>, namespaces: Namespaces, out: 
         }
         unsure = missing_kinds.is_unsure();
         tokio::select! {
-            () = sleep(if unsure { RETRY_DELAY } else { DISCOVERY }) => {}
+            () = sleep(if unsure { RETRY_DELAY } else { DISCOVERY }.min(heard.limit())) => {}
             () = out.closed() => return,
             Some(ended) = tasks.join_next() => propagate_panic(ended),
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use kube::Client;
 use kube::api::{Api, ApiResource};
@@ -11,6 +12,7 @@ use kube::runtime::watcher::Config;
 use tokio::sync::mpsc;
 
 use super::WatchEvent;
+use super::last_heard::LastHeard;
 use gatewright_core::inputs::Kind;
 use gatewright_core::namespaces::Namespaces;
 
@@ -81,20 +83,32 @@ pub(crate) struct KindWatches {
     kind: Kind,
     scopes: Arc<[Scope]>,
     lacking: Arc<Mutex<Lacking>>,
+    heard: LastHeard,
     out: mpsc::Sender<WatchEvent>,
 }
 
 impl KindWatches {
     /// Creates the watches of a kind; all scopes are incomplete.
-    pub(crate) fn new(kind: Kind, namespaces: &Namespaces, out: mpsc::Sender<WatchEvent>) -> Self {
+    pub(crate) fn new(kind: Kind, namespaces: &Namespaces, heard: LastHeard, out: mpsc::Sender<WatchEvent>) -> Self {
         let scopes: Arc<[Scope]> = Scope::all(kind, namespaces).into();
-        let watches = Self { kind, scopes, lacking: Arc::default(), out };
-        watches.begin();
+        let watches = Self { kind, scopes, lacking: Arc::default(), heard, out };
+        watches.lack_all();
         watches
     }
 
-    /// Marks all scopes as incomplete.
+    /// Marks all scopes as incomplete, and starts the clock of their silence.
     pub(crate) fn begin(&self) {
+        self.lack_all();
+        let now = Instant::now();
+        self.scopes.iter().for_each(|scope| self.heard.begin(self.kind, scope, now));
+    }
+
+    /// Forgets when the watches last had an event: the kind is not watched any more.
+    pub(crate) fn end(&self) {
+        self.heard.end(self.kind);
+    }
+
+    fn lack_all(&self) {
         *self.held() = self.scopes.iter().map(|scope| (scope.clone(), None)).collect();
     }
 
@@ -124,6 +138,11 @@ impl ScopedWatch {
     /// The kind of the watched objects.
     pub(crate) fn kind(&self) -> Kind {
         self.all.kind
+    }
+
+    /// Notes that an event, a bookmark or an answer arrived.
+    pub(super) fn heard(&self) {
+        self.all.heard.note(self.kind(), &self.scope, Instant::now());
     }
 
     /// Waits for room for one message in the channel.
@@ -187,7 +206,7 @@ mod tests {
     #[tokio::test]
     async fn a_kind_is_complete_with_its_last_watch_and_troubled_with_any() {
         let (out, mut reported) = mpsc::channel(8);
-        let watches = KindWatches::new(Kind::HTTPRoute, &listed(), out);
+        let watches = KindWatches::new(Kind::HTTPRoute, &listed(), LastHeard::default(), out);
         let [a, b] = watches.each().collect::<Vec<_>>().try_into().expect("two");
         let mut next = || match reported.try_recv() {
             Ok(WatchEvent::Trouble(_, text)) => text,

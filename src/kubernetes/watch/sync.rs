@@ -1,6 +1,7 @@
 //! Tracks whether the view of the API server is complete, for each kind. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use gatewright_core::inputs::Kind;
 
@@ -102,6 +103,12 @@ impl WatchSync {
         let rest = self.fetching.len().saturating_sub(NAMED);
         let rest = (rest > 0).then(|| format!("{rest} more objects: their bodies are being fetched"));
         kinds.map(|(kind, state)| line(*kind, state)).chain(fetching).chain(rest).collect()
+    }
+
+    /// Returns a line for people about a kind whose watch has been silent for `age`; `None` where the kind's state says why.
+    pub fn silent(&self, kind: Kind, age: Duration) -> Option<String> {
+        let text = format!("{}: watch silent: no event or bookmark for {} s", kind.as_str(), age.as_secs());
+        self.is_current(kind).then_some(text)
     }
 
     /// Returns each kind with the name of its state, for metrics.

@@ -6,6 +6,7 @@ use http_body_util::{Either, Full, StreamBody};
 use hyper::body::Frame;
 use tokio::time::timeout;
 
+use super::last_heard::LastHeard;
 use super::scope::KindWatches;
 use super::*;
 use gatewright_core::namespaces::Namespaces;
@@ -40,7 +41,7 @@ fn slim(event: Event<DynamicObject>, names: &Names) -> Slim {
 
 /// The only watch of a cluster scope.
 fn scoped(out: mpsc::Sender<WatchEvent>) -> ScopedWatch {
-    KindWatches::new(Kind::HTTPRoute, &Namespaces::All, out).each().next().expect("one")
+    KindWatches::new(Kind::HTTPRoute, &Namespaces::All, LastHeard::default(), out).each().next().expect("one")
 }
 
 /// The parameters of a watch whose events are given.
@@ -307,7 +308,7 @@ async fn namespaces_are_asked_for_one_by_one_and_one_that_is_absent_has_nothing(
     let client = Client::new(service_fn(answer), "default");
     let (sender, mut receiver) = mpsc::channel(16);
     let listed = Namespaces::listed(&["gone".to_owned()], "own");
-    let of_kind = KindWatches::new(Kind::HTTPRoute, &listed, sender);
+    let of_kind = KindWatches::new(Kind::HTTPRoute, &listed, LastHeard::default(), sender);
     let names = Names::default();
     let watches: Vec<_> = of_kind
         .each()
@@ -331,4 +332,70 @@ async fn namespaces_are_asked_for_one_by_one_and_one_that_is_absent_has_nothing(
     let asked_for = asked_for.lock().expect("nothing panicked").clone();
     let routes = |namespace| format!("/apis/gateway.networking.k8s.io/v1/namespaces/{namespace}/httproutes");
     assert_eq!(asked_for, [routes("gone"), routes("own"), "/api/v1/namespaces/gone".to_owned()].into());
+}
+
+/// The first watch of routes is taken up and says nothing for ever: no bookmark, no end. It is begun anew, and what it missed is told.
+#[tokio::test]
+async fn a_watch_of_which_nothing_is_heard_is_begun_anew() {
+    let lists = Arc::new(AtomicUsize::new(0));
+    let listed = lists.clone();
+    let answer = move |request: Request<Body>| {
+        let path = request.uri().path().to_owned();
+        let group = "gateway.networking.k8s.io";
+        let is_watch = request.uri().query().unwrap_or_default().contains("watch=true");
+        let (code, value) = match path.as_str() {
+            "/version" => (
+                200,
+                json!({"major": "1", "minor": "30", "gitVersion": "v1.30.0", "gitCommit": "", "gitTreeState": "",
+                "buildDate": "", "goVersion": "", "compiler": "", "platform": ""}),
+            ),
+            "/apis" => (
+                200,
+                json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": [{"name": group,
+                "versions": [{"groupVersion": format!("{group}/v1"), "version": "v1"}]}]}),
+            ),
+            "/apis/gateway.networking.k8s.io/v1" => (
+                200,
+                json!({"kind": "APIResourceList", "apiVersion": "v1",
+                "groupVersion": format!("{group}/v1"), "resources": [{"name": "httproutes", "singularName": "httproute",
+                    "namespaced": true, "kind": "HTTPRoute", "verbs": ["list", "watch"]}]}),
+            ),
+            "/readyz" => (200, json!("ok")),
+            _ if is_watch => (200, Value::Null),
+            _ => {
+                let name = ["missed", "later"][listed.fetch_add(1, Ordering::SeqCst).min(1)];
+                (
+                    200,
+                    json!({"kind": "HTTPRouteList", "apiVersion": format!("{group}/v1"),
+                    "metadata": {"resourceVersion": "7"}, "items": [route_value(name, "1")]}),
+                )
+            }
+        };
+        let body = if is_watch {
+            Either::Right(StreamBody::new(futures::stream::pending::<Result<Frame<Bytes>, std::convert::Infallible>>()))
+        } else {
+            Either::Left(Full::from(value.to_string()))
+        };
+        let mut response = hyper::Response::new(body);
+        *response.status_mut() = hyper::StatusCode::from_u16(code).expect("a status");
+        async move { Ok::<_, std::convert::Infallible>(response) }
+    };
+    let client = Client::new(service_fn(answer), "default");
+    let (sender, mut receiver) = mpsc::channel(16);
+    let heard = LastHeard::within(Duration::from_millis(300));
+    let running = tokio::spawn(kinds::run(client, vec![Kind::HTTPRoute], Namespaces::All, heard.clone(), sender));
+    let mut told = Vec::new();
+    while told.len() < 3 {
+        let next = timeout(Duration::from_secs(20), receiver.recv()).await.expect("it is told");
+        if let WatchEvent::Changed(updates) = next.expect("it is watched") {
+            told.extend(updates.into_iter().map(|update| match update {
+                ObjectUpdate::Put(object, _) => format!("+{}", object.key()),
+                ObjectUpdate::Delete(key) => format!("-{key}"),
+                other => format!("{other:?}"),
+            }));
+        }
+    }
+    running.abort();
+    assert_eq!(told, ["+httproute a/missed", "+httproute a/later", "-httproute a/missed"]);
+    assert!(heard.ages(std::time::Instant::now()).contains_key(&Kind::HTTPRoute));
 }

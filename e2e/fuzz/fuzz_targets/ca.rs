@@ -1,0 +1,3 @@
+#![no_main]
+
+gatewright_fuzz::guided!("ca");
