@@ -128,12 +128,12 @@ impl TryFrom<String> for Network {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Preflight {
-    /// It stops the order
+    /// A problem prevents the order
     Strict,
-    /// It is told, and the order placed
+    /// A problem is reported, and the order is placed
     #[default]
     Warn,
-    /// Nobody looks
+    /// Nothing is checked
     Skip,
 }
 
