@@ -424,7 +424,7 @@ impl IssuerSettings {
             }
         }
         if self.tls_alpn_port.is_some() && (self.dns.is_some() || self.dns_persist) {
-            let text = "names are proven by DNS already: leave one of the two out";
+            let text = "TLS-ALPN-01 and DNS challenges exclude each other: remove one of them";
             return Err(SettingsError::value(format!("{field}tlsAlpnPort"), text));
         }
         match &self.dns {
