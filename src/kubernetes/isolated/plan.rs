@@ -32,7 +32,7 @@ pub(super) fn plan<'a>(
     for part in Part::ALL {
         if held(part).is_some_and(|held| held.gateway.as_ref() != Some(&desired.gateway)) {
             return Err(format!(
-                "{} {} is somebody else's: remove it, or give the Gateway another name",
+                "{} {} belongs to another owner: remove it, or give the Gateway another name",
                 part.kind(),
                 desired.name
             ));
