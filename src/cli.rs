@@ -1,4 +1,4 @@
-//! The command line: what can be said, and the help that teaches it. Nothing is done here.
+//! The command line: flags, commands and their help. Nothing is done here.
 
 mod bootstrap;
 mod claims;
@@ -61,7 +61,7 @@ pub use watched::Watched;
 #[derive(Debug, Parser)]
 #[command(name = "gatewright", version, arg_required_else_help = true, after_help = EXAMPLES)]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -71,57 +71,60 @@ pub const CONTROLLER: &str = "gatewright.io/gateway-controller";
 
 const EXAMPLES: &str = "\
 Examples:
-  gatewright standalone                   the built-in example, on 127.0.0.1
-  gatewright standalone ./manifests       watch a directory and serve it
-  gatewright translate ./manifests        what Envoy would get, with nothing running
-  gatewright lint ./manifests             what would be refused or lost
-  gatewright status                       every object's conditions
+  gatewright standalone                   serve the built-in example on 127.0.0.1
+  gatewright standalone ./manifests       watch and serve a directory of manifests
+  gatewright translate ./manifests        print the Envoy resources, without a running program
+  gatewright lint ./manifests             print problems: refused objects, lost hostnames
+  gatewright status                       print the conditions of every object
   gatewright explain https://shop.example.org:8443/cart
 
-Exit status: 0 all is well, 1 something was found or failed, 2 the command line is wrong,
+Exit status: 0 success, 1 a problem was found or the command failed, 2 invalid command line,
 3 no running program answers.";
 
-/// The verbs.
+/// The commands.
 #[derive(Debug, Subcommand)]
 #[allow(clippy::large_enum_variant, reason = "there is one, once")]
 pub enum Command {
-    /// Serve a directory of Gateway API manifests with an Envoy; without one, a built-in example
+    /// Serve a directory of Gateway API manifests with one Envoy; without a directory, a built-in example
     Standalone(Standalone),
     /// Serve the Gateways of a Kubernetes cluster with a fleet of Envoys
     Controller(Controller),
-    /// Print what Envoy would get, and the statuses, with nothing running
+    /// Print the Envoy resources and the statuses that manifests result in; needs no running program
     Translate(Translate),
-    /// Find what would be refused or lost, with nothing running
+    /// Print the problems of manifests: refused objects, lost hostnames, unresolved references; needs no running
+    /// program
     Lint(Lint),
-    /// Print every object's conditions, as the running program would write them to Kubernetes
+    /// Print the conditions of every object, as the running program would write them to Kubernetes
     Status(Status),
-    /// Print every certificate: issuer, end, what happens next and when, the last error, what is left of limits
+    /// Print every certificate: issuer, expiry, next step and its time, last error, and the rest of the CA's rate
+    /// limits
     Certs(Certs),
-    /// Show who owns which hostname on shared addresses, and release one
+    /// Print the owners of hostnames on shared addresses, or release a hostname
     Claims(Claims),
-    /// Show which Envoys are connected, and let one in no more
+    /// Print the connected Envoys, or revoke the access of one
     Envoys(Envoys),
-    /// Follow a URL through the running program, up to the first link that fails
+    /// Print the steps that a request for a URL takes, up to the first one that fails; exit 1 if one fails
     Explain(Explain),
-    /// Print the bootstrap for an Envoy started elsewhere
+    /// Print the bootstrap of an Envoy that this program does not start
     Bootstrap(Bootstrap),
-    /// Beside an Envoy in a pod: get a certificate for the pod from the controller, and renew it
+    /// Request the xDS client certificate of a pod from the controller, and renew it; runs beside Envoy in the pod
     EnvoyIdentity(EnvoyIdentity),
-    /// Beside an Envoy in a pod: when the pod ends, have it serve on, then let its connections end, then end it
+    /// Drain Envoy when its pod is deleted: keep serving, then close connections gracefully, then end Envoy; runs
+    /// beside Envoy in the pod
     Drain(Drain),
-    /// Ask an Envoy whether it is ready: exit 0 once its first configuration has come and until it drains, else 1; or wait for
-    /// a controller
+    /// Check the readiness of an Envoy: exit 0 from its first configuration until it drains, else 1; or wait until a
+    /// controller is ready
     Ready(Ready),
-    /// List the images that an installation in a cluster runs, by name, tag and digest
+    /// Print the container images of an installation in a cluster, with tag and digest
     Images(Images),
-    /// Print a completion script for a shell
+    /// Print the completion script of a shell
     Completion {
-        /// Which shell
+        /// Name of the shell
         shell: clap_complete::Shell,
     },
-    /// Write the man pages, one for each command, into a directory
+    /// Write the man pages into a directory, one for each command
     Man {
-        /// The directory, which is made where it is missing
+        /// Directory for the pages; it is created if it is missing
         dir: PathBuf,
     },
     /// Print the version
@@ -129,7 +132,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// How the log looks: programs that run for long have a choice.
+    /// The format of the log, which long-running commands can set.
     pub fn log_format(&self) -> LogFormat {
         match self {
             Self::Standalone(options) => options.log.log_format,
@@ -139,7 +142,7 @@ impl Command {
     }
 }
 
-/// Where the running program keeps its sockets and keys.
+/// The private directory of the program.
 #[derive(Clone, Debug, Args)]
 pub struct State {
     /// Private directory (mode 0700) for sockets, keys and logs
@@ -152,76 +155,80 @@ pub struct State {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Certificates by ACME")]
 pub struct Acme {
-    /// letsencrypt, letsencrypt-staging, or the URL of a directory: listeners name this issuer `acme`
+    /// ACME directory: letsencrypt, letsencrypt-staging, or a URL. The issuer is called `acme`
     #[arg(long, value_name = "URL")]
     pub acme_directory: Option<String>,
-    /// Roots to trust for the directory, in PEM, in place of the machine's
+    /// CA certificates in PEM that are trusted for the connection to the ACME directory, instead of the system's
     #[arg(long, value_name = "FILE", requires = "acme_directory")]
     pub acme_ca_bundle: Option<PathBuf>,
-    /// mailto: address for the CA; may be repeated
+    /// Contact of the ACME account, as mailto: URL; may be repeated
     #[arg(long = "acme-contact", value_name = "URL", requires = "acme_directory")]
     pub acme_contacts: Vec<String>,
-    /// You agree to the CA's terms of service
+    /// Agree to the CA's terms of service, which most CAs require for an account
     #[arg(long, requires = "acme_directory")]
     pub acme_agree_to_terms: bool,
-    /// Key id of an external account
+    /// Key identifier of an external account (EAB)
     #[arg(long, value_name = "ID", requires_all = ["acme_directory", "acme_eab_key_file"])]
     pub acme_eab_key_id: Option<String>,
-    /// File with the HMAC key of the external account
+    /// File with the HMAC key of the external account (EAB)
     #[arg(long, value_name = "FILE", requires = "acme_eab_key_id")]
     pub acme_eab_key_file: Option<PathBuf>,
-    /// File that says who writes TXT records: DNS-01 in place of HTTP-01 (docs/certificates.md)
+    /// File with the settings of a DNS provider; challenges are then DNS-01 instead of HTTP-01 (docs/certificates.md)
     #[arg(long, value_name = "FILE", requires = "acme_directory")]
     pub acme_dns: Option<PathBuf>,
-    /// A profile of the CA
+    /// Certificate profile of the CA [default: the CA's default]
     #[arg(long, value_name = "NAME", requires = "acme_directory")]
     pub acme_profile: Option<String>,
-    /// What it does when something is in the way of an order
+    /// Behaviour when the pre-flight check (self-check, DNS addresses, CAA) finds a problem
     #[arg(long, value_enum, default_value_t = Preflight::Warn)]
     pub acme_preflight: Preflight,
-    /// Port where HTTP-01 questions reach Envoy
+    /// Port of Envoy on which HTTP-01 requests arrive; other than 80 if a device in front of Envoy maps port 80 to it
     #[arg(long, value_name = "PORT", default_value_t = 80)]
     pub acme_http_port: u16,
-    /// TLS-ALPN-01 in place of HTTP-01, and the port where its connections reach Envoy (443)
+    /// Challenges are TLS-ALPN-01 instead of HTTP-01. The value is the port of Envoy on which validation connections
+    /// arrive; without a value, 443
     #[arg(
         long, value_name = "PORT", num_args = 0..=1, default_missing_value = "443", require_equals = true,
         requires = "acme_directory", conflicts_with = "acme_dns"
     )]
     pub acme_tls_alpn: Option<u16>,
-    /// Address that hosts should have in public DNS; may be repeated
+    /// Address that hosts should have in public DNS, for the pre-flight check; may be repeated
     #[arg(long = "acme-address", value_name = "IP")]
     pub acme_addresses: Vec<IpAddr>,
-    /// Where DNS is asked [default: the machine's resolvers]; may be repeated
+    /// DNS resolver [default: the machine's resolvers]; may be repeated
     #[arg(long = "acme-resolver", value_name = "IP:PORT")]
     pub acme_resolvers: Vec<SocketAddr>,
-    /// Private network where authoritative name servers may be asked all the same; may be repeated
+    /// Private network in which authoritative name servers may be queried; may be repeated. Without it, private
+    /// addresses are not queried
     #[arg(long = "acme-allowed-network", value_name = "CIDR")]
     pub acme_allowed_networks: Vec<IpNet>,
-    /// Directory for a trial after a first failure
+    /// ACME directory for trial orders, such as letsencrypt-staging: after a failure a host must succeed there before
+    /// the next order at the real CA
     #[arg(long, value_name = "URL", requires = "acme_directory")]
     pub acme_trial: Option<String>,
-    /// Answer HTTP-01 here as well, for data planes that are not ours
+    /// Listening address of a responder for HTTP-01 challenges, for other data planes [default: none, only Envoy
+    /// answers]
     #[arg(long, value_name = "IP:PORT")]
     pub acme_responder: Option<SocketAddr>,
-    /// File with further issuers, by name
+    /// File with further issuers by name (docs/certificates.md)
     #[arg(long, value_name = "FILE")]
     pub issuers: Option<PathBuf>,
 }
 
-/// How TenantGateways are carried out.
+/// The settings of TenantGateways.
 #[derive(Clone, Debug, Args)]
 pub struct Tenants {
-    /// Port of plain HTTP on the Gateways of TenantGateways
+    /// Port of plain HTTP of the Gateways of TenantGateways
     #[arg(long, value_name = "PORT", default_value_t = 80, value_parser = clap::value_parser!(u16).range(1..))]
     pub tenant_http_port: u16,
-    /// Port of TLS on the Gateways of TenantGateways
+    /// Port of TLS of the Gateways of TenantGateways
     #[arg(long, value_name = "PORT", default_value_t = 443, value_parser = clap::value_parser!(u16).range(1..))]
     pub tenant_https_port: u16,
-    /// Who of several claimants of a hostname has it
+    /// Order of precedence between the claimants of a hostname
     #[arg(long, value_enum, default_value_t = HostnameClaims::Smallest)]
     pub hostname_claims: HostnameClaims,
-    /// For how many hours a hostname stays reserved for the namespace that had it and gave it up, where the record decides
-    /// between namespaces; 0: it is free at once
+    /// Duration, in hours, for which a released hostname stays reserved for its previous namespace, where the record of
+    /// ownership decides; 0 frees it at once
     #[arg(long, value_name = "HOURS", default_value_t = 24)]
     pub hostname_hold: u16,
     #[command(flatten)]
@@ -229,32 +236,33 @@ pub struct Tenants {
     pub names: Names,
 }
 
-/// Who of several claimants of a hostname has it.
+/// The order of precedence between the claimants of a hostname.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum HostnameClaims {
-    /// cozy-* namespaces first, then the smallest namespace/name
+    /// First namespaces cozy-*, then the smallest namespace/name
     Smallest,
-    /// The namespace that claimed it first, as recorded: in the private directory, or in ConfigMaps of the controller
+    /// The first claimant, as recorded in the private directory or in ConfigMaps of the controller
     FirstCome,
 }
 
-/// Who issues the certificates of TenantGateways that do not say it themselves.
+/// The source of the certificates of TenantGateways that name no issuer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CertificateSource {
-    /// cert-manager, by its Issuers and Certificates
+    /// cert-manager, through its Issuers and Certificates
     CertManager,
-    /// This program, by ACME, into the same Secrets
+    /// This program, by ACME; it writes the same Secrets
     Own,
-    /// This program, by its internal CA: nobody outside is asked
+    /// This program, by its internal CA, without any external CA
     InternalCa,
 }
 
-/// Which ACME directories TenantGateways may name.
+/// The ACME directories that TenantGateways may name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TenantDirectories {
-    /// Let's Encrypt's, and those of --acme-directory and --issuers
+    /// Those of Let's Encrypt, of --acme-directory and of --issuers
     Known,
-    /// Any: the controller connects to whatever a tenant names, but for --tenant-denied-networks
+    /// Any: the controller connects to the directory that a tenant names, unless --tenant-denied-networks contains its
+    /// address
     Any,
 }
 
@@ -262,34 +270,36 @@ pub enum TenantDirectories {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  gatewright controller --bind 0.0.0.0             in a pod, as deploy/ has it
+  gatewright controller --bind 0.0.0.0             in a pod, as in deploy/
   gatewright controller --kubeconfig ~/.kube/config --address 127.0.0.1")]
 pub struct Controller {
-    /// How to reach the API server [default: the pod's service account, else as kubectl]
+    /// Path of the kubeconfig for the API server [default: the pod's service account, else that of kubectl]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// The namespace of the lease and of the keys between Envoys and this program
+    /// Namespace of the controller: of its Lease, of the Secrets for xDS, and of the Services of Envoys
     #[arg(long, env = "POD_NAMESPACE", default_value = "gatewright-system")]
     pub namespace: String,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub watched: Watched,
-    /// This replica's name in the lease
+    /// Name of this replica in the Lease; must be unique [default: gatewright- and the process ID]
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     pub identity: Option<String>,
-    /// The UID of this replica's pod: what it records goes with it [default: it stays]
+    /// UID of this replica's pod, the owner of the replica's records: they are garbage-collected with the pod [default:
+    /// records have no owner]
     #[arg(long, env = "POD_UID", value_name = "UID")]
     pub pod_uid: Option<String>,
-    /// How long a replica that is not heard of keeps the lease
+    /// Duration of the lease, in seconds: another replica takes over this long after the last renewal
     #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(3..=600))]
     pub lease_seconds: u64,
-    /// Address at which the shared fleet is reached; may be repeated. Without it, where the Service of --envoys is
+    /// Address of the shared fleet, for the status of Gateways; may be repeated [default: the addresses of the Service
+    /// --envoys]
     #[arg(long = "address", value_name = "IP")]
     pub addresses: Vec<IpAddr>,
-    /// Address on which Envoys listen; may be repeated [default: those of the Gateway]
+    /// Listening address of Envoys; may be repeated [default: those of the Gateway]
     #[arg(long, value_name = "IP")]
     pub bind: Vec<IpAddr>,
-    /// The Service in the same namespace that has the Envoys of the shared fleet behind it
+    /// Name of the Service of the shared fleet's Envoys, in the controller's namespace
     #[arg(long, value_name = "NAME", default_value = "gatewright-envoy")]
     pub envoys: String,
     #[command(flatten)]
@@ -301,47 +311,48 @@ pub struct Controller {
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub credentials: EnvoyCredentials,
-    /// Leave TenantGateways to another controller
+    /// Do not reconcile TenantGateways, because another controller does
     #[arg(long)]
     pub leave_tenant_gateways: bool,
-    /// Who issues the certificates of TenantGateways without the annotation gatewright.io/issuer
+    /// Source of the certificates of TenantGateways without the annotation gatewright.io/issuer
     #[arg(long, value_enum, default_value_t = CertificateSource::CertManager)]
     pub certificates: CertificateSource,
-    /// Which ACME directories TenantGateways may name by gatewright.io/acme-directory
+    /// ACME directories that TenantGateways may name in the annotation gatewright.io/acme-directory
     #[arg(long, value_enum, default_value_t = TenantDirectories::Known)]
     pub tenant_acme_directories: TenantDirectories,
-    /// Networks that nothing is sent to because a tenant names it: directories of --tenant-acme-directories any, name servers
-    /// of rfc2136, and those of tenants' zones. Add those of pods and Services where they are public; what is given takes the
-    /// place of the default
+    /// Networks to which the controller does not connect on a tenant's request: ACME directories
+    /// (--tenant-acme-directories any), name servers of rfc2136, authoritative servers of tenants' zones. A given list
+    /// replaces the default. Add the networks of pods and Services if they are public addresses
     #[arg(long, value_name = "CIDR", value_delimiter = ',', default_values_t = DeniedNetworks::private_networks())]
     pub tenant_denied_networks: Vec<IpNet>,
-    /// Networks that tenants may name although --tenant-denied-networks has them: where a CA or name servers of yours are
+    /// Exceptions from --tenant-denied-networks, for example the network of your own CA or name servers
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     pub tenant_allowed_networks: Vec<IpNet>,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub endpoints: Endpoints,
-    /// Where HTTP-01 questions are answered for Gateways that somebody else serves; the Service gatewright-challenges leads
-    /// here [default: nowhere]
+    /// Listening address of the responder for HTTP-01 challenges of Gateways of other data planes; the Service
+    /// gatewright-challenges routes to it [default: none]
     #[arg(long, value_name = "ADDRESS")]
     pub challenges: Option<SocketAddr>,
-    /// Who of several claimants of a hostname has it
+    /// Order of precedence between the claimants of a hostname
     #[arg(long, value_enum, default_value_t = HostnameClaims::Smallest)]
     pub hostname_claims: HostnameClaims,
-    /// For how many hours a hostname stays reserved for the namespace that had it and gave it up, where the record decides
-    /// between namespaces; 0: it is free at once
+    /// Duration, in hours, for which a released hostname stays reserved for its previous namespace, where the record of
+    /// ownership decides; 0 frees it at once
     #[arg(long, value_name = "HOURS", default_value_t = 24)]
     pub hostname_hold: u16,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub names: Names,
-    /// The class of Gateways whose TenantGateway has an empty gatewayClassName
+    /// GatewayClass of the Gateways of TenantGateways without gatewayClassName
     #[arg(long, value_name = "NAME", default_value = "cilium")]
     pub gateway_class: String,
-    /// The controllerName of the GatewayClasses that are ours: a second installation in one cluster needs one of its own
+    /// controllerName of the GatewayClasses of this installation; a second installation in the cluster needs another
+    /// one
     #[arg(long, value_name = "DOMAIN/PATH", default_value = CONTROLLER)]
     pub controller_name: String,
-    /// The namespace of cert-manager: its challenge routes may attach to port 80 of TenantGateways
+    /// Namespace of cert-manager, whose HTTPRoutes for challenges may attach to port 80 of TenantGateways
     #[arg(long, value_name = "NAMESPACE", default_value = "cozy-cert-manager")]
     pub cert_manager_namespace: String,
     #[command(flatten)]
@@ -365,14 +376,14 @@ pub struct Controller {
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub log: Log,
-    /// Where Envoys find this program
+    /// Listening address of the xDS server for Envoys
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:18000")]
     pub xds: SocketAddr,
-    /// How long each step takes in which the CA of the Envoys' connection is replaced: what was written before must have
-    /// reached every Envoy (docs/kubernetes.md)
+    /// Duration of each step of a rotation of the xDS CA, in seconds; it must be long enough for every Envoy to get the
+    /// CA certificates of the step before (docs/kubernetes.md)
     #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(5..=604_800))]
     pub xds_ca_overlap: u64,
-    /// Where /livez, /readyz and /metrics are
+    /// Listening address of /livez, /readyz and /metrics
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
     pub probes: SocketAddr,
     #[command(flatten)]
@@ -381,7 +392,7 @@ pub struct Controller {
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub keeping: Keeping,
-    /// Where this program's admin socket is [default: none]
+    /// Path of this program's admin socket [default: none]
     #[arg(long, value_name = "SOCKET")]
     pub admin: Option<PathBuf>,
 }
@@ -398,10 +409,10 @@ pub struct Status {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  gatewright certs --watch                   follow what is being got
-  gatewright certs check shop.example.org    what is in the way, without an order
-  gatewright certs renew shop.example.org    a new certificate now
-Exit status: 0 all is well; 1 a host has no certificate, or something is in the way; 3 no running program answers.")]
+  gatewright certs --watch                   follow orders and renewals
+  gatewright certs check shop.example.org    check for problems, without an order
+  gatewright certs renew shop.example.org    order a new certificate now
+Exit status: 0 success; 1 a host has no certificate, or a problem was found; 3 no running program answers.")]
 pub struct Certs {
     #[command(subcommand)]
     #[allow(missing_docs, reason = "described at its type")]
@@ -409,34 +420,34 @@ pub struct Certs {
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub program: RunningProgram,
-    /// Print again whenever something changed, until interrupted
+    /// Print again after every change, until interrupted
     #[arg(long)]
     pub watch: bool,
 }
 
-/// What can be done about certificates.
+/// The subcommands of `certs`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum CertsVerb {
-    /// Get a new certificate for a host now, whatever is held
+    /// Order a new certificate for a host now, even if the held one is valid
     Renew {
-        /// The host
+        /// Hostname
         host: String,
     },
-    /// Look what is in the way of a certificate for a host; exit 0 when nothing is
+    /// Check for problems that would prevent a certificate for a host, without an order; exit 0 if there are none
     Check {
-        /// The host
+        /// Hostname
         host: String,
     },
-    /// Give an issuer's account a new key; orders wait until every Envoy answers with it
+    /// Replace the key of an issuer's ACME account; orders wait until every Envoy answers challenges with the new key
     ChangeKey {
-        /// The issuer
+        /// Name of the issuer
         #[arg(default_value = "acme")]
         issuer: String,
     },
-    /// Make another account for an issuer, where the CA has closed the old one or its key is lost; the old one is set aside,
-    /// and CAA records and records of dns-persist-01 that name it no longer hold
+    /// Create a new ACME account for an issuer, because the CA has closed the old one or its key is lost. The old
+    /// account is kept aside; CAA records and records of dns-persist-01 that name it become invalid
     NewAccount {
-        /// The issuer
+        /// Name of the issuer
         #[arg(default_value = "acme")]
         issuer: String,
     },
@@ -448,9 +459,9 @@ pub enum CertsVerb {
 Example:
   gatewright explain https://shop.example.org:8443/cart")]
 pub struct Explain {
-    /// http:// or https://, host, and if need be port and path
+    /// URL with http:// or https:// and a host, optionally with port and path
     pub url: String,
-    /// The request's method
+    /// HTTP method of the request
     #[arg(long, default_value = "GET")]
     pub method: String,
     #[command(flatten)]
@@ -458,7 +469,7 @@ pub struct Explain {
     pub program: RunningProgram,
 }
 
-/// How a document is printed.
+/// The output format of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Document {
     /// YAML
@@ -467,10 +478,10 @@ pub enum Document {
     Json,
 }
 
-/// How an answer is printed.
+/// The output format of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
-    /// For people
+    /// Table for people
     Table,
     /// YAML
     Yaml,
@@ -482,7 +493,7 @@ impl Acme {
     /// The ACME issuers that the command line and its files describe.
     ///
     /// # Errors
-    /// When one makes no sense; it names the option or the setting.
+    /// When a setting is invalid; the error names the option or the setting.
     pub fn issuers(&self) -> Result<BTreeMap<String, IssuerSettings>, SettingsError> {
         let mut issuers = match &self.issuers {
             Some(path) => issuers_from(path)?,

@@ -132,7 +132,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let fleet_views = options.dedicated.views();
     ensure!(
         options.isolated.isolated_envoys.is_none() || options.credentials.envoy_credentials.of_pods(),
-        "--isolated-envoys: it takes --envoy-credentials pod or both: their pods prove by their own account whose Envoys they are"
+        "--isolated-envoys requires --envoy-credentials pod or both: these pods authenticate by their own service accounts"
     );
     let (views, metrics) = (Views::new(), LastGoodMetrics::default());
     let accounts = EnvoyAccounts { fleets: options.dedicated.fleets(), access: EnvoyAccess::new(views.clone()) };
@@ -368,7 +368,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
             _ = interrupt.recv() => break Ok(true),
         }
     };
-    info!("ending");
+    info!("shutting down");
     // Writes in progress end before the Lease is released.
     runtime.stop().await;
     drop(watch_events);

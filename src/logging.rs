@@ -44,7 +44,7 @@ fn filter(variable: impl Fn(&str) -> Option<String>) -> (EnvFilter, Option<Strin
     let Some((name, text)) = set("GATEWRIGHT_LOG").or_else(|| set("RUST_LOG")) else { return (usual(), None) };
     match EnvFilter::try_new(&text) {
         Ok(filter) => (filter, None),
-        Err(error) => (usual(), Some(format!("{name}={text}: {error}; logged is what is logged without it"))),
+        Err(error) => (usual(), Some(format!("{name}={text}: {error}; the default log filter is used"))),
     }
 }
 

@@ -252,7 +252,7 @@ fn socket_of(program: &cli::RunningProgram) -> Result<PathBuf> {
 /// Sends a query to the running program, and parses the answer.
 async fn answer<T: DeserializeOwned>(socket: &Path, question: &str) -> Result<T> {
     let text = ask(socket, question).await?;
-    let another = || format!("{} answers as no gatewright of this version does", socket.display());
+    let another = || format!("{} sends an unexpected answer: is it a gatewright of another version?", socket.display());
     serde_json::from_str(&text).with_context(another)
 }
 

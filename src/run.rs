@@ -340,7 +340,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             },
         }
     };
-    info!("ending");
+    info!("shutting down");
     // Envoy ends first, and is answered until then. After a failure of this program Envoy is left to the next start.
     let order = match (&result, lifetime) {
         (Ok((_, order)), _) => *order,

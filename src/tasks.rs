@@ -58,7 +58,7 @@ pub(crate) fn spawn(name: &'static str, task: impl Future<Output = ()> + Send + 
 /// Returns the error of the program that the end of this task causes.
 pub(crate) fn why(name: &str, ended: Result<Result<()>, JoinError>) -> Error {
     match ended {
-        Ok(Ok(())) => anyhow!("the task {name} ended by itself"),
+        Ok(Ok(())) => anyhow!("the task {name} ended unexpectedly"),
         Ok(Err(error)) => error.context(format!("the task {name}")),
         Err(error) => match error.try_into_panic() {
             Ok(panic) => anyhow!("the task {name} panicked: {}", message(&*panic)),
@@ -100,7 +100,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_task_that_ends_is_named_with_the_reason() {
-        assert_eq!(ended(async { Ok(()) }).await, "the task this one ended by itself");
+        assert_eq!(ended(async { Ok(()) }).await, "the task this one ended unexpectedly");
         assert_eq!(ended(async { Err(anyhow!("no disk")) }).await, "the task this one: no disk");
         let (number, text) = (7, "text");
         assert_eq!(ended(async move { panic!("{number} of {text}") }).await, "the task this one panicked: 7 of text");

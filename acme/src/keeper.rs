@@ -318,7 +318,7 @@ impl Keeper {
         let known = Known { stored, wanted };
         for issuer in self.issuers() {
             if let Err(failure) = issuer.tidy(&known, now).await {
-                tracing::warn!(issuer = issuer.name(), %failure, "traces of earlier orders stay for now");
+                tracing::warn!(issuer = issuer.name(), %failure, "cannot remove challenge records of earlier orders now");
             }
         }
         self.write(|s| s.tidied = Some(now));
@@ -389,7 +389,7 @@ impl Keeper {
         {
             // The next attempt places a new order: this one would return the same certificate again.
             issuer.abandon(&order.id).await?;
-            return Err(Failure::new(Class::Bug, format!("{}: not taken, since {unfit}", want.issuer)));
+            return Err(Failure::new(Class::Bug, format!("{}: certificate rejected: {unfit}", want.issuer)));
         }
         let made = Stored { id: order.id.clone(), tenant: want.tenant.clone(), certificate };
         write_json(&*self.storage, &key, &made, &Expect::Anything).await.map_err(|e| of_storage(&e))?;
@@ -483,7 +483,7 @@ impl Keeper {
 
     async fn remove_quietly(&self, kind: Kind, id: &CertificateId) {
         if let Err(error) = self.storage.remove(&Key::new(kind, id.as_str())).await {
-            tracing::warn!(%id, %error, "an old entry stays for now");
+            tracing::warn!(%id, %error, "cannot remove an old record now");
         }
     }
 
@@ -517,7 +517,7 @@ async fn readable<T: serde::de::DeserializeOwned>(storage: &dyn Storage, key: &K
     match read_json::<T>(storage, key).await {
         Ok(found) => Ok(found.map(|(value, _)| value)),
         Err(error) if error.is_of_the_entry() => {
-            tracing::error!(%error, "left out");
+            tracing::error!(%error, "a stored record cannot be used and is ignored");
             Ok(None)
         }
         Err(error) => Err(error),

@@ -7,17 +7,17 @@ use super::RunningProgram;
 /// `claims`
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-What is shown: hostnames on the addresses of the shared fleet, what its ports speak, and ports of addresses in standalone;
-hostnames among the namespaces that a Gateway admits to its listeners; and secrets, the names of certificates at Envoys, that
-several namespaces want; each with the namespace that had it first. With --hostname-claims first-come also hostnames among the
-tenants of TenantGateways. RELEASED is when the namespace gave it up: until
---hostname-hold has passed, nobody else may have it. In a cluster the records stand in ConfigMaps gatewright-owners-* and
-gatewright-claims-*, and the
-replica with the Lease is asked.
+Prints the records of ownership, each with its owner, the namespace that claimed it first:
+  - hostnames on the addresses of the shared fleet, protocols of its ports, and in standalone ports of addresses;
+  - hostnames that several namespaces claim at a Gateway that admits them to its listeners;
+  - secrets, the names of certificates in Envoys, that several namespaces claim;
+  - with --hostname-claims first-come, hostnames of the tenants of TenantGateways.
+RELEASED is the time at which the namespace gave the hostname up: for --hostname-hold after it, nobody else may have it.
+In a cluster the records are in ConfigMaps gatewright-owners-* and gatewright-claims-*; run the command at the lease holder.
 
 Examples:
-  gatewright claims                              who owns what
-  gatewright claims release shop.example.org     wherever it is recorded; whoever claims it gets it, the oldest object first")]
+  gatewright claims                              print the owners
+  gatewright claims release shop.example.org     remove all records of it; the claimant with the oldest object gets it")]
 pub struct Claims {
     #[command(subcommand)]
     #[allow(missing_docs, reason = "described at its type")]
@@ -27,14 +27,14 @@ pub struct Claims {
     pub program: RunningProgram,
 }
 
-/// What can be done about the record.
+/// The subcommands of `claims`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum ClaimsVerb {
-    /// Show who owns what
+    /// Print the owners
     List,
-    /// Take something out of the record: it is decided anew who has it
+    /// Remove a record of ownership; the owner is then decided again among the present claimants
     Release {
-        /// A hostname, `*` for the catch-all, a port, or an address and a port
+        /// Hostname, `*` for the catch-all, a port, or an address and a port
         what: String,
     },
 }

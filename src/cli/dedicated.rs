@@ -1,4 +1,4 @@
-//! Whose Envoys serve Gateways of fleet Dedicated.
+//! The Envoys that serve Gateways of fleet Dedicated.
 
 use clap::{Args, ValueEnum};
 use gatewright_control::fleet_views::FleetViews;
@@ -9,27 +9,28 @@ use xds::View;
 /// The Envoys of fleet Dedicated.
 #[derive(Clone, Debug, Args)]
 pub struct Dedicated {
-    /// The Service in the same namespace that has the Envoys of fleet Dedicated behind it, which show the certificate of Secret
-    /// gatewright-envoy-dedicated [default: Envoys of --envoys serve both fleets, and see the certificates of both]
+    /// Name of the Service of the Envoys of fleet Dedicated, in the controller's namespace. They authenticate as that
+    /// fleet, with --envoy-credentials secret by Secret gatewright-envoy-dedicated [default: the Envoys of --envoys
+    /// serve both fleets and can read the certificates of both]
     #[arg(long, value_name = "NAME")]
     pub dedicated_envoys: Option<String>,
-    /// What Envoys of the fleets see
+    /// Configuration that the Envoys of each fleet can read
     #[arg(long, value_enum, default_value_t = Seen::Apart, requires = "dedicated_envoys")]
     pub fleet_views: Seen,
 }
 
-/// What Envoys of the fleets see.
+/// The configuration that the Envoys of each fleet can read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Seen {
-    /// Each fleet what is its own
+    /// Only that of their fleet
     Apart,
-    /// Both fleets everything, and Envoys of --envoys serve fleet Dedicated for as long as it has none that is ready: a step on
-    /// the way to Envoys of its own without an interruption
+    /// Everything, for both fleets; the Envoys of --envoys serve fleet Dedicated until one of its Envoys is ready. For
+    /// a migration to separate Envoys without interruption
     Joined,
 }
 
 impl Dedicated {
-    /// Whose Envoys serve Gateways of the dedicated fleet, in the controller's namespace.
+    /// The Envoys that serve Gateways of the dedicated fleet, in the controller's namespace.
     pub fn envoys(&self, namespace: &str) -> DedicatedEnvoys {
         let service = self.dedicated_envoys.as_deref().map(|name| ObjectName::new(namespace, name));
         match (service, self.fleet_views) {
@@ -39,7 +40,7 @@ impl Dedicated {
         }
     }
 
-    /// The views that Envoys see.
+    /// The views that Envoys can read.
     pub fn views(&self) -> FleetViews {
         match (&self.dedicated_envoys, self.fleet_views) {
             (Some(_), Seen::Apart) => FleetViews::apart(),

@@ -6,32 +6,33 @@ use clap::Args;
 
 use gatewright_envoy as envoy;
 
-/// Limits of connections, of clients and to backends. A change of one at a restart ends connections, as Envoy makes its
-/// filter chains or clusters anew.
+/// Limits of connections, of clients and to backends. A changed limit closes connections at the next start, because
+/// Envoy replaces its filter chains or clusters.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Limits of connections")]
 pub struct Edge {
-    /// How long an HTTP connection of a client may have no request
+    /// Idle timeout of a client's HTTP connection without a request, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = envoy::Edge::DEFAULT.idle_seconds, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub idle_timeout: u64,
-    /// How long a TLS or TCP connection that is passed through may have no bytes
+    /// Idle timeout of a TLS passthrough or TCP connection without bytes, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = envoy::Edge::DEFAULT.tcp_idle_seconds, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub tcp_idle_timeout: u64,
-    /// How long a UDP session may have no datagrams: what a client sends by one socket
+    /// Idle timeout of a UDP session without datagrams, in seconds; a session is what one socket of a client sends
     #[arg(long, value_name = "SECONDS", default_value_t = envoy::Edge::DEFAULT.udp_idle_seconds, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub udp_idle_timeout: u64,
-    /// How many UDP sessions an Envoy has at one port; datagrams of more clients are dropped
+    /// Maximum number of UDP sessions at one port of an Envoy; datagrams of further clients are dropped
     #[arg(long, value_name = "COUNT", default_value_t = envoy::Edge::DEFAULT.udp_sessions, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub udp_sessions: u32,
-    /// After how long an HTTP connection of a client is ended in order, between two requests; 0 for never
+    /// Maximum age of a client's HTTP connection, in seconds; it is then closed gracefully, between two requests; 0 for
+    /// no maximum
     #[arg(long, value_name = "SECONDS", default_value_t = envoy::Edge::DEFAULT.max_connection_seconds, value_parser = clap::value_parser!(u64).range(0..=604_800))]
     pub max_connection_age: u64,
-    /// How many connections an Envoy has to one port of one Service, and how many requests are under way there; more are
-    /// answered 503
+    /// Maximum number of connections of an Envoy to one port of one Service, and of pending requests there; further
+    /// requests are answered 503, further TCP connections are closed
     #[arg(long, value_name = "COUNT", default_value_t = envoy::Edge::DEFAULT.backend_connections, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub backend_connections: u32,
-    /// How many certificates of hosts an Envoy holds at a time, about 31 KB each; another is fetched when it is asked for
-    /// and takes the place of the one fetched longest ago
+    /// Maximum number of host certificates in the memory of an Envoy, about 31 KB each. Beyond it, a certificate is
+    /// fetched on demand and replaces the one that was fetched longest ago
     #[arg(long, value_name = "COUNT", default_value_t = 5000, value_parser = parse_certificates)]
     pub envoy_certificates: usize,
 }
@@ -44,7 +45,7 @@ fn parse_certificates(text: &str) -> Result<usize, String> {
 }
 
 impl Edge {
-    /// What of it is in Envoy's configuration.
+    /// The part that is in Envoy's configuration.
     pub fn settings(&self) -> envoy::Edge {
         envoy::Edge {
             idle_seconds: self.idle_timeout,
@@ -60,20 +61,20 @@ impl Edge {
 /// `ready`
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-For a readiness probe of kind exec, beside the Envoy in its pod: it listens nowhere, so nobody can use it up. A controller is
-asked again until it is ready, as `helm test` does.
+For an exec readiness probe in the pod of an Envoy: it opens no port, so clients cannot exhaust its connections. The probes of
+a controller are repeated until it is ready or --patience has passed, as in `helm test`.
 
 Examples:
   gatewright ready --envoy-admin /run/envoy/admin.sock
   gatewright ready --controller gatewright-metrics.gatewright-system.svc:8080 --patience 60")]
 pub struct Ready {
-    /// Where Envoy's admin socket is
+    /// Path of Envoy's admin socket
     #[arg(long, value_name = "SOCKET", required_unless_present = "controller")]
     pub envoy_admin: Option<PathBuf>,
-    /// Where a controller has its probes, in place of an Envoy
+    /// Address of a controller's probes (its --probes), to check the controller instead of an Envoy
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "envoy_admin")]
     pub controller: Option<String>,
-    /// How long Envoy may take to answer, or the controller to be ready
+    /// Time limit for the answer of Envoy, or until the controller is ready, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=60))]
     pub patience: u64,
 }

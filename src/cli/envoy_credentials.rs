@@ -1,4 +1,4 @@
-//! By what Envoys of a cluster are let in.
+//! The client certificates of the Envoys of a cluster.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,36 +7,37 @@ use clap::{Args, ValueEnum};
 use gatewright_control::envoy_identity::instance_of;
 use xds::{Certificates, Views};
 
-/// What Envoys prove who they are by.
+/// The authentication of Envoys.
 #[derive(Clone, Debug, Args)]
 pub struct EnvoyCredentials {
-    /// By which certificates Envoys are let in
+    /// Client certificates by which Envoys authenticate to the xDS server
     #[arg(long, value_enum, default_value_t = Credentials::Secret)]
     pub envoy_credentials: Credentials,
-    /// Where pods of Envoys get certificates of their own, unless --envoy-credentials is secret
+    /// Listening address of the service that issues certificates for pods of Envoys; unused with --envoy-credentials
+    /// secret
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:18001")]
     pub envoy_identity: SocketAddr,
-    /// How long the certificate of a pod lasts; it is renewed when a third of that is left
+    /// Lifetime of a pod's certificate, in seconds; it is renewed when a third of it is left
     #[arg(long, value_name = "SECONDS", default_value_t = 86_400, value_parser = clap::value_parser!(u64).range(15..=86_400))]
     pub envoy_identity_seconds: u64,
-    /// How many xDS streams the Envoy of a pod with a certificate of its own may have open at this replica: it has one
+    /// Maximum number of xDS streams of a pod with its own certificate at this replica; an Envoy has one
     #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub xds_streams_per_pod: u32,
 }
 
-/// Certificates that Envoys are let in by.
+/// The kinds of client certificates that are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Credentials {
-    /// That of their fleet, from its Secret, which this program makes
+    /// The certificate of their fleet, from a Secret that the controller creates
     Secret,
-    /// That of their pod, which the pod gets for its token and nobody else has; no Secret is made
+    /// A certificate for each pod, issued for the pod's service account token; no Secret is created
     Pod,
-    /// Either: on the way from one to the other, and for Envoys that are no pods
+    /// Either: for a migration from one to the other, and for Envoys outside of pods
     Both,
 }
 
 impl Credentials {
-    /// Whether the Secrets of fleets are made, and their certificates taken.
+    /// Whether the Secrets of fleets are created, and their certificates accepted.
     pub fn of_fleets(self) -> bool {
         self != Credentials::Pod
     }
@@ -46,7 +47,7 @@ impl Credentials {
         self != Credentials::Secret
     }
 
-    /// The certificates by which Envoys are let in, each to its view.
+    /// The accepted certificates, each with its view.
     pub fn certificates(self, views: Views) -> Certificates {
         match self {
             Credentials::Secret => Certificates::new(views),

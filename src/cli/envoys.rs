@@ -1,4 +1,4 @@
-//! `envoys`: who is connected, and who is let in no more.
+//! `envoys`: the connected Envoys, and the revocation of one.
 
 use clap::{Args, Subcommand};
 
@@ -7,20 +7,20 @@ use super::RunningProgram;
 /// `envoys`
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-What is shown: Envoys that are connected to the program that is asked, in a cluster to one replica; their fleet as their
-certificate says it, and where it is of a pod, its name and node. Else the name is what they say, as the version is. CURRENT is
-whether everything is acknowledged. -o json also has the UID of the pod and the fingerprint (SHA-256) of the certificate.
+Prints the Envoys that are connected to the running program; in a cluster, to this replica. Fleet, pod and node are those of the
+client certificate. Without a certificate of a pod, the name is the one that the Envoy reports, as the version always is. CURRENT
+says whether everything is acknowledged. -o json also has the UID of the pod and the fingerprint (SHA-256) of the certificate.
 
-A pod that is revoked gets no certificate any more, and none of its is taken. Delete it to have another in its place. A
-certificate that is revoked opens no connection. Both hold from then on, at all replicas and after restarts; connections are
-closed, and Envoys serve on with what they have. The record stands in the Secret gatewright-xds-ca, and the replica with the
-Lease is asked. Envoys that show the certificate of their fleet (--envoy-credentials secret) share it: --with-others revokes it,
-and the controller makes another one, which the kubelet brings within about two minutes.
+The certificates of a revoked pod are refused, and it gets no new one: delete the pod to replace it. A revoked certificate opens
+no connection. A revocation closes connections and holds at all replicas and after restarts; the Envoys continue to serve their
+configuration. It is stored in the Secret gatewright-xds-ca: run the command at the lease holder. Envoys of a fleet share one
+certificate with --envoy-credentials secret: --with-others revokes it, and the controller creates another one, which the kubelet
+mounts within about two minutes.
 
 Examples:
-  gatewright envoys                                  who is connected
-  gatewright envoys revoke gatewright-envoy-x7k2p    a pod
-  gatewright envoys revoke --with-others edge-7      an Envoy with the certificate of its fleet
+  gatewright envoys                                  print the connected Envoys
+  gatewright envoys revoke gatewright-envoy-x7k2p    revoke a pod
+  gatewright envoys revoke --with-others edge-7      revoke the fleet's certificate, which this Envoy uses
   gatewright envoys revoke $(openssl x509 -in stolen.crt -noout -fingerprint -sha256 | cut -d= -f2)")]
 pub struct Envoys {
     #[command(subcommand)]
@@ -31,16 +31,16 @@ pub struct Envoys {
     pub program: RunningProgram,
 }
 
-/// What can be done about Envoys.
+/// The subcommands of `envoys`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum EnvoysVerb {
-    /// Show who is connected
+    /// Print the connected Envoys
     List,
-    /// Refuse an Envoy from now on, and close its connection
+    /// Revoke an Envoy: its connection is closed, and its certificates are refused from now on, at every replica
     Revoke {
-        /// The name or UID of a pod, the name of a connected Envoy, or the SHA-256 fingerprint of a certificate
+        /// Name or UID of a pod, name of a connected Envoy, or SHA-256 fingerprint of a certificate
         name: String,
-        /// Although other Envoys show the same certificate
+        /// Revoke a certificate even if other Envoys use it too; all of them are disconnected
         #[arg(long)]
         with_others: bool,
     },

@@ -1,4 +1,4 @@
-//! Which of the Gateway API is served.
+//! The served channel of the Gateway API.
 
 use clap::Args;
 use gatewright_core::channel::Channel;
@@ -6,7 +6,8 @@ use gatewright_core::channel::Channel;
 /// The Gateway API.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct GatewayApi {
-    /// Which channel of the Gateway API is served: its fields, where definitions of that channel are installed
+    /// Release channel of the Gateway API whose fields are served. In a cluster the CRDs of that channel must be
+    /// installed
     #[arg(long, value_enum, value_name = "CHANNEL", default_value_t)]
     pub gateway_api_channel: Channel,
 }

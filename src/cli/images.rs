@@ -1,4 +1,4 @@
-//! `images`: which images an installation runs.
+//! `images`: the container images of an installation.
 
 use std::path::PathBuf;
 
@@ -10,15 +10,15 @@ use super::Output;
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  gatewright images                                            of an installation without values of its own
-  gatewright images --values digests.yaml                      by the digests of a release
+  gatewright images                                            with the chart's default values
+  gatewright images --values digests.yaml                      pinned by the digests of a release
   gatewright images --values values.yaml -o json | jq -r '.[].reference'
-Images without a digest are pinned by nothing but their tag.")]
+An image without a digest is pinned by its tag only.")]
 pub struct Images {
-    /// Values that the chart is installed with, as of helm --values; may be repeated, the last takes precedence
+    /// File with values of the chart, as for helm --values; may be repeated, the last takes precedence
     #[arg(short = 'f', long, value_name = "FILE")]
     pub values: Vec<PathBuf>,
-    /// How to print
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub output: Output,
 }

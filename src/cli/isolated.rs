@@ -1,12 +1,12 @@
-//! Whether Gateways may have Envoys of their own.
+//! The settings of fleet Isolated.
 
 use clap::Args;
 
 /// The Envoys of fleet Isolated.
 #[derive(Clone, Debug, Args)]
 pub struct Isolated {
-    /// The PodTemplate in the same namespace of which the Envoys of Gateways of fleet Isolated are made; it takes
-    /// --envoy-credentials pod or both [default: no Gateway has Envoys of its own]
+    /// Name of the PodTemplate of the Envoys of fleet Isolated, in the controller's namespace; requires
+    /// --envoy-credentials pod or both [default: none, Gateways of fleet Isolated are refused]
     #[arg(long, value_name = "NAME")]
     pub isolated_envoys: Option<String>,
 }

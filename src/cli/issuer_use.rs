@@ -1,4 +1,4 @@
-//! Who may ask the issuers of the installation, as the command line says it.
+//! The rules of the command line for the use of the installation's issuers.
 
 use std::collections::BTreeMap;
 
@@ -9,39 +9,42 @@ use gatewright_control::certificates::{AuthorityLimits, IssuerSettings, Settings
 use gatewright_core::translate::{IssuerPolicy, IssuerRule, Unlisted};
 use gatewright_core::wanted::INTERNAL_CA;
 
-/// Who may ask the issuers of the installation.
+/// The rules for the use of the installation's issuers.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Who may ask issuers")]
+#[command(next_help_heading = "Rules for issuers")]
 pub struct IssuerUse {
-    /// Let listeners of some namespaces have certificates from an issuer, internal-ca included, for some hostnames; may be
-    /// repeated. Names end in * for all that begin so; *.example.org are all names below. An issuer with rules works for
-    /// nothing else. Certificates for wildcards only with :wildcards
+    /// Rule that allows listeners of some namespaces to have certificates of an issuer, internal-ca included, for some
+    /// hostnames; may be repeated. A namespace may end in *, which matches every namespace with that prefix;
+    /// *.example.org matches all names below example.org. Wildcard certificates need :wildcards. An issuer with rules
+    /// issues nothing else
     #[arg(
         long = "issuer-allow",
         id = "issuer_allow",
         value_name = "ISSUER=NAMESPACE[,NAMESPACE]:HOSTNAME[,HOSTNAME][:wildcards]"
     )]
     pub rules: Vec<IssuerRule>,
-    /// Whose listeners may ask an issuer without rules; TenantGateways may, for what they were granted
-    /// [default: nobody's, but everybody's with a directory, which one person writes, while there is no rule at all]
+    /// Namespaces whose listeners may use an issuer without rules. TenantGateways always may, for their granted
+    /// hostnames [default: nobody; everybody if manifests of a directory are read and no issuer has a rule]
     #[arg(long = "issuers-for", id = "issuers_for", value_name = "WHO", value_enum)]
     pub unlisted: Option<IssuersFor>,
 }
 
-/// What the internal CA is for.
+/// The limits of the internal CA.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Internal CA")]
 pub struct InternalCa {
-    /// Domain that the internal CA issues for, with all names below; may be repeated [default: any that its users may ask for]
+    /// Domain for which the internal CA issues certificates, with all names below it; may be repeated [default: any
+    /// domain that its users are allowed]
     #[arg(long = "internal-ca-domain", id = "internal_ca_domain", value_name = "DOMAIN", value_parser = domain)]
     pub domains: Vec<DnsName>,
-    /// For how many registered domains there is an internal CA: each has keys of its own, and a root that clients trust
+    /// Maximum number of registered domains with an internal CA; each has its own keys, and a root that clients have to
+    /// trust
     #[arg(
         long = "internal-ca-limit", id = "internal_ca_limit", value_name = "NUMBER", default_value_t = 256,
         value_parser = clap::value_parser!(u16).range(1..=512)
     )]
     pub most: u16,
-    /// For how many of them one namespace may be the first that asks
+    /// Maximum number of registered domains of the internal CA for which one namespace may be the first to ask
     #[arg(
         long = "internal-ca-limit-per-namespace", id = "internal_ca_limit_per_namespace", value_name = "NUMBER",
         default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=512)
@@ -50,7 +53,7 @@ pub struct InternalCa {
 }
 
 impl InternalCa {
-    /// For which domains there are internal CAs.
+    /// The limits of the internal CA as its settings.
     pub fn limits(&self) -> AuthorityLimits {
         AuthorityLimits {
             domains: self.domains.clone(),
@@ -68,20 +71,20 @@ fn domain(text: &str) -> Result<DnsName, String> {
     Ok(name)
 }
 
-/// Whose listeners may ask an issuer without rules.
+/// The namespaces whose listeners may use an issuer without rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum IssuersFor {
-    /// Those of every namespace, for every hostname they have
+    /// All namespaces, for every hostname that they have
     Everybody,
-    /// None
+    /// No namespace
     Nobody,
 }
 
 impl IssuerUse {
-    /// Who may ask, by the rules of these issuers and of the command line.
+    /// The policy from the rules of these issuers and of the command line.
     ///
     /// # Errors
-    /// When a rule is about an issuer that is not there.
+    /// When a rule names an unknown issuer.
     pub fn policy(
         &self,
         issuers: &BTreeMap<String, IssuerSettings>,
@@ -102,12 +105,12 @@ impl IssuerUse {
         Ok(policy)
     }
 
-    /// Who may ask, by the rules of the command line, where nobody knows which issuers there are.
+    /// The policy from the rules of the command line only, where the issuers are unknown.
     pub fn rules_alone(&self, unlisted: Unlisted) -> IssuerPolicy {
         let mut policy = IssuerPolicy::new(match self.unlisted {
             Some(IssuersFor::Everybody) => Unlisted::Everybody,
             Some(IssuersFor::Nobody) => Unlisted::Nobody,
-            // Whoever begins to say who may ask means all issuers.
+            // The first rule of any issuer restricts all of them.
             None if !self.rules.is_empty() => Unlisted::Nobody,
             None => unlisted,
         });

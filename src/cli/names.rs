@@ -1,4 +1,4 @@
-//! Settings that say which hostnames namespaces may have.
+//! Settings for the hostnames that namespaces may have.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use clap::{Args, ValueEnum};
 
 use gatewright_core::model::Hostname;
 
-/// Which hostnames namespaces may have under TenantGateways.
+/// The hostnames that namespaces may have under TenantGateways.
 #[derive(Clone, Debug, Args)]
 pub struct Names {
-    /// Whether a namespace without the label namespace.cozystack.io/host publishes anything under a TenantGateway that is
-    /// neither its own nor attaches it by attachedNamespaces
+    /// Treatment of namespaces without the label namespace.cozystack.io/host under a TenantGateway of another namespace
+    /// that does not list them in attachedNamespaces
     #[arg(long, value_enum, default_value_t = Unlabelled::Deny)]
     pub unlabelled_namespaces: Unlabelled,
-    /// Hostnames that one namespace alone may have under TenantGateways, or nobody: dashboard.example.org=cozy-dashboard, or
-    /// *.platform.example.org; may be repeated
+    /// Hostname that is reserved under TenantGateways for one namespace (dashboard.example.org=cozy-dashboard), or from
+    /// everybody (*.platform.example.org); may be repeated
     #[arg(long = "reserved-hostname", value_name = "HOSTNAME[=NAMESPACE]", value_delimiter = ',', value_parser = reserved)]
     pub reserved_hostnames: Vec<(Hostname, Option<String>)>,
 }
@@ -28,12 +28,12 @@ impl Names {
     }
 }
 
-/// What becomes of namespaces without a label that says which hostnames they may have.
+/// The treatment of namespaces without the label of their hostnames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Unlabelled {
-    /// They publish nothing
+    /// They publish no hostnames
     Deny,
-    /// They publish what the apex of the TenantGateway allows
+    /// They publish hostnames at and below the apex of the TenantGateway
     Allow,
 }
 

@@ -11,15 +11,15 @@ use super::{Document, Endpoints, GatewayApi, IssuerUse, Output, Tenants};
 /// `translate`
 #[derive(Clone, Debug, Args)]
 pub struct Translate {
-    /// A file, a directory, or `-` for standard input
+    /// Path of a file or a directory of manifests, or `-` for standard input
     pub path: PathBuf,
-    /// How to print
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Document::Yaml)]
     pub output: Document,
-    /// Address for Gateways without spec.addresses; may be repeated
+    /// Address of Gateways without spec.addresses; may be repeated
     #[arg(long = "address", value_name = "IP", default_value = "127.0.0.1")]
     pub addresses: Vec<IpAddr>,
-    /// Take manifests that others may write, and links out of the directory
+    /// Accept manifests that the group or others may write, and symbolic links out of the directory
     #[arg(long)]
     pub allow_unsafe_manifests: bool,
     #[command(flatten)]
@@ -42,23 +42,23 @@ pub struct Translate {
 /// `lint`
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-Found are hostnames that routes would not get (conflicts, out of the apex, wildcards that cannot be issued, names
-that collide, limits), what is wrong with TenantGateways, and references that do not resolve or need a ReferenceGrant.
+Reports hostnames that routes would not get (conflicts, outside of the apex, wildcards that cannot be issued, name
+collisions, limits), problems of TenantGateways, and references that do not resolve or lack a ReferenceGrant.
 
 Example:
   kubectl get gateways,httproutes,tenantgateways,namespaces -A -o yaml | gatewright lint -
 
-Exit status: 0 nothing was found, 1 something was, 2 the command line is wrong.")]
+Exit status: 0 no problems, 1 problems were found, 2 invalid command line.")]
 pub struct Lint {
-    /// A file, a directory, or `-` for standard input
+    /// Path of a file or a directory of manifests, or `-` for standard input
     pub path: PathBuf,
-    /// How to print
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub output: Output,
-    /// Say what would not fit without ListenerSets
+    /// Assume a cluster without ListenerSets: report hostnames beyond the 64 listeners of a Gateway
     #[arg(long)]
     pub no_listener_sets: bool,
-    /// Take manifests that others may write, and links out of the directory
+    /// Accept manifests that the group or others may write, and symbolic links out of the directory
     #[arg(long)]
     pub allow_unsafe_manifests: bool,
     #[command(flatten)]

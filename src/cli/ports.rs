@@ -1,46 +1,47 @@
-//! Who may do what at the ports of the controller, and what it keeps for its next start.
+//! Access to the ports of the controller, and its last good state.
 
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-/// What the ports of a controller give to whom.
+/// Access to the ports of a controller.
 #[derive(Clone, Debug, Args)]
 pub struct Ports {
-    /// How many xDS streams one address may have open, and of IPv6 one /64 sixteen times as many: an Envoy has one. More are
-    /// wanted where several Envoys come from one address, through a NAT for one
+    /// Maximum number of xDS streams of one client address; of an IPv6 /64, 16 times as many. An Envoy has one: raise
+    /// it if several Envoys share an address, for example behind a NAT
     #[arg(long, value_name = "COUNT", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub xds_streams_per_address: u32,
-    /// How many xDS streams a fleet of Envoys may have open at this replica
+    /// Maximum number of xDS streams of a fleet at this replica
     #[arg(long, value_name = "COUNT", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub xds_streams_per_fleet: u32,
-    /// A directory with tls.crt and tls.key, which are read again as they change: then /livez, /readyz and /metrics are
-    /// served over TLS [default: plain HTTP]
+    /// Directory with tls.crt and tls.key, to serve /livez, /readyz and /metrics over TLS; changed files are reloaded
+    /// [default: plain HTTP]
     #[arg(long, value_name = "DIR")]
     pub probes_tls_dir: Option<PathBuf>,
-    /// Who may read /metrics
+    /// Access to /metrics
     #[arg(long, value_enum, default_value_t = MetricsAccess::Open)]
     pub metrics_access: MetricsAccess,
 }
 
-/// Who may read the metrics.
+/// Access to the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum MetricsAccess {
-    /// Everybody who reaches the port
+    /// Every client that can reach the port
     Open,
-    /// Whoever shows a token that the API server knows (TokenReview), of a user with the verb get on the non-resource URL
-    /// /metrics (SubjectAccessReview)
+    /// Clients with a token that the API server authenticates (TokenReview), of a user with the verb get on the
+    /// non-resource URL /metrics (SubjectAccessReview)
     Authorized,
 }
 
-/// What a controller keeps for its next start.
+/// The last good state, for the next start.
 #[derive(Clone, Debug, Args)]
 pub struct Keeping {
-    /// File in which what Envoys are told is kept, encrypted, for a start without an API server: on a volume that outlives the
-    /// container [default: it is not kept]
+    /// File for the last good configuration of Envoys, encrypted, for a start without an API server; place it on a
+    /// volume that outlives the container [default: not stored]
     #[arg(long, value_name = "FILE", requires = "last_good_key")]
     pub last_good: Option<PathBuf>,
-    /// File with the key of --last-good, 32 bytes or more: from the Secret gatewright-last-good, which the lease holder makes
+    /// File with the encryption key of --last-good, at least 32 bytes, from the Secret gatewright-last-good, which the
+    /// lease holder creates
     #[arg(long, value_name = "FILE", requires = "last_good")]
     pub last_good_key: Option<PathBuf>,
 }

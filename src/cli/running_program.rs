@@ -1,4 +1,4 @@
-//! The running program that a command asks.
+//! The running program that a command queries.
 
 use std::path::PathBuf;
 
@@ -6,13 +6,13 @@ use clap::Args;
 
 use super::{Output, State};
 
-/// Where the running program is, and how its answer is printed. With every verb of a command.
+/// The admin socket of the running program, and the output format. For every subcommand of a command.
 #[derive(Clone, Debug, Args)]
 pub struct RunningProgram {
-    /// How to print
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Table, global = true)]
     pub output: Output,
-    /// The running program's admin socket [default: admin.sock in the private directory]
+    /// Path of the running program's admin socket [default: admin.sock in the private directory]
     #[arg(long, value_name = "SOCKET", global = true)]
     pub admin: Option<PathBuf>,
     /// Private directory of the running program
@@ -22,7 +22,7 @@ pub struct RunningProgram {
 }
 
 impl RunningProgram {
-    /// Where the private directory is.
+    /// The private directory.
     pub fn state(&self) -> State {
         State { state_dir: self.state_dir.clone() }
     }

@@ -12,35 +12,35 @@ use super::{Acme, Edge, Endpoints, EnvoyProcess, GatewayApi, InternalCa, IssuerU
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  gatewright standalone --once            try the built-in example: exit 0 when every page came
+  gatewright standalone --once            check the built-in example: exit 0 if every page is served
   gatewright standalone ./manifests --envoy /usr/local/bin/envoy
-  gatewright standalone ./manifests --take-over   after an upgrade: takes the running program's place
+  gatewright standalone ./manifests --take-over   replace the running program after an upgrade
   gatewright standalone ./manifests --no-envoy    for Envoys started with `gatewright bootstrap`")]
 pub struct Standalone {
-    /// The directory to watch; without it the built-in example is served
+    /// Directory of manifests to watch [default: the built-in example]
     pub dir: Option<PathBuf>,
-    /// Check that everything is served, print the table, and exit 0 or 1
+    /// Wait until every Envoy has acknowledged everything, print the table, and exit 0 if everything is served, else 1
     #[arg(long)]
     pub once: bool,
-    /// The Envoy to run [default: `envoy` on PATH, else the one that `make demo` installed]
+    /// Path of the Envoy binary [default: `envoy` on PATH, else the one that `make demo` installed]
     #[arg(long, value_name = "PATH", conflicts_with = "no_envoy")]
     pub envoy: Option<PathBuf>,
-    /// Start no Envoy
+    /// Do not start an Envoy; start yours with the output of `gatewright bootstrap`
     #[arg(long)]
     pub no_envoy: bool,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub envoy_process: EnvoyProcess,
-    /// Address for Gateways without spec.addresses; may be repeated
+    /// Address of Gateways without spec.addresses; may be repeated
     #[arg(long = "address", value_name = "IP", default_value = "127.0.0.1")]
     pub addresses: Vec<IpAddr>,
-    /// Where this program's admin socket is [default: admin.sock in the private directory]
+    /// Path of this program's admin socket [default: admin.sock in the private directory]
     #[arg(long, value_name = "SOCKET")]
     pub admin: Option<PathBuf>,
-    /// Where Envoy's admin socket is [default: envoy-admin.sock in the private directory]
+    /// Path of Envoy's admin socket [default: envoy-admin.sock in the private directory]
     #[arg(long, value_name = "SOCKET")]
     pub envoy_admin: Option<PathBuf>,
-    /// Take manifests that others may write, and links out of the directory
+    /// Accept manifests that the group or others may write, and symbolic links out of the directory
     #[arg(long)]
     pub allow_unsafe_manifests: bool,
     #[command(flatten)]

@@ -160,7 +160,7 @@ pub(crate) fn live(heartbeat: &Heartbeat) -> Response {
     match heartbeat.hangs(Instant::now()) {
         None => "ok\n".into_response(),
         Some(age) => {
-            let text = format!("the main loop has not turned for {} seconds\n", age.as_secs());
+            let text = format!("the main loop has been blocked for {} seconds\n", age.as_secs());
             (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
         }
     }

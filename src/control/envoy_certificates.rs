@@ -135,7 +135,7 @@ pub async fn serve(
 /// Serves one request.
 async fn exchange(tcp: TcpStream, port: Arc<Port>) -> Result<(), String> {
     let from = tcp.peer_addr().map_err(|error| error.to_string())?.ip();
-    let config = port.certifier.tls().ok_or("there is no authority yet")?;
+    let config = port.certifier.tls().ok_or("there is no xDS CA yet")?;
     let handshake = timeout(HEADERS, TlsAcceptor::from(config).accept(tcp)).await;
     let io = handshake.map_err(|_| "the TLS handshake took too long")?.map_err(|error| error.to_string())?;
     let router =
@@ -181,12 +181,12 @@ impl Port {
         request: &str,
     ) -> Result<Certified, (StatusCode, String)> {
         if !self.attempts.lock().expect("nobody panics while holding it").take(client(from), Instant::now()) {
-            let why = format!("more than {EACH} questions of this address within {} s", PERIOD.as_secs());
+            let why = format!("more than {EACH} requests from this address within {} s", PERIOD.as_secs());
             return Err((StatusCode::TOO_MANY_REQUESTS, why));
         }
-        let nobody = || Refusal::Unauthenticated("a token of the pod is wanted (Authorization: Bearer)".to_owned());
+        let nobody = || Refusal::Unauthenticated("the token of the pod is missing (Authorization: Bearer)".to_owned());
         let token = token.ok_or_else(|| nobody().answer())?;
-        let busy = || Refusal::Unavailable("too many ask: try again in some seconds".to_owned());
+        let busy = || Refusal::Unavailable("too many requests: try again in some seconds".to_owned());
         let turn = timeout(self.patience, self.turns.acquire()).await.map_err(|_| busy().answer())?;
         let _turn = turn.expect("it is never closed");
         self.certifier.certify(token, request).await.map_err(Refusal::answer)

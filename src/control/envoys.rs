@@ -135,16 +135,18 @@ fn credential(rows: &[EnvoyRow], named: &str, with_others: bool) -> Result<Finge
             match of_it[..] {
                 [Some(credential)] => credential,
                 [None] => {
-                    return Err(format!("{named} has no certificate: it is on this machine, and let in by its user"));
+                    return Err(format!(
+                        "{named} has no certificate: it is on this machine, and authenticates by its user"
+                    ));
                 }
                 [] => {
                     return Err(format!(
-                        "no Envoy {named:?} is connected here: gatewright envoys list, at each replica"
+                        "no Envoy {named:?} is connected here: run `gatewright envoys list` at each replica"
                     ));
                 }
                 _ => {
                     return Err(format!(
-                        "several call themselves {named:?}: name the certificate, which gatewright envoys list -o json shows"
+                        "several Envoys report the name {named:?}: give the fingerprint of the certificate (gatewright envoys list -o json)"
                     ));
                 }
             }
@@ -160,8 +162,7 @@ fn credential(rows: &[EnvoyRow], named: &str, with_others: bool) -> Result<Finge
         return Ok(meant.clone());
     }
     Err(format!(
-        "the certificate of {named} is also that of {}: with --with-others it is refused to all of them, and the fleet gets \
-         another one",
+        "the certificate of {named} is also that of {}: --with-others revokes it for all of them, and the fleet gets another one",
         others.join(", ")
     ))
 }
@@ -197,7 +198,7 @@ async fn revoke(State(state): State<RouteState>, Query(revoked): Query<Revoked>)
 }
 
 async fn carry_out(state: &RouteState, name: String, with_others: bool) -> Result<String, String> {
-    let nobody = || "Envoys of this program are let in by their user, not by a certificate".to_owned();
+    let nobody = || "Envoys of this program authenticate by their user, not by a certificate".to_owned();
     let revoker = state.revoker.as_ref().ok_or_else(nobody)?;
     let who = meant(&rows(&state.cache.debug()), &name, with_others, revoker.pods)?;
     let (answer, answered) = oneshot::channel();

@@ -262,7 +262,7 @@ impl fmt::Display for Event {
                 write!(f, "{subject}: {hosts} host{s} changed, acked {envoys}/{envoys} in {milliseconds} ms")
             }
             Self::Condition { object, listeners, condition, status, reason, message, frozen, .. } => {
-                let stays = if *frozen { "; what was live stays live" } else { "" };
+                let stays = if *frozen { "; the previous state is still served" } else { "" };
                 let of = match &listeners[..] {
                     [] => String::new(),
                     [one] => format!("listener {one}: "),
@@ -277,12 +277,14 @@ impl fmt::Display for Event {
             Self::Rejected { node, kind, resource, text, .. } => {
                 write!(f, "envoy {node:?} refused {kind} {resource}: {text}")
             }
-            Self::Unreadable { object, why } => write!(f, "{object} is passed over: {why}"),
+            Self::Unreadable { object, why } => write!(f, "{object} is ignored: {why}"),
             Self::RequestFailed { text, .. } | Self::Manifest { text, .. } => f.write_str(text),
             Self::FloodBegan => {
-                f.write_str("clients ask for many names that nobody has: listeners name every host for a while")
+                f.write_str("clients ask for many unknown names: listeners match every hostname exactly for a while")
             }
-            Self::FloodEnded => f.write_str("listeners name hosts by their parent domains again"),
+            Self::FloodEnded => {
+                f.write_str("the flood of unknown names is over: listeners match hostnames by parent domains again")
+            }
         }
     }
 }

@@ -262,9 +262,11 @@ async fn read_metrics(State(metrics): State<Arc<Metrics>>, headers: HeaderMap) -
         };
         match verdict {
             Ok(Verdict::Allowed) => {}
-            Ok(Verdict::Unknown) => return (StatusCode::UNAUTHORIZED, "a bearer token is wanted\n").into_response(),
+            Ok(Verdict::Unknown) => {
+                return (StatusCode::UNAUTHORIZED, "a valid bearer token is required\n").into_response();
+            }
             Ok(Verdict::Forbidden) => {
-                return (StatusCode::FORBIDDEN, "the verb get on the non-resource URL /metrics is wanted\n")
+                return (StatusCode::FORBIDDEN, "the verb get on the non-resource URL /metrics is required\n")
                     .into_response();
             }
             Err(why) => return (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),

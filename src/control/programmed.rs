@@ -37,7 +37,7 @@ impl Acks {
                     .to_owned()
             }
             (0, Some(EnvoyFleet::Isolated(gateway))) => format!(
-                "no Envoy of the Gateway's own is connected: Deployment {} in the controller's namespace is to have some",
+                "no Envoy of this Gateway is connected: check Deployment {} in the controller's namespace",
                 isolated_name(gateway)
             ),
             (0, _) => "no Envoy is connected".to_owned(),

@@ -123,7 +123,7 @@ pub fn checked(update: &mut Update, had: impl Fn(Kind, &str) -> Option<Encoded>)
             name: name.clone(),
             part,
             version: version.clone(),
-            text: Arc::from(format!("not sent, since a constraint of its messages is broken: {text}")),
+            text: Arc::from(format!("not sent, because it violates a validation rule of Envoy's API: {text}")),
         };
         match xds::divide(resource, had(kind, &name).as_ref(), verdict) {
             Some(divided) => {

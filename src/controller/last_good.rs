@@ -166,7 +166,8 @@ impl Standby {
         let mut kept = loaded.filter(|kept| {
             let fits = kept.views.iter().filter(|view| view.gateway.is_none()).count() == of_many;
             if !fits {
-                let why = "it was kept while Envoys of the fleets saw something else than now; it is not used";
+                let why =
+                    "it was stored with other views of the fleets (--dedicated-envoys, --fleet-views); it is not used";
                 warn!(event = LAST_GOOD, "last good state: {why}");
             }
             fits
@@ -206,7 +207,7 @@ impl Standby {
         let lines = self.lines();
         warn!(
             event = LAST_GOOD,
-            "the API server does not say how things are: {count} resources are served as they were; {}",
+            "the view of the API server is not complete: {count} resources of the last good state are served; {}",
             lines.join("; ")
         );
         Some(shown)
@@ -222,7 +223,10 @@ impl Standby {
             return;
         }
         self.metrics.serves(None);
-        info!(event = LAST_GOOD, "the API server's state is whole, and served from now on");
+        info!(
+            event = LAST_GOOD,
+            "the view of the API server is complete, and is served instead of the last good state"
+        );
         for (_, view) in self.views.iter() {
             // Streams check whether they may go on when a resource changes. No client subscribes to this one.
             let change = Resource::new("last good state is over", &Runtime::default());
@@ -257,7 +261,7 @@ impl Standby {
         if !ended.is_empty() {
             let named = ended.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
             let more = if ended.len() > NAMED { ", ..." } else { "" };
-            lines.push(format!("certificates in it that have ended: {} ({named}{more})", ended.len()));
+            lines.push(format!("expired certificates in it: {} ({named}{more})", ended.len()));
         }
         lines
     }

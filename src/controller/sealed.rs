@@ -131,7 +131,7 @@ pub(super) fn open(mut file: impl Read, key: &[u8], mut take: impl FnMut(&[u8]) 
         let mut chunk = Zeroizing::new(vec![0; sealed]);
         file.read_exact(&mut chunk)?;
         let plain = key.open_in_place(nonce(number), aad(is_last), &mut chunk);
-        let plain = plain.map_err(|_| broken("it was sealed by another key, or somebody changed it"))?;
+        let plain = plain.map_err(|_| broken("it was encrypted with another key, or was changed"))?;
         pending.extend_from_slice(plain);
         let mut rest = &pending[..];
         while let Some((length, more)) = rest.split_first_chunk::<4>() {

@@ -146,7 +146,7 @@ impl Xds {
                 match rotated {
                     Ok(()) => {
                         if !is_same {
-                            info!(event = XDS_KEYS, step = %new.step(), "authority of xDS is {}", new.step());
+                            info!(event = XDS_KEYS, step = %new.step(), "xDS CA: {}", new.step());
                         }
                         (trust, since) = (Some(new), SystemTime::now());
                     }
@@ -186,8 +186,8 @@ fn said(who: &Revoke) -> String {
         Revoke::Pod(PodIdentity { pod, .. }) => {
             let EnvoyPod { namespace, name, uid, node } = pod;
             format!(
-                "pod {namespace}/{name} (UID {uid}) on node {node} is revoked: it serves on with what it has; to have another \
-                 in its place: kubectl -n {namespace} delete pod {name}"
+                "pod {namespace}/{name} (UID {uid}) on node {node} is revoked: it continues to serve its configuration; to \
+                 replace it: kubectl -n {namespace} delete pod {name}"
             )
         }
     }
@@ -243,8 +243,7 @@ impl Tending {
                     Revoke::PodNamed(name) => name.clone(),
                 };
                 return Err(format!(
-                    "this replica does not hold the lease, and writes nothing: ask the one that does for \
-                     `gatewright envoys revoke {named}`"
+                    "this replica does not hold the lease: run `gatewright envoys revoke {named}` at the lease holder"
                 ));
             }
             self.keys.revoke(&who).await.map_err(text)?;

@@ -5,9 +5,9 @@ use clap::ValueEnum;
 /// A release channel of the Gateway API. The experimental one has all fields of the standard one, and more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Channel {
-    /// Fields that have become stable
+    /// Stable fields
     #[default]
     Standard,
-    /// In addition `sessionPersistence` of rules, and filter `ExternalAuth`: fields that may change or go
+    /// In addition `sessionPersistence` of rules and the filter `ExternalAuth`: fields that may change or be removed
     Experimental,
 }

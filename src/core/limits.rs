@@ -9,67 +9,73 @@ use clap::Args;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Limits of a namespace")]
 pub struct Limits {
-    /// Length of a regular expression, in bytes
+    /// Maximum length of a regular expression, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1024)]
     pub max_regex_length: usize,
-    /// Size of a compiled regular expression, in instructions of RE2. Envoys take up to 10000
+    /// Maximum size of a compiled regular expression, in instructions of RE2; Envoy accepts up to 10000
     #[arg(long, value_name = "INSTRUCTIONS", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=5000))]
     pub max_regex_size: u32,
-    /// Regular expressions of one route
+    /// Maximum number of regular expressions of one route
     #[arg(long, value_name = "COUNT", default_value_t = 64)]
     pub max_regexes_per_route: usize,
-    /// Regular expressions of all routes of a namespace, each counted once for every hostname of its route
+    /// Maximum number of regular expressions of all routes of a namespace, each counted once for every hostname of its
+    /// route
     #[arg(long, value_name = "COUNT", default_value_t = 512)]
     pub max_regexes_per_namespace: u64,
-    /// Matches of one route times its hostnames
+    /// Maximum number of matches of one route, each counted once for every hostname
     #[arg(long, value_name = "COUNT", default_value_t = 1024)]
     pub max_matches_per_route: u64,
-    /// The same of all routes of a namespace
+    /// Maximum number of matches of all routes of a namespace, each counted once for every hostname of its route
     #[arg(long, value_name = "COUNT", default_value_t = 16_384)]
     pub max_matches_per_namespace: u64,
-    /// Texts of one route as Envoy gets them, once for every hostname and match, in KiB
+    /// Maximum size of the texts of one route (paths, headers, filters), each counted once for every hostname and
+    /// match, in KiB
     #[arg(long, value_name = "KIB", default_value_t = 1024)]
     pub max_route_kib: u64,
-    /// The same of all routes of a namespace
+    /// Maximum size of the texts of all routes of a namespace, counted like --max-route-kib, in KiB
     #[arg(long, value_name = "KIB", default_value_t = 16_384)]
     pub max_routes_kib_per_namespace: u64,
-    /// Routes of a namespace
+    /// Maximum number of routes of a namespace
     #[arg(long, value_name = "COUNT", default_value_t = 2000)]
     pub max_routes_per_namespace: u64,
-    /// Listeners of the Gateways and ListenerSets of a namespace
+    /// Maximum number of listeners of the Gateways and ListenerSets of a namespace
     #[arg(long, value_name = "COUNT", default_value_t = 16_384)]
     pub max_listeners_per_namespace: u64,
-    /// Ports of the Gateways and ListenerSets of a namespace, each counted once for every object that has it
+    /// Maximum number of ports of the Gateways and ListenerSets of a namespace, each counted once for every object that
+    /// has it
     #[arg(long, value_name = "COUNT", default_value_t = 512)]
     pub max_ports_per_namespace: u64,
-    /// Gateways of a namespace that have Envoys of their own
+    /// Maximum number of Gateways of fleet Isolated of a namespace
     #[arg(long, value_name = "COUNT", default_value_t = 4)]
     pub max_isolated_gateways_per_namespace: u64,
-    /// Endpoints of a Service: addresses times ports
+    /// Maximum number of endpoints of a Service: addresses times ports
     #[arg(long, value_name = "COUNT", default_value_t = 2000)]
     pub max_endpoints_per_service: u64,
-    /// Endpoints of all Services of a namespace
+    /// Maximum number of endpoints of all Services of a namespace
     #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
     pub max_endpoints_per_namespace: u64,
-    /// BackendTLSPolicies of a namespace
+    /// Maximum number of BackendTLSPolicies of a namespace
     #[arg(long, value_name = "COUNT", default_value_t = 256)]
     pub max_backend_tls_policies_per_namespace: u64,
-    /// CA certificates that a BackendTLSPolicy, or a port of a Gateway for its clients, refers to
+    /// Maximum number of CA certificates to which a BackendTLSPolicy, or a port of a Gateway for client certificates,
+    /// refers
     #[arg(long, value_name = "COUNT", default_value_t = 64)]
     pub max_ca_certificates: usize,
-    /// Size of the CA certificates that a BackendTLSPolicy, or a port of a Gateway for its clients, refers to, in KiB
+    /// Maximum size of the CA certificates to which a BackendTLSPolicy, or a port of a Gateway for client certificates,
+    /// refers, in KiB
     #[arg(long, value_name = "KIB", default_value_t = 128)]
     pub max_ca_kib: usize,
-    /// Attempts of a retry
+    /// Maximum number of retries of a request; a rule that asks for more gets this many
     #[arg(long, value_name = "COUNT", default_value_t = 10)]
     pub max_retry_attempts: u32,
-    /// Mirrors of a rule
+    /// Maximum number of filters of type RequestMirror of a rule, or of one of its backendRefs
     #[arg(long, value_name = "COUNT", default_value_t = 2)]
     pub max_mirrors_per_rule: usize,
-    /// Part of a request's body that an authorization server gets at most, in KiB. An Envoy holds it meanwhile
+    /// Maximum value of externalAuth.forwardBody.maxSize, in KiB: Envoy buffers that much of a request's body for the
+    /// authorization server
     #[arg(long, value_name = "KIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(0..=4096))]
     pub max_external_auth_body_kib: u64,
-    /// Length of the value of a header that a filter sets or adds, in bytes
+    /// Maximum length of the value of a header that a filter sets or adds, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 4096)]
     pub max_header_value_length: usize,
 }

@@ -264,7 +264,7 @@ impl Claims {
         for (key, value) in map.data.iter().flatten() {
             match Entry::parse(&name, key, value) {
                 Some((entry, owner)) => drop(records.insert(entry, owner)),
-                None => warn!("configmap {name}: {key}: {value:?}: expected an entry of ours; it is passed over"),
+                None => warn!("configmap {name}: {key}: {value:?}: expected a record of ownership; it is ignored"),
             }
         }
         let before = std::mem::replace(&mut before.records, records);

@@ -173,7 +173,7 @@ impl Keys {
             .await
             .map_err(|why| self.pod_error(name, &why))?;
         let namespace = &self.namespace;
-        let none = |why: String| KeysError::Revoke(format!("{why}: gatewright envoys list, at each replica"));
+        let none = |why: String| KeysError::Revoke(format!("{why}: run `gatewright envoys list` at each replica"));
         let pod = found.ok_or_else(|| {
             none(format!("no Envoy {name:?} is connected here, and there is no pod {namespace}/{name}"))
         })?;
@@ -239,7 +239,7 @@ impl Keys {
             }
         }
         Err(KeysError::Revoke(format!(
-            "somebody else goes on writing secret {}/{AUTHORITY}: try again",
+            "another writer keeps changing secret {}/{AUTHORITY}: try again",
             self.namespace
         )))
     }

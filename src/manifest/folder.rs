@@ -62,7 +62,7 @@ impl Folder {
                     path: Arc::new(path.to_path_buf()),
                     line,
                     object: Some(label(&key)),
-                    reason: format!("stands already in line {first} of this file; that one is used"),
+                    reason: format!("is already defined in line {first} of this file; that one is used"),
                 }),
                 None => {
                     objects.insert(key, (line, object));
@@ -147,7 +147,7 @@ impl Folder {
                     path: Arc::new(path.to_path_buf()),
                     line: *line,
                     object: Some(label(&key)),
-                    reason: format!("stands already in {}; that one is used", first.display()),
+                    reason: format!("is already defined in {}; that one is used", first.display()),
                 });
             }
         }
@@ -236,7 +236,7 @@ mod tests {
         put(&mut folder, "b.yaml", &service("a", 80));
         let (changes, problems) = put(&mut folder, "c.yaml", &service("a", 90));
         assert_eq!(changes, Vec::<String>::new());
-        assert!(problems[0].contains("stands already in b.yaml"), "{problems:?}");
+        assert!(problems[0].contains("is already defined in b.yaml"), "{problems:?}");
         assert_eq!(put(&mut folder, "a.yaml", &service("a", 70)).0, ["put service default/a"]);
         assert_eq!(told(folder.remove(Path::new("a.yaml"))).0, ["put service default/a"]);
         folder.remove(Path::new("c.yaml"));

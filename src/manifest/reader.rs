@@ -179,7 +179,8 @@ impl Reader {
             Err(error) => {
                 if self.presence != Presence::Away {
                     self.presence = Presence::Away;
-                    let reason = format!("cannot be read: {error}; what was read of it is served until it is back");
+                    let reason =
+                        format!("cannot be read: {error}; its last contents are served until it is readable again");
                     all.append(self.hold(reason));
                 }
                 return all;
@@ -468,7 +469,7 @@ mod tests {
         let (mut reader, first) = site.open(Duration::ZERO);
         assert_eq!(first, ["put a", "put b"]);
         fs::rename(site.root(), elsewhere(&site)).expect("moved");
-        one(&site.turn(&mut reader, SECOND), &["manifests: cannot be read", "served until it is back"]);
+        one(&site.turn(&mut reader, SECOND), &["manifests: cannot be read", "served until it is readable again"]);
         assert_eq!(site.turn(&mut reader, 600 * SECOND), NONE);
         assert_eq!(reader.stale(), [Stale { path: site.root(), at: site.begun.time }]);
         fs::rename(elsewhere(&site), site.root()).expect("moved");

@@ -200,8 +200,8 @@ impl<E: Entry> ClaimLog<E> {
                     warn!(
                         event = FILE,
                         file = %path,
-                        "{path}: {why}; {count} records hold as long as this program runs, and are written as soon as that \
-                         is possible: make room, or whose these names are is decided anew at the next start"
+                        "{path}: {why}; {count} records are in memory only until they can be written: free disk space, or the \
+                         owners of these names are decided again at the next start"
                     );
                 }
             }

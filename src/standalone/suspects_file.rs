@@ -32,7 +32,7 @@ impl SuspectsFile {
         };
         let parsed = text.and_then(|text| serde_json::from_slice(&text).map_err(io::Error::from));
         parsed.unwrap_or_else(|error| {
-            warn_of_file(&self.0, format_args!("{error}; what Envoy refuses is found out anew"));
+            warn_of_file(&self.0, format_args!("{error}; parts that Envoy refuses are searched again"));
             Suspects::default()
         })
     }

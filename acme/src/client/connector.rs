@@ -78,7 +78,7 @@ impl Service<Uri> for Connector {
         Box::pin(async move {
             tokio::time::timeout(limit, connect(&uri, proxy.as_ref(), &denied))
                 .await
-                .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no connection in time")))
+                .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "connection timed out")))
                 .map(TokioIo::new)
         })
     }

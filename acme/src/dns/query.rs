@@ -32,7 +32,7 @@ impl fmt::Display for QueryError {
         match self {
             Self::Silent => write!(f, "no answer in time"),
             Self::Io(kind) => write!(f, "{kind}"),
-            Self::Garbled => write!(f, "the answer is not one"),
+            Self::Garbled => write!(f, "malformed DNS answer"),
         }
     }
 }

@@ -117,10 +117,10 @@ async fn give_up(run: &mut OrderAttempt<'_>, found: &str) -> Failure {
     run.record.over = true;
     run.record.url = None;
     if let Err(error) = run.save().await {
-        tracing::warn!(issuer = name, %error, "the end of an order could not be written");
+        tracing::warn!(issuer = name, %error, "cannot store that an order has ended");
     }
     if let Err(error) = super::record::close(run.issuer, &run.record.id).await {
-        tracing::warn!(issuer = name, %error, "traces of an order stay for now");
+        tracing::warn!(issuer = name, %error, "cannot clean up an ended order now");
     }
     Failure::new(Class::Bug, message)
 }

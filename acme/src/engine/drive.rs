@@ -52,7 +52,7 @@ impl OrderAttempt<'_> {
         self.record.lost += 1;
         self.record.over |= self.record.lost >= LOST_AT;
         if let Err(error) = self.save().await {
-            tracing::warn!(issuer = self.issuer.config.name, %error, "a lost order could not be written");
+            tracing::warn!(issuer = self.issuer.config.name, %error, "cannot store that the CA has lost an order");
         }
     }
 
@@ -312,10 +312,10 @@ impl OrderAttempt<'_> {
         self.record.over = true;
         self.record.url = None;
         if let Err(error) = self.save().await {
-            tracing::warn!(issuer = name, %error, "the end of an order could not be written");
+            tracing::warn!(issuer = name, %error, "cannot store that an order has ended");
         }
         if let Err(error) = super::record::close(self.issuer, &self.record.id).await {
-            tracing::warn!(issuer = name, %error, "traces of an order stay for now");
+            tracing::warn!(issuer = name, %error, "cannot clean up an ended order now");
         }
         failure
     }

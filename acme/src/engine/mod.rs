@@ -494,7 +494,7 @@ impl Issuer for AcmeIssuer {
             return Err(Failure::new(Class::Transient, message));
         }
         let nonsense =
-            |what: &str| Failure::new(Class::Bug, format!("{} answers ARI with nonsense: {what}", self.config.name));
+            |what: &str| Failure::new(Class::Bug, format!("{}: invalid ARI response: {what}", self.config.name));
         let info: RenewalInfo =
             serde_json::from_slice(&answer.body).map_err(|_| nonsense("not the JSON of RFC 9773"))?;
         Window::answered(

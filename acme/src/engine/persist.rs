@@ -114,7 +114,7 @@ pub(super) async fn ensure(run: &OrderAttempt<'_>, name: &DnsName, url: &str) ->
         Binding::parse(text).is_some_and(|found| found.account == wanted.account && found.has_ended(now))
     }) {
         if let Err(error) = dns.provider.cleanup(&record(ended)).await {
-            tracing::warn!(record = at, %error, "a record that has ended stays for now");
+            tracing::warn!(record = at, %error, "cannot remove an expired TXT record now");
         }
     }
     Ok(())

@@ -61,7 +61,7 @@ impl OrderAttempt<'_> {
         self.issuer.with_budget(|b| b.refund(&names, exempt));
         self.record.charged = false;
         if let Err(error) = self.save().await {
-            tracing::warn!(issuer = self.issuer.config.name, %error, "a refused order could not be written");
+            tracing::warn!(issuer = self.issuer.config.name, %error, "cannot store that the CA refused an order");
         }
         self.write_budget().await;
     }

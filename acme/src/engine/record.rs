@@ -128,7 +128,7 @@ pub(super) async fn remove_traces(issuer: &AcmeIssuer, txt: Vec<TxtRecord>) -> V
     let Some(solver) = &issuer.config.solvers.dns else { return txt };
     let removed = txt.into_iter().map(|record| async move {
         let error = solver.provider.cleanup(&record).await.err()?;
-        tracing::warn!(issuer = issuer.config.name, record = record.name, %error, "challenge record stays for now");
+        tracing::warn!(issuer = issuer.config.name, record = record.name, %error, "cannot remove the TXT record of a challenge now");
         Some(record)
     });
     side_by_side(removed).await.into_iter().flatten().collect()

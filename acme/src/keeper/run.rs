@@ -29,7 +29,7 @@ impl Keeper {
     async fn give_up(&self, issuer: String, id: CertificateId) {
         let Some(issuer) = self.issuer(&issuer) else { return };
         if let Err(failure) = issuer.abandon(&id).await {
-            tracing::warn!(%id, issuer = issuer.name(), %failure, "an order that nobody wants stays for now");
+            tracing::warn!(%id, issuer = issuer.name(), %failure, "cannot give up an unwanted order now");
         }
     }
 

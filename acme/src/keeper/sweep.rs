@@ -34,7 +34,7 @@ impl Keeper {
         for id in ended {
             match self.forget(&id).await {
                 Ok(()) => gone += 1,
-                Err(failure) => tracing::debug!(%id, %failure, "an old certificate stays for now"),
+                Err(failure) => tracing::debug!(%id, %failure, "cannot remove an old certificate now"),
             }
         }
         for kind in [Kind::Renewal, Kind::Attempts] {
@@ -46,7 +46,7 @@ impl Keeper {
                 match self.sweep_one(&key, now).await {
                     Ok(went) => gone += usize::from(went),
                     // The entry was changed concurrently, or is tried again in the next run.
-                    Err(error) => tracing::debug!(%key, %error, "an old entry stays for now"),
+                    Err(error) => tracing::debug!(%key, %error, "cannot remove an old record now"),
                 }
             }
         }

@@ -94,7 +94,7 @@ impl Journal {
                 Ok(there) => there,
                 Err(error) => {
                     // An error of one entry alone, which its reader gets as well.
-                    tracing::error!(%key, %error, "left as it is");
+                    tracing::error!(%key, %error, "cannot read an entry; it is not restored");
                     continue;
                 }
             };
@@ -108,7 +108,7 @@ impl Journal {
             for (key, content, _) in &others {
                 files.restore(key, *content)?;
             }
-            tracing::info!(entries = others.len(), "the machine was restarted: what it had lost was put back");
+            tracing::info!(entries = others.len(), "restored entries that a restart of the machine had lost");
             sync_all_of(root)?;
             for path in &paths {
                 remove(path)?;
@@ -194,7 +194,7 @@ impl Journal {
         *retiring = Some(tokio::task::spawn_blocking(move || {
             let done = this.put_aside();
             if let Err(error) = &done {
-                tracing::warn!(%error, "a full journal stays for now");
+                tracing::warn!(%error, "cannot remove a full journal now");
             }
             done
         }));

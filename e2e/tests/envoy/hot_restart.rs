@@ -125,7 +125,7 @@ impl Site {
     pub(super) async fn end(&self, mut program: Gatewright) -> Result<()> {
         program.signal("TERM")?;
         let said = program.end().await?;
-        assert!(said.contains("ending") && !said.contains("WARN envoy"), "{said}");
+        assert!(said.contains("shutting down") && !said.contains("WARN envoy"), "{said}");
         assert_eq!(self.envoys.running()?, Vec::<u32>::new());
         let left: Vec<String> = fs::read_dir(self.state.path())?
             .filter_map(|entry| entry.ok()?.file_name().into_string().ok())

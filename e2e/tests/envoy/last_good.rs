@@ -95,7 +95,7 @@ async fn what_is_broken_or_away_at_a_start_is_served_as_it_was() -> Result<()> {
     // The whole directory.
     fs::rename(root, &away)?;
     let mut program = site.start(&[])?;
-    program.line("served until it is back").await?;
+    program.line("served until it is readable again").await?;
     program.line(TOOK_OVER).await?;
     configured(&mut program).await?;
     load.more(ANSWERS).await?;

@@ -136,7 +136,7 @@ async fn saving_breaking_and_deleting_files() -> Result<()> {
     // An object that is in two files belongs to the first.
     site.save("web.yaml", &route("web", "web.example.org", "web"))?;
     site.save("zzz.yaml", &route("web", "other.example.org", "web"))?;
-    let line = site.program.line("stands already in").await?;
+    let line = site.program.line("is already defined in").await?;
     assert!(line.contains("zzz.yaml:1") && line.contains("web.yaml"), "{line}");
 
     // A half-written file is no error while the other half may follow.

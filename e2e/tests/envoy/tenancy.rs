@@ -233,7 +233,7 @@ async fn an_heir_is_served_and_a_loser_never() -> Result<()> {
     // An invalid edit is reported, and the previous state stays live.
     site.save("tenant.yaml", &tenant(INTERNAL, "").replace("a.example.org", "A.example.org"))?;
     let line = site.program.line("tenantgateway tenant-a/cozystack: Ready=False InvalidSpec").await?;
-    assert!(line.contains("spec.apex") && line.contains("what was live stays live"), "{line}");
+    assert!(line.contains("spec.apex") && line.contains("the previous state is still served"), "{line}");
     assert_eq!(site.backend("x.b.a.example.org").await?, "child");
     Ok(())
 }

@@ -257,8 +257,8 @@ async fn metrics_are_for_whom_the_api_server_allows_them() -> Result<()> {
     // A role takes effect some time after it was written, and a verdict is cached for a minute.
     server.until_may(ACCOUNT, ("create", "authentication.k8s.io", "tokenreviews", ""), true).await?;
     for (token, code, text) in [
-        (None, "401", "a bearer token is wanted"),
-        (Some("forged"), "401", "a bearer token is wanted"),
+        (None, "401", "a valid bearer token is required"),
+        (Some("forged"), "401", "a valid bearer token is required"),
         (Some(&*other), "403", "non-resource URL /metrics"),
         (Some(&*reader), "200", "gatewright_build_info"),
     ] {
@@ -350,7 +350,7 @@ async fn a_controller_that_starts_without_an_api_server_serves_the_last_good_sta
     cluster.server.put(route("new", "new.example.org")).await?;
     let routes = cluster.server.api(GATEWAY, "HTTPRoute", "default").await?;
     routes.delete("old", &DeleteParams::default()).await?;
-    controller.line("the API server's state is whole").await?;
+    controller.line("the view of the API server is complete").await?;
     until_answers(address, "new.example.org", 200).await?;
     until_answers(address, "old.example.org", 404).await?;
     until_answers(address, HOST, 200).await?;

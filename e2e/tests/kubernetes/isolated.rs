@@ -278,7 +278,7 @@ async fn gateways_with_envoys_of_their_own_are_served_apart() -> Result<()> {
             "template": {"metadata": {"labels": {"a": "b"}}, "spec": pod}}});
     let uid = server.put(theirs).await?.metadata.uid;
     server.put(gateway("late", "isolated", None)).await?;
-    until_said(&server, "late", "Programmed", "is somebody else's").await?;
+    until_said(&server, "late", "Programmed", "belongs to another owner").await?;
     let deployments = server.api("apps/v1", "Deployment", NAMESPACE).await?;
     let there = deployments.get(&name_of("late")).await?;
     assert_eq!((there.metadata.uid.clone(), &there.data["spec"]["selector"]["matchLabels"]), (uid, &json!({"a": "b"})));

@@ -162,8 +162,9 @@ impl Authority {
             self.limits.domains.is_empty() || self.limits.domains.iter().any(is_below)
         };
         if let Some(name) = names.iter().find(|name| name.is_public_suffix()) {
-            let text =
-                format!("{name} is a public suffix: a CA for it would be one for strangers; use a name below it");
+            let text = format!(
+                "{name} is a public suffix: a CA for it would cover domains of different owners; use a name below it"
+            );
             return Some((text, name));
         }
         if let Some(name) = names.iter().find(|name| !listed(name)) {

@@ -87,15 +87,15 @@ impl Named {
                 issuer.files = files;
                 match opened {
                     Ok(opened) => {
-                        info!(issuer = name, "set up anew");
+                        info!(issuer = name, "the changed settings of the issuer are in use");
                         (issuer.opened, issuer.stale) = (Ok(opened), None);
                         changed.push(name.clone());
                     }
                     Err(error) if issuer.opened.is_err() => issuer.opened = Err(waiting(&name, &error.to_string())),
                     // The issuer goes on with its last valid setup.
                     Err(error) => {
-                        warn!(issuer = name, %error, "what changed in its files cannot be used");
-                        issuer.stale = Some(format!("issuer {name}: {error}; it goes on with what it had"));
+                        warn!(issuer = name, %error, "changed files of the issuer cannot be used");
+                        issuer.stale = Some(format!("issuer {name}: {error}; it keeps its previous settings"));
                     }
                 }
             });

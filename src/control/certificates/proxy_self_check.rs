@@ -302,7 +302,7 @@ impl HttpSolver for ProxySelfCheck {
         let found = self.answered(&parsed, thumbprint, CONSECUTIVE_SUCCESSES).await;
         let Some(first) = found.first() else { return Ok(()) };
         if self.strictness == Preflight::Warn {
-            warn!("{first}; the CA is asked to look all the same");
+            warn!("{first}; the CA is asked to validate all the same");
             return Ok(());
         }
         // The order is kept, and resumed when Envoy answers.

@@ -101,7 +101,7 @@ impl Report {
                 },
                 issued_by: None,
                 expires: None,
-                next: "nothing, until the hostname is another one".to_owned(),
+                next: "nothing, until the hostname is corrected".to_owned(),
                 at: None,
                 last_error: None,
             };
@@ -115,7 +115,7 @@ impl Report {
             let issuer = match issuer(want) {
                 Ok(issuer) => issuer,
                 Err(text) => {
-                    let next = "nothing, until the issuer is mended".to_owned();
+                    let next = "nothing, until the issuer is corrected".to_owned();
                     return Row { expires, issued_by: by, next, last_error: Some(text), ..base };
                 }
             };
@@ -166,10 +166,10 @@ fn next(next: &Next, notice: Option<&str>) -> String {
             Class::Transient => "trying again",
             Class::RateLimited => "trying again when the CA's limit allows it",
             Class::Paused => "trying again; resume the name at the CA first",
-            Class::HostFault => "trying again; mend the name's DNS, or what answers for it",
-            Class::Policy => "trying again; see what the CA does not allow",
-            Class::Account => "trying again; mend the account",
-            Class::Config => "trying again; mend the configuration",
+            Class::HostFault => "trying again; correct the DNS of the name, or the server that answers for it",
+            Class::Policy => "trying again; the CA's policy refuses it, see the error",
+            Class::Account => "trying again; correct the account of the issuer",
+            Class::Config => "trying again; correct the configuration",
             Class::Bug => "trying again; report it if it stays",
         }
         .to_owned(),
@@ -224,7 +224,7 @@ pub fn findings(check: &Check, now: Timestamp) -> Vec<String> {
     let hosts = check.hosts.join(",");
     let mut lines: Vec<String> = check.findings.iter().map(|finding| format!("{hosts}: {finding}")).collect();
     if lines.is_empty() {
-        lines.push(format!("{hosts}: nothing is in the way of {}", check.issuer));
+        lines.push(format!("{hosts}: no problem found for a certificate of {}", check.issuer));
     }
     if let Some(error) = &check.last_error {
         lines.push(format!("{hosts}: the last attempt failed: {error}"));

@@ -128,12 +128,12 @@ impl TryFrom<String> for Network {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Preflight {
-    /// It stops the order
+    /// A problem prevents the order
     Strict,
-    /// It is told, and the order placed
+    /// A problem is reported, and the order is placed
     #[default]
     Warn,
-    /// Nobody looks
+    /// Nothing is checked
     Skip,
 }
 
@@ -424,7 +424,7 @@ impl IssuerSettings {
             }
         }
         if self.tls_alpn_port.is_some() && (self.dns.is_some() || self.dns_persist) {
-            let text = "names are proven by DNS already: leave one of the two out";
+            let text = "TLS-ALPN-01 and DNS challenges exclude each other: remove one of them";
             return Err(SettingsError::value(format!("{field}tlsAlpnPort"), text));
         }
         match &self.dns {

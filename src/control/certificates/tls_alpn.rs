@@ -141,7 +141,7 @@ impl AlpnSolver for TlsAlpnSolver {
                 // The order is kept, and resumed when Envoy answers.
                 return Err(Failure::new(Class::Transient, text).by(vec![name.to_owned()]));
             }
-            warn!("{text}; the CA is asked to look all the same");
+            warn!("{text}; the CA is asked to validate all the same");
         }
         Ok(())
     }

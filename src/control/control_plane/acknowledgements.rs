@@ -78,7 +78,7 @@ impl ControlPlane {
         late.sort_by_key(|(_, age)| Reverse(*age));
         let line = |(view, age): &(ViewId, Duration)| {
             let name = self.views[*view].name();
-            format!("view {name}: an Envoy has lacked for {} seconds what was published", age.as_secs())
+            format!("view {name}: an Envoy has been behind the published configuration for {} seconds", age.as_secs())
         };
         let more = late.len().saturating_sub(NAMED);
         let more = (more > 0).then(|| format!("{more} more views: gatewright_xds_view_age_seconds"));

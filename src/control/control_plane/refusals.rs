@@ -17,8 +17,8 @@ use gatewright_core::translate::{Blame, Delta, ResourceKey, RouteKey};
 pub(super) type Refusals = BTreeMap<RefusedKey, Arc<str>>;
 
 /// The message for all objects that share a rejected resource, where no single namespace is to blame.
-const NOBODY_ALONE: &str = "refused by Envoy together with what other namespaces have on this port; the last version \
-    that Envoy took is served, and the program's log has the reason";
+const NOBODY_ALONE: &str = "refused by Envoy together with configuration of other namespaces on this port; the last version \
+    that Envoy accepted is served, and the program's log has the reason";
 
 /// The maximum length of Envoy's message in a status.
 const MAX_TEXT: usize = 512;

@@ -149,7 +149,7 @@ pub(super) fn load(paths: &StatePaths) -> Result<Option<Kept>> {
     };
     let now = SystemTime::now();
     if ends(certificate.as_bytes()).is_none_or(|end| end <= now) {
-        bail!("{}: the certificate of the xDS server has ended: Envoys would not take it", paths.file.display());
+        bail!("{}: the certificate of the xDS server has expired, and Envoys would refuse it", paths.file.display());
     }
     let ended = resources.iter().filter(|resource| has_ended(resource, now)).map(|r| r.name().to_owned()).collect();
     let revoked = RevokedClients { certificates: revoked, names: revoked_names };
@@ -277,7 +277,7 @@ pub(super) mod tests {
         // The file is of no use with another key, or with an expired certificate of the server.
         std::fs::write(&paths.key, [4; 32]).expect("written");
         let error = format!("{:#}", load(&paths).err().expect("another key"));
-        assert!(error.contains("sealed by another key"), "{error}");
+        assert!(error.contains("encrypted with another key"), "{error}");
         save(&paths, at, &over, &[view()]).expect("written");
         let error = format!("{:#}", load(&paths).err().expect("it is over"));
         assert!(error.contains("has ended"), "{error}");

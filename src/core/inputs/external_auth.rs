@@ -50,10 +50,10 @@ pub(super) fn read(
     let refuse = |text: &str| Ok(Err(Unsupported::Value(format!("externalAuth.{text}"))));
     let (headers, protocol) = match protocol {
         gw::HttpRouteRulesFiltersExternalAuthProtocol::Grpc if http.is_some() => {
-            return refuse("http: protocol GRPC has none");
+            return refuse("http: not allowed with protocol GRPC");
         }
         gw::HttpRouteRulesFiltersExternalAuthProtocol::Http if grpc.is_some() => {
-            return refuse("grpc: protocol HTTP has none");
+            return refuse("grpc: not allowed with protocol HTTP");
         }
         gw::HttpRouteRulesFiltersExternalAuthProtocol::Grpc => {
             (grpc.and_then(|grpc| grpc.allowed_headers), AuthProtocol::Grpc)
@@ -135,11 +135,11 @@ mod tests {
             (http(json!({"allowedResponseHeaders": ["x-forwarded-for"]})), "who the client is"),
             (
                 json!({"protocol": "GRPC", "backendRef": {"name": "auth", "port": 80}, "http": {}}),
-                "protocol GRPC has none",
+                "not allowed with protocol GRPC",
             ),
             (
                 json!({"protocol": "HTTP", "backendRef": {"name": "auth", "port": 80}, "grpc": {}}),
-                "protocol HTTP has none",
+                "not allowed with protocol HTTP",
             ),
         ] {
             let text = told(asked.clone()).expect_err("it is refused");

@@ -355,7 +355,8 @@ fn redirect(redirect: gw::HttpRouteRulesFiltersRequestRedirect) -> Result<Redire
         hostname: one_host("requestRedirect.hostname", redirect.hostname)?,
         port: redirect.port.map(|number| port(number, "requestRedirect.port")).transpose()?,
         path: redirect.path.map(|path| path_rewrite(same_shape(path)?)).transpose()?,
-        status: known.ok_or_else(|| ParseError::Schema(format!("requestRedirect.statusCode: {status} is none")))?,
+        status: known
+            .ok_or_else(|| ParseError::Schema(format!("requestRedirect.statusCode: {status} is not supported")))?,
     })
 }
 

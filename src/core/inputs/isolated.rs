@@ -213,7 +213,7 @@ impl TryFrom<Written> for IsolatedParameters {
         }
         if let Some(key) = labels.keys().find(|key| is_ours(key)) {
             return Err(format!(
-                "isolated.labels: {key} is not to be had: the controller tells pods by labels of that prefix"
+                "isolated.labels: {key} is reserved: the controller selects pods by labels of that prefix"
             ));
         }
         Ok(Self { replicas, autoscaling, max_replicas, resources, node_selector, tolerations, labels })

@@ -46,19 +46,19 @@ pub(super) fn read(asked: gw::HttpRouteRulesSessionPersistence) -> Result<Sessio
     match r#type {
         Some(gw::HttpRouteRulesSessionPersistenceType::Header) => {
             if cookie.is_some() {
-                return refuse("cookie: type Header has none");
+                return refuse("cookie: not allowed with type Header");
             }
             let Some(header) = header else { return refuse("header: type Header needs it") };
             text::session_header("sessionPersistence.header.name", &header.name)?;
             match timeout {
                 // The header contains the address of the endpoint alone.
-                Some(_) => refuse("absoluteTimeout: sessions by header have no end"),
+                Some(_) => refuse("absoluteTimeout: not allowed with type Header"),
                 None => Ok(SessionPersistence::Header(header.name.to_ascii_lowercase())),
             }
         }
         Some(gw::HttpRouteRulesSessionPersistenceType::Cookie) | None => {
             if header.is_some() {
-                return refuse("header: type Cookie has none");
+                return refuse("header: not allowed with type Cookie");
             }
             let none = gw::HttpRouteRulesSessionPersistenceCookie { lifetime_type: None, name: None, path: None };
             let gw::HttpRouteRulesSessionPersistenceCookie { lifetime_type, name, path } = cookie.unwrap_or(none);
@@ -119,10 +119,13 @@ mod tests {
             (json!({"cookie": {"path": "/;Domain=org"}}), "cookie.path"),
             (json!({"cookie": {"path": ""}}), "cookie.path"),
             (json!({"cookie": {"path": "a"}}), "cookie.path"),
-            (json!({"header": {"name": "x-a"}}), "type Cookie has none"),
+            (json!({"header": {"name": "x-a"}}), "not allowed with type Cookie"),
             (json!({"type": "Header"}), "type Header needs it"),
-            (json!({"type": "Header", "cookie": {}, "header": {"name": "x-a"}}), "type Header has none"),
-            (json!({"type": "Header", "header": {"name": "x-a"}, "absoluteTimeout": "1h"}), "have no end"),
+            (json!({"type": "Header", "cookie": {}, "header": {"name": "x-a"}}), "not allowed with type Header"),
+            (
+                json!({"type": "Header", "header": {"name": "x-a"}, "absoluteTimeout": "1h"}),
+                "not allowed with type Header",
+            ),
             (header("x-gw-sni"), "keeps hosts apart"),
             (header("X-Envoy-Retry-On"), "orders to Envoy"),
             (header("Transfer_Encoding"), "where a message ends"),

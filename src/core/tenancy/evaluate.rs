@@ -162,11 +162,11 @@ impl Settings {
         match (mode, source) {
             (Mode::ExistingSecret, _) => None,
             (_, Source::CertManager) if !self.cert_manager => {
-                let text = "cert-manager is not made use of here: use acme or internal-ca, or leave it out";
+                let text = "cert-manager is not used by this installation: use acme or internal-ca, or leave it out";
                 Some(("NoCertManager", text.to_owned()))
             }
             (Mode::Http01, Source::Acme) if !answered => {
-                let text = "acme with HTTP-01 is not answered at Gateways that somebody else serves: start the \
+                let text = "acme with HTTP-01 is not answered at Gateways of other data planes: start the \
                             controller with --challenges, or use certMode dns01, or another issuer";
                 Some(("ChallengesNotAnswered", text.to_owned()))
             }

@@ -72,7 +72,7 @@ impl Judging<'_> {
         sets.dedup();
         let here = format!("already claimed by another route on TenantGateway {tenant}");
         let there = "already claimed by a route on another TenantGateway".to_owned();
-        let hold = "given up a short while ago and reserved for whom it belonged to (--hostname-hold)".to_owned();
+        let hold = "released recently, and reserved for its previous namespace (--hostname-hold)".to_owned();
         for (mut names, why) in [(lost, here), (elsewhere, there), (reserved, hold)] {
             if names.is_empty() {
                 continue;

@@ -187,7 +187,7 @@ impl<'a> Admission<'a> {
             names.sort();
             names.dedup();
             let texts = names.iter().map(|name| match name.is_any() {
-                true => "every name that nobody has".to_owned(),
+                true => "the catch-all hostname".to_owned(),
                 false => format!("hostname {name}"),
             });
             texts.collect::<Vec<_>>().join(", ")

@@ -249,10 +249,10 @@ fn reached_by_named(service: &NamedService, gateway: &Gateway, store: &Store) ->
     let NamedService { name, .. } = service;
     let all = store.service(name).map(|service| service.reached.clone()).unwrap_or_default();
     let verdict = if all.is_empty() {
-        let text = format!("Service {name} has no address yet: whatever gives addresses to load balancers does it");
+        let text = format!("Service {name} has no address yet: check the load-balancer controller of the cluster");
         Err((Reason::AddressNotAssigned, text))
     } else if recorded_behind(service, &gateway.meta.name, store).is_empty() {
-        Err((Reason::Pending, format!("Service {name} does not lead here yet")))
+        Err((Reason::Pending, format!("Service {name} does not lead to Envoys yet")))
     } else {
         Ok(())
     };
@@ -263,7 +263,7 @@ fn reached_by_service(parent: &Parent, gateway: &Gateway, store: &Store) -> (Vec
     let name = service_name(gateway);
     let Some(exposure) = exposure(gateway, store) else {
         let text = match store.service(&name) {
-            Some(_) => format!("Service {name} is somebody else's: remove it, or give the Gateway another name"),
+            Some(_) => format!("Service {name} belongs to another owner: remove it, or give the Gateway another name"),
             None => format!("Service {name} is not there yet"),
         };
         return (Vec::new(), Err((Reason::AddressNotAssigned, text)));
@@ -276,21 +276,21 @@ fn reached_by_service(parent: &Parent, gateway: &Gateway, store: &Store) -> (Vec
     {
         let has = exposure.load_balancer_class.as_deref().map_or("none".to_owned(), |has| format!("{has:?}"));
         let text = format!(
-            "Service {name} is to have loadBalancerClass {class:?} and has {has}, which Kubernetes does not change: \
-             delete the Service, and it is made anew, with another address"
+            "Service {name} has loadBalancerClass {has} instead of {class:?}, which Kubernetes cannot change: delete \
+             the Service, and the controller creates it again, with another address"
         );
         return (all, Err((Reason::Invalid, text)));
     }
     let asked = gateway.addresses.iter().find_map(Address::ip);
     if let (Some(ip), true) = (asked, all.is_empty()) {
         let text = format!(
-            "spec.addresses: nobody gave Service {name} the address {ip}: it is not one of the load balancer's, or \
-             in use, or the load balancer has not come to it yet"
+            "spec.addresses: Service {name} did not get the address {ip}: it is outside of the load balancer's ranges, or \
+             in use, or not assigned yet"
         );
         return (all, Err((Reason::AddressNotUsable, text)));
     }
     if all.is_empty() {
-        let text = format!("Service {name} has no address yet: whatever gives addresses to load balancers does it");
+        let text = format!("Service {name} has no address yet: check the load-balancer controller of the cluster");
         return (all, Err((Reason::AddressNotAssigned, text)));
     }
     if let Some(ip) = asked {
@@ -303,7 +303,7 @@ fn reached_by_service(parent: &Parent, gateway: &Gateway, store: &Store) -> (Vec
     }
     let targets = recorded(exposure);
     if parent.listeners.iter().all(|listener| !targets.contains_key(&listener.transport_port())) {
-        return (all, Err((Reason::Pending, format!("Service {name} does not lead here yet"))));
+        return (all, Err((Reason::Pending, format!("Service {name} does not lead to Envoys yet"))));
     }
     (all, Ok(()))
 }

@@ -14,7 +14,7 @@ pub(super) const INTERNAL: std::ops::Range<u16> = 20_000..30_000;
 pub(super) fn reserved(port: u16) -> Option<(Reason, String)> {
     INTERNAL.contains(&port).then(|| {
         let text = format!(
-            "port {port} is not to be had: on ports {} to {} Envoys serve Gateways of fleet Dedicated; use another one",
+            "port {port} is reserved: Envoys use ports {} to {} for Gateways of fleet Dedicated; use another port",
             INTERNAL.start,
             INTERNAL.end - 1
         );

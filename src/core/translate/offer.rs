@@ -26,7 +26,7 @@ pub(super) fn gateway(gateway: &Gateway, around: &Surroundings<'_>) -> Parent {
     let reach = fleet::reach(gateway, store, settings);
     let key = ParentKey::Gateway(gateway.meta.name.clone());
     let accepted = if let Some(text) = &gateway.unsupported {
-        Err((Reason::Invalid, format!("{text}; nothing is served, so that nothing is left unguarded")))
+        Err((Reason::Invalid, format!("{text}; nothing is served, because the Gateway would be unprotected")))
     } else if let Err(wrong) = &reach {
         Err(wrong.clone())
     } else {

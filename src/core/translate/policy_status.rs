@@ -34,8 +34,10 @@ impl Report<'_> {
                 None => format!("Service {}", service.name),
             };
             if let Some(first) = self.policies.first(service, section).filter(|first| *first != name) {
-                let text =
-                    format!("{place} goes by BackendTLSPolicy {}, which is older or comes first by name", first.name);
+                let text = format!(
+                    "{place} has BackendTLSPolicy {}, which takes precedence (older, or first by name)",
+                    first.name
+                );
                 return Err((Reason::Conflicted, text));
             }
             let has_port = self.store.service(service).is_some_and(|service| {

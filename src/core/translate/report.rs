@@ -126,7 +126,7 @@ impl Report<'_> {
         let verdict = match (&all[..], &self.settings.envoys) {
             ([], Some(service)) => Err((
                 Reason::AddressNotAssigned,
-                format!("Service {service} has no address yet: whatever gives addresses to load balancers does it"),
+                format!("Service {service} has no address yet: check the load-balancer controller of the cluster"),
             )),
             ([], None) => Err((Reason::AddressNotAssigned, "there is no address to serve on".to_owned())),
             _ => Ok(()),
@@ -222,7 +222,7 @@ impl Report<'_> {
         } else if self.frontends.get(&frontend).is_none_or(|f| f.addresses().is_empty()) {
             match parent.stand.reach.fleet {
                 Fleet::Dedicated | Fleet::Isolated => {
-                    Err((Reason::Pending, "the Gateway's Service does not lead here yet".to_owned()))
+                    Err((Reason::Pending, "the Gateway's Service does not lead to Envoys yet".to_owned()))
                 }
                 Fleet::Own | Fleet::Shared => {
                     Err((Reason::Invalid, "the Gateway has no address to serve on".to_owned()))
@@ -376,7 +376,7 @@ impl Report<'_> {
             return self.port_conflict_text(reason, parent, listener);
         }
         let name = match listener.hostname.is_any() {
-            true => "every name that nobody has".to_owned(),
+            true => "the catch-all hostname".to_owned(),
             false => format!("hostname {}", listener.hostname),
         };
         match reason {
@@ -393,11 +393,11 @@ impl Report<'_> {
                 format!("port {port} of the shared fleet {speaks}, or take another port")
             }
             Reason::ProtocolConflict => {
-                format!("port {port} is wanted by another listener too, whose protocol cannot share it with this one's")
+                format!("port {port} conflicts with another listener, whose protocol cannot share the port")
             }
             _ if self.admission().owned_by_another(parent, &listener.hostname) && listener.hostname.is_any() => {
-                "another namespace has every name that nobody else has on this address: the first one keeps that; give \
-                 this listener a hostname"
+                "another namespace owns the catch-all hostname on this address: the first one keeps it; give this \
+                 listener a hostname"
                     .to_owned()
             }
             _ if self.admission().owned_by_another(parent, &listener.hostname) => {
@@ -426,7 +426,7 @@ impl Report<'_> {
                 "port {port} of the shared fleet belongs to another namespace: the first one keeps it; take another port, or \
                  ask the operator of the installation to release it"
             ),
-            _ => format!("port {port} is wanted by another listener too, and can be only one's"),
+            _ => format!("port {port} conflicts with another listener, and only one can use it"),
         }
     }
 }

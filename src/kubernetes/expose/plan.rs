@@ -99,7 +99,8 @@ fn plan_slices<'a>(
             continue;
         };
         let Some(made) = there.made.as_ref().filter(|made| made.owner == gateway_uid) else {
-            let text = format!("EndpointSlice {name} is somebody else's: remove it, or give the Gateway another name");
+            let text =
+                format!("EndpointSlice {name} belongs to another owner: remove it, or give the Gateway another name");
             plan.trouble.get_or_insert(text);
             continue;
         };
@@ -380,7 +381,7 @@ mod tests {
             let names: Vec<Value> = written(&plan).iter().map(|m| m["metadata"]["name"].clone()).collect();
             assert_eq!(names, ["g-c", "g-c-v6"]);
             let text = plan.trouble.expect("it is told");
-            assert!(text.contains("EndpointSlice a/g-c-v4 is somebody else's"), "{text}");
+            assert!(text.contains("EndpointSlice a/g-c-v4 belongs to another owner"), "{text}");
         }
     }
 
@@ -440,7 +441,7 @@ mod tests {
         theirs[0]["metadata"]["ownerReferences"] = json!([]);
         let plan = check_behind(&theirs, &behind(&[("https", 20_002)]));
         assert!(plan.steps.is_empty() && plan.idle.is_empty());
-        assert!(plan.trouble.expect("it is told").contains("EndpointSlice a/g-web-v4 is somebody else's"));
+        assert!(plan.trouble.expect("it is told").contains("EndpointSlice a/g-web-v4 belongs to another owner"));
     }
 
     #[test]

@@ -202,7 +202,7 @@ impl IsolatedEnvoys {
             (None, _) => Vec::new(),
             (Some(_), None) => {
                 return Err(format!(
-                    "PodTemplate {}/{} is not there, of which Gateways' own Envoys are made: apply deploy/isolated, or set \
+                    "PodTemplate {}/{} for Envoys of fleet Isolated does not exist: apply deploy/isolated, or set \
                      isolated.enabled of the chart",
                     self.namespace, self.template_name
                 ));

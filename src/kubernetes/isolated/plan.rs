@@ -32,7 +32,7 @@ pub(super) fn plan<'a>(
     for kind in IsolatedKind::ALL {
         if observed(kind).is_some_and(|observed| observed.gateway.as_ref() != Some(&desired.gateway)) {
             return Err(format!(
-                "{} {} is somebody else's: remove it, or give the Gateway another name",
+                "{} {} belongs to another owner: remove it, or give the Gateway another name",
                 kind.as_str(),
                 desired.name
             ));

@@ -138,7 +138,7 @@ fn parse(map: &ConfigMap) -> Option<ChallengeAccounts> {
     match serde_json::from_str(text) {
         Ok(answers) => Some(answers),
         Err(error) => {
-            warn!("configmap {}: {error}; it is passed over", map.name_any());
+            warn!("configmap {}: {error}; it is ignored", map.name_any());
             None
         }
     }

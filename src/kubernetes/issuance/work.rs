@@ -34,7 +34,7 @@ pub(super) async fn work(
     let for_storage = term.clone();
     let doing = async {
         let (storage, manager) = open(&client, &issuance_config, &for_storage).await;
-        info!("certificates are issued here");
+        info!("this replica issues certificates now");
         if out.send(IssuanceEvent::Started(manager.clone())).await.is_err() {
             return;
         }
@@ -47,7 +47,7 @@ pub(super) async fn work(
     };
     tokio::select! {
         () = doing => {}
-        () = over(&mut term) => warn!("certificates are not issued here any more: the lease went to another replica"),
+        () = over(&mut term) => warn!("lost the lease: this replica issues no certificates any more"),
         // An error means that the sender was dropped.
         _ = stop.wait_for(|stop| *stop) => {}
     }
@@ -75,7 +75,7 @@ async fn open(
         match try_open(client, issuance_config, term).await {
             Ok(opened) => return opened,
             Err(text) if text != told => {
-                warn!("no certificates are issued: {text}");
+                warn!("cannot start to issue certificates: {text}");
                 told = text;
             }
             Err(_) => {}

@@ -176,9 +176,9 @@ impl CaRotation {
     /// Returns the name and description of the step.
     pub fn step(&self) -> &'static str {
         match (&self.next, self.older.is_empty()) {
-            (Some(_), _) => "announced: another authority is trusted and signs soon",
-            (None, false) => "switched: another authority signs, the one before is trusted for a while",
-            (None, true) => "settled: one authority signs and is trusted",
+            (Some(_), _) => "announced: the next CA is trusted, and signs after --xds-ca-overlap",
+            (None, false) => "switched: the new CA signs, and the previous one is trusted for --xds-ca-overlap",
+            (None, true) => "settled: one CA signs and is trusted",
         }
     }
 

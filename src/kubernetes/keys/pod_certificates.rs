@@ -78,7 +78,7 @@ impl CertifyEnvoys for PodCertificates {
         let identity = self.who(token).await?;
         // The state is read after the review, since the pod may have been revoked meanwhile.
         let signing = self.signing.borrow().clone();
-        let trust = signing.ok_or_else(|| Refusal::Unavailable("there is no authority yet".to_owned()))?.trust;
+        let trust = signing.ok_or_else(|| Refusal::Unavailable("there is no xDS CA yet".to_owned()))?.trust;
         if trust.revoked().has_pod(&identity) {
             let (namespace, name) = (&identity.pod.namespace, &identity.pod.name);
             let how = format!("delete it to have another in its place (kubectl -n {namespace} delete pod {name})");

@@ -180,7 +180,7 @@ impl Replicas {
                 event = LEASE,
                 object,
                 identity = self.replica.identity,
-                "{object}: {text}; what Envoys here acknowledged is not known to others"
+                "{object}: {text}; other replicas do not know what Envoys here have acknowledged"
             );
             self.told = text;
         }

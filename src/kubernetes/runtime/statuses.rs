@@ -124,7 +124,7 @@ impl KubernetesRuntime {
                     }
                     self.statuses.conflict_backoff.wrote(&key, &document, Instant::now());
                     if self.statuses.conflict_backoff.times(&key) == 5 {
-                        let text = format!("{key}: somebody changes the status that we write back again and again");
+                        let text = format!("{key}: another controller keeps changing the status that we write");
                         failed(&key, "contested", text);
                     }
                     self.statuses.writer.apply(key, &resource, document);

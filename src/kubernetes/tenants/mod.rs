@@ -296,8 +296,9 @@ impl Tenants {
                 }
                 Task::Label(_) | Task::Status(_) => String::new(),
             };
-            let who = if others.is_empty() { "somebody".to_owned() } else { others };
-            let text = format!("{task}: {who} changes back what is written, again and again: let one of us have it");
+            let who = if others.is_empty() { "another writer".to_owned() } else { others };
+            let text =
+                format!("{task}: {who} keeps reverting what the controller writes: remove one of the two writers");
             self.trouble(&task, ("ContestedByAnotherWriter", text), tenancy);
         }
         if let Task::Object(derived) = &task

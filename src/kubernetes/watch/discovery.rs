@@ -14,7 +14,7 @@ use gatewright_core::inputs::Kind;
 #[derive(Debug, thiserror::Error)]
 pub enum DiscoveryError {
     /// The API server rejects our credentials.
-    #[error("the API server does not know us: {0}")]
+    #[error("authentication at the API server failed: {0}")]
     Unknown(String),
     /// The API server is unreachable or answers with an error.
     #[error("the API server does not answer: {0}")]

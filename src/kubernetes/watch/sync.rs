@@ -141,7 +141,7 @@ fn line(kind: Kind, state: &State) -> String {
     match state {
         State::Listing => format!("{kind}: waiting for the list"),
         State::Complete => format!("{kind}: watched"),
-        State::Stale(text) => format!("{kind}: changes do not come: {text}"),
+        State::Stale(text) => format!("{kind}: watch interrupted: {text}"),
         State::Unreadable(text) => format!("{kind}: {text}"),
         State::Missing => format!("{kind}: not served by this API server; waiting for its definition"),
     }
@@ -182,7 +182,7 @@ mod tests {
     fn trouble_after_the_first_view_is_told_and_takes_nothing_back() {
         let mut view = WatchSync::new(&[Kind::Gateway]);
         view.complete(Kind::Gateway);
-        assert_eq!(view.trouble(Kind::Gateway, "away".into()).as_deref(), Some("Gateway: changes do not come: away"));
+        assert_eq!(view.trouble(Kind::Gateway, "away".into()).as_deref(), Some("Gateway: watch interrupted: away"));
         assert!(view.has_synced());
         assert_eq!(view.pending_work().len(), 1);
         view.missing(Kind::Gateway);

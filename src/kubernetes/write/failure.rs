@@ -6,10 +6,10 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// The object changed since it was read; the watch will deliver its new version.
-    #[error("it changed meanwhile")]
+    #[error("the object was changed meanwhile (conflict)")]
     Conflict,
     /// The server throttles us, with the time to wait if it gives one.
-    #[error("the API server asks to slow down")]
+    #[error("the API server throttles requests")]
     Throttled(Option<Duration>),
     /// A schema, an admission policy or a webhook rejects the object. A person has to change something.
     #[error("refused: {0}")]
@@ -18,10 +18,10 @@ pub enum Failure {
     #[error("not allowed: {0}")]
     Forbidden(String),
     /// The object was deleted, or its namespace is being deleted.
-    #[error("it is gone")]
+    #[error("the object or its namespace is deleted")]
     Gone,
     /// The server is unreachable or answers with an error.
-    #[error("the API server is in trouble: {0}")]
+    #[error("the API server is unavailable: {0}")]
     Unavailable(String),
 }
 

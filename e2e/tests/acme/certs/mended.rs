@@ -57,7 +57,7 @@ async fn the_roots_of_a_ca_that_is_not_trusted_are_mended_and_no_restart_is_need
     // An invalid file afterwards has no effect: the issuer keeps its settings.
     save(&bundle, "no certificate")?;
     let until = Instant::now() + AT_ONCE;
-    while !site.ask(&["certs"])?.1.contains("it goes on with what it had") {
+    while !site.ask(&["certs"])?.1.contains("it keeps its previous settings") {
         ensure!(Instant::now() < until, "{}", site.ask(&["certs"])?.1);
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

@@ -36,7 +36,7 @@ async fn until_served(preflight: &str) -> Result<(Duration, Duration)> {
     let all = start.elapsed();
     ensure!(preflight == "skip" || site.pebble.orders() == HOSTS, "{} orders", site.pebble.orders());
     let log = site.program.as_ref().map(Gatewright::output).context("it runs")?;
-    ensure!(!log.contains("the CA is asked to look all the same"), "{log}");
+    ensure!(!log.contains("the CA is asked to validate all the same"), "{log}");
     Ok((first, all))
 }
 

@@ -49,7 +49,10 @@ async fn next_says_what_comes_and_last_error_what_happened_and_nobody_tells_a_to
     ensure!(error.contains("connection refused") && error.contains("/.well-known/acme-challenge/…"), "{row}");
     let (code, table) = site.ask(&["certs"])?;
     let next = cell(&table, HOST, "NEXT")?;
-    ensure!(code == 1 && next == "trying again; mend the name's DNS, or what answers for it", "{code} {next}\n{table}");
+    ensure!(
+        code == 1 && next == "trying again; correct the DNS of the name, or the server that answers for it",
+        "{code} {next}\n{table}"
+    );
     ensure!(cell(&table, HOST, "WHEN")?.starts_with("in ") && cell(&table, HOST, "LAST ERROR")? == error, "{table}");
     // The pre-flight check has no findings; the last failure is shown all the same.
     let (code, text) = site.ask(&["certs", "check", HOST])?;
@@ -80,7 +83,7 @@ async fn what_the_ca_refuses_to_an_account_is_told_with_what_helps() -> Result<(
     let error = row["lastError"].as_str().context("an error")?;
     ensure!(error.contains("gatewright certs new-account") && !error.contains("is being issued"), "{row}");
     let (code, table) = site.ask(&["certs"])?;
-    ensure!(cell(&table, HOST, "NEXT")? == "trying again; mend the account", "{table}");
+    ensure!(cell(&table, HOST, "NEXT")? == "trying again; correct the account of the issuer", "{table}");
     // It is still served: this is no error of the host.
     ensure!(code == 0, "{code} {table}");
     Ok(())

@@ -179,7 +179,7 @@ async fn challenges_come_to_the_replicas_where_another_serves_the_gateway() -> R
     drop(leader);
     let slices = server.api("discovery.k8s.io/v1", "EndpointSlice", NAMESPACE).await?;
     slices.delete(&format!("gatewright-challenges-{}", ports[0]), &Default::default()).await?;
-    other.line("certificates are issued here").await?;
+    other.line("this replica issues certificates now").await?;
     server.put(route(CHILD, "more", SPACE, &["more.child.cert.example.org"])).await?;
     place.until_served("more.child.cert.example.org", &root).await?;
     assert_eq!(solvers(&place).await?.len(), 2);

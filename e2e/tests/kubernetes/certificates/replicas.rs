@@ -63,7 +63,7 @@ async fn of_two_replicas_one_orders_and_both_answer() -> Result<()> {
     assert_eq!((place.pebble.orders(), place.pebble.issued(), place.installs()?.len()), (1, 1, 1));
 
     drop(leader);
-    other.line("certificates are issued here").await?;
+    other.line("this replica issues certificates now").await?;
     place.until_served(HOST, &root).await?;
     place.route("more", "more.cert.example.org").await?;
     place.until_served("more.cert.example.org", &root).await?;

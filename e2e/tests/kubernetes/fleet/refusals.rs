@@ -155,8 +155,9 @@ async fn what_somebody_else_made_under_a_name_of_ours_is_left_and_told() -> Resu
     controller.line("holding the lease").await?;
     server.put(gateway("default", "own", 443, &["web.example.org"])).await?;
     cluster.until("v1", "Service", "default", "edge-own", |o| target(o).is_some()).await?;
-    let theirs =
-        |o: &Value| told(&o["status"], "Programmed").1.contains("EndpointSlice default/edge-own-v4 is somebody else's");
+    let theirs = |o: &Value| {
+        told(&o["status"], "Programmed").1.contains("EndpointSlice default/edge-own-v4 belongs to another owner")
+    };
     cluster.until(GATEWAY, "Gateway", "default", "edge", theirs).await?;
     let slices = server.api("discovery.k8s.io/v1", "EndpointSlice", "default").await?;
     assert_eq!(slices.get("edge-own-v4").await?.data["endpoints"][0]["addresses"], json!(["192.0.2.9"]));

@@ -171,7 +171,7 @@ async fn envoys_of_every_fleet_are_told_what_was_last_good_for_them() -> Result<
 
     // It is back: changes reach every fleet, and the Envoys of the deleted Gateway are not admitted any more.
     cluster.server.resume().await?;
-    controller.line("the API server's state is whole").await?;
+    controller.line("the view of the API server is complete").await?;
     for ((namespace, _), address) in TENANTS.iter().zip(&addresses).take(3) {
         until_answers(*address, &host(namespace), 200).await?;
         let routes = cluster.server.api(GATEWAY, "HTTPRoute", namespace).await?;

@@ -60,7 +60,7 @@ async fn a_view_whose_envoys_hang_is_named_and_the_replica_is_ready_for_the_othe
         let (code, text) = controller.probe("/readyz").await?;
         assert_eq!((code, text.lines().next()), (200, Some("ok")), "it is ready for everybody else: {text}");
         assert!(!text.contains("view shared"), "{text}");
-        if text.contains(&format!("view {VIEW}: an Envoy has lacked for ")) {
+        if text.contains(&format!("view {VIEW}: an Envoy has been behind the published configuration for ")) {
             break;
         }
         ensure!(Instant::now() < deadline, "nobody is told of {VIEW}: {text}");

@@ -189,7 +189,7 @@ fn a_gateway_is_served_at_the_target_ports_of_the_service_that_it_names() {
     site.stand("a", "edge", 0, "web", &[80]);
     assert_eq!(site.led("a", "edge"), ["n80=20001"], "nothing leads to a port that has no listener");
     assert!(site.served("a", "edge").is_empty(), "before it is recorded");
-    assert_eq!(site.told("a", "edge")[1], "Pending: Service a/web does not lead here yet");
+    assert_eq!(site.told("a", "edge")[1], "Pending: Service a/web does not lead to Envoys yet");
     assert!(site.write("a", "edge"));
     assert_eq!(site.served("a", "edge"), [(80, 20_001)]);
     assert_eq!(site.told("a", "edge"), ["True", "True"]);
