@@ -15,6 +15,7 @@ pub mod envoy;
 pub mod envoys;
 pub mod gatewright;
 pub mod grpc;
+pub mod held;
 pub mod helm;
 pub mod kubeconform;
 pub mod kubelet;

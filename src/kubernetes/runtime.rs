@@ -50,7 +50,7 @@ use statuses::Statuses;
 use turns::{Afterwards, Waiting};
 
 /// The kinds that are watched.
-pub(crate) const KINDS: [Kind; 22] = [
+pub(crate) const KINDS: [Kind; 23] = [
     Kind::Namespace,
     Kind::TenantGateway,
     Kind::GatewayClass,
@@ -64,6 +64,7 @@ pub(crate) const KINDS: [Kind; 22] = [
     Kind::UDPRoute,
     Kind::ReferenceGrant,
     Kind::BackendTLSPolicy,
+    Kind::XBackendTrafficPolicy,
     Kind::Service,
     Kind::Node,
     // Endpoints are compared with them.
@@ -80,7 +81,7 @@ pub(crate) const KINDS: [Kind; 22] = [
 pub fn kinds(tenants: bool, channel: Channel) -> Vec<Kind> {
     let is_watched = |kind: &Kind| match kind {
         Kind::TenantGateway | Kind::Issuer | Kind::Certificate => tenants,
-        Kind::ClusterTrustBundle => channel == Channel::Experimental,
+        Kind::ClusterTrustBundle | Kind::XBackendTrafficPolicy => channel == Channel::Experimental,
         _ => true,
     };
     KINDS.into_iter().filter(is_watched).collect()

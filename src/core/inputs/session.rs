@@ -27,7 +27,7 @@ pub enum SessionPersistence {
 
 impl SessionPersistence {
     /// Bytes of what Envoy has of it.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         let texts = match self {
             Self::Cookie { name, path, lifetime: _ } => name.as_ref().map_or(0, String::len) + path.len(),
             Self::Header(name) => name.len(),

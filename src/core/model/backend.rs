@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::{BackendTransport, FrontendId, Hostname, ObjectName, Transport};
+use super::{BackendTransport, FrontendId, Hostname, ObjectName, RetryBudget, Transport};
 
 /// How to speak to a backend. From `appProtocol` of the Service port (GEP-1911).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -93,12 +93,14 @@ pub struct Backend {
     pub id: BackendId,
     /// What its connections go through.
     pub transport: BackendTransport,
+    /// How many retries it is sent, where a policy says so.
+    pub retries: Option<RetryBudget>,
 }
 
 impl From<BackendId> for Backend {
-    /// Without TLS.
+    /// Without policies.
     fn from(id: BackendId) -> Self {
-        Self { id, transport: BackendTransport::Plain }
+        Self { id, transport: BackendTransport::Plain, retries: None }
     }
 }
 

@@ -230,6 +230,8 @@ pub struct WeightedTarget {
     pub response_headers: HeaderEdits,
     /// Host and path rewrite for this share; wins over the rule's.
     pub rewrite: Rewrite,
+    /// How clients stay with one endpoint of it, where a policy on its Service says so and not the rule.
+    pub session: Option<Box<Session>>,
 }
 
 /// Who gets a share.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Where the endpoint of a session stands: in what the client got with an answer and sends with later requests. A client may
 /// write what it likes there: an endpoint that the backend does not have counts as none.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Session {
     /// In a cookie (RFC 6265).
     Cookie(SessionCookie),
@@ -13,7 +13,7 @@ pub enum Session {
 }
 
 /// The cookie of a session. It is of the one host that is asked: it has no domain.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionCookie {
     /// Its name.
     pub name: String,

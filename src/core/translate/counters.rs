@@ -21,7 +21,7 @@ counters! {
         tables,
         /// Frontends put together.
         frontends,
-        /// BackendTLSPolicies judged.
+        /// Policies judged.
         policies,
         /// Statuses made.
         statuses,

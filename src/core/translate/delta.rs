@@ -51,6 +51,9 @@ pub enum Fact {
     /// The listeners of a ListenerSet that tenancy withholds, by name: somebody else owns their hostnames. Told by the pipeline,
     /// as tenancy decides it; leads to a ListenerSet that is evaluated without them.
     Withheld(ObjectName, BTreeSet<Arc<str>>),
+    /// Whether a TenantGateway decides which hostnames routes have at a Gateway. Told by the pipeline, as tenancy decides it; such
+    /// a Gateway is no default one.
+    Governed(ObjectName, bool),
     /// Whether there can be ClusterTrustBundles. Told by whoever watches them; leads to the features of classes, and to whether
     /// references to bundles are of a kind that is supported.
     TrustBundles(bool),
