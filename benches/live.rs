@@ -314,6 +314,7 @@ impl Classic {
             request_headers: HeaderEdits::default(),
             response_headers: HeaderEdits::default(),
             rewrite: Rewrite::default(),
+            session: None,
         };
         let rule = Rule {
             action: Action::Forward(vec![share]),

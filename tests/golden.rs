@@ -67,7 +67,15 @@ fn abridge(value: &mut Value) {
     ];
     match value {
         Value::Object(fields) => {
-            fields.retain(|name, _| !CONSTANT.contains(&name.as_str()));
+            if let Some(limits) = fields.get_mut("circuit_breakers") {
+                // A policy's, among the limits that are an operator's.
+                limits["thresholds"][0]
+                    .as_object_mut()
+                    .into_iter()
+                    .for_each(|of| of.retain(|name, _| name == "retry_budget"));
+            }
+            let is_policy = |value: &Value| value["thresholds"][0]["retry_budget"].is_object();
+            fields.retain(|name, value| !CONSTANT.contains(&name.as_str()) || is_policy(value));
             fields.values_mut().for_each(abridge);
         }
         Value::Array(items) => items.iter_mut().for_each(abridge),

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
-use gatewright_core::inputs::{Object, ObjectKey, RouteKind};
-use gatewright_core::model::{ConditionType, Hostname, ObjectName, Reason};
+use gatewright_core::inputs::{Kind, Object, ObjectKey, RouteKind};
+use gatewright_core::model::{ConditionType, Hostname, ObjectName, Reason, Status};
 use gatewright_core::pipeline::{Pipeline, Written};
 use gatewright_core::translate::{Change, Protocol, Settings, StatusBody};
 use gatewright_core::{statuses, tenancy};
@@ -288,4 +288,47 @@ fn hosts_of_a_tenant_whose_label_moved_before_its_apex_are_treated_alike() {
         step(&mut pipeline, mended.clone(), false);
         assert_eq!((served(&pipeline).len(), told(&pipeline)), (0, ("Reconciled", false)));
     }
+}
+
+/// The Gateway of a TenantGateway, as somebody in its namespace would have it: their own routes would come there past tenancy.
+#[test]
+fn the_gateway_of_a_tenant_gateway_is_no_default_one_whatever_is_written_into_it() {
+    let settings = Settings {
+        channel: gatewright_core::channel::Channel::Experimental,
+        ..Settings::new("ours", vec!["127.0.0.1".parse().expect("an address")])
+    };
+    let tenancy = tenancy::Settings { certificates: tenancy::Source::Acme, ..tenancy::Settings::default() };
+    let mut pipeline = Pipeline::new(settings, tenancy, Written::ToTheCluster);
+    let class = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+        "metadata": {"name": "cilium"}, "spec": {"controllerName": "ours"}});
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tenant-a", "labels": {
+        "namespace.cozystack.io/gateway": "tenant-a", "namespace.cozystack.io/host": "a.org"}}});
+    let listeners = json!([{"name": "https", "protocol": "HTTPS", "port": 443, "tls": {"certificateRefs": [{"name": "x"}]},
+        "allowedRoutes": {"namespaces": {"from": "All"}}}]);
+    let gateway = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+        "metadata": {"namespace": "tenant-a", "name": "cozystack"},
+        "spec": {"gatewayClassName": "cilium", "defaultScope": "All", "listeners": listeners}});
+    let route = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+        "metadata": {"namespace": "stranger", "name": "r"},
+        "spec": {"useDefaultGateways": "All", "hostnames": ["bank.org"], "rules": [{}]}});
+    let condition = |pipeline: &Pipeline| {
+        let key = ObjectKey::new(Kind::Gateway, ObjectName::new("tenant-a", "cozystack"));
+        let status = pipeline.engine().status(&key).expect("it is ours");
+        let found = status.conditions().find(|condition| condition.kind == ConditionType::DefaultGateway);
+        found.map(|condition| (condition.status, condition.reason))
+    };
+    let told = |pipeline: &Pipeline| {
+        let key = ObjectKey::new(Kind::HTTPRoute, ObjectName::new("stranger", "r"));
+        pipeline.engine().status(&key).is_some()
+    };
+    let objects = [class, namespace, gateway, route].map(|value| Change::put(object(value)));
+    pipeline.apply(objects.to_vec(), SystemTime::UNIX_EPOCH);
+    assert_eq!(condition(&pipeline), Some((Status::True, Reason::DefaultGateway)), "it is a Gateway as any other");
+    assert!(told(&pipeline));
+    // It becomes a TenantGateway's, and ceases to be one's.
+    pipeline.apply(vec![Change::put(tenant(0))], SystemTime::UNIX_EPOCH);
+    assert_eq!(condition(&pipeline), Some((Status::False, Reason::NotAllowed)));
+    assert!(!told(&pipeline), "and no route comes to it");
+    pipeline.apply(vec![Change::delete(tenant(0).key())], SystemTime::UNIX_EPOCH);
+    assert!(told(&pipeline));
 }

@@ -17,6 +17,7 @@ pub mod envoys;
 pub mod fuzz;
 pub mod gatewright;
 pub mod grpc;
+pub mod held;
 pub mod helm;
 pub mod kubeconform;
 pub mod kubelet;

@@ -531,6 +531,7 @@ fn subject(changes: &[Change]) -> Subject {
         Change::Fact(Fact::Undeployed(gateway, _)) => format!("the Envoys of gateway {gateway}"),
         Change::Fact(Fact::Recorded(what, _)) => format!("the owner of {what}"),
         Change::Fact(Fact::Granted(route, _)) => format!("hostnames of {}", route.object()),
+        Change::Fact(Fact::Governed(gateway, _)) => format!("whether a TenantGateway has gateway {gateway}"),
         Change::Fact(Fact::TrustBundles(_)) => "ClusterTrustBundles".to_owned(),
         Change::Fact(Fact::Withheld(set, _)) => format!("listeners of listenerset {set}"),
     };

@@ -48,6 +48,9 @@ pub struct Limits {
     /// Maximum number of Gateways of fleet Isolated of a namespace
     #[arg(long, value_name = "COUNT", default_value_t = 4)]
     pub max_isolated_gateways_per_namespace: u64,
+    /// Default Gateways of a namespace
+    #[arg(long, value_name = "COUNT", default_value_t = 4)]
+    pub max_default_gateways_per_namespace: u64,
     /// Maximum number of endpoints of a Service: addresses times ports
     #[arg(long, value_name = "COUNT", default_value_t = 2000)]
     pub max_endpoints_per_service: u64,
@@ -57,6 +60,9 @@ pub struct Limits {
     /// Maximum number of BackendTLSPolicies of a namespace
     #[arg(long, value_name = "COUNT", default_value_t = 256)]
     pub max_backend_tls_policies_per_namespace: u64,
+    /// XBackendTrafficPolicies of a namespace
+    #[arg(long, value_name = "COUNT", default_value_t = 256)]
+    pub max_backend_traffic_policies_per_namespace: u64,
     /// Maximum number of CA certificates to which a BackendTLSPolicy, or a port of a Gateway for client certificates,
     /// refers
     #[arg(long, value_name = "COUNT", default_value_t = 64)]
@@ -96,9 +102,11 @@ impl Default for Limits {
             max_listeners_per_namespace: 16_384,
             max_ports_per_namespace: 512,
             max_isolated_gateways_per_namespace: 4,
+            max_default_gateways_per_namespace: 4,
             max_endpoints_per_service: 2000,
             max_endpoints_per_namespace: 10_000,
             max_backend_tls_policies_per_namespace: 256,
+            max_backend_traffic_policies_per_namespace: 256,
             max_ca_certificates: 64,
             max_ca_kib: 128,
             max_retry_attempts: 10,
@@ -124,9 +132,11 @@ impl Limits {
         max_listeners_per_namespace: u64::MAX,
         max_ports_per_namespace: u64::MAX,
         max_isolated_gateways_per_namespace: u64::MAX,
+        max_default_gateways_per_namespace: u64::MAX,
         max_endpoints_per_service: u64::MAX,
         max_endpoints_per_namespace: u64::MAX,
         max_backend_tls_policies_per_namespace: u64::MAX,
+        max_backend_traffic_policies_per_namespace: u64::MAX,
         max_ca_certificates: usize::MAX,
         max_ca_kib: usize::MAX,
         max_retry_attempts: u32::MAX,

@@ -299,6 +299,7 @@ impl Pipeline {
             let governs = self.tenancy.governs(tenant);
             let changed = if governs { self.governed.insert(tenant.clone()) } else { self.governed.remove(tenant) };
             if changed {
+                batch.facts.push(Change::Fact(Fact::Governed(tenant.clone(), governs)));
                 claims.extend(self.tenancy.claimants_of(tenant).map(ClaimKey::object));
             }
         }

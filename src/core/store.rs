@@ -1,6 +1,8 @@
 //! The store: the objects seen so far, and indexes from referenced objects to the objects that refer to them.
 
+mod default_gateways;
 mod granted;
+mod policies;
 mod reserved;
 mod trust_bundles;
 mod withheld;
@@ -9,9 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use crate::channel::Channel;
 use crate::inputs::{
-    BackendTlsPolicy, ClusterTrustBundle, ConfigMap, EndpointSlice, Exposure, Gateway, GatewayClass, GatewayParameters,
-    Kind, ListenerSet, LocalRef, Located, MadeSlice, Namespace, Object, ObjectKey, ParentKey, ReferenceGrant, Route,
+    ClusterTrustBundle, ConfigMap, EndpointSlice, Exposure, Gateway, GatewayClass, GatewayParameters, Kind,
+    ListenerSet, LocalRef, Located, MadeSlice, Namespace, Object, ObjectKey, ParentKey, Policy, ReferenceGrant, Route,
     RouteKey, RouteKind, Secret, Service,
 };
 use crate::interner::Interner;
@@ -43,7 +46,7 @@ pub struct Store {
     trust_bundles: BTreeMap<ObjectName, Arc<ClusterTrustBundle>>,
     /// Whether the API server serves ClusterTrustBundles.
     has_trust_bundles: bool,
-    policies: BTreeMap<ObjectName, Arc<BackendTlsPolicy>>,
+    policies: BTreeMap<ObjectKey, Arc<Policy>>,
     parameters: BTreeMap<ObjectName, Arc<GatewayParameters>>,
     pods: BTreeMap<ObjectName, Located>,
 
@@ -54,14 +57,18 @@ pub struct Store {
     pub(crate) gateways_by_roots: MultiMap<ObjectName, ObjectName>,
     pub(crate) sets_by_gateway: MultiMap<ObjectName, ObjectName>,
     pub(crate) routes_by_parent: MultiMap<ParentKey, RouteKey>,
+    /// Routes that want default Gateways.
+    defaulted: BTreeSet<RouteKey>,
+    /// Gateways at which tenancy has a say, which may not be there yet.
+    governed: BTreeSet<ObjectName>,
     /// Routes whose hostnames tenancy decides, by the parents they refer to; `routes_by_parent` has the parents they
     /// reach.
     pub(crate) granted_by_parent: MultiMap<ParentKey, RouteKey>,
     pub(crate) routes_by_service: MultiMap<ObjectName, RouteKey>,
     pub(crate) slices_by_service: MultiMap<ObjectName, ObjectName>,
-    /// BackendTLSPolicies by their target Services, and by the ConfigMaps and ClusterTrustBundles that they refer to.
-    pub(crate) policies_by_service: MultiMap<ObjectName, ObjectName>,
-    pub(crate) policies_by_roots: MultiMap<ObjectName, ObjectName>,
+    /// Policies by the Services that they are about, and by the ConfigMaps and ClusterTrustBundles that they refer to.
+    pub(crate) policies_by_service: MultiMap<ObjectName, ObjectKey>,
+    pub(crate) policies_by_roots: MultiMap<ObjectName, ObjectKey>,
     /// Routes and parents that refer into another namespace, by that namespace: those that a ReferenceGrant there
     /// affects.
     pub(crate) routes_across: MultiMap<Arc<str>, RouteKey>,
@@ -70,6 +77,8 @@ pub struct Store {
     reserved: Reserved,
     /// The watched namespaces.
     watched: Namespaces,
+    /// Which fields are served.
+    channel: Channel,
 }
 
 macro_rules! replace {
@@ -85,8 +94,10 @@ macro_rules! replace {
 
 impl Store {
     /// A store for a cluster; `home` is the installation's namespace, `watched` are the watched ones.
-    pub(crate) fn in_cluster(home: Option<Arc<str>>, watched: Namespaces, has_trust_bundles: bool) -> Self {
-        Self { reserved: Reserved::new(home), watched, has_trust_bundles, ..Self::default() }
+    pub(crate) fn in_cluster(home: Option<Arc<str>>, watched: Namespaces, channel: Channel) -> Self {
+        // Of a cluster it is told once it is known.
+        let has_trust_bundles = channel == Channel::Experimental;
+        Self { reserved: Reserved::new(home), watched, has_trust_bundles, channel, ..Self::default() }
     }
 
     /// An addition to messages about an object that is not found, or not granted: whether its namespace is not watched.
@@ -165,10 +176,10 @@ impl Store {
                 replace!(self.trust_bundles, o.name.clone(), o);
                 Replaced::default()
             }
-            Object::BackendTlsPolicy(o) => {
-                let (old, new) = replace!(self.policies, o.meta.name.clone(), o);
+            Object::Policy(o) => {
+                let (old, new) = replace!(self.policies, o.key(), o);
                 self.index_policy(old.as_deref(), Some(&new));
-                Replaced { targets: services_of(old.as_deref()), ..Replaced::default() }
+                Replaced { policy: old, ..Replaced::default() }
             }
             Object::GatewayParameters(o) => {
                 replace!(self.parameters, o.meta.name.clone(), o);
@@ -245,10 +256,10 @@ impl Store {
                 self.trust_bundles.remove(name)?;
                 Replaced::default()
             }
-            Kind::BackendTLSPolicy => {
-                let old = self.policies.remove(name)?;
+            Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy => {
+                let old = self.policies.remove(key)?;
                 self.index_policy(Some(&old), None);
-                Replaced { targets: services_of(Some(&old)), ..Replaced::default() }
+                Replaced { policy: Some(old), ..Replaced::default() }
             }
             Kind::GatewayParameters => {
                 self.parameters.remove(name)?;
@@ -325,22 +336,15 @@ impl Store {
         }
     }
 
-    fn index_policy(&mut self, old: Option<&BackendTlsPolicy>, new: Option<&BackendTlsPolicy>) {
-        for (policy, there) in [(old, false), (new, true)] {
-            let Some(policy) = policy else { continue };
-            for target in &policy.targets {
-                self.policies_by_service.set(&target.service, &policy.meta.name, there);
-            }
-            for reference in policy.references() {
-                self.policies_by_roots.set(&reference.name, &policy.meta.name, there);
-            }
-        }
-    }
-
     fn index_route(&mut self, key: &RouteKey, old: Option<&Route>, new: Option<&Route>) {
         for (route, there) in [(old, false), (new, true)] {
             let Some(route) = route else { continue };
             self.index_parents(key, route, there);
+            if route.uses_defaults && there {
+                self.defaulted.insert(key.clone());
+            } else {
+                self.defaulted.remove(key);
+            }
             let namespace = &route.meta.name.namespace;
             for target in targets(route) {
                 let across = target.namespace != *namespace;
@@ -426,11 +430,6 @@ impl Store {
         self.config_maps.get(name)
     }
 
-    /// A BackendTLSPolicy by name.
-    pub fn policy(&self, name: &ObjectName) -> Option<&Arc<BackendTlsPolicy>> {
-        self.policies.get(name)
-    }
-
     /// A Secret by name.
     pub fn secret(&self, name: &ObjectName) -> Option<&Arc<Secret>> {
         self.secrets.get(name)
@@ -510,12 +509,8 @@ pub(crate) struct Replaced {
     pub(crate) made: Option<Box<MadeSlice>>,
     /// Addresses that begin or cease to be reserved.
     pub(crate) addresses: Vec<IpAddr>,
-    /// The target Services of a policy.
-    pub(crate) targets: BTreeSet<ObjectName>,
-}
-
-fn services_of(policy: Option<&BackendTlsPolicy>) -> BTreeSet<ObjectName> {
-    policy.into_iter().flat_map(|policy| &policy.targets).map(|target| target.service.clone()).collect()
+    /// A policy.
+    pub(crate) policy: Option<Arc<Policy>>,
 }
 
 /// The addresses that a pod gained or lost.

@@ -62,6 +62,7 @@ enum Subject {
     Recorded(Ownable),
     Granted(RouteKey),
     Withheld(ObjectName),
+    Governed(ObjectName),
     TrustBundles,
 }
 
@@ -79,6 +80,7 @@ impl Subject {
             Change::Fact(Fact::Recorded(what, _)) => Subject::Recorded(what.clone()),
             Change::Fact(Fact::Granted(route, _)) => Subject::Granted(route.clone()),
             Change::Fact(Fact::Withheld(set, _)) => Subject::Withheld(set.clone()),
+            Change::Fact(Fact::Governed(gateway, _)) => Subject::Governed(gateway.clone()),
             Change::Fact(Fact::TrustBundles(_)) => Subject::TrustBundles,
         }
     }
@@ -95,7 +97,8 @@ impl Subject {
                 | Subject::Awaited(name)
                 | Subject::Unexposed(name)
                 | Subject::Undeployed(name)
-                | Subject::Withheld(name),
+                | Subject::Withheld(name)
+                | Subject::Governed(name),
                 _,
             ) => name.namespace.clone(),
             (_, Change::Fact(Fact::Recorded(_, Some(owner)))) => owner.namespace.clone(),
@@ -281,7 +284,7 @@ impl Waiting {
 /// The weight of a change, in changes of small objects.
 fn weight(change: &Change) -> u64 {
     1 + match change {
-        Change::Object(ObjectChange::Put(Object::Route(route))) => route.extent().matches / 16,
+        Change::Object(ObjectChange::Put(Object::Route(route))) => route.extent(&|_| 0).matches / 16,
         Change::Object(ObjectChange::Put(Object::Gateway(gateway))) => gateway.listeners.len() as u64 / 8,
         Change::Object(ObjectChange::Put(Object::ListenerSet(set))) => set.listeners.len() as u64 / 8,
         Change::Object(ObjectChange::Put(Object::EndpointSlice(slice))) => {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use envoy_types::pb::envoy::config::cluster::v3::{
     CircuitBreakers, Cluster, UpstreamConnectionOptions,
-    circuit_breakers::Thresholds,
+    circuit_breakers::{Thresholds, thresholds::RetryBudget as PbRetryBudget},
     cluster::{ClusterDiscoveryType, DiscoveryType, EdsClusterConfig, LbPolicy},
 };
 use envoy_types::pb::envoy::config::core::v3::{Http2ProtocolOptions, TcpKeepalive};
@@ -16,10 +16,11 @@ use envoy_types::pb::envoy::extensions::upstreams::http::v3::{
     HttpProtocolOptions,
     http_protocol_options::{ExplicitHttpConfig, UpstreamProtocolOptions, explicit_http_config::ProtocolConfig},
 };
+use envoy_types::pb::envoy::r#type::v3::Percent;
 
-use super::proto::{ads, any, seconds, socket, uint};
+use super::proto::{ads, any, duration, seconds, socket, uint};
 use super::{Edge, limits, udp, upstream_tls};
-use gatewright_core::model::{self, Addresses, AppProtocol, BackendTransport, Transport};
+use gatewright_core::model::{self, Addresses, AppProtocol, BackendTransport, RetryBudget, Transport};
 
 /// Name of the cluster without endpoints: a connection to it is reset. It is in the bootstrap; an Envoy with another
 /// bootstrap, which does not know the name, resets the connection as well.
@@ -36,15 +37,15 @@ pub fn cluster(cluster: &model::Cluster) -> Cluster {
 pub fn cluster_within(cluster: &model::Cluster, edge: &Edge) -> Cluster {
     let name = cluster.name();
     match cluster {
-        model::Cluster::Backend(model::Backend { id, transport }) => match transport {
-            BackendTransport::Plain => reached(name, id.protocol, edge),
+        model::Cluster::Backend(model::Backend { id, transport, retries }) => match transport {
+            BackendTransport::Plain => reached(name, id.protocol, *retries, edge),
             BackendTransport::Tls(tls) => Cluster {
                 transport_socket: Some(upstream_tls::transport_socket(tls, id.protocol)),
-                ..reached(name, id.protocol, edge)
+                ..reached(name, id.protocol, *retries, edge)
             },
             BackendTransport::Refused => refused(name),
         },
-        model::Cluster::Sni { port: Some(_), .. } => reached(name, AppProtocol::Tcp, edge),
+        model::Cluster::Sni { port: Some(_), .. } => reached(name, AppProtocol::Tcp, None, edge),
         model::Cluster::Sni { port: None, .. } => refused(name),
         model::Cluster::Udp(_) => udp::cluster(name, edge),
     }
@@ -61,7 +62,7 @@ fn refused(name: String) -> Cluster {
     }
 }
 
-fn reached(name: String, protocol: AppProtocol, edge: &Edge) -> Cluster {
+fn reached(name: String, protocol: AppProtocol, retries: Option<RetryBudget>, edge: &Edge) -> Cluster {
     Cluster {
         name,
         cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into())),
@@ -78,6 +79,8 @@ fn reached(name: String, protocol: AppProtocol, edge: &Edge) -> Cluster {
                 max_pending_requests: uint(edge.backend_connections),
                 max_requests: uint(edge.backend_connections),
                 max_retries: uint(limits::UPSTREAM_RETRIES),
+                // In place of the number before it. No backend has more retries than requests.
+                retry_budget: retries.map(retry_budget),
                 ..Default::default()
             }],
             ..Default::default()
@@ -95,6 +98,15 @@ fn reached(name: String, protocol: AppProtocol, edge: &Edge) -> Cluster {
         // An endpoint that EDS removes is removed at once; there is no active health check that could object.
         ignore_health_on_host_removal: true,
         ..Default::default()
+    }
+}
+
+/// Requests count from when they begin, for as long as the interval; retries count while they are active.
+fn retry_budget(budget: RetryBudget) -> PbRetryBudget {
+    PbRetryBudget {
+        budget_percent: Some(Percent { value: budget.percent.into() }),
+        budget_interval: duration(budget.interval),
+        min_retry_concurrency: uint(budget.at_a_time()),
     }
 }
 

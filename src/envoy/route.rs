@@ -129,16 +129,16 @@ fn made(route: &Route, shares: &[&WeightedTarget], action: PbAction) -> pb::Rout
         request_headers_to_remove: request.remove,
         response_headers_to_add: response.add,
         response_headers_to_remove: response.remove,
-        typed_per_filter_config: per_filter(rule),
+        typed_per_filter_config: per_filter(rule, shares),
         action: Some(action),
         ..Default::default()
     }
 }
 
 /// The per-filter configuration of a route.
-fn per_filter(rule: &Rule) -> HashMap<String, Any> {
+fn per_filter(rule: &Rule, shares: &[&WeightedTarget]) -> HashMap<String, Any> {
     let cors = rule.cors.as_ref().map(|cors| (cors::FILTER, any(&cors::policy(cors))));
-    let own = route_filters::filters(rule).map(|filters| (route_filters::FILTER, any(&filters)));
+    let own = route_filters::filters(rule, shares).map(|filters| (route_filters::FILTER, any(&filters)));
     let told: Vec<_> = cors.into_iter().chain(own).collect();
     map(&told)
 }
@@ -196,7 +196,14 @@ fn cluster_specifier(rule: &Rule, shares: &[&WeightedTarget]) -> Option<ClusterS
     }
     let edited = edited(shares);
     let weight = |share: &&WeightedTarget| {
-        let plain = ClusterWeight { name: name(share)?, weight: uint(share.weight), ..Default::default() };
+        let filters = route_filters::filters_of_share(rule, share);
+        let filters: Vec<_> = filters.map(|filters| (route_filters::FILTER, any(&filters))).into_iter().collect();
+        let plain = ClusterWeight {
+            name: name(share)?,
+            weight: uint(share.weight),
+            typed_per_filter_config: map(&filters),
+            ..Default::default()
+        };
         Some(if edited { with_edits(plain, rule, share) } else { plain })
     };
     let clusters = shares.iter().map(weight).collect::<Option<Vec<_>>>()?;

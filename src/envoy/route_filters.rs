@@ -4,15 +4,29 @@
 use envoy_types::pb::envoy::extensions::filters::http::filter_chain::v3::{FilterChain, FilterChainConfigPerRoute};
 
 use super::{external_auth, session};
-use gatewright_core::model::Rule;
+use gatewright_core::model::{Rule, Session, WeightedTarget};
 
 /// The filter's name, under which routes configure it.
 pub(super) const FILTER: &str = "envoy.filters.http.filter_chain";
 
-/// The filters of a rule, in order: authorization precedes the session, so that a refused client gets none.
-pub(super) fn filters(rule: &Rule) -> Option<FilterChainConfigPerRoute> {
+/// The filters of a rule, for all of its shares or the only one.
+pub(super) fn filters(rule: &Rule, shares: &[&WeightedTarget]) -> Option<FilterChainConfigPerRoute> {
+    let of_share = match shares {
+        [only] => only.session.as_deref(),
+        _ => None,
+    };
+    chain(rule, of_share.or(rule.session.as_deref()))
+}
+
+/// The filters of one of several shares, which stand in place of the rule's, where it has a session of its own.
+pub(super) fn filters_of_share(rule: &Rule, share: &WeightedTarget) -> Option<FilterChainConfigPerRoute> {
+    chain(rule, Some(share.session.as_deref()?))
+}
+
+/// In their order: who may not pass gets no session.
+fn chain(rule: &Rule, session: Option<&Session>) -> Option<FilterChainConfigPerRoute> {
     let auth = rule.auth.as_deref().map(external_auth::filter);
-    let session = rule.session.as_deref().map(session::filter);
+    let session = session.map(session::filter);
     let filters: Vec<_> = auth.into_iter().chain(session).collect();
     (!filters.is_empty()).then_some(FilterChainConfigPerRoute { filter_chain: Some(FilterChain { filters }) })
 }

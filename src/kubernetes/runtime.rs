@@ -52,7 +52,7 @@ use statuses::Statuses;
 use turns::{Afterwards, QueuedChanges};
 
 /// The watched kinds.
-pub(crate) const KINDS: [Kind; 22] = [
+pub(crate) const KINDS: [Kind; 23] = [
     Kind::Namespace,
     Kind::TenantGateway,
     Kind::GatewayClass,
@@ -66,6 +66,7 @@ pub(crate) const KINDS: [Kind; 22] = [
     Kind::UDPRoute,
     Kind::ReferenceGrant,
     Kind::BackendTLSPolicy,
+    Kind::XBackendTrafficPolicy,
     Kind::Service,
     Kind::Node,
     // Endpoints are checked against pods.
@@ -83,7 +84,7 @@ pub(crate) const KINDS: [Kind; 22] = [
 pub fn kinds(tenants: bool, channel: Channel) -> Vec<Kind> {
     let is_watched = |kind: &Kind| match kind {
         Kind::TenantGateway | Kind::Issuer | Kind::Certificate => tenants,
-        Kind::ClusterTrustBundle => channel == Channel::Experimental,
+        Kind::ClusterTrustBundle | Kind::XBackendTrafficPolicy => channel == Channel::Experimental,
         _ => true,
     };
     KINDS.into_iter().filter(is_watched).collect()

@@ -506,6 +506,7 @@ fn writes(kind: Kind) -> bool {
             | Kind::TCPRoute
             | Kind::UDPRoute
             | Kind::BackendTLSPolicy
+            | Kind::XBackendTrafficPolicy
             | Kind::TenantGateway
     )
 }

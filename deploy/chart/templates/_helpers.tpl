@@ -140,6 +140,14 @@ authorization:
 - apiGroups: [gateway.networking.k8s.io]
   resources: [gateways, listenersets, httproutes, grpcroutes, tlsroutes, tcproutes, udproutes, referencegrants, backendtlspolicies]
   verbs: [list, watch]
+{{- if eq (.Values.controller.settings.gatewayApiChannel | default "standard") "experimental" }}
+- apiGroups: [gateway.networking.x-k8s.io]
+  resources: [xbackendtrafficpolicies]
+  verbs: [list, watch]
+- apiGroups: [gateway.networking.x-k8s.io]
+  resources: [xbackendtrafficpolicies/status]
+  verbs: [patch]
+{{- end }}
 - apiGroups: [gateway.cozystack.io]
   resources: [tenantgateways]
   verbs: [list, watch]

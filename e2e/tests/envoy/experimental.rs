@@ -1,4 +1,7 @@
-//! Fields of the experimental channel on a real Envoy: session persistence and external authorization.
+//! The experimental channel on a real Envoy: session persistence and external authorization here, the rest below.
+
+mod default_gateways;
+mod traffic_policies;
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -17,6 +17,8 @@ pub struct GatewaySpec {
     pub addresses: Option<Vec<GatewayAddresses>>,
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "allowedListeners")]
     pub allowed_listeners: Option<GatewayAllowedListeners>,
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "defaultScope")]
+    pub default_scope: Option<GatewayDefaultScope>,
     #[serde(rename = "gatewayClassName")]
     pub gateway_class_name: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -70,6 +72,12 @@ pub struct GatewayAllowedListenersNamespacesSelectorMatchExpressions {
     pub operator: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub values: Option<Vec<String>>,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub enum GatewayDefaultScope {
+    All,
+    None,
 }
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]

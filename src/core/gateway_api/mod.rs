@@ -17,3 +17,4 @@ pub mod referencegrants;
 pub mod tcproutes;
 pub mod tlsroutes;
 pub mod udproutes;
+pub mod xbackendtrafficpolicies;

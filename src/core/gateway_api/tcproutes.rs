@@ -15,6 +15,8 @@ pub struct TcpRouteSpec {
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "parentRefs")]
     pub parent_refs: Option<Vec<TcpRouteParentRefs>>,
     pub rules: Vec<TcpRouteRules>,
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "useDefaultGateways")]
+    pub use_default_gateways: Option<TcpRouteUseDefaultGateways>,
 }
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
@@ -53,6 +55,12 @@ pub struct TcpRouteRulesBackendRefs {
     pub port: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<i32>,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub enum TcpRouteUseDefaultGateways {
+    All,
+    None,
 }
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]

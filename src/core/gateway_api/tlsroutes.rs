@@ -16,6 +16,8 @@ pub struct TlsRouteSpec {
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "parentRefs")]
     pub parent_refs: Option<Vec<TlsRouteParentRefs>>,
     pub rules: Vec<TlsRouteRules>,
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "useDefaultGateways")]
+    pub use_default_gateways: Option<TlsRouteUseDefaultGateways>,
 }
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
@@ -54,6 +56,12 @@ pub struct TlsRouteRulesBackendRefs {
     pub port: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<i32>,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub enum TlsRouteUseDefaultGateways {
+    All,
+    None,
 }
 
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::document::{self, Fields};
 use super::object::SOLVER;
 use super::{
-    AllowedRoutes, BackendTlsPolicy, Gateway, Kind, Listener, ListenerSet, Meta, NamespaceRule, Object, ParseError,
-    Route, RouteKind, Unsupported,
+    AllowedRoutes, Gateway, Kind, Listener, ListenerSet, Meta, NamespaceRule, Object, ParseError, Policy, Route,
+    RouteKind, Unsupported,
 };
 use crate::gateway_api::httproutes::HttpRouteParentRefs;
 use crate::model::Hostname;
@@ -23,7 +23,8 @@ pub(super) fn salvage(value: &Value, why: ParseError) -> Result<Object, ParseErr
     let object = match value["kind"].as_str() {
         Some("Gateway") => gateway(value, &why).map(Object::Gateway),
         Some("ListenerSet") => listener_set(value).map(Object::ListenerSet),
-        Some("BackendTLSPolicy") => BackendTlsPolicy::salvage(value, &why).map(Object::BackendTlsPolicy),
+        Some("BackendTLSPolicy") => Policy::salvage(Kind::BackendTLSPolicy, value, &why).map(Object::Policy),
+        Some("XBackendTrafficPolicy") => Policy::salvage(Kind::XBackendTrafficPolicy, value, &why).map(Object::Policy),
         Some(kind) => {
             let kind = RouteKind::ALL.into_iter().find(|known| known.kind().as_str() == kind);
             kind.and_then(|kind| route(value, kind, &why)).map(Object::Route)
@@ -69,6 +70,7 @@ fn gateway(value: &Value, why: &ParseError) -> Option<Gateway> {
         client_certificate: None,
         frontend_tls: None,
         infrastructure: None,
+        is_default: false,
     })
 }
 
@@ -123,6 +125,7 @@ fn route(value: &Value, kind: RouteKind, why: &ParseError) -> Option<Route> {
         hostnames: hostnames.collect::<Option<_>>()?,
         parents: super::httproute::parents(parents.collect::<Option<_>>()?).ok()?,
         rules: Vec::new(),
+        uses_defaults: value["spec"]["useDefaultGateways"] == "All",
         challenge: kind == RouteKind::Http && labels.is_some_and(|labels| labels.contains_key(SOLVER)),
         unreadable: vec![format!("the specification cannot be read ({why})")],
     })

@@ -1,42 +1,14 @@
 //! BackendTLSPolicy: encryption and verification of connections to Services.
 
-use std::sync::Arc;
-
-use serde_json::Value;
-
-use super::document::{Fields, read, text};
 use super::text::{exact_hostname, quoted};
-use super::{Kind, LocalRef, Meta, ParseError};
+use super::{LocalRef, Meta, ParseError, Policy, PolicyRules};
 use crate::gateway_api::backendtlspolicies::{
-    BackendTlsPolicySpec, BackendTlsPolicyTargetRefs, BackendTlsPolicyValidation,
-    BackendTlsPolicyValidationSubjectAltNamesType as SanType,
+    BackendTlsPolicySpec, BackendTlsPolicyValidation, BackendTlsPolicyValidationSubjectAltNamesType as SanType,
 };
-use crate::model::{Hostname, ObjectName, SubjectAltName};
+use crate::model::{Hostname, SubjectAltName};
 
 /// The longest URI of a certificate that a policy may name, in characters (`AbsoluteURI`).
 const URI: usize = 253;
-
-/// A BackendTLSPolicy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BackendTlsPolicy {
-    /// Its metadata.
-    pub meta: Meta,
-    /// The target Services, of the policy's namespace.
-    pub targets: Vec<PolicyTarget>,
-    /// References to anything but a Service, as text; the policy has no effect there.
-    pub others: Vec<String>,
-    /// The verification of backends; or why the policy cannot be carried out: then no requests are sent to them.
-    pub validation: Result<Validation, String>,
-}
-
-/// A Service, or one of its ports.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PolicyTarget {
-    /// The Service.
-    pub service: ObjectName,
-    /// The name of its port; `None` for all of them.
-    pub section: Option<Arc<str>>,
-}
 
 /// The verification of backends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,61 +30,12 @@ pub enum Roots {
     References(Vec<LocalRef>),
 }
 
-impl BackendTlsPolicy {
-    pub(super) fn read(meta: Meta, spec: BackendTlsPolicySpec) -> Result<Self, ParseError> {
-        if spec.target_refs.is_empty() || spec.target_refs.len() > 16 {
-            return Err(ParseError::Schema("spec.targetRefs: 1 to 16 are needed".to_owned()));
-        }
-        let (targets, others) = targets(&meta, spec.target_refs);
-        let validation = Validation::read(&meta, spec.validation);
-        Ok(Self { meta, targets, others, validation })
-    }
-
-    /// Reads the targets of a policy whose specification cannot be read as a whole, for the reason `why`: they are not
-    /// served without verification.
-    pub(super) fn salvage(value: &Value, why: &ParseError) -> Option<Self> {
-        let meta = Meta::read(Kind::BackendTLSPolicy, &read(&value["metadata"], Fields::Any).ok()?).ok()?;
-        let written = value["spec"]["targetRefs"].as_array()?.iter();
-        let read = written.filter_map(|target| {
-            let text = |field| text(target, field).map(str::to_owned);
-            let group = text("group").unwrap_or_default();
-            Some(BackendTlsPolicyTargetRefs {
-                group,
-                kind: text("kind")?,
-                name: text("name")?,
-                section_name: text("sectionName"),
-            })
-        });
-        let (targets, others) = targets(&meta, read.collect());
-        Some(Self { meta, targets, others, validation: Err(format!("the specification cannot be read ({why})")) })
-    }
-
-    /// The objects that hold its CA certificates.
-    pub fn references(&self) -> &[LocalRef] {
-        match self.validation.as_ref().map(|validation| &validation.roots) {
-            Ok(Roots::References(references)) => references,
-            Ok(Roots::System) | Err(_) => &[],
-        }
-    }
-}
-
-fn targets(meta: &Meta, written: Vec<BackendTlsPolicyTargetRefs>) -> (Vec<PolicyTarget>, Vec<String>) {
-    let (mut targets, mut others) = (Vec::new(), Vec::new());
-    for target in written {
-        if target.group.is_empty() && target.kind == "Service" {
-            let service = ObjectName::new(meta.name.namespace.clone(), target.name);
-            let section = target.section_name.filter(|section| !section.is_empty()).map(Arc::from);
-            targets.push(PolicyTarget { service, section });
-        } else {
-            others.push(format!("{} {} of group {:?}", target.kind, target.name, target.group));
-        }
-    }
-    targets.sort();
-    targets.dedup();
-    (targets, others)
-}
-
 impl Validation {
+    pub(super) fn policy(meta: Meta, spec: BackendTlsPolicySpec) -> Result<Policy, ParseError> {
+        let rules = PolicyRules::Tls(Self::read(&meta, spec.validation));
+        Policy::new(meta, spec.target_refs, rules)
+    }
+
     fn read(meta: &Meta, spec: BackendTlsPolicyValidation) -> Result<Self, String> {
         let hostname = exact_hostname(&spec.hostname).map_err(|why| format!("validation.hostname: {why}"))?;
         let mut names = Vec::new();
@@ -171,19 +94,27 @@ fn uri(text: String) -> Result<SubjectAltName, String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
-    use crate::inputs::Object;
+    use crate::inputs::{Object, PolicyTarget};
+    use crate::model::ObjectName;
 
-    fn policy(validation: Value) -> BackendTlsPolicy {
+    fn policy(validation: Value) -> Policy {
         let value = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "BackendTLSPolicy",
             "metadata": {"name": "p", "namespace": "a"}, "spec": {"validation": validation, "targetRefs": [
                 {"group": "", "kind": "Service", "name": "web", "sectionName": "https"},
                 {"group": "x", "kind": "Y", "name": "z"}]}});
         match Object::parse_admitted(value).expect("a policy") {
-            Object::BackendTlsPolicy(policy) => policy,
+            Object::Policy(policy) => policy,
             other => panic!("{other:?}"),
+        }
+    }
+
+    fn validation(policy: Policy) -> Result<Validation, String> {
+        match policy.rules {
+            PolicyRules::Tls(validation) => validation,
+            other @ PolicyRules::Traffic(_) => panic!("{other:?}"),
         }
     }
 
@@ -192,15 +123,15 @@ mod tests {
         let dns = |name: &str| SubjectAltName::Dns(Hostname::parse(name).expect("a hostname"));
         let read = policy(json!({"hostname": "web.example.org", "wellKnownCACertificates": "System"}));
         let web = PolicyTarget { service: ObjectName::new("a", "web"), section: Some("https".into()) };
-        assert_eq!((read.targets, read.others), (vec![web], vec!["Y z of group \"x\"".to_owned()]));
-        let validation = read.validation.expect("it can be carried out");
-        assert_eq!((validation.names, validation.roots), (vec![dns("web.example.org")], Roots::System));
+        assert_eq!((&read.targets, &read.others), (&vec![web], &vec!["Y z of group \"x\"".to_owned()]));
+        let read = validation(read).expect("it can be carried out");
+        assert_eq!((read.names, read.roots), (vec![dns("web.example.org")], Roots::System));
         let references = json!([{"group": "", "kind": "ConfigMap", "name": "ca"}]);
         let names = json!([{"type": "URI", "uri": "spiffe://x/y"}, {"type": "Hostname", "hostname": "*.b.org"}]);
         let read = policy(json!({"hostname": "web.org", "caCertificateRefs": references, "subjectAltNames": names}));
         assert_eq!(&*read.references()[0].name.to_string(), "a/ca");
-        let validation = read.validation.expect("it can be carried out");
-        assert_eq!(validation.names, [dns("*.b.org"), SubjectAltName::Uri("spiffe://x/y".into())]);
+        let read = validation(read).expect("it can be carried out");
+        assert_eq!(read.names, [dns("*.b.org"), SubjectAltName::Uri("spiffe://x/y".into())]);
     }
 
     /// The targets are kept all the same: they must not be served without the policy.
@@ -209,7 +140,7 @@ mod tests {
         let system = |hostname: &str| json!({"hostname": hostname, "wellKnownCACertificates": "System"});
         let named =
             |name: Value| json!({"hostname": "a.org", "wellKnownCACertificates": "System", "subjectAltNames": [name]});
-        for (validation, why) in [
+        for (asked, why) in [
             (system("*.a.org"), "must name one host"),
             (system("10.0.0.1"), "IP address"),
             (json!({"hostname": "a.org"}), "one of caCertificateRefs and wellKnownCACertificates"),
@@ -220,9 +151,9 @@ mod tests {
             (named(json!({"type": "Email", "hostname": "x"})), "unknown variant `Email`"),
             (json!({"hostname": 7}), "cannot be read"),
         ] {
-            let read = policy(validation.clone());
-            assert_eq!(read.targets.len(), 1, "{validation}");
-            let told = read.validation.expect_err("it cannot be carried out");
+            let read = policy(asked.clone());
+            assert_eq!(read.targets.len(), 1, "{asked}");
+            let told = validation(read).expect_err("it cannot be carried out");
             assert!(told.contains(why), "{told}");
         }
     }

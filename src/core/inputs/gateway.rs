@@ -58,6 +58,8 @@ pub struct Gateway {
     pub frontend_tls: Option<Box<FrontendTls>>,
     /// `spec.infrastructure`.
     pub infrastructure: Option<Box<Infrastructure>>,
+    /// Whether routes come to it that want default Gateways (`spec.defaultScope: All`).
+    pub is_default: bool,
 }
 
 /// `spec.infrastructure` of a Gateway.
@@ -188,6 +190,7 @@ impl Gateway {
             client_certificate,
             frontend_tls,
             infrastructure,
+            is_default: spec.default_scope == Some(gw::GatewayDefaultScope::All),
         })
     }
 }

@@ -40,6 +40,7 @@ impl Route {
                 };
                 rule_of(&namespace, rule, matches)
             }))?,
+            uses_defaults: spec.use_default_gateways == Some(gw::GrpcRouteUseDefaultGateways::All),
             kind: RouteKind::Grpc,
             challenge: false,
             unreadable: Vec::new(),

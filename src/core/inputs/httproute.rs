@@ -27,6 +27,7 @@ impl Route {
             hostnames: hostnames.iter().map(|hostname| Hostname::parse(hostname)).collect(),
             parents: parents(spec.parent_refs.unwrap_or_default())?,
             rules: exact(rules.into_iter().map(|r| rule(&namespace, r)))?,
+            uses_defaults: spec.use_default_gateways == Some(gw::HttpRouteUseDefaultGateways::All),
             kind: RouteKind::Http,
             challenge: false,
             unreadable: Vec::new(),

@@ -19,6 +19,7 @@ pub enum Kind {
     UDPRoute,
     ReferenceGrant,
     BackendTLSPolicy,
+    XBackendTrafficPolicy,
     TenantGateway,
     GatewayParameters,
     Service,
@@ -38,7 +39,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds that are parsed, in the order in which they should be read.
-    pub const ALL: [Kind; 18] = [
+    pub const ALL: [Kind; 19] = [
         Kind::Namespace,
         Kind::GatewayClass,
         Kind::Gateway,
@@ -50,6 +51,7 @@ impl Kind {
         Kind::UDPRoute,
         Kind::ReferenceGrant,
         Kind::BackendTLSPolicy,
+        Kind::XBackendTrafficPolicy,
         Kind::TenantGateway,
         Kind::GatewayParameters,
         Kind::Service,
@@ -73,6 +75,7 @@ impl Kind {
             Kind::UDPRoute => "UDPRoute",
             Kind::ReferenceGrant => "ReferenceGrant",
             Kind::BackendTLSPolicy => "BackendTLSPolicy",
+            Kind::XBackendTrafficPolicy => "XBackendTrafficPolicy",
             Kind::TenantGateway => "TenantGateway",
             Kind::GatewayParameters => "GatewayParameters",
             Kind::Service => "Service",
@@ -96,6 +99,7 @@ impl Kind {
             Kind::TenantGateway => "gateway.cozystack.io",
             Kind::Issuer | Kind::Certificate => "cert-manager.io",
             Kind::GatewayParameters => super::OWN_GROUP,
+            Kind::XBackendTrafficPolicy => "gateway.networking.x-k8s.io",
             _ => GATEWAY_GROUP,
         }
     }
@@ -117,7 +121,7 @@ impl Kind {
             // The parts that we read have the same shape in all versions.
             Kind::TLSRoute => &["v1", "v1alpha3", "v1alpha2"],
             Kind::TCPRoute | Kind::UDPRoute => &["v1", "v1alpha2"],
-            Kind::TenantGateway | Kind::GatewayParameters => &["v1alpha1"],
+            Kind::TenantGateway | Kind::GatewayParameters | Kind::XBackendTrafficPolicy => &["v1alpha1"],
             _ => &["v1"],
         }
     }

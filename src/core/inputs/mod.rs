@@ -7,6 +7,7 @@
 
 mod admitted;
 mod backendtlspolicy;
+mod backendtrafficpolicy;
 mod change;
 mod configmap;
 mod document;
@@ -25,6 +26,7 @@ mod names;
 mod namespace;
 mod object;
 mod parameters;
+mod policy;
 mod re2;
 mod reference;
 mod route;
@@ -40,7 +42,8 @@ mod text;
 mod tlsroute;
 mod trust_bundle;
 
-pub use backendtlspolicy::{BackendTlsPolicy, PolicyTarget, Roots, Validation};
+pub use backendtlspolicy::{Roots, Validation};
+pub use backendtrafficpolicy::TrafficRules;
 pub use change::ObjectChange;
 pub use configmap::{CaBundle, CaBundleError, ConfigMap};
 pub use document::ParseError;
@@ -64,6 +67,7 @@ pub use parameters::{
     AllowedHostnames, EscapedSlashes, FleetKind, GatewayParameters, NamedServices, PARAMETERS_CRD, Parameters,
     ParametersRef, PortProtocol, RouteHostnames, ServiceParameters, ServiceType, SpokenProtocol,
 };
+pub use policy::{Policy, PolicyRules, PolicyTarget};
 pub use reference::{LocalRef, ParentRef};
 pub use route::{BackendRef, Extent, Filters, Regexes, Route, RouteKind, RouteKinds, RouteRule};
 pub use route_key::{ParentKey, RouteKey};

@@ -10,9 +10,9 @@ use super::admitted::salvage;
 use super::document::{Fields, read, text};
 use super::trust_bundle;
 use super::{
-    BackendTlsPolicy, ClusterTrustBundle, ConfigMap, EndpointSlice, Gateway, GatewayClass, GatewayParameters, Kind,
-    ListenerSet, Located, Meta, Namespace, ObjectKey, ParseError, ReferenceGrant, Route, Secret, Service,
-    TenantGateway,
+    ClusterTrustBundle, ConfigMap, EndpointSlice, Gateway, GatewayClass, GatewayParameters, Kind, ListenerSet, Located,
+    Meta, Namespace, ObjectKey, ParseError, Policy, ReferenceGrant, Route, Secret, Service, TenantGateway,
+    TrafficRules, Validation,
 };
 use crate::gateway_api as gw;
 use crate::model::ObjectName;
@@ -30,7 +30,7 @@ pub enum Object {
     ListenerSet(ListenerSet),
     Route(Route),
     ReferenceGrant(ReferenceGrant),
-    BackendTlsPolicy(BackendTlsPolicy),
+    Policy(Policy),
     TenantGateway(Box<TenantGateway>),
     GatewayParameters(GatewayParameters),
     Service(Service),
@@ -134,7 +134,12 @@ impl Object {
             Kind::BackendTLSPolicy => {
                 let object: Manifest<gw::backendtlspolicies::BackendTlsPolicySpec> = read(value, fields)?;
                 let meta = Meta::read(known, &object.metadata)?;
-                Object::BackendTlsPolicy(BackendTlsPolicy::read(meta, object.spec)?)
+                Object::Policy(Validation::policy(meta, object.spec)?)
+            }
+            Kind::XBackendTrafficPolicy => {
+                let object: Manifest<gw::xbackendtrafficpolicies::XBackendTrafficPolicySpec> = read(value, fields)?;
+                let meta = Meta::read(known, &object.metadata)?;
+                Object::Policy(TrafficRules::policy(meta, object.spec)?)
             }
             Kind::Service => {
                 let object: core::Service = read(value, fields)?;
@@ -173,7 +178,7 @@ impl Object {
             Object::ListenerSet(o) => (Kind::ListenerSet, o.meta.name.clone()),
             Object::Route(o) => (o.kind.kind(), o.meta.name.clone()),
             Object::ReferenceGrant(o) => (Kind::ReferenceGrant, o.meta.name.clone()),
-            Object::BackendTlsPolicy(o) => (Kind::BackendTLSPolicy, o.meta.name.clone()),
+            Object::Policy(o) => (o.kind(), o.meta.name.clone()),
             Object::TenantGateway(o) => (Kind::TenantGateway, o.name.clone()),
             Object::GatewayParameters(o) => (Kind::GatewayParameters, o.meta.name.clone()),
             Object::Service(o) => (Kind::Service, o.meta.name.clone()),

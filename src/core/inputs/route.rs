@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::reference::ParentRef;
 use super::{AuthFilter, Kind, LocalRef, Meta, SessionPersistence, Unsupported, re2};
 use crate::model::{
-    Cors, Fraction, HeaderEdits, Hostname, HostnameError, Match, PathMatch, Redirect, Retry, Rewrite, Timeouts,
-    Transport,
+    Cors, Fraction, HeaderEdits, Hostname, HostnameError, Match, ObjectName, PathMatch, Redirect, Retry, Rewrite,
+    Timeouts, Transport,
 };
 
 /// A route kind.
@@ -99,6 +99,8 @@ pub struct Route {
     pub hostnames: Arc<[Result<Hostname, HostnameError>]>,
     /// The parents that it refers to.
     pub parents: Arc<[ParentRef]>,
+    /// Whether it wants default Gateways as well (`useDefaultGateways: All`).
+    pub uses_defaults: bool,
     /// Its rules in order.
     pub rules: Vec<RouteRule>,
     /// Whether it answers an ACME challenge, for an issuer that solves challenges by routes (cert-manager).
@@ -119,15 +121,15 @@ pub struct Extent {
 }
 
 impl Route {
-    /// The amount of Envoy configuration that it becomes.
-    pub fn extent(&self) -> Extent {
+    /// How much of Envoy's configuration it becomes, where policies on Services have sessions of so many bytes.
+    pub(crate) fn extent(&self, of_sessions: &dyn Fn(&ObjectName) -> u64) -> Extent {
         let hostnames = self.hostnames.len().max(1) as u64;
         let mut one = Extent::default();
         for rule in &self.rules {
             let matches = rule.matches.len() as u64;
             one.matches += matches;
             one.regexes += rule.regexes.count as u64;
-            one.bytes += rule.matches.iter().map(Match::bytes).sum::<u64>() + matches * rule.bytes();
+            one.bytes += rule.matches.iter().map(Match::bytes).sum::<u64>() + matches * rule.bytes(of_sessions);
         }
         Extent { matches: hostnames * one.matches, regexes: hostnames * one.regexes, bytes: hostnames * one.bytes }
     }
@@ -158,12 +160,19 @@ pub struct RouteRule {
 
 impl RouteRule {
     /// Bytes of the texts that Envoy stores again for each match.
-    fn bytes(&self) -> u64 {
+    fn bytes(&self, of_sessions: &dyn Fn(&ObjectName) -> u64) -> u64 {
         let filters =
             self.filters.iter().flatten().chain(self.backends.iter().flat_map(|b| b.filters.iter().flatten()));
         let names = self.backends.iter().map(|backend| backend.target.name.name.len() as u64).sum::<u64>();
-        let session = self.session.as_deref().and_then(|session| session.as_ref().ok());
-        names + filters.map(|filters| filters.bytes()).sum::<u64>() + session.map_or(0, SessionPersistence::bytes)
+        // Of several shares each with a session has the rule's other filter as well.
+        let auth = self.filters.iter().flatten().filter_map(|filters| filters.auth.as_ref()).map(AuthFilter::bytes);
+        let auth: u64 = if self.backends.len() > 1 { auth.sum() } else { 0 };
+        let of_share = |session: u64| if session > 0 { session + auth } else { 0 };
+        let sessions = match self.session.as_deref() {
+            Some(own) => own.as_ref().map_or(0, SessionPersistence::bytes),
+            None => self.backends.iter().map(|backend| of_sessions(&backend.target.name)).map(of_share).sum(),
+        };
+        names + filters.map(|filters| filters.bytes()).sum::<u64>() + sessions
     }
 }
 

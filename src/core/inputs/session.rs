@@ -27,7 +27,7 @@ pub enum SessionPersistence {
 
 impl SessionPersistence {
     /// The bytes that the filter takes in Envoy, for each match.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         let texts = match self {
             Self::Cookie { name, path, lifetime: _ } => name.as_ref().map_or(0, String::len) + path.len(),
             Self::Header(name) => name.len(),

@@ -5,17 +5,19 @@ use serde::Serialize;
 use super::schema::same_shape;
 use super::tlsroute::forwards;
 use super::{Meta, ParseError, Route, RouteKind};
-use crate::gateway_api::tcproutes::TcpRouteSpec;
+use crate::gateway_api::tcproutes::{TcpRouteSpec, TcpRouteUseDefaultGateways};
 use crate::gateway_api::tlsroutes::TlsRouteRules;
-use crate::gateway_api::udproutes::UdpRouteSpec;
+use crate::gateway_api::udproutes::{UdpRouteSpec, UdpRouteUseDefaultGateways};
 
 impl Route {
     pub(super) fn read_tcp(meta: Meta, spec: TcpRouteSpec) -> Result<Self, ParseError> {
-        read(meta, RouteKind::Tcp, spec.parent_refs, spec.rules)
+        let uses_defaults = spec.use_default_gateways == Some(TcpRouteUseDefaultGateways::All);
+        Ok(Self { uses_defaults, ..read(meta, RouteKind::Tcp, spec.parent_refs, spec.rules)? })
     }
 
     pub(super) fn read_udp(meta: Meta, spec: UdpRouteSpec) -> Result<Self, ParseError> {
-        read(meta, RouteKind::Udp, spec.parent_refs, spec.rules)
+        let uses_defaults = spec.use_default_gateways == Some(UdpRouteUseDefaultGateways::All);
+        Ok(Self { uses_defaults, ..read(meta, RouteKind::Udp, spec.parent_refs, spec.rules)? })
     }
 }
 
@@ -31,6 +33,7 @@ fn read(meta: Meta, kind: RouteKind, parents: impl Serialize, rules: impl Serial
         parents: super::httproute::parents(same_shape::<_, Option<_>>(parents)?.unwrap_or_default())?,
         rules: forwards(&meta.name.namespace, rules)?,
         meta,
+        uses_defaults: false,
         challenge: false,
         unreadable: Vec::new(),
     })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::route::any_request;
 use super::schema::{self, exact, same_shape};
 use super::{LocalRef, Meta, ParseError, Regexes, Route, RouteKind, RouteRule};
-use crate::gateway_api::tlsroutes::{TlsRouteRules, TlsRouteSpec};
+use crate::gateway_api::tlsroutes::{TlsRouteRules, TlsRouteSpec, TlsRouteUseDefaultGateways};
 use crate::model::{Hostname, Timeouts};
 
 impl Route {
@@ -18,7 +18,8 @@ impl Route {
             meta,
             kind: RouteKind::Tls,
             hostnames: spec.hostnames.iter().map(|hostname| Hostname::parse(hostname)).collect(),
-            parents: super::httproute::parents(same_shape(spec.parent_refs)?)?,
+            parents: super::httproute::parents(same_shape(spec.parent_refs.unwrap_or_default())?)?,
+            uses_defaults: spec.use_default_gateways == Some(TlsRouteUseDefaultGateways::All),
             rules,
             challenge: false,
             unreadable: Vec::new(),

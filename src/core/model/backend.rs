@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::{BackendTransport, FrontendId, Hostname, ObjectName, Transport};
+use super::{BackendTransport, FrontendId, Hostname, ObjectName, RetryBudget, Transport};
 
 /// The application protocol of a backend, from `appProtocol` of the Service port (GEP-1911).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -95,12 +95,14 @@ pub struct Backend {
     pub id: BackendId,
     /// The transport of its connections.
     pub transport: BackendTransport,
+    /// How many retries it is sent, where a policy says so.
+    pub retries: Option<RetryBudget>,
 }
 
 impl From<BackendId> for Backend {
-    /// Makes a backend without TLS.
+    /// Without policies.
     fn from(id: BackendId) -> Self {
-        Self { id, transport: BackendTransport::Plain }
+        Self { id, transport: BackendTransport::Plain, retries: None }
     }
 }
 

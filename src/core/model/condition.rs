@@ -33,7 +33,7 @@ macro_rules! condition_types {
 }
 
 condition_types! { Accepted, Programmed, ResolvedRefs, Conflicted, PartiallyInvalid, OverlappingTLSConfig,
-InsecureFrontendValidationMode }
+InsecureFrontendValidationMode, DefaultGateway }
 
 impl fmt::Display for ConditionType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -60,9 +60,10 @@ impl Condition {
     /// Gateway requests.
     pub fn is_good(&self) -> bool {
         match self.kind {
-            ConditionType::Accepted | ConditionType::Programmed | ConditionType::ResolvedRefs => {
-                self.status == Status::True
-            }
+            ConditionType::Accepted
+            | ConditionType::Programmed
+            | ConditionType::ResolvedRefs
+            | ConditionType::DefaultGateway => self.status == Status::True,
             ConditionType::Conflicted | ConditionType::PartiallyInvalid => self.status != Status::True,
             ConditionType::OverlappingTLSConfig | ConditionType::InsecureFrontendValidationMode => true,
         }
@@ -132,6 +133,7 @@ reasons! {
         "Remove one of the two policies.";
     ConfigurationChanged: "Clients are let in without a valid certificate (`AllowInsecureFallback`).",
         "Set `mode: AllowValidOnly` in `spec.tls.frontend` once every client has a certificate.";
+    DefaultGateway: "Routes come to the Gateway that want default Gateways.", "";
     EndpointNotPermitted: "Endpoints of a Service may not be used: they are no pods of its namespace, or addresses that are reserved.",
         "Have the endpoints made by the Service's selector; see Endpoints in docs/security.md.";
     ForeignObject: "An object of somebody else has the name of one that is to be made.",
@@ -175,7 +177,8 @@ reasons! {
     NoResources: "The Gateway cannot be given what it needs, a free port for example.", "See the message; ask the operator.";
     NoValidCACertificate: "No `caCertificateRef` leads to CA certificates: nothing is sent to the Services of a policy, and no client of a listener is let in.",
         "Correct what the message of `ResolvedRefs` names.";
-    NotAllowed: "The Gateway admits no ListenerSets of the namespace.", "Ask the owner of the Gateway (`allowedListeners`).";
+    NotAllowed: "The Gateway admits no ListenerSets of the namespace, or may not be a default Gateway.",
+        "Ask the owner of the Gateway (`allowedListeners`), or leave `spec.defaultScope` out.";
     NotAllowedByListeners: "No listener admits routes of the namespace or kind.",
         "Ask the owner of the Gateway (`allowedRoutes`).";
     OverlappingCertificates: "Certificates of several listeners of a port cover the same name: clients may reuse HTTP/2 connections.",

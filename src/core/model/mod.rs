@@ -16,6 +16,7 @@ mod gateway_address;
 mod hostname;
 mod hostname_grant;
 mod name;
+mod retry_budget;
 mod route;
 mod session;
 mod tls;
@@ -35,6 +36,7 @@ pub use gateway_address::GatewayAddress;
 pub use hostname::{Hostname, HostnameError};
 pub use hostname_grant::HostnameGrant;
 pub use name::ObjectName;
+pub use retry_budget::RetryBudget;
 pub use route::{
     Action, Call, Challenges, Cors, Fraction, HeaderEdits, HeaderMatch, Match, Mirror, OtherListeners, PathMatch,
     PathRewrite, QueryMatch, Redirect, Retry, Rewrite, Route, Rule, Scope, StringMatch, Table, TableId, Target,

@@ -233,6 +233,8 @@ pub struct WeightedTarget {
     pub response_headers: HeaderEdits,
     /// Host and path rewrite for this share; overrides the rule's.
     pub rewrite: Rewrite,
+    /// How clients stay with one endpoint of it, where a policy on its Service says so and not the rule.
+    pub session: Option<Box<Session>>,
 }
 
 /// The target of a share.

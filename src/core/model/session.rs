@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The carrier of a session's endpoint address, which Envoy sets in responses and clients send with later requests. A
 /// client may send any address: one that is no endpoint of the backend is ignored.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Session {
     /// In a cookie (RFC 6265).
     Cookie(SessionCookie),
@@ -13,7 +13,7 @@ pub enum Session {
 }
 
 /// The cookie of a session. It is valid for the requested host only: it has no domain attribute.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionCookie {
     /// Its name.
     pub name: String,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Store;
-use crate::inputs::ClusterTrustBundle;
+use crate::inputs::{ClusterTrustBundle, ObjectKey};
 use crate::model::ObjectName;
 use crate::multimap::MultiMap;
 
@@ -19,14 +19,8 @@ impl Store {
     }
 
     /// The policies and the Gateways that refer to ClusterTrustBundles.
-    pub(crate) fn users_of_trust_bundles(&self) -> (Vec<ObjectName>, Vec<ObjectName>) {
-        let users = |by_roots: &MultiMap<ObjectName, ObjectName>| {
-            let all = by_roots.from(ObjectName::new("", ""));
-            // Bundles have no namespace, and sort first.
-            let of_bundles = all.take_while(|(name, _)| name.namespace.is_empty());
-            of_bundles.flat_map(|(_, users)| users).cloned().collect()
-        };
-        (users(&self.policies_by_roots), users(&self.gateways_by_roots))
+    pub(crate) fn users_of_trust_bundles(&self) -> (Vec<ObjectKey>, Vec<ObjectName>) {
+        (of_bundles(&self.policies_by_roots), of_bundles(&self.gateways_by_roots))
     }
 
     /// The names of all classes.
@@ -38,4 +32,10 @@ impl Store {
     pub(crate) fn set_trust_bundles(&mut self, can_be: bool) -> bool {
         std::mem::replace(&mut self.has_trust_bundles, can_be) != can_be
     }
+}
+
+fn of_bundles<T: Ord + Clone>(users: &MultiMap<ObjectName, T>) -> Vec<T> {
+    // Bundles have no namespace, and sort first.
+    let all = users.from(ObjectName::new("", "")).take_while(|(name, _)| name.namespace.is_empty());
+    all.flat_map(|(_, users)| users).cloned().collect()
 }

@@ -181,6 +181,7 @@ impl GatewayTemplate {
             client_certificate: None,
             frontend_tls: None,
             infrastructure: None,
+            is_default: false,
         };
         Desired::gateway(&self.owner, gateway)
     }

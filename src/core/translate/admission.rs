@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use super::attachments::{Attachment, Attachments};
+use super::attachments::{Attachment, Attachments, Way};
 use super::by_record::{ByRecord, WideListener, admitted, is_contended};
 use super::dirty::Dirty;
 use super::key::{ListenerId, ParentKey, RouteKey, Verdict};
@@ -40,7 +40,7 @@ fn wide_listeners(parent: Option<&Parent>) -> Vec<Standing> {
 }
 
 /// The claims of a route by its attachments: the listener, the hostname, and the ground of the claim.
-fn claimed(attachments: &[(usize, ParentKey, Attachment)]) -> Vec<(ListenerId, Hostname, ByRecord)> {
+fn claimed(attachments: &[(Way, ParentKey, Attachment)]) -> Vec<(ListenerId, Hostname, ByRecord)> {
     let mut all = Vec::new();
     for (_, parent, attachment) in attachments {
         for attached in &attachment.listeners {
@@ -171,7 +171,7 @@ impl<'a> Admission<'a> {
     }
 
     /// Returns whether a route owns the hostnames that it claims by some of its attachments.
-    pub(super) fn names_verdict(self, key: &RouteKey, attachments: &[(usize, ParentKey, Attachment)]) -> Verdict {
+    pub(super) fn names_verdict(self, key: &RouteKey, attachments: &[(Way, ParentKey, Attachment)]) -> Verdict {
         let (mut lost, mut pending) = (Vec::new(), Vec::new());
         for (_, name, by) in claimed(attachments) {
             let (namespace, what) = (&key.name.namespace, Ownable::Admitted(by.at.clone(), name.clone()));
@@ -215,8 +215,8 @@ impl<'a> Admission<'a> {
 pub(super) fn claim_for_route(
     register: &mut Register,
     key: &RouteKey,
-    old: &[(usize, ParentKey, Attachment)],
-    new: &[(usize, ParentKey, Attachment)],
+    old: &[(Way, ParentKey, Attachment)],
+    new: &[(Way, ParentKey, Attachment)],
     dates: bool,
     dirty: &mut Dirty,
 ) -> Vec<(ListenerId, Hostname)> {

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::admission::{Admission, claim_for_route};
 use super::allowed_hostnames;
-use super::attachments::{Attached, Attachment, Attachments, Contribution, Moved, OfRoute, handed_out};
+use super::attachments::{Attached, Attachment, Attachments, Contribution, Moved, OfRoute, Way, handed_out};
 use super::by_record::ByRecord;
+use super::default_gateways;
 use super::dirty::Dirty;
 use super::gateway_exposure::GatewayExposure;
 use super::key::{ListenerId, ParentKey, RouteKey};
@@ -14,17 +15,23 @@ use super::parents::Parents;
 use super::protocol::Protocol;
 use super::register::Register;
 use super::settings::Settings;
-use crate::inputs::Route;
+use crate::inputs::{ParentRef, Route};
 use crate::model::{Hostname, HostnameGrant, Reason};
 use crate::store::Store;
 
-/// Decides the attachment of `route` by one parentRef to `parent`.
+/// Decides for one parentRef of `route`, or none where it wants default Gateways, and `parent` that it reaches.
 ///
 /// Order of checks: section and port, kind, namespace, hostname (Gateway API, `ParentReference` and `AllowedRoutes`).
-/// If tenancy has a grant for the route, only granted hostnames reach a TLS listener. Plain-HTTP listeners, which redirect
-/// to HTTPS, then accept the route only if the parentRef has a section or port.
-fn attach(route: &Route, index: usize, grant: Option<&HostnameGrant>, parent: &Parent, store: &Store) -> Attachment {
-    let mut attachment = decide(route, index, grant, parent, store);
+/// Only hostnames that tenancy grants, where it has a say, reach a TLS listener. Plain HTTP, which sends everybody to HTTPS, is
+/// reached there by naming it only.
+fn attach(
+    route: &Route,
+    reference: Option<&ParentRef>,
+    grant: Option<&HostnameGrant>,
+    parent: &Parent,
+    store: &Store,
+) -> Attachment {
+    let mut attachment = decide(route, reference, grant, parent, store);
     if let Some(refusal) = grant.and_then(|grant| grant.refusal.as_ref()) {
         attachment.accepted = Err(refusal.clone());
     }
@@ -91,9 +98,13 @@ impl Attaching<'_> {
             reached.retain(|other| *other != parent.key);
             let reached = reached.iter().filter_map(|other| self.parents.get(other));
             for parent in std::iter::once(parent).chain(reached) {
-                let attachment = attach(route, index, grant, parent, self.store);
-                all.push((index, parent.key.clone(), attachment));
+                let attachment = attach(route, Some(reference), grant, parent, self.store);
+                all.push((Way::Reference(index), parent.key.clone(), attachment));
             }
+        }
+        let dates = self.settings.believes_creation_times;
+        for parent in default_gateways::of_route(route, self.parents, self.store, dates) {
+            all.push((Way::Default, parent.key.clone(), attach(route, None, None, parent, self.store)));
         }
         all
     }
@@ -109,7 +120,8 @@ impl Attachments {
         store: &Store,
         dirty: &mut Dirty,
     ) {
-        let routes = store.routes_by_parent.of(key);
+        let is_default = [old, new].into_iter().flatten().any(Parent::is_default);
+        let routes = store.routes_reaching(key, is_default);
         match old.zip(new).and_then(|(old, new)| changed(old, new)) {
             None => dirty.attachments.extend(routes.cloned()),
             Some(changed) if changed.is_empty() => {}
@@ -130,9 +142,12 @@ impl Attachments {
         store: &Store,
     ) -> bool {
         let Some((route, attachments)) = store.route(key).zip(self.get(key)) else { return false };
-        let stays = |(index, _, attachment): &&(usize, ParentKey, Attachment)| {
-            let Some(reference) = route.parents.get(*index) else { return false };
-            let named = crate::store::parent_key(reference, &key.name.namespace);
+        let stays = |(way, _, attachment): &&(Way, ParentKey, Attachment)| {
+            let reference = match way {
+                Way::Reference(index) => route.parents.get(*index),
+                Way::Default => None,
+            };
+            let named = reference.and_then(|reference| crate::store::parent_key(reference, &key.name.namespace));
             let own = match named.and_then(|named| store.grant(key, &named)) {
                 Some(grant) => grant.granted.iter().map(Some).collect(),
                 None => route.hostnames.iter().map(|name| name.as_ref().ok()).collect::<Vec<_>>(),
@@ -142,8 +157,8 @@ impl Attachments {
                 names.any(|other| name.is_none_or(|name| name.intersection(other).is_some()))
             };
             let untouched = |taken: &Attached| !changed.contains_key(&*taken.listener);
-            reference.section.is_none()
-                && reference.port.is_none()
+            (reference.is_some() || *way == Way::Default)
+                && reference.is_none_or(|reference| reference.section.is_none() && reference.port.is_none())
                 && !own.is_empty()
                 && !own.iter().any(shares)
                 && !attachment.listeners.is_empty()
@@ -180,9 +195,16 @@ fn changed<'a>(old: &'a Parent, new: &'a Parent) -> Option<BTreeMap<&'a str, Vec
     Some(changed)
 }
 
-fn decide(route: &Route, index: usize, grant: Option<&HostnameGrant>, parent: &Parent, store: &Store) -> Attachment {
-    let reference = &route.parents[index];
-    let chosen = reference.section.is_some() || reference.port.is_some();
+fn decide(
+    route: &Route,
+    reference: Option<&ParentRef>,
+    grant: Option<&HostnameGrant>,
+    parent: &Parent,
+    store: &Store,
+) -> Attachment {
+    let section = reference.and_then(|reference| reference.section.as_deref());
+    let port = reference.and_then(|reference| reference.port);
+    let chosen = section.is_some() || port.is_some();
     let refuse = |reason, text: String| Attachment { listeners: Vec::new(), accepted: Err((reason, text)) };
     if let Err((_, text)) = &parent.accepted {
         return refuse(Reason::NotAllowedByListeners, format!("{} is not accepted: {text}", parent.key.object()));
@@ -190,13 +212,13 @@ fn decide(route: &Route, index: usize, grant: Option<&HostnameGrant>, parent: &P
     let named: Vec<_> = parent
         .listeners
         .iter()
-        .filter(|listener| reference.section.as_deref().is_none_or(|section| section == &*listener.name))
-        .filter(|listener| reference.port.is_none_or(|port| port == listener.port))
+        .filter(|listener| section.is_none_or(|section| section == &*listener.name))
+        .filter(|listener| port.is_none_or(|port| port == listener.port))
         .filter(|listener| grant.is_none() || chosen || listener.protocol != Some(Protocol::Http))
         .collect();
     if named.is_empty() {
-        let section = reference.section.as_ref().map(|s| format!(" named {s:?}")).unwrap_or_default();
-        let port = reference.port.map(|port| format!(" with port {port}")).unwrap_or_default();
+        let section = section.map(|s| format!(" named {s:?}")).unwrap_or_default();
+        let port = port.map(|port| format!(" with port {port}")).unwrap_or_default();
         return refuse(Reason::NoMatchingParent, format!("{} has no listener{section}{port}", parent.key.object()));
     }
     let namespace = &route.meta.name.namespace;

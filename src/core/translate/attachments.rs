@@ -9,8 +9,17 @@ use super::key::{ListenerId, ParentKey, RouteKey, Verdict};
 use crate::model::{FrontendId, Hostname};
 use crate::multimap::MultiMap;
 
-/// The attachments of a route: the index of the parentRef, the parent, and the outcome.
-pub(super) type OfRoute = Vec<(usize, ParentKey, Attachment)>;
+/// The attachments of a route: how it comes to a parent, the parent, and the outcome.
+pub(super) type OfRoute = Vec<(Way, ParentKey, Attachment)>;
+
+/// The way in which a route comes to a parent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// By its parentRef with this index.
+    Reference(usize),
+    /// It wants default Gateways, and this is one.
+    Default,
+}
 
 /// All attachments, and the indexes that are derived from them alone.
 #[derive(Default)]
@@ -41,7 +50,7 @@ impl Attachments {
     }
 
     /// Returns the attachments of a route, empty if it reaches no parent.
-    pub(super) fn of(&self, key: &RouteKey) -> &[(usize, ParentKey, Attachment)] {
+    pub(super) fn of(&self, key: &RouteKey) -> &[(Way, ParentKey, Attachment)] {
         self.of_route.get(key).map(Vec::as_slice).unwrap_or_default()
     }
 
@@ -143,7 +152,7 @@ pub(super) struct Attached {
 /// A contribution of a route to a listener: the hostname, and the route with its own hostname that matched.
 pub(super) type Contribution = (ListenerId, Hostname, (RouteKey, Hostname));
 
-pub(super) fn handed_out(key: &RouteKey, attachments: &[(usize, ParentKey, Attachment)]) -> BTreeSet<Contribution> {
+pub(super) fn handed_out(key: &RouteKey, attachments: &[(Way, ParentKey, Attachment)]) -> BTreeSet<Contribution> {
     let mut all = BTreeSet::new();
     for (_, parent, attachment) in attachments {
         for attached in &attachment.listeners {

@@ -80,6 +80,7 @@ impl ChallengeAnswers {
             request_headers: HeaderEdits::default(),
             response_headers: HeaderEdits::default(),
             rewrite: Rewrite::default(),
+            session: None,
         }]);
         Some((TLS_CHALLENGES.into(), Chain { tls: None, handler }))
     }

@@ -8,6 +8,7 @@ mod fleets;
 mod locality;
 mod named;
 mod policies;
+mod rules;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -19,16 +20,18 @@ use proptest::test_runner::FileFailurePersistence;
 use serde_json::{Value, json};
 
 use differences::differences;
-use facts::{granted, subject, trust_bundles, withheld};
+use facts::{governed, granted, subject, trust_bundles, withheld};
 use fleets::Seen;
 use named::{misled, named, refer};
 use policies::policy;
+use rules::{with_auth, with_session};
 
 use super::certificate::issued_secret_name;
 use super::{
     Asked, ChallengeAnswer, Change, Delta, Engine, EnvoysIntent, Fact, ObjectStatus, Ownable, Ownership, Resource,
     ResourceKey, ServiceIntent, Settings,
 };
+use crate::channel::Channel;
 use crate::inputs::{Object, ObjectChange, ObjectKey, Secret};
 use crate::limits::Limits;
 use crate::model::{Certificate, FrontendId, Hostname, KeyForm, ObjectName, PrivateKey, TransportPort};
@@ -124,13 +127,19 @@ fn settings(how: &str) -> Settings {
             max_listeners_per_namespace: 3,
             max_endpoints_per_service: 1,
             max_backend_tls_policies_per_namespace: 1,
+            max_backend_traffic_policies_per_namespace: 1,
+            max_default_gateways_per_namespace: 1,
+            // A filter of ours is some of them.
+            max_route_kib: 16,
+            max_routes_kib_per_namespace: 20,
             max_isolated_gateways_per_namespace: 1,
             ..Limits::default()
         },
         _ => Limits::NONE,
     };
     let envoys = Some(ObjectName::new("a", "web"));
-    Settings { envoys, isolated: Some("a".into()), bind, limits, ..Settings::new(CONTROLLER, addresses) }
+    let channel = if how == "bound elsewhere" { Channel::Standard } else { Channel::Experimental };
+    Settings { envoys, isolated: Some("a".into()), bind, limits, channel, ..Settings::new(CONTROLLER, addresses) }
 }
 
 fn now() -> SystemTime {
@@ -228,25 +237,32 @@ fn gateway() -> impl Strategy<Value = Object> {
         listeners(),
         allowed,
         addresses,
-        (pick(&["", "", "a", "b"]), proptest::option::weighted(0.3, frontend_tls()), pick(&["", "", "n"])),
+        (
+            pick(&["", "", "a", "b"]),
+            proptest::option::weighted(0.3, frontend_tls()),
+            pick(&["", "", "n"]),
+            pick(&["None", "None", "All"]),
+        ),
     )
-        .prop_map(|(namespace, name, created, class, listeners, allowed, addresses, (client, frontend, own))| {
-            let mut namespaces = json!({"from": allowed});
-            if allowed == "Selector" {
-                namespaces["selector"] = json!({"matchLabels": {"team": "blue"}});
-            }
-            let mut spec = json!({"gatewayClassName": class, "listeners": listeners, "addresses": addresses,
-                "allowedListeners": {"namespaces": namespaces}});
-            spec["tls"] = json!({});
-            refer(&mut spec, own);
-            if !client.is_empty() {
-                spec["tls"]["backend"] = json!({"clientCertificateRef": {"namespace": client, "name": "one"}});
-            }
-            if let Some(frontend) = frontend {
-                spec["tls"]["frontend"] = frontend;
-            }
-            gateway_object("Gateway", namespace, name, created, spec)
-        })
+        .prop_map(
+            |(namespace, name, created, class, listeners, allowed, addresses, (client, frontend, own, scope))| {
+                let mut namespaces = json!({"from": allowed});
+                if allowed == "Selector" {
+                    namespaces["selector"] = json!({"matchLabels": {"team": "blue"}});
+                }
+                let mut spec = json!({"gatewayClassName": class, "listeners": listeners, "addresses": addresses,
+                "allowedListeners": {"namespaces": namespaces}, "defaultScope": scope});
+                spec["tls"] = json!({});
+                refer(&mut spec, own);
+                if !client.is_empty() {
+                    spec["tls"]["backend"] = json!({"clientCertificateRef": {"namespace": client, "name": "one"}});
+                }
+                if let Some(frontend) = frontend {
+                    spec["tls"]["frontend"] = frontend;
+                }
+                gateway_object("Gateway", namespace, name, created, spec)
+            },
+        )
 }
 
 /// Client certificate validation: on every port, or on one of them.
@@ -277,7 +293,7 @@ fn listener_set() -> impl Strategy<Value = Object> {
 
 fn parent_refs() -> impl Strategy<Value = Value> {
     let one = (pick(&["Gateway", "ListenerSet"]), pick(NAMESPACES), pick(&["", "l0", "l1"]), pick(&["g", "f"]));
-    proptest::collection::vec(one, 1..3).prop_map(|all| {
+    proptest::collection::vec(one, 0..3).prop_map(|all| {
         let parent = |(kind, namespace, section, gateway): (&str, &str, &str, &str)| {
             let name = if kind == "Gateway" { gateway } else { "s" };
             let mut parent = json!({"kind": kind, "namespace": namespace, "name": name});
@@ -302,39 +318,46 @@ fn route() -> impl Strategy<Value = Object> {
         parent_refs(),
         hostnames,
         backends,
-        pick(&["/", "/a", "("]),
+        (pick(&["/", "/a", "("]), with_session(), with_auth(), pick(&["None", "None", "All"])),
     )
-        .prop_map(|(kind, namespace, name, created, parents, mut hostnames, backends, path)| {
-            if kind == "TLSRoute" && hostnames.is_empty() {
-                hostnames.push("h.x.org");
-            }
-            let backends: Vec<Value> = backends
-                .into_iter()
-                .map(|(ns, name, weight)| json!({"namespace": ns, "name": name, "port": 80, "weight": weight}))
-                .collect();
-            let mut rule = json!({"backendRefs": backends});
-            if kind == "HTTPRoute" {
-                let kind = if path == "(" { "RegularExpression" } else { "PathPrefix" };
-                rule["matches"] = json!([{"path": {"type": kind, "value": path}}]);
-            }
-            if kind == "GRPCRoute" && path != "/" {
-                let kind = if path == "(" { "RegularExpression" } else { "Exact" };
-                let service = path.trim_start_matches('/');
-                rule["matches"] = json!([{"method": {"type": kind, "service": service}}]);
-            }
-            let mut spec = json!({"parentRefs": parents, "hostnames": hostnames, "rules": [rule]});
-            if matches!(kind, "TCPRoute" | "UDPRoute") {
-                spec.as_object_mut().expect("made above").remove("hostnames");
-                if spec["rules"][0]["backendRefs"].as_array().is_some_and(Vec::is_empty) {
-                    spec["rules"][0]["backendRefs"] = json!([{"name": "web", "port": 80}]);
+        .prop_map(
+            |(kind, namespace, name, created, parents, mut hostnames, backends, (path, session, auth, defaults))| {
+                if kind == "TLSRoute" && hostnames.is_empty() {
+                    hostnames.push("h.x.org");
                 }
-            }
-            match gateway_object(kind, namespace, name, created, spec) {
-                // Sometimes a route that cert-manager's solver made.
-                Object::Route(route) => Object::Route(crate::inputs::Route { challenge: path == "/a", ..route }),
-                other => other,
-            }
-        })
+                let backends: Vec<Value> = backends
+                    .into_iter()
+                    .map(|(ns, name, weight)| json!({"namespace": ns, "name": name, "port": 80, "weight": weight}))
+                    .collect();
+                let mut rule = json!({"backendRefs": backends});
+                if kind == "HTTPRoute" {
+                    let kind = if path == "(" { "RegularExpression" } else { "PathPrefix" };
+                    rule["matches"] = json!([{"path": {"type": kind, "value": path}}]);
+                    auth.into_iter().for_each(|auth| rule["filters"] = json!([auth]));
+                }
+                if matches!(kind, "HTTPRoute" | "GRPCRoute") {
+                    session.into_iter().for_each(|session| rule["sessionPersistence"] = session);
+                }
+                if kind == "GRPCRoute" && path != "/" {
+                    let kind = if path == "(" { "RegularExpression" } else { "Exact" };
+                    let service = path.trim_start_matches('/');
+                    rule["matches"] = json!([{"method": {"type": kind, "service": service}}]);
+                }
+                let mut spec = json!({"parentRefs": parents, "hostnames": hostnames, "rules": [rule],
+                "useDefaultGateways": defaults});
+                if matches!(kind, "TCPRoute" | "UDPRoute") {
+                    spec.as_object_mut().expect("made above").remove("hostnames");
+                    if spec["rules"][0]["backendRefs"].as_array().is_some_and(Vec::is_empty) {
+                        spec["rules"][0]["backendRefs"] = json!([{"name": "web", "port": 80}]);
+                    }
+                }
+                match gateway_object(kind, namespace, name, created, spec) {
+                    // Sometimes a route that cert-manager's solver made.
+                    Object::Route(route) => Object::Route(crate::inputs::Route { challenge: path == "/a", ..route }),
+                    other => other,
+                }
+            },
+        )
 }
 
 /// CA certificates, in PEM.
@@ -391,7 +414,7 @@ fn event() -> impl Strategy<Value = Change> {
         prop_oneof![3 => gateway(), 2 => listener_set(), 4 => route(), 4 => other(), 2 => policy(), 1 => named()];
     let objects = (object, proptest::bool::weighted(0.2))
         .prop_map(|(object, delete)| if delete { Change::delete(object.key()) } else { Change::put(object) });
-    prop_oneof![12 => objects, 2 => challenge(), 1 => granted(), 1 => withheld(), 1 => trust_bundles()]
+    prop_oneof![12 => objects, 2 => challenge(), 1 => granted(), 1 => withheld(), 1 => trust_bundles(), 1 => governed()]
 }
 
 fn challenge() -> impl Strategy<Value = Change> {

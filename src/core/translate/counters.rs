@@ -21,7 +21,7 @@ counters! {
         tables,
         /// Frontends assembled.
         frontends,
-        /// BackendTLSPolicies evaluated.
+        /// Policies judged.
         policies,
         /// Statuses computed.
         statuses,

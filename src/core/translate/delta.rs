@@ -51,6 +51,9 @@ pub enum Fact {
     /// The listeners of a ListenerSet that tenancy withholds, by name, since others own their hostnames. Set by the
     /// pipeline from tenancy's decisions; the ListenerSet is evaluated without them.
     Withheld(ObjectName, BTreeSet<Arc<str>>),
+    /// Whether a TenantGateway decides which hostnames routes have at a Gateway. Told by the pipeline, as tenancy decides it; such
+    /// a Gateway is no default one.
+    Governed(ObjectName, bool),
     /// Whether the API server serves ClusterTrustBundles. Set by their watch; decides the features of classes, and
     /// whether references to bundles are of a supported kind.
     TrustBundles(bool),

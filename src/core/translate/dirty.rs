@@ -61,8 +61,8 @@ pub(super) struct Dirty {
     pub(super) owned: Marks<Ownable>,
     pub(super) attachments: Marks<RouteKey>,
     pub(super) routes: Marks<RouteKey>,
-    /// BackendTLSPolicies, their target Services, and routes that may lead there.
-    pub(super) policies: Marks<ObjectName>,
+    /// Policies, the Services that they are about, and routes that may lead there.
+    pub(super) policies: Marks<ObjectKey>,
     pub(super) policed: Marks<ObjectName>,
     pub(super) uses: Marks<RouteKey>,
     /// Gateways whose client certificate may have changed.

@@ -37,7 +37,6 @@ use super::solver::settle_solved;
 use super::statuses::Statuses;
 use super::tls_secrets::show_certificate;
 use super::wanted_index::WantedIndex;
-use crate::channel::Channel;
 use crate::store::Store;
 
 mod intake;
@@ -90,8 +89,7 @@ impl Engine {
             store: Store::in_cluster(
                 settings.envoys.as_ref().map(|envoys| envoys.namespace.clone()),
                 settings.namespaces.clone(),
-                // In a cluster, a fact says so later.
-                settings.channel == Channel::Experimental,
+                settings.channel,
             ),
             behind: Behind::new(&settings.installation),
             settings,

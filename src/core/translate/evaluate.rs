@@ -5,7 +5,6 @@ use std::time::SystemTime;
 
 use super::admission::{Admission, note_admitting};
 use super::attachments::Attachments;
-use super::backend_policies::touch_units_of;
 use super::claims::{Claim, Content, Place, Rank, claims_of};
 use super::delta::ResourceKey;
 use super::dirty::Dirty;
@@ -19,6 +18,7 @@ use super::offer;
 use super::ownership::{By, Claimant, Ownable, well_known};
 use super::parent::Parent;
 use super::parents::Parents;
+use super::policing::touch_units_of;
 use super::register::Register;
 use super::settings::Settings;
 use super::slashes::touch_slashes;
@@ -82,6 +82,13 @@ impl Evaluation<'_> {
         }
         if let ParentKey::Gateway(name) = key {
             self.touch_client(name, old.as_ref(), new.as_ref(), dirty);
+        }
+        // Which default Gateways a route comes to is decided among all of them.
+        let as_default = |parent: &Parent| (parent.is_default(), parent.created);
+        if old.as_ref().map(as_default) != new.as_ref().map(as_default)
+            && [&old, &new].into_iter().flatten().any(Parent::is_default)
+        {
+            dirty.attachments.extend(self.store.defaulted_routes().cloned());
         }
         self.attachments.touch_attached(key, old.as_ref(), new.as_ref(), self.store, dirty);
         touch_slashes(self.attachments, old.as_ref(), new.as_ref(), dirty);
@@ -167,7 +174,8 @@ impl Evaluation<'_> {
             let admission = Admission { parents: self.parents, attachments: self.attachments, register: self.register };
             let sets = self.store.sets_of(gateway).cloned().map(ParentKey::ListenerSet);
             for parent in std::iter::once(ParentKey::Gateway(gateway.clone())).chain(sets) {
-                for route in self.store.routes_by_parent.of(&parent) {
+                let is_default = self.parents.get(&parent).is_some_and(Parent::is_default);
+                for route in self.store.routes_reaching(&parent, is_default) {
                     touch_units_of(admission, route, dirty);
                 }
             }

@@ -3,7 +3,7 @@
 use sha2::{Digest, Sha256};
 
 use crate::channel::Channel;
-use crate::inputs::{Filters, RouteRule, SessionPersistence, Unsupported};
+use crate::inputs::{Filters, Route, RouteRule, SessionPersistence, Unsupported};
 use crate::model::{Session, SessionCookie};
 
 /// Checks whether the filters of a rule may be carried out. If `ExternalAuth` may not, no request passes.
@@ -15,6 +15,14 @@ pub(super) fn allowed(filters: &Filters, channel: Channel) -> Result<(), Unsuppo
         }
         (Channel::Standard | Channel::Experimental, _) => Ok(()),
     }
+}
+
+/// A word where a route wants default Gateways in vain.
+pub(super) fn defaults_in_vain(route: &Route, channel: Channel) -> Option<String> {
+    (route.uses_defaults && channel == Channel::Standard).then(|| {
+        "useDefaultGateways has no effect: it is of the experimental channel, --gateway-api-channel is standard"
+            .to_owned()
+    })
 }
 
 /// Returns the session persistence of a rule, and a message if it is ignored. `name` is unique among all rules.
@@ -29,22 +37,26 @@ pub(super) fn session(
             "sessionPersistence has no effect: it is of the experimental channel, --gateway-api-channel is standard";
         return Ok((None, Some(text.to_owned())));
     }
-    let session = match asked.as_ref().map_err(Clone::clone)? {
+    Ok((Some(Box::new(served(asked.as_ref().map_err(Clone::clone)?, name, false))), None))
+}
+
+/// A session as it is served. `name` is that of what asks for it, among all; `secure` where cookies are for TLS alone.
+pub(super) fn served(asked: &SessionPersistence, name: &str, secure: bool) -> Session {
+    match asked {
         SessionPersistence::Header(header) => Session::Header(header.clone()),
         SessionPersistence::Cookie { name: given, path, lifetime } => Session::Cookie(SessionCookie {
             name: given.clone().unwrap_or_else(|| cookie_of(name)),
             path: path.clone(),
             lifetime: *lifetime,
-            secure: false,
+            secure,
         }),
-    };
-    Ok((Some(Box::new(session)), None))
+    }
 }
 
-/// The name of the cookie of a rule that names none: stable for one rule, and a hash, so that it reveals no names of
-/// objects.
-fn cookie_of(rule: &str) -> String {
-    let hash = Sha256::digest(rule.as_bytes());
+/// The name of a cookie that nobody named: always the same for one rule or Service port, and nobody learns of names in the
+/// cluster by it.
+fn cookie_of(name: &str) -> String {
+    let hash = Sha256::digest(name.as_bytes());
     let hash: [u8; 8] = hash[..8].try_into().expect("it has 32 bytes");
     format!("session-{:016x}", u64::from_be_bytes(hash))
 }

@@ -78,8 +78,8 @@ pub(super) fn retries(rule: &RouteRule, limits: &Limits) -> (Option<Retry>, Opti
 }
 
 /// Why a route as a whole is beyond the limits.
-pub(super) fn too_large(route: &Route, limits: &Limits) -> Option<String> {
-    let Extent { matches, bytes, regexes: _ } = route.extent();
+pub(super) fn too_large(route: &Route, store: &Store, limits: &Limits) -> Option<String> {
+    let Extent { matches, bytes, regexes: _ } = store.extent(route);
     if matches > limits.max_matches_per_route {
         let most = limits.max_matches_per_route;
         return Some(format!("{matches} matches, counted for each hostname, --max-matches-per-route is {most}"));
@@ -101,12 +101,16 @@ pub(super) struct Quotas {
     parents: Quota<Arc<str>, ParentKey, 2>,
     /// Gateways of fleet Isolated.
     isolated: Quota<Arc<str>, ParentKey, 1>,
+    /// Default Gateways.
+    defaults: Quota<Arc<str>, ParentKey, 1>,
     /// Endpoints of each Service.
     of_service: Quota<ObjectName, ObjectName, 1>,
     /// Endpoints of each namespace.
     of_namespace: Quota<Arc<str>, ObjectName, 1>,
     /// BackendTLSPolicies.
-    policies: Quota<Arc<str>, ObjectName, 1>,
+    tls_policies: Quota<Arc<str>, ObjectKey, 1>,
+    /// XBackendTrafficPolicies.
+    traffic_policies: Quota<Arc<str>, ObjectKey, 1>,
 }
 
 impl Quotas {
@@ -118,9 +122,11 @@ impl Quotas {
             regexes: Quota::new([limits.max_regexes_per_namespace]),
             parents: Quota::new([limits.max_listeners_per_namespace, limits.max_ports_per_namespace]),
             isolated: Quota::new([limits.max_isolated_gateways_per_namespace]),
+            defaults: Quota::new([limits.max_default_gateways_per_namespace]),
             of_service: Quota::new([limits.max_endpoints_per_service]),
             of_namespace: Quota::new([limits.max_endpoints_per_namespace]),
-            policies: Quota::new([limits.max_backend_tls_policies_per_namespace]),
+            tls_policies: Quota::new([limits.max_backend_tls_policies_per_namespace]),
+            traffic_policies: Quota::new([limits.max_backend_traffic_policies_per_namespace]),
         }
     }
 
@@ -139,11 +145,15 @@ impl Quotas {
     pub(super) fn note_extent(&mut self, key: &ObjectKey, store: &Store, behind: &Behind, dirty: &mut Dirty) {
         match key.kind {
             Kind::EndpointSlice => self.note_slice(&key.name, store, behind, dirty),
-            Kind::BackendTLSPolicy => {
+            Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy => {
                 let group = key.name.namespace.clone();
-                let there = store.policy(&key.name);
+                let there = store.policy(key);
                 let member = there.map(|policy| Member { group, created: policy.meta.created, weight: [1] });
-                dirty.policies.extend(self.policies.set(&key.name, member));
+                let quota = match key.kind {
+                    Kind::XBackendTrafficPolicy => &mut self.traffic_policies,
+                    _ => &mut self.tls_policies,
+                };
+                dirty.policies.extend(quota.set(key, member));
             }
             _ => {
                 if let Some(route) = RouteKey::of(key) {
@@ -156,7 +166,7 @@ impl Quotas {
     fn note_route(&mut self, key: RouteKey, store: &Store, dirty: &mut Dirty) {
         let (mut route, mut regexes) = (None, None);
         if let Some(there) = store.route(&key) {
-            let (group, created, extent) = (key.name.namespace.clone(), there.meta.created, there.extent());
+            let (group, created, extent) = (key.name.namespace.clone(), there.meta.created, store.extent(there));
             if extent.regexes > 0 {
                 regexes = Some(Member { group: group.clone(), created, weight: [extent.regexes] });
             }
@@ -164,6 +174,14 @@ impl Quotas {
         }
         dirty.routes.extend(self.routes.set(&key, route));
         dirty.routes.extend(self.regexes.set(&key, regexes));
+    }
+
+    /// Takes down anew how much the routes to a Service ask for.
+    pub(super) fn note_routes_to(&mut self, service: &ObjectName, store: &Store, dirty: &mut Dirty) {
+        for route in store.routes_by_service.of(service) {
+            self.note_route(route.clone(), store, dirty);
+            dirty.routes.insert(route.clone());
+        }
     }
 
     fn note_slice(&mut self, name: &ObjectName, store: &Store, behind: &Behind, dirty: &mut Dirty) {
@@ -191,14 +209,22 @@ impl Quotas {
         }
     }
 
-    /// Why a BackendTLSPolicy is beyond the quota of its namespace.
-    pub(super) fn policy_beyond(&self, name: &ObjectName, limits: &Limits) -> Option<(Reason, String)> {
-        let most = limits.max_backend_tls_policies_per_namespace;
-        (!self.policies.has(name)).then(|| {
+    /// Why a policy is one too many.
+    pub(super) fn policy_beyond(&self, key: &ObjectKey, limits: &Limits) -> Option<(Reason, String)> {
+        let (quota, limit, most) = match key.kind {
+            Kind::XBackendTrafficPolicy => {
+                let most = limits.max_backend_traffic_policies_per_namespace;
+                (&self.traffic_policies, "--max-backend-traffic-policies-per-namespace", most)
+            }
+            _ => {
+                let most = limits.max_backend_tls_policies_per_namespace;
+                (&self.tls_policies, "--max-backend-tls-policies-per-namespace", most)
+            }
+        };
+        (!quota.has(key)).then(|| {
+            let namespace = &key.name.namespace;
             let text = format!(
-                "the policies of namespace {} up to this one, the oldest first, exceed \
-                 --max-backend-tls-policies-per-namespace {most}; nothing is sent to its Services",
-                name.namespace
+                "the policies of namespace {namespace} up to this one, the oldest first, exceed {limit} {most}"
             );
             (Reason::LimitReached, text)
         })
@@ -280,7 +306,19 @@ impl Quotas {
         let group = || key.name().namespace.clone();
         let isolated = isolated.map(|parent| Member { group: group(), created: parent.created, weight: [1] });
         dirty.parents.extend(self.isolated.set(key, isolated));
+        let default = new.as_ref().filter(|parent| parent.is_default());
+        let default = default.map(|parent| Member { group: group(), created: parent.created, weight: [1] });
+        dirty.parents.extend(self.defaults.set(key, default));
         let mut new = new?;
+        if new.is_default() && !self.defaults.has(key) {
+            let text = format!(
+                "spec.defaultScope has no effect: the default Gateways of namespace {} up to this one, the oldest first, exceed \
+                 --max-default-gateways-per-namespace {}",
+                key.name().namespace,
+                limits.max_default_gateways_per_namespace
+            );
+            new.default = Some(Err((Reason::LimitReached, text)));
+        }
         if new.accepted.is_ok() && !self.isolated.has(key) {
             let text = format!(
                 "the Gateways of fleet Isolated of namespace {} up to this one, the oldest first, exceed \

@@ -13,7 +13,7 @@ use super::parent::{Parent, ParentListener, Placement};
 use super::protocol::Protocol;
 use super::surroundings::Surroundings;
 use super::tls_options::{self, TlsSettings};
-use super::{allowed_hostnames, fleet, internal_ports, spoken};
+use super::{allowed_hostnames, default_gateways, fleet, internal_ports, spoken};
 use crate::inputs::{
     Address, EscapedSlashes, Gateway, IsolatedParameters, Kind, Listener, ListenerSet, Meta, RouteKinds,
     ServiceParameters, TlsMode,
@@ -68,7 +68,8 @@ pub(super) fn gateway(gateway: &Gateway, around: &Surroundings<'_>) -> Parent {
         clients,
     };
     let parent = parent(key, &gateway.meta, Arc::new(stand), accepted, around);
-    Parent { client: client_certificate::of(gateway, around), ..parent }
+    let default = default_gateways::verdict(gateway, store, settings);
+    Parent { client: client_certificate::of(gateway, around), default, ..parent }
 }
 
 /// Evaluates a ListenerSet that extends `gateway`, itself evaluated as `base`, without the listeners that tenancy
@@ -127,7 +128,7 @@ fn parent(key: ParentKey, meta: &Meta, stand: Arc<Placement>, accepted: Verdict,
         false => listeners_of(&meta.name.namespace, &stand.gateway, stand.reach.fleet),
     };
     let (generation, created) = (meta.generation, meta.created);
-    Parent { key, generation, stand, created, accepted, listeners, listeners_of, client: None }
+    Parent { key, generation, stand, created, accepted, listeners, listeners_of, client: None, default: None }
 }
 
 /// The listeners of a namespace at the addresses of a Gateway.

@@ -33,6 +33,8 @@ pub struct Parent {
     pub listeners_of: Arc<ListenersOf>,
     /// The client certificate for connections to backends, if a Gateway refers to one.
     pub client: Option<Box<ClientCertificate>>,
+    /// Whether it is a default Gateway, where it is to be one.
+    pub default: Option<Verdict>,
 }
 
 /// The placement of a Gateway and the ListenerSets that extend it.
@@ -107,6 +109,11 @@ impl ParentListener {
 }
 
 impl Parent {
+    /// Whether routes come to it that want default Gateways.
+    pub(super) fn is_default(&self) -> bool {
+        matches!(self.default, Some(Ok(())))
+    }
+
     /// The client certificate for connections to backends.
     pub(super) fn shown(&self) -> Option<&Arc<Certificate>> {
         self.client.as_ref()?.certificate.as_ref()

@@ -22,6 +22,8 @@ pub(super) struct Parents {
     secrets_of: MultiMap<ParentKey, ObjectName>,
     /// The time at which each must be evaluated again without a change.
     deadlines: Deadlines,
+    /// The default Gateways.
+    defaults: BTreeSet<ObjectName>,
     /// Parents by the client roots that their listeners validate client certificates against.
     by_roots: MultiMap<RootsName, ParentKey>,
     /// Gateways by the named Services that they stand on.
@@ -34,6 +36,11 @@ impl Parents {
     /// A Gateway or ListenerSet.
     pub(super) fn get(&self, key: &ParentKey) -> Option<&Parent> {
         self.all.get(key)
+    }
+
+    /// The default Gateways.
+    pub(super) fn defaults(&self) -> impl Iterator<Item = &Parent> {
+        self.defaults.iter().filter_map(|name| self.all.get(&ParentKey::Gateway(name.clone())))
     }
 
     /// The keys of all parents, sorted.
@@ -106,6 +113,11 @@ impl Parents {
                 if let Some(service) = parent.and_then(|parent| parent.stand.service.as_ref()) {
                     self.by_service.set(&service.name, gateway, there);
                 }
+            }
+            if parent.as_ref().is_some_and(Parent::is_default) {
+                self.defaults.insert(gateway.clone());
+            } else {
+                self.defaults.remove(gateway);
             }
         }
         match parent {

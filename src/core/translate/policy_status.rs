@@ -1,15 +1,15 @@
-//! Statuses of BackendTLSPolicies, for each Gateway with routes to their Services.
+//! Statuses of policies, by each Gateway with routes to their Services.
 
 use super::key::Verdict;
 use super::report::{Report, condition};
 use super::status::{ObjectStatus, PolicyStatus, StatusBody};
-use crate::inputs::{BackendTlsPolicy, PolicyTarget};
+use crate::inputs::{ObjectKey, Policy, PolicyTarget};
 use crate::model::{ConditionType, ObjectName, Reason};
 
 impl Report<'_> {
-    pub(super) fn policy_status(self, name: &ObjectName) -> Option<ObjectStatus> {
-        let policy = self.store.policy(name)?;
-        let judged = self.policies.judged(name)?;
+    pub(super) fn policy_status(self, key: &ObjectKey) -> Option<ObjectStatus> {
+        let policy = self.store.policy(key)?;
+        let judged = self.policies.judged(key)?;
         let services = policy.targets.iter().map(|target| &target.service);
         let gateways: Vec<ObjectName> = self.policies.gateways(services).into_iter().cloned().collect();
         if gateways.is_empty() {
@@ -17,27 +17,30 @@ impl Report<'_> {
         }
         let accepted = judged.accepted.clone().and_then(|()| self.takes_effect(policy));
         let mut accepted = condition(ConditionType::Accepted, accepted, Reason::Accepted);
-        if accepted.message.is_empty() && !policy.others.is_empty() {
-            accepted.message = format!("no effect on {}: only core Services are supported", policy.others.join(", "));
+        if accepted.message.is_empty() {
+            let others = (!policy.others.is_empty())
+                .then(|| format!("no effect on {}: only core Services are supported", policy.others.join(", ")));
+            accepted.message = others.into_iter().chain(judged.note.clone()).collect::<Vec<_>>().join("; ");
         }
-        let resolved = condition(ConditionType::ResolvedRefs, judged.resolved.clone(), Reason::ResolvedRefs);
-        let body = StatusBody::Policy(PolicyStatus { gateways, conditions: vec![accepted, resolved] });
+        let resolved = judged.resolved.clone();
+        let resolved = resolved.map(|resolved| condition(ConditionType::ResolvedRefs, resolved, Reason::ResolvedRefs));
+        let conditions = std::iter::once(accepted).chain(resolved).collect();
+        let body = StatusBody::Policy(PolicyStatus { gateways, conditions });
         Some(ObjectStatus { generation: policy.meta.generation, body })
     }
 
     /// Whether a policy applies to all its targets.
-    fn takes_effect(self, policy: &BackendTlsPolicy) -> Verdict {
-        let name = &policy.meta.name;
+    fn takes_effect(self, policy: &Policy) -> Verdict {
+        let kind = policy.kind();
         for PolicyTarget { service, section } in &policy.targets {
             let place = match section {
                 Some(section) => format!("port {section} of Service {}", service.name),
                 None => format!("Service {}", service.name),
             };
-            if let Some(first) = self.policies.first(service, section).filter(|first| *first != name) {
-                let text = format!(
-                    "{place} has BackendTLSPolicy {}, which takes precedence (older, or first by name)",
-                    first.name
-                );
+            let first = self.policies.first(service, &(kind, section.clone()));
+            if let Some(first) = first.filter(|first| first.name != policy.meta.name) {
+                let (kind, name) = (kind.as_str(), &first.name.name);
+                let text = format!("{place} has {kind} {name}, which takes precedence (older, or first by name)");
                 return Err((Reason::Conflicted, text));
             }
             let has_port = self.store.service(service).is_some_and(|service| {

@@ -1,7 +1,7 @@
 //! Computes the statuses of objects from the states of the engine.
 
 use super::admission::Admission;
-use super::attachments::Attachments;
+use super::attachments::{Attachments, Way};
 use super::backend_policies::BackendPolicies;
 use super::certificate::Served;
 use super::claims::claiming;
@@ -22,7 +22,7 @@ use super::status::{
 };
 use super::statuses::Statuses;
 use super::wanted_index::Grants;
-use super::{bind, exposure, features, fleet, named_service};
+use super::{bind, default_gateways, exposure, features, fleet, named_service};
 use crate::inputs::{Address, Kind, ObjectKey};
 use crate::model::{Condition, ConditionType, GatewayAddress, Reason, Status, TransportPort};
 use crate::store::Store;
@@ -52,7 +52,7 @@ impl Report<'_> {
             Kind::GatewayClass => self.class_status(key),
             Kind::Gateway => self.gateway_status(key),
             Kind::ListenerSet => self.listener_set_status(key),
-            Kind::BackendTLSPolicy => self.policy_status(&key.name),
+            Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy => self.policy_status(key),
             _ => self.route_status(&RouteKey::of(key)?),
         }
     }
@@ -103,6 +103,13 @@ impl Report<'_> {
         let mut conditions = vec![accepted, condition(ConditionType::Programmed, programmed, Reason::Programmed)];
         if let Some(client) = &parent.client {
             conditions.push(condition(ConditionType::ResolvedRefs, client.resolved.clone(), Reason::ResolvedRefs));
+        }
+        if let Some(default) = &parent.default {
+            let mut default = condition(ConditionType::DefaultGateway, default.clone(), Reason::DefaultGateway);
+            if default.status == Status::True {
+                default.message = "default scope All".to_owned();
+            }
+            conditions.push(default);
         }
         if parent.stand.clients.is_insecure() {
             conditions.push(Condition {
@@ -286,8 +293,8 @@ impl Report<'_> {
         let references = resolved.references.clone().and_then(|()| self.behind.verdict(route));
         let mut parents = Vec::new();
         // A grant may reach several parents by one parentRef: it is accepted if one of them accepts the route.
-        for reached in attachments.chunk_by(|(a, ..), (b, ..)| a == b) {
-            let (index, _, first) = &reached[0];
+        for reached in attachments.chunk_by(|(a, ..), (b, ..)| a == b && *a != Way::Default) {
+            let (way, parent, first) = &reached[0];
             let verdict = reached.iter().map(|(.., attachment)| attachment).find(|a| a.accepted.is_ok());
             let accepted = match (&verdict.unwrap_or(first).accepted, &resolved.invalid) {
                 (Ok(()), Some(invalid)) => Err((**invalid).clone()),
@@ -299,8 +306,10 @@ impl Report<'_> {
                 condition(ConditionType::Accepted, accepted, Reason::Accepted),
                 condition(ConditionType::ResolvedRefs, references.clone(), Reason::ResolvedRefs),
             ];
-            if let (true, Some(text)) = (is_accepted, &resolved.note) {
-                conditions[0].message = text.to_string();
+            if is_accepted {
+                let default = (*way == Way::Default).then(|| default_gateways::note(route, attachments));
+                let notes = default.into_iter().chain(resolved.note.as_deref().map(str::to_owned));
+                conditions[0].message = notes.collect::<Vec<_>>().join("; ");
             }
             if let (true, Some(text)) = (is_accepted, &resolved.partial) {
                 conditions.push(Condition {
@@ -310,7 +319,11 @@ impl Report<'_> {
                     message: text.to_string(),
                 });
             }
-            parents.push((route.parents[*index].clone(), conditions));
+            let reference = match way {
+                Way::Reference(index) => route.parents[*index].clone(),
+                Way::Default => default_gateways::reference(parent.name()),
+            };
+            parents.push((reference, conditions));
         }
         let body = StatusBody::Route(RouteStatus { parents });
         Some(ObjectStatus { generation: route.meta.generation, body })

@@ -102,10 +102,11 @@ pub(super) fn resolve(route: &Route, store: &Store, settings: &Settings) -> Reso
         }
     }
     rules.shrink_to_fit();
-    let invalid = match limits::too_large(route, limits) {
+    let invalid = match limits::too_large(route, store, limits) {
         Some(text) => Some((Reason::LimitReached, text)),
         None => (served == 0 && !problems.is_empty()).then(|| (reason, clipped(problems.join("; ")))),
     };
+    notes.extend(experimental::defaults_in_vain(route, channel));
     for error in route.hostnames.iter().filter_map(|hostname| hostname.as_ref().err()) {
         problems.push(error.to_string());
     }
@@ -204,6 +205,7 @@ impl Resolver<'_> {
             request_headers: filters.request_headers,
             response_headers: filters.response_headers,
             rewrite: filters.rewrite,
+            session: None,
         }
     }
 

@@ -59,12 +59,17 @@ impl<'a> Routing<'a> {
         let route = |(_, rule, m): (_, &ResolvedRule, &crate::model::Match)| Route {
             name: rule.name.clone(),
             matches: m.clone(),
-            rule: self.policies.with_client(derived(&rule.rule, hostname, at), client),
+            rule: self.policies.with_client(self.served(&rule.rule, hostname, at), client),
         };
         let routes: Vec<Route> = ranked.into_iter().map(route).collect();
         let guard = escaped_slashes(self.admission.parents, listener).filter(|_| !routes.is_empty());
         let guard = guard.map(|guard| Route { rule: derived(&guard.rule, hostname, at), ..guard });
         guard.into_iter().chain(routes).collect()
+    }
+
+    /// A rule as a port serves it.
+    fn served(self, rule: &Arc<Rule>, hostname: &Hostname, at: Port) -> Arc<Rule> {
+        self.policies.with_sessions(derived(rule, hostname, at), at.tls)
     }
 
     /// The routes of the next wider hostname, for a hostname without routes of its own: all of them, or, if the

@@ -202,6 +202,7 @@ mod tests {
             request_headers: HeaderEdits::default(),
             response_headers: HeaderEdits::default(),
             rewrite: Rewrite::default(),
+            session: None,
         }
     }
 

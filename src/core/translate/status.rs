@@ -81,7 +81,7 @@ pub enum StatusBody {
     ListenerSet(ListenerSetStatus),
     /// The status of a route of any kind.
     Route(RouteStatus),
-    /// The status of a BackendTLSPolicy.
+    /// Of a policy of any kind.
     Policy(PolicyStatus),
 }
 
@@ -120,7 +120,7 @@ pub struct ListenerStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// The status of a BackendTLSPolicy.
+/// Of a policy on Services.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PolicyStatus {
     /// The Gateways with routes to its Services: its ancestors, sorted.

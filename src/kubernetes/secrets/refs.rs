@@ -216,7 +216,7 @@ fn references(object: &Object) -> Option<Vec<&LocalRef>> {
             Some(shown.chain(gateway.frontend_tls.iter().flat_map(|tls| tls.references())).collect())
         }
         Object::ListenerSet(set) => Some(certificates(&set.listeners).collect()),
-        Object::BackendTlsPolicy(policy) => Some(policy.references().iter().collect()),
+        Object::Policy(policy) => Some(policy.references().iter().collect()),
         _ => None,
     }
 }

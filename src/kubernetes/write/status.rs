@@ -107,7 +107,7 @@ pub fn patch(
         (Kind::HTTPRoute | Kind::GRPCRoute | Kind::TLSRoute | Kind::TCPRoute | Kind::UDPRoute, status) => {
             json!({"parents": parents(status, current, us, now)?})
         }
-        (Kind::BackendTLSPolicy, status) => {
+        (Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy, status) => {
             json!({"ancestors": ancestors(status, current, controller, now)?})
         }
         (_, Some(status)) => {

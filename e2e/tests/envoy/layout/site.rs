@@ -220,6 +220,7 @@ pub(crate) fn share(target: Target, weight: u32) -> WeightedTarget {
         request_headers: HeaderEdits::default(),
         response_headers: HeaderEdits::default(),
         rewrite: Rewrite::default(),
+        session: None,
     }
 }
 

@@ -21,6 +21,7 @@ pub(super) fn subject(fact: &Change) -> String {
         Change::Fact(Fact::Trouble(secret, _)) => secret.to_string(),
         Change::Fact(Fact::Granted(route, _)) => format!("granted {}", route.object()),
         Change::Fact(Fact::Withheld(set, _)) => format!("withheld of {set}"),
+        Change::Fact(Fact::Governed(gateway, _)) => format!("governed {gateway}"),
         Change::Fact(Fact::TrustBundles(_)) => "trust bundles".to_owned(),
         Change::Fact(Fact::Recorded(..)) | Change::Object(_) => unreachable!("no event of these tests"),
     }
@@ -39,6 +40,14 @@ pub(super) fn withheld() -> impl Strategy<Value = Change> {
 /// The fact whether the API server serves ClusterTrustBundles.
 pub(super) fn trust_bundles() -> impl Strategy<Value = Change> {
     any::<bool>().prop_map(|can_be| Change::Fact(Fact::TrustBundles(can_be)))
+}
+
+/// That a TenantGateway has a Gateway, or that it has not.
+pub(super) fn governed() -> impl Strategy<Value = Change> {
+    let gateway = (pick(NAMESPACES), pick(&["g", "f"]));
+    (gateway, any::<bool>()).prop_map(|((namespace, name), governs)| {
+        Change::Fact(Fact::Governed(ObjectName::new(namespace, name), governs))
+    })
 }
 
 /// A grant of tenancy to a route at a Gateway, or none.

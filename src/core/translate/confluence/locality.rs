@@ -255,3 +255,79 @@ fn the_work_for_a_policy_does_not_grow_with_the_number_of_hosts() {
     // The cluster changes; the policy's status does not.
     assert_eq!((change.policies, change.routes, change.units, resources, statuses), (1, 0, 0, 1, 0), "{small:?}");
 }
+
+/// The work that changing the retries and the sessions of a Service takes when `count` hosts have routes to another one.
+fn work_of_a_traffic_policy(count: usize) -> Vec<Work> {
+    let mut engine = hosting(count);
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "a", "name": "api"},
+        "spec": {"ports": [{"port": 80}]}});
+    let spec = json!({"parentRefs": [{"name": "g"}], "hostnames": ["api.example.org"],
+        "rules": [{"backendRefs": [{"name": "api", "port": 80}]}]});
+    let policy = |service: &str, spec: Value| {
+        let mut spec = spec;
+        spec["targetRefs"] = json!([{"group": "", "kind": "Service", "name": service}]);
+        vec![Change::put(object(
+            json!({"apiVersion": "gateway.networking.x-k8s.io/v1alpha1", "kind": "XBackendTrafficPolicy",
+            "metadata": {"namespace": "a", "name": service}, "spec": spec}),
+        ))]
+    };
+    let budget = |percent: u8| json!({"retryConstraint": {"budget": {"percent": percent}}});
+    engine.apply(
+        vec![Change::put(object(service)), Change::put(gateway_object("HTTPRoute", "a", "api", 0, spec))],
+        now(),
+    );
+    engine.apply(policy("web", budget(1)), now());
+    let session = json!({"sessionPersistence": {"type": "Cookie", "cookie": {"name": "sid"}}});
+    let steps = [policy("web", budget(2)), policy("api", budget(1)), policy("api", session)];
+    measured(&mut engine, steps)
+}
+
+#[test]
+fn the_work_for_a_traffic_policy_does_not_grow_with_the_number_of_hosts() {
+    let small = work_of_a_traffic_policy(100);
+    assert_eq!(small, work_of_a_traffic_policy(1_000));
+    let [(of_all, all, _), (begins, one, _), (sessions, two, _)] = small[..] else { panic!("three steps: {small:?}") };
+    // A budget is in the cluster, a session in the routes to the Service.
+    assert_eq!((of_all.policies, of_all.routes, of_all.units, all), (1, 0, 0, 1), "{small:?}");
+    assert_eq!((begins.routes, begins.units, one), (0, 0, 1), "{small:?}");
+    assert_eq!((sessions.routes, sessions.units, two), (1, 1, 2), "{small:?}");
+}
+
+/// The work around default Gateways when `count` routes want some: a route more, another that changes, a Gateway that is none, and
+/// one that becomes a default one which allows none of them.
+fn work_of_default_gateways(count: usize) -> Vec<Work> {
+    let mut engine = engine();
+    let gateway = |namespace: &str, name: &str, scope: &str| {
+        let listener = json!({"name": "http", "port": 80, "protocol": "HTTP"});
+        let spec = json!({"gatewayClassName": "ours", "listeners": [listener], "defaultScope": scope});
+        Change::put(gateway_object("Gateway", namespace, name, 0, spec))
+    };
+    let route = |n: usize, path: &str| {
+        let rule = json!({"matches": [{"path": {"value": path}}], "backendRefs": [{"name": "web", "port": 80}]});
+        let spec = json!({"useDefaultGateways": "All", "hostnames": [format!("h{n}.example.org")], "rules": [rule]});
+        Change::put(gateway_object("HTTPRoute", "a", &format!("r{n}"), 0, spec))
+    };
+    let mut changes = vec![Change::put(classes()[0].clone()), gateway("a", "g", "All")];
+    changes.extend((0..count).map(|n| route(n, "/")));
+    engine.apply(changes, now());
+    let steps = [
+        vec![route(count, "/")],
+        vec![route(7, "/x")],
+        vec![gateway("b", "other", "None")],
+        vec![gateway("b", "other", "All")],
+    ];
+    measured(&mut engine, steps)
+}
+
+#[test]
+fn the_work_around_default_gateways_does_not_grow_with_the_routes_that_want_them() {
+    let (few, many) = (work_of_default_gateways(100), work_of_default_gateways(1_000));
+    assert_eq!(few[..3], many[..3]);
+    let (add, resources, _) = few[0];
+    assert!(add.attachments == 1 && add.units == 1 && add.routes == 1 && resources <= 1, "{few:?}");
+    assert_eq!((few[2].0.attachments, few[2].0.units), (0, 1), "no route looks at a Gateway that is no default one");
+    // Another default Gateway is looked at by all of them, once; what does not allow them changes nothing.
+    for (work, count) in [(&few[3], 101), (&many[3], 1_001)] {
+        assert_eq!((work.0.attachments, work.0.units, work.0.routes, work.1), (count, 0, 0, 0), "{work:?}");
+    }
+}

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::{NAMESPACES, gateway_object, pick};
+use super::rules::with_session;
+use super::{NAMESPACES, gateway_object, object, pick};
 use crate::inputs::{CaBundle, CaBundleError, ClusterTrustBundle, ConfigMap, Object};
 use crate::model::ObjectName;
 
@@ -49,5 +50,24 @@ pub(super) fn policy() -> impl Strategy<Value = Object> {
         let spec = json!({"targetRefs": targets.collect::<Vec<_>>(), "validation": validation});
         gateway_object("BackendTLSPolicy", namespace, name, created, spec)
     });
-    prop_oneof![1 => bundle, 1 => shared, 2 => policy]
+    prop_oneof![1 => bundle, 1 => shared, 2 => policy, 2 => traffic_policy()]
+}
+
+/// Policies of retries and sessions.
+fn traffic_policy() -> impl Strategy<Value = Object> {
+    let targets = proptest::collection::btree_set(pick(&["web", "api"]), 1..3);
+    let budget = proptest::option::of(pick(&["0", "50", "101"]));
+    let policy = (pick(NAMESPACES), pick(&["p", "o"]), 0u32..3, targets, budget, with_session());
+    policy.prop_map(|(namespace, name, created, targets, budget, session)| {
+        let target = |service| json!({"group": "", "kind": "Service", "name": service});
+        let mut spec = json!({"targetRefs": targets.into_iter().map(target).collect::<Vec<_>>()});
+        if let Some(percent) = budget {
+            let percent: i64 = percent.parse().expect("a number");
+            spec["retryConstraint"] = json!({"budget": {"percent": percent}});
+        }
+        session.into_iter().for_each(|session| spec["sessionPersistence"] = session);
+        object(json!({"apiVersion": "gateway.networking.x-k8s.io/v1alpha1", "kind": "XBackendTrafficPolicy",
+            "metadata": {"namespace": namespace, "name": name,
+                "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z")}, "spec": spec}))
+    })
 }

@@ -1,5 +1,7 @@
 //! Intake of changes: updates the inputs, and marks what depends on them.
 
+use std::sync::Arc;
+
 use super::super::delta::{Change, Fact};
 use super::super::dirty::Dirty;
 use super::super::fleet::{touch_class, touch_fleet, touch_parameters};
@@ -46,6 +48,12 @@ impl Engine {
             Change::Fact(Fact::Withheld(set, listeners)) => {
                 if self.store.set_withheld(&set, listeners) {
                     touch_parent(ParentKey::ListenerSet(set), dirty);
+                }
+                return;
+            }
+            Change::Fact(Fact::Governed(gateway, governs)) => {
+                if self.store.set_governed(&gateway, governs) {
+                    touch_parent(ParentKey::Gateway(gateway), dirty);
                 }
                 return;
             }
@@ -110,10 +118,14 @@ impl Engine {
             Kind::Secret => dirty.parents.extend(self.parents.of_secret(name).cloned()),
             // Services with these addresses are marked above.
             Kind::Pod | Kind::Node => {}
-            Kind::BackendTLSPolicy => {
-                let targets = self.store.policy(name).into_iter().flat_map(|policy| &policy.targets);
-                dirty.policed.extend(targets.map(|target| target.service.clone()).chain(replaced.targets));
-                dirty.policies.insert(name.clone());
+            Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy => {
+                let (old, new) = (replaced.policy.as_ref(), self.store.policy(&key));
+                let targets = old.into_iter().chain(new).flat_map(|policy| &policy.targets);
+                dirty.policed.extend(targets.map(|target| target.service.clone()));
+                for service in self.store.resized(old.map(Arc::as_ref), new.map(Arc::as_ref)) {
+                    self.quotas.note_routes_to(&service, &self.store, dirty);
+                }
+                dirty.policies.insert(key);
             }
             Kind::ConfigMap | Kind::ClusterTrustBundle => {
                 dirty.policies.extend(self.store.policies_by_roots.of(name).cloned());

@@ -1,0 +1,116 @@
+//! Policies on Services (GEP-713): BackendTLSPolicy and XBackendTrafficPolicy. What one is about is read in the same way,
+//! whatever it asks for.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::document::{Fields, read, text};
+use super::{Kind, LocalRef, Meta, ObjectKey, ParseError, Roots, TrafficRules, Validation};
+use crate::gateway_api::backendtlspolicies::BackendTlsPolicyTargetRefs;
+use crate::model::ObjectName;
+
+/// A policy on Services of its namespace.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Policy {
+    /// Its metadata.
+    pub meta: Meta,
+    /// The Services that it is about.
+    pub targets: Vec<PolicyTarget>,
+    /// References to anything but a Service, as text; the policy has no effect there.
+    pub others: Vec<String>,
+    /// What it asks for.
+    pub rules: PolicyRules,
+}
+
+/// What a policy asks for, by its kind; or why that cannot be told.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PolicyRules {
+    /// BackendTLSPolicy: how backends are verified. Where it cannot be told nothing is sent to them.
+    Tls(Result<Validation, String>),
+    /// XBackendTrafficPolicy: how they are retried, and which sessions stay with them.
+    Traffic(Result<TrafficRules, String>),
+}
+
+/// A Service, or one of its ports.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PolicyTarget {
+    /// The Service.
+    pub service: ObjectName,
+    /// The name of its port; `None` for all of them.
+    pub section: Option<Arc<str>>,
+}
+
+impl Policy {
+    pub(super) fn new(
+        meta: Meta,
+        targets: Vec<BackendTlsPolicyTargetRefs>,
+        rules: PolicyRules,
+    ) -> Result<Self, ParseError> {
+        if targets.is_empty() || targets.len() > 16 {
+            return Err(ParseError::Schema("spec.targetRefs: 1 to 16 are needed".to_owned()));
+        }
+        Ok(Self::on(meta, targets, rules))
+    }
+
+    /// A policy whose specification cannot be read as a whole, `why` not. What it is about is known all the same: Services are
+    /// not to be served unguarded.
+    pub(super) fn salvage(kind: Kind, value: &Value, why: &ParseError) -> Option<Self> {
+        let why = format!("the specification cannot be read ({why})");
+        let rules = match kind {
+            Kind::BackendTLSPolicy => PolicyRules::Tls(Err(why)),
+            Kind::XBackendTrafficPolicy => PolicyRules::Traffic(Err(why)),
+            _ => return None,
+        };
+        let meta = Meta::read(kind, &read(&value["metadata"], Fields::Any).ok()?).ok()?;
+        let written = value["spec"]["targetRefs"].as_array()?.iter();
+        let read = written.filter_map(|target| {
+            let text = |field| text(target, field).map(str::to_owned);
+            let group = text("group").unwrap_or_default();
+            Some(BackendTlsPolicyTargetRefs {
+                group,
+                kind: text("kind")?,
+                name: text("name")?,
+                section_name: text("sectionName"),
+            })
+        });
+        Some(Self::on(meta, read.collect(), rules))
+    }
+
+    fn on(meta: Meta, written: Vec<BackendTlsPolicyTargetRefs>, rules: PolicyRules) -> Self {
+        let (mut targets, mut others) = (Vec::new(), Vec::new());
+        for target in written {
+            if target.group.is_empty() && target.kind == "Service" {
+                let service = ObjectName::new(meta.name.namespace.clone(), target.name);
+                let section = target.section_name.filter(|section| !section.is_empty()).map(Arc::from);
+                targets.push(PolicyTarget { service, section });
+            } else {
+                others.push(format!("{} {} of group {:?}", target.kind, target.name, target.group));
+            }
+        }
+        targets.sort();
+        targets.dedup();
+        Self { meta, targets, others, rules }
+    }
+
+    /// Its kind.
+    pub fn kind(&self) -> Kind {
+        match self.rules {
+            PolicyRules::Tls(_) => Kind::BackendTLSPolicy,
+            PolicyRules::Traffic(_) => Kind::XBackendTrafficPolicy,
+        }
+    }
+
+    /// Kind and name.
+    pub fn key(&self) -> ObjectKey {
+        ObjectKey::new(self.kind(), self.meta.name.clone())
+    }
+
+    /// The objects in which its roots are.
+    pub fn references(&self) -> &[LocalRef] {
+        match &self.rules {
+            PolicyRules::Tls(Ok(Validation { roots: Roots::References(references), .. })) => references,
+            PolicyRules::Tls(_) | PolicyRules::Traffic(_) => &[],
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! A policy by itself: whether it can be carried out, and what then comes of it.
+//!
+//! A BackendTLSPolicy that cannot be carried out has its Services refused: nothing is sent to them, least of all in plain
+//! text. An XBackendTrafficPolicy guards nothing: without it its Services are served as those of others.
+
+use std::sync::Arc;
+
+use super::ca_bundles;
+use super::key::Verdict;
+use super::settings::Settings;
+use crate::channel::Channel;
+use crate::inputs::{LocalRef, Policy, PolicyRules, Roots, SessionPersistence, TrafficRules, Validation};
+use crate::limits::Limits;
+use crate::model::{BackendTls, Reason, RetryBudget, TrustedRoots};
+use crate::store::Store;
+
+/// A policy by itself.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Judged {
+    /// Whether it can be carried out.
+    pub(super) accepted: Verdict,
+    /// Whether everything that it refers to is there; `None` where it cannot refer to anything.
+    pub(super) resolved: Option<Verdict>,
+    /// What has another effect than it says.
+    pub(super) note: Option<String>,
+    /// What comes of it.
+    pub(super) effect: Effect,
+}
+
+/// What comes of a policy.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Effect {
+    /// The verification that it asks for, without a certificate of a client; `None` where nothing can be verified.
+    Tls(Option<Arc<BackendTls>>),
+    /// Retries and sessions; none where it cannot be carried out.
+    Traffic { retries: Option<RetryBudget>, session: Option<SessionPersistence> },
+}
+
+impl Effect {
+    /// The verification of backends.
+    pub(super) fn tls(&self) -> Option<&Arc<BackendTls>> {
+        match self {
+            Effect::Tls(tls) => tls.as_ref(),
+            Effect::Traffic { .. } => None,
+        }
+    }
+
+    /// Sessions with backends.
+    pub(super) fn session(&self) -> Option<&SessionPersistence> {
+        match self {
+            Effect::Traffic { session, .. } => session.as_ref(),
+            Effect::Tls(_) => None,
+        }
+    }
+}
+
+impl Judged {
+    /// Judges a policy.
+    pub(super) fn of(policy: &Policy, store: &Store, settings: &Settings) -> Self {
+        match &policy.rules {
+            PolicyRules::Tls(Ok(validation)) => tls(validation, store, settings),
+            PolicyRules::Traffic(Ok(rules)) => traffic(rules, settings.channel),
+            PolicyRules::Tls(Err(text)) | PolicyRules::Traffic(Err(text)) => {
+                Self::refused(policy, (Reason::Invalid, text.clone()))
+            }
+        }
+    }
+
+    /// A policy that is not carried out, and why.
+    pub(super) fn refused(policy: &Policy, (reason, text): (Reason, String)) -> Self {
+        match policy.rules {
+            PolicyRules::Tls(_) => unverified(reason, &text),
+            PolicyRules::Traffic(_) => without_effect(reason, text),
+        }
+    }
+}
+
+fn unverified(reason: Reason, text: &str) -> Judged {
+    let accepted = Err((reason, format!("{text}; nothing is sent to its Services")));
+    Judged { accepted, resolved: Some(Ok(())), note: None, effect: Effect::Tls(None) }
+}
+
+fn without_effect(reason: Reason, text: String) -> Judged {
+    let effect = Effect::Traffic { retries: None, session: None };
+    Judged { accepted: Err((reason, text)), resolved: None, note: None, effect }
+}
+
+fn traffic(rules: &TrafficRules, channel: Channel) -> Judged {
+    let TrafficRules { budget, session } = rules;
+    if channel == Channel::Standard {
+        let text = "XBackendTrafficPolicy has no effect: it is of the experimental channel, --gateway-api-channel is \
+                    standard";
+        return without_effect(Reason::Invalid, text.to_owned());
+    }
+    // The specification has no other word for it: `Accepted` says what of a policy is not as it is written.
+    let note = budget.map(|budget| {
+        let most = budget.at_a_time();
+        format!("retryConstraint.minRetryRate has effect as {most} at a time: Envoy knows no rate of retries")
+    });
+    let effect = Effect::Traffic { retries: *budget, session: session.clone() };
+    Judged { accepted: Ok(()), resolved: None, note, effect }
+}
+
+fn tls(validation: &Validation, store: &Store, settings: &Settings) -> Judged {
+    let (roots, resolved) = match (&validation.roots, &settings.system_roots) {
+        (Roots::System, Some(file)) => (Some(TrustedRoots::File(file.clone())), Ok(())),
+        (Roots::System, None) => {
+            let text = "validation.wellKnownCACertificates: the Envoys have no system roots, use caCertificateRefs";
+            return unverified(Reason::Invalid, text);
+        }
+        (Roots::References(references), _) => bundle(references, store, &settings.limits),
+    };
+    let Some(roots) = roots else {
+        let text = "none of validation.caCertificateRefs can be used";
+        return Judged { resolved: Some(resolved), ..unverified(Reason::NoValidCACertificate, text) };
+    };
+    let (hostname, names) = (validation.hostname.clone(), validation.names.clone());
+    let tls = BackendTls { hostname, names, roots, client: None };
+    Judged { accepted: Ok(()), resolved: Some(resolved), note: None, effect: Effect::Tls(Some(Arc::new(tls))) }
+}
+
+/// The certificates that references lead to, of those that can be used, and the first that cannot.
+fn bundle(references: &[LocalRef], store: &Store, limits: &Limits) -> (Option<TrustedRoots>, Verdict) {
+    let (certificates, verdict) = ca_bundles::union(references, |index, reference, before| {
+        let found = ca_bundles::look_up(reference, store, Reason::InvalidKind, |_| Ok(()));
+        found
+            .and_then(|found| ca_bundles::bundle(before, found, limits).map(|()| found))
+            .map_err(|(reason, text)| (reason, format!("validation.caCertificateRefs[{index}]: {text}")))
+    });
+    (certificates.map(TrustedRoots::Bundle), verdict)
+}
