@@ -11,6 +11,7 @@ pub mod clock;
 pub mod cluster;
 pub mod conformance;
 pub mod deploy;
+pub mod disk;
 pub mod echo;
 pub mod envoy;
 pub mod envoys;

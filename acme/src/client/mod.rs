@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::header::{HeaderMap, HeaderValue, LOCATION, RETRY_AFTER, USER_AGENT};
+use hyper::header::{DATE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER, USER_AGENT};
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -269,7 +269,7 @@ impl Answer {
         };
         Exchange {
             status: self.status.as_u16(),
-            retry_after: self.headers.get(RETRY_AFTER).and_then(|v| v.to_str().ok()).and_then(retry_after),
+            retry_after: retry_after(&self.headers, Timestamp::now()),
             location: self.headers.get(LOCATION).and_then(text),
             alternates: links("alternate").take(10).collect(),
             help: links("help").find(|url| url.len() <= 500 && url.starts_with("https://")),
@@ -277,14 +277,17 @@ impl Answer {
     }
 }
 
-/// Parses `Retry-After`: seconds or a date (RFC 9110, 10.2.3).
-fn retry_after(value: &str) -> Option<SignedDuration> {
-    let value = value.trim();
+/// `Retry-After`: seconds or a date (RFC 9110, 10.2.3). A date is one of the server's clock, and so is that of its answer: ours may
+/// be a day behind, and an order must not wait for that.
+fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<SignedDuration> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+    let date = |text| jiff::fmt::rfc2822::parse(text).ok().map(|date| date.timestamp());
+    let value = text(RETRY_AFTER)?;
     if let Ok(seconds) = value.parse::<u32>() {
         return Some(SignedDuration::from_secs(i64::from(seconds)));
     }
-    let date = jiff::fmt::rfc2822::parse(value).ok()?.timestamp();
-    Some(date.duration_since(Timestamp::now()).max(SignedDuration::ZERO))
+    let sent = text(DATE).and_then(date).unwrap_or(now);
+    Some(date(value)?.duration_since(sent).max(SignedDuration::ZERO))
 }
 
 /// Returns the URL of a `Link` of this relation: `<url>;rel="alternate"` (RFC 8555, 7.4.2), or another one.
@@ -386,9 +389,24 @@ mod tests {
 
     #[test]
     fn retry_after_is_seconds_or_a_date() {
-        assert_eq!(retry_after(" 120 "), Some(SignedDuration::from_secs(120)));
-        assert_eq!(retry_after("Fri, 31 Dec 1999 23:59:59 GMT"), Some(SignedDuration::ZERO));
-        assert_eq!(retry_after("soon"), None);
+        let now: Timestamp = "1999-12-31T23:59:00Z".parse().expect("a time");
+        let after = |value: &str, sent: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(RETRY_AFTER, value.parse().expect("a header value"));
+            headers.extend(sent.map(|sent| (DATE, sent.parse().expect("a header value"))));
+            retry_after(&headers, now)
+        };
+        assert_eq!(after(" 120 ", None), Some(SignedDuration::from_secs(120)));
+        assert_eq!(after("Fri, 31 Dec 1999 23:59:59 GMT", None), Some(SignedDuration::from_secs(59)));
+        assert_eq!(after("Thu, 30 Dec 1999 23:59:59 GMT", None), Some(SignedDuration::ZERO));
+        assert_eq!(after("soon", None), None);
+        // Our clock is a day behind, or ahead.
+        for (value, sent) in [
+            ("Sat, 01 Jan 2000 23:59:03 GMT", "Sat, 01 Jan 2000 23:59:00 GMT"),
+            ("Thu, 30 Dec 1999 23:59:03 GMT", "Thu, 30 Dec 1999 23:59:00 GMT"),
+        ] {
+            assert_eq!(after(value, Some(sent)), Some(SignedDuration::from_secs(3)), "{sent}");
+        }
     }
 
     #[test]

@@ -1,14 +1,13 @@
 //! The disk of the private directory is full: hosts stay served, changes go live, and writes that failed are repeated
 //! once there is space.
 
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
+use e2e::disk::Disk;
 use e2e::probe::Probe;
 use e2e::world::free_port;
 use tokio::time::{Instant, sleep};
@@ -22,42 +21,6 @@ const NEIGHBOUR: &str = "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway
     spec:\n  parentRefs: [{name: edge}]\n  rules: [{filters: [{type: RequestRedirect, requestRedirect: {hostname: a.example}}]}]\n";
 const HOST: &str = "bob.example.net";
 const LIMIT: Duration = Duration::from_secs(60);
-
-/// A small tmpfs in place of a directory; unmounted on drop.
-struct Disk(PathBuf);
-
-impl Disk {
-    fn mount(path: &Path) -> Result<Self> {
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=8m,mode=700", "tmpfs"]).arg(path).status();
-        ensure!(mounted.context("running mount")?.success(), "no disk at {}: this test needs root", path.display());
-        Ok(Self(path.to_owned()))
-    }
-
-    fn ballast(&self) -> PathBuf {
-        self.0.join("ballast")
-    }
-
-    fn fill(&self) -> Result<()> {
-        let mut file = File::create(self.ballast())?;
-        // In ever smaller pieces, down to the last byte.
-        for size in [1 << 16, 1 << 10, 1] {
-            while file.write_all(&vec![0; size]).is_ok() {}
-        }
-        let one_more = fs::write(self.0.join("more"), "x");
-        ensure!(one_more.is_err_and(|error| error.kind() == std::io::ErrorKind::StorageFull), "the disk is not full");
-        Ok(())
-    }
-
-    fn free(&self) -> Result<()> {
-        fs::remove_file(self.ballast()).context("making room")
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _left_to_the_machine = Command::new("umount").arg("--lazy").arg(&self.0).status();
-    }
-}
 
 #[tokio::test]
 #[ignore = "needs Envoy, and root for a disk of its own: e2e/tools install envoy"]

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::apiserver::proxy::Proxy;
 use e2e::clock::Clock;
 use e2e::cluster::{ACCOUNT, condition};
+use e2e::disk::Disk;
 use e2e::envoy::Envoy;
 use e2e::gatewright::Gatewright;
 use e2e::link::Link;
@@ -27,6 +28,7 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 use crate::certificates::place::{APEX, Place, SPACE};
+use crate::hardening::bring_key;
 use crate::serving::Traffic;
 use crate::tenancy::troubles::compared;
 
@@ -68,6 +70,8 @@ enum Fault {
     Silence(usize),
     /// The wall clock of a replica is so many hours ahead, or behind.
     Clock(usize, i64),
+    /// The disk is full on which a replica keeps the last good state.
+    Disk(usize),
     /// Envoy is killed, and restarted without state.
     Envoy,
     /// Somebody deletes the Gateway, which is written again.
@@ -93,6 +97,7 @@ impl Fault {
             Self::SlowWrites(replica),
             Self::Silence(replica),
             Self::Clock(replica, [-24, -1, 1, 24][below(rng, 4)]),
+            Self::Disk(replica),
             Self::Envoy,
             Self::GatewayDeleted,
             Self::GatewayEdited,
@@ -115,6 +120,9 @@ struct Replica {
     xds: SocketAddr,
     proxy: Proxy,
     clock: Clock,
+    /// Where it keeps the last good state, and the key beside it.
+    disk: Disk,
+    volume: TempDir,
     program: Option<Gatewright>,
 }
 
@@ -155,7 +163,10 @@ impl Site {
         let replica = async |identity| {
             let proxy = Proxy::start(&place.cluster.server, ACCOUNT).await?;
             let xds = SocketAddr::from(([127, 0, 0, 1], free_port()?));
-            anyhow::Ok(Replica { identity, xds, proxy, clock: Clock::new()?, program: None })
+            let volume = tempfile::Builder::new().prefix("volume").tempdir()?;
+            std::fs::create_dir(volume.path().join("disk"))?;
+            let disk = Disk::mount(&volume.path().join("disk"))?;
+            anyhow::Ok(Replica { identity, xds, proxy, clock: Clock::new()?, disk, volume, program: None })
         };
         let replicas = [replica("one").await?, replica("two").await?];
         let link = Link::start(replicas[0].xds).await?;
@@ -176,6 +187,10 @@ impl Site {
         for number in 0..2 {
             site.start_replica(number).await?;
         }
+        // Mounted Secrets, as the kubelet brings them.
+        for replica in &site.replicas {
+            bring_key(&site.place.cluster, &replica.volume.path().join("key")).await?;
+        }
         site.place.by_acme().await?;
         site.place.route("steady", STEADY).await?;
         site.start_envoy().await?;
@@ -187,9 +202,12 @@ impl Site {
     }
 
     async fn start_replica(&mut self, number: usize) -> Result<()> {
-        let arguments = self.place.arguments();
+        let mut arguments = self.place.arguments();
+        let Replica { identity, xds, proxy, clock, disk: _, volume, program } = &mut self.replicas[number];
+        for (option, file) in [("--last-good", "disk/last-good"), ("--last-good-key", "key")] {
+            arguments.extend([option.to_owned(), volume.path().join(file).display().to_string()]);
+        }
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let Replica { identity, xds, proxy, clock, program } = &mut self.replicas[number];
         let started = self.place.cluster.replica_through_at(identity, proxy, *xds, &arguments, clock)?;
         let started = program.insert(started);
         started.line("xDS at").await.map(drop)
@@ -315,6 +333,7 @@ impl Site {
             Fault::SlowWrites(number) => weather(number).slow.store(700, Ordering::Relaxed),
             Fault::Silence(number) => weather(number).silent.store(true, Ordering::Relaxed),
             Fault::Clock(number, hours) => self.replicas[number].clock.set(hours * 3600)?,
+            Fault::Disk(number) => self.replicas[number].disk.fill()?,
             Fault::Envoy => {
                 // A CA that cannot reach the host would delay its order for a minute, which is not the subject here.
                 self.until_all_served().await?;
@@ -363,6 +382,7 @@ impl Site {
             Fault::SlowWrites(number) => weather(number).slow.store(0, Ordering::Relaxed),
             Fault::Silence(number) => weather(number).silent.store(false, Ordering::Relaxed),
             Fault::Clock(number, _) => self.replicas[number].clock.set(0)?,
+            Fault::Disk(number) => self.replicas[number].disk.free()?,
             Fault::Envoy => self.start_envoy().await?,
             Fault::GatewayDeleted | Fault::GatewayEdited => {
                 let (uid, generation) = &self.spoiled;
@@ -452,7 +472,7 @@ async fn undisturbed(hosts: &BTreeMap<usize, usize>) -> Result<BTreeMap<String, 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs Kubernetes, Envoy, Pebble and libfaketime: e2e/tools install"]
+#[ignore = "needs Kubernetes, Envoy, Pebble and libfaketime, and root for disks: e2e/tools install"]
 #[allow(clippy::print_stderr, reason = "the seed is what a failure is repeated by")]
 async fn faults_while_hosts_come_and_go_leave_what_a_run_without_leaves() -> Result<()> {
     let steps = setting("GATEWRIGHT_CHAOS_STEPS", STEPS)?;

@@ -52,7 +52,7 @@ pub(crate) fn encode_pem(label: &str, der: &[u8]) -> String {
 /// A certificate in DER, behind which nothing stands; or what is wrong with it.
 pub(crate) fn x509(der: &[u8]) -> Result<X509Certificate<'_>, String> {
     match X509Certificate::from_der(der) {
-        Ok((rest, certificate)) if rest.is_empty() => Ok(certificate),
+        Ok(([], certificate)) => Ok(certificate),
         Ok(_) => Err("something follows it".to_owned()),
         Err(error) => Err(error.to_string()),
     }
