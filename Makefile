@@ -17,7 +17,7 @@ E2E_THREADS ?= $(shell echo $$(($$(nproc) + 2)))
 # A registry's hiccup is no failure.
 export CARGO_NET_RETRY ?= 10
 
-# The image: for which platforms, and what it is called. Reproducible: no paths and times of this machine are in it.
+# The image: for which platforms, and what it is called.
 VERSION := $(shell sed -n '/^\[workspace.package\]/,/^version/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 PLATFORMS ?= linux/amd64
 IMAGE ?= gatewright
@@ -107,7 +107,7 @@ manifests: ## the plain manifests of deploy/, the chart's schema and definitions
 
 image: ## the container image, as an archive, and in docker, podman or buildah if one is there; PLATFORMS="linux/amd64 linux/arm64"
 	mkdir -p $(OUT)
-	$(if $(BINARY),,$(foreach platform,$(PLATFORMS),$(call static,$(notdir $(platform)))))
+	$(if $(BINARY),,$(foreach platform,$(PLATFORMS),CARGO="$(CARGO)" deploy/image/compile $(RUST_TARGET_$(notdir $(platform))) &&) true)
 	deploy/image/build --version $(VERSION) --name $(IMAGE) --output $(OUT)/gatewright-$(VERSION).oci.tar \
 	    $(foreach platform,$(PLATFORMS),--binary $(platform)=$(call program,$(platform))) \
 	    $(if $(BINARY),--with-libraries)
@@ -122,17 +122,6 @@ airgap: release ## the release and Envoy's image as one archive, with the script
 	e2e/tools install gateway-api envoy
 	kind/cluster exec kind/envoy-image $(PROGRAM) $(OUT)/envoy.tar
 	deploy/airgap/build $(or $(DIST),dist) $(OUT)/envoy.tar $(or $(DIST),dist)/gatewright-$(VERSION)-airgap.tar
-
-# A static program of an architecture. __TIME__ of C, which mimalloc has, is that of SOURCE_DATE_EPOCH. glibc's own resolver is in
-# it, and reads /etc/resolv.conf as everywhere.
-define static
-	[ -d "$$(rustc --print target-libdir --target $(RUST_TARGET_$(1)))" ] || rustup target add $(RUST_TARGET_$(1))
-	SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-0}" \
-	    RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs --remap-path-prefix=$(CURDIR)=/src --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo" \
-	    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
-	    $(CARGO) build --locked --profile image --target $(RUST_TARGET_$(1)) --bin gatewright
-
-endef
 
 kind: ## a real kind cluster with all of it and two tenants; NODES=3
 	kind/cluster up $(if $(NODES),--nodes $(NODES)) $(if $(BINARY),--binary $(BINARY))
