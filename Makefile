@@ -113,9 +113,11 @@ image: ## the container image, as an archive, and in docker, podman or buildah i
 	    $(if $(BINARY),--with-libraries)
 	deploy/image/load $(OUT)/gatewright-$(VERSION).oci.tar $(IMAGE):$(VERSION)
 
-release: image ## what a release consists of, into dist/: program, image, chart, manifests, bill of materials, notes, checksums
+release: ## what a release consists of, into dist/: program, image, chart, manifests, bill of materials, notes, checksums
 	e2e/tools install helm kubernetes
-	$(if $(BINARY),ANY_SIZE=1) deploy/release/build $(VERSION) $(OUT)/gatewright-$(VERSION).oci.tar $(or $(DIST),dist) \
+	digest=$$(deploy/release/envoy-digest); \
+	    GATEWRIGHT_ENVOY_DIGEST=$$digest $(MAKE) --no-print-directory image; \
+	    ENVOY_DIGEST=$$digest $(if $(BINARY),TRIAL=1) deploy/release/build $(VERSION) $(OUT)/gatewright-$(VERSION).oci.tar $(or $(DIST),dist) \
 	    $(foreach platform,$(PLATFORMS),$(platform)=$(call program,$(platform)))
 
 airgap: release ## the release and Envoy's image as one archive, with the script that installs them without the internet
