@@ -17,7 +17,7 @@ E2E_THREADS ?= $(shell echo $$(($$(nproc) + 2)))
 # Retries for temporary failures of a registry.
 export CARGO_NET_RETRY ?= 10
 
-# The image: its platforms and its name. The build is reproducible: no paths and times of this machine are in it.
+# The image: its platforms and its name.
 VERSION := $(shell sed -n '/^\[workspace.package\]/,/^version/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 PLATFORMS ?= linux/amd64
 IMAGE ?= gatewright
@@ -122,32 +122,23 @@ manifests: ## generate the plain manifests of deploy/, the chart's schema and CR
 
 image: ## build the container image as an archive, and load it into docker, podman or buildah if present; PLATFORMS="linux/amd64 linux/arm64"
 	mkdir -p $(OUT)
-	$(if $(BINARY),,$(foreach platform,$(PLATFORMS),$(call static,$(notdir $(platform)))))
+	$(if $(BINARY),,$(foreach platform,$(PLATFORMS),CARGO="$(CARGO)" deploy/image/compile $(RUST_TARGET_$(notdir $(platform))) &&) true)
 	deploy/image/build --version $(VERSION) --name $(IMAGE) --output $(OUT)/gatewright-$(VERSION).oci.tar \
 	    $(foreach platform,$(PLATFORMS),--binary $(platform)=$(call program,$(platform))) \
 	    $(if $(BINARY),--with-libraries)
 	deploy/image/load $(OUT)/gatewright-$(VERSION).oci.tar $(IMAGE):$(VERSION)
 
-release: image ## build a release in dist/: program, image, chart, manifests, bill of materials, notes, checksums
+release: ## build a release in dist/: program, image, chart, manifests, bill of materials, notes, checksums
 	e2e/tools install helm kubernetes
-	$(if $(BINARY),ANY_SIZE=1) deploy/release/build $(VERSION) $(OUT)/gatewright-$(VERSION).oci.tar $(or $(DIST),dist) \
+	digest=$$(deploy/release/envoy-digest); \
+	    GATEWRIGHT_ENVOY_DIGEST=$$digest $(MAKE) --no-print-directory image; \
+	    ENVOY_DIGEST=$$digest $(if $(BINARY),TRIAL=1) deploy/release/build $(VERSION) $(OUT)/gatewright-$(VERSION).oci.tar $(or $(DIST),dist) \
 	    $(foreach platform,$(PLATFORMS),$(platform)=$(call program,$(platform)))
 
 airgap: release ## build one archive of the release and Envoy's image, with a script that installs them without internet access
 	e2e/tools install gateway-api envoy
 	kind/cluster exec kind/envoy-image $(PROGRAM) $(OUT)/envoy.tar
 	deploy/airgap/build $(or $(DIST),dist) $(OUT)/envoy.tar $(or $(DIST),dist)/gatewright-$(VERSION)-airgap.tar
-
-# $(call static,ARCHITECTURE): builds a static program. SOURCE_DATE_EPOCH sets __TIME__ of C, which mimalloc uses. The program
-# contains glibc's resolver, which reads /etc/resolv.conf as usual.
-define static
-	[ -d "$$(rustc --print target-libdir --target $(RUST_TARGET_$(1)))" ] || rustup target add $(RUST_TARGET_$(1))
-	SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-0}" \
-	    RUSTFLAGS="-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs --remap-path-prefix=$(CURDIR)=/src --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo" \
-	    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
-	    $(CARGO) build --locked --profile image --target $(RUST_TARGET_$(1)) --bin gatewright
-
-endef
 
 kind: ## create a kind cluster with Gatewright and two tenants; NODES=3
 	kind/cluster up $(if $(NODES),--nodes $(NODES)) $(if $(BINARY),--binary $(BINARY))

@@ -7,6 +7,9 @@ use serde_yaml_ng::Value;
 /// The default values of the chart.
 const VALUES: &str = include_str!("../deploy/chart/values.yaml");
 
+/// The digest that a release pins Envoy's image to, as the values of its chart do (`make release`).
+const ENVOY_DIGEST: Option<&str> = option_env!("GATEWRIGHT_ENVOY_DIGEST");
+
 /// An image of an installation's pods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Image {
@@ -36,7 +39,15 @@ pub enum WrongValues {
 /// Returns the images of an installation of this version with values (YAML texts, of which the last takes precedence,
 /// as with `helm --values`).
 pub fn images(values: &[String]) -> Result<Vec<Image>, WrongValues> {
+    images_of(ENVOY_DIGEST, values)
+}
+
+/// The images where a release pinned Envoy's to this digest.
+fn images_of(envoy_digest: Option<&str>, values: &[String]) -> Result<Vec<Image>, WrongValues> {
     let mut all = parse(VALUES)?;
+    if let Some(digest) = envoy_digest.filter(|digest| !digest.is_empty()) {
+        all["envoy"]["image"]["digest"] = digest.into();
+    }
     for text in values {
         merge(&mut all, parse(text)?);
     }
@@ -125,6 +136,19 @@ mod tests {
         let all = references(&[&pinned, "image: {digest: ''}\nenvoy: {image: {tag: other}}"]).expect("values");
         assert_eq!(all[0], format!("gatewright:{}", env!("CARGO_PKG_VERSION")));
         assert_eq!(all[1], "docker.io/envoyproxy/envoy:other");
+    }
+
+    #[test]
+    fn a_release_pins_envoy_and_values_go_before_it() {
+        let digest = format!("sha256:{}", "0a".repeat(32));
+        let envoy = |pinned: &str, values: &[&str]| {
+            let values: Vec<String> = values.iter().map(ToString::to_string).collect();
+            images_of(Some(pinned), &values).map(|all| all[1].digest.clone())
+        };
+        assert_eq!(envoy(&digest, &[]), Ok(Some(digest.clone())));
+        assert_eq!(envoy(&digest, &["envoy: {image: {digest: ''}}"]), Ok(None));
+        assert_eq!(envoy("", &[]), Ok(None));
+        assert!(envoy("latest", &[]).is_err());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::{LIMIT, NAMESPACE, envoys, kubectl, objects, rolled_out, run, shop, until_served};
+use super::cluster::{LIMIT, NAMESPACE, envoys, kubectl, objects, rolled_out, run, shop, until_served};
 
 /// Runs on a node: prints the digest of a pod's token, by the pod's UID.
 const DIGEST: &str = r#"sha256sum "/var/lib/kubelet/pods/$1/volumes/kubernetes.io~projected/identity/token""#;
@@ -23,7 +23,7 @@ exit 1
 /// next certificate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs a kind cluster: make kind-e2e"]
-async fn f_a_pod_gets_its_certificate_by_the_token_that_the_kubelet_replaced() -> Result<()> {
+async fn a_pod_gets_its_certificate_by_the_token_that_the_kubelet_replaced() -> Result<()> {
     // The shortest lifetime that the API server grants.
     let lives = |seconds: u32| -> Result<()> {
         let set = objects(&["daemonset", "gatewright-envoy", "-n", NAMESPACE])?.pop().context("a DaemonSet")?;

@@ -104,7 +104,26 @@ async fn the_digest_of_a_release_is_the_one_that_a_registry_has() -> Result<()> 
     let missing = digest(&format!("{name}:0.0.2"))?;
     assert_eq!((missing.status.code(), missing.stdout.len()), (Some(1), 0));
     assert!(String::from_utf8_lossy(&missing.stderr).contains("404"), "{missing:?}");
+    // So is the one that a release pins Envoy to, of which this is a mirror.
+    let pinned = |variables: &[(&str, &str)]| {
+        let mut command = Command::new(folder().join("release/envoy-digest"));
+        let mirror = format!("{name}:0.0.1");
+        for variable in ["ENVOY_DIGEST", "UNPINNED"] {
+            command.env_remove(variable);
+        }
+        command.env("ENVOY_MIRROR", mirror).envs(variables.iter().copied()).output()
+    };
+    let told = pinned(&[])?;
+    assert_eq!(String::from_utf8_lossy(&told.stdout).trim(), built, "{told:?}");
+    let given = format!("sha256:{}", "0a".repeat(32));
+    assert_eq!(String::from_utf8_lossy(&pinned(&[("ENVOY_DIGEST", &given)])?.stdout).trim(), given);
+    assert_eq!(pinned(&[("ENVOY_DIGEST", "latest")])?.status.code(), Some(1));
     drop(registry);
+    let none = pinned(&[])?;
+    assert_eq!((none.status.code(), none.stdout.len()), (Some(1), 0), "a release goes by a digest");
+    assert!(String::from_utf8_lossy(&none.stderr).contains("ENVOY_DIGEST=sha256:"), "{none:?}");
+    let none = pinned(&[("UNPINNED", "1")])?;
+    assert_eq!((none.status.code(), none.stdout.len()), (Some(0), 0), "unless somebody says so");
     let gone = digest(&format!("{name}:0.0.1"))?;
     assert_eq!(gone.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&gone.stderr).contains("does not say"), "{gone:?}");

@@ -9,6 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use e2e::deploy::folder;
 use e2e::gatewright::binary;
+use e2e::helm::Helm;
 use serde_json::Value;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -33,6 +34,7 @@ fn a_program_that_is_not_optimised_is_refused() -> Result<()> {
     let mut build = Command::new(folder().join("release/build"));
     build.args([Path::new(VERSION), &small, &dir.path().join("dist")]);
     build.args([format!("linux/amd64={}", small.display()), format!("linux/arm64={}", large.display())]);
+    build.env("UNPINNED", "1");
     let refused = build.output()?;
     let why = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && why.contains("has 25000001 bytes, expected 25000000 or less"), "{why}");
@@ -55,6 +57,7 @@ fn release(dir: &Path) -> Result<BTreeMap<String, String>> {
     output(
         Command::new(folder().join("release/build"))
             .env("ENVOY_DIGEST", ENVOY)
+            .env("TRIAL", "1")
             .args([Path::new(VERSION), &image, &into])
             .args(platforms),
     )?;
@@ -87,7 +90,7 @@ fn a_release_is_whole_and_the_same_twice() -> Result<()> {
         "man/man1/gatewright.1",
         "man/man1/gatewright-certs-renew.1",
     ] {
-        assert!(listed.lines().any(|line| line == format!("./{file}")), "{file}: {listed}");
+        assert!(listed.lines().any(|line| line == file), "{file}: {listed}");
     }
     let bill: Value = serde_json::from_str(&std::fs::read_to_string(into.join(named(".cdx.json")))?)?;
     assert_eq!(
@@ -102,6 +105,11 @@ fn a_release_is_whole_and_the_same_twice() -> Result<()> {
     assert_eq!((digests.len(), digests[1]), (2, ENVOY), "{images:?}");
     let manifests = std::fs::read_to_string(into.join("install.yaml"))?;
     assert!(manifests.contains(&format!("image: gatewright:{VERSION}\n")), "{manifests}");
+    let envoy = images[1]["reference"].as_str().context("a reference")?;
+    assert!(envoy.ends_with(&format!("@{ENVOY}")) && manifests.contains(&format!("image: {envoy}\n")), "{manifests}");
+    let chart = into.join(named("-chart.tgz")).display().to_string();
+    let rendered = Helm::new(None)?.run(&["template", "gatewright", &chart])?;
+    assert!(rendered.contains(&format!("image: {envoy}\n")), "{rendered}");
     assert!(std::fs::metadata(into.join("notes.md"))?.len() > 0);
 
     let again = tempfile::Builder::new().prefix("release").tempdir()?;
