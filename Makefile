@@ -5,9 +5,10 @@ SHELL := /bin/bash
 
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-KINDS := gatewayclasses gateways httproutes grpcroutes tlsroutes tcproutes udproutes listenersets referencegrants backendtlspolicies
+KINDS := gatewayclasses gateways httproutes grpcroutes tlsroutes tcproutes udproutes listenersets referencegrants backendtlspolicies \
+    xbackendtrafficpolicies
 # For these kinds the types of the experimental channel are generated, which include the standard one: `--gateway-api-channel` enables it.
-EXPERIMENTAL := httproutes grpcroutes
+EXPERIMENTAL := gateways httproutes grpcroutes tlsroutes tcproutes udproutes xbackendtrafficpolicies
 GATEWAY_API := v1.7.0
 # The test binaries that run against real programs. All calls of cargo use --workspace: without it cargo would select
 # other features, and build everything again.
@@ -103,8 +104,10 @@ generate: ## generate the Gateway API types from the release's CRDs, and the des
 	for kind in $(KINDS); do \
 	    echo "generate: $$kind"; \
 	    channel=standard; [[ " $(EXPERIMENTAL) " != *" $$kind "* ]] || channel=experimental; \
-	    (cd $$crds/$$channel && $(CURDIR)/.tools/kopium -f gateway.networking.k8s.io_$$kind.yaml \
-	        --schema=disabled --derive=PartialEq --api-version v1) > src/core/gateway_api/$$kind.rs.new; \
+	    group=gateway.networking.k8s.io version=v1; \
+	    [[ $$kind != x* ]] || group=gateway.networking.x-k8s.io version=v1alpha1; \
+	    (cd $$crds/$$channel && $(CURDIR)/.tools/kopium -f $${group}_$$kind.yaml \
+	        --schema=disabled --derive=PartialEq --api-version $$version) > src/core/gateway_api/$$kind.rs.new; \
 	    mv src/core/gateway_api/$$kind.rs.new src/core/gateway_api/$$kind.rs; \
 	done
 	perl -0pi -e 's/^#\[kube\(.*?\)\]\n//msg; s/^ *pub use kube::CustomResource;\n//m; s/derive\(CustomResource, /derive(/' \

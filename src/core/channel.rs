@@ -8,6 +8,7 @@ pub enum Channel {
     /// Stable fields
     #[default]
     Standard,
-    /// In addition `sessionPersistence` of rules and the filter `ExternalAuth`: fields that may change or be removed
+    /// In addition `sessionPersistence` of rules, filter `ExternalAuth`, XBackendTrafficPolicies, default Gateways and
+    /// ClusterTrustBundles: what may change or go
     Experimental,
 }

@@ -48,7 +48,7 @@ pub struct Limits {
     /// Maximum number of Gateways of fleet Isolated of a namespace
     #[arg(long, value_name = "COUNT", default_value_t = 4)]
     pub max_isolated_gateways_per_namespace: u64,
-    /// Default Gateways of a namespace
+    /// Maximum number of default Gateways of a namespace
     #[arg(long, value_name = "COUNT", default_value_t = 4)]
     pub max_default_gateways_per_namespace: u64,
     /// Maximum number of endpoints of a Service: addresses times ports
@@ -60,7 +60,7 @@ pub struct Limits {
     /// Maximum number of BackendTLSPolicies of a namespace
     #[arg(long, value_name = "COUNT", default_value_t = 256)]
     pub max_backend_tls_policies_per_namespace: u64,
-    /// XBackendTrafficPolicies of a namespace
+    /// Maximum number of XBackendTrafficPolicies of a namespace
     #[arg(long, value_name = "COUNT", default_value_t = 256)]
     pub max_backend_traffic_policies_per_namespace: u64,
     /// Maximum number of CA certificates to which a BackendTLSPolicy, or a port of a Gateway for client certificates,

@@ -189,6 +189,19 @@ mod tests {
     }
 
     #[test]
+    fn a_retry_budget_stands_beside_the_other_limits() {
+        let (second, id) = (std::time::Duration::from_secs(1), backend("web", AppProtocol::Http1));
+        let retries = Some(RetryBudget { percent: 30, interval: 60 * second, count: 7, per: second });
+        let made = cluster(&model::Cluster::Backend(model::Backend { retries, ..id.into() }));
+        let mut limits = made.circuit_breakers.expect("it has some").thresholds;
+        let budget = limits[0].retry_budget.take().expect("a budget");
+        assert_eq!((budget.budget_percent.map(|p| p.value), budget.min_retry_concurrency), (Some(30.0), uint(7)));
+        assert_eq!(budget.budget_interval, duration(60 * second));
+        let plain = cluster(&model::Cluster::Backend(backend("web", AppProtocol::Http1).into()));
+        assert_eq!(limits, plain.circuit_breakers.expect("it has some").thresholds);
+    }
+
+    #[test]
     fn a_name_without_a_backend_has_a_cluster_that_refuses() {
         let refused = cluster(&model::Cluster::Sni { frontend: frontend(443), hostname: host("a.org"), port: None });
         assert!(refused.eds_cluster_config.is_none());

@@ -35,6 +35,7 @@ mod rights;
 mod serving;
 mod stories;
 mod tenancy;
+mod traffic_policies;
 mod troubles;
 mod trust;
 mod trust_bundles;

@@ -57,3 +57,46 @@ fn session(policy: &Policy) -> Option<&SessionPersistence> {
         PolicyRules::Traffic(Err(_)) | PolicyRules::Tls(_) => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::inputs::Object;
+    use crate::namespaces::Namespaces;
+
+    fn object(group: &str, kind: &str, spec: Value) -> Object {
+        let value =
+            json!({"apiVersion": group, "kind": kind, "metadata": {"namespace": "a", "name": "x"}, "spec": spec});
+        Object::parse(value).expect("an object")
+    }
+
+    /// How much more a route is with a policy on Service `web`, on a channel.
+    fn more(channel: Channel, rule: Value) -> u64 {
+        let spec = json!({"hostnames": ["a.org", "b.org"], "rules": [rule]});
+        let Object::Route(route) = object("gateway.networking.k8s.io/v1", "HTTPRoute", spec) else { panic!("a route") };
+        let mut store = Store::in_cluster(None, Namespaces::default(), channel);
+        let before = store.extent(&route).bytes;
+        let target = json!({"group": "", "kind": "Service", "name": "web"});
+        let session = json!({"type": "Cookie", "cookie": {"name": "sid"}});
+        let spec = json!({"targetRefs": [target], "sessionPersistence": session});
+        store.put(object("gateway.networking.x-k8s.io/v1alpha1", "XBackendTrafficPolicy", spec));
+        store.extent(&route).bytes - before
+    }
+
+    #[test]
+    fn a_session_counts_for_each_hostname_match_and_share_where_it_is_served() {
+        let to = |name: &str| json!({"name": name, "port": 80});
+        let matches = json!([{"path": {"value": "/a"}}, {"path": {"value": "/b"}}, {"path": {"value": "/c"}}]);
+        let one =
+            SessionPersistence::Cookie { name: Some("sid".to_owned()), path: "/".to_owned(), lifetime: None }.bytes();
+        let alone = json!({"matches": matches, "backendRefs": [to("web")]});
+        let shared = json!({"matches": matches, "backendRefs": [to("web"), to("other"), to("web")]});
+        assert_eq!(more(Channel::Experimental, alone.clone()), 2 * 3 * one);
+        assert_eq!(more(Channel::Experimental, shared), 2 * 3 * 2 * one);
+        assert_eq!(more(Channel::Standard, alone.clone()), 0);
+        let own = json!({"matches": matches, "backendRefs": [to("web")], "sessionPersistence": {}});
+        assert_eq!(more(Channel::Experimental, own), 0);
+    }
+}
