@@ -3,6 +3,7 @@
 //! says, and whoever installs again goes on where it was. The cluster is the one of `kind/cluster up`, with the demo's tenants.
 
 mod cluster;
+mod conformance;
 mod installs;
 mod nodes;
 mod pods;
