@@ -6,6 +6,7 @@ mod cluster;
 mod conformance;
 mod installs;
 mod nodes;
+mod pages;
 mod pods;
 mod rollouts;
 mod tokens;
