@@ -149,9 +149,9 @@ kind: ## create a kind cluster with Gatewright and two tenants; NODES=3
 kind-down: ## delete the kind cluster and everything created with it
 	kind/cluster down
 
-kind-e2e: ## run the tests in a kind cluster: rollouts under load, the drain of a node, upgrade, uninstall
-	kind/cluster up --nodes 3 $(if $(BINARY),--binary $(BINARY))
-	BINARY=$(BINARY) $(CARGO) test --workspace --test kind -- --ignored --test-threads=1
+kind-e2e: ## the tests in a kind cluster: rollouts under load, the drain of a node, upgrade, uninstall, conformance; TEST="pods rollouts" NODES=1
+	kind/cluster up --nodes $(or $(NODES),3) $(if $(BINARY),--binary $(BINARY))
+	BINARY=$(BINARY) $(CARGO) test --workspace --test kind -- --ignored --test-threads=1 $(TEST)
 
 .PHONY: print-image print-program
 print-image:

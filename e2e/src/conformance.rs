@@ -10,6 +10,10 @@ use anyhow::{Context, Result, ensure};
 
 /// The image of the suite's backends.
 pub const ECHO: &str = "registry.k8s.io/gateway-api/conformance/echo-basic";
+/// The profiles of the suite that are reported.
+pub const PROFILES: [&str; 5] = ["GATEWAY-HTTP", "GATEWAY-TLS", "GATEWAY-GRPC", "GATEWAY-TCP", "GATEWAY-UDP"];
+/// The tests of the suite that are of features that nobody claims, one a line.
+const SKIPPED: &str = include_str!("../conformance/skipped.txt");
 /// The single Go test of the program, whose subtests are the suite's tests.
 const ROOT: &str = "TestConformance/";
 
@@ -93,8 +97,6 @@ pub struct Run<'a> {
     pub kubeconfig: &'a Path,
     /// The GatewayClass.
     pub class: &'a str,
-    /// The profiles that are reported.
-    pub profiles: &'a [&'a str],
     /// An address that a Gateway can request and gets.
     pub usable: Ipv4Addr,
     /// The path of the report.
@@ -133,7 +135,7 @@ impl Run<'_> {
         match &self.test {
             Some(test) => command.arg(format!("-run-test={test}")),
             None => command
-                .arg(format!("-conformance-profiles={}", self.profiles.join(",")))
+                .arg(format!("-conformance-profiles={}", PROFILES.join(",")))
                 .arg(format!("-report-output={}", self.report.display()))
                 .args(["-organization=gatewright", "-project=gatewright", "-url=https://gatewright.io"])
                 .args([&format!("-version=v{version}"), "-contact=https://gatewright.io"]),
@@ -161,6 +163,34 @@ impl Run<'_> {
 }
 
 impl Said {
+    /// # Errors
+    /// When a test failed: what the log says of each.
+    pub fn none_failed(&self) -> Result<()> {
+        let failed = self.names(Outcome::Failed);
+        let about: Vec<String> = failed.iter().map(|test| self.about(test)).collect();
+        ensure!(
+            failed.is_empty(),
+            "{}\n{} tests of the suite failed: {}",
+            about.join("\n"),
+            failed.len(),
+            failed.join(", ")
+        );
+        Ok(())
+    }
+
+    /// # Errors
+    /// When others were skipped than those of features that nobody claims.
+    pub fn skipped_as_listed(&self) -> Result<()> {
+        let skipped: BTreeSet<&str> = self.names(Outcome::Skipped).into_iter().collect();
+        let expected = SKIPPED.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+        let unexpected: Vec<_> = skipped.symmetric_difference(&expected).collect();
+        ensure!(
+            unexpected.is_empty(),
+            "skipped, or listed in e2e/conformance/skipped.txt, and not both: {unexpected:?}"
+        );
+        Ok(())
+    }
+
     /// Returns the tests with this result.
     pub fn names(&self, wanted: Outcome) -> Vec<&str> {
         self.outcomes.iter().filter(|(_, outcome)| **outcome == wanted).map(|(name, _)| name.as_str()).collect()

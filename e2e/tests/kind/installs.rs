@@ -10,49 +10,77 @@ use tokio::time::{Instant, sleep};
 use super::cluster::{LIMIT, NAMESPACE, kubectl, objects, rolled_out, root, run, shop, until_served};
 use super::traffic::Traffic;
 
-/// A release of another version, which is the same program under another tag, and back.
+/// The release that is upgraded: its chart, and the tag of its image. `PREVIOUS` names its folder, as `make release` writes it; without
+/// that it is this program under another tag.
+fn previous() -> Result<(String, String)> {
+    let version = env!("CARGO_PKG_VERSION");
+    let Some(folder) = std::env::var_os("PREVIOUS").filter(|folder| !folder.is_empty()) else {
+        let image = "docker.io/library/gatewright";
+        let tag = format!("{version}-previous");
+        let (now, then) = (format!("{image}:{version}"), format!("{image}:{tag}"));
+        for node in objects(&["nodes"])? {
+            let node = node["metadata"]["name"].as_str().context("a name")?;
+            run("docker", &["exec", node, "ctr", "-n", "k8s.io", "images", "tag", "--force", &now, &then])?;
+        }
+        return Ok((root().join("deploy/chart").display().to_string(), tag));
+    };
+    let files: Vec<String> =
+        std::fs::read_dir(&folder)?.map(|file| Ok(file?.path().display().to_string())).collect::<Result<_>>()?;
+    let named =
+        |end: &str| files.iter().find(|name| name.ends_with(end)).with_context(|| format!("no {end} in PREVIOUS"));
+    let chart = named("-chart.tgz")?;
+    let tag =
+        chart.rsplit_once("/gatewright-").and_then(|(_, name)| name.strip_suffix("-chart.tgz")).context("a version")?;
+    ensure!(tag != version, "PREVIOUS has this version as well");
+    run("kind", &["load", "image-archive", "--name", "gatewright", named("-image.tar")?])?;
+    Ok((chart.clone(), tag.to_owned()))
+}
+
+/// Helm, until every pod has our image under this tag.
+async fn changed(arguments: &[&str], tag: &str) -> Result<()> {
+    run("helm", &[arguments, &["-n", NAMESPACE, "--wait", "--timeout=5m"]].concat())?;
+    for what in ["deployment/gatewright-controller", "daemonset/gatewright-envoy"] {
+        rolled_out(what)?;
+    }
+    let end = format!(":{tag}");
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let pods = objects(&["pods", "-n", NAMESPACE])?;
+        let images = pods.iter().flat_map(|pod| pod["spec"]["containers"].as_array().into_iter().flatten());
+        let images: Vec<&str> = images.filter_map(|container| container["image"].as_str()).collect();
+        let ours: Vec<&&str> = images.iter().filter(|image| image.contains("gatewright")).collect();
+        if !ours.is_empty() && ours.iter().all(|image| image.ends_with(&end)) {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "after helm {} there are {ours:?}", arguments.join(" "));
+        sleep(Duration::from_millis(500)).await;
+    }
+}
+
+/// From another version to this one, back, and here again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs a kind cluster: make kind-e2e"]
 async fn an_upgrade_and_its_rollback_lose_no_request() -> Result<()> {
-    let (image, version) = ("docker.io/library/gatewright", env!("CARGO_PKG_VERSION"));
-    let (now, next) = (format!("{image}:{version}"), format!("{image}:{version}-next"));
-    for node in objects(&["nodes"])? {
-        let node = node["metadata"]["name"].as_str().context("a name")?;
-        run("docker", &["exec", node, "ctr", "-n", "k8s.io", "images", "tag", "--force", &now, &next])?;
-    }
-    let uses = |tag: &str| -> Result<bool> {
-        let pods = objects(&["pods", "-n", NAMESPACE])?;
-        let images = pods.iter().flat_map(|pod| pod["spec"]["containers"].as_array().into_iter().flatten());
-        let ours: Vec<&str> =
-            images.filter_map(|one| one["image"].as_str()).filter(|image| image.contains("gatewright")).collect();
-        Ok(!ours.is_empty() && ours.iter().all(|image| image.ends_with(tag)))
-    };
+    let (older, older_tag) = previous()?;
+    let newer = root().join("deploy/chart").display().to_string();
+    let upgrade = ["upgrade", "gatewright", "--reset-then-reuse-values"];
+    let set = format!("image.tag={older_tag}");
+    changed(&[&upgrade[..], &[&older, "--set", &set]].concat(), &older_tag).await?;
     until_served(&shop()?).await?;
+
     let traffic = Traffic::start(&shop()?);
-    let chart = root().join("deploy/chart").display().to_string();
-    let tag = format!("image.tag={version}-next");
-    let upgrade = ["upgrade", "gatewright", &chart, "-n", NAMESPACE, "--reuse-values", "--set", &tag];
-    let wait = ["--wait", "--timeout=5m"];
-    run("helm", &[&upgrade[..], &wait].concat())?;
-    for (step, ends) in [("the upgrade", "-next"), ("the rollback", version)] {
-        if ends == version {
-            run("helm", &[&["rollback", "gatewright", "-n", NAMESPACE][..], &wait].concat())?;
-        }
-        for what in ["deployment/gatewright-controller", "daemonset/gatewright-envoy"] {
-            rolled_out(what)?;
-        }
-        let deadline = Instant::now() + LIMIT;
-        while !uses(ends)? {
-            ensure!(Instant::now() < deadline, "after {step} there are pods of another version");
-            sleep(Duration::from_millis(500)).await;
-        }
-    }
+    let version = env!("CARGO_PKG_VERSION");
+    let forward = [&upgrade[..], &[&newer, "--set", "image.tag="]].concat();
+    changed(&forward, version).await?;
+    changed(&["rollback", "gatewright"], &older_tag).await?;
+    until_served(&shop()?).await?;
+    changed(&forward, version).await?;
     until_served(&shop()?).await?;
     traffic.none_failed(100).await
 }
 
 /// What there is of the chart and of the controller, by kind and name.
-fn left() -> Result<Vec<String>> {
+pub(crate) fn left() -> Result<Vec<String>> {
     let kinds = "serviceaccounts,services,configmaps,secrets,deployments,daemonsets,pods,leases,poddisruptionbudgets,\
 networkpolicies,roles,rolebindings,endpointslices";
     let cluster = "clusterroles,clusterrolebindings,gatewayclasses,validatingadmissionpolicies,validatingadmissionpolicybindings,\
@@ -132,7 +160,8 @@ async fn the_archive_installs_without_the_internet() -> Result<()> {
         .try_into()
         .map_err(|steps: Vec<Step>| anyhow::anyhow!("{} has {} steps", page.display(), steps.len()))?;
     let at = root().display().to_string();
-    let make = format!("cd '{at}' && export DIST='{folder}/dist' && {}", made.commands);
+    // Registries may be out of reach here, so that none tells the digest of Envoy's image.
+    let make = format!("cd '{at}' && export UNPINNED=1 DIST='{folder}/dist' && {}", made.commands);
     made.compare(&run("bash", &["-ec", &make])?)?;
     run("helm", &["uninstall", "gatewright", "-n", NAMESPACE, "--wait", "--timeout=3m"])?;
 

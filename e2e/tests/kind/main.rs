@@ -4,8 +4,10 @@
 //! up`, with the demo's tenants.
 
 mod cluster;
+mod conformance;
 mod installs;
 mod nodes;
+mod pages;
 mod pods;
 mod rollouts;
 mod tokens;

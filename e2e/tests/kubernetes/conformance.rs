@@ -15,11 +15,7 @@ use serde_json::{Value, json};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 const CLASS: &str = "gatewright-dedicated";
-const PROFILES: [&str; 5] = ["GATEWAY-HTTP", "GATEWAY-TLS", "GATEWAY-GRPC", "GATEWAY-TCP", "GATEWAY-UDP"];
 const LIMIT: Duration = Duration::from_secs(180);
-
-/// The tests of the suite for features that are not claimed, one per line.
-const SKIPPED: &str = include_str!("../../conformance/skipped.txt");
 
 /// The features of the suite that are not claimed, with reasons.
 const UNCLAIMED: &str = include_str!("../../conformance/unclaimed.txt");
@@ -74,7 +70,7 @@ async fn every_test_of_what_is_claimed_passes() -> Result<()> {
     let usable = kubelet.usable();
     let (one, shows, written) = (test.is_some(), reports.is_some() || test.is_some(), report.clone());
     let said = tokio::task::spawn_blocking(move || {
-        let run = Run { kubeconfig: &kubeconfig, class: CLASS, profiles: &PROFILES, usable, report: &written, test };
+        let run = Run { kubeconfig: &kubeconfig, class: CLASS, usable, report: &written, test };
         run.run(|line, outcome| {
             if shows && outcome != Outcome::Skipped {
                 eprintln!("{line}");
@@ -86,21 +82,13 @@ async fn every_test_of_what_is_claimed_passes() -> Result<()> {
     if shows {
         std::fs::write(std::env::temp_dir().join("conformance.log"), &said.log)?;
     }
-    let failed = said.names(Outcome::Failed);
-    for test in &failed {
-        eprintln!("{}", said.about(test));
-    }
-    ensure!(failed.is_empty(), "{} tests of the suite failed: {}", failed.len(), failed.join(", "));
+    said.none_failed()?;
     if one {
         return Ok(());
     }
-    let skipped: BTreeSet<&str> = said.names(Outcome::Skipped).into_iter().collect();
-    let expected: BTreeSet<&str> = SKIPPED.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
     let text = std::fs::read_to_string(&report).context("the suite writes a report")?;
     if let Some(folder) = reports {
         std::fs::write(folder.join("dedicated.yaml"), text)?;
     }
-    let unexpected: Vec<_> = skipped.symmetric_difference(&expected).collect();
-    ensure!(unexpected.is_empty(), "skipped, or listed in e2e/conformance/skipped.txt, and not both: {unexpected:?}");
-    Ok(())
+    said.skipped_as_listed()
 }

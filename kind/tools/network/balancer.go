@@ -20,7 +20,7 @@ import (
 // RunLoadBalancer gives Services of type LoadBalancer addresses of a range on the network of the nodes (LOAD_BALANCER_RANGE,
 // as 172.18.255.1-172.18.255.250). The node that has an address answers for it on that network (ARP), and kube-proxy leads
 // on from there: the first node, by name, with a ready endpoint of the Service. It runs on every node; the one that is called
-// LOAD_BALANCER_WRITER writes statuses.
+// LOAD_BALANCER_WRITER writes statuses, and answers where endpoints name no node.
 func RunLoadBalancer() error {
 	client, err := connect()
 	if err != nil {
@@ -30,13 +30,13 @@ func RunLoadBalancer() error {
 	if err != nil {
 		return err
 	}
-	name, writer := os.Getenv("NODE_NAME"), os.Getenv("NODE_NAME") == os.Getenv("LOAD_BALANCER_WRITER")
+	name, writer := os.Getenv("NODE_NAME"), os.Getenv("LOAD_BALANCER_WRITER")
 	return repeat("load-balancer", func(ctx context.Context) error {
 		services, err := client.CoreV1().Services("").List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
-		if writer {
+		if name == writer {
 			for _, each := range assign(services.Items, first, last) {
 				status := map[string]any{"status": map[string]any{"loadBalancer": corev1.LoadBalancerStatus{Ingress: each.ingress}}}
 				patch, err := json.Marshal(status)
@@ -55,7 +55,7 @@ func RunLoadBalancer() error {
 		if err != nil {
 			return err
 		}
-		return hold(mine(name, services.Items, slices.Items), first, last)
+		return hold(mine(name, writer, services.Items, slices.Items), first, last)
 	})
 }
 
@@ -100,7 +100,8 @@ func assign(services []corev1.Service, first, last netip.Addr) []assignment {
 					wanted = address.String()
 				}
 			}
-			if wanted != "" && !taken[wanted] {
+			address, err := netip.ParseAddr(wanted)
+			if err == nil && address.Compare(first) >= 0 && address.Compare(last) <= 0 && !taken[wanted] {
 				taken[wanted] = true
 				ingress := []corev1.LoadBalancerIngress{{IP: wanted}}
 				all = append(all, assignment{service.Namespace, service.Name, ingress})
@@ -110,15 +111,19 @@ func assign(services []corev1.Service, first, last netip.Addr) []assignment {
 	return all
 }
 
-// mine lists the addresses for which this node is to answer.
-func mine(name string, services []corev1.Service, slices []discoveryv1.EndpointSlice) map[string]bool {
+// mine lists the addresses for which this node is to answer; the writer answers for endpoints without a node.
+func mine(name, writer string, services []corev1.Service, slices []discoveryv1.EndpointSlice) map[string]bool {
 	first := map[string]string{}
 	for _, slice := range slices {
 		key := slice.Namespace + "/" + slice.Labels[discoveryv1.LabelServiceName]
 		for _, endpoint := range slice.Endpoints {
 			ready := endpoint.Conditions.Ready == nil || *endpoint.Conditions.Ready
-			if ready && endpoint.NodeName != nil && (first[key] == "" || *endpoint.NodeName < first[key]) {
-				first[key] = *endpoint.NodeName
+			node := writer
+			if endpoint.NodeName != nil {
+				node = *endpoint.NodeName
+			}
+			if ready && (first[key] == "" || node < first[key]) {
+				first[key] = node
 			}
 		}
 	}

@@ -23,18 +23,19 @@ func TestAssign(t *testing.T) {
 	class := service("of-a-class", balancer, "")
 	class.Spec.LoadBalancerClass = new(string)
 	services := []corev1.Service{
-		service("has", balancer, "", "10.0.0.1"), service("new", balancer, ""), service("asks", balancer, "10.0.0.9"),
+		service("has", balancer, "", "10.0.0.1"), service("new", balancer, ""), service("asks", balancer, "10.0.0.4"),
+		service("asks-for-one-of-others", balancer, "10.0.0.9"),
 		service("asks-for-a-taken-one", balancer, "10.0.0.1"), service("no-more", cluster, "", "10.0.0.3"), class,
 		service("one-too-many", balancer, ""),
 	}
 	given := map[string]string{}
-	for _, each := range assign(services, netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.3")) {
+	for _, each := range assign(services, netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.4")) {
 		given[each.name] = ""
 		if len(each.ingress) > 0 {
 			given[each.name] = each.ingress[0].IP
 		}
 	}
-	want := map[string]string{"new": "10.0.0.2", "asks": "10.0.0.9", "no-more": ""}
+	want := map[string]string{"new": "10.0.0.2", "asks": "10.0.0.4", "no-more": ""}
 	if len(given) != len(want) {
 		t.Fatalf("given %v, want %v", given, want)
 	}
@@ -53,10 +54,14 @@ func TestMine(t *testing.T) {
 		{NodeName: &a, Conditions: discoveryv1.EndpointConditions{Ready: &no}}, {NodeName: &b},
 	}
 	services := []corev1.Service{service("web", corev1.ServiceTypeLoadBalancer, "", "10.0.0.1")}
-	if len(mine("a", services, []discoveryv1.EndpointSlice{slice})) != 0 {
+	if len(mine("a", "c", services, []discoveryv1.EndpointSlice{slice})) != 0 {
 		t.Error("a node without a ready endpoint answers")
 	}
-	if !mine("b", services, []discoveryv1.EndpointSlice{slice})["10.0.0.1"] {
+	if !mine("b", "c", services, []discoveryv1.EndpointSlice{slice})["10.0.0.1"] {
 		t.Error("the node with the endpoint does not answer")
+	}
+	slice.Endpoints[1].NodeName = nil
+	if !mine("c", "c", services, []discoveryv1.EndpointSlice{slice})["10.0.0.1"] {
+		t.Error("the writer does not answer for an endpoint without a node")
 	}
 }
