@@ -117,6 +117,7 @@ impl Kind {
             // What we read of it has the same shape in all of them.
             Kind::TLSRoute => &["v1", "v1alpha3", "v1alpha2"],
             Kind::TCPRoute | Kind::UDPRoute => &["v1", "v1alpha2"],
+            Kind::BackendTLSPolicy => &["v1", "v1alpha3"],
             Kind::TenantGateway | Kind::GatewayParameters => &["v1alpha1"],
             _ => &["v1"],
         }

@@ -12,8 +12,16 @@ use gatewright_core::tenancy::CONTROLLER;
 use gatewright_core::translate::{ObjectStatus, StatusBody, status_document};
 
 /// The types of conditions that we write; a condition of another type is somebody else's.
-const OWN: [&str; 6] =
-    ["Accepted", "Programmed", "ResolvedRefs", "Conflicted", "OverlappingTLSConfig", "PartiallyInvalid"];
+const OWN: [&str; 8] = [
+    "Accepted",
+    "Programmed",
+    "ResolvedRefs",
+    "Conflicted",
+    "OverlappingTLSConfig",
+    "PartiallyInvalid",
+    "InsecureFrontendValidationMode",
+    "AddressesAssigned",
+];
 
 /// The schema takes no more parents of a route (`maxItems` of RouteStatus.parents).
 const PARENTS: usize = 32;
@@ -232,7 +240,7 @@ fn parent(reference: &Value) -> [String; 6] {
 }
 
 /// Whether everything that is wanted is there. What others wrote beside does not matter.
-fn agrees(field: &str, wanted: &Value, there: &Value) -> bool {
+pub(crate) fn agrees(field: &str, wanted: &Value, there: &Value) -> bool {
     match (field, wanted, there) {
         ("lastTransitionTime", ..) => true,
         ("conditions", Value::Array(wanted), _) => {
