@@ -7,7 +7,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 KINDS := gatewayclasses gateways httproutes grpcroutes tlsroutes tcproutes udproutes listenersets referencegrants backendtlspolicies
 # Of these the experimental channel, which has all of the standard one: `--gateway-api-channel` says whether it is served.
-EXPERIMENTAL := httproutes grpcroutes
+EXPERIMENTAL := gateways listenersets httproutes grpcroutes
 GATEWAY_API := v1.7.0
 # The tests against real counterparts, a binary each. All of cargo's calls are for the workspace: others would choose
 # other features, and build everything again.

@@ -8,6 +8,7 @@ pub enum Channel {
     /// Fields that have become stable
     #[default]
     Standard,
-    /// In addition `sessionPersistence` of rules, and filter `ExternalAuth`: fields that may change or go
+    /// In addition `sessionPersistence` of rules, filter `ExternalAuth`, filters of listeners and `routability` of addresses:
+    /// fields that may change or go
     Experimental,
 }

@@ -13,6 +13,7 @@ use envoy_types::pb::envoy::extensions::filters::http::ext_authz::v3::{
 };
 use envoy_types::pb::envoy::r#type::matcher::v3::{ListStringMatcher, StringMatcher, string_matcher::MatchPattern};
 
+use super::REFUSED;
 use super::limits::AUTH_SECONDS;
 use super::proto::{boolean, extension, seconds};
 use super::request_match::{matching, regex_matcher};
@@ -22,11 +23,37 @@ use gatewright_core::model::{AuthProtocol, ExternalAuth};
 /// Of the headers by prefix, those that a request's authorization server has no say in.
 const KEPT_PREFIXES: &str = "x-(?:forwarded|gw)-.*";
 
+/// The name of the filter.
+const FILTER: &str = "envoy.filters.http.ext_authz";
+
 /// By this header requests that go round in a circle are found.
 const CDN_LOOP: &str = "cdn-loop";
 
 /// The filter of a rule. Whoever is not told yes by the server does not pass: 403 where it does not answer.
 pub(super) fn filter(auth: &ExternalAuth) -> TypedExtensionConfig {
+    extension(FILTER, &ext_authz(auth))
+}
+
+/// The same before a route is looked for: what the server says decides which one it is.
+pub(super) fn before_routes(auth: &ExternalAuth) -> TypedExtensionConfig {
+    extension(FILTER, &ExtAuthz { clear_route_cache: true, ..ext_authz(auth) })
+}
+
+/// The filter that lets nobody pass: there is no server that could be asked.
+pub(super) fn nobody() -> TypedExtensionConfig {
+    let service = HttpService {
+        server_uri: Some(HttpUri {
+            uri: "http://nobody".to_owned(),
+            timeout: seconds(AUTH_SECONDS),
+            http_upstream_type: Some(HttpUpstreamType::Cluster(REFUSED.to_owned())),
+        }),
+        ..Default::default()
+    };
+    let services = Some(Services::HttpService(service));
+    extension(FILTER, &ExtAuthz { transport_api_version: ApiVersion::V3.into(), services, ..Default::default() })
+}
+
+fn ext_authz(auth: &ExternalAuth) -> ExtAuthz {
     // Headers that a header modifier cannot change either; Envoy itself keeps routing headers and `x-envoy-*`.
     static KEPT: LazyLock<String> = LazyLock::new(|| {
         let all: Vec<&str> = kept_headers().chain([KEPT_PREFIXES]).collect();
@@ -68,7 +95,7 @@ pub(super) fn filter(auth: &ExternalAuth) -> TypedExtensionConfig {
             })
         }
     };
-    let filter = ExtAuthz {
+    ExtAuthz {
         transport_api_version: ApiVersion::V3.into(),
         with_request_body: (*body > 0).then(|| BufferSettings { max_request_bytes: *body, ..Default::default() }),
         allowed_headers: (!allowed.is_empty()).then_some(ListStringMatcher { patterns: allowed }),
@@ -84,8 +111,7 @@ pub(super) fn filter(auth: &ExternalAuth) -> TypedExtensionConfig {
         }),
         services: Some(services),
         ..Default::default()
-    };
-    extension("envoy.filters.http.ext_authz", &filter)
+    }
 }
 
 /// A header of this lower-case name, however it is spelled.

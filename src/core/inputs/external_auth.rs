@@ -8,7 +8,7 @@ use crate::gateway_api::httproutes as gw;
 use crate::model::AuthProtocol;
 
 /// What a filter of type `ExternalAuth` asks for.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthFilter {
     /// The server that is asked.
     pub server: LocalRef,
@@ -27,7 +27,7 @@ const FILTER: u64 = 13 * 1024;
 
 impl AuthFilter {
     /// Bytes of what Envoy has of it.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         let answers = match &self.protocol {
             AuthProtocol::Grpc => [].as_slice(),
             AuthProtocol::Http { answers, .. } => answers,

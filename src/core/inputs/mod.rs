@@ -4,6 +4,7 @@
 //! a *value* (a hostname in upper case, a filter we do not know) is kept as a value and becomes a condition on the
 //! object; only what the API server's schema would refuse is an error here.
 
+mod address;
 mod admitted;
 mod backendtlspolicy;
 mod change;
@@ -18,6 +19,7 @@ mod grpcroute;
 mod httproute;
 mod isolated;
 mod kind;
+mod listener_filter;
 mod located;
 mod meta;
 mod names;
@@ -39,6 +41,7 @@ mod text;
 mod tlsroute;
 mod trust_bundle;
 
+pub use address::{Address, AddressRequest};
 pub use backendtlspolicy::{BackendTlsPolicy, PolicyTarget, Roots, Validation};
 pub use change::ObjectChange;
 pub use configmap::{CaBundle, CaBundleError, ConfigMap};
@@ -46,14 +49,13 @@ pub use document::ParseError;
 pub use exposure::{EXPOSES, Exposure, LentSlice, MANAGED_BY, MANAGER, MadeSlice, SLICES_BY, STANDS_ON};
 pub use external_auth::AuthFilter;
 pub use frontend_tls::{FrontendTls, FrontendValidation};
-pub use gateway::{
-    Address, AllowedRoutes, Gateway, GatewayClass, Infrastructure, Listener, ListenerSet, ListenerTls, TlsMode,
-};
+pub use gateway::{AllowedRoutes, Gateway, GatewayClass, Infrastructure, Listener, ListenerSet, ListenerTls, TlsMode};
 pub use grant::ReferenceGrant;
 pub use isolated::{
     Amounts, Autoscaling, ISOLATED_REPLICAS, IsolatedParameters, Resources, TaintEffect, Toleration, TolerationOperator,
 };
 pub use kind::{Kind, OWN_GROUP, ObjectKey};
+pub use listener_filter::ListenerFilter;
 pub use located::Located;
 pub use meta::Meta;
 pub(crate) use names::is_label;

@@ -15,6 +15,7 @@ mod frontend_id;
 mod gateway_address;
 mod hostname;
 mod hostname_grant;
+mod listener_filters;
 mod name;
 mod route;
 mod session;
@@ -31,9 +32,10 @@ pub use external_auth::{AuthProtocol, ExternalAuth};
 pub use fleet::{EnvoyFleet, Fleets};
 pub use frontend::{CertificateSource, Chain, ChainName, Frontend, FrontendKind, Handler, TLS_CHALLENGES, Termination};
 pub use frontend_id::FrontendId;
-pub use gateway_address::GatewayAddress;
+pub use gateway_address::{GatewayAddress, Routability, StatusAddress};
 pub use hostname::{Hostname, HostnameError};
 pub use hostname_grant::HostnameGrant;
+pub use listener_filters::ListenerFilters;
 pub use name::ObjectName;
 pub use route::{
     Action, Call, Challenges, Cors, Fraction, HeaderEdits, HeaderMatch, Match, Mirror, OtherListeners, PathMatch,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{BackendId, ExternalAuth, FrontendId, Hostname, Session};
+use super::{BackendId, ExternalAuth, FrontendId, Hostname, ListenerFilters, Session};
 
 /// Everything one exact hostname serves on one TLS frontend: one ScopedRouteConfiguration keyed by the request's host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -71,6 +71,8 @@ impl OtherListeners {
 pub struct VirtualHost {
     /// The hostname; [`Hostname::any`] takes what no other takes.
     pub hostname: Hostname,
+    /// What every request passes before a route is looked for; none where there is nothing.
+    pub filters: Option<Arc<ListenerFilters>>,
     /// First match wins.
     pub routes: Vec<Route>,
 }

@@ -14,14 +14,14 @@ use super::ca_bundles;
 use super::delta::{Resource, ResourceKey};
 use super::dirty::Dirty;
 use super::emissions::Emissions;
-use super::key::{RouteKey, Verdict};
+use super::key::{ParentKey, RouteKey, Verdict};
 use super::limits::Quotas;
 use super::settings::Settings;
-use crate::inputs::{BackendTlsPolicy, Kind, LocalRef, ObjectKey, Roots};
+use crate::inputs::{BackendTlsPolicy, Kind, ListenerFilter, LocalRef, ObjectKey, Roots};
 use crate::limits::Limits;
 use crate::model::{
-    Action, AppProtocol, Backend, BackendId, BackendTls, BackendTransport, Cluster, ObjectName, Reason, Rule,
-    SecretName, ServicePort, Target, TrustedRoots,
+    Action, AppProtocol, Backend, BackendId, BackendTls, BackendTransport, Cluster, ExternalAuth, ListenerFilters,
+    ObjectName, Reason, Rule, SecretName, ServicePort, Target, TrustedRoots,
 };
 use crate::store::{Store, targets};
 
@@ -30,8 +30,8 @@ use crate::store::{Store, targets};
 pub(super) struct BackendPolicies {
     judged: BTreeMap<ObjectName, Judged>,
     services: BTreeMap<ObjectName, Targeted>,
-    /// The Gateways at which routes to these Services are attached.
-    routes: BTreeMap<RouteKey, Uses>,
+    /// The Gateways of whatever leads to these Services: routes, and filters of listeners.
+    users: BTreeMap<ObjectKey, Uses>,
 }
 
 /// A policy by itself.
@@ -52,11 +52,11 @@ struct Targeted {
     first: BTreeMap<Option<Arc<str>>, ObjectName>,
     /// By which policy each of its ports goes.
     ports: BTreeMap<u16, ObjectName>,
-    /// The Gateways with routes to it, each with the number of these.
+    /// The Gateways of whatever leads to it, each with the number of these.
     gateways: BTreeMap<ObjectName, usize>,
 }
 
-/// A route to Services that policies are about.
+/// What leads to Services that policies are about.
 #[derive(Clone, Default, PartialEq)]
 struct Uses {
     services: BTreeSet<ObjectName>,
@@ -101,14 +101,14 @@ impl BackendPolicies {
         self.services.get(service)?.first.get(section)
     }
 
-    /// The Gateways with routes to Services.
+    /// The Gateways of what leads to Services.
     pub(super) fn gateways<'a>(&self, services: impl Iterator<Item = &'a ObjectName>) -> BTreeSet<&ObjectName> {
         services.filter_map(|service| self.services.get(service)).flat_map(|of| of.gateways.keys()).collect()
     }
 
-    /// Takes down where a route is attached. Returns the Services whose Gateways are others by it.
-    fn set_route(&mut self, key: &RouteKey, new: Uses) -> BTreeSet<ObjectName> {
-        let old = self.routes.remove(key).unwrap_or_default();
+    /// Takes down where a route or a parent leads. Returns the Services whose Gateways are others by it.
+    fn set_user(&mut self, key: &ObjectKey, new: Uses) -> BTreeSet<ObjectName> {
+        let old = self.users.remove(key).unwrap_or_default();
         let mut changed = BTreeSet::new();
         for (uses, there) in [(&old, false), (&new, true)] {
             let services = uses.services.iter().filter(|_| old != new);
@@ -129,7 +129,7 @@ impl BackendPolicies {
             }
         }
         if !new.services.is_empty() && !new.gateways.is_empty() {
-            self.routes.insert(key.clone(), new);
+            self.users.insert(key.clone(), new);
         }
         changed
     }
@@ -238,28 +238,61 @@ impl Policing<'_> {
             return;
         }
         for route in self.store.routes_by_service.of(service) {
-            dirty.uses.insert(route.clone());
+            dirty.uses.insert(route.object());
             if is_other {
                 touch_units_of(self.admission, route, dirty);
             }
         }
+        for parent in self.store.parents_by_service.of(service) {
+            dirty.uses.insert(parent.object());
+            if is_other {
+                touch_filtered(self.admission, parent, dirty);
+            }
+        }
     }
 
-    /// Takes down where a route is attached that leads to Services with policies; they tell of these Gateways.
-    pub(super) fn note_uses(&mut self, key: &RouteKey, dirty: &mut Dirty) {
-        let known = &self.policies.services;
-        if known.is_empty() && self.policies.routes.is_empty() {
+    /// Takes down at which Gateways a route or a parent leads to Services with policies; these tell of them.
+    pub(super) fn note_uses(&mut self, key: &ObjectKey, dirty: &mut Dirty) {
+        if self.policies.services.is_empty() && self.policies.users.is_empty() {
             return;
         }
+        let uses = match RouteKey::of(key) {
+            Some(route) => self.of_route(&route),
+            None => self.of_parent(key),
+        };
+        for service in self.policies.set_user(key, uses) {
+            dirty.statuses.extend(self.store.policies_by_service.of(&service).cloned().map(object));
+        }
+    }
+
+    fn of_route(&self, key: &RouteKey) -> Uses {
         let services = self.store.route(key).into_iter().flat_map(|route| targets(route));
-        let services: BTreeSet<ObjectName> = services.filter(|of| known.contains_key(*of)).cloned().collect();
         let Admission { parents, attachments, .. } = self.admission;
         let accepted = attachments.of(key).iter().filter(|(.., attachment)| attachment.accepted.is_ok());
         let gateways = accepted.filter_map(|(_, parent, _)| Some(parents.get(parent)?.stand.gateway.clone()));
+        self.uses(services, gateways)
+    }
+
+    /// Whatever its filters name, where it is a Gateway or ListenerSet of ours.
+    fn of_parent(&self, key: &ObjectKey) -> Uses {
+        let Some(key) = ParentKey::of(key) else { return Uses::default() };
+        let Some(parent) = self.admission.parents.get(&key).filter(|parent| parent.accepted.is_ok()) else {
+            return Uses::default();
+        };
+        let filters = self.store.listeners(&key).flat_map(|listener| &listener.filters);
+        let services = filters.filter_map(ListenerFilter::auth).map(|auth| &auth.server.name);
+        self.uses(services, std::iter::once(parent.stand.gateway.clone()))
+    }
+
+    fn uses<'b>(
+        &self,
+        services: impl Iterator<Item = &'b ObjectName>,
+        gateways: impl Iterator<Item = ObjectName>,
+    ) -> Uses {
+        let services: BTreeSet<ObjectName> =
+            services.filter(|of| self.policies.services.contains_key(*of)).cloned().collect();
         let gateways = if services.is_empty() { BTreeSet::new() } else { gateways.collect() };
-        for service in self.policies.set_route(key, Uses { services, gateways }) {
-            dirty.statuses.extend(self.store.policies_by_service.of(&service).cloned().map(object));
-        }
+        Uses { services, gateways }
     }
 }
 
@@ -272,6 +305,17 @@ pub(super) fn touch_units_of(admission: Admission<'_>, key: &RouteKey, dirty: &m
             admission.touch_kept(&id, &listener, &hostname, key, dirty);
             dirty.units.insert((id, hostname));
         }
+    }
+}
+
+/// Marks every host of the listeners of a parent that have filters.
+pub(super) fn touch_filtered(admission: Admission<'_>, key: &ParentKey, dirty: &mut Dirty) {
+    let Some(parent) = admission.parents.get(key) else { return };
+    for listener in parent.listeners.iter().filter(|listener| listener.guard.filters.is_some()) {
+        let (frontend, id) = (parent.frontend(listener.transport_port()), parent.id(listener));
+        let kept = admission.kept_under(&id, &listener.hostname);
+        let names = admission.attachments.names_of(&id).cloned().chain(kept).chain([listener.hostname.clone()]);
+        dirty.units.extend(names.map(|name| (frontend.clone(), name)));
     }
 }
 
@@ -310,6 +354,21 @@ impl BackendPolicies {
             auth.server.client = Some(gateway.clone());
         }
         Arc::new(rule)
+    }
+
+    /// The filters of a listener as they are carried out for such a Gateway.
+    pub(super) fn filters_with_client(
+        &self,
+        filters: &Arc<ListenerFilters>,
+        client: Option<&ObjectName>,
+    ) -> Arc<ListenerFilters> {
+        let is_shown = |auth: &ExternalAuth| self.applies(&auth.server.port);
+        let (Some(gateway), true) = (client, filters.servers().iter().any(is_shown)) else { return filters.clone() };
+        let mut servers = filters.servers().to_vec();
+        for auth in servers.iter_mut().filter(|auth| is_shown(auth)) {
+            auth.server.client = Some(gateway.clone());
+        }
+        Arc::new(ListenerFilters::Ask(servers))
     }
 
     /// The backend of bytes out of TLS that ended here, for a Gateway that may have a certificate to show.

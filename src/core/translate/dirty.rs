@@ -64,7 +64,9 @@ pub(super) struct Dirty {
     /// BackendTLSPolicies, the Services that they are about, and routes that may lead there.
     pub(super) policies: Marks<ObjectName>,
     pub(super) policed: Marks<ObjectName>,
-    pub(super) uses: Marks<RouteKey>,
+    pub(super) uses: Marks<ObjectKey>,
+    /// Routes for whose hostnames listeners may have other filters.
+    pub(super) charged: Marks<RouteKey>,
     /// Gateways that may show another certificate to backends.
     pub(super) clients: Marks<ObjectName>,
     /// Gateways, and what Gateways share, whose frontends may be bound elsewhere.

@@ -1,11 +1,12 @@
 //! Evaluating a Gateway or ListenerSet, and what its listeners claim by it.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::admission::{Admission, note_admitting};
 use super::attachments::Attachments;
-use super::backend_policies::touch_units_of;
+use super::backend_policies::{touch_filtered, touch_units_of};
 use super::claims::{Claim, Content, Place, Rank, claims_of};
 use super::delta::ResourceKey;
 use super::dirty::Dirty;
@@ -76,12 +77,16 @@ impl Evaluation<'_> {
             return;
         }
         dirty.statuses.insert(key.object());
+        dirty.uses.insert(key.object());
         self.claim(old.as_ref(), new.as_ref(), dirty);
         if old.as_ref().map(|parent| &parent.accepted) != new.as_ref().map(|parent| &parent.accepted) {
             dirty.attachments.extend(self.store.granted_by_parent.of(key).cloned());
         }
         if let ParentKey::Gateway(name) = key {
             self.touch_client(name, old.as_ref(), new.as_ref(), dirty);
+        }
+        if old.as_ref().map(filter_bytes) != new.as_ref().map(filter_bytes) {
+            dirty.charged.extend(self.store.routes_by_parent.of(key).cloned());
         }
         self.attachments.touch_attached(key, old.as_ref(), new.as_ref(), self.store, dirty);
         touch_slashes(self.attachments, old.as_ref(), new.as_ref(), dirty);
@@ -146,7 +151,7 @@ impl Evaluation<'_> {
                 continue;
             };
             dirty.units.insert((place.0.clone(), claim.hostname.clone()));
-            if !claim.hostname.is_exact() && !old.makes_the_chain_of(content) {
+            if !claim.hostname.is_exact() && !old.is_to_others(content) {
                 self.touch_under(&place.0, &claim.hostname, dirty);
             }
         }
@@ -170,6 +175,7 @@ impl Evaluation<'_> {
                 for route in self.store.routes_by_parent.of(&parent) {
                     touch_units_of(admission, route, dirty);
                 }
+                touch_filtered(admission, &parent, dirty);
             }
         }
     }
@@ -210,6 +216,12 @@ impl Evaluation<'_> {
         let admission = Admission { parents: self.parents, attachments: self.attachments, register: self.register };
         admission.touch_under(self.frontends, id, wide, dirty);
     }
+}
+
+/// Bytes of the filters of each listener.
+fn filter_bytes(parent: &Parent) -> Vec<(Arc<str>, u64)> {
+    let filtered = parent.listeners.iter().filter(|listener| listener.guard.bytes > 0);
+    filtered.map(|listener| (listener.name.clone(), listener.guard.bytes)).collect()
 }
 
 /// Whether a GatewayClass is there and names our controller.

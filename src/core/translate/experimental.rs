@@ -3,7 +3,8 @@
 use sha2::{Digest, Sha256};
 
 use crate::channel::Channel;
-use crate::inputs::{Filters, RouteRule, SessionPersistence, Unsupported};
+use crate::inputs::{AuthFilter, Filters, RouteRule, SessionPersistence, Unsupported};
+use crate::limits::Limits;
 use crate::model::{Session, SessionCookie};
 
 /// Whether the filters of a rule may be carried out. Without `ExternalAuth` nobody would be asked, so nobody passes.
@@ -15,6 +16,17 @@ pub(super) fn allowed(filters: &Filters, channel: Channel) -> Result<(), Unsuppo
         }
         (Channel::Standard | Channel::Experimental, _) => Ok(()),
     }
+}
+
+/// Whether an authorization server may get as much of a request's body as its filter asks for.
+pub(super) fn body(auth: &AuthFilter, limits: &Limits) -> Result<(), String> {
+    let (body, most) = (auth.body, limits.max_external_auth_body_kib);
+    if u64::from(body) > most.saturating_mul(1024) {
+        return Err(format!(
+            "externalAuth.forwardBody.maxSize is {body} bytes, --max-external-auth-body-kib is {most}"
+        ));
+    }
+    Ok(())
 }
 
 /// Session persistence of a rule, and a word where the rule asks for it in vain. `name` is the rule's own among all.

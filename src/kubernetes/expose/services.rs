@@ -471,6 +471,7 @@ mod tests {
                 kind: ServiceType::ClusterIP,
                 load_balancer_class: None,
                 address: None,
+                cluster_ip: None,
                 targets: BTreeMap::new(),
                 labels: BTreeMap::new(),
                 annotations: BTreeMap::new(),
