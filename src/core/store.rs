@@ -14,8 +14,8 @@ use std::sync::Arc;
 use crate::channel::Channel;
 use crate::inputs::{
     ClusterTrustBundle, ConfigMap, EndpointSlice, Exposure, Gateway, GatewayClass, GatewayParameters, Kind,
-    ListenerSet, LocalRef, Located, MadeSlice, Namespace, Object, ObjectKey, ParentKey, Policy, ReferenceGrant, Route,
-    RouteKey, RouteKind, Secret, Service,
+    ListenerFilter, ListenerSet, LocalRef, Located, MadeSlice, Namespace, Object, ObjectKey, ParentKey, Policy,
+    ReferenceGrant, Route, RouteKey, RouteKind, Secret, Service,
 };
 use crate::interner::Interner;
 use crate::model::{HostnameGrant, ObjectName, ServicePort};
@@ -65,6 +65,8 @@ pub struct Store {
     /// reach.
     pub(crate) granted_by_parent: MultiMap<ParentKey, RouteKey>,
     pub(crate) routes_by_service: MultiMap<ObjectName, RouteKey>,
+    /// Parents by the Services that filters of their listeners name.
+    pub(crate) parents_by_service: MultiMap<ObjectName, ParentKey>,
     pub(crate) slices_by_service: MultiMap<ObjectName, ObjectName>,
     /// Policies by the Services that they are about, and by the ConfigMaps and ClusterTrustBundles that they refer to.
     pub(crate) policies_by_service: MultiMap<ObjectName, ObjectKey>,
@@ -298,7 +300,7 @@ impl Store {
             if let Some(target) = parameters {
                 self.users_of_parameters.set(&target, &key.object(), there);
             }
-            self.index_secrets(&key, &gateway.listeners, there);
+            self.index_listeners(&key, &gateway.listeners, there);
             if let Some(client) = &gateway.client_certificate {
                 self.index_across(&key, client, there);
             }
@@ -321,13 +323,17 @@ impl Store {
                     self.sets_by_gateway.remove(parent, name);
                 }
             }
-            self.index_secrets(&key, &set.listeners, there);
+            self.index_listeners(&key, &set.listeners, there);
         }
     }
 
-    fn index_secrets(&mut self, key: &ParentKey, listeners: &[Arc<crate::inputs::Listener>], there: bool) {
+    fn index_listeners(&mut self, key: &ParentKey, listeners: &[Arc<crate::inputs::Listener>], there: bool) {
         let references = listeners.iter().filter_map(|l| l.tls.as_ref()).flat_map(|tls| &tls.certificates);
         references.for_each(|reference| self.index_across(key, reference, there));
+        for auth in listeners.iter().flat_map(|l| &l.filters).filter_map(ListenerFilter::auth) {
+            self.parents_by_service.set(&auth.server.name, key, there);
+            self.index_across(key, &auth.server, there);
+        }
     }
 
     fn index_across(&mut self, key: &ParentKey, reference: &LocalRef, there: bool) {

@@ -33,7 +33,7 @@ use super::internal_headers::{HOST_HEADER, LISTENER_HEADER, SCOPE_HEADER};
 use super::name::keyed;
 use super::proto::{ads, any, boolean, extension, seconds, uint};
 use super::virtual_host::HEADER_TO_METADATA;
-use super::{Edge, ResourceName, cors, limits, misdirected, route_filters};
+use super::{Edge, ResourceName, cors, limits, listener_filters, misdirected, route_filters};
 use gatewright_core::model::{FrontendId, Hostname, OtherListeners, TableId};
 
 /// The host by which the scope is looked up. For a host in upper case or with a port it is the SNI, whose virtual host
@@ -185,7 +185,11 @@ fn http_filters(plain: bool, cdn_id: &str) -> Vec<HttpFilter> {
     let router = Router { suppress_envoy_headers: true, ..Default::default() };
     std::iter::once(http_filter(CDN_LOOP, &cdn_loop))
         .chain(challenge)
+        // What a listener asks of every request comes before what routes do, preflights included.
+        .chain([off(http_filter(listener_filters::FILTER, &FilterChainConfig::default()))])
         .chain([http_filter(cors::FILTER, &Cors {})])
+        .chain([off(http_filter(listener_filters::MARK, &listener_filters::mark()))])
+        .chain([off(http_filter(listener_filters::MARKED, &listener_filters::marked()))])
         // They follow CORS: browsers send preflights without credentials, and these are answered first.
         .chain([off(http_filter(route_filters::FILTER, &FilterChainConfig::default()))])
         .chain([http_filter("envoy.filters.http.router", &router)])

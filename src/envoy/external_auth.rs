@@ -13,6 +13,7 @@ use envoy_types::pb::envoy::extensions::filters::http::ext_authz::v3::{
 };
 use envoy_types::pb::envoy::r#type::matcher::v3::{ListStringMatcher, StringMatcher, string_matcher::MatchPattern};
 
+use super::REFUSED;
 use super::limits::AUTH_SECONDS;
 use super::proto::{boolean, extension, seconds};
 use super::request_match::{matching, regex_matcher};
@@ -22,12 +23,38 @@ use gatewright_core::model::{AuthProtocol, ExternalAuth};
 /// A regular expression for headers, by prefix, that an authorization server must not change.
 const KEPT_PREFIXES: &str = "x-(?:forwarded|gw)-.*";
 
+/// The name of the filter.
+const FILTER: &str = "envoy.filters.http.ext_authz";
+
 /// The header by which request loops are detected.
 const CDN_LOOP: &str = "cdn-loop";
 
 /// The filter of a rule. A request passes only with the consent of the server: without a response from it, it is
 /// answered 403.
 pub(super) fn filter(auth: &ExternalAuth) -> TypedExtensionConfig {
+    extension(FILTER, &ext_authz(auth))
+}
+
+/// The same before a route is looked for: what the server says decides which one it is.
+pub(super) fn before_routes(auth: &ExternalAuth) -> TypedExtensionConfig {
+    extension(FILTER, &ExtAuthz { clear_route_cache: true, ..ext_authz(auth) })
+}
+
+/// The filter that lets nobody pass: there is no server that could be asked.
+pub(super) fn nobody() -> TypedExtensionConfig {
+    let service = HttpService {
+        server_uri: Some(HttpUri {
+            uri: "http://nobody".to_owned(),
+            timeout: seconds(AUTH_SECONDS),
+            http_upstream_type: Some(HttpUpstreamType::Cluster(REFUSED.to_owned())),
+        }),
+        ..Default::default()
+    };
+    let services = Some(Services::HttpService(service));
+    extension(FILTER, &ExtAuthz { transport_api_version: ApiVersion::V3.into(), services, ..Default::default() })
+}
+
+fn ext_authz(auth: &ExternalAuth) -> ExtAuthz {
     // The headers that a header modifier cannot change either; Envoy itself protects routing headers and `x-envoy-*`.
     static KEPT: LazyLock<String> = LazyLock::new(|| {
         let all: Vec<&str> = kept_headers().chain([KEPT_PREFIXES]).collect();
@@ -69,7 +96,7 @@ pub(super) fn filter(auth: &ExternalAuth) -> TypedExtensionConfig {
             })
         }
     };
-    let filter = ExtAuthz {
+    ExtAuthz {
         transport_api_version: ApiVersion::V3.into(),
         with_request_body: (*body > 0).then(|| BufferSettings { max_request_bytes: *body, ..Default::default() }),
         allowed_headers: (!allowed.is_empty()).then_some(ListStringMatcher { patterns: allowed }),
@@ -85,8 +112,7 @@ pub(super) fn filter(auth: &ExternalAuth) -> TypedExtensionConfig {
         }),
         services: Some(services),
         ..Default::default()
-    };
-    extension("envoy.filters.http.ext_authz", &filter)
+    }
 }
 
 /// A matcher for a header of this lower-case name, in any case.

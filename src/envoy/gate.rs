@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use envoy_types::pb::envoy::extensions::matching::common_inputs::network::v3::{
     ApplicationProtocolInput, ServerNameInput,
 };
-use envoy_types::pb::google::protobuf::{Any, StringValue};
-use envoy_types::pb::xds::core::v3::TypedExtensionConfig;
+use envoy_types::pb::google::protobuf::StringValue;
 use envoy_types::pb::xds::r#type::matcher::v3::{
     Matcher,
     matcher::{
@@ -16,7 +15,7 @@ use envoy_types::pb::xds::r#type::matcher::v3::{
     },
 };
 
-use super::proto::any;
+use super::proto::{any, xds_extension};
 use super::{DomainMatcher, ServerNameMatcher};
 use gatewright_core::model::{Chain, ChainName, Hostname, TLS_CHALLENGES};
 
@@ -53,8 +52,8 @@ pub(super) fn matcher(gate: &BTreeMap<Hostname, ChainName>, chains: &BTreeMap<Ch
         names.into_iter().map(|(chain, domains)| DomainMatcher { domains, on_match: Some(lead(chain)) }).collect();
     let tree = (!domain_matchers.is_empty()).then(|| {
         MatcherType::MatcherTree(MatcherTree {
-            input: Some(extension("envoy.matching.inputs.server_name", any(&ServerNameInput {}))),
-            tree_type: Some(TreeType::CustomMatch(extension(
+            input: Some(xds_extension("envoy.matching.inputs.server_name", any(&ServerNameInput {}))),
+            tree_type: Some(TreeType::CustomMatch(xds_extension(
                 "envoy.matching.custom_matchers.domain_matcher",
                 any(&ServerNameMatcher { domain_matchers }),
             ))),
@@ -66,7 +65,7 @@ pub(super) fn matcher(gate: &BTreeMap<Hostname, ChainName>, chains: &BTreeMap<Ch
 /// The action that selects a chain: its name in a `StringValue` (Envoy's `filter_chain_matcher`).
 fn to(chain: &ChainName) -> OnMatch {
     let name = StringValue { value: chain.to_string() };
-    OnMatch { on_match: Some(on_match::OnMatch::Action(extension(chain, any(&name)))), ..Default::default() }
+    OnMatch { on_match: Some(on_match::OnMatch::Action(xds_extension(chain, any(&name)))), ..Default::default() }
 }
 
 /// Matches validation connections to one chain, all others to another.
@@ -74,17 +73,12 @@ fn fork(challenges: &ChainName, others: &ChainName) -> OnMatch {
     // One entry: a protobuf map with more has no stable encoding.
     let map = MatchMap { map: [(ACME_TLS.to_owned(), to(challenges))].into() };
     let tree = MatcherTree {
-        input: Some(extension("envoy.matching.inputs.application_protocol", any(&ApplicationProtocolInput {}))),
+        input: Some(xds_extension("envoy.matching.inputs.application_protocol", any(&ApplicationProtocolInput {}))),
         tree_type: Some(TreeType::ExactMatchMap(map)),
     };
     let matcher =
         Matcher { matcher_type: Some(MatcherType::MatcherTree(tree)), on_no_match: Some(Box::new(to(others))) };
     OnMatch { on_match: Some(on_match::OnMatch::Matcher(Box::new(matcher))), ..Default::default() }
-}
-
-/// As [`super::proto::extension`], in the `xds` package's own type.
-fn extension(name: &str, typed_config: Any) -> TypedExtensionConfig {
-    TypedExtensionConfig { name: name.to_owned(), typed_config: Some(typed_config) }
 }
 
 /// The names of a matcher made by [`matcher`], by chain, for tests.

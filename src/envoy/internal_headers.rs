@@ -11,3 +11,6 @@ pub(super) const LISTENER_HEADER: &str = "x-gw-sni";
 /// The header that is `own` if the request is for the host that the connection was opened for, else `other`. It is used
 /// where not all hosts of other listeners are known.
 pub(super) const HOST_HEADER: &str = "x-gw-host";
+
+/// The header that says which filters the route of a request has, where it was chosen behind listener filters.
+pub(super) const ROUTE_HEADER: &str = "x-gw-route";

@@ -25,6 +25,7 @@ mod headers;
 mod internal_headers;
 mod limits;
 mod listener;
+mod listener_filters;
 mod misdirected;
 mod name;
 mod path;

@@ -9,6 +9,7 @@ use envoy_types::pb::envoy::config::core::v3::{
     socket_address::{self, PortSpecifier},
 };
 use envoy_types::pb::google::protobuf::{self, Any, BoolValue, UInt32Value};
+use envoy_types::pb::xds::core::v3::TypedExtensionConfig as XdsExtension;
 use prost::{Message, Name};
 
 use gatewright_core::model::Transport;
@@ -34,6 +35,11 @@ pub(super) fn map(entries: &[(&str, Any)]) -> HashMap<String, Any> {
 /// An extension by its name and configuration.
 pub(super) fn extension<M: Message + Name>(name: &str, config: &M) -> TypedExtensionConfig {
     TypedExtensionConfig { name: name.to_owned(), typed_config: Some(any(config)) }
+}
+
+/// The same in the `xds` package's own type.
+pub(super) fn xds_extension(name: &str, typed_config: Any) -> XdsExtension {
+    XdsExtension { name: name.to_owned(), typed_config: Some(typed_config) }
 }
 
 pub(super) fn uint(value: u32) -> Option<UInt32Value> {

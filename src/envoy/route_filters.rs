@@ -1,6 +1,7 @@
 //! Filters of single routes: Envoy's filter chain filter, which is in every connection manager and inactive on routes
 //! without such filters.
 
+use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::envoy::extensions::filters::http::filter_chain::v3::{FilterChain, FilterChainConfigPerRoute};
 
 use super::{external_auth, session};
@@ -29,4 +30,11 @@ fn chain(rule: &Rule, session: Option<&Session>) -> Option<FilterChainConfigPerR
     let session = session.map(session::filter);
     let filters: Vec<_> = auth.into_iter().chain(session).collect();
     (!filters.is_empty()).then_some(FilterChainConfigPerRoute { filter_chain: Some(FilterChain { filters }) })
+}
+
+/// The same for the composite filter, which goes on with none of them behind one that waits: the server comes last. Who may not
+/// pass gets no session all the same, since there is no backend that it could name.
+pub(super) fn delegated(rule: &Rule) -> Vec<TypedExtensionConfig> {
+    let session = rule.session.as_deref().map(session::filter);
+    session.into_iter().chain(rule.auth.as_deref().map(external_auth::filter)).collect()
 }

@@ -22,8 +22,10 @@ pub fn scope(scope: &Scope) -> ScopedRouteConfiguration {
     let host = match &scope.listener {
         Some(listener) => {
             let mut host = virtual_host(&scope.virtual_host, Some(&misdirected::unless_of(listener)));
-            // An explicit 404, since Envoy's own 404 is that of a host without a scope.
-            host.routes.push(answer(404));
+            if scope.virtual_host.filters.is_none() {
+                // An explicit 404, since Envoy's own 404 is that of a host without a scope.
+                host.routes.push(answer(404));
+            }
             host
         }
         None => virtual_host(&scope.virtual_host, Some(&answer(421))),
@@ -58,6 +60,7 @@ mod tests {
             listener: Some(host("a.example.org")),
             virtual_host: VirtualHost {
                 hostname: host("a.example.org"),
+                filters: None,
                 routes: vec![route("/", rule(Action::Forward(vec![to("web", 1)])))],
             },
         });
@@ -74,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_host_whose_listener_speaks_no_http_sends_every_request_to_another_connection() {
-        let virtual_host = VirtualHost { hostname: host("a.example.org"), routes: Vec::new() };
+        let virtual_host = VirtualHost { hostname: host("a.example.org"), filters: None, routes: Vec::new() };
         let made = scope(&Scope { frontend: frontend(443), listener: None, virtual_host });
         let config = made.route_configuration.expect("inline");
         assert_eq!(config.virtual_hosts[0].routes.iter().map(status).collect::<Vec<_>>(), [Some(421)]);

@@ -75,6 +75,7 @@ mod tests {
     fn plain(hosts: &[&str]) -> Table {
         let serve = |name: &&str| VirtualHost {
             hostname: host(name),
+            filters: None,
             routes: vec![route("/", rule(Action::Forward(vec![to("web", 1)])))],
         };
         Table {
@@ -143,7 +144,7 @@ mod tests {
             allow_credentials: false,
             max_age: Duration::ZERO,
         });
-        let hosts = vec![VirtualHost { hostname: host("a.org"), routes: vec![route("/", guarded)] }];
+        let hosts = vec![VirtualHost { hostname: host("a.org"), filters: None, routes: vec![route("/", guarded)] }];
         let made = Table { challenges: vec![known("thumb", &["a.org", "b.org"])], virtual_hosts: hosts, ..plain(&[]) };
         let bytes = table(&made).encode_to_vec();
         for _ in 0..50 {

@@ -15,6 +15,7 @@ use envoy_types::pb::envoy::extensions::filters::http::header_to_metadata::v3::{
 use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
 
 use super::internal_headers::{HOST_HEADER, LISTENER_HEADER, SCOPE_HEADER};
+use super::listener_filters::guarded;
 use super::proto::{any, boolean};
 use super::request_match::{header, matching, regex_matcher};
 use super::route::{respond, routes};
@@ -43,12 +44,11 @@ pub(super) fn route_configuration(name: String, virtual_hosts: Vec<VirtualHost>)
 /// the routes.
 pub(super) fn virtual_host(host: &model::VirtualHost, first: Option<&Route>) -> VirtualHost {
     let name = host.hostname.to_string();
-    VirtualHost {
-        domains: vec![name.clone()],
-        name,
-        routes: first.cloned().into_iter().chain(host.routes.iter().flat_map(routes)).collect(),
-        ..Default::default()
+    let made = VirtualHost { domains: vec![name.clone()], name, ..Default::default() };
+    if let Some(filters) = &host.filters {
+        return guarded(host, filters, first, made);
     }
+    VirtualHost { routes: first.cloned().into_iter().chain(host.routes.iter().flat_map(routes)).collect(), ..made }
 }
 
 /// A virtual host with one response to all requests for some hosts, except for those that `first` matches.

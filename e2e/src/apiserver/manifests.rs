@@ -103,7 +103,21 @@ impl ApiServer {
 
     /// Installs the Gateway API of the release that this project follows: the standard channel.
     pub async fn install_gateway_api(&self) -> Result<()> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/gateway-api/config/crd/standard");
+        self.install_bundle("gateway-api/config/crd/standard").await
+    }
+
+    /// The same: the experimental channel.
+    pub async fn install_experimental_gateway_api(&self) -> Result<()> {
+        self.install_bundle("gateway-api/config/crd/experimental").await
+    }
+
+    /// Version 1.4 of it: the experimental channel.
+    pub async fn install_older_gateway_api(&self) -> Result<()> {
+        self.install_bundle("gateway-api-older/config/crd/experimental").await
+    }
+
+    async fn install_bundle(&self, folder: &str) -> Result<()> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools").join(folder);
         ensure!(folder.exists(), "no CRDs at {}; run: e2e/tools install gateway-api", folder.display());
         self.install_crds(&folder).await
     }

@@ -10,6 +10,7 @@ mod grpc;
 mod hot_restart;
 mod last_good;
 mod layout;
+mod listener_filters;
 mod live;
 mod ports;
 mod program;

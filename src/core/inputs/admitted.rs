@@ -63,6 +63,7 @@ fn gateway(value: &Value, why: &ParseError) -> Option<Gateway> {
     Some(Gateway {
         meta: meta(value, Kind::Gateway)?,
         class: value["spec"]["gatewayClassName"].as_str()?.to_owned(),
+        requests: Vec::new(),
         addresses: Vec::new(),
         allowed_listeners: NamespaceRule::None,
         listeners: Vec::new(),
@@ -101,6 +102,7 @@ fn broken(listener: &Value, why: &ParseError) -> Option<Listener> {
         hostname: Hostname::parse(listener["hostname"].as_str().unwrap_or_default()),
         tls: None,
         allowed: AllowedRoutes { kinds: None, namespaces: NamespaceRule::None }.into(),
+        filters: Vec::new(),
         unreadable: Some(format!("cannot be read: {why}").into()),
     })
 }

@@ -8,7 +8,7 @@ use crate::gateway_api::httproutes as gw;
 use crate::model::AuthProtocol;
 
 /// Settings of a filter of type `ExternalAuth`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthFilter {
     /// The authorization server.
     pub server: LocalRef,
@@ -27,7 +27,7 @@ const FILTER: u64 = 13 * 1024;
 
 impl AuthFilter {
     /// The bytes that the filter takes in Envoy, for each match.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         let answers = match &self.protocol {
             AuthProtocol::Grpc => [].as_slice(),
             AuthProtocol::Http { answers, .. } => answers,

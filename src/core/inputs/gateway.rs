@@ -1,14 +1,16 @@
 //! GatewayClass, Gateway and ListenerSet; the listeners of both are one type.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use super::kind::GATEWAY_GROUP;
 use super::schema::{port, same_shape};
-use super::{FrontendTls, LocalRef, Meta, NamespaceRule, ParametersRef, ParseError, Selector};
+use super::{
+    Address, AddressRequest, FrontendTls, ListenerFilter, LocalRef, Meta, NamespaceRule, ParametersRef, ParseError,
+    Selector,
+};
 use crate::gateway_api::gatewayclasses::GatewayClassSpec;
 use crate::gateway_api::gateways::{self as gw, GatewaySpec};
 use crate::gateway_api::listenersets::ListenerSetSpec;
@@ -45,6 +47,8 @@ pub struct Gateway {
     /// `spec.gatewayClassName`.
     pub class: String,
     /// `spec.addresses`.
+    pub requests: Vec<AddressRequest>,
+    /// Of these the addresses that may be reachable from anywhere.
     pub addresses: Vec<Address>,
     /// The namespaces that may attach ListenerSets.
     pub allowed_listeners: NamespaceRule,
@@ -73,19 +77,6 @@ pub struct Infrastructure {
     pub parameters: Option<ParametersRef>,
 }
 
-/// An address that a Gateway requests.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
-    /// An address to bind.
-    Ip(IpAddr),
-    /// `IPAddress` without a value: any address of the class.
-    Any,
-    /// An address of an unsupported type or value, as text.
-    Unsupported(String),
-    /// An `IPAddress` whose value is no IP address, as text.
-    Malformed(String),
-}
-
 /// A ListenerSet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerSet {
@@ -112,6 +103,8 @@ pub struct Listener {
     pub tls: Option<ListenerTls>,
     /// The routes that may attach; usually shared with the other listeners of the parent.
     pub allowed: Arc<AllowedRoutes>,
+    /// What every request passes before a route is looked for, in this order.
+    pub filters: Vec<ListenerFilter>,
     /// Why it is not served: a newer or laxer schema admitted a listener that we cannot read.
     pub unreadable: Option<Box<str>>,
 }
@@ -147,7 +140,10 @@ pub struct AllowedRoutes {
 
 impl Gateway {
     pub(super) fn read(meta: Meta, spec: GatewaySpec) -> Result<Self, ParseError> {
-        let addresses = spec.addresses.unwrap_or_default().into_iter().map(Address::read).collect();
+        let requests = spec.addresses.unwrap_or_default().into_iter().map(AddressRequest::read);
+        let requests: Vec<AddressRequest> = requests.collect();
+        let unscoped = requests.iter().filter(|request| request.is_unscoped());
+        let addresses = unscoped.map(|request| request.address.clone()).collect();
         let (of_backends, of_frontends) = spec.tls.map(|tls| (tls.backend, tls.frontend)).unwrap_or_default();
         let frontend_tls = of_frontends.map(|tls| FrontendTls::read(&meta, tls)).transpose()?.map(Box::new);
         let client_certificate = of_backends.and_then(|tls| tls.client_certificate_ref).map(|r| {
@@ -183,6 +179,7 @@ impl Gateway {
         Ok(Self {
             meta,
             class: spec.gateway_class_name,
+            requests,
             addresses,
             allowed_listeners,
             listeners,
@@ -192,25 +189,6 @@ impl Gateway {
             infrastructure,
             is_default: spec.default_scope == Some(gw::GatewayDefaultScope::All),
         })
-    }
-}
-
-impl Address {
-    /// The address to bind, if it names one.
-    pub fn ip(&self) -> Option<&IpAddr> {
-        match self {
-            Address::Ip(ip) => Some(ip),
-            Address::Any | Address::Unsupported(_) | Address::Malformed(_) => None,
-        }
-    }
-
-    fn read(address: gw::GatewayAddresses) -> Self {
-        let value = address.value.unwrap_or_default();
-        match address.r#type.as_deref().unwrap_or("IPAddress") {
-            "IPAddress" if value.is_empty() => Address::Any,
-            "IPAddress" => value.parse().map_or(Address::Malformed(value), Address::Ip),
-            other => Address::Unsupported(format!("{other} {value:?}")),
-        }
     }
 }
 
@@ -295,6 +273,7 @@ impl Listener {
             hostname: Hostname::parse(listener.hostname.as_deref().unwrap_or_default()),
             tls,
             allowed: Arc::new(allowed),
+            filters: super::listener_filter::read(&meta.name.namespace, listener.filters)?,
             unreadable: None,
         })
     }

@@ -121,6 +121,7 @@ impl Kind {
             // The parts that we read have the same shape in all versions.
             Kind::TLSRoute => &["v1", "v1alpha3", "v1alpha2"],
             Kind::TCPRoute | Kind::UDPRoute => &["v1", "v1alpha2"],
+            Kind::BackendTLSPolicy => &["v1", "v1alpha3"],
             Kind::TenantGateway | Kind::GatewayParameters | Kind::XBackendTrafficPolicy => &["v1alpha1"],
             _ => &["v1"],
         }

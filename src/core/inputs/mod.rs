@@ -5,6 +5,7 @@
 //! (a hostname in upper case, an unknown filter) is kept as a value and becomes a condition on the object; only
 //! violations of the API server's schema are errors here.
 
+mod address;
 mod admitted;
 mod backendtlspolicy;
 mod backendtrafficpolicy;
@@ -20,6 +21,7 @@ mod grpcroute;
 mod httproute;
 mod isolated;
 mod kind;
+mod listener_filter;
 mod located;
 mod meta;
 mod names;
@@ -42,6 +44,7 @@ mod text;
 mod tlsroute;
 mod trust_bundle;
 
+pub use address::{Address, AddressRequest};
 pub use backendtlspolicy::{Roots, Validation};
 pub use backendtrafficpolicy::TrafficRules;
 pub use change::ObjectChange;
@@ -50,14 +53,13 @@ pub use document::ParseError;
 pub use exposure::{EXPOSES, Exposure, LentSlice, MANAGED_BY, MANAGER, MadeSlice, SLICES_BY, STANDS_ON};
 pub use external_auth::AuthFilter;
 pub use frontend_tls::{FrontendTls, FrontendValidation};
-pub use gateway::{
-    Address, AllowedRoutes, Gateway, GatewayClass, Infrastructure, Listener, ListenerSet, ListenerTls, TlsMode,
-};
+pub use gateway::{AllowedRoutes, Gateway, GatewayClass, Infrastructure, Listener, ListenerSet, ListenerTls, TlsMode};
 pub use grant::ReferenceGrant;
 pub use isolated::{
     Amounts, Autoscaling, ISOLATED_REPLICAS, IsolatedParameters, Resources, TaintEffect, Toleration, TolerationOperator,
 };
 pub use kind::{Kind, OWN_GROUP, ObjectKey};
+pub use listener_filter::ListenerFilter;
 pub use located::Located;
 pub use meta::Meta;
 pub(crate) use names::is_label;

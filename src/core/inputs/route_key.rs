@@ -33,6 +33,15 @@ impl ParentKey {
             ParentKey::ListenerSet(name) => ObjectKey::new(Kind::ListenerSet, name.clone()),
         }
     }
+
+    /// The parent of an object's key; `None` for other kinds.
+    pub fn of(key: &ObjectKey) -> Option<Self> {
+        match key.kind {
+            Kind::Gateway => Some(ParentKey::Gateway(key.name.clone())),
+            Kind::ListenerSet => Some(ParentKey::ListenerSet(key.name.clone())),
+            _ => None,
+        }
+    }
 }
 
 /// A route of any kind.

@@ -33,7 +33,8 @@ macro_rules! condition_types {
 }
 
 condition_types! { Accepted, Programmed, ResolvedRefs, Conflicted, PartiallyInvalid, OverlappingTLSConfig,
-InsecureFrontendValidationMode, DefaultGateway }
+InsecureFrontendValidationMode, DefaultGateway,
+    AddressesAssigned }
 
 impl fmt::Display for ConditionType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -63,7 +64,8 @@ impl Condition {
             ConditionType::Accepted
             | ConditionType::Programmed
             | ConditionType::ResolvedRefs
-            | ConditionType::DefaultGateway => self.status == Status::True,
+            | ConditionType::DefaultGateway
+            | ConditionType::AddressesAssigned => self.status == Status::True,
             ConditionType::Conflicted | ConditionType::PartiallyInvalid => self.status != Status::True,
             ConditionType::OverlappingTLSConfig | ConditionType::InsecureFrontendValidationMode => true,
         }
@@ -125,6 +127,7 @@ reasons! {
         "Wait for the load balancer; see the events of the Gateway's Service, or create the one that it names.";
     AddressNotUsable: "An address of `spec.addresses` is none of those at which Envoys listen, or the Gateway cannot stand on the Service that it names.",
         "Take an address of the fleet, or leave `spec.addresses` out; change the Service as the message says.";
+    AddressesAssigned: "Each address of `spec.addresses` is assigned, or without any those of the class are.", "";
     BackendNotFound: "A backend does not exist, or has no such port.",
         "Create the Service, or correct name and port of the `backendRef`.";
     CertificateLimitReached: "The owner has as many certificates as it may have.",
@@ -155,6 +158,10 @@ reasons! {
         "Create the Secret of type `kubernetes.io/tls`; until then backends are shown no certificate.";
     InvalidHostname: "A hostname is none, or a public suffix.", "Correct the hostname.";
     InvalidKind: "A reference leads to a kind that cannot be used there.", "Refer to a kind that the message names.";
+    InvalidListenerFilter: "A filter of the listener cannot be carried out; nobody passes.",
+        "Correct the filter that the message names.";
+    InvalidListenerFilterRef: "A filter of the listener refers to what is not there, or cannot be used; nobody passes.",
+        "Create what the message names, or correct the reference.";
     InvalidParameters: "The parameters that a class or Gateway refers to are missing or wrong.",
         "Correct the `parametersRef` or the GatewayParameters.";
     InvalidRouteKinds: "`allowedRoutes.kinds` has kinds that cannot attach to the protocol.",
@@ -181,12 +188,16 @@ reasons! {
         "Ask the owner of the Gateway (`allowedListeners`), or leave `spec.defaultScope` out.";
     NotAllowedByListeners: "No listener admits routes of the namespace or kind.",
         "Ask the owner of the Gateway (`allowedRoutes`).";
+    NotAssigned: "No address that the Gateway asks for is assigned.",
+        "Wait for the load balancer, or ask for addresses that the fleet has: `routability` empty or `Cluster`.";
     OverlappingCertificates: "Certificates of several listeners of a port cover the same name: clients may reuse HTTP/2 connections.",
         "Nothing has to be done: such requests are answered 421.";
     OverlappingHostnames: "Hostnames of several listeners of a port overlap: clients may reuse HTTP/2 connections.",
         "Nothing has to be done: such requests are answered 421.";
     ParentNotAccepted: "The Gateway of the ListenerSet is not accepted.", "See the conditions of the Gateway.";
     ParentNotProgrammed: "The Gateway of the ListenerSet is not programmed.", "See the conditions of the Gateway.";
+    PartiallyAssigned: "Some addresses that the Gateway asks for are assigned; it is served on those.",
+        "Correct the entries of `spec.addresses` that the message names.";
     Pending: "It is not decided or not served yet.", "Wait; the message says for what.";
     PortUnavailable: "Another Gateway has the port at this address, or nothing leads to it.",
         "Take another port or address, or another `targetPort` of the Service that the Gateway names.";

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// An address of a Gateway in its status.
+/// An address of a Gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum GatewayAddress {
     /// An IP address.
@@ -28,6 +28,53 @@ impl fmt::Display for GatewayAddress {
         match self {
             GatewayAddress::Ip(ip) => write!(f, "{ip}"),
             GatewayAddress::Hostname(name) => f.write_str(name),
+        }
+    }
+}
+
+/// An address of a Gateway in its status.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct StatusAddress {
+    /// The address.
+    pub address: GatewayAddress,
+    /// From where it is reachable; `None` where the channel has no word for it.
+    pub routability: Option<Routability>,
+}
+
+/// From where an address is reachable (GEP-5093).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Routability {
+    /// Wherever the class gives it, without any guarantee.
+    Default,
+    /// Within the cluster: it is an address that the API server gives to Services.
+    Cluster,
+    /// The word that conformance tests have for one without any guarantee.
+    Sentinel,
+    /// Another one, which we have not.
+    Other(Box<str>),
+}
+
+/// Reserved for conformance tests.
+const SENTINEL: &str = "testing.x-k8s.io/sentinel";
+
+impl Routability {
+    /// As written.
+    pub fn parse(text: &str) -> Self {
+        match text {
+            "" => Routability::Default,
+            "Cluster" => Routability::Cluster,
+            SENTINEL => Routability::Sentinel,
+            other => Routability::Other(other.into()),
+        }
+    }
+
+    /// As it is written.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Routability::Default => "",
+            Routability::Cluster => "Cluster",
+            Routability::Sentinel => SENTINEL,
+            Routability::Other(text) => text,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{BackendId, ExternalAuth, FrontendId, Hostname, Session};
+use super::{BackendId, ExternalAuth, FrontendId, Hostname, ListenerFilters, Session};
 
 /// The routes of one exact hostname on one TLS frontend: one ScopedRouteConfiguration, keyed by the request's host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -73,6 +73,8 @@ impl OtherListeners {
 pub struct VirtualHost {
     /// The hostname; [`Hostname::any`] gets the requests that match no other virtual host.
     pub hostname: Hostname,
+    /// What every request passes before a route is looked for; none where there is nothing.
+    pub filters: Option<Arc<ListenerFilters>>,
     /// The routes in order of precedence.
     pub routes: Vec<Route>,
 }

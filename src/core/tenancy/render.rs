@@ -10,8 +10,8 @@ use super::selection::Takes;
 use super::settings::Settings;
 use super::solving::Solving;
 use crate::inputs::{
-    Address, AllowedRoutes, Gateway, Listener, ListenerSet, ListenerTls, LocalRef, Meta, Mode, NamespaceRule, Selector,
-    TenantGateway, TlsMode,
+    Address, AddressRequest, AllowedRoutes, Gateway, Listener, ListenerSet, ListenerTls, LocalRef, Meta, Mode,
+    NamespaceRule, Selector, TenantGateway, TlsMode,
 };
 use crate::model::{Hostname, ObjectName};
 
@@ -116,6 +116,7 @@ impl GatewayTemplate {
                 options: BTreeMap::new(),
             }),
             allowed: self.terminating.clone(),
+            filters: Vec::new(),
             unreadable: None,
         }
     }
@@ -128,6 +129,7 @@ impl GatewayTemplate {
             hostname: Ok(hostname.clone()),
             tls: Some(ListenerTls { mode: TlsMode::Passthrough, certificates: Vec::new(), options: BTreeMap::new() }),
             allowed: self.passing.clone(),
+            filters: Vec::new(),
             unreadable: None,
         }
     }
@@ -174,6 +176,7 @@ impl GatewayTemplate {
         let gateway = Gateway {
             meta: written(self.owner.name.clone()),
             class: self.class.clone(),
+            requests: self.addresses.iter().cloned().map(AddressRequest::anywhere).collect(),
             addresses: self.addresses.clone(),
             allowed_listeners: if sets { NamespaceRule::Same } else { NamespaceRule::None },
             listeners,
@@ -244,6 +247,7 @@ fn plain(open: &[String], settings: &Settings, apex: Option<&Hostname>) -> Vec<A
         hostname: Ok(hostname),
         tls: None,
         allowed: allowed.clone(),
+        filters: Vec::new(),
         unreadable: None,
     };
     hostnames.into_iter().map(listener).map(Arc::new).collect()

@@ -52,7 +52,8 @@ impl Attaching<'_> {
     /// Attaches a route to its parents, and contributes its hostnames to their listeners.
     pub(super) fn attach(&mut self, key: &RouteKey, dirty: &mut Dirty) {
         // The Gateway of a ListenerSet may have changed though no attachment has.
-        dirty.uses.insert(key.clone());
+        dirty.uses.insert(key.object());
+        dirty.charged.insert(key.clone());
         let new = self.attachments_of(key);
         if self.attachments.of(key) == new {
             for (listener, hostname, _) in handed_out(key, &new) {

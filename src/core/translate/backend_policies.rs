@@ -9,11 +9,10 @@ use super::dirty::Dirty;
 use super::emissions::Emissions;
 use super::experimental;
 use super::judged_policy::{Effect, Judged};
-use super::key::RouteKey;
 use crate::inputs::{Kind, ObjectKey, SessionPersistence};
 use crate::model::{
-    Action, AppProtocol, Backend, BackendId, BackendTls, BackendTransport, Cluster, ObjectName, RetryBudget, Rule,
-    SecretName, ServicePort, Target,
+    Action, AppProtocol, Backend, BackendId, BackendTls, BackendTransport, Cluster, ExternalAuth, ListenerFilters,
+    ObjectName, RetryBudget, Rule, SecretName, ServicePort, Target,
 };
 
 /// Policies, and their target Services.
@@ -21,8 +20,8 @@ use crate::model::{
 pub(super) struct BackendPolicies {
     judged: BTreeMap<ObjectKey, Judged>,
     services: BTreeMap<ObjectName, Targeted>,
-    /// The target Services of each route, and the Gateways that it is attached to.
-    routes: BTreeMap<RouteKey, Uses>,
+    /// The target Services of each route and of the filters of each Gateway or ListenerSet, and the Gateways of these.
+    users: BTreeMap<ObjectKey, Uses>,
 }
 
 /// The policies that come first at a Service: of each kind, for each port name and for all of them (`None`).
@@ -36,7 +35,7 @@ struct Targeted {
     ports: BTreeMap<u16, ObjectKey>,
     /// The sessions that stay with its endpoints.
     session: Option<SessionPersistence>,
-    /// The Gateways with routes to the Service, each with the number of these routes.
+    /// The Gateways with routes or filters that refer to the Service, each with the number of these.
     gateways: BTreeMap<ObjectName, usize>,
 }
 
@@ -49,7 +48,7 @@ pub(super) struct Ranked {
     pub(super) changes_routes: bool,
 }
 
-/// The targets and Gateways of a route to Services with policies.
+/// The Services with policies that a route, or filters of listeners, refer to, and the Gateways of these.
 #[derive(Clone, Default, PartialEq)]
 pub(super) struct Uses {
     pub(super) services: BTreeSet<ObjectName>,
@@ -139,9 +138,9 @@ impl BackendPolicies {
         Ranked { begins_or_ends: was_known != is_known, changes_routes }
     }
 
-    /// Whether there is neither a Service with policies nor a route that leads to one.
+    /// Returns whether there is neither a Service with policies nor a route or filter that refers to one.
     pub(super) fn is_empty(&self) -> bool {
-        self.services.is_empty() && self.routes.is_empty()
+        self.services.is_empty() && self.users.is_empty()
     }
 
     /// Whether policies are about a Service.
@@ -149,14 +148,14 @@ impl BackendPolicies {
         self.services.contains_key(service)
     }
 
-    /// The Gateways with routes to Services.
+    /// The Gateways with routes or filters that refer to Services.
     pub(super) fn gateways<'a>(&self, services: impl Iterator<Item = &'a ObjectName>) -> BTreeSet<&ObjectName> {
         services.filter_map(|service| self.services.get(service)).flat_map(|of| of.gateways.keys()).collect()
     }
 
-    /// Sets the targets and Gateways of a route. Returns the Services whose Gateways changed.
-    pub(super) fn set_route(&mut self, key: &RouteKey, new: Uses) -> BTreeSet<ObjectName> {
-        let old = self.routes.remove(key).unwrap_or_default();
+    /// Sets the targets and Gateways of a route, Gateway or ListenerSet. Returns the Services whose Gateways changed.
+    pub(super) fn set_user(&mut self, key: &ObjectKey, new: Uses) -> BTreeSet<ObjectName> {
+        let old = self.users.remove(key).unwrap_or_default();
         let mut changed = BTreeSet::new();
         for (uses, there) in [(&old, false), (&new, true)] {
             let services = uses.services.iter().filter(|_| old != new);
@@ -177,7 +176,7 @@ impl BackendPolicies {
             }
         }
         if !new.services.is_empty() && !new.gateways.is_empty() {
-            self.routes.insert(key.clone(), new);
+            self.users.insert(key.clone(), new);
         }
         changed
     }
@@ -238,6 +237,21 @@ impl BackendPolicies {
             auth.server.client = Some(gateway.clone());
         }
         Arc::new(rule)
+    }
+
+    /// Adapts the filters of a listener to a Gateway with a client certificate.
+    pub(super) fn filters_with_client(
+        &self,
+        filters: &Arc<ListenerFilters>,
+        client: Option<&ObjectName>,
+    ) -> Arc<ListenerFilters> {
+        let is_shown = |auth: &ExternalAuth| self.applies(&auth.server.port);
+        let (Some(gateway), true) = (client, filters.servers().iter().any(is_shown)) else { return filters.clone() };
+        let mut servers = filters.servers().to_vec();
+        for auth in servers.iter_mut().filter(|auth| is_shown(auth)) {
+            auth.server.client = Some(gateway.clone());
+        }
+        Arc::new(ListenerFilters::Ask(servers))
     }
 
     /// The backend for bytes of terminated TLS, with the client certificate of a Gateway that has one.

@@ -11,7 +11,7 @@ use super::ownership::ListenersOf;
 use super::parent::{Parent, ParentListener};
 use super::protocol::{Family, Protocol};
 use super::tls_options::TlsSettings;
-use crate::model::{Certificate, FrontendId, Hostname, ObjectName, Reason};
+use crate::model::{Certificate, FrontendId, Hostname, ListenerFilters, ObjectName, Reason};
 use crate::multimap::MultiMap;
 
 /// Precedence of a listener: on a shared port by the precedence of its Gateway; then the Gateway's own listeners before
@@ -202,14 +202,18 @@ pub(super) struct Content {
     certificate: Option<Arc<Certificate>>,
     tls: Arc<TlsSettings>,
     clients: Clients,
+    filters: Option<Arc<ListenerFilters>>,
 }
 
 impl Content {
-    /// Whether hosts under a wildcard or catch-all listener have the same chain with both contents: another certificate
-    /// changes a secret alone.
-    pub(super) fn makes_the_chain_of(&self, other: &Content) -> bool {
-        let Content { certificate, tls, clients } = self;
-        certificate.is_some() == other.certificate.is_some() && *tls == other.tls && *clients == other.clients
+    /// Whether hosts under a wildcard or catch-all listener find the same chain, and the same before their routes: another
+    /// certificate is only another secret.
+    pub(super) fn is_to_others(&self, other: &Content) -> bool {
+        let Content { certificate, tls, clients, filters } = self;
+        certificate.is_some() == other.certificate.is_some()
+            && *tls == other.tls
+            && *clients == other.clients
+            && *filters == other.filters
     }
 }
 
@@ -242,6 +246,7 @@ pub(super) fn claims_of(parent: &Parent) -> BTreeMap<Place, (Claim, Content)> {
                 certificate: listener.served.certificate().cloned(),
                 tls: listener.tls.clone(),
                 clients: listener.clients.clone(),
+                filters: listener.guard.filters.clone(),
             };
             Some(((id, rank), (claim, content)))
         })

@@ -17,8 +17,8 @@ use super::protocol::Protocol;
 use super::routes::{Port, Routing};
 use super::secret_names::{SecretNames, SniContent, fixed_name};
 use crate::model::{
-    AppProtocol, CertificateSource, Cluster, ClusterId, FrontendId, Hostname, Scope, SecretName, Target, Termination,
-    TlsParams, VirtualHost, WeightedTarget,
+    AppProtocol, CertificateSource, Cluster, ClusterId, FrontendId, Hostname, Route, Scope, SecretName, Target,
+    Termination, TlsParams, VirtualHost, WeightedTarget,
 };
 
 /// The stage that compiles units.
@@ -68,7 +68,8 @@ impl<'a> Units<'a> {
                 _ if is_closed(&self.name(id, &owner.hostname), owner.protocol, listener) => {
                     Unit { gate: owner.is_own.then(ChainClass::closed), ..Unit::default() }
                 }
-                Protocol::Http => self.http_unit(id, hostname, owner),
+                Protocol::Tcp | Protocol::Udp if listener.guard.refuses() => refused(owner.protocol),
+                Protocol::Http => self.http_unit(id, hostname, owner, listener),
                 Protocol::Https => self.https_unit(id, hostname, owner, listener, dirty),
                 Protocol::TlsTerminate | Protocol::TlsPassthrough => self.tls_unit(id, hostname, owner, listener),
                 Protocol::Tcp => Unit { shares: self.oldest_shares(hostname, owner), ..Unit::default() },
@@ -124,7 +125,21 @@ impl<'a> Units<'a> {
         self.names.name(id, hostname, self.routing.admission.register)
     }
 
-    fn http_unit(&self, id: &FrontendId, hostname: &Hostname, owner: &Owner) -> Unit {
+    /// A virtual host behind what its listener has before all routes.
+    fn virtual_host(
+        &self,
+        hostname: &Hostname,
+        owner: &Owner,
+        listener: &ParentListener,
+        routes: Vec<Route>,
+    ) -> VirtualHost {
+        let client = self.parents().client_of(&owner.listener);
+        let policies = self.routing.policies;
+        let filters = listener.guard.filters.as_ref().map(|filters| policies.filters_with_client(filters, client));
+        VirtualHost { hostname: hostname.clone(), filters, routes }
+    }
+
+    fn http_unit(&self, id: &FrontendId, hostname: &Hostname, owner: &Owner, listener: &ParentListener) -> Unit {
         let at = Port { number: id.port, tls: false };
         let mut routes = self.routing.routes(at, hostname, &owner.listener, None);
         routes.extend(self.routing.behind_solvers(at, hostname, &owner.listener));
@@ -133,7 +148,7 @@ impl<'a> Units<'a> {
             routes = self.routing.wider_routes(at, hostname, &owner.listener);
         }
         let table = (owner.is_own || is_kept || !routes.is_empty())
-            .then(|| (None, VirtualHost { hostname: hostname.clone(), routes }));
+            .then(|| (None, self.virtual_host(hostname, owner, listener, routes)));
         Unit { table, ..Unit::default() }
     }
 
@@ -153,7 +168,7 @@ impl<'a> Units<'a> {
         }
         let Some(frontend) = self.frontends.get(id) else { return Unit::default() };
         let wide = !owner.hostname.is_exact();
-        let virtual_host = VirtualHost { hostname: hostname.clone(), routes };
+        let virtual_host = self.virtual_host(hostname, owner, listener, routes);
         if hostname.is_exact() {
             if !owner.is_own && !is_kept && virtual_host.routes.is_empty() {
                 return Unit::default();
@@ -167,7 +182,8 @@ impl<'a> Units<'a> {
             return Unit { scope: Some(scope), gate: Some(gate), ..Unit::default() };
         }
         // A wildcard or empty hostname, whose routes are in the listener's table.
-        let has_routes = is_kept || !virtual_host.routes.is_empty();
+        let is_guarded = owner.is_own && virtual_host.filters.is_some();
+        let has_routes = is_kept || is_guarded || !virtual_host.routes.is_empty();
         let mut unit = Unit::default();
         if has_routes {
             unit.table = Some((Some(owner.hostname.clone()), virtual_host));
@@ -209,7 +225,7 @@ impl<'a> Units<'a> {
         let scope = (owner.is_own && hostname.is_exact()).then(|| Scope {
             frontend: id.clone(),
             listener: None,
-            virtual_host: VirtualHost { hostname: hostname.clone(), routes: Vec::new() },
+            virtual_host: VirtualHost { hostname: hostname.clone(), filters: None, routes: Vec::new() },
         });
         // Without a route the chain finds no cluster for the SNI and resets, which excludes the name from a wider
         // listener.
@@ -274,7 +290,20 @@ impl<'a> Units<'a> {
 /// delays every host of the port by seconds.
 fn is_closed(name: &SecretName, protocol: Protocol, listener: &ParentListener) -> bool {
     let is_dark = || listener.served.certificate().is_none() && matches!(name, SecretName::Fixed(..));
-    protocol.terminates() && (listener.clients == Clients::Nobody || is_dark())
+    match protocol {
+        Protocol::Http | Protocol::Tcp | Protocol::Udp => false,
+        Protocol::Https => listener.clients == Clients::Nobody || is_dark(),
+        Protocol::TlsTerminate => listener.clients == Clients::Nobody || is_dark() || listener.guard.refuses(),
+        Protocol::TlsPassthrough => listener.guard.refuses(),
+    }
+}
+
+/// The unit of a port that passes nothing on.
+fn refused(protocol: Protocol) -> Unit {
+    match protocol {
+        Protocol::Udp => Unit { datagrams: Some(Vec::new()), ..Unit::default() },
+        _ => Unit { shares: Some(Vec::new()), ..Unit::default() },
+    }
 }
 
 /// The chain of a wildcard or catch-all listener: through its table if it has routes for names without a scope, else
@@ -319,7 +348,7 @@ struct Unit {
 
 /// The unit that excludes a hostname from the wildcard or catch-all listener over it.
 fn kept_off(id: &FrontendId, hostname: &Hostname, protocol: Protocol) -> Unit {
-    let virtual_host = VirtualHost { hostname: hostname.clone(), routes: Vec::new() };
+    let virtual_host = VirtualHost { hostname: hostname.clone(), filters: None, routes: Vec::new() };
     match protocol {
         Protocol::Http => Unit { table: Some((None, virtual_host)), ..Unit::default() },
         _ => {

@@ -4,6 +4,7 @@
 mod anew;
 mod differences;
 mod facts;
+mod filters;
 mod fleets;
 mod locality;
 mod named;
@@ -21,6 +22,7 @@ use serde_json::{Value, json};
 
 use differences::differences;
 use facts::{governed, granted, subject, trust_bundles, withheld};
+use filters::{addresses, filters};
 use fleets::Seen;
 use named::{misled, named, refer};
 use policies::policy;
@@ -187,10 +189,10 @@ fn listener() -> impl Strategy<Value = Value> {
     let from = pick(&["All", "Same", "Selector"]);
     let certificate = pick(&["none", "a/one", "a/two", "b/one", "b/gone", "issued"]);
     let version = pick(&["1.2", "1.3"]);
-    (protocol, pick(HOSTS), proptest::sample::select(PORTS), from, certificate, version).prop_map(
-        |(protocol, hostname, port, from, certificate, version)| {
+    (protocol, pick(HOSTS), proptest::sample::select(PORTS), from, certificate, version, filters()).prop_map(
+        |(protocol, hostname, port, from, certificate, version, filters)| {
             let mut listener = json!({"port": port, "protocol": protocol.trim_end_matches('-'),
-                "allowedRoutes": {"namespaces": {"from": from}}});
+                "allowedRoutes": {"namespaces": {"from": from}}, "filters": filters});
             if from == "Selector" {
                 listener["allowedRoutes"]["namespaces"]["selector"] = json!({"matchLabels": {"team": "blue"}});
             }
@@ -228,7 +230,7 @@ fn listeners() -> impl Strategy<Value = Value> {
 
 fn gateway() -> impl Strategy<Value = Object> {
     let allowed = pick(&["All", "None", "Same", "Selector"]);
-    let addresses = proptest::sample::select(vec![json!([]), json!([{"value": "127.0.0.2"}])]);
+    let addresses = addresses();
     (
         pick(NAMESPACES),
         pick(&["g", "f"]),
@@ -463,7 +465,7 @@ fn exposure(namespace: &str, gateway: &str, ip: &str, target: i32) -> Object {
             "labels": {"app.kubernetes.io/managed-by": "gatewright"}, "annotations": {"gatewright.io/gateway": gateway},
             "ownerReferences": [{"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "name": gateway,
                 "uid": "g", "controller": true}]},
-        "spec": {"type": "LoadBalancer", "ports": [port(80), port(443), datagrams]},
+        "spec": {"type": "LoadBalancer", "clusterIPs": [format!("10.96.0.{}", target - 20_000)], "ports": [port(80), port(443), datagrams]},
         "status": {"loadBalancer": {"ingress": ingress}}}))
 }
 

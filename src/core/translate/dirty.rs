@@ -64,7 +64,9 @@ pub(super) struct Dirty {
     /// Policies, the Services that they are about, and routes that may lead there.
     pub(super) policies: Marks<ObjectKey>,
     pub(super) policed: Marks<ObjectName>,
-    pub(super) uses: Marks<RouteKey>,
+    pub(super) uses: Marks<ObjectKey>,
+    /// Routes for whose hostnames listeners may have other filters.
+    pub(super) charged: Marks<RouteKey>,
     /// Gateways whose client certificate may have changed.
     pub(super) clients: Marks<ObjectName>,
     /// Gateways, and the shared fleet, whose frontends may be bound elsewhere.

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::status::{ListenerStatus, ObjectStatus, StatusBody};
 use crate::inputs::{Kind, ParentRef};
-use crate::model::{Condition, Status, clipped};
+use crate::model::{Condition, Status, StatusAddress, clipped};
 
 /// Builds the `status` of an object. `since` returns, in RFC 3339, `lastTransitionTime` of a condition, which is
 /// identified by its path, e.g. `listeners/https/Programmed`.
@@ -16,8 +16,7 @@ pub fn status_document(status: &ObjectStatus, controller: &str, since: &dyn Fn(&
             "supportedFeatures": class.features.iter().map(|name| json!({"name": name})).collect::<Vec<_>>(),
         }),
         StatusBody::Gateway(gateway) => json!({
-            "addresses": gateway.addresses.iter()
-                .map(|at| json!({"type": at.kind(), "value": at.to_string()})).collect::<Vec<_>>(),
+            "addresses": gateway.addresses.iter().map(address).collect::<Vec<_>>(),
             "attachedListenerSets": gateway.attached_listener_sets,
             "conditions": writer.conditions("", &gateway.conditions),
             "listeners": writer.listeners(&gateway.listeners),
@@ -46,6 +45,15 @@ pub fn status_document(status: &ObjectStatus, controller: &str, since: &dyn Fn(&
             })).collect::<Vec<_>>(),
         }),
     }
+}
+
+fn address(at: &StatusAddress) -> Value {
+    let StatusAddress { address, routability } = at;
+    let mut made = json!({"type": address.kind(), "value": address.to_string()});
+    if let Some(routability) = routability {
+        made["routability"] = json!(routability.as_str());
+    }
+    made
 }
 
 struct Writer<'a> {

@@ -7,7 +7,9 @@ use super::delta::{Resource, ResourceKey};
 use super::dirty::Dirty;
 use super::fingerprint::fingerprint;
 use super::lead::Lead;
-use crate::model::{Action, BackendId, Cluster, ClusterId, FrontendId, FrontendKind, Handler, Target, WeightedTarget};
+use crate::model::{
+    Action, BackendId, Cluster, ClusterId, FrontendId, FrontendKind, Handler, ListenerFilters, Target, WeightedTarget,
+};
 
 /// All emitted resources.
 #[derive(Default)]
@@ -136,5 +138,7 @@ pub(super) fn backends(resource: &Resource) -> BTreeSet<BackendId> {
     }
     all.extend(rules().flat_map(|rule| &rule.mirrors).map(|mirror| mirror.backend.clone()));
     all.extend(rules().filter_map(|rule| Some(rule.auth.as_deref()?.server.clone())));
+    let servers = hosts.iter().filter_map(|host| host.filters.as_deref()).flat_map(ListenerFilters::servers);
+    all.extend(servers.map(|auth| auth.server.clone()));
     all
 }

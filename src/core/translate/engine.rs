@@ -127,6 +127,10 @@ impl Engine {
             self.counters.attachments += 1;
             self.attaching().attach(&key, &mut dirty);
         }
+        while let Some(key) = dirty.charged.pop_first() {
+            let Self { quotas, attachments, parents, store, .. } = self;
+            quotas.charge(&key, attachments, parents, store, &mut dirty);
+        }
         self.bind(&mut dirty);
         self.counters.owned += self.owners().settle(now, &mut dirty);
         while let Some((frontend, hostnames)) = dirty.pop_claims() {

@@ -1,6 +1,7 @@
 //! Evaluates a Gateway or ListenerSet, and derives the claims of its listeners.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::admission::{Admission, note_admitting};
@@ -18,7 +19,7 @@ use super::offer;
 use super::ownership::{By, Claimant, Ownable, well_known};
 use super::parent::Parent;
 use super::parents::Parents;
-use super::policing::touch_units_of;
+use super::policing::{touch_filtered, touch_units_of};
 use super::register::Register;
 use super::settings::Settings;
 use super::slashes::touch_slashes;
@@ -76,6 +77,7 @@ impl Evaluation<'_> {
             return;
         }
         dirty.statuses.insert(key.object());
+        dirty.uses.insert(key.object());
         self.claim(old.as_ref(), new.as_ref(), dirty);
         if old.as_ref().map(|parent| &parent.accepted) != new.as_ref().map(|parent| &parent.accepted) {
             dirty.attachments.extend(self.store.granted_by_parent.of(key).cloned());
@@ -89,6 +91,10 @@ impl Evaluation<'_> {
             && [&old, &new].into_iter().flatten().any(Parent::is_default)
         {
             dirty.attachments.extend(self.store.defaulted_routes().cloned());
+        }
+        if old.as_ref().map(filter_bytes) != new.as_ref().map(filter_bytes) {
+            let is_default = [&old, &new].into_iter().flatten().any(Parent::is_default);
+            dirty.charged.extend(self.store.routes_reaching(key, is_default).cloned());
         }
         self.attachments.touch_attached(key, old.as_ref(), new.as_ref(), self.store, dirty);
         touch_slashes(self.attachments, old.as_ref(), new.as_ref(), dirty);
@@ -153,7 +159,7 @@ impl Evaluation<'_> {
                 continue;
             };
             dirty.units.insert((place.0.clone(), claim.hostname.clone()));
-            if !claim.hostname.is_exact() && !old.makes_the_chain_of(content) {
+            if !claim.hostname.is_exact() && !old.is_to_others(content) {
                 self.touch_under(&place.0, &claim.hostname, dirty);
             }
         }
@@ -178,6 +184,7 @@ impl Evaluation<'_> {
                 for route in self.store.routes_reaching(&parent, is_default) {
                     touch_units_of(admission, route, dirty);
                 }
+                touch_filtered(admission, &parent, dirty);
             }
         }
     }
@@ -218,6 +225,12 @@ impl Evaluation<'_> {
         let admission = Admission { parents: self.parents, attachments: self.attachments, register: self.register };
         admission.touch_under(self.frontends, id, wide, dirty);
     }
+}
+
+/// Bytes of the filters of each listener.
+fn filter_bytes(parent: &Parent) -> Vec<(Arc<str>, u64)> {
+    let filtered = parent.listeners.iter().filter(|listener| listener.guard.bytes > 0);
+    filtered.map(|listener| (listener.name.clone(), listener.guard.bytes)).collect()
 }
 
 /// Whether a GatewayClass exists and names our controller.

@@ -3,7 +3,8 @@
 use sha2::{Digest, Sha256};
 
 use crate::channel::Channel;
-use crate::inputs::{Filters, Route, RouteRule, SessionPersistence, Unsupported};
+use crate::inputs::{AuthFilter, Filters, Route, RouteRule, SessionPersistence, Unsupported};
+use crate::limits::Limits;
 use crate::model::{Session, SessionCookie};
 
 /// Checks whether the filters of a rule may be carried out. If `ExternalAuth` may not, no request passes.
@@ -23,6 +24,17 @@ pub(super) fn defaults_in_vain(route: &Route, channel: Channel) -> Option<String
         "useDefaultGateways has no effect: it is of the experimental channel, --gateway-api-channel is standard"
             .to_owned()
     })
+}
+
+/// Whether an authorization server may get as much of a request's body as its filter asks for.
+pub(super) fn body(auth: &AuthFilter, limits: &Limits) -> Result<(), String> {
+    let (body, most) = (auth.body, limits.max_external_auth_body_kib);
+    if u64::from(body) > most.saturating_mul(1024) {
+        return Err(format!(
+            "externalAuth.forwardBody.maxSize is {body} bytes, --max-external-auth-body-kib is {most}"
+        ));
+    }
+    Ok(())
 }
 
 /// Returns the session persistence of a rule, and a message if it is ignored. `name` is unique among all rules.

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use super::dirty::Dirty;
 use super::exposures::{Exposures, Refusal};
 use super::frontends::Frontends;
-use super::gateway_exposure::Fleet;
+use super::gateway_exposure::{Fleet, GatewayExposure};
 use super::internal_ports::{INTERNAL, recorded};
 use super::isolated_envoys::{DesiredEnvoys, EnvoysIntent, isolated_name};
 use super::key::{ParentKey, Verdict};
@@ -21,11 +21,11 @@ use super::parent::{Parent, ParentListener};
 use super::parents::Parents;
 use super::service_intent::{DesiredService, DesiredSlices, ServiceIntent};
 use super::settings::Settings;
-use super::{dedicated_envoys, isolated_envoys};
+use super::{dedicated_envoys, isolated_envoys, routability};
 use crate::inputs::{
-    Address, EXPOSES, Exposure, Gateway, MANAGED_BY, MANAGER, STANDS_ON, ServiceParameters, ServiceType,
+    Address, EXPOSES, Exposure, Gateway, MANAGED_BY, MANAGER, STANDS_ON, Service, ServiceParameters, ServiceType,
 };
-use crate::model::{GatewayAddress, ObjectName, Reason, TransportPort};
+use crate::model::{GatewayAddress, ObjectName, Reason, Routability, TransportPort};
 use crate::store::Store;
 
 /// The labels of GEP-1762.
@@ -79,6 +79,15 @@ fn marks(gateway: &Gateway) -> (BTreeMap<String, String>, BTreeMap<String, Strin
 pub(super) fn exposure<'a>(gateway: &Gateway, store: &'a Store) -> Option<&'a Exposure> {
     let service = store.service(&service_name(gateway))?;
     service.exposure.as_deref().filter(|exposure| exposure.gateway == gateway.meta.name)
+}
+
+/// The Service at which a Gateway is reached: the one that was made for it, or the one that it stands on.
+pub(super) fn service<'a>(reach: &GatewayExposure, gateway: &Gateway, store: &'a Store) -> Option<&'a Service> {
+    match &reach.service.name {
+        Some(name) => store.service(&ObjectName::new(gateway.meta.name.namespace.clone(), name.clone())),
+        None => exposure(gateway, store).and_then(|_| store.service(&service_name(gateway))),
+    }
+    .map(|service| &**service)
 }
 
 /// The stage that determines the intents for Services of Gateways.
@@ -151,13 +160,19 @@ impl Exposing<'_> {
         ports.extend(frontends.filter(|(_, frontend)| !frontend.is_idle()).map(|(id, _)| id.transport_port()));
         let (labels, annotations) = marks(gateway);
         let ServiceParameters { r#type, load_balancer_class, name: _ } = parent.stand.reach.service.clone();
-        let kind = r#type.unwrap_or(ServiceType::LoadBalancer);
+        // What is to be reached from within the cluster alone has no address outside, whatever the parameters say.
+        let kind = match routability::is_internal(gateway) {
+            true => ServiceType::ClusterIP,
+            false => r#type.unwrap_or(ServiceType::LoadBalancer),
+        };
+        let within = gateway.requests.iter().filter(|request| request.routability == Routability::Cluster);
         DesiredService {
             name: service_name(gateway),
             gateway: name.clone(),
             kind,
             load_balancer_class: load_balancer_class.filter(|_| kind == ServiceType::LoadBalancer),
             address: gateway.addresses.iter().find_map(Address::ip).copied(),
+            cluster_ip: within.filter_map(|request| request.address.ip()).next().copied(),
             targets: self.targets(gateway, &ports),
             labels,
             annotations,

@@ -3,6 +3,7 @@
 //! A feature is listed only if tests prove it: the conformance suite and users rely on the list.
 
 use super::gateway_exposure::Fleet;
+use crate::channel::Channel;
 
 /// Features of every class, sorted.
 const ALWAYS: [&str; 48] = [
@@ -57,15 +58,23 @@ const ALWAYS: [&str; 48] = [
 ];
 
 /// The features of the Gateways of a class, sorted.
-pub(super) fn supported(fleet: Fleet, has_trust_bundles: bool) -> Vec<&'static str> {
+pub(super) fn supported(fleet: Fleet, channel: Channel, has_trust_bundles: bool) -> Vec<&'static str> {
     let own: &[&str] = match fleet {
         Fleet::Own => &["GatewayStaticAddresses"],
         Fleet::Shared => &[],
         // The Service of each Gateway has these labels, annotations and addresses.
         Fleet::Dedicated | Fleet::Isolated => &["GatewayInfrastructure", "GatewayStaticAddresses"],
     };
-    let mut all: Vec<&str> =
-        ALWAYS.iter().chain(own).copied().chain(has_trust_bundles.then_some("ClusterTrustBundle")).collect();
+    let experimental: &[&str] = match (channel, fleet) {
+        (Channel::Standard, _) => &[],
+        // Their addresses are what they are: none of them is a Service's within the cluster, for one Gateway alone.
+        (Channel::Experimental, Fleet::Own | Fleet::Shared) => &["GatewayAddressRoutability", "GatewayListenerFilters"],
+        (Channel::Experimental, Fleet::Dedicated | Fleet::Isolated) => {
+            &["GatewayAddressRoutability", "GatewayAddressRoutabilityCluster", "GatewayListenerFilters"]
+        }
+    };
+    let bundles = has_trust_bundles.then_some("ClusterTrustBundle");
+    let mut all: Vec<&str> = ALWAYS.iter().chain(own).chain(experimental).copied().chain(bundles).collect();
     all.sort_unstable();
     all
 }
@@ -77,7 +86,7 @@ mod tests {
     #[test]
     fn they_are_sorted_and_none_stands_twice() {
         for fleet in [Fleet::Own, Fleet::Shared, Fleet::Dedicated, Fleet::Isolated] {
-            let all = supported(fleet, true);
+            let all = supported(fleet, Channel::Experimental, true);
             assert!(all.windows(2).all(|pair| pair[0] < pair[1]) && all.len() <= 64, "{fleet:?}");
         }
     }

@@ -388,7 +388,7 @@ mod tests {
         };
         let programmed =
             status.conditions.iter().find(|condition| condition.kind == ConditionType::Programmed).expect("it has one");
-        (status.addresses.iter().map(ToString::to_string).collect(), format!("{:?}", programmed.reason))
+        (status.addresses.iter().map(|at| at.address.to_string()).collect(), format!("{:?}", programmed.reason))
     }
 
     #[test]

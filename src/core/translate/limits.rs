@@ -1,12 +1,16 @@
 //! Limits of routes and quotas of namespaces: objects beyond them are not served, and their status says so.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::attachments::{Attachments, Contribution, handed_out};
 use super::dirty::Dirty;
 use super::endpoints::Behind;
+use super::experimental;
 use super::gateway_exposure::Fleet;
 use super::key::{ParentKey, RouteKey};
 use super::parent::Parent;
+use super::parents::Parents;
 use super::quota::{Member, Quota};
 use super::resolutions::Resolved;
 use crate::inputs::{EndpointSlice, Extent, Kind, ObjectKey, Route, RouteRule, Unsupported};
@@ -49,13 +53,7 @@ pub(super) fn allowed(rule: &RouteRule, limits: &Limits) -> Result<(), Unsupport
             let (found, most) = (filters.mirrors.len(), limits.max_mirrors_per_rule);
             return refuse(format!("{found} filters of type RequestMirror, --max-mirrors-per-rule is {most}"));
         }
-        let body = filters.auth.as_ref().map_or(0, |auth| auth.body);
-        if u64::from(body) > limits.max_external_auth_body_kib.saturating_mul(1024) {
-            let most = limits.max_external_auth_body_kib;
-            return refuse(format!(
-                "externalAuth.forwardBody.maxSize is {body} bytes, --max-external-auth-body-kib is {most}"
-            ));
-        }
+        filters.auth.as_ref().map_or(Ok(()), |auth| experimental::body(auth, limits)).map_err(Unsupported::Value)?;
         let edits = [&filters.request_headers, &filters.response_headers];
         let mut values = edits.into_iter().flat_map(|edits| edits.set.iter().chain(&edits.add));
         if let Some((name, value)) = values.find(|(_, value)| value.len() > limits.max_header_value_length) {
@@ -97,8 +95,10 @@ pub(super) struct Quotas {
     routes: Quota<Arc<str>, RouteKey, 3>,
     /// Regular expressions of routes that have some.
     regexes: Quota<Arc<str>, RouteKey, 1>,
-    /// Listeners and ports of Gateways and ListenerSets.
-    parents: Quota<Arc<str>, ParentKey, 2>,
+    /// Bytes of the filters that listeners have before hostnames of routes.
+    charged: BTreeMap<RouteKey, u64>,
+    /// Listeners and ports of Gateways and ListenerSets, and bytes of their filters.
+    parents: Quota<Arc<str>, ParentKey, 3>,
     /// Gateways of fleet Isolated.
     isolated: Quota<Arc<str>, ParentKey, 1>,
     /// Default Gateways.
@@ -120,7 +120,8 @@ impl Quotas {
         Self {
             routes: Quota::new(routes),
             regexes: Quota::new([limits.max_regexes_per_namespace]),
-            parents: Quota::new([limits.max_listeners_per_namespace, limits.max_ports_per_namespace]),
+            charged: BTreeMap::new(),
+            parents: Quota::new([limits.max_listeners_per_namespace, limits.max_ports_per_namespace, bytes]),
             isolated: Quota::new([limits.max_isolated_gateways_per_namespace]),
             defaults: Quota::new([limits.max_default_gateways_per_namespace]),
             of_service: Quota::new([limits.max_endpoints_per_service]),
@@ -170,7 +171,8 @@ impl Quotas {
             if extent.regexes > 0 {
                 regexes = Some(Member { group: group.clone(), created, weight: [extent.regexes] });
             }
-            route = Some(Member { group, created, weight: [1, extent.matches, extent.bytes] });
+            let bytes = extent.bytes.saturating_add(self.charged.get(&key).copied().unwrap_or_default());
+            route = Some(Member { group, created, weight: [1, extent.matches, bytes] });
         }
         dirty.routes.extend(self.routes.set(&key, route));
         dirty.routes.extend(self.regexes.set(&key, regexes));
@@ -181,6 +183,27 @@ impl Quotas {
         for route in store.routes_by_service.of(service) {
             self.note_route(route.clone(), store, dirty);
             dirty.routes.insert(route.clone());
+        }
+    }
+
+    /// Counts the filters of listeners for each hostname that a route gives to them: Envoy has them again for each.
+    pub(super) fn charge(
+        &mut self,
+        key: &RouteKey,
+        attachments: &Attachments,
+        parents: &Parents,
+        store: &Store,
+        dirty: &mut Dirty,
+    ) {
+        let filters = |(listener, ..): &Contribution| parents.listener(listener).map_or(0, |l| l.guard.bytes);
+        let bytes: u64 = handed_out(key, attachments.of(key)).iter().map(filters).sum();
+        let before = match bytes {
+            0 => self.charged.remove(key),
+            _ => self.charged.insert(key.clone(), bytes),
+        };
+        if before.unwrap_or_default() != bytes {
+            self.note_route(key.clone(), store, dirty);
+            dirty.routes.insert(key.clone());
         }
     }
 
@@ -294,7 +317,8 @@ impl Quotas {
             let mut ports: Vec<u16> = parent.listeners.iter().map(|listener| listener.port).collect();
             ports.sort_unstable();
             ports.dedup();
-            let weight = [parent.listeners.len() as u64, ports.len() as u64];
+            let filters = parent.listeners.iter().map(|listener| listener.guard.bytes).sum();
+            let weight = [parent.listeners.len() as u64, ports.len() as u64, filters];
             Member { group: key.name().namespace.clone(), created: parent.created, weight }
         });
         dirty.parents.extend(self.parents.set(key, member));
@@ -331,10 +355,12 @@ impl Quotas {
         if new.accepted.is_ok() && !self.parents.has(key) {
             let text = format!(
                 "the Gateways and ListenerSets of namespace {} up to this one, the oldest first, exceed \
-                 --max-listeners-per-namespace {}, --max-ports-per-namespace {}",
+                 --max-listeners-per-namespace {}, --max-ports-per-namespace {}, or with their filters \
+                 --max-routes-kib-per-namespace {}",
                 key.name().namespace,
                 limits.max_listeners_per_namespace,
-                limits.max_ports_per_namespace
+                limits.max_ports_per_namespace,
+                limits.max_routes_kib_per_namespace
             );
             new.accepted = Err((Reason::LimitReached, text));
         }

@@ -7,13 +7,14 @@ use super::client_certificate;
 use super::client_validation::{ClientPolicy, Clients};
 use super::gateway_exposure::{Fleet, GatewayExposure};
 use super::key::{ParentKey, Verdict};
+use super::listener_filters::Guard;
 use super::named_service::named_service;
 use super::ownership::ListenersOf;
 use super::parent::{Parent, ParentListener, Placement};
 use super::protocol::Protocol;
 use super::surroundings::Surroundings;
 use super::tls_options::{self, TlsSettings};
-use super::{allowed_hostnames, default_gateways, fleet, internal_ports, spoken};
+use super::{allowed_hostnames, default_gateways, fleet, internal_ports, routability, spoken};
 use crate::inputs::{
     Address, EscapedSlashes, Gateway, IsolatedParameters, Kind, Listener, ListenerSet, Meta, RouteKinds,
     ServiceParameters, TlsMode,
@@ -50,7 +51,8 @@ pub(super) fn gateway(gateway: &Gateway, around: &Surroundings<'_>) -> Parent {
     let named = reach.service.name.as_ref().map(|name| named_service(name, gateway, store, settings));
     let (service, unfit) = named.map_or((None, None), |(service, unfit)| (Some(Arc::new(service)), unfit));
     let unusable = fleet::unusable(gateway, &reach, &fleet::addresses(store, settings));
-    let unusable = unfit.or(unusable.map(|text| (Reason::AddressNotUsable, text)));
+    let unmet = routability::unusable(gateway, &reach, store, settings);
+    let unusable = unfit.or(unmet).or(unusable.map(|text| (Reason::AddressNotUsable, text)));
     let (name, admits) = (gateway.meta.name.clone(), gateway.allowed_listeners.clone());
     let keeps_off = settings.envoys.is_some() && !reach.fleet.has_services();
     let listeners_of = listeners_of(&name.namespace, &name, reach.fleet);
@@ -169,6 +171,8 @@ fn listener(listener: &Listener, kind: Kind, meta: &Meta, around: &Surroundings<
         served = found;
         resolved = verdict.and(resolved);
     }
+    let guard = Guard::of(listener, protocol, kind, meta, around);
+    resolved = resolved.and(guard.resolved.clone());
     let warning = served.certificate().and_then(|held| certificate::warning(held, &hostname, around.now));
     ParentListener {
         name: listener.name.clone(),
@@ -182,6 +186,7 @@ fn listener(listener: &Listener, kind: Kind, meta: &Meta, around: &Surroundings<
         warning,
         tls: TlsSettings::shared(options.params, options.alpn, protocol == Some(Protocol::Https)),
         clients: Clients::Anybody,
+        guard,
         kinds,
         allowed: listener.allowed.clone(),
     }

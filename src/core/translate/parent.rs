@@ -7,6 +7,7 @@ use super::client_certificate::ClientCertificate;
 use super::client_validation::{ClientPolicy, Clients};
 use super::gateway_exposure::{Fleet, GatewayExposure, Precedence};
 use super::key::{ListenerId, ParentKey, Verdict};
+use super::listener_filters::Guard;
 use super::named_service::NamedService;
 use super::ownership::ListenersOf;
 use super::protocol::Protocol;
@@ -89,6 +90,8 @@ pub struct ParentListener {
     pub tls: Arc<TlsSettings>,
     /// The demand on its clients.
     pub clients: Clients,
+    /// What every request passes before a route is looked for.
+    pub guard: Guard,
     /// The route kinds that may attach.
     pub kinds: RouteKinds,
     /// `allowedRoutes` as written.

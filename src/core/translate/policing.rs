@@ -10,10 +10,10 @@ use super::backend_policies::{BackendPolicies, First, Uses};
 use super::backends::Backends;
 use super::dirty::Dirty;
 use super::judged_policy::Judged;
-use super::key::RouteKey;
+use super::key::{ParentKey, RouteKey};
 use super::limits::Quotas;
 use super::settings::Settings;
-use crate::inputs::{Kind, ObjectKey, Policy};
+use crate::inputs::{Kind, ListenerFilter, ObjectKey, Policy};
 use crate::model::ObjectName;
 use crate::store::{Store, targets};
 
@@ -69,27 +69,61 @@ impl Policing<'_> {
             return;
         }
         for route in self.store.routes_by_service.of(service) {
-            dirty.uses.insert(route.clone());
+            dirty.uses.insert(route.object());
             if ranked.changes_routes {
                 touch_units_of(self.admission, route, dirty);
             }
         }
+        for parent in self.store.parents_by_service.of(service) {
+            dirty.uses.insert(parent.object());
+            if ranked.changes_routes {
+                touch_filtered(self.admission, parent, dirty);
+            }
+        }
     }
 
-    /// Takes down where a route is attached that leads to Services with policies; they tell of these Gateways.
-    pub(super) fn note_uses(&mut self, key: &RouteKey, dirty: &mut Dirty) {
+    /// Updates the Gateways at which a route, or the filters of a Gateway or ListenerSet, refer to Services with policies: the
+    /// statuses of the policies name these Gateways.
+    pub(super) fn note_uses(&mut self, key: &ObjectKey, dirty: &mut Dirty) {
         if self.policies.is_empty() {
             return;
         }
+        let uses = match RouteKey::of(key) {
+            Some(route) => self.of_route(&route),
+            None => self.of_parent(key),
+        };
+        for service in self.policies.set_user(key, uses) {
+            dirty.statuses.extend(self.store.policies_by_service.of(&service).cloned());
+        }
+    }
+
+    fn of_route(&self, key: &RouteKey) -> Uses {
         let services = self.store.route(key).into_iter().flat_map(|route| targets(route));
-        let services: BTreeSet<ObjectName> = services.filter(|of| self.policies.knows(of)).cloned().collect();
         let Admission { parents, attachments, .. } = self.admission;
         let accepted = attachments.of(key).iter().filter(|(.., attachment)| attachment.accepted.is_ok());
         let gateways = accepted.filter_map(|(_, parent, _)| Some(parents.get(parent)?.stand.gateway.clone()));
+        self.uses(services, gateways)
+    }
+
+    /// Returns the Services that the filters of an accepted Gateway or ListenerSet refer to.
+    fn of_parent(&self, key: &ObjectKey) -> Uses {
+        let Some(key) = ParentKey::of(key) else { return Uses::default() };
+        let Some(parent) = self.admission.parents.get(&key).filter(|parent| parent.accepted.is_ok()) else {
+            return Uses::default();
+        };
+        let filters = self.store.listeners(&key).flat_map(|listener| &listener.filters);
+        let services = filters.filter_map(ListenerFilter::auth).map(|auth| &auth.server.name);
+        self.uses(services, std::iter::once(parent.stand.gateway.clone()))
+    }
+
+    fn uses<'b>(
+        &self,
+        services: impl Iterator<Item = &'b ObjectName>,
+        gateways: impl Iterator<Item = ObjectName>,
+    ) -> Uses {
+        let services: BTreeSet<ObjectName> = services.filter(|of| self.policies.knows(of)).cloned().collect();
         let gateways = if services.is_empty() { BTreeSet::new() } else { gateways.collect() };
-        for service in self.policies.set_route(key, Uses { services, gateways }) {
-            dirty.statuses.extend(self.store.policies_by_service.of(&service).cloned());
-        }
+        Uses { services, gateways }
     }
 }
 
@@ -102,5 +136,16 @@ pub(super) fn touch_units_of(admission: Admission<'_>, key: &RouteKey, dirty: &m
             admission.touch_kept(&id, &listener, &hostname, key, dirty);
             dirty.units.insert((id, hostname));
         }
+    }
+}
+
+/// Marks every host of the listeners of a parent that have filters.
+pub(super) fn touch_filtered(admission: Admission<'_>, key: &ParentKey, dirty: &mut Dirty) {
+    let Some(parent) = admission.parents.get(key) else { return };
+    for listener in parent.listeners.iter().filter(|listener| listener.guard.filters.is_some()) {
+        let (frontend, id) = (parent.frontend(listener.transport_port()), parent.id(listener));
+        let kept = admission.kept_under(&id, &listener.hostname);
+        let names = admission.attachments.names_of(&id).cloned().chain(kept).chain([listener.hostname.clone()]);
+        dirty.units.extend(names.map(|name| (frontend.clone(), name)));
     }
 }

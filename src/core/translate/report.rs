@@ -16,6 +16,7 @@ use super::parents::Parents;
 use super::protocol::{Family, Protocol};
 use super::register::Register;
 use super::resolutions::Resolutions;
+use super::routability::{self, Assignment};
 use super::settings::Settings;
 use super::status::{
     ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, RouteStatus, StatusBody,
@@ -23,8 +24,11 @@ use super::status::{
 use super::statuses::Statuses;
 use super::wanted_index::Grants;
 use super::{bind, default_gateways, exposure, features, fleet, named_service};
+use crate::channel::Channel;
 use crate::inputs::{Address, Kind, ObjectKey};
-use crate::model::{Condition, ConditionType, GatewayAddress, Reason, Status, TransportPort};
+use crate::model::{
+    Condition, ConditionType, GatewayAddress, Reason, Routability, Status, StatusAddress, TransportPort,
+};
 use crate::store::Store;
 
 /// The states from which statuses are computed: the results of all earlier stages.
@@ -60,7 +64,8 @@ impl Report<'_> {
     fn class_status(self, key: &ObjectKey) -> Option<ObjectStatus> {
         let class = self.store.class(&key.name.name).filter(|c| c.controller == self.settings.controller)?;
         let fleet = fleet::of_class(class, self.store, self.settings);
-        let features = fleet.as_ref().map(|fleet| features::supported(*fleet, self.store.has_trust_bundles()));
+        let (channel, bundles) = (self.settings.channel, self.store.has_trust_bundles());
+        let features = fleet.as_ref().map(|fleet| features::supported(*fleet, channel, bundles));
         let features = features.unwrap_or_default();
         let conditions = vec![condition(ConditionType::Accepted, fleet.map(|_| ()), Reason::Accepted)];
         Some(ObjectStatus {
@@ -86,6 +91,16 @@ impl Report<'_> {
                 bind::addresses(self.settings, &gateway.addresses).into_iter().map(GatewayAddress::Ip).collect(),
             ),
         };
+        let assignment = (self.settings.channel == Channel::Experimental).then(|| {
+            let own = || addresses.clone();
+            let offered = routability::offered(&parent.stand.reach, gateway, own, self.store, self.settings);
+            routability::assign(&gateway.requests, &offered)
+        });
+        let is_scoped = gateway.requests.iter().any(|request| request.routability != Routability::Default);
+        let reached = match &assignment {
+            Some(assignment) if is_scoped => routability::reached(parent, assignment, reached),
+            _ => reached,
+        };
         let programmed = if accepted.status != Status::True {
             Err((Reason::Invalid, "the Gateway is not accepted".to_owned()))
         } else if let Some(wrong) = unusable.clone().or(malformed.map(|text| (Reason::AddressNotUsable, text))) {
@@ -98,9 +113,11 @@ impl Report<'_> {
             any_programmed(&listeners, Reason::Invalid).map_err(|other| self.nowhere(parent).unwrap_or(other))
         };
         // A Gateway that is not accepted is bound nowhere.
-        let bound = accepted.status == Status::True && unusable.is_none();
-        let addresses = if bound { addresses } else { Vec::new() };
+        let is_accepted = accepted.status == Status::True;
+        let (addresses, assigned) = self.assigned(addresses, assignment.filter(|_| is_accepted), unusable);
+        let addresses = if is_accepted { addresses } else { Vec::new() };
         let mut conditions = vec![accepted, condition(ConditionType::Programmed, programmed, Reason::Programmed)];
+        conditions.extend(assigned);
         if let Some(client) = &parent.client {
             conditions.push(condition(ConditionType::ResolvedRefs, client.resolved.clone(), Reason::ResolvedRefs));
         }
@@ -126,6 +143,29 @@ impl Report<'_> {
             listeners,
         });
         Some(ObjectStatus { generation: parent.generation, body })
+    }
+
+    /// The addresses that a status says, and whether they are those that the Gateway asks for, where the channel has a
+    /// condition for that.
+    fn assigned(
+        self,
+        addresses: Vec<GatewayAddress>,
+        assignment: Option<Assignment>,
+        unusable: Option<(Reason, String)>,
+    ) -> (Vec<StatusAddress>, Option<Condition>) {
+        let said = |verdict| condition(ConditionType::AddressesAssigned, verdict, Reason::AddressesAssigned);
+        match (assignment, unusable) {
+            (Some(_), Some((_, text))) => (Vec::new(), Some(said(Err((Reason::NotAssigned, text))))),
+            (None, Some(_)) => (Vec::new(), None),
+            (Some(assignment), None) => {
+                let verdict = assignment.verdict();
+                (assignment.assigned, Some(said(verdict)))
+            }
+            (None, None) => {
+                let said = |address| StatusAddress { address, routability: None };
+                (addresses.into_iter().map(said).collect(), None)
+            }
+        }
     }
 
     /// The addresses of a Gateway that clients reach at the addresses it is bound to.
@@ -216,7 +256,8 @@ impl Report<'_> {
                 Err((Reason::PortUnavailable, text))
             }
             (None, Ok(())) => {
-                listener.accepted.clone().and(self.shared(parent, listener)).and(listener.clients.verdict())
+                let own = listener.accepted.clone().and(self.shared(parent, listener)).and(listener.clients.verdict());
+                own.and(listener.guard.accepted.clone())
             }
         };
         let programmed = if let Err((reason, text)) = &accepted {
@@ -344,6 +385,9 @@ impl Report<'_> {
     fn listener_programmed(self, parent: &Parent, listener: &ParentListener) -> Verdict {
         if listener.kinds.is_empty() {
             return Err((Reason::Invalid, "no route kind can attach".to_owned()));
+        }
+        if let Err((_, text)) = &listener.guard.resolved {
+            return Err((Reason::Invalid, text.clone()));
         }
         if !listener.protocol.is_some_and(Protocol::terminates) || listener.served.certificate().is_some() {
             return Ok(());

@@ -4,16 +4,17 @@ use std::sync::{Arc, LazyLock};
 
 use super::admission::Admission;
 use super::attachments::handed_out;
+use super::backend_reference::Referrer;
 use super::dirty::Dirty;
 use super::experimental;
 use super::key::{RouteKey, Verdict};
 use super::limits::{self, Quotas};
 use super::resolutions::{Resolution, Resolutions, Resolved, ResolvedRule};
 use super::settings::Settings;
-use crate::inputs::{AuthFilter, BackendRef, Filters, LocalRef, Route, RouteKind, RouteRule, Unsupported};
+use crate::inputs::{BackendRef, Filters, LocalRef, Route, RouteKind, RouteRule, Unsupported};
 use crate::model::{
-    Action, AppProtocol, AuthProtocol, BackendId, ExternalAuth, HeaderEdits, Mirror, Reason, Rewrite, Rule,
-    ServicePort, Target, Transport, WeightedTarget, clipped,
+    Action, AppProtocol, BackendId, ExternalAuth, HeaderEdits, Mirror, Reason, Rewrite, Rule, Target, WeightedTarget,
+    clipped,
 };
 use crate::store::Store;
 
@@ -157,16 +158,14 @@ impl Resolver<'_> {
 
     /// The authorization server of a rule that has one.
     fn auth(&mut self, filters: &Filters) -> Result<Option<Box<ExternalAuth>>, Unresolved> {
-        let Some(AuthFilter { server, port, headers, body, protocol }) = &filters.auth else { return Ok(None) };
-        let Target::Backend(mut server) = self.target(server, *port, "externalAuth.backendRef") else {
-            return Err(Unresolved);
-        };
-        if *protocol == AuthProtocol::Grpc {
-            // Regardless of `appProtocol` of the Service: gRPC is HTTP/2.
-            server.protocol = AppProtocol::H2c;
+        let Some(filter) = &filters.auth else { return Ok(None) };
+        match self.referrer().auth(filter, "externalAuth.backendRef") {
+            Ok(auth) => Ok(Some(Box::new(auth))),
+            Err(error) => {
+                self.unresolved(error);
+                Err(Unresolved)
+            }
         }
-        let (headers, protocol) = (headers.clone(), protocol.clone());
-        Ok(Some(Box::new(ExternalAuth { server, headers, body: *body, protocol })))
     }
 
     /// A rule without its retries, session persistence and authorization server.
@@ -213,49 +212,34 @@ impl Resolver<'_> {
         match self.look_up(reference, port, field) {
             Ok(id) => Target::Backend(id),
             Err(error) => {
-                if self.references.is_ok() {
-                    self.references = Err(error);
-                }
+                self.unresolved(error);
                 Target::Invalid
             }
         }
     }
 
+    /// Takes down the first reference that does not resolve.
+    fn unresolved(&mut self, error: (Reason, String)) {
+        if self.references.is_ok() {
+            self.references = Err(error);
+        }
+    }
+
     fn look_up(&self, r: &LocalRef, port: Option<u16>, field: &str) -> Result<BackendId, (Reason, String)> {
-        let name = &r.name;
-        if !r.group.is_empty() || r.kind != "Service" {
-            let text =
-                format!("{field}: {} {name} of group {:?} is not supported, use a core Service", r.kind, r.group);
-            return Err((Reason::InvalidKind, text));
-        }
-        let from = self.route.kind.kind();
-        if !self.store.permits(from, &self.route.meta.name.namespace, "Service", name) {
-            let note = self.store.unwatched(name);
-            let text =
-                format!("{field}: Service {name} is in another namespace and no ReferenceGrant there permits it{note}");
-            return Err((Reason::RefNotPermitted, text));
-        }
-        let missing = |text: String| (Reason::BackendNotFound, format!("{field}: {text}"));
-        let service = self.store.service(name).ok_or_else(|| missing(format!("Service {name} does not exist")))?;
-        if service.external_name {
-            let text = format!("{field}: Service {name} has type ExternalName, which is not supported");
-            return Err((Reason::UnsupportedValue, text));
-        }
-        let port = port.ok_or_else(|| missing(format!("Service {name} needs a port")))?;
-        let transport = self.route.kind.transport();
-        let known = service.port(port, transport).ok_or_else(|| {
-            let ports = service.ports.iter().filter(|p| p.transport == transport);
-            let ports: Vec<_> = ports.map(|p| p.port.to_string()).collect();
-            let of = if transport == Transport::Udp { "UDP ports" } else { "ports" };
-            missing(format!("{:?} port {port}: Service {name} has {of} {}", &*name.name, ports.join(", ")))
-        })?;
-        let protocol = match self.route.kind {
-            RouteKind::Http => known.protocol,
+        let kind = self.route.kind;
+        let (at, spoken) = self.referrer().look_up(r, port, field)?;
+        let protocol = match kind {
+            RouteKind::Http => spoken,
             // Regardless of `appProtocol` of the Service: gRPC is HTTP/2.
             RouteKind::Grpc => AppProtocol::H2c,
             RouteKind::Tls | RouteKind::Tcp => AppProtocol::Tcp,
             RouteKind::Udp => AppProtocol::Udp,
         };
-        Ok(BackendId::new(ServicePort { service: name.clone(), port, transport }, protocol))
+        Ok(BackendId::new(at, protocol))
+    }
+
+    fn referrer(&self) -> Referrer<'_> {
+        let Self { route, store, .. } = self;
+        Referrer { store, kind: route.kind.kind(), name: &route.meta.name, transport: route.kind.transport() }
     }
 }

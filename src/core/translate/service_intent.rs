@@ -19,6 +19,8 @@ pub struct DesiredService {
     pub load_balancer_class: Option<String>,
     /// The address that the Gateway requests.
     pub address: Option<IpAddr>,
+    /// The address within the cluster that the Gateway asks for.
+    pub cluster_ip: Option<IpAddr>,
     /// The Envoy port for each port, of the same transport.
     pub targets: BTreeMap<TransportPort, u16>,
     /// Its labels.

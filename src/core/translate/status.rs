@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::inputs::ParentRef;
-use crate::model::{Condition, GatewayAddress, ObjectName};
+use crate::model::{Condition, ObjectName, StatusAddress};
 
 /// The status of one object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -89,7 +89,7 @@ pub enum StatusBody {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GatewayStatus {
     /// The addresses it is served on.
-    pub addresses: Vec<GatewayAddress>,
+    pub addresses: Vec<StatusAddress>,
     /// The number of accepted ListenerSets.
     pub attached_listener_sets: usize,
     /// Its conditions.

@@ -68,7 +68,7 @@ fn rules(pool: &DescriptorPool, field: &FieldDescriptor) -> Vec<String> {
             ("string", "strict") | ("map.keys.string", _) => continue,
             // A set field of a oneof is always present.
             (_, "required") if field.containing_oneof().is_some() => continue,
-            (_, "required" | "ignore_empty" | "unique") => {
+            (_, "required" | "ignore_empty" | "unique" | "skip") => {
                 if value == Value::Bool(false) {
                     continue;
                 }
@@ -120,6 +120,10 @@ fn lines(pool: &DescriptorPool, message: &MessageDescriptor, known: &BTreeSet<St
     for field in fields {
         let rules = rules(pool, &field);
         let Some(kind) = kind(&field) else { continue };
+        // Envoy does not look into it.
+        if rules.iter().any(|rule| rule == "skip") {
+            continue;
+        }
         let is_message = kind.contains('.');
         let is_known = known.contains(&kind);
         if (rules.is_empty() && kind != "any" && !is_known) || (is_message && !is_known && rules.is_empty()) {

@@ -47,13 +47,17 @@ pub(crate) fn plan<'a>(
 ) -> Plan {
     let mut plan = Plan::default();
     match service.map(|service| service.exposure.as_deref()) {
-        None => plan.steps.push(ServiceAction::Create(service_document(desired, gateway_uid, None))),
+        None => {
+            plan.steps.push(ServiceAction::Create(service_document(desired, gateway_uid, None, desired.cluster_ip)))
+        }
         // A Service that we do not own, or one of a deleted Gateway of the same name.
         Some(None) => return plan,
         Some(Some(there)) if there.gateway != desired.gateway || there.owner != gateway_uid => return plan,
         Some(Some(there)) if !is_as_desired(there, desired) => {
-            plan.steps
-                .push(ServiceAction::Apply(service_document(desired, gateway_uid, Some(there)), there.uid.clone()));
+            // The one that it has it keeps (`ServiceSpec.clusterIP`), which the Gateway says.
+            let held = |ip: &IpAddr| service.is_some_and(|service| service.cluster_ips.contains(ip));
+            let document = service_document(desired, gateway_uid, Some(there), desired.cluster_ip.filter(held));
+            plan.steps.push(ServiceAction::Apply(document, there.uid.clone()));
         }
         Some(Some(_)) => {}
     }
@@ -200,7 +204,12 @@ fn metadata(name: &ObjectName, marks: [&BTreeMap<String, String>; 2], gateway: (
     })
 }
 
-fn service_document(desired: &DesiredService, gateway_uid: &str, there: Option<&Exposure>) -> Value {
+fn service_document(
+    desired: &DesiredService,
+    gateway_uid: &str,
+    there: Option<&Exposure>,
+    cluster_ip: Option<IpAddr>,
+) -> Value {
     let port = |(port, target): (&TransportPort, &u16)| json!({"name": port_name(*port), "port": port.number, "targetPort": target, "protocol": port.transport.as_str()});
     let mut spec =
         json!({"type": desired.kind.as_str(), "ports": desired.targets.iter().map(port).collect::<Vec<_>>()});
@@ -213,6 +222,9 @@ fn service_document(desired: &DesiredService, gateway_uid: &str, there: Option<&
     }
     if let Some(ip) = &desired.address {
         spec["loadBalancerIP"] = json!(ip.to_string());
+    }
+    if let Some(ip) = cluster_ip {
+        spec["clusterIP"] = json!(ip.to_string());
     }
     let marks = [&desired.labels, &desired.annotations];
     let metadata = metadata(&desired.name, marks, (&desired.gateway, gateway_uid));
@@ -257,6 +269,7 @@ mod tests {
             kind: ServiceType::ClusterIP,
             load_balancer_class: None,
             address: None,
+            cluster_ip: None,
             targets: BTreeMap::from([(TransportPort::tcp(443), 20_001)]),
             labels: BTreeMap::from([(MANAGED_BY.to_owned(), MANAGER.to_owned())]),
             annotations: BTreeMap::from([(EXPOSES.to_owned(), "g".to_owned())]),

@@ -472,6 +472,7 @@ mod tests {
                 kind: ServiceType::ClusterIP,
                 load_balancer_class: None,
                 address: None,
+                cluster_ip: None,
                 targets: BTreeMap::new(),
                 labels: BTreeMap::new(),
                 annotations: BTreeMap::new(),

@@ -155,6 +155,9 @@ impl KubernetesRuntime {
         let Some(document) = status::patch(key, said.as_ref(), seen, &current, &us, &time) else {
             return more.map_or(Decision::Nothing, Decision::Later);
         };
+        let Some(document) = self.statuses.writer.declared(key, document, &current, now) else {
+            return more.map_or(Decision::Nothing, Decision::Later);
+        };
         if matches!(key.kind, Kind::Gateway | Kind::ListenerSet)
             && let Some(at) = self.patience(key, now)
         {

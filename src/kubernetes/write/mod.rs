@@ -8,5 +8,6 @@ pub(crate) mod gateway_troubles;
 pub(crate) mod request;
 pub(crate) mod status;
 pub(crate) mod status_writer;
+pub(crate) mod undeclared;
 pub(crate) mod work_queue;
 pub(crate) mod worker;

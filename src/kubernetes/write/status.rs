@@ -12,8 +12,16 @@ use gatewright_core::tenancy::CONTROLLER;
 use gatewright_core::translate::{ObjectStatus, StatusBody, status_document};
 
 /// The types of conditions that we write; a condition of another type belongs to another writer.
-const OWN: [&str; 6] =
-    ["Accepted", "Programmed", "ResolvedRefs", "Conflicted", "OverlappingTLSConfig", "PartiallyInvalid"];
+const OWN: [&str; 8] = [
+    "Accepted",
+    "Programmed",
+    "ResolvedRefs",
+    "Conflicted",
+    "OverlappingTLSConfig",
+    "PartiallyInvalid",
+    "InsecureFrontendValidationMode",
+    "AddressesAssigned",
+];
 
 /// The maximum number of parents of a route (`maxItems` of RouteStatus.parents).
 const PARENTS: usize = 32;
@@ -234,7 +242,7 @@ fn parent(reference: &Value) -> [String; 6] {
 }
 
 /// Returns whether all desired fields are present. Fields of other managers are ignored.
-fn agrees(field: &str, wanted: &Value, there: &Value) -> bool {
+pub(crate) fn agrees(field: &str, wanted: &Value, there: &Value) -> bool {
     match (field, wanted, there) {
         ("lastTransitionTime", ..) => true,
         ("conditions", Value::Array(wanted), _) => {

@@ -12,6 +12,8 @@ use crate::FIELD_MANAGER;
 use crate::metrics::Writes;
 use crate::write::failure::Failure;
 use crate::write::request::{api, in_time};
+use crate::write::status::agrees;
+use crate::write::undeclared::Undeclared;
 use crate::write::worker::Worker;
 use gatewright_core::inputs::ObjectKey;
 
@@ -36,12 +38,14 @@ pub struct StatusWriter {
     worker: Worker<ObjectKey, Done>,
     /// The start of the last write.
     begun: Instant,
+    /// What the definitions of the cluster do not have.
+    undeclared: Undeclared,
 }
 
 impl StatusWriter {
     /// Creates the writer, with an empty queue.
     pub fn new(client: Client) -> Self {
-        Self { client, worker: Worker::new(AT_ONCE), begun: Instant::now() }
+        Self { client, worker: Worker::new(AT_ONCE), begun: Instant::now(), undeclared: Undeclared::default() }
     }
 
     /// Reduces the rate of statuses while the writer of objects is busy. It does not stop them, since a burst may take
@@ -72,6 +76,18 @@ impl StatusWriter {
         self.worker.done(key);
     }
 
+    /// A status document without what the definitions of the cluster do not have; `None` where the rest is there.
+    pub(crate) fn declared(
+        &mut self,
+        key: &ObjectKey,
+        mut document: Value,
+        current: &Value,
+        now: Instant,
+    ) -> Option<Value> {
+        let is_less = self.undeclared.leave_out(key.kind, &mut document, now);
+        (!is_less || !agrees("", &document["status"], current)).then_some(document)
+    }
+
     /// Starts the apply of a status.
     pub fn apply(&mut self, key: ObjectKey, resource: &ApiResource, document: Value) {
         let api = api(self.client.clone(), &key, resource);
@@ -90,6 +106,9 @@ impl StatusWriter {
         match &done.outcome {
             Ok(_) => self.worker.done(&done.key),
             Err(failure) => {
+                if let Failure::Refused(said) = failure {
+                    self.undeclared.learn(done.key.kind, said, Instant::now());
+                }
                 self.worker.failed(&done.key, failure, Instant::now());
             }
         }

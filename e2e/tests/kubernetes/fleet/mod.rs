@@ -20,6 +20,7 @@ mod ownership;
 mod parameters;
 mod ports;
 mod refusals;
+mod routability;
 mod shared;
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";

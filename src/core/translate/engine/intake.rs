@@ -94,6 +94,7 @@ impl Engine {
             }
             Kind::Service => {
                 dirty.routes.extend(self.store.routes_by_service.of(name).cloned());
+                dirty.parents.extend(self.store.parents_by_service.of(name).cloned());
                 if self.store.policies_by_service.of(name).next().is_some() {
                     dirty.policed.insert(name.clone());
                 }

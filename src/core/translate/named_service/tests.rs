@@ -109,7 +109,7 @@ impl Site {
             StatusBody::Gateway(status) => (
                 status.conditions,
                 status.listeners.into_iter().map(|listener| listener.conditions).collect(),
-                status.addresses.iter().map(ToString::to_string).collect(),
+                status.addresses.iter().map(|at| at.address.to_string()).collect(),
             ),
             StatusBody::ListenerSet(status) => {
                 (status.conditions, status.listeners.into_iter().map(|listener| listener.conditions).collect(), vec![])

@@ -1,0 +1,245 @@
+//! Filters of a listener: what stands before the routes of a virtual host.
+//!
+//! Envoy looks for a route before it runs any filter. So the filters are the virtual host's, whose every request has a route,
+//! if only the one that says 404; and once a server has been asked, a route is looked for again. By then the filters of the
+//! first route are in place, and they would run for the second. A route behind listener filters therefore marks the
+//! request, and the filter after that makes the route's own filters by the mark ([`MARKED`]).
+
+use std::collections::HashMap;
+
+use envoy_types::pb::envoy::config::common::mutation_rules::v3::{HeaderMutation, header_mutation};
+use envoy_types::pb::envoy::config::core::v3::{
+    HeaderValue, HeaderValueOption, TypedExtensionConfig, header_value_option::HeaderAppendAction,
+};
+use envoy_types::pb::envoy::config::route::v3::{FilterConfig, Route, VirtualHost};
+use envoy_types::pb::envoy::extensions::common::matching::v3::{ExtensionWithMatcher, ExtensionWithMatcherPerRoute};
+use envoy_types::pb::envoy::extensions::filters::http::composite::v3::{
+    Composite, ExecuteFilterAction, FilterChainConfiguration,
+};
+use envoy_types::pb::envoy::extensions::filters::http::filter_chain::v3::{FilterChain, FilterChainConfigPerRoute};
+use envoy_types::pb::envoy::extensions::filters::http::header_mutation::v3::{
+    HeaderMutation as MutatesHeaders, HeaderMutationPerRoute, Mutations,
+};
+use envoy_types::pb::envoy::r#type::matcher::v3::HttpRequestHeaderMatchInput;
+use envoy_types::pb::google::protobuf::Any;
+use envoy_types::pb::xds::r#type::matcher::v3::{
+    Matcher, RegexMatcher, StringMatcher,
+    matcher::{
+        MatcherList, MatcherType, OnMatch,
+        matcher_list::{
+            FieldMatcher, Predicate,
+            predicate::{MatchType, SinglePredicate, single_predicate},
+        },
+        on_match,
+    },
+    regex_matcher::{EngineType, GoogleRe2},
+    string_matcher::MatchPattern,
+};
+use prost::Message;
+use sha2::{Digest, Sha256};
+
+use super::external_auth;
+use super::internal_headers::ROUTE_HEADER;
+use super::proto::{any, extension, map, xds_extension};
+use super::route::routes;
+use super::route_filters;
+use super::virtual_host::answer;
+use gatewright_core::model::{ListenerFilters, VirtualHost as Host};
+
+/// Asks the servers of the virtual host: Envoy's filter chain filter.
+pub(super) const FILTER: &str = "gatewright.listener_filters";
+
+/// Sets the header that says which filters the route has: Envoy's header mutation filter.
+pub(super) const MARK: &str = "gatewright.mark_route";
+
+/// Makes the filters of the marked route: Envoy's composite filter.
+pub(super) const MARKED: &str = "gatewright.marked_route_filters";
+
+/// The filter [`MARK`] of a connection manager. What it does virtual hosts and routes say, and routes last.
+pub(super) fn mark() -> MutatesHeaders {
+    MutatesHeaders { most_specific_header_mutations_wins: true, ..Default::default() }
+}
+
+/// The filter [`MARKED`] of a connection manager. What it does virtual hosts say.
+pub(super) fn marked() -> ExtensionWithMatcher {
+    ExtensionWithMatcher {
+        extension_config: Some(extension("envoy.filters.http.composite", &Composite::default())),
+        xds_matcher: Some(Matcher::default()),
+        ..Default::default()
+    }
+}
+
+/// A virtual host with listener filters. `first` comes before its routes, and before the filters: it answers what is not
+/// meant for this listener, and challenges of ACME.
+pub(super) fn guarded(host: &Host, filters: &ListenerFilters, first: Option<&Route>, made: VirtualHost) -> VirtualHost {
+    let first = first.map(unasked).into_iter();
+    let servers = match filters {
+        ListenerFilters::Refuse => {
+            let refusal = answer(500);
+            return VirtualHost { routes: first.chain([refusal]).collect(), ..made };
+        }
+        ListenerFilters::Ask(servers) => servers,
+    };
+    let mut own: Vec<(String, Vec<TypedExtensionConfig>)> = Vec::new();
+    let mut all: Vec<Route> = first.collect();
+    for route in &host.routes {
+        let filters = route_filters::delegated(&route.rule);
+        let mark = (!filters.is_empty()).then(|| name(&filters));
+        all.extend(routes(route).into_iter().map(|made| marking(made, mark.as_deref())));
+        if let Some(mark) = mark.filter(|mark| own.iter().all(|(known, _)| known != mark)) {
+            own.push((mark, filters));
+        }
+    }
+    // Every request has a route, so that the filters run for it.
+    all.push(answer(404));
+    let ask = servers.iter().map(external_auth::before_routes).collect();
+    let ask = FilterChainConfigPerRoute { filter_chain: Some(FilterChain { filters: ask }) };
+    let unmarked = HeaderMutation { action: Some(header_mutation::Action::Remove(ROUTE_HEADER.to_owned())) };
+    VirtualHost {
+        routes: all,
+        request_headers_to_remove: vec![ROUTE_HEADER.to_owned()],
+        typed_per_filter_config: map(&[
+            (FILTER, any(&ask)),
+            (MARK, any(&mutation(unmarked))),
+            (MARKED, any(&ExtensionWithMatcherPerRoute { xds_matcher: Some(by_mark(own)) })),
+        ]),
+        ..made
+    }
+}
+
+/// A route that the filters do not stand before.
+fn unasked(route: &Route) -> Route {
+    let off = any(&FilterConfig { disabled: true, ..Default::default() });
+    with(route.clone(), FILTER, off)
+}
+
+/// A route whose filters, if it has some, are made by its mark.
+fn marking(mut route: Route, mark: Option<&str>) -> Route {
+    route.typed_per_filter_config.remove(route_filters::FILTER);
+    let Some(mark) = mark else { return route };
+    let option = HeaderValueOption {
+        header: Some(HeaderValue { key: ROUTE_HEADER.to_owned(), value: mark.to_owned(), ..Default::default() }),
+        append_action: HeaderAppendAction::OverwriteIfExistsOrAdd.into(),
+        ..Default::default()
+    };
+    let set = HeaderMutation { action: Some(header_mutation::Action::Append(option)) };
+    with(route, MARK, any(&mutation(set)))
+}
+
+/// A route with one more configuration of a filter.
+fn with(mut route: Route, name: &str, config: Any) -> Route {
+    let told: HashMap<String, Any> = std::mem::take(&mut route.typed_per_filter_config);
+    let mut told: Vec<(&str, Any)> = told.iter().map(|(name, config)| (name.as_str(), config.clone())).collect();
+    told.push((name, config));
+    Route { typed_per_filter_config: map(&told), ..route }
+}
+
+fn mutation(mutation: HeaderMutation) -> HeaderMutationPerRoute {
+    HeaderMutationPerRoute { mutations: Some(Mutations { request_mutations: vec![mutation], ..Default::default() }) }
+}
+
+/// The name of filters: of all that they say, so that a mark of a newer version of the virtual host is never taken for
+/// another one of an older.
+fn name(filters: &[TypedExtensionConfig]) -> String {
+    let mut hash = Sha256::new();
+    filters.iter().for_each(|filter| hash.update(filter.encode_length_delimited_to_vec()));
+    hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// From the mark of a request to the filters of its route. A mark that is not known is of another version, and lets nobody pass.
+fn by_mark(own: Vec<(String, Vec<TypedExtensionConfig>)>) -> Matcher {
+    let chosen = own.into_iter().map(|(mark, filters)| when(MatchPattern::Exact(mark), filters));
+    let any = RegexMatcher { regex: ".+".to_owned(), engine_type: Some(EngineType::GoogleRe2(GoogleRe2 {})) };
+    let unknown = when(MatchPattern::SafeRegex(any), vec![external_auth::nobody()]);
+    let matchers = chosen.chain([unknown]).collect();
+    Matcher { matcher_type: Some(MatcherType::MatcherList(MatcherList { matchers })), on_no_match: None }
+}
+
+fn when(mark: MatchPattern, filters: Vec<TypedExtensionConfig>) -> FieldMatcher {
+    let input = HttpRequestHeaderMatchInput { header_name: ROUTE_HEADER.to_owned() };
+    let value = StringMatcher { match_pattern: Some(mark), ..Default::default() };
+    let predicate = SinglePredicate {
+        input: Some(xds_extension("envoy.matching.inputs.request_headers", any(&input))),
+        matcher: Some(single_predicate::Matcher::ValueMatch(value)),
+    };
+    let make = ExecuteFilterAction {
+        filter_chain: Some(FilterChainConfiguration { typed_config: filters }),
+        ..Default::default()
+    };
+    FieldMatcher {
+        predicate: Some(Predicate { match_type: Some(MatchType::SinglePredicate(predicate)) }),
+        on_match: Some(OnMatch {
+            on_match: Some(on_match::OnMatch::Action(xds_extension("composite-action", any(&make)))),
+            ..Default::default()
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gatewright_core::model::{Action, AppProtocol, AuthProtocol, ExternalAuth, Route as ModelRoute};
+
+    use super::*;
+    use crate::testdata::{backend, host, route, rule, to};
+    use crate::virtual_host::virtual_host;
+
+    fn auth(name: &str) -> ExternalAuth {
+        let protocol = AuthProtocol::Http { path: String::new(), answers: Vec::new() };
+        ExternalAuth { server: backend(name, AppProtocol::Http1), headers: Vec::new(), body: 0, protocol }
+    }
+
+    fn made(filters: ListenerFilters, routes: Vec<ModelRoute>) -> VirtualHost {
+        let host = Host { hostname: host("a.org"), filters: Some(std::sync::Arc::new(filters)), routes };
+        virtual_host(&host, Some(&answer(421)))
+    }
+
+    /// A route whose rule has a server of its own.
+    fn own(path: &str, name: &str) -> ModelRoute {
+        let mut rule = rule(Action::Forward(vec![to("web", 1)]));
+        rule.auth = Some(Box::new(auth(name)));
+        route(path, rule)
+    }
+
+    fn marks(of: &VirtualHost) -> Vec<Option<&Any>> {
+        of.routes.iter().map(|route| route.typed_per_filter_config.get(MARK)).collect()
+    }
+
+    #[test]
+    fn every_request_has_a_route_and_none_has_filters_before_it_is_known() {
+        let plain = route("/plain", rule(Action::Forward(vec![to("web", 1)])));
+        let all = vec![own("/one", "x"), own("/two", "y"), own("/three", "x"), plain];
+        let made = made(ListenerFilters::Ask(vec![auth("first"), auth("second")]), all);
+        assert_eq!(made.routes.len(), 6);
+        assert_eq!(made.routes.last().expect("it has some").action, answer(404).action, "what no other takes");
+        let config = |route: &Route, name: &str| route.typed_per_filter_config.get(name).cloned();
+        let off = any(&FilterConfig { disabled: true, ..Default::default() });
+        assert_eq!(config(&made.routes[0], FILTER), Some(off), "what is not meant for the listener asks nobody");
+        assert!(made.routes.iter().skip(1).all(|route| config(route, FILTER).is_none()));
+        assert!(made.routes.iter().all(|route| config(route, route_filters::FILTER).is_none()));
+        let marks = marks(&made);
+        assert!(marks[1].is_some() && marks[1] == marks[3] && marks[1] != marks[2], "alike where filters are");
+        assert_eq!((marks[0], marks[4], marks[5]), (None, None, None));
+        let by_mark = made.typed_per_filter_config.get(MARKED).expect("it is there");
+        let by_mark = ExtensionWithMatcherPerRoute::decode(by_mark.value.as_slice()).expect("a matcher");
+        let Some(MatcherType::MatcherList(list)) = by_mark.xds_matcher.expect("one").matcher_type else {
+            panic!("a list")
+        };
+        assert_eq!(list.matchers.len(), 3, "two that are known, and all others");
+    }
+
+    #[test]
+    fn where_nobody_can_be_asked_there_are_no_routes() {
+        let made = made(ListenerFilters::Refuse, vec![own("/one", "x")]);
+        let actions: Vec<_> = made.routes.iter().map(|route| route.action.clone()).collect();
+        assert_eq!(actions, [answer(421).action, answer(500).action]);
+    }
+
+    #[test]
+    fn equal_hosts_encode_to_equal_bytes() {
+        let host = || made(ListenerFilters::Ask(vec![auth("a")]), vec![own("/one", "x"), own("/two", "y")]);
+        let bytes = host().encode_to_vec();
+        for _ in 0..50 {
+            assert!(host().encode_to_vec() == bytes, "maps in the order of their keys");
+        }
+    }
+}
