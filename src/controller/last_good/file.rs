@@ -280,6 +280,6 @@ pub(super) mod tests {
         assert!(error.contains("encrypted with another key"), "{error}");
         save(&paths, at, &over, &[view()]).expect("written");
         let error = format!("{:#}", load(&paths).err().expect("it is over"));
-        assert!(error.contains("has ended"), "{error}");
+        assert!(error.contains("has expired"), "{error}");
     }
 }

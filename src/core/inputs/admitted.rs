@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::document::{self, Fields};
 use super::object::SOLVER;
 use super::{
-    AllowedRoutes, Gateway, Kind, Listener, ListenerSet, Meta, NamespaceRule, Object, ParseError, Policy, Route,
-    RouteKind, Unsupported,
+    AllowedRoutes, Gateway, Kind, Listener, ListenerFilter, ListenerSet, Meta, NamespaceRule, Object, ParseError,
+    Policy, Route, RouteKind, Unsupported,
 };
 use crate::gateway_api::httproutes::HttpRouteParentRefs;
 use crate::model::Hostname;
@@ -88,10 +88,24 @@ fn listeners(value: &Value) -> (Vec<Value>, Vec<Listener>) {
     for listener in items(value, "listeners") {
         match Object::admitted(&with(value, "listeners", vec![listener.clone()])) {
             Ok(_) => readable.push(listener.clone()),
-            Err(why) => unreadable.extend(broken(listener, &why)),
+            Err(why) => unreadable.extend(without_filters(value, listener, &why).or_else(|| broken(listener, &why))),
         }
     }
     (readable, unreadable)
+}
+
+/// A listener of which the filters alone cannot be read: it keeps its hostname, which a wider one would serve without them.
+fn without_filters(value: &Value, listener: &Value, why: &ParseError) -> Option<Listener> {
+    let mut bare = listener.clone();
+    bare.as_object_mut()?.remove("filters")?;
+    let listeners = match Object::admitted(&with(value, "listeners", vec![bare])).ok()? {
+        Object::Gateway(gateway) => gateway.listeners,
+        Object::ListenerSet(set) => set.listeners,
+        _ => return None,
+    };
+    let listener = Listener::clone(listeners.first()?);
+    let filters = vec![ListenerFilter::Unreadable(format!("cannot be read: {why}").into())];
+    Some(Listener { filters, ..listener })
 }
 
 fn broken(listener: &Value, why: &ParseError) -> Option<Listener> {
@@ -190,6 +204,20 @@ mod tests {
             assert_eq!((told[1].0, told[1].1), ("new", 81));
             assert!(told[1].2.is_some_and(|why| why.contains("Orbit")), "{told:?}");
         }
+    }
+
+    #[test]
+    fn a_listener_whose_filters_cannot_be_read_keeps_its_hostname_and_lets_nobody_pass() {
+        let filters = json!({"requests": [{"type": "Orbit", "orbit": {}}]});
+        let listeners = json!([{"name": "good", "port": 80, "protocol": "HTTP"},
+            {"name": "new", "port": 80, "protocol": "HTTP", "hostname": "x.org", "filters": filters}]);
+        let spec = json!({"gatewayClassName": "c", "listeners": listeners});
+        let Object::Gateway(gateway) = admitted("Gateway", spec) else { panic!("a Gateway") };
+        let [good, new] = gateway.listeners.as_slice() else { panic!("two listeners") };
+        assert!(good.filters.is_empty() && new.unreadable.is_none());
+        assert_eq!(new.hostname.as_ref().map(Hostname::as_str), Ok("x.org"));
+        let [ListenerFilter::Unreadable(text)] = new.filters.as_slice() else { panic!("{:?}", new.filters) };
+        assert!(text.contains("Orbit"), "{text}");
     }
 
     #[test]

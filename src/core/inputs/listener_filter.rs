@@ -13,6 +13,8 @@ pub enum ListenerFilter {
     ExternalAuth(Box<Result<AuthFilter, Unsupported>>),
     /// Another kind of object, as text: we have none.
     Extension(Box<str>),
+    /// Why none of the filters can be read: a newer or laxer schema admitted them.
+    Unreadable(Box<str>),
 }
 
 /// Reads the filters of a listener in `namespace`, in their order.
@@ -46,7 +48,7 @@ impl ListenerFilter {
     pub fn auth(&self) -> Option<&AuthFilter> {
         match self {
             ListenerFilter::ExternalAuth(auth) => (**auth).as_ref().ok(),
-            ListenerFilter::Extension(_) => None,
+            ListenerFilter::Extension(_) | ListenerFilter::Unreadable(_) => None,
         }
     }
 }

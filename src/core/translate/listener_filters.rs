@@ -78,6 +78,9 @@ impl Guard {
                         accepted = accepted.and(Err(refused));
                     }
                 },
+                ListenerFilter::Unreadable(why) => {
+                    accepted = accepted.and(Err((Reason::UnsupportedValue, format!("filters: {why}"))));
+                }
                 ListenerFilter::Extension(what) => {
                     let text = format!("{field}: filter ExtensionRef {what} is not supported");
                     accepted = accepted.and(Err((Reason::UnsupportedValue, text.clone())));

@@ -222,7 +222,7 @@ mod tests {
             for gateway in [None, Some(ObjectName::new("b", "edge"))] {
                 let observed = BTreeMap::from([(kind, Observed { gateway, ..Observed::default() })]);
                 let told = check(&observed, &desired(2), &template()).expect_err("it is in the way");
-                assert!(told.contains(kind.as_str()) && told.contains("somebody else's"), "{told}");
+                assert!(told.contains(kind.as_str()) && told.contains("another owner"), "{told}");
             }
         }
     }
