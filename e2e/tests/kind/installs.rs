@@ -7,7 +7,9 @@ use e2e::walkthrough::{Step, steps};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::cluster::{LIMIT, NAMESPACE, kubectl, objects, rolled_out, root, run, shop, until_served};
+use super::cluster::{
+    LIMIT, NAMESPACE, kubectl, objects, policies_in_force, rolled_out, root, run, shop, until_served,
+};
 use super::traffic::Traffic;
 
 /// The release that is upgraded: its chart, and the tag of its image. `PREVIOUS` names its folder, as `make release` writes it; without
@@ -144,7 +146,7 @@ async fn an_uninstall_leaves_what_is_the_users_and_no_more() -> Result<()> {
     let data = |all: &[Value]| all.iter().map(|secret| secret["data"].clone()).collect::<Vec<_>>();
     let after = objects(&["secrets", "-n", "tenant-alice", "--field-selector=type=kubernetes.io/tls"])?;
     assert_eq!(data(&before), data(&after));
-    Ok(())
+    policies_in_force().await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -196,5 +198,6 @@ async fn the_archive_installs_without_the_internet() -> Result<()> {
     let chart = root().join("deploy/chart").display().to_string();
     let kept = kept.display().to_string();
     run("helm", &["install", "gatewright", &chart, "-n", NAMESPACE, "-f", &kept, "--wait", "--timeout=5m"])?;
+    policies_in_force().await?;
     until_served(&shop()?).await
 }

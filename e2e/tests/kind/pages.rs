@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use e2e::walkthrough::{Place, follow};
 
-use super::cluster::{kubectl, root, run, shop, until_served};
+use super::cluster::{kubectl, policies_in_force, root, run, shop, until_served};
 use super::installs::left;
 
 fn followed(page: &str) -> Result<()> {
@@ -38,5 +38,6 @@ async fn an_upgrade_and_an_uninstall_are_as_their_page_says() -> Result<()> {
     let made = kubectl(&["get", "gateways,listenersets,tenantgateways", "-A", "-o", "name"])?;
     ensure!(made.is_empty(), "{made}");
     run("make", &["--no-print-directory", "-C", &root().display().to_string(), "kind"])?;
+    policies_in_force().await?;
     until_served(&shop()?).await
 }
