@@ -71,7 +71,7 @@ fn steps() -> Vec<Step> {
             ports: &[443, 8443],
             given: Some(BACKEND),
             reason: "Invalid",
-            text: "which Kubernetes does not change: delete the Service",
+            text: "which Kubernetes cannot change: delete the Service",
             like: |o| o["spec"]["loadBalancerClass"] == "example.org/a",
             ..base()
         },
