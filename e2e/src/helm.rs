@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::apiserver::ApiServer;
 use crate::apiserver::manifests::documents;
 use crate::deploy::folder;
 
@@ -64,6 +65,15 @@ impl Helm {
         let out = program.args(arguments).output()?;
         ensure!(out.status.success(), "helm {}: {}", arguments.join(" "), String::from_utf8_lossy(&out.stderr));
         Ok(String::from_utf8(out.stdout)?)
+    }
+
+    /// Grants the controller the rights that the chart gives with the experimental channel.
+    pub async fn grant_experimental_channel(&self, server: &ApiServer) -> Result<()> {
+        let experimental = ["--set", "controller.settings.gatewayApiChannel=experimental"];
+        for object in self.template(&experimental)?.into_iter().filter(|one| one["kind"] == "ClusterRole") {
+            server.put(object).await?;
+        }
+        Ok(())
     }
 
     /// The objects that the chart renders, without those of `helm test`.

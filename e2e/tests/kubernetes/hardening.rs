@@ -330,7 +330,7 @@ async fn a_controller_that_starts_without_an_api_server_serves_the_last_good_sta
     cluster.server.kill();
     let begun = Instant::now();
     let mut controller = cluster.controller_with("one", &kept)?;
-    let line = controller.line("are served as they were").await?;
+    let line = controller.line("of the last good state are served").await?;
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}: {line}", begun.elapsed());
     let mut envoy = Envoy::start(&std::fs::read_to_string(tls.path().join("bootstrap.json"))?).await?;
     envoy.ready().await?;

@@ -1,8 +1,6 @@
 //! The experimental channel on a real API server, with its definitions and the rights that the chart gives for it: the status of
 //! an XBackendTrafficPolicy, and what default Gateways and routes that want them are told.
 
-use std::path::Path;
-
 use anyhow::Result;
 use e2e::apiserver::ApiServer;
 use e2e::cluster::{Cluster, condition, service};
@@ -37,14 +35,10 @@ fn accepted(route: &Value) -> Vec<Value> {
 #[ignore = "needs Kubernetes and Helm: e2e/tools install"]
 async fn policies_and_routes_of_the_experimental_channel_are_told() -> Result<()> {
     let server = ApiServer::start().await?;
-    let definitions = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/gateway-api/config/crd/experimental");
-    server.install_crds(&definitions).await?;
+    server.install_experimental_gateway_api().await?;
     let cluster = Cluster::over(server).await?;
     let server = &cluster.server;
-    let experimental = ["--set", "controller.settings.gatewayApiChannel=experimental"];
-    for object in Helm::new(None)?.template(&experimental)?.into_iter().filter(|one| one["kind"] == "ClusterRole") {
-        server.put(object).await?;
-    }
+    Helm::new(None)?.grant_experimental_channel(server).await?;
     server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;
     for object in service("default", "web", 8080) {
         server.put(object).await?;

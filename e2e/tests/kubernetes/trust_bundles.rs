@@ -42,11 +42,7 @@ async fn backends_are_verified_by_a_bundle_of_the_cluster() -> Result<()> {
     server.install_gateway_api().await?;
     let cluster = Cluster::over(server).await?;
     let server = &cluster.server;
-    // The rights are those of the chart for this channel.
-    let experimental = ["--set", "controller.settings.gatewayApiChannel=experimental"];
-    for object in Helm::new(None)?.template(&experimental)?.into_iter().filter(|one| one["kind"] == "ClusterRole") {
-        server.put(object).await?;
-    }
+    Helm::new(None)?.grant_experimental_channel(server).await?;
     let (root, other) = (TestRoot::new("one")?, TestRoot::new("two")?);
     let backend = TlsBackend::start_on(BACKEND, &root.issue("web.internal", None)?, None).await?;
     server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;

@@ -88,10 +88,10 @@ pub async fn run(
                     missing_kinds.has(*kind);
                     if let Some((old, handles)) = replaced {
                         let why = match hangs {
-                            Some(age) => format!("watch silent for {} s: it is started again", age.as_secs()),
-                            None => format!("is served as {} and no longer as {}", resource.version, old.version),
+                            Some(age) => format!(": watch silent for {} s: it is started again", age.as_secs()),
+                            None => format!(" is served as {} and no longer as {}", resource.version, old.version),
                         };
-                        warn!(event = WATCH, kind = kind.as_str(), "{}: {why}", kind.as_str());
+                        warn!(event = WATCH, kind = kind.as_str(), "{}{why}", kind.as_str());
                         end(handles, &mut tasks).await;
                     }
                     let (of_kind, each) = &watches[kind];

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 use e2e::apiserver::ApiServer;
 use e2e::cluster::{Cluster, condition, is_true};
+use e2e::helm::Helm;
 use kube::api::Patch;
 use serde_json::{Value, json};
 
@@ -46,6 +47,7 @@ async fn an_address_is_reachable_from_where_it_is_asked_for_and_from_nowhere_els
     let server = ApiServer::start().await?;
     server.install_experimental_gateway_api().await?;
     let cluster = Cluster::over(server).await?;
+    Helm::new(None)?.grant_experimental_channel(&cluster.server).await?;
     dedicated(&cluster).await?;
     let mut controller = cluster.controller_with("one", &["--gateway-api-channel", "experimental"])?;
     controller.line("xDS at").await?;

@@ -151,7 +151,7 @@ async fn envoys_of_every_fleet_are_told_what_was_last_good_for_them() -> Result<
     cluster.server.api(GATEWAY, "Gateway", "kept-gone").await?.delete("edge", &DeleteParams::default()).await?;
     cluster.server.kill();
     let mut controller = cluster.controller_with("one", arguments)?;
-    controller.line("are served as they were").await?;
+    controller.line("of the last good state are served").await?;
     let mut started = Vec::new();
     for files in &pods {
         started.push(Envoy::start(&std::fs::read_to_string(files.path().join("bootstrap.json"))?).await?);

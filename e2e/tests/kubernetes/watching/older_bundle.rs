@@ -3,16 +3,18 @@
 use anyhow::Result;
 use e2e::apiserver::ApiServer;
 use e2e::cluster::{Cluster, is_true, service, tls_secret};
+use e2e::helm::Helm;
 use e2e::tenants::{GATEWAY, quiet};
 use e2e::world::free_port;
 use serde_json::{Value, json};
 
 #[tokio::test]
-#[ignore = "needs Kubernetes and Envoy: e2e/tools install kubernetes gateway-api envoy"]
+#[ignore = "needs Kubernetes, Envoy and Helm: e2e/tools install kubernetes gateway-api envoy helm"]
 async fn kinds_of_version_1_4_are_read_in_the_versions_that_it_has() -> Result<()> {
     let server = ApiServer::start().await?;
     server.install_older_gateway_api().await?;
     let cluster = Cluster::over(server).await?;
+    Helm::new(None)?.grant_experimental_channel(&cluster.server).await?;
     let server = &cluster.server;
     server.apply(include_str!("../../../../deploy/gatewayclass.yaml")).await?;
     for object in service("default", "web", 80) {
