@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 
 /// Rights that other tests use, each with its test. An entry that is not granted any more is an error.
-const ELSEWHERE: [(&str, &[&str], &str); 17] = [
+const ELSEWHERE: [(&str, &[&str], &str); 18] = [
     ("secrets", &["create", "update", "delete"], "certificates: path, handover, storage"),
     ("configmaps", &["get", "create", "update", "delete"], "certificates: path, storage"),
     ("configmaps", &["patch"], "tenancy: first_come"),
@@ -28,7 +28,8 @@ const ELSEWHERE: [(&str, &[&str], &str); 17] = [
     ("namespaces", &["patch"], "tenancy: others"),
     ("tenantgateways/status", &["patch"], "tenancy: modes"),
     ("podtemplates", &["list", "watch"], "isolated"),
-    ("deployments", &["list", "watch", "create", "patch", "delete"], "isolated"),
+    ("deployments", &["list", "watch", "get", "create", "patch", "delete"], "isolated"),
+    ("horizontalpodautoscalers", &["list", "watch", "create", "patch", "delete"], "isolated: autoscaling"),
     ("serviceaccounts", &["list", "watch", "create", "patch", "delete"], "isolated"),
     ("poddisruptionbudgets", &["list", "watch", "create", "patch", "delete"], "isolated"),
     ("tokenreviews", &["create"], "pod_identity, pods, isolated"),
