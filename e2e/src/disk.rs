@@ -32,7 +32,7 @@ impl Disk {
     /// When there is room left all the same.
     pub fn fill(&self) -> Result<()> {
         let mut file = File::create(self.ballast())?;
-        // What somebody is writing meanwhile may go again.
+        // Files that a program is writing meanwhile may be removed again.
         for _ in 0..100 {
             // In ever smaller pieces, down to the last byte.
             for size in [1 << 16, 1 << 10, 1] {

@@ -27,7 +27,7 @@ pub struct Target {
     pub run: fn(&[u8]),
     /// An input that is a little different; the second one is another of the corpus.
     pub mutate: fn(&[u8], &[u8], &mut Choice) -> Vec<u8>,
-    /// What it begins with, beside the corpus.
+    /// Seeds of the target, beside the corpus.
     pub seeds: fn() -> Vec<Vec<u8>>,
     /// Fewer bytes that may fail in the same way, most promising first.
     pub smaller: fn(&[u8]) -> Vec<Vec<u8>>,

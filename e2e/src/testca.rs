@@ -80,7 +80,7 @@ struct Order {
     chain: Option<String>,
 }
 
-/// What becomes of an answer on its way: the path that was asked for, and the answer as it would be.
+/// Changes a response on its way to the client: takes the requested path and the original response.
 pub type Mangle = Box<dyn FnMut(&str, Response<Bytes>) -> Response<Bytes> + Send>;
 
 struct State {

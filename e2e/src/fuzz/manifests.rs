@@ -15,7 +15,7 @@ use gatewright_core::translate::{Change, Settings};
 
 use super::{Choice, bytes, checkout};
 
-/// What stands in a file and means something to a parser.
+/// Texts of a file that have a meaning for the parser.
 const PIECES: [&str; 28] = [
     "---\n",
     "...\n",

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use super::{Choice, checkout};
 
-/// What is written where a text is expected.
+/// Values for fields of type string.
 const TEXTS: [&str; 36] = [
     "",
     " ",
@@ -308,7 +308,7 @@ pub(super) fn run(data: &[u8]) {
     );
 }
 
-/// What goes to Envoy keeps the constraints of Envoy's messages.
+/// Checks that published resources keep the constraints of Envoy's messages.
 fn constraints(delta: &Delta) {
     for resource in delta.resources.values().flatten() {
         let encoded = publish::encode(resource);
@@ -319,7 +319,7 @@ fn constraints(delta: &Delta) {
     }
 }
 
-/// What is printed of it can be, and has no private key in it.
+/// Checks that the result can be printed, and that the output has no private key.
 fn shown(objects: Vec<Object>, settings: Settings, tenancy: tenancy::Settings) {
     let shown = offline::translate(objects, settings, tenancy, now()).expect("every resource can be shown");
     for document in shown.resources.iter().chain(&shown.statuses).chain(&shown.desired).chain(&shown.services) {

@@ -65,7 +65,7 @@ fn lines(server: &AuthServer) -> Vec<String> {
     server.asked().into_iter().map(|asked| asked.line).collect()
 }
 
-/// What is served there, of which nobody but whom the server lets through gets any.
+/// The hosts behind the filters: only requests that the authorization server allows reach them.
 fn rules() -> Value {
     let to_alice = json!([{"path": {"value": "/anybody"}, "headers": [{"name": "X-User", "value": "alice"}]}]);
     let own = |path: &str, name: &str| {

@@ -107,7 +107,7 @@ async fn on_one_connection_alices_answer_is_hers_whatever_mallory_says_of_length
             "mallory-desync.yaml",
             &manifest(&[http_route("mallory", &route, std::slice::from_ref(&host), &rules)]),
         )?;
-        // Whether it is refused or not: the response must be that of the client's own request.
+        // A refused request as well as a served one: the response must be that of the client's own request.
         site.told("mallory", &route, "Accepted=").await?;
         let mallory = site.plain(&host);
         let mut connection = mallory.connect().await?;

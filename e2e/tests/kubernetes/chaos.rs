@@ -120,7 +120,7 @@ struct Replica {
     xds: SocketAddr,
     proxy: Proxy,
     clock: Clock,
-    /// Where it keeps the last good state, and the key beside it.
+    /// The directory of the last good state, with the key.
     disk: Disk,
     volume: TempDir,
     program: Option<Gatewright>,

@@ -65,7 +65,7 @@ impl ParseError {
                 Self::UnknownField(shown.collect::<Vec<_>>().join("."))
             }
             Self::UnknownVersion { kind, found, expected } => {
-                // Whatever is indented below a text is a part of it.
+                // YAML adds indented lines below a string to that string.
                 let found = if found.len() <= 16 { found } else { "(not shown)".to_owned() };
                 Self::UnknownVersion { kind, found, expected }
             }

@@ -65,7 +65,7 @@ impl Object {
         let kind = text(value, "kind").ok_or(ParseError::NoType("kind"))?;
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
         let Some(known) = Kind::ALL.into_iter().find(|k| k.as_str() == kind && k.group() == group) else {
-            // Whatever is indented below a text is a part of it: of a Secret that may be a key.
+            // YAML adds indented lines below a string to that string: in a Secret these may be a private key.
             let shown = |text: &str| if text.contains(' ') { "(not shown)".to_owned() } else { text.to_owned() };
             return Err(ParseError::UnknownKind {
                 kind: shown(kind),

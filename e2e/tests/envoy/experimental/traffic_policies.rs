@@ -43,7 +43,7 @@ async fn retried(backend: &mut Held, port: u16, path: &'static str, requests: us
         backend.asked().await?;
     }
     backend.answer(requests);
-    // Whoever is not retried is answered, and whoever is asks again.
+    // A request that is not retried is answered; a retry reaches the backend again.
     let again = |backend: &Held| backend.requests() - before - requests;
     let mut statuses = BTreeSet::new();
     let mut answered = 0;
