@@ -30,13 +30,22 @@ struct Listener {
     /// Sources of the accepted version; None if that has no scopes. Empty if the version is unknown, which may have
     /// scopes.
     accepted: Option<Sources>,
-    /// Sources of the version that is not answered yet.
+    /// Sources of the version that is not answered yet; None if that has no scopes or is a removal.
     sent: Option<Sources>,
+    /// True while a version or a removal is not answered yet.
+    in_flight: bool,
 }
 
 impl Listener {
-    fn sources(&self) -> impl Iterator<Item = &Vec<u8>> {
-        self.accepted.iter().chain(&self.sent).flat_map(|sources| sources.iter())
+    /// A listener with an answered version, and nothing in flight.
+    fn answered(accepted: Option<Sources>) -> Listener {
+        Listener { accepted, sent: None, in_flight: false }
+    }
+
+    /// Sources that the client keeps, whether it accepts or refuses what is in flight.
+    fn kept(&self) -> impl Iterator<Item = &Vec<u8>> {
+        let stays = |source: &&Vec<u8>| !self.in_flight || self.sent.iter().any(|sent| sent.contains(source));
+        self.accepted.iter().flat_map(|sources| sources.iter()).filter(stays)
     }
 }
 
@@ -55,23 +64,28 @@ impl ScopeSources {
 
     /// Records that the client has a listener.
     pub(super) fn has(&mut self, listener: &Resource) {
-        self.put(listener.shared_name(), Listener { accepted: of(listener), sent: None });
+        self.put(listener.shared_name(), Listener::answered(of(listener)));
     }
 
     /// Records that the client has an unknown version of a listener, which may use scopes.
     pub(super) fn has_older(&mut self, name: &Arc<str>) {
-        self.put(name, Listener { accepted: Some(Arc::default()), sent: None });
+        self.put(name, Listener::answered(Some(Arc::default())));
     }
 
-    /// Records listeners that are sent; returns true if one of them has a source that none before had.
+    /// Records listeners that are sent; returns true if one of them has a source that no listener of the client keeps
+    /// until then.
+    ///
+    /// A listener with a change in an earlier response that is not answered yet keeps only what both versions have:
+    /// the client may remove it, and forget the scopes, before it reads this response. Changes within one response
+    /// are one change to Envoy.
     pub(super) fn sent(&mut self, items: &[Item]) -> bool {
-        let had: BTreeSet<Vec<u8>> = self.listeners.values().flat_map(Listener::sources).cloned().collect();
+        let had: BTreeSet<Vec<u8>> = self.listeners.values().flat_map(Listener::kept).cloned().collect();
         let mut new = false;
         for item in items {
             let sent = item.resource().and_then(|listener| of(listener));
             new |= sent.iter().flat_map(|sources| sources.iter()).any(|source| !had.contains(source));
             let accepted = self.listeners.get(item.name()).and_then(|listener| listener.accepted.clone());
-            self.put(item.name(), Listener { accepted, sent });
+            self.put(item.name(), Listener { accepted, sent, in_flight: true });
         }
         new
     }
@@ -79,13 +93,13 @@ impl ScopeSources {
     /// Records that the client accepted a listener.
     pub(super) fn accepted(&mut self, item: &Item) {
         let accepted = item.resource().and_then(|listener| of(listener));
-        self.put(item.name(), Listener { accepted, sent: None });
+        self.put(item.name(), Listener::answered(accepted));
     }
 
     /// Records that the client refused a listener.
     pub(super) fn refused(&mut self, item: &Item) {
         let accepted = self.listeners.get(item.name()).and_then(|listener| listener.accepted.clone());
-        self.put(item.name(), Listener { accepted, sent: None });
+        self.put(item.name(), Listener::answered(accepted));
     }
 
     /// Forgets listeners that the client is not subscribed to any more.

@@ -84,6 +84,27 @@ fn a_refused_listener_takes_no_scopes_from_the_accepted_one_and_brings_none() {
     assert_eq!(chat.settle(), [[new(Kind::Listener, "m"), all]]);
 }
 
+/// Parts of a refused response are sent at once: the client has removed its listener when it reads the next one.
+#[test]
+fn scopes_follow_a_listener_that_comes_after_an_unanswered_removal() {
+    let mut chat = with_scopes();
+    chat.publish(vec![scoped("m", ""), listener("bad", "")], &[(Kind::Listener, "l")]);
+    let said = chat.read();
+    assert_eq!(said[0].1.1.len() + said[0].1.2.len(), 3, "all changes in one response: {said:?}");
+    chat.answer(Kind::Listener, said[0].0, Some("refused"));
+    let parts = chat.read();
+    let is_removal = |said: &Said| *said == gone(Kind::Listener, "l");
+    let removal = parts.iter().position(|(_, said)| is_removal(said)).expect("a part of its own");
+    let successor = parts.iter().position(|(_, said)| *said == new(Kind::Listener, "m")).expect("a part of its own");
+    assert!(removal < successor, "{parts:?}");
+    for (nonce, said) in &parts {
+        chat.answer(said.0, *nonce, (*said == new(Kind::Listener, "bad")).then_some("refused"));
+    }
+    let sent = |said: &Said| said.0 == Kind::Scope && said.1 == ["a", "b"];
+    let before = parts.iter().position(|(_, said)| sent(said)).is_some_and(|scopes| scopes > successor);
+    assert!(before || chat.settle().iter().flatten().any(sent), "its scopes are sent after it");
+}
+
 /// On a new stream the client reports the versions that it has.
 #[test]
 fn scopes_that_a_client_says_it_has_are_believed_by_the_listeners_it_has() {
