@@ -19,8 +19,8 @@ const SMALLER: usize = 400;
 pub enum Run {
     /// So many, the same each time.
     Cases(u64),
-    /// Others each time, for so long.
-    For(Duration),
+    /// Those of a seed, for so long.
+    For(Duration, u64),
 }
 
 /// The kept inputs of a target, with their files.
@@ -103,12 +103,12 @@ impl Run {
         }
         let from = match self {
             Run::Cases(_) => 0,
-            Run::For(_) => u64::from(std::process::id()) << 32,
+            Run::For(_, seed) => seed << 32,
         };
         let (began, mut cases) = (Instant::now(), 0);
         let goes_on = |cases| match self {
             Run::Cases(most) => cases < most,
-            Run::For(limit) => began.elapsed() < limit,
+            Run::For(limit, _) => began.elapsed() < limit,
         };
         while goes_on(cases) {
             let data = mutated(target, &inputs, &mut Choice::new(from + cases));

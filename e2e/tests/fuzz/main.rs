@@ -1,7 +1,7 @@
 //! The fuzz targets on the kept corpus and on mutations of it.
 //!
-//! `cargo test` runs some cases of each target, the same each time; `make fuzz SECONDS=60` others, for as long as one likes. What
-//! fails is made smaller and written to `e2e/fuzz/corpus`, whose inputs are run first.
+//! `cargo test` runs some cases of each target, the same each time; `make fuzz SECONDS=60` those of a seed, for as long as one likes. An
+//! input that fails is made smaller and written to `e2e/fuzz/corpus`, whose inputs are run first.
 #![allow(clippy::print_stderr, reason = "how many cases there were")]
 
 use std::collections::BTreeSet;
@@ -11,11 +11,15 @@ use e2e::fuzz::{Run, TARGETS, all_kinds, corpus, kinds, target};
 
 /// As many cases of a target are run where nothing else is said.
 fn run(name: &str, cases: u64) {
-    let seconds = std::env::var("GATEWRIGHT_FUZZ_SECONDS").ok().map(|text| text.parse().expect("a number of seconds"));
-    let run = seconds.map_or(Run::Cases(cases), |seconds| Run::For(Duration::from_secs(seconds)));
+    let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    let seed = number("GATEWRIGHT_FUZZ_SEED").unwrap_or_else(|| std::process::id().into());
+    let run = match number("GATEWRIGHT_FUZZ_SECONDS") {
+        Some(seconds) => Run::For(Duration::from_secs(seconds), seed),
+        None => Run::Cases(cases),
+    };
     let cases = run.of(target(name));
     assert!(cases > 0, "some case was run");
-    eprintln!("{name}: {cases} cases");
+    eprintln!("{name}: {cases} cases of {run:?}");
 }
 
 #[test]
