@@ -40,8 +40,9 @@ help: ## list the targets
 
 demo: ## serve the built-in example with a real Envoy; ONCE=1 checks it and exits
 	e2e/tools install envoy
-	$(CARGO) build --profile demo --bin gatewright
-	$(TARGET)/demo/gatewright standalone --envoy .tools/envoy $(if $(ONCE),--once)
+	@# The profile of the tests, so that nothing is built twice. It is fast enough for a few hosts.
+	$(CARGO) build --workspace --bin gatewright
+	$(TARGET)/debug/gatewright standalone --envoy .tools/envoy $(if $(ONCE),--once)
 
 test: ## install the tools, then run every check and every test
 	@# Installs the tools in parallel with checks and tests: each waits minutes for the network or for one thread.
