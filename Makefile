@@ -147,14 +147,14 @@ airgap: release ## build one archive of the release and Envoy's image, with a sc
 	kind/cluster exec kind/envoy-image $(PROGRAM) $(OUT)/envoy.tar
 	deploy/airgap/build $(or $(DIST),dist) $(OUT)/envoy.tar $(or $(DIST),dist)/gatewright-$(VERSION)-airgap.tar
 
-kind: ## create a kind cluster with Gatewright and two tenants; NODES=3
-	kind/cluster up $(if $(NODES),--nodes $(NODES)) $(if $(BINARY),--binary $(BINARY))
+kind: ## create a kind cluster with Gatewright and two tenants; NODES=3, CERT_MANAGER=1
+	kind/cluster up $(if $(NODES),--nodes $(NODES)) $(if $(BINARY),--binary $(BINARY)) $(if $(CERT_MANAGER),--cert-manager)
 
 kind-down: ## delete the kind cluster and everything created with it
 	kind/cluster down
 
 kind-e2e: ## the tests in a kind cluster: rollouts under load, the drain of a node, upgrade, uninstall, conformance; TEST="pods rollouts" NODES=1
-	kind/cluster up --nodes $(or $(NODES),3) $(if $(BINARY),--binary $(BINARY))
+	kind/cluster up --nodes $(or $(NODES),3) $(if $(BINARY),--binary $(BINARY)) --cert-manager
 	BINARY=$(BINARY) $(CARGO) test --workspace --test kind -- --ignored --test-threads=1 $(TEST)
 
 .PHONY: print-image print-program

@@ -53,16 +53,21 @@ pub(crate) fn shop() -> Result<Probe> {
     at(HOST)
 }
 
-/// A host at the address of the load balancer, by the roots of the internal CA.
-pub(crate) fn at(host: &str) -> Result<Probe> {
+/// The address of the load balancer, with the port of HTTPS.
+pub(crate) fn address() -> Result<SocketAddr> {
     let service = objects(&["service", "gatewright-envoy", "-n", NAMESPACE])?.pop().context("a Service")?;
     let address: IpAddr = service["status"]["loadBalancer"]["ingress"][0]["ip"]
         .as_str()
         .context("no address: run `make kind`")?
         .parse()?;
+    Ok(SocketAddr::new(address, 443))
+}
+
+/// A host at the address of the load balancer, by the roots of the internal CA.
+pub(crate) fn at(host: &str) -> Result<Probe> {
     let roots = objects(&["configmap", "gatewright-internal-ca", "-n", NAMESPACE])?.pop().context("roots")?;
     let roots = roots_of(roots["data"]["ca.crt"].as_str().context("roots")?)?;
-    Ok(Probe::https(SocketAddr::new(address, 443), host).roots(roots).limit(Duration::from_secs(30)))
+    Ok(Probe::https(address()?, host).roots(roots).limit(Duration::from_secs(30)))
 }
 
 pub(crate) async fn until_served(probe: &Probe) -> Result<()> {

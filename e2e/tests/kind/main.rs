@@ -3,6 +3,7 @@
 //! uninstall leaves what it lists, and a new installation continues from that. The cluster is that of `kind/cluster
 //! up`, with the demo's tenants.
 
+mod cert_manager;
 mod cluster;
 mod conformance;
 mod installs;
