@@ -138,7 +138,7 @@ reasons! {
         "Set `mode: AllowValidOnly` in `spec.tls.frontend` once every client has a certificate.";
     DefaultGateway: "Routes come to the Gateway that want default Gateways.", "";
     EndpointNotPermitted: "Endpoints of a Service may not be used: they are no pods of its namespace, or addresses that are reserved.",
-        "Have the endpoints made by the Service's selector; see Endpoints in docs/security.md.";
+        "Have the endpoints made by the Service's selector; see docs/endpoints.md.";
     ForeignObject: "An object of somebody else has the name of one that is to be made.",
         "Rename or remove the object that the message names.";
     HostnameConflict: "Another namespace or object owns the hostname.",
