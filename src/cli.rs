@@ -380,7 +380,7 @@ pub struct Controller {
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:18000")]
     pub xds: SocketAddr,
     /// Duration of each step of a rotation of the xDS CA, in seconds; it must be long enough for every Envoy to get the
-    /// CA certificates of the step before (docs/kubernetes.md)
+    /// CA certificates of the step before (docs/envoy-credentials.md)
     #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(5..=604_800))]
     pub xds_ca_overlap: u64,
     /// Listening address of /livez, /readyz and /metrics

@@ -1,6 +1,6 @@
 #!/bin/sh
 # A DNS-01 provider as a program: docs/certificates.md, "A provider of your own". It keeps the TXT records of one zone in a
-# file, a line "NAME VALUE" for each; put the calls of your provider in the place of the lines that use $records.
+# file, a line "NAME VALUE" for each; replace the lines that use $records by calls of your provider.
 #
 #   exec: {program: /usr/local/bin/dns-hook, args: [example.com, /var/lib/dns-hook/records]}
 set -eu
@@ -23,7 +23,7 @@ case $name in
     ;;
 esac
 if ! touch "$records"; then
-    # Worth trying again.
+    # A temporary failure: the request is repeated.
     exit 75
 fi
 case $(field action) in

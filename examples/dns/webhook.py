@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A DNS-01 provider as a web service: docs/certificates.md, "A provider of your own".
 
-It keeps the TXT records of one zone in memory; put the calls of your provider in the place of `records`. Behind TLS:
+It keeps the TXT records of one zone in memory; replace `records` by calls of your provider. Behind TLS:
 `webhook: {url: "https://dns.corp.internal/acme", tokenFile: /run/secrets/hook}`.
 
     webhook.py ZONE TOKEN_FILE [PORT]

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 #[derive(Clone, Debug, Default, Args)]
 pub struct Endpoints {
     /// Networks whose endpoints of Services are not used, for example those of nodes. Link-local and multicast
-    /// addresses, metadata services of clouds and Envoy's own listeners are always denied (docs/security.md)
+    /// addresses, metadata services of clouds and Envoy's own listeners are always denied (docs/endpoints.md)
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     pub denied_endpoint_networks: Vec<IpNet>,
     /// Path, in the filesystem of each Envoy, of the system's root certificates, for BackendTLSPolicies with

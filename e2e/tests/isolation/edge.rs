@@ -62,7 +62,7 @@ async fn odd_requests_are_refused_or_made_regular_before_a_backend_sees_them() -
         ("/a/./b", "/a/b"),
         ("/a/%2e%2e/b", "/b"),
         ("/../../etc/passwd", "/etc/passwd"),
-        // Matches and backends get an escaped slash as the client wrote it (docs/security.md).
+        // Matches and backends get an escaped slash as the client wrote it (docs/edge.md).
         ("/public%2F..%2Fadmin", "/public%2F..%2Fadmin"),
     ] {
         let asked = asked(&site, path, "").await;

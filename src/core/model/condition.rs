@@ -138,7 +138,7 @@ reasons! {
         "Set `mode: AllowValidOnly` in `spec.tls.frontend` once every client has a certificate.";
     DefaultGateway: "Routes come to the Gateway that want default Gateways.", "";
     EndpointNotPermitted: "Endpoints of a Service may not be used: they are no pods of its namespace, or addresses that are reserved.",
-        "Have the endpoints made by the Service's selector; see Endpoints in docs/security.md.";
+        "Have the endpoints made by the Service's selector; see docs/endpoints.md.";
     ForeignObject: "An object of somebody else has the name of one that is to be made.",
         "Rename or remove the object that the message names.";
     HostnameConflict: "Another namespace or object owns the hostname.",
@@ -212,7 +212,7 @@ reasons! {
     TooManyListeners: "The Gateway and its ListenerSets have more listeners than can be served.",
         "Remove listeners, or take a second Gateway.";
     Unsupported: "Something in the object is not served; the message names the field.",
-        "Leave the field out; docs/compatibility.md lists what is served.";
+        "Leave the field out; docs/conformance.md lists the supported features.";
     UnsupportedAddress: "The type of an address is not supported.", "Use the types `IPAddress` or `Hostname`.";
     UnsupportedProtocol: "The protocol of a listener is not served.", "Use HTTP, HTTPS or TLS.";
     UnsupportedValue: "A value of a field is not served.", "Use a value that the message names.";
