@@ -28,7 +28,7 @@ pub struct Offline {
     pub services: Vec<Value>,
     /// The derived objects of tenancy, and labels of namespaces.
     pub desired: Vec<Value>,
-    /// Whether every condition of every object is as good as it can be.
+    /// True if every condition of every object is as good as it can be.
     pub ok: bool,
 }
 

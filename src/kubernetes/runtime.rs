@@ -110,9 +110,9 @@ pub struct KubernetesRuntime {
     ownership: Ownership,
     replicas: Replicas,
     started: Instant,
-    /// Whether the first complete view is served.
+    /// True if the first complete view is served.
     serving: bool,
-    /// Whether we have held the Lease without interruption since everything was compared.
+    /// True if we have held the Lease without interruption since everything was compared.
     leading: bool,
 }
 

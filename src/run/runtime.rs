@@ -41,7 +41,7 @@ pub(super) struct StandaloneRuntime {
     pub(super) bundle: PathBuf,
     /// The text that was last written there.
     pub(super) written: String,
-    /// Whether a write of it has failed and is to be retried.
+    /// True if a write of it has failed and is to be retried.
     pub(super) roots_wait: bool,
     pub(super) start: Instant,
 }

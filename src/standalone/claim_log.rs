@@ -23,7 +23,7 @@ pub struct ClaimLog<E> {
     length: u64,
     /// The lines that could not be written yet.
     waiting: String,
-    /// Whether the last write failed; the failure is logged once.
+    /// True if the last write failed; the failure is logged once.
     failed: bool,
     entries: PhantomData<E>,
 }

@@ -1,8 +1,9 @@
 //! Objects as nobody means to write them, through the whole pure pipeline.
 //!
-//! An input has a step in each line: an object that is put, or deleted (`"delete": true` beside its `kind`); the first line may be
-//! settings instead. Whatever comes of it, nothing panics, each message for Envoy keeps Envoy's constraints, no private key is in
-//! what is printed, and the end is that of one translation of the last objects from nothing.
+//! An input has a step in each line: an object that is put, or deleted (`"delete": true` beside its `kind`); the first
+//! line may be settings instead. Whatever comes of it, nothing panics, each message for Envoy keeps Envoy's
+//! constraints, no private key is in what is printed, and the end is that of one translation of the last objects from
+//! nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -266,7 +267,7 @@ pub(super) fn run(data: &[u8]) {
     let mut pipeline = Pipeline::new(settings.clone(), tenancy.clone(), Written::Here);
     let mut last: BTreeMap<ObjectKey, Object> = BTreeMap::new();
     let mut records: BTreeMap<Ownable, Ownership> = BTreeMap::new();
-    // What a start from nothing cannot know: what was live before a TenantGateway or a Secret turned bad.
+    // A start from nothing cannot know what was live before a TenantGateway or a Secret turned bad.
     let mut keeps = false;
     for (at, step) in steps.iter().enumerate() {
         let Some(change) = change(at, step) else { continue };
