@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use crate::channel::Channel;
 use crate::inputs::{
-    ClusterTrustBundle, ConfigMap, EndpointSlice, Exposure, Gateway, GatewayClass, GatewayParameters, Kind,
-    ListenerFilter, ListenerSet, LocalRef, Located, MadeSlice, Namespace, Object, ObjectKey, ParentKey, Policy,
+    ClusterTrustBundle, ConfigMap, EndpointSlice, Gateway, GatewayClass, GatewayParameters, Kind, ListenerFilter,
+    ListenerSet, LocalRef, Located, MadeService, MadeSlice, Namespace, Object, ObjectKey, ParentKey, Policy,
     ReferenceGrant, Route, RouteKey, RouteKind, Secret, Service,
 };
 use crate::interner::Interner;
@@ -22,7 +22,7 @@ use crate::model::{HostnameGrant, ObjectName, ServicePort};
 use crate::multimap::MultiMap;
 use crate::namespaces::Namespaces;
 
-pub use self::granted::Grants;
+pub use self::granted::RouteGrants;
 pub(crate) use self::reserved::{Holder, Reserved};
 
 /// The objects, by kind and name.
@@ -37,14 +37,14 @@ pub struct Store {
     withheld: BTreeMap<ObjectName, BTreeSet<Arc<str>>>,
     routes: BTreeMap<RouteKey, Arc<Route>>,
     /// The grants of tenancy, by routes, which may not exist yet.
-    granted: BTreeMap<RouteKey, Grants>,
+    granted: BTreeMap<RouteKey, RouteGrants>,
     grants: BTreeMap<ObjectName, Arc<ReferenceGrant>>,
     services: BTreeMap<ObjectName, Arc<Service>>,
     slices: BTreeMap<ObjectName, Arc<EndpointSlice>>,
     secrets: BTreeMap<ObjectName, Arc<Secret>>,
     config_maps: BTreeMap<ObjectName, Arc<ConfigMap>>,
     trust_bundles: BTreeMap<ObjectName, Arc<ClusterTrustBundle>>,
-    /// Whether the API server serves ClusterTrustBundles.
+    /// True if the API server serves ClusterTrustBundles.
     has_trust_bundles: bool,
     policies: BTreeMap<ObjectKey, Arc<Policy>>,
     parameters: BTreeMap<ObjectName, Arc<GatewayParameters>>,
@@ -107,7 +107,7 @@ impl Store {
         self.watched.note(&name.namespace)
     }
 
-    /// Whether a namespace is the installation's own.
+    /// True if a namespace is the installation's own.
     pub fn is_home(&self, namespace: &str) -> bool {
         self.reserved.is_home(namespace)
     }
@@ -157,7 +157,7 @@ impl Store {
             Object::Service(o) => {
                 let (old, new) = replace!(self.services, o.meta.name.clone(), o);
                 let addresses = self.reserved.service(old.as_deref(), Some(&new));
-                Replaced { exposure: old.and_then(|old| old.exposure.clone()), addresses, ..Replaced::default() }
+                Replaced { made_service: old.and_then(|old| old.made.clone()), addresses, ..Replaced::default() }
             }
             Object::EndpointSlice(o) => {
                 let (old, new) = replace!(self.slices, o.meta.name.clone(), o);
@@ -238,7 +238,7 @@ impl Store {
             Kind::Service => {
                 let old = self.services.remove(name)?;
                 let addresses = self.reserved.service(Some(&old), None);
-                Replaced { exposure: old.exposure.clone(), addresses, ..Replaced::default() }
+                Replaced { made_service: old.made.clone(), addresses, ..Replaced::default() }
             }
             Kind::EndpointSlice => {
                 let old = self.slices.remove(name)?;
@@ -451,7 +451,7 @@ impl Store {
         self.pods.get(name)
     }
 
-    /// Whether an endpoint of a slice has an address of the pod that its `targetRef` names.
+    /// True if an endpoint of a slice has an address of the pod that its `targetRef` names.
     pub fn is_of_its_pod(&self, slice: &EndpointSlice, address: IpAddr) -> bool {
         let namespace = &slice.meta.name.namespace;
         let mut pods = slice.pods_at(address).map(|pod| ObjectName::new(namespace.clone(), pod.clone()));
@@ -468,7 +468,7 @@ impl Store {
         self.slices.get(slice)?.service.clone()
     }
 
-    /// Whether an object of `kind` in namespace `from` may refer to the core object `to_kind` named `to`: always within
+    /// True if an object of `kind` in namespace `from` may refer to the core object `to_kind` named `to`: always within
     /// one namespace, else by a ReferenceGrant in the target's.
     pub fn permits(&self, kind: Kind, from: &str, to_kind: &str, to: &ObjectName) -> bool {
         *from == *to.namespace
@@ -510,7 +510,7 @@ pub(crate) struct Replaced {
     /// The Service that an EndpointSlice belonged to.
     pub(crate) service: Option<ObjectName>,
     /// The ports recorded in a Service of ours.
-    pub(crate) exposure: Option<Box<Exposure>>,
+    pub(crate) made_service: Option<Box<MadeService>>,
     /// The Gateway of an EndpointSlice of ours.
     pub(crate) made: Option<Box<MadeSlice>>,
     /// Addresses that begin or cease to be reserved.

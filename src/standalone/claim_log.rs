@@ -14,7 +14,7 @@ use super::private_dir::write_private;
 use gatewright_control::event::{FILE, warn_of_file};
 use gatewright_core::model::Hostname;
 use gatewright_core::tenancy::Record;
-use gatewright_core::translate::{Ownable, Ownership};
+use gatewright_core::translate::{Ownable, OwnerRecord};
 
 /// The file, open for appending.
 pub struct ClaimLog<E> {
@@ -83,13 +83,13 @@ impl Entry for Tenants {
 
 impl Entry for Addresses {
     type Key = Ownable;
-    type Owner = Ownership;
+    type Owner = OwnerRecord;
 
-    fn line(what: &Ownable, owner: Option<&Ownership>) -> String {
+    fn line(what: &Ownable, owner: Option<&OwnerRecord>) -> String {
         what.line(owner)
     }
 
-    fn parse(line: &str) -> Result<(Ownable, Option<Ownership>), String> {
+    fn parse(line: &str) -> Result<(Ownable, Option<OwnerRecord>), String> {
         Ownable::parse(line)
     }
 }

@@ -17,7 +17,7 @@ use gatewright_core::inputs::{Kind, Located, Object, ObjectChange, ObjectKey};
 use gatewright_core::model::ObjectName;
 use gatewright_core::pipeline::{Pipeline, Written};
 use gatewright_core::tenancy;
-use gatewright_core::translate::{Change, DedicatedEnvoys, Delta, Fact, Fleet, Ownable, Ownership, Settings};
+use gatewright_core::translate::{Change, DedicatedEnvoys, Delta, Fact, Fleet, Ownable, OwnerRecord, Settings};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -266,7 +266,7 @@ pub(super) fn run(data: &[u8]) {
     let (settings, tenancy) = said.unwrap_or_default().pipeline();
     let mut pipeline = Pipeline::new(settings.clone(), tenancy.clone(), Written::Here);
     let mut last: BTreeMap<ObjectKey, Object> = BTreeMap::new();
-    let mut records: BTreeMap<Ownable, Ownership> = BTreeMap::new();
+    let mut records: BTreeMap<Ownable, OwnerRecord> = BTreeMap::new();
     // A start from nothing cannot know what was live before a TenantGateway or a Secret turned bad.
     let mut keeps = false;
     for (at, step) in steps.iter().enumerate() {

@@ -16,7 +16,7 @@ impl Store {
         self.defaulted.iter()
     }
 
-    /// Whether a TenantGateway decides which hostnames routes have at a Gateway.
+    /// True if a TenantGateway decides which hostnames routes have at a Gateway.
     pub(crate) fn is_governed(&self, gateway: &ObjectName) -> bool {
         self.governed.contains(gateway)
     }

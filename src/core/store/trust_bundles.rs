@@ -13,7 +13,7 @@ impl Store {
         self.trust_bundles.get(name)
     }
 
-    /// Whether ClusterTrustBundles can exist: the API server serves them, or they come from manifests.
+    /// True if ClusterTrustBundles can exist: the API server serves them, or they come from manifests.
     pub(crate) fn has_trust_bundles(&self) -> bool {
         self.has_trust_bundles
     }
