@@ -2,6 +2,7 @@
 
 mod default_gateways;
 mod granted;
+mod indexes;
 mod policies;
 mod reserved;
 mod trust_bundles;
@@ -19,8 +20,9 @@ use crate::inputs::{
 };
 use crate::interner::Interner;
 use crate::model::{HostnameGrant, ObjectName, ServicePort};
-use crate::multimap::MultiMap;
 use crate::namespaces::Namespaces;
+
+use self::indexes::Indexes;
 
 pub use self::granted::RouteGrants;
 pub(crate) use self::reserved::{Holder, Reserved};
@@ -50,31 +52,11 @@ pub struct Store {
     parameters: BTreeMap<ObjectName, Arc<GatewayParameters>>,
     pods: BTreeMap<ObjectName, Located>,
 
-    pub(crate) gateways_by_class: MultiMap<String, ObjectName>,
-    /// Gateways and classes that refer to GatewayParameters.
-    pub(crate) users_of_parameters: MultiMap<ObjectName, ObjectKey>,
-    /// Gateways by the ConfigMaps and ClusterTrustBundles that they refer to.
-    pub(crate) gateways_by_roots: MultiMap<ObjectName, ObjectName>,
-    pub(crate) sets_by_gateway: MultiMap<ObjectName, ObjectName>,
-    pub(crate) routes_by_parent: MultiMap<ParentKey, RouteKey>,
+    indexes: Indexes,
     /// Routes that want default Gateways.
     defaulted: BTreeSet<RouteKey>,
     /// Gateways at which tenancy has a say, which may not be there yet.
     governed: BTreeSet<ObjectName>,
-    /// Routes whose hostnames tenancy decides, by the parents they refer to; `routes_by_parent` has the parents they
-    /// reach.
-    pub(crate) granted_by_parent: MultiMap<ParentKey, RouteKey>,
-    pub(crate) routes_by_service: MultiMap<ObjectName, RouteKey>,
-    /// Parents by the Services that filters of their listeners name.
-    pub(crate) parents_by_service: MultiMap<ObjectName, ParentKey>,
-    pub(crate) slices_by_service: MultiMap<ObjectName, ObjectName>,
-    /// Policies by the Services that they are about, and by the ConfigMaps and ClusterTrustBundles that they refer to.
-    pub(crate) policies_by_service: MultiMap<ObjectName, ObjectKey>,
-    pub(crate) policies_by_roots: MultiMap<ObjectName, ObjectKey>,
-    /// Routes and parents that refer into another namespace, by that namespace: those that a ReferenceGrant there
-    /// affects.
-    pub(crate) routes_across: MultiMap<Arc<str>, RouteKey>,
-    pub(crate) parents_across: MultiMap<Arc<str>, ParentKey>,
     /// Addresses that tenants' endpoints may not have, with their holders.
     reserved: Reserved,
     /// The watched namespaces.
@@ -110,6 +92,11 @@ impl Store {
     /// True if a namespace is the installation's own.
     pub fn is_home(&self, namespace: &str) -> bool {
         self.reserved.is_home(namespace)
+    }
+
+    /// The indexes from referenced objects to the objects that refer to them.
+    pub(crate) fn indexes(&self) -> &Indexes {
+        &self.indexes
     }
 
     /// Addresses that endpoints of tenants may not have.
@@ -281,7 +268,7 @@ impl Store {
             let target = class.and_then(|class| Some((class, class.parameters.as_ref()?.target()?)));
             if let Some((class, target)) = target {
                 let key = ObjectKey::new(Kind::GatewayClass, class.meta.name.clone());
-                self.users_of_parameters.set(&target, &key, there);
+                self.indexes.users_of_parameters.set(&target, &key, there);
             }
         }
     }
@@ -292,20 +279,20 @@ impl Store {
             let name = &gateway.meta.name;
             let key = ParentKey::Gateway(name.clone());
             if there {
-                self.gateways_by_class.insert(gateway.class.clone(), name.clone());
+                self.indexes.gateways_by_class.insert(gateway.class.clone(), name.clone());
             } else {
-                self.gateways_by_class.remove(&gateway.class, name);
+                self.indexes.gateways_by_class.remove(&gateway.class, name);
             }
             let parameters = gateway.infrastructure.as_ref().and_then(|i| i.parameters.as_ref()?.target());
             if let Some(target) = parameters {
-                self.users_of_parameters.set(&target, &key.object(), there);
+                self.indexes.users_of_parameters.set(&target, &key.object(), there);
             }
             self.index_listeners(&key, &gateway.listeners, there);
             if let Some(client) = &gateway.client_certificate {
                 self.index_across(&key, client, there);
             }
             for reference in gateway.frontend_tls.iter().flat_map(|tls| tls.references()) {
-                self.gateways_by_roots.set(&reference.name, name, there);
+                self.indexes.gateways_by_roots.set(&reference.name, name, there);
                 self.index_across(&key, reference, there);
             }
         }
@@ -318,9 +305,9 @@ impl Store {
             let key = ParentKey::ListenerSet(name.clone());
             if let Some(parent) = &set.parent {
                 if there {
-                    self.sets_by_gateway.insert(parent.clone(), name.clone());
+                    self.indexes.sets_by_gateway.insert(parent.clone(), name.clone());
                 } else {
-                    self.sets_by_gateway.remove(parent, name);
+                    self.indexes.sets_by_gateway.remove(parent, name);
                 }
             }
             self.index_listeners(&key, &set.listeners, there);
@@ -331,14 +318,14 @@ impl Store {
         let references = listeners.iter().filter_map(|l| l.tls.as_ref()).flat_map(|tls| &tls.certificates);
         references.for_each(|reference| self.index_across(key, reference, there));
         for auth in listeners.iter().flat_map(|l| &l.filters).filter_map(ListenerFilter::auth) {
-            self.parents_by_service.set(&auth.server.name, key, there);
+            self.indexes.parents_by_service.set(&auth.server.name, key, there);
             self.index_across(key, &auth.server, there);
         }
     }
 
     fn index_across(&mut self, key: &ParentKey, reference: &LocalRef, there: bool) {
         if reference.name.namespace != key.name().namespace {
-            self.parents_across.set(&reference.name.namespace, key, there);
+            self.indexes.parents_across.set(&reference.name.namespace, key, there);
         }
     }
 
@@ -355,11 +342,11 @@ impl Store {
             for target in targets(route) {
                 let across = target.namespace != *namespace;
                 if there {
-                    self.routes_by_service.insert(target.clone(), key.clone());
-                    across.then(|| self.routes_across.insert(target.namespace.clone(), key.clone()));
+                    self.indexes.routes_by_service.insert(target.clone(), key.clone());
+                    across.then(|| self.indexes.routes_across.insert(target.namespace.clone(), key.clone()));
                 } else {
-                    self.routes_by_service.remove(target, key);
-                    across.then(|| self.routes_across.remove(&target.namespace, key));
+                    self.indexes.routes_by_service.remove(target, key);
+                    across.then(|| self.indexes.routes_across.remove(&target.namespace, key));
                 }
             }
         }
@@ -373,20 +360,20 @@ impl Store {
             self.interner.name(parent.name_mut());
             let grant = grants.and_then(|grants| grants.at(&parent));
             if grant.is_some() {
-                self.granted_by_parent.set(&parent, key, there);
+                self.indexes.granted_by_parent.set(&parent, key, there);
             }
             for reached in reached(&parent, grant) {
-                self.routes_by_parent.set(&reached, key, there);
+                self.indexes.routes_by_parent.set(&reached, key, there);
             }
         }
     }
 
     fn index_slice(&mut self, old: Option<&EndpointSlice>, new: Option<&EndpointSlice>) {
         if let Some((slice, service)) = old.and_then(|slice| Some((slice, slice.service.as_ref()?))) {
-            self.slices_by_service.remove(service, &slice.meta.name);
+            self.indexes.slices_by_service.remove(service, &slice.meta.name);
         }
         if let Some((slice, service)) = new.and_then(|slice| Some((slice, slice.service.as_ref()?))) {
-            self.slices_by_service.insert(service.clone(), slice.meta.name.clone());
+            self.indexes.slices_by_service.insert(service.clone(), slice.meta.name.clone());
         }
     }
 
@@ -460,7 +447,7 @@ impl Store {
 
     /// The EndpointSlices of a Service, by name.
     pub fn slices(&self, service: &ObjectName) -> impl Iterator<Item = &Arc<EndpointSlice>> {
-        self.slices_by_service.of(service).filter_map(|name| self.slices.get(name))
+        self.indexes.slices_by_service.of(service).filter_map(|name| self.slices.get(name))
     }
 
     /// The Service that an EndpointSlice belongs to.
@@ -490,7 +477,7 @@ impl Store {
 
     /// The ListenerSets that refer to a Gateway, by name.
     pub fn sets_of(&self, gateway: &ObjectName) -> impl Iterator<Item = &ObjectName> {
-        self.sets_by_gateway.of(gateway)
+        self.indexes.sets_by_gateway.of(gateway)
     }
 
     /// The Gateways of a namespace.

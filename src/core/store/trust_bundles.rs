@@ -20,7 +20,7 @@ impl Store {
 
     /// The policies and the Gateways that refer to ClusterTrustBundles.
     pub(crate) fn users_of_trust_bundles(&self) -> (Vec<ObjectKey>, Vec<ObjectName>) {
-        (of_bundles(&self.policies_by_roots), of_bundles(&self.gateways_by_roots))
+        (of_bundles(&self.indexes.policies_by_roots), of_bundles(&self.indexes.gateways_by_roots))
     }
 
     /// The names of all classes.

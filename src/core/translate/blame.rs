@@ -78,7 +78,7 @@ impl Blaming<'_> {
                 }
             }
             ResourceKey::Backend(id) | ResourceKey::Endpoints(ClusterId::Backend(id)) => {
-                blame.routes.extend(self.store.routes_by_service.of(&id.port.service).cloned());
+                blame.routes.extend(self.store.indexes().routes_by_service(&id.port.service).cloned());
             }
         }
         blame.listeners.sort();

@@ -212,7 +212,7 @@ impl ServiceEndpoints {
 
 /// Marks the statuses of routes to a Service.
 fn touch_users(port: &ServicePort, store: &Store, dirty: &mut Dirty) {
-    dirty.statuses.extend(store.routes_by_service.of(&port.service).map(RouteKey::object));
+    dirty.statuses.extend(store.indexes().routes_by_service(&port.service).map(RouteKey::object));
 }
 
 /// The stage that emits the endpoints of a cluster, or removes them if it has no target any more.

@@ -64,7 +64,7 @@ impl Evaluation<'_> {
             // ListenerSets depend on what their Gateway admits and on its placement, which rarely change.
             let seen_by_sets = |parent: &Parent| (parent.accepted.clone(), parent.placement.clone());
             if self.parents.get(key).map(seen_by_sets) != new.as_ref().map(seen_by_sets) {
-                dirty.parents.extend(self.store.sets_by_gateway.of(name).cloned().map(ParentKey::ListenerSet));
+                dirty.parents.extend(self.store.indexes().sets_by_gateway(name).cloned().map(ParentKey::ListenerSet));
             }
             dirty.bindings.insert(name.clone());
             self.gateway_services.touch_rivals(name, dirty);
@@ -80,7 +80,7 @@ impl Evaluation<'_> {
         dirty.uses.insert(key.object());
         self.claim(old.as_ref(), new.as_ref(), dirty);
         if old.as_ref().map(|parent| &parent.accepted) != new.as_ref().map(|parent| &parent.accepted) {
-            dirty.attachments.extend(self.store.granted_by_parent.of(key).cloned());
+            dirty.attachments.extend(self.store.indexes().granted_by_parent(key).cloned());
         }
         if let ParentKey::Gateway(name) = key {
             self.touch_client(name, old.as_ref(), new.as_ref(), dirty);

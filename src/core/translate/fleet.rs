@@ -214,7 +214,7 @@ fn parameters(reference: &ParametersRef, path: &str, store: &Store) -> Result<Pa
 
 /// Marks what depends on changed GatewayParameters.
 pub(super) fn touch_parameters(store: &Store, name: &ObjectName, dirty: &mut Dirty) {
-    for key in store.users_of_parameters.of(name) {
+    for key in store.indexes().users_of_parameters(name) {
         dirty.statuses.insert(key.clone());
         match key.kind {
             Kind::GatewayClass => touch_class(store, &key.name, dirty),
@@ -270,7 +270,7 @@ pub(super) fn shared_service_ports(store: &Store, settings: &Settings) -> Option
 /// Marks what depends on a changed GatewayClass.
 pub(super) fn touch_class(store: &Store, name: &ObjectName, dirty: &mut Dirty) {
     let class = name.name.to_string();
-    dirty.parents.extend(store.gateways_by_class.of(&class).cloned().map(ParentKey::Gateway));
+    dirty.parents.extend(store.indexes().gateways_by_class(&class).cloned().map(ParentKey::Gateway));
     dirty.statuses.insert(ObjectKey::new(Kind::GatewayClass, name.clone()));
 }
 

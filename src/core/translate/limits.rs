@@ -186,7 +186,7 @@ impl Quotas {
 
     /// Takes down anew how much the routes to a Service ask for.
     pub(super) fn note_routes_to(&mut self, service: &ObjectName, store: &Store, dirty: &mut Dirty) {
-        for route in store.routes_by_service.of(service) {
+        for route in store.indexes().routes_by_service(service) {
             self.note_route(route.clone(), store, dirty);
             dirty.routes.insert(route.clone());
         }
@@ -240,7 +240,7 @@ impl Quotas {
         }
         for service in services {
             service_endpoints.touch_endpoints(&service, dirty);
-            dirty.routes.extend(store.routes_by_service.of(&service).cloned());
+            dirty.routes.extend(store.indexes().routes_by_service(&service).cloned());
         }
     }
 

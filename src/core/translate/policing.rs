@@ -47,7 +47,7 @@ impl Policing<'_> {
     /// Decides which policies a Service goes by, and marks what changes by that. Of several of a kind the oldest comes
     /// first, then the first by name; one for a port comes before one for all (Gateway API, `BackendTLSPolicySpec`).
     pub(super) fn rank(&mut self, service: &ObjectName, dirty: &mut Dirty) {
-        let policies = self.store.policies_by_service.of(service).filter_map(|key| self.store.policy(key));
+        let policies = self.store.indexes().policies_by_service(service).filter_map(|key| self.store.policy(key));
         let mut policies: Vec<&Arc<Policy>> = policies.collect();
         policies.sort_by(|a, b| (a.meta.created, &a.meta.name).cmp(&(b.meta.created, &b.meta.name)));
         dirty.statuses.extend(policies.iter().map(|policy| policy.key()));
@@ -69,13 +69,13 @@ impl Policing<'_> {
         if !ranked.begins_or_ends && !ranked.changes_routes {
             return;
         }
-        for route in self.store.routes_by_service.of(service) {
+        for route in self.store.indexes().routes_by_service(service) {
             dirty.uses.insert(route.object());
             if ranked.changes_routes {
                 touch_units_of(self.admission, route, dirty);
             }
         }
-        for parent in self.store.parents_by_service.of(service) {
+        for parent in self.store.indexes().parents_by_service(service) {
             dirty.uses.insert(parent.object());
             if ranked.changes_routes {
                 touch_filtered(self.admission, parent, dirty);
@@ -94,7 +94,7 @@ impl Policing<'_> {
             None => self.of_parent(key),
         };
         for service in self.policies.set_user(key, uses) {
-            dirty.statuses.extend(self.store.policies_by_service.of(&service).cloned());
+            dirty.statuses.extend(self.store.indexes().policies_by_service(&service).cloned());
         }
     }
 

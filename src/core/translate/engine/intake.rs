@@ -91,13 +91,13 @@ impl Engine {
                 touch_route(&route, dirty);
             }
             Kind::ReferenceGrant => {
-                dirty.parents.extend(self.store.parents_across.of(&name.namespace).cloned());
-                dirty.routes.extend(self.store.routes_across.of(&name.namespace).cloned());
+                dirty.parents.extend(self.store.indexes().parents_across(&name.namespace).cloned());
+                dirty.routes.extend(self.store.indexes().routes_across(&name.namespace).cloned());
             }
             Kind::Service => {
-                dirty.routes.extend(self.store.routes_by_service.of(name).cloned());
-                dirty.parents.extend(self.store.parents_by_service.of(name).cloned());
-                if self.store.policies_by_service.of(name).next().is_some() {
+                dirty.routes.extend(self.store.indexes().routes_by_service(name).cloned());
+                dirty.parents.extend(self.store.indexes().parents_by_service(name).cloned());
+                if self.store.indexes().policies_by_service(name).next().is_some() {
                     dirty.policed.insert(name.clone());
                 }
                 self.service_endpoints.touch_endpoints(name, dirty);
@@ -131,8 +131,8 @@ impl Engine {
                 dirty.policies.insert(key);
             }
             Kind::ConfigMap | Kind::ClusterTrustBundle => {
-                dirty.policies.extend(self.store.policies_by_roots.of(name).cloned());
-                let gateways = self.store.gateways_by_roots.of(name).cloned();
+                dirty.policies.extend(self.store.indexes().policies_by_roots(name).cloned());
+                let gateways = self.store.indexes().gateways_by_roots(name).cloned();
                 dirty.parents.extend(gateways.map(ParentKey::Gateway));
             }
             Kind::TenantGateway | Kind::Issuer | Kind::Certificate => {}
