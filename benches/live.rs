@@ -355,7 +355,7 @@ impl Classic {
     fn frontend(&self, hostname: &Hostname, chain: Chain) -> Frontend {
         let kind = FrontendKind::Tls {
             chains: [("chain".into(), chain)].into(),
-            gate: [(hostname.clone(), "chain".into())].into(),
+            sni_matcher: [(hostname.clone(), "chain".into())].into(),
         };
         Frontend {
             id: self.id(),

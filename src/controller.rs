@@ -152,7 +152,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         bind: options.bind.clone(),
         limits: options.limits,
         channel: options.gateway_api.gateway_api_channel,
-        recording: Recording::OtherListeners,
+        recording: Recording::OtherProcess,
         hold: u64::from(options.hostname_hold) * 3600,
         issuers: options.issuer_use.policy(&issuers(&options)?, Unlisted::Nobody)?,
         endpoints: EndpointPolicy { loopback: false, denied: options.endpoints.denied_endpoint_networks.clone() },
@@ -402,8 +402,8 @@ fn tenancy_settings(options: &cli::Controller, issuers: &BTreeMap<String, Issuer
     tenancy::Settings {
         solver: Some(solver),
         claims: match options.hostname_claims {
-            cli::HostnameClaims::Smallest => tenancy::Precedence::Smallest,
-            cli::HostnameClaims::FirstCome => tenancy::Precedence::Recorded,
+            cli::HostnameClaims::Smallest => tenancy::ClaimPrecedence::Smallest,
+            cli::HostnameClaims::FirstCome => tenancy::ClaimPrecedence::Recorded,
         },
         hold: u64::from(options.hostname_hold) * 3600,
         unlabelled: options.names.unlabelled_namespaces == cli::Unlabelled::Allow,

@@ -77,7 +77,7 @@ pub fn lint(objects: Vec<Object>, settings: Settings, tenancy: tenancy::Settings
 
 /// Returns whether a condition is an error of the object's author. `Programmed` is not known offline.
 fn is_wrong(condition: &Condition) -> bool {
-    condition.kind != ConditionType::Programmed && !condition.is_good()
+    condition.kind != ConditionType::Programmed && !condition.is_healthy()
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ impl<'writer> FormatFields<'writer> for ForPeople {
     }
 }
 
-/// Whether fields belong to a typed event, and its text.
+/// The text of a log record, and a flag that is true if its fields belong to a typed event.
 #[derive(Default)]
 struct TypedEvent {
     is_typed: bool,

@@ -28,7 +28,7 @@ pub struct Offline {
     pub services: Vec<Value>,
     /// The derived objects of tenancy, and labels of namespaces.
     pub desired: Vec<Value>,
-    /// Whether every condition of every object is as good as it can be.
+    /// True if every condition of every object is as good as it can be.
     pub ok: bool,
 }
 
@@ -76,7 +76,7 @@ impl Context for AtOnce {
         &self.controller
     }
 
-    fn lay_over(&self, _: &ObjectKey, status: &ObjectStatus) -> ObjectStatus {
+    fn add_acknowledgements(&self, _: &ObjectKey, status: &ObjectStatus) -> ObjectStatus {
         status.clone()
     }
 
@@ -106,7 +106,7 @@ fn want(want: &WantedCertificate) -> Value {
 fn service(intent: &ServiceIntent) -> Option<Value> {
     let want = match intent {
         ServiceIntent::Wanted(want) => want,
-        ServiceIntent::Behind(want) => {
+        ServiceIntent::Slices(want) => {
             let ports: BTreeMap<&str, String> =
                 want.ports.iter().map(|(name, port)| (name.as_str(), port.to_string())).collect();
             return Some(json!({

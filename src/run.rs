@@ -1,9 +1,9 @@
 //! The standalone program: starts the tasks, connects them by channels, and stops them. Decides nothing.
 
+mod queue;
 mod release;
 mod runtime;
 mod show;
-mod turns;
 
 use std::net::Ipv4Addr;
 use std::os::unix::fs::MetadataExt;
@@ -37,12 +37,12 @@ use gatewright_control::envoys;
 use gatewright_control::event::Severity;
 use gatewright_control::heartbeat::{self, Heartbeat};
 use gatewright_control::{AdminRequest, ControlPlane, serve_admin};
+use gatewright_core::fair_queue::FairQueue;
 use gatewright_core::tenancy;
 use gatewright_core::translate::{Change, EndpointPolicy, Fact, Settings, Unlisted};
-use gatewright_core::turns::Turns;
 use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, bootstrap};
+use queue::until;
 use runtime::StandaloneRuntime;
-use turns::until;
 
 /// The interval at which the validity of certificates is checked.
 const CERTIFICATES: Duration = Duration::from_secs(60);
@@ -94,8 +94,8 @@ pub fn tenancy_settings(options: &cli::Tenants) -> tenancy::Settings {
         certificates: tenancy::Source::Acme,
         cert_manager: false,
         claims: match options.hostname_claims {
-            cli::HostnameClaims::Smallest => tenancy::Precedence::Smallest,
-            cli::HostnameClaims::FirstCome => tenancy::Precedence::FirstCome,
+            cli::HostnameClaims::Smallest => tenancy::ClaimPrecedence::Smallest,
+            cli::HostnameClaims::FirstCome => tenancy::ClaimPrecedence::FirstCome,
         },
         hold: u64::from(options.hostname_hold) * 3600,
         unlabelled: options.names.unlabelled_namespaces == cli::Unlabelled::Allow,
@@ -161,7 +161,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let tenancy_http_port = tenancy.ports.http;
     let mut site = StandaloneRuntime {
         live: ControlPlane::new(settings, tenancy, cache.clone(), view.clone()).within(options.edge.settings()),
-        turns: Turns::default(),
+        queue: FairQueue::default(),
         claim_log,
         known,
         owners,
@@ -291,14 +291,14 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let mut beats = tokio::time::interval(heartbeat::PERIOD);
     let result = loop {
         heartbeat.beat(Instant::now());
-        if !shown && site.turns.is_empty() && site.manager.is_settled() && site.live.acknowledged() {
+        if !shown && site.queue.is_empty() && site.manager.is_settled() && site.live.acknowledged() {
             shown = true;
             let good = site.show().await;
             if options.once {
                 break good.map(|good| (good, Order::End));
             }
         }
-        let due = site.turns.due(site.live.reached(), Instant::now());
+        let due = site.queue.due(site.live.reached(), Instant::now());
         tokio::select! {
             outcome = next(&mut watcher) => site.take(outcome.context("the thread that reads manifests has failed")?),
             () = until(due) => {

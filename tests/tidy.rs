@@ -181,7 +181,7 @@ fn nothing_is_left_to_do() {
 }
 
 #[test]
-fn what_is_named_pure_is_there() {
+fn every_crate_that_is_listed_as_pure_exists() {
     let sources = sources();
     let lost = PURE.iter().filter(|folder| !sources.iter().any(|source| source.path.starts_with(**folder)));
     check("a file that moved is not looked at any more", lost.map(ToString::to_string).collect());

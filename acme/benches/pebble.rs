@@ -173,7 +173,7 @@ async fn keeper(pebble: Arc<Pebble>, dir: PathBuf) -> Result<()> {
     let mut config = AcmeConfig::new("pebble", &pebble.directory());
     config.roots = pebble.roots();
     config.registration.terms_agreed = true;
-    config.at_once = WORKERS;
+    config.max_concurrent = WORKERS;
     // The budget of a CA with unknown limits would reduce the rate.
     config.limits = Some(acme::budget::Limits { orders: None, ..acme::budget::Limits::of(&pebble.directory()) });
     let issuer = Arc::new(AcmeIssuer::open(config, storage.clone()).await?);

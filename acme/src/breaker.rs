@@ -20,13 +20,13 @@ const TRIPS_AT: u32 = 5;
 const ACCOUNT_TRIPS_AT: u32 = 3;
 /// Least number of different certificates (of zones, for a DNS provider) that must fail: a fault of one alone is
 /// handled by that one's own back-off.
-const LEAST: usize = 2;
-const SHORTEST: SignedDuration = SignedDuration::from_secs(30);
+const MIN_DISTINCT: usize = 2;
+const MIN_PAUSE: SignedDuration = SignedDuration::from_secs(30);
 const MAX_PAUSE: SignedDuration = SignedDuration::from_mins(10);
 /// The longest pause of an account, which only people can repair.
 const MAX_ACCOUNT_PAUSE: SignedDuration = SignedDuration::from_hours(1);
 /// Time that the other orders wait for the result of a probe.
-const PROBE: SignedDuration = SignedDuration::from_secs(10);
+const PROBE_WAIT: SignedDuration = SignedDuration::from_secs(10);
 
 /// The breakers, by issuer and dependency. In memory only: all are closed after a start.
 #[derive(Clone, Debug, Default)]
@@ -36,35 +36,35 @@ pub(crate) struct Breakers(BTreeMap<String, BTreeMap<Dependency, Breaker>>);
 struct Breaker {
     failures: u32,
     /// Certificates, or zones, for which the dependency failed.
-    of: BTreeSet<String>,
+    subjects: BTreeSet<String>,
     open_until: Timestamp,
     last: String,
 }
 
 impl Breaker {
-    fn fail(&mut self, dependency: &Dependency, whom: &str, message: &str, now: Timestamp) {
+    fn fail(&mut self, dependency: &Dependency, subject: &str, message: &str, now: Timestamp) {
         self.failures = self.failures.saturating_add(1);
-        if self.of.len() < LEAST {
-            self.of.insert(whom.to_owned());
+        if self.subjects.len() < MIN_DISTINCT {
+            self.subjects.insert(subject.to_owned());
         }
         message.clone_into(&mut self.last);
         // Attempts that began before the breaker opened do not prolong the pause.
         if self.is_tripped(dependency) && now >= self.open_until {
             let longest = if *dependency == Dependency::Account { MAX_ACCOUNT_PAUSE } else { MAX_PAUSE };
             let doublings = self.failures.saturating_sub(TRIPS_AT).min(7);
-            self.open_until = now + (SHORTEST * 2i32.pow(doublings)).min(longest);
+            self.open_until = now + (MIN_PAUSE * 2i32.pow(doublings)).min(longest);
         }
     }
 
     fn is_tripped(&self, of: &Dependency) -> bool {
         let least = if *of == Dependency::Account { ACCOUNT_TRIPS_AT } else { TRIPS_AT };
-        self.failures >= least && self.of.len() >= LEAST
+        self.failures >= least && self.subjects.len() >= MIN_DISTINCT
     }
 }
 
 impl Breakers {
     /// Records how an attempt for some wanted certificates ended. Any answer of the CA closes the breaker of the CA.
-    pub(crate) fn note(&mut self, id: &CertificateId, serves: &[Wanted], failure: Option<&Failure>, now: Timestamp) {
+    pub(crate) fn record(&mut self, id: &CertificateId, serves: &[Wanted], failure: Option<&Failure>, now: Timestamp) {
         let Some(issuer) = serves.first().map(|want| want.issuer.as_str()) else { return };
         let Some(failure) = failure else {
             // A success proves that all its dependencies work.
@@ -87,11 +87,11 @@ impl Breakers {
             // A refusal is an answer: the CA is reachable.
             breakers.remove(&Dependency::Ca);
         }
-        let mut fails = |dependency: Dependency, whom: &str| {
+        let mut fails = |dependency: Dependency, subject: &str| {
             let fresh =
-                || Breaker { failures: 0, of: BTreeSet::new(), open_until: Timestamp::MIN, last: String::new() };
+                || Breaker { failures: 0, subjects: BTreeSet::new(), open_until: Timestamp::MIN, last: String::new() };
             let breaker = breakers.entry(dependency.clone()).or_insert_with(fresh);
-            breaker.fail(&dependency, whom, &failure.message, now);
+            breaker.fail(&dependency, subject, &failure.message, now);
         };
         match dependency {
             // A provider that fails for one zone may work for the others.
@@ -151,7 +151,7 @@ impl Breakers {
             let hold = self.tripped(&order).filter_map(|(issuer, dependency, breaker)| {
                 let probe = probes.get(&(issuer.to_owned(), dependency.clone()));
                 let is_probe = probe.is_some_and(|(_, probe)| *probe == order.id);
-                let until = if now < breaker.open_until { breaker.open_until } else { now + PROBE };
+                let until = if now < breaker.open_until { breaker.open_until } else { now + PROBE_WAIT };
                 (!is_probe).then(|| (until, sentence(issuer, dependency, breaker)))
             });
             match hold.max_by_key(|(until, _)| *until) {
@@ -241,7 +241,7 @@ mod tests {
     fn fail_for(breakers: &mut Breakers, hosts: &[Wanted], failure: &Failure, n: usize, now: Timestamp) {
         for want in hosts.iter().cycle().take(n) {
             let failure = failure.clone().by(want.names.to_strings());
-            breakers.note(&want.id, std::slice::from_ref(want), Some(&failure), now);
+            breakers.record(&want.id, std::slice::from_ref(want), Some(&failure), now);
         }
     }
 
@@ -263,29 +263,29 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_ca_is_left_alone_then_probed_by_one_and_taken_back_at_the_first_answer() {
+    fn the_breaker_of_a_silent_ca_opens_is_probed_once_and_closes_at_the_first_answer() {
         let mut breakers = Breakers::default();
         let (now, ca) = (start(), silent(Dependency::Ca));
         fail(&mut breakers, &ca, TRIPS_AT as usize - 1, now);
         assert_eq!(go(&breakers, now).len(), 10, "not yet");
         fail(&mut breakers, &ca, 1, now);
         assert_eq!(go(&breakers, now).len(), 0);
-        let later = now + SHORTEST;
+        let later = now + MIN_PAUSE;
         assert_eq!(go(&breakers, later), ["h5.good.example"], "one probes, that did not fail before");
         fail(&mut breakers, &ca, 1, later);
-        assert_eq!(go(&breakers, later + SHORTEST).len(), 0, "the next pause is longer");
+        assert_eq!(go(&breakers, later + MIN_PAUSE).len(), 0, "the next pause is longer");
         fail(&mut breakers, &Failure::new(Class::HostFault, "wrong answer"), 1, later);
         assert_eq!(go(&breakers, later).len(), 10, "a CA that refuses a host answers");
     }
 
     #[test]
-    fn the_name_servers_of_one_zone_hold_up_its_hosts_alone() {
+    fn failing_name_servers_of_a_zone_hold_up_its_hosts_alone() {
         let mut breakers = Breakers::default();
         fail(&mut breakers, &silent(Dependency::Zone("bad.example".to_owned())), 5, start());
         assert_eq!(go(&breakers, start()), (5..10).map(|n| format!("h{n}.good.example")).collect::<Vec<_>>());
         // One success proves that the name servers answer.
         let one = want("h1.bad.example");
-        breakers.note(&one.id, std::slice::from_ref(&one), None, start());
+        breakers.record(&one.id, std::slice::from_ref(&one), None, start());
         assert_eq!(go(&breakers, start()).len(), 10);
     }
 
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_for_one_host_alone_is_its_own_trouble() {
+    fn failures_of_one_host_do_not_trip_a_breaker() {
         for dependency in [Dependency::Ca, Dependency::Provider("rfc2136".to_owned())] {
             let mut breakers = Breakers::default();
             let one = want("h1.bad.example");
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn renewals_probe_as_well() {
+    fn a_renewal_can_be_the_probe() {
         let mut breakers = Breakers::default();
         fail(&mut breakers, &silent(Dependency::Ca), 5, start());
         let (wanted, day) = (hosts(), SignedDuration::from_hours(24));
@@ -340,7 +340,7 @@ mod tests {
                 window: None,
             })
             .collect();
-        let now = start() + SHORTEST;
+        let now = start() + MIN_PAUSE;
         let steps = breakers.hold(plan(&wanted, &held, &Budgets::new(), now), |_| 0, |_| false, now);
         assert_eq!(steps.iter().filter(|step| matches!(step, Step::Issue(_))).count(), 1);
         // An order that an operator asks for goes through.
@@ -349,11 +349,11 @@ mod tests {
     }
 
     #[test]
-    fn other_issuers_go_on() {
+    fn a_breaker_does_not_affect_other_issuers() {
         let mut breakers = Breakers::default();
         let other: Vec<Wanted> = hosts().into_iter().map(|w| Wanted { issuer: "other".to_owned(), ..w }).collect();
         for want in &other {
-            breakers.note(&want.id, std::slice::from_ref(want), Some(&silent(Dependency::Ca)), start());
+            breakers.record(&want.id, std::slice::from_ref(want), Some(&silent(Dependency::Ca)), start());
         }
         assert_eq!(go(&breakers, start()).len(), 10);
     }

@@ -61,14 +61,14 @@ pub struct Wait {
     /// Time of the next slot.
     pub until: Timestamp,
     /// True if the CA said so itself (429 with `Retry-After`), false if our own count says so.
-    pub told: bool,
+    pub by_ca: bool,
     /// Tokens that are left but reserved for more urgent orders.
     pub reserved: u32,
 }
 
 impl std::fmt::Display for Wait {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let who = if self.told { "the CA limits" } else { "the budget is spent for" };
+        let who = if self.by_ca { "the CA limits" } else { "the budget is spent for" };
         write!(f, "{who} {}", self.scope)?;
         if self.reserved > 0 {
             write!(
@@ -89,13 +89,14 @@ pub struct Budget {
     /// By scope, the time at which its bucket is full again.
     full_at: BTreeMap<Scope, Timestamp>,
     /// By scope, the time until which the CA refuses, from its 429 answers.
-    told: BTreeMap<Scope, Timestamp>,
+    #[serde(rename = "told")]
+    refused_until: BTreeMap<Scope, Timestamp>,
 }
 
 impl Budget {
     /// Makes a budget of which nothing is spent.
     pub fn new(limits: Limits) -> Self {
-        Self { limits, full_at: BTreeMap::new(), told: BTreeMap::new() }
+        Self { limits, full_at: BTreeMap::new(), refused_until: BTreeMap::new() }
     }
 
     /// Returns Ok if an order for these names may be placed now, else the limit to wait for.
@@ -112,14 +113,14 @@ impl Budget {
     fn wait(&self, names: &Names, exempt: Exempt, reserve: Option<Reserve>, now: Timestamp) -> Result<(), Wait> {
         let mut longest: Option<Wait> = None;
         let mut hold = |scope: &Scope, rate: Option<Rate>, kept: u32| {
-            let told = self.told.get(scope).copied().filter(|t| *t > now);
+            let refused = self.refused_until.get(scope).copied().filter(|t| *t > now);
             let ours = rate.filter(|_| reserve.is_some()).and_then(|r| self.slot(scope, r, kept, now));
-            for (until, told) in [(told, true), (ours, false)] {
+            for (until, by_ca) in [(refused, true), (ours, false)] {
                 if let Some(until) = until
                     && longest.as_ref().is_none_or(|w| w.until < until)
                 {
-                    let left = if told || kept == 0 { 0 } else { self.left(scope, now).unwrap_or_default() };
-                    longest = Some(Wait { scope: scope.clone(), until, told, reserved: left.min(kept) });
+                    let left = if by_ca || kept == 0 { 0 } else { self.left(scope, now).unwrap_or_default() };
+                    longest = Some(Wait { scope: scope.clone(), until, by_ca, reserved: left.min(kept) });
                 }
             }
         };
@@ -127,7 +128,7 @@ impl Budget {
         hold(&Scope::Requests(Endpoint::NewOrder), None, 0);
         if exempt == Exempt::Nothing {
             hold(&Scope::Orders, self.limits.orders, kept(self.limits.orders));
-            if self.limits.domain.is_some() || !self.told.is_empty() {
+            if self.limits.domain.is_some() || !self.refused_until.is_empty() {
                 for domain in domains(names) {
                     hold(&Scope::Domain(domain.to_owned()), self.limits.domain, kept(self.limits.domain));
                 }
@@ -201,7 +202,7 @@ impl Budget {
 
     /// Counts a new account; returns the wait if none may be made now.
     pub(crate) fn spend_account(&mut self, now: Timestamp) -> Result<(), Wait> {
-        self.open(&Scope::Accounts, self.limits.accounts, now)?;
+        self.check(&Scope::Accounts, self.limits.accounts, now)?;
         self.take(Scope::Accounts, self.limits.accounts, now);
         Ok(())
     }
@@ -209,54 +210,54 @@ impl Budget {
     /// Counts the next request and returns when it may be sent; returns the wait if the CA refuses requests until then.
     pub(crate) fn spend_request(&mut self, endpoint: Endpoint, now: Timestamp) -> Result<Timestamp, Wait> {
         let (scope, rate) = (Scope::Requests(endpoint), self.limits.requests.of(endpoint));
-        self.open(&scope, None, now)?;
+        self.check(&scope, None, now)?;
         let at = rate.and_then(|r| self.slot(&scope, r, 0, now)).unwrap_or(now);
         self.take(scope, rate, now);
         Ok(at)
     }
 
     /// Merges the ledger of our address into this one: the entries that an order may have to wait for.
-    pub(crate) fn beside(mut self, address: &Self) -> Self {
+    pub(crate) fn with_address(mut self, address: &Self) -> Self {
         let accounts = address.full_at.get_key_value(&Scope::Accounts);
         self.full_at.extend(accounts.map(|(scope, at)| (scope.clone(), *at)));
-        self.told.extend(address.told.iter().map(|(scope, at)| (scope.clone(), *at)));
+        self.refused_until.extend(address.refused_until.iter().map(|(scope, at)| (scope.clone(), *at)));
         self
     }
 
-    fn open(&self, scope: &Scope, rate: Option<Rate>, now: Timestamp) -> Result<(), Wait> {
-        let told = self.told.get(scope).copied().filter(|t| *t > now);
+    fn check(&self, scope: &Scope, rate: Option<Rate>, now: Timestamp) -> Result<(), Wait> {
+        let refused = self.refused_until.get(scope).copied().filter(|t| *t > now);
         let ours = rate.and_then(|r| self.slot(scope, r, 0, now));
-        match told.max(ours) {
-            Some(until) => Err(Wait { scope: scope.clone(), until, told: told == Some(until), reserved: 0 }),
+        match refused.max(ours) {
+            Some(until) => Err(Wait { scope: scope.clone(), until, by_ca: refused == Some(until), reserved: 0 }),
             None => Ok(()),
         }
     }
 
     /// Returns true if anything is counted or refused by the CA in a range of scopes.
     fn counts(&self, from: &Scope, to: &Scope) -> bool {
-        [&self.full_at, &self.told].iter().any(|map| map.range(from..to).next().is_some())
+        [&self.full_at, &self.refused_until].iter().any(|map| map.range(from..to).next().is_some())
     }
 
     /// Records that the CA refuses until `until`, as it says in an answer. Overrules our own count.
-    pub fn learn(&mut self, scope: Scope, until: Timestamp) {
-        let told = self.told.entry(scope).or_insert(until);
-        *told = (*told).max(until);
+    pub fn refuse_until(&mut self, scope: Scope, until: Timestamp) {
+        let known = self.refused_until.entry(scope).or_insert(until);
+        *known = (*known).max(until);
     }
 
     /// Removes entries that are in the past; called before the budget is persisted.
     pub fn prune(&mut self, now: Timestamp) {
         self.full_at.retain(|_, t| *t > now);
-        self.told.retain(|_, t| *t > now);
+        self.refused_until.retain(|_, t| *t > now);
     }
 
     /// Returns true if nothing is counted any more, so that the budget equals a new one.
     pub fn is_idle(&self, now: Timestamp) -> bool {
-        self.full_at.values().chain(self.told.values()).all(|t| *t <= now)
+        self.full_at.values().chain(self.refused_until.values()).all(|t| *t <= now)
     }
 
     /// Returns the tokens that are left of a limit; `None` where there is no limit.
     pub fn left(&self, scope: &Scope, now: Timestamp) -> Option<u32> {
-        if self.told.get(scope).is_some_and(|t| *t > now) {
+        if self.refused_until.get(scope).is_some_and(|t| *t > now) {
             return Some(0);
         }
         let rate = self.rate(scope)?;
@@ -273,19 +274,25 @@ impl Budget {
         }
     }
 
-    /// Returns all limits of which something is spent, or that the CA told.
-    pub fn report(&self, now: Timestamp) -> Vec<Line> {
+    /// Returns all limits of which something is spent, or that the CA stated.
+    pub fn report(&self, now: Timestamp) -> Vec<LimitReport> {
         let scopes: std::collections::BTreeSet<_> =
-            self.full_at.iter().chain(&self.told).filter(|(_, t)| **t > now).map(|(s, _)| s.clone()).collect();
+            self.full_at.iter().chain(&self.refused_until).filter(|(_, t)| **t > now).map(|(s, _)| s.clone()).collect();
         scopes
             .into_iter()
             .map(|scope| {
                 let rate = self.rate(&scope);
-                let told = self.told.get(&scope).copied().filter(|t| *t > now);
+                let refused = self.refused_until.get(&scope).copied().filter(|t| *t > now);
                 let kept = rate.filter(|_| scope.has_reserve()).map_or(0, |rate| Reserve::Ordinary.kept(rate));
-                let next = told.or_else(|| rate.and_then(|r| self.slot(&scope, r, kept, now)));
+                let next = refused.or_else(|| rate.and_then(|r| self.slot(&scope, r, kept, now)));
                 let left = self.left(&scope, now);
-                Line { left, reserved: left.unwrap_or_default().min(kept), burst: rate.map(|r| r.burst), next, scope }
+                LimitReport {
+                    left,
+                    reserved: left.unwrap_or_default().min(kept),
+                    burst: rate.map(|r| r.burst),
+                    next,
+                    scope,
+                }
             })
             .collect()
     }
@@ -320,7 +327,7 @@ impl Budget {
 
 /// One limit, as `gatewright certs` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Line {
+pub struct LimitReport {
     /// The limit.
     pub scope: Scope,
     /// Tokens that are left; None where the limit is not known.
@@ -393,12 +400,12 @@ mod tests {
     }
 
     #[test]
-    fn what_the_ca_says_counts_more_than_what_we_believe_and_survives_writing() {
+    fn a_limit_stated_by_the_ca_overrules_our_count_and_is_persisted() {
         let mut budget = Budget::new(Limits::UNKNOWN);
-        budget.learn(Scope::Domain("example1.com".to_owned()), at(500));
+        budget.refuse_until(Scope::Domain("example1.com".to_owned()), at(500));
         let budget: Budget = serde_json::from_str(&serde_json::to_string(&budget).expect("writes")).expect("reads");
         let wait = budget.admits(&host(1), Exempt::Nothing, Reserve::Emergency, at(0)).expect_err("told");
-        assert!(wait.told && wait.until == at(500));
+        assert!(wait.by_ca && wait.until == at(500));
         assert!(wait.to_string().contains("example1.com"));
         assert!(budget.admits(&host(2), Exempt::Nothing, Reserve::Ordinary, at(0)).is_ok());
         assert!(budget.admits(&host(1), Exempt::Nothing, Reserve::Ordinary, at(500)).is_ok());
@@ -430,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_failed_eleven_hundred_times_in_a_row_waits_and_a_success_forgets_it() {
+    fn a_name_that_failed_eleven_hundred_times_in_a_row_waits_until_a_success() {
         let mut budget = Budget::new(Limits { failures: None, ..Limits::LETS_ENCRYPT });
         let names = host(1);
         for _ in 0..1151 {
@@ -455,13 +462,13 @@ mod tests {
         assert_eq!(made, 10);
         let wait = budget.spend_account(at(0)).expect_err("spent");
         assert_eq!((wait.scope, wait.until), (Scope::Accounts, at(18 * 60)));
-        let shown = Budget::new(Limits::LETS_ENCRYPT).beside(&budget).report(at(0));
+        let shown = Budget::new(Limits::LETS_ENCRYPT).with_address(&budget).report(at(0));
         assert_eq!(shown.len(), 1, "{shown:?}");
         assert_eq!((&shown[0].scope, shown[0].left, shown[0].burst), (&Scope::Accounts, Some(0), Some(10)));
     }
 
     #[test]
-    fn requests_beyond_the_burst_are_sent_one_after_the_other_and_a_ca_that_says_when_is_heard() {
+    fn requests_beyond_the_burst_are_spaced_and_retry_after_is_obeyed() {
         let mut budget = Budget::new(Limits::LETS_ENCRYPT);
         let sent: Vec<i64> = (0..14)
             .map(|_| budget.spend_request(Endpoint::NewNonce, at(0)).expect("nothing was told"))
@@ -469,7 +476,7 @@ mod tests {
             .collect();
         assert_eq!(sent[..10], [0; 10]);
         assert_eq!(sent[10..], [50, 100, 150, 200]);
-        budget.learn(Scope::Requests(Endpoint::NewOrder), at(60));
+        budget.refuse_until(Scope::Requests(Endpoint::NewOrder), at(60));
         assert_eq!(budget.spend_request(Endpoint::NewOrder, at(0)).expect_err("told").until, at(60));
         let wait = budget.admits(&host(1), Exempt::Ari, Reserve::Emergency, at(0)).expect_err("told");
         assert_eq!(

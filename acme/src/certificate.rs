@@ -264,10 +264,10 @@ pub fn serves(names: &Names, name: &DnsName) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bootstrap::self_signed;
+    use crate::self_signed::self_signed;
 
     #[test]
-    fn by_a_clock_that_is_behind_a_certificate_is_better_than_none_and_worse_than_one_that_works() {
+    fn a_certificate_that_is_not_valid_yet_replaces_none_that_is() {
         let (name, now, day) =
             (DnsName::parse("a.example.org").expect("a name"), Timestamp::now(), SignedDuration::from_hours(24));
         let made = |at| self_signed(&name, at).expect("made");

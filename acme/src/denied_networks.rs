@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_public_is_denied_but_for_what_is_allowed() {
+    fn addresses_that_are_not_public_are_denied_except_for_allowed_ones() {
         let denied = DeniedNetworks::private();
         for address in [
             "0.0.0.0",

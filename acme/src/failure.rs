@@ -153,15 +153,15 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// Returns the record after one more failure. `roll` in 0..1 spreads the retries of many certificates.
-    pub fn after(previous: Option<&Self>, failure: Failure, about: &str, now: Timestamp, roll: f64) -> Self {
+    /// Returns the record after one more failure. `jitter` in 0..1 spreads the retries of many certificates.
+    pub fn after(previous: Option<&Self>, failure: Failure, about: &str, now: Timestamp, jitter: f64) -> Self {
         // A rate limit does not count as a failure of the name.
         let counts = !matches!(failure.class, Class::RateLimited);
         let failures = match previous {
             Some(p) if p.about == about => p.failures + u32::from(counts),
             _ => u32::from(counts),
         };
-        let wait = back_off(failure.class, failures, roll);
+        let wait = back_off(failure.class, failures, jitter);
         let not_before = failure.retry_at.unwrap_or(now).max(now + wait);
         Self { failures, last: failure, at: now, not_before, about: about.to_owned(), shared: 0 }
     }
@@ -188,15 +188,17 @@ impl Attempts {
 /// daily, as Let's Encrypt's integration guide asks; transient ones after 1, 2, 5, 10, 30 and 60 seconds with jitter of
 /// half the time, then every five minutes; those that an operator must remove (configuration, credentials, the account)
 /// after 1, 5 and 15 minutes and then hourly: that costs the CA little and notices the repair soon.
-pub fn back_off(class: Class, failures: u32, roll: f64) -> SignedDuration {
-    let roll = roll.clamp(0.0, 1.0);
+pub fn back_off(class: Class, failures: u32, jitter: f64) -> SignedDuration {
+    let jitter = jitter.clamp(0.0, 1.0);
     let step = |steps: &[f64], then: f64| *steps.get(failures.saturating_sub(1) as usize).unwrap_or(&then);
     let seconds = match class {
-        Class::Transient => step(&[1.0, 2.0, 5.0, 10.0, 30.0, 60.0], 300.0) * (0.5 + 0.5 * roll),
-        Class::RateLimited => 60.0 * (1.0 + roll),
-        Class::HostFault | Class::Policy | Class::Bug => step(&[1.0, 10.0, 100.0], 1440.0) * 60.0 * (1.0 + 0.1 * roll),
-        Class::Config | Class::Account => step(&[1.0, 5.0, 15.0], 60.0) * 60.0 * (1.0 + 0.1 * roll),
-        Class::Paused => 86_400.0 * (1.0 + 0.1 * roll),
+        Class::Transient => step(&[1.0, 2.0, 5.0, 10.0, 30.0, 60.0], 300.0) * (0.5 + 0.5 * jitter),
+        Class::RateLimited => 60.0 * (1.0 + jitter),
+        Class::HostFault | Class::Policy | Class::Bug => {
+            step(&[1.0, 10.0, 100.0], 1440.0) * 60.0 * (1.0 + 0.1 * jitter)
+        }
+        Class::Config | Class::Account => step(&[1.0, 5.0, 15.0], 60.0) * 60.0 * (1.0 + 0.1 * jitter),
+        Class::Paused => 86_400.0 * (1.0 + 0.1 * jitter),
     };
     SignedDuration::from_secs_f64(seconds)
 }
@@ -223,7 +225,7 @@ mod tests {
             (Class::RateLimited, [60; 8], 200),
         ] {
             for (n, seconds) in least.into_iter().enumerate() {
-                let wait = |roll| back_off(class, n as u32 + 1, roll).as_secs();
+                let wait = |jitter| back_off(class, n as u32 + 1, jitter).as_secs();
                 assert_eq!((wait(0.0), wait(1.0)), (seconds, seconds * most / 100), "{class:?} {n}");
             }
         }

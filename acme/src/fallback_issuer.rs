@@ -71,7 +71,7 @@ impl Issuer for FallbackIssuer {
                 }
             }
         }
-        Err(together(failures))
+        Err(combine(failures))
     }
 
     async fn installed(&self, id: &CertificateId) -> Result<(), Failure> {
@@ -95,8 +95,8 @@ impl Issuer for FallbackIssuer {
         Ok(())
     }
 
-    fn troubles(&self) -> Vec<String> {
-        self.first().troubles()
+    fn storage_problems(&self) -> Vec<String> {
+        self.first().storage_problems()
     }
 
     fn underway(&self) -> Vec<Underway> {
@@ -131,7 +131,7 @@ impl Issuer for FallbackIssuer {
 }
 
 /// Combines the failures of all issuers: the class is the first one's, the message has all.
-fn together(failures: Vec<Failure>) -> Failure {
+fn combine(failures: Vec<Failure>) -> Failure {
     let mut all = failures.into_iter();
     let mut first = all.next().expect("the list has an issuer, and it failed");
     for other in all {
@@ -165,7 +165,7 @@ mod tests {
             self.2.fetch_add(1, Ordering::Relaxed);
             match self.1 {
                 Some(class) => Err(Failure::new(class, format!("{} fails", self.0))),
-                None => Ok(crate::bootstrap::self_signed(request.names.first(), request.now).expect("made")),
+                None => Ok(crate::self_signed::self_signed(request.names.first(), request.now).expect("made")),
             }
         }
     }
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_next_is_asked_where_it_may_help_and_only_there() {
+    async fn the_next_issuer_is_tried_only_after_failures_that_it_may_avoid() {
         for (class, second_asked) in
             [(Class::RateLimited, 1), (Class::Policy, 1), (Class::HostFault, 0), (Class::Transient, 0)]
         {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn after_a_failure_the_trial_goes_first_and_protects_the_real_one() {
+    async fn after_a_failure_the_trial_issuer_is_tried_first() {
         let (trial, real) = (fixed("staging", Some(Class::HostFault)), fixed("real", None));
         let list = FallbackIssuer::new("le", real.clone(), vec![]).with_trial(trial.clone());
         list.issue(&request(0)).await.expect("the first attempt goes straight to the real one");
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn when_all_fail_all_are_told() {
+    async fn when_all_fail_the_message_has_all_failures() {
         let list = FallbackIssuer::new(
             "both",
             fixed("first", Some(Class::Policy)),

@@ -154,7 +154,7 @@ pub trait Issuer: Send + Sync {
         Ok(())
     }
 
-    /// Gives up the order for a certificate that is no longer wanted, and removes its DNS records.
+    /// Abandons the order for a certificate that is no longer wanted, and removes its DNS records.
     async fn abandon(&self, _id: &CertificateId) -> Result<(), Failure> {
         Ok(())
     }
@@ -166,7 +166,7 @@ pub trait Issuer: Send + Sync {
     }
 
     /// Returns problems with stored entries that could not be used, as sentences for an operator.
-    fn troubles(&self) -> Vec<String> {
+    fn storage_problems(&self) -> Vec<String> {
         Vec::new()
     }
 

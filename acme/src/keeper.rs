@@ -4,11 +4,11 @@
 //! is read again.
 
 mod attempts;
+mod gc;
 mod job;
 mod outlook;
 mod pass;
 mod run;
-mod sweep;
 mod wanted_certificates;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -29,15 +29,15 @@ use crate::plan::{Budgets, Held, Obtained, Reason, Step, Wanted};
 use crate::renewal::Window;
 use crate::storage::{Expect, Key, Kind, Storage, StorageError, read_json, set_aside, write_json};
 
-use attempts::reconsider;
-use job::{Going, Job};
+use attempts::end_config_backoff;
+use job::{Job, RunningJobs};
 pub use pass::{Next, Outlook, Pass};
 pub use wanted_certificates::WantedCertificates;
 
 /// The plan is made at least this often, since clocks jump.
-const LONGEST_SLEEP: SignedDuration = SignedDuration::from_hours(1);
+const MAX_SLEEP: SignedDuration = SignedDuration::from_hours(1);
 /// Most renewal windows that are requested at the same time.
-const ARI_AT_ONCE: usize = 16;
+const MAX_CONCURRENT_ARI: usize = 16;
 /// Time after which a CA that gave no renewal window is asked again.
 const ARI_PAUSE: SignedDuration = SignedDuration::from_hours(1);
 
@@ -56,16 +56,16 @@ pub struct Stored {
 pub struct Keeper {
     storage: Arc<dyn Storage>,
     issuers: RwLock<BTreeMap<String, Arc<dyn Issuer>>>,
-    at_once: usize,
-    shelf: RwLock<HeldCertificates>,
+    max_concurrent: usize,
+    state: RwLock<KeeperState>,
     generation: watch::Sender<u64>,
-    nudge: watch::Sender<u64>,
-    /// Certificates that changed since the last [`Self::news`].
-    news: Mutex<BTreeSet<CertificateId>>,
+    replan: watch::Sender<u64>,
+    /// Certificates that changed since the last [`Self::take_changed`].
+    changed: Mutex<BTreeSet<CertificateId>>,
 }
 
 #[derive(Default)]
-struct HeldCertificates {
+struct KeeperState {
     held: BTreeMap<CertificateId, Arc<Stored>>,
     windows: BTreeMap<CertificateId, Window>,
     /// Windows whose certificate is not held yet, by the name of their storage entry.
@@ -80,7 +80,7 @@ struct HeldCertificates {
     windowless: BTreeMap<CertificateId, Timestamp>,
     tidied: Option<Timestamp>,
     /// Problems with stored entries that could not be used.
-    troubles: Vec<String>,
+    storage_problems: Vec<String>,
 }
 
 impl Keeper {
@@ -88,54 +88,54 @@ impl Keeper {
     pub async fn open(
         storage: Arc<dyn Storage>,
         issuers: impl IntoIterator<Item = Arc<dyn Issuer>>,
-        at_once: usize,
+        max_concurrent: usize,
     ) -> Result<Arc<Self>, StorageError> {
-        let mut shelf = HeldCertificates::default();
+        let mut state = KeeperState::default();
         for key in storage.list(Kind::Certificate).await? {
             if let Some(stored) = readable::<Stored>(&*storage, &key).await? {
-                shelf.held.insert(stored.id.clone(), Arc::new(stored));
+                state.held.insert(stored.id.clone(), Arc::new(stored));
             }
         }
         let ids: BTreeMap<String, CertificateId> =
-            shelf.held.keys().map(|id| (Key::new(Kind::Renewal, id.as_str()).name().to_owned(), id.clone())).collect();
+            state.held.keys().map(|id| (Key::new(Kind::Renewal, id.as_str()).name().to_owned(), id.clone())).collect();
         for key in storage.list(Kind::Renewal).await? {
             let Some(window) = readable::<Window>(&*storage, &key).await? else { continue };
             match ids.get(key.name()) {
-                Some(id) => drop(shelf.windows.insert(id.clone(), window)),
-                None => drop(shelf.unclaimed.insert(key.name().to_owned(), window)),
+                Some(id) => drop(state.windows.insert(id.clone(), window)),
+                None => drop(state.unclaimed.insert(key.name().to_owned(), window)),
             }
         }
         for key in storage.list(Kind::Attempts).await? {
             if let Some((id, mut attempts)) = readable::<(CertificateId, Attempts)>(&*storage, &key).await? {
-                reconsider(&mut attempts);
-                shelf.attempts.insert(id, attempts);
+                end_config_backoff(&mut attempts);
+                state.attempts.insert(id, attempts);
             }
         }
         Ok(Arc::new(Self {
             storage,
             issuers: RwLock::new(issuers.into_iter().map(|i| (i.name().to_owned(), i)).collect()),
-            at_once: at_once.max(1),
-            news: Mutex::new(shelf.held.keys().cloned().collect()),
-            shelf: RwLock::new(shelf),
+            max_concurrent: max_concurrent.max(1),
+            changed: Mutex::new(state.held.keys().cloned().collect()),
+            state: RwLock::new(state),
             generation: watch::channel(0).0,
-            nudge: watch::channel(0).0,
+            replan: watch::channel(0).0,
         }))
     }
 
     /// Adds an issuer, or replaces the one of the same name.
-    pub fn employ(&self, issuer: Arc<dyn Issuer>) {
+    pub fn add_issuer(&self, issuer: Arc<dyn Issuer>) {
         let name = issuer.name().to_owned();
         self.issuers_mut(|all| drop(all.insert(name.clone(), issuer)));
-        self.write(|shelf| {
+        self.write(|state| {
             let of = |a: &&mut Attempts| a.about.strip_prefix(&name).is_some_and(|rest| rest.starts_with(' '));
-            shelf.attempts.values_mut().filter(of).for_each(reconsider);
-            shelf.breakers.forget(&name);
+            state.attempts.values_mut().filter(of).for_each(end_config_backoff);
+            state.breakers.forget(&name);
         });
-        self.nudge.send_modify(|n| *n += 1);
+        self.replan.send_modify(|n| *n += 1);
     }
 
     /// Removes an issuer. Certificates that it issued stay.
-    pub fn dismiss(&self, name: &str) {
+    pub fn remove_issuer(&self, name: &str) {
         self.issuers_mut(|all| drop(all.remove(name)));
     }
 
@@ -151,27 +151,27 @@ impl Keeper {
         change(&mut self.issuers.write().expect("nobody panics while holding it"));
     }
 
-    /// Subscribes to [news](Self::news): the value changes with each.
+    /// Subscribes to [changed certificates](Self::take_changed): the value changes with each.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.generation.subscribe()
     }
 
     /// Returns the certificates that changed, or whose outlook in the report of [`Self::run`] changed, since the last
     /// call.
-    pub fn news(&self) -> BTreeSet<CertificateId> {
-        std::mem::take(&mut self.news.lock().expect("nobody panics while holding it"))
+    pub fn take_changed(&self) -> BTreeSet<CertificateId> {
+        std::mem::take(&mut self.changed.lock().expect("nobody panics while holding it"))
     }
 
     /// Returns the certificate that is held under a stable name.
     pub fn held_as(&self, id: &CertificateId) -> Option<Arc<Stored>> {
-        self.read(|shelf| shelf.held.get(id).cloned())
+        self.read(|state| state.held.get(id).cloned())
     }
 
     /// Returns the certificate to serve for a name of a tenant: not expired; the exact name before a wildcard, then the
     /// latest expiry.
     pub fn certificate(&self, tenant: &str, name: &DnsName, now: Timestamp) -> Option<Arc<Stored>> {
-        self.read(|shelf| {
-            shelf
+        self.read(|state| {
+            state
                 .held
                 .values()
                 .filter(|s| s.tenant == tenant && s.certificate.not_after > now)
@@ -183,46 +183,46 @@ impl Keeper {
 
     /// Renews a certificate now, once, regardless of the one that is held.
     pub fn renew(&self, id: &CertificateId) {
-        self.write(|shelf| {
+        self.write(|state| {
             // An operator who asks has changed something: the first attempt is immediate; after a failure the usual
             // back-off applies.
-            shelf.forced.insert(id.clone(), true);
+            state.forced.insert(id.clone(), true);
         });
-        self.nudge.send_modify(|n| *n += 1);
+        self.replan.send_modify(|n| *n += 1);
     }
 
     /// Adopts a certificate that somebody else put into the storage. An equal one that is held already stays as it is.
-    pub fn learn(&self, stored: Stored) {
+    pub fn adopt(&self, stored: Stored) {
         let id = stored.id.clone();
-        self.change(&id, |shelf| {
-            let known = shelf.held.get(&stored.id).is_some_and(|held| {
+        self.change(&id, |state| {
+            let known = state.held.get(&stored.id).is_some_and(|held| {
                 held.certificate.serial == stored.certificate.serial
                     && held.certificate.issuer == stored.certificate.issuer
             });
             if !known {
-                let window = shelf.unclaimed.remove(Key::new(Kind::Renewal, stored.id.as_str()).name());
+                let window = state.unclaimed.remove(Key::new(Kind::Renewal, stored.id.as_str()).name());
                 if let Some(window) = window.filter(|w| stored.certificate.ari_id.as_deref() == Some(&w.of)) {
-                    shelf.windows.insert(stored.id.clone(), window);
+                    state.windows.insert(stored.id.clone(), window);
                 }
-                shelf.held.insert(stored.id.clone(), Arc::new(stored));
+                state.held.insert(stored.id.clone(), Arc::new(stored));
             }
             !known
         });
-        self.nudge.send_modify(|n| *n += 1);
+        self.replan.send_modify(|n| *n += 1);
     }
 
     /// Removes an adopted certificate that was deleted by its owner, and its failed attempts.
-    pub fn unlearn(&self, id: &CertificateId) {
-        self.change(id, |shelf| {
-            shelf.attempts.remove(id);
-            shelf.held.remove(id).is_some()
+    pub fn drop_adopted(&self, id: &CertificateId) {
+        self.change(id, |state| {
+            state.attempts.remove(id);
+            state.held.remove(id).is_some()
         });
-        self.nudge.send_modify(|n| *n += 1);
+        self.replan.send_modify(|n| *n += 1);
     }
 
     /// Returns all certificates.
     pub fn certificates(&self) -> Vec<Arc<Stored>> {
-        self.read(|shelf| shelf.held.values().cloned().collect())
+        self.read(|state| state.held.values().cloned().collect())
     }
 
     /// Returns the budgets that hold orders up, by issuer.
@@ -236,14 +236,14 @@ impl Keeper {
     }
 
     /// Returns problems with stored entries of all kinds that could not be used, as sentences for an operator.
-    pub fn troubles(&self) -> Vec<String> {
-        let of_issuers = self.issuers().into_iter().flat_map(|issuer| issuer.troubles());
-        of_issuers.chain(self.read(|shelf| shelf.troubles.clone())).collect()
+    pub fn storage_problems(&self) -> Vec<String> {
+        let of_issuers = self.issuers().into_iter().flat_map(|issuer| issuer.storage_problems());
+        of_issuers.chain(self.read(|state| state.storage_problems.clone())).collect()
     }
 
     /// Returns the record of failed attempts for a wanted certificate, if the last attempt failed.
     pub fn last_failure(&self, id: &CertificateId) -> Option<Attempts> {
-        self.read(|shelf| shelf.attempts.get(id).cloned())
+        self.read(|state| state.attempts.get(id).cloned())
     }
 
     /// Removes a certificate that is no longer wanted, with its order, renewal window and failed attempts.
@@ -255,12 +255,12 @@ impl Keeper {
         for kind in [Kind::Certificate, Kind::Renewal, Kind::Attempts] {
             self.storage.remove(&Key::new(kind, id.as_str())).await.map_err(|e| of_storage(&e))?;
         }
-        self.change(id, |shelf| {
-            shelf.windowless.remove(id);
-            shelf.windows.remove(id);
-            shelf.attempts.remove(id);
-            shelf.obtained.remove(id);
-            shelf.held.remove(id).is_some()
+        self.change(id, |state| {
+            state.windowless.remove(id);
+            state.windows.remove(id);
+            state.attempts.remove(id);
+            state.obtained.remove(id);
+            state.held.remove(id).is_some()
         });
         Ok(())
     }
@@ -271,7 +271,7 @@ impl Keeper {
         let wanted = self.with_holds(wanted, now);
         let held = self.held();
         let (budgets, progress) = (self.budgets(), self.progress());
-        let steps = self.decide(&wanted, &held, &progress, &budgets, now);
+        let steps = self.make_plan(&wanted, &held, &progress, &budgets, now);
         let mut pass = Pass::default();
         let mut jobs = VecDeque::new();
         for step in &steps {
@@ -281,14 +281,14 @@ impl Keeper {
                 Step::Wait { .. } | Step::Keep { .. } => {}
             }
         }
-        let going = jobs.iter().map(|job| job.id.clone());
-        self.tidy(wanted.iter().map(|w| w.id.clone()).chain(going).collect(), now).await;
-        let mut going = Going::default();
+        let running = jobs.iter().map(|job| job.id.clone());
+        self.tidy(wanted.iter().map(|w| w.id.clone()).chain(running).collect(), now).await;
+        let mut running = RunningJobs::default();
         loop {
-            while let Some(job) = going.admit(&mut jobs, self.at_once) {
-                going.begin(self, job, now);
+            while let Some(job) = running.admit(&mut jobs, self.max_concurrent) {
+                running.start(self, job, now);
             }
-            let Some((id, result)) = going.next().await else { break };
+            let Some((id, result)) = running.next().await else { break };
             match result {
                 Ok(true) => pass.issued.push(id),
                 Ok(false) => {}
@@ -300,20 +300,20 @@ impl Keeper {
         let wanted = self.with_holds(&wanted, now);
         let held = self.held();
         let (budgets, progress) = (self.budgets(), self.progress());
-        pass.outlook = self.outlook(&self.decide(&wanted, &held, &progress, &budgets, now), now);
+        pass.outlook = self.outlook(&self.make_plan(&wanted, &held, &progress, &budgets, now), now);
         pass.next = self.next(&pass.outlook, now);
         pass
     }
 
     /// Removes leftovers of earlier attempts, at the start and then once an hour.
     async fn tidy(&self, wanted: BTreeSet<CertificateId>, now: Timestamp) {
-        if self.read(|s| s.tidied.is_some_and(|t| now < t + LONGEST_SLEEP)) {
+        if self.read(|s| s.tidied.is_some_and(|t| now < t + MAX_SLEEP)) {
             return;
         }
         let stored = self.read(|s| s.held.iter().map(|(id, h)| (id.clone(), h.certificate.serial.clone())).collect());
         // At the start, not all wanted certificates may be known.
         if self.read(|s| s.tidied.is_some()) {
-            self.sweep(&wanted, now).await;
+            self.collect_garbage(&wanted, now).await;
         }
         let known = Known { stored, wanted };
         for issuer in self.issuers() {
@@ -326,17 +326,17 @@ impl Keeper {
 
     /// Runs one job and records its result.
     async fn carry_out(&self, job: Job, now: Timestamp) -> (CertificateId, Result<bool, Failure>) {
-        let result = self.get(&job, now).await;
-        self.write(|shelf| shelf.breakers.note(&job.id, &job.serves, result.as_ref().err(), now));
+        let result = self.obtain(&job, now).await;
+        self.write(|state| state.breakers.record(&job.id, &job.serves, result.as_ref().err(), now));
         if let Err(failure) = &result {
             tracing::warn!(id = %job.id, class = failure.class.as_str(), %failure, "no certificate");
-            self.remember(&job, failure, now).await;
+            self.record_failure(&job, failure, now).await;
         }
         (job.id, result)
     }
 
     /// Obtains one certificate. Returns false if another keeper has done so already.
-    async fn get(&self, order: &Job, now: Timestamp) -> Result<bool, Failure> {
+    async fn obtain(&self, order: &Job, now: Timestamp) -> Result<bool, Failure> {
         let want = &order.serves[0];
         let issuer = self.issuer(&want.issuer).ok_or_else(|| {
             let known = self.issuers().iter().map(|i| i.name().to_owned()).collect::<Vec<_>>().join(", ");
@@ -349,7 +349,7 @@ impl Keeper {
             // An unreadable entry is useless: the certificate is issued anew.
             Err(error @ (StorageError::Damaged { .. } | StorageError::Unreadable { .. })) => {
                 let text = set_aside(&*self.storage, &key, &error).await;
-                self.write(|shelf| shelf.troubles.push(text));
+                self.write(|state| state.storage_problems.push(text));
                 None
             }
             Err(error) => return Err(of_storage(&error)),
@@ -403,21 +403,21 @@ impl Keeper {
             }
         }
         let obtained = Obtained { at: now, at_the_cas_request: order.reason == Reason::Revoked };
-        self.change(&order.id, |shelf| {
-            shelf.windows.remove(&order.id);
-            shelf.obtained.insert(order.id.clone(), obtained);
+        self.change(&order.id, |state| {
+            state.windows.remove(&order.id);
+            state.obtained.insert(order.id.clone(), obtained);
             for want in &order.serves {
-                shelf.attempts.remove(&want.id);
-                shelf.forced.remove(&want.id);
+                state.attempts.remove(&want.id);
+                state.forced.remove(&want.id);
             }
-            shelf.held.insert(order.id.clone(), Arc::new(made));
+            state.held.insert(order.id.clone(), Arc::new(made));
             true
         });
         Ok(true)
     }
 
     fn held(&self) -> Vec<Held> {
-        self.read(|shelf| {
+        self.read(|state| {
             let entry = |s: &Arc<Stored>| Held {
                 id: s.id.clone(),
                 tenant: s.tenant.clone(),
@@ -426,23 +426,23 @@ impl Keeper {
                 not_before: s.certificate.not_before,
                 not_after: s.certificate.not_after,
                 ari_id: s.certificate.ari_id.clone(),
-                window: shelf.windows.get(&s.id).filter(|w| !w.untrusted).cloned(),
+                window: state.windows.get(&s.id).filter(|w| !w.untrusted).cloned(),
             };
-            shelf.held.values().map(entry).collect()
+            state.held.values().map(entry).collect()
         })
     }
 
     /// Requests the renewal windows that are due (ARI). Without an answer the known window applies, or two thirds of
     /// the validity. Returns true if a window changed.
     async fn poll_windows(&self, now: Timestamp) -> bool {
-        let due: Vec<_> = self.read(|shelf| {
+        let due: Vec<_> = self.read(|state| {
             let is_due = |s: &&Arc<Stored>| {
-                let known = shelf.windows.get(&s.id).filter(|w| s.certificate.ari_id.as_deref() == Some(&w.of));
-                let later = shelf.windowless.get(&s.id).is_some_and(|later| *later > now);
+                let known = state.windows.get(&s.id).filter(|w| s.certificate.ari_id.as_deref() == Some(&w.of));
+                let later = state.windowless.get(&s.id).is_some_and(|later| *later > now);
                 s.certificate.ari_id.is_some() && !later && known.is_none_or(|w| w.poll_at <= now)
             };
-            let live = shelf.held.values().filter(|s| s.certificate.not_after > now).filter(is_due);
-            live.map(|s| (s.clone(), shelf.windows.get(&s.id).cloned())).collect()
+            let live = state.held.values().filter(|s| s.certificate.not_after > now).filter(is_due);
+            live.map(|s| (s.clone(), state.windows.get(&s.id).cloned())).collect()
         });
         let asked = due.into_iter().map(|(stored, previous)| async move {
             let issuer = self.issuer(&stored.certificate.issuer)?;
@@ -456,8 +456,8 @@ impl Keeper {
             }
             Some((stored.id.clone(), previous, window?))
         });
-        let mut asked = futures::stream::iter(asked).buffer_unordered(ARI_AT_ONCE);
-        let mut moved = false;
+        let mut asked = futures::stream::iter(asked).buffer_unordered(MAX_CONCURRENT_ARI);
+        let mut window_changed = false;
         while let Some(answer) = asked.next().await {
             let Some((id, previous, mut window)) = answer else { continue };
             let obtained =
@@ -472,13 +472,13 @@ impl Keeper {
             if let Err(error) = write_json(&*self.storage, &key, &window, &Expect::Anything).await {
                 tracing::warn!(%id, %error, "a renewal window could not be written");
             }
-            moved |= previous.is_none_or(|p| Window { poll_at: window.poll_at, ..p } != window);
+            window_changed |= previous.is_none_or(|p| Window { poll_at: window.poll_at, ..p } != window);
             self.write(|s| {
                 s.windowless.remove(&id);
                 s.windows.insert(id, window)
             });
         }
-        moved
+        window_changed
     }
 
     async fn remove_quietly(&self, kind: Kind, id: &CertificateId) {
@@ -487,27 +487,27 @@ impl Keeper {
         }
     }
 
-    fn read<T>(&self, look: impl FnOnce(&HeldCertificates) -> T) -> T {
-        look(&self.shelf.read().expect("nobody panics while holding it"))
+    fn read<T>(&self, read: impl FnOnce(&KeeperState) -> T) -> T {
+        read(&self.state.read().expect("nobody panics while holding it"))
     }
 
-    fn write<T>(&self, change: impl FnOnce(&mut HeldCertificates) -> T) -> T {
-        change(&mut self.shelf.write().expect("nobody panics while holding it"))
+    fn write<T>(&self, change: impl FnOnce(&mut KeeperState) -> T) -> T {
+        change(&mut self.state.write().expect("nobody panics while holding it"))
     }
 
     /// Changes the held certificates; if `change` returns true, notifies subscribers.
-    fn change(&self, id: &CertificateId, change: impl FnOnce(&mut HeldCertificates) -> bool) {
+    fn change(&self, id: &CertificateId, change: impl FnOnce(&mut KeeperState) -> bool) {
         if self.write(change) {
-            self.tell([id.clone()]);
+            self.notify([id.clone()]);
         }
     }
 
-    fn tell(&self, ids: impl IntoIterator<Item = CertificateId>) {
-        let mut news = self.news.lock().expect("nobody panics while holding it");
-        let before = news.len();
-        news.extend(ids);
-        if news.len() > before {
-            drop(news);
+    fn notify(&self, ids: impl IntoIterator<Item = CertificateId>) {
+        let mut changed = self.changed.lock().expect("nobody panics while holding it");
+        let before = changed.len();
+        changed.extend(ids);
+        if changed.len() > before {
+            drop(changed);
             self.generation.send_modify(|g| *g += 1);
         }
     }

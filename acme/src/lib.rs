@@ -3,7 +3,6 @@
 //! This crate knows ACME and X.509; it knows neither Kubernetes nor Envoy.
 
 pub mod account;
-pub mod bootstrap;
 mod breaker;
 pub mod budget;
 pub mod certificate;
@@ -22,6 +21,7 @@ pub mod names;
 pub mod plan;
 pub mod preflight;
 pub mod renewal;
+pub mod self_signed;
 pub mod storage;
 
 pub use certificate::IssuedCertificate;

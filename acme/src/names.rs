@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_refused_with_the_reason() {
+    fn an_invalid_name_is_refused_with_the_reason() {
         for (text, word) in [
             ("192.0.2.1", "IP address"),
             ("::1", "IP address"),

@@ -161,7 +161,7 @@ pub fn plan_with<'a>(
     budgets: &Budgets,
     now: Timestamp,
 ) -> Vec<Step<'a>> {
-    let shelf = HeldCertificates::of(held);
+    let index = HeldIndex::of(held);
     let mut used = vec![false; held.len()];
     let mut keep = Vec::with_capacity(wanted.len());
     let mut due: Vec<Candidate<'a>> = Vec::new();
@@ -169,7 +169,7 @@ pub fn plan_with<'a>(
     let mut missing = Vec::new();
 
     for want in wanted {
-        let Some(index) = shelf.find(want, now) else {
+        let Some(index) = index.find(want, now) else {
             missing.push(want);
             continue;
         };
@@ -196,14 +196,14 @@ pub fn plan_with<'a>(
     for step in &keep {
         if let Step::Keep { wanted, held: have, .. } = step
             && have.names.count() > 1
-            && let Some(&at) = shelf.index_of(&have.id).and_then(|i| renewing.get(&i))
+            && let Some(&at) = index.index_of(&have.id).and_then(|i| renewing.get(&i))
         {
             due[at].names = due[at].names.union(&wanted.names);
         }
     }
     due.extend(pack(missing, progress, budgets, now));
     due.sort_by(|a, b| a.rank().cmp(&b.rank()));
-    let due = in_turn(due, progress);
+    let due = round_robin(due, progress);
 
     let mut budgets = budgets.clone();
     let mut steps = Vec::with_capacity(wanted.len());
@@ -224,7 +224,7 @@ pub fn plan_with<'a>(
 fn due_now(want: &Wanted, have: &Held, obtained: Option<&Obtained>, now: Timestamp) -> Result<Reason, Timestamp> {
     // A time in the future shows that the clock was set back since: it is ignored.
     let obtained = obtained.filter(|obtained| obtained.at <= now);
-    let due = due_by_itself(want, have, now).and_then(|reason| match rest(have, reason, obtained) {
+    let due = due_by_itself(want, have, now).and_then(|reason| match renewal_pause(have, reason, obtained) {
         Some(until) if until > now => Err(until),
         _ => Ok(reason),
     });
@@ -238,7 +238,7 @@ fn due_now(want: &Wanted, have: &Held, obtained: Option<&Obtained>, now: Timesta
 /// Returns the time until which a certificate that was just obtained is not renewed: a renewal window or a wrong clock
 /// that demands its renewal would demand that of the next one as well, and renewals would follow each other. A window
 /// that moves into the past later is exempt, unless that was the reason of the last renewal.
-fn rest(have: &Held, reason: Reason, obtained: Option<&Obtained>) -> Option<Timestamp> {
+fn renewal_pause(have: &Held, reason: Reason, obtained: Option<&Obtained>) -> Option<Timestamp> {
     let obtained = obtained?;
     match reason {
         Reason::Changed => return None,
@@ -273,7 +273,7 @@ fn due_by_itself(want: &Wanted, have: &Held, now: Timestamp) -> Result<Reason, T
 }
 
 /// An index of the held certificates by the names that they cover.
-struct HeldCertificates<'a> {
+struct HeldIndex<'a> {
     held: &'a [Held],
     /// Position at which the next wanted certificate is expected: in the usual case both lists are in the same order,
     /// and no index is needed.
@@ -282,7 +282,7 @@ struct HeldCertificates<'a> {
     by_name: OnceCell<HashMap<(&'a str, &'a str), Vec<usize>>>,
 }
 
-impl<'a> HeldCertificates<'a> {
+impl<'a> HeldIndex<'a> {
     fn of(held: &'a [Held]) -> Self {
         Self { held, next: Cell::new(0), by_id: OnceCell::new(), by_name: OnceCell::new() }
     }
@@ -413,7 +413,7 @@ impl<'a> Candidate<'a> {
 /// budget of a tenant with one. Within a round, candidates that did not fail before go ahead, then those of the tenants
 /// with the fewest: a single slot is not lost to one of a thousand hosts that keep failing. The candidates of one
 /// tenant keep their order.
-fn in_turn<'a>(due: Vec<Candidate<'a>>, progress: &Progress) -> Vec<Candidate<'a>> {
+fn round_robin<'a>(due: Vec<Candidate<'a>>, progress: &Progress) -> Vec<Candidate<'a>> {
     let mut counts: HashMap<(Reason, &str), usize> = HashMap::new();
     let mut numbered: Vec<_> = due
         .into_iter()

@@ -27,7 +27,7 @@ pub enum Strictness {
 
 /// The input of a pre-flight check.
 #[derive(Clone, Debug)]
-pub struct Question<'a> {
+pub struct PreflightRequest<'a> {
     /// The name.
     pub name: &'a DnsName,
     /// The kind of challenge that would prove it.
@@ -44,12 +44,12 @@ pub struct Question<'a> {
 #[async_trait]
 pub trait Preflight: Send + Sync {
     /// Returns the findings for a name; empty if an order may be placed.
-    async fn findings(&self, question: &Question<'_>) -> Vec<String>;
+    async fn findings(&self, request: &PreflightRequest<'_>) -> Vec<String>;
 }
 
 /// A pre-flight check with its strictness.
 #[derive(Clone)]
-pub struct Gate {
+pub struct PreflightPolicy {
     /// The check that runs before an order is placed.
     pub preflight: Arc<dyn Preflight>,
     /// The effect of its findings.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 /// A window further in the future than this, or longer, is rejected.
-const FAR: SignedDuration = SignedDuration::from_hours(24 * 3650);
+const MAX_WINDOW_DISTANCE: SignedDuration = SignedDuration::from_hours(24 * 3650);
 
 /// A certificate's renewal window by ARI, and the time drawn from it; persisted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,18 +49,18 @@ impl Window {
         if end <= start {
             return Err("the renewal window ends before it starts");
         }
-        if start > life.1 || start > now + FAR || end.duration_since(start) > FAR {
+        if start > life.1 || start > now + MAX_WINDOW_DISTANCE || end.duration_since(start) > MAX_WINDOW_DISTANCE {
             return Err("the renewal window starts after the certificate's end, or is absurdly long");
         }
         let selected = match previous {
             Some(p) if p.of == of && start <= p.selected && p.selected < end => p.selected,
-            _ => start + SignedDuration::from_secs_f64(end.duration_since(start).as_secs_f64() * roll(of, 0)),
+            _ => start + SignedDuration::from_secs_f64(end.duration_since(start).as_secs_f64() * uniform(of, 0)),
         };
         let lifetime = life.1.duration_since(life.0);
         // RFC 9773, 4.3: Retry-After decides, within an hour and half a day; more often for short validities.
         let most = (lifetime / 8).clamp(HOUR / 6, HOUR * 12);
         let asked = retry_after.unwrap_or(HOUR * 6).clamp(most.min(HOUR), most);
-        let poll_at = now + asked + SignedDuration::from_secs_f64(asked.as_secs_f64() * 0.1 * roll(of, 1));
+        let poll_at = now + asked + SignedDuration::from_secs_f64(asked.as_secs_f64() * 0.1 * uniform(of, 1));
         let explanation = explanation.map(|e| e.chars().filter(|c| !c.is_control()).take(500).collect());
         Ok(Self { of: of.to_owned(), start, end, explanation, selected, poll_at, untrusted: false })
     }
@@ -131,7 +131,7 @@ pub fn due(id: &str, life: (Timestamp, Timestamp), window: Option<&Window>) -> D
         None => {
             // Up to a twelfth of the validity earlier: certificates that were all issued within an hour are then
             // renewed over a week.
-            let spread = SignedDuration::from_secs_f64(lifetime.as_secs_f64() / 12.0 * roll(id, 0));
+            let spread = SignedDuration::from_secs_f64(lifetime.as_secs_f64() / 12.0 * uniform(id, 0));
             Due { at: not_after - lifetime / 3 - spread, because: Because::TwoThirds }
         }
     };
@@ -149,7 +149,7 @@ pub(crate) fn floor_of(lifetime: SignedDuration) -> SignedDuration {
 }
 
 /// Returns a number in 0..1 for a certificate: equal on every replica and after every restart.
-pub(crate) fn roll(id: &str, salt: u8) -> f64 {
+pub(crate) fn uniform(id: &str, salt: u8) -> f64 {
     // FNV-1a and a finalizer: it must spread but not resist attacks, and it is computed for each certificate in each
     // plan.
     let mut hash = 0xcbf2_9ce4_8422_2325 ^ u64::from(salt);

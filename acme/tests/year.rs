@@ -183,10 +183,10 @@ fn year(ari: bool) {
                 }
             }
         }
-        let shelf: Vec<Held> = held.values().cloned().collect();
+        let certificates: Vec<Held> = held.values().cloned().collect();
         let mut renewed = 0;
         if !away {
-            for step in plan(wanted, &shelf, &budgets, now) {
+            for step in plan(wanted, &certificates, &budgets, now) {
                 let order = match step {
                     Step::Issue(order) => order,
                     // Another certificate covers its names.

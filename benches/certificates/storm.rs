@@ -30,7 +30,7 @@ pub(crate) async fn storm(certificates: Option<usize>) -> Result<()> {
     let certificates = certificates.unwrap_or(CERTIFICATES);
     let rig = Rig::start().await?;
     let storage = rig.storage()?;
-    let config = AcmeConfig { at_once: 16, ..config(&rig.ca.directory()) };
+    let config = AcmeConfig { max_concurrent: 16, ..config(&rig.ca.directory()) };
     let issuer: Arc<dyn Issuer> = Arc::new(AcmeIssuer::open(config, storage.clone()).await?);
     let keeper = Keeper::open(storage, [issuer], AT_ONCE).await?;
     let wanted = (0..certificates)

@@ -1,5 +1,6 @@
-//! What the fuzz targets run: plain functions of bytes, which panic when something holds no more. `e2e/tests/fuzz` runs them on the
-//! kept corpus and on mutations of it, with nothing but a stable compiler; `e2e/fuzz` has libFuzzer run them, guided by coverage.
+//! The functions that the fuzz targets run: plain functions of bytes, which panic when something holds no more.
+//! `e2e/tests/fuzz` runs them on the kept corpus and on mutations of it, with nothing but a stable compiler; `e2e/fuzz`
+//! has libFuzzer run them, guided by coverage.
 //!
 //! No case waits for a clock: what answers in a target answers at once.
 

@@ -97,7 +97,7 @@ impl Gatewright {
         Ok(line.split('"').next().unwrap_or_default().to_owned())
     }
 
-    /// Whether the program has ended.
+    /// True if the program has ended.
     pub fn has_ended(&mut self) -> Result<bool> {
         Ok(self.process.ended()?.is_some())
     }

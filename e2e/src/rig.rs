@@ -23,7 +23,7 @@ pub fn run<F: Future<Output = Result<()>>>(test: F) -> Result<()> {
 pub fn config(directory: &str) -> AcmeConfig {
     let mut config = AcmeConfig::new("ca", directory);
     config.roots = Roots::Pem(String::new());
-    config.patience = Duration::from_secs(120);
+    config.attempt_timeout = Duration::from_secs(120);
     config
 }
 

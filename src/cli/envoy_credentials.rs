@@ -37,12 +37,12 @@ pub enum Credentials {
 }
 
 impl Credentials {
-    /// Whether the Secrets of fleets are created, and their certificates accepted.
+    /// True if the Secrets of fleets are created, and their certificates accepted.
     pub fn of_fleets(self) -> bool {
         self != Credentials::Pod
     }
 
-    /// Whether pods get certificates.
+    /// True if pods get certificates.
     pub fn of_pods(self) -> bool {
         self != Credentials::Secret
     }

@@ -204,7 +204,7 @@ impl ControlPlane {
         record(&outcome)?;
         let mut delta = outcome.delta;
         let decided = delta.wants.keys().chain(outcome.tenancy.wants.keys());
-        let wanted = decided.chain(&delta.standing).cloned().collect();
+        let wanted = decided.chain(&delta.refusal_changes).cloned().collect();
         let mut touched = hosts(&delta);
         let hosts = touched.len();
         let host = touched.pop_first().filter(|_| hosts == 1);
@@ -372,7 +372,7 @@ impl ControlPlane {
         let mut fleet = self.fleet();
         let progress = self.progress();
         fleet.acks = keys.iter().map(|key| (key.clone(), self.acks(key, &progress))).collect();
-        let status = |key: &ObjectKey| self.engine().status(key).map(|status| fleet.lay_over(key, &status));
+        let status = |key: &ObjectKey| self.engine().status(key).map(|status| fleet.add_acknowledgements(key, &status));
         keys.into_iter().map(|key| (key.clone(), status(&key))).collect()
     }
 
@@ -505,8 +505,8 @@ impl Context for Clock<'_> {
         self.controller
     }
 
-    fn lay_over(&self, key: &ObjectKey, status: &ObjectStatus) -> ObjectStatus {
-        self.fleet.lay_over(key, status)
+    fn add_acknowledgements(&self, key: &ObjectKey, status: &ObjectStatus) -> ObjectStatus {
+        self.fleet.add_acknowledgements(key, status)
     }
 
     fn since(&self, key: &ObjectKey, place: &str, status: Status) -> String {
@@ -526,9 +526,11 @@ fn subject(changes: &[Change]) -> Subject {
         Change::Object(ObjectChange::Delete(key)) => format!("{key} deleted"),
         Change::Fact(Fact::Challenge(asked, _)) => format!("challenges of {asked}"),
         Change::Fact(Fact::TlsChallenges(_)) => "challenges of TLS-ALPN-01".to_owned(),
-        Change::Fact(Fact::Trouble(secret, _) | Fact::Awaited(secret, _)) => format!("certificate {secret}"),
-        Change::Fact(Fact::Unexposed(gateway, _)) => format!("the Service of gateway {gateway}"),
-        Change::Fact(Fact::Undeployed(gateway, _)) => format!("the Envoys of gateway {gateway}"),
+        Change::Fact(Fact::IssuanceProblem(secret, _) | Fact::ExpectedIssuer(secret, _)) => {
+            format!("certificate {secret}")
+        }
+        Change::Fact(Fact::ServiceProblem(gateway, _)) => format!("the Service of gateway {gateway}"),
+        Change::Fact(Fact::EnvoysProblem(gateway, _)) => format!("the Envoys of gateway {gateway}"),
         Change::Fact(Fact::Recorded(what, _)) => format!("the owner of {what}"),
         Change::Fact(Fact::Granted(route, _)) => format!("hostnames of {}", route.object()),
         Change::Fact(Fact::Governed(gateway, _)) => format!("whether a TenantGateway has gateway {gateway}"),

@@ -43,7 +43,7 @@ pub struct EnvoyRow {
     pub connected: Timestamp,
     /// The time of its last acknowledgement.
     pub last_ack: Option<Timestamp>,
-    /// Whether it has acknowledged everything.
+    /// True if it has acknowledged everything.
     pub current: bool,
     /// The SHA-256 fingerprint of its certificate.
     pub credential: Option<Fingerprint>,
@@ -79,7 +79,7 @@ pub struct RevokeRequest {
 pub struct Revoker {
     /// The channel to the writer.
     pub asks: mpsc::Sender<RevokeRequest>,
-    /// Whether pods have certificates of their own.
+    /// True if pods have certificates of their own.
     pub pods: bool,
 }
 

@@ -101,7 +101,7 @@ pub enum Event {
         reason: String,
         /// The message of the condition.
         message: String,
-        /// Whether the configuration before is still served.
+        /// True if the configuration before is still served.
         frozen: bool,
     },
     /// An Envoy rejected a resource, or a part of one (NACK); logged once.

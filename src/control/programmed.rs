@@ -66,7 +66,7 @@ pub struct Refused {
 
 impl FleetAcks {
     /// Merges the acknowledgements into the status of an object.
-    pub fn lay_over(&self, key: &ObjectKey, status: &ObjectStatus) -> ObjectStatus {
+    pub fn add_acknowledgements(&self, key: &ObjectKey, status: &ObjectStatus) -> ObjectStatus {
         let mut status = status.clone();
         let verdict = verdict(&self.acks.get(key).cloned().unwrap_or_default());
         match &mut status.body {
@@ -163,7 +163,8 @@ mod tests {
         };
         let gateway =
             GatewayStatus { addresses: vec![], attached_listener_sets: 0, conditions: vec![good], listeners: vec![] };
-        let status = fleet.lay_over(&key, &ObjectStatus { generation: 1, body: StatusBody::Gateway(gateway) });
+        let status =
+            fleet.add_acknowledgements(&key, &ObjectStatus { generation: 1, body: StatusBody::Gateway(gateway) });
         let condition = status.conditions().next().expect("one condition").clone();
         (condition.status, condition.reason, condition.message)
     }

@@ -74,7 +74,7 @@ pub fn updates(
         show(key, resource.as_ref().map(|resource| encode_within(resource, edge)), isolated_resources);
     }
     let has_some_apart = views.are_apart() || views.iter().count() > 1;
-    for key in delta.shown.iter().filter(|key| has_some_apart && !delta.resources.contains_key(key)) {
+    for key in delta.fleet_changes.iter().filter(|key| has_some_apart && !delta.resources.contains_key(key)) {
         let (kind, name) = name(key);
         let shown = views.of_many().chain(isolated_resources.0.get(key).into_iter().flatten().copied());
         if let Some(resource) = shown.collect::<Vec<_>>().into_iter().find_map(|view| had(view, kind, &name)) {

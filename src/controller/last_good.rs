@@ -286,7 +286,7 @@ pub(super) struct Keeper {
     pub(super) access: EnvoyAccess,
     /// The certificates of the xDS server.
     pub(super) shown: watch::Receiver<Option<Shown>>,
-    /// Whether the view of the API server is complete.
+    /// Receives true once the view of the API server is complete.
     pub(super) synced: watch::Receiver<bool>,
     pub(super) metrics: LastGoodMetrics,
 }

@@ -9,6 +9,7 @@
 
 pub mod channel;
 mod counters;
+pub mod fair_queue;
 pub mod gateway_api;
 pub mod inputs;
 pub mod interner;
@@ -22,5 +23,4 @@ pub mod statuses;
 pub mod store;
 pub mod tenancy;
 pub mod translate;
-pub mod turns;
 pub mod wanted;

@@ -97,7 +97,7 @@ impl<K: Ord + Clone, V: Ord + Clone> MultiMap<K, V> {
         self.0.get(key).into_iter().flat_map(Values::iter)
     }
 
-    /// Whether a key has a value.
+    /// True if a key has a value.
     pub fn contains(&self, key: &K, value: &V) -> bool {
         match self.0.get(key) {
             Some(Values::One(only)) => only == value,
@@ -106,7 +106,7 @@ impl<K: Ord + Clone, V: Ord + Clone> MultiMap<K, V> {
         }
     }
 
-    /// Whether no key has a value.
+    /// True if no key has a value.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

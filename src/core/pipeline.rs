@@ -20,7 +20,7 @@ use crate::tenancy::{
     self, ClaimKey, ClaimKind, Claimant, Derived, DerivedKind, Existing, GATEWAY_LABEL, Patch, ProvidedSecret, Tenancy,
     names, tenant_of,
 };
-use crate::translate::{Change, Delta, Engine, Fact, Grants, Ownable, RouteKey, Settings};
+use crate::translate::{Change, Delta, Engine, Fact, Ownable, RouteGrants, RouteKey, Settings};
 
 /// The destination of desired objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -262,7 +262,7 @@ impl Pipeline {
                 Some(want) => Some(Arc::from(want.issuer.to_string())),
                 None => self.tenancy.objects().get(&certificate).map(|_| Arc::from("cert-manager")),
             };
-            batch.facts.push(Change::Fact(Fact::Awaited(secret.clone(), by)));
+            batch.facts.push(Change::Fact(Fact::ExpectedIssuer(secret.clone(), by)));
         }
     }
 
@@ -315,7 +315,7 @@ impl Pipeline {
     fn grant(&self, key: RouteKey, batch: &mut Batch) {
         let grants = match batch.changes.get(&key.object()) {
             Some(Change::Object(ObjectChange::Put(Object::Route(route)))) => self.grants(route),
-            Some(_) => Grants::default(),
+            Some(_) => RouteGrants::default(),
             None => self.engine.store().route(&key).map(|route| self.grants(route)).unwrap_or_default(),
         };
         batch.facts.push(Change::Fact(Fact::Granted(key, grants)));
@@ -332,7 +332,7 @@ impl Pipeline {
     }
 
     /// The grants of a route, one for each parent that it refers to and where hostnames must be granted.
-    fn grants(&self, route: &Route) -> Grants {
+    fn grants(&self, route: &Route) -> RouteGrants {
         let claim = Claimant::from(route).key;
         let namespace = &route.meta.name.namespace;
         let granted = |parent: &ParentRef| {

@@ -17,7 +17,7 @@ pub trait Context {
     /// The controller name of our entries.
     fn controller(&self) -> &str;
     /// Adds the acknowledgements of Envoys to the status of an object.
-    fn lay_over(&self, key: &ObjectKey, status: &ObjectStatus) -> ObjectStatus;
+    fn add_acknowledgements(&self, key: &ObjectKey, status: &ObjectStatus) -> ObjectStatus;
     /// `lastTransitionTime` of a condition, which is identified by its path; in RFC 3339.
     fn since(&self, key: &ObjectKey, place: &str, status: Status) -> String;
 }
@@ -26,7 +26,7 @@ pub trait Context {
 pub fn documents(pipeline: &Pipeline, context: &dyn Context) -> Vec<Value> {
     let statuses = pipeline.engine().statuses();
     let laid: BTreeMap<&ObjectKey, ObjectStatus> =
-        statuses.map(|(key, status)| (key, context.lay_over(key, &status))).collect();
+        statuses.map(|(key, status)| (key, context.add_acknowledgements(key, &status))).collect();
     let mut all: BTreeMap<ObjectKey, Value> = laid
         .iter()
         .map(|(key, status)| {

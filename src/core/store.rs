@@ -2,6 +2,7 @@
 
 mod default_gateways;
 mod granted;
+mod indexes;
 mod policies;
 mod reserved;
 mod trust_bundles;
@@ -13,16 +14,17 @@ use std::sync::Arc;
 
 use crate::channel::Channel;
 use crate::inputs::{
-    ClusterTrustBundle, ConfigMap, EndpointSlice, Exposure, Gateway, GatewayClass, GatewayParameters, Kind,
-    ListenerFilter, ListenerSet, LocalRef, Located, MadeSlice, Namespace, Object, ObjectKey, ParentKey, Policy,
+    ClusterTrustBundle, ConfigMap, EndpointSlice, Gateway, GatewayClass, GatewayParameters, Kind, ListenerFilter,
+    ListenerSet, LocalRef, Located, MadeService, MadeSlice, Namespace, Object, ObjectKey, ParentKey, Policy,
     ReferenceGrant, Route, RouteKey, RouteKind, Secret, Service,
 };
 use crate::interner::Interner;
 use crate::model::{HostnameGrant, ObjectName, ServicePort};
-use crate::multimap::MultiMap;
 use crate::namespaces::Namespaces;
 
-pub use self::granted::Grants;
+use self::indexes::Indexes;
+
+pub use self::granted::RouteGrants;
 pub(crate) use self::reserved::{Holder, Reserved};
 
 /// The objects, by kind and name.
@@ -37,44 +39,24 @@ pub struct Store {
     withheld: BTreeMap<ObjectName, BTreeSet<Arc<str>>>,
     routes: BTreeMap<RouteKey, Arc<Route>>,
     /// The grants of tenancy, by routes, which may not exist yet.
-    granted: BTreeMap<RouteKey, Grants>,
+    granted: BTreeMap<RouteKey, RouteGrants>,
     grants: BTreeMap<ObjectName, Arc<ReferenceGrant>>,
     services: BTreeMap<ObjectName, Arc<Service>>,
     slices: BTreeMap<ObjectName, Arc<EndpointSlice>>,
     secrets: BTreeMap<ObjectName, Arc<Secret>>,
     config_maps: BTreeMap<ObjectName, Arc<ConfigMap>>,
     trust_bundles: BTreeMap<ObjectName, Arc<ClusterTrustBundle>>,
-    /// Whether the API server serves ClusterTrustBundles.
+    /// True if the API server serves ClusterTrustBundles.
     has_trust_bundles: bool,
     policies: BTreeMap<ObjectKey, Arc<Policy>>,
     parameters: BTreeMap<ObjectName, Arc<GatewayParameters>>,
     pods: BTreeMap<ObjectName, Located>,
 
-    pub(crate) gateways_by_class: MultiMap<String, ObjectName>,
-    /// Gateways and classes that refer to GatewayParameters.
-    pub(crate) users_of_parameters: MultiMap<ObjectName, ObjectKey>,
-    /// Gateways by the ConfigMaps and ClusterTrustBundles that they refer to.
-    pub(crate) gateways_by_roots: MultiMap<ObjectName, ObjectName>,
-    pub(crate) sets_by_gateway: MultiMap<ObjectName, ObjectName>,
-    pub(crate) routes_by_parent: MultiMap<ParentKey, RouteKey>,
+    indexes: Indexes,
     /// Routes that want default Gateways.
     defaulted: BTreeSet<RouteKey>,
     /// Gateways at which tenancy has a say, which may not be there yet.
     governed: BTreeSet<ObjectName>,
-    /// Routes whose hostnames tenancy decides, by the parents they refer to; `routes_by_parent` has the parents they
-    /// reach.
-    pub(crate) granted_by_parent: MultiMap<ParentKey, RouteKey>,
-    pub(crate) routes_by_service: MultiMap<ObjectName, RouteKey>,
-    /// Parents by the Services that filters of their listeners name.
-    pub(crate) parents_by_service: MultiMap<ObjectName, ParentKey>,
-    pub(crate) slices_by_service: MultiMap<ObjectName, ObjectName>,
-    /// Policies by the Services that they are about, and by the ConfigMaps and ClusterTrustBundles that they refer to.
-    pub(crate) policies_by_service: MultiMap<ObjectName, ObjectKey>,
-    pub(crate) policies_by_roots: MultiMap<ObjectName, ObjectKey>,
-    /// Routes and parents that refer into another namespace, by that namespace: those that a ReferenceGrant there
-    /// affects.
-    pub(crate) routes_across: MultiMap<Arc<str>, RouteKey>,
-    pub(crate) parents_across: MultiMap<Arc<str>, ParentKey>,
     /// Addresses that tenants' endpoints may not have, with their holders.
     reserved: Reserved,
     /// The watched namespaces.
@@ -107,9 +89,14 @@ impl Store {
         self.watched.note(&name.namespace)
     }
 
-    /// Whether a namespace is the installation's own.
+    /// True if a namespace is the installation's own.
     pub fn is_home(&self, namespace: &str) -> bool {
         self.reserved.is_home(namespace)
+    }
+
+    /// The indexes from referenced objects to the objects that refer to them.
+    pub(crate) fn indexes(&self) -> &Indexes {
+        &self.indexes
     }
 
     /// Addresses that endpoints of tenants may not have.
@@ -157,7 +144,7 @@ impl Store {
             Object::Service(o) => {
                 let (old, new) = replace!(self.services, o.meta.name.clone(), o);
                 let addresses = self.reserved.service(old.as_deref(), Some(&new));
-                Replaced { exposure: old.and_then(|old| old.exposure.clone()), addresses, ..Replaced::default() }
+                Replaced { made_service: old.and_then(|old| old.made.clone()), addresses, ..Replaced::default() }
             }
             Object::EndpointSlice(o) => {
                 let (old, new) = replace!(self.slices, o.meta.name.clone(), o);
@@ -238,7 +225,7 @@ impl Store {
             Kind::Service => {
                 let old = self.services.remove(name)?;
                 let addresses = self.reserved.service(Some(&old), None);
-                Replaced { exposure: old.exposure.clone(), addresses, ..Replaced::default() }
+                Replaced { made_service: old.made.clone(), addresses, ..Replaced::default() }
             }
             Kind::EndpointSlice => {
                 let old = self.slices.remove(name)?;
@@ -281,7 +268,7 @@ impl Store {
             let target = class.and_then(|class| Some((class, class.parameters.as_ref()?.target()?)));
             if let Some((class, target)) = target {
                 let key = ObjectKey::new(Kind::GatewayClass, class.meta.name.clone());
-                self.users_of_parameters.set(&target, &key, there);
+                self.indexes.users_of_parameters.set(&target, &key, there);
             }
         }
     }
@@ -292,20 +279,20 @@ impl Store {
             let name = &gateway.meta.name;
             let key = ParentKey::Gateway(name.clone());
             if there {
-                self.gateways_by_class.insert(gateway.class.clone(), name.clone());
+                self.indexes.gateways_by_class.insert(gateway.class.clone(), name.clone());
             } else {
-                self.gateways_by_class.remove(&gateway.class, name);
+                self.indexes.gateways_by_class.remove(&gateway.class, name);
             }
             let parameters = gateway.infrastructure.as_ref().and_then(|i| i.parameters.as_ref()?.target());
             if let Some(target) = parameters {
-                self.users_of_parameters.set(&target, &key.object(), there);
+                self.indexes.users_of_parameters.set(&target, &key.object(), there);
             }
             self.index_listeners(&key, &gateway.listeners, there);
             if let Some(client) = &gateway.client_certificate {
                 self.index_across(&key, client, there);
             }
             for reference in gateway.frontend_tls.iter().flat_map(|tls| tls.references()) {
-                self.gateways_by_roots.set(&reference.name, name, there);
+                self.indexes.gateways_by_roots.set(&reference.name, name, there);
                 self.index_across(&key, reference, there);
             }
         }
@@ -318,9 +305,9 @@ impl Store {
             let key = ParentKey::ListenerSet(name.clone());
             if let Some(parent) = &set.parent {
                 if there {
-                    self.sets_by_gateway.insert(parent.clone(), name.clone());
+                    self.indexes.sets_by_gateway.insert(parent.clone(), name.clone());
                 } else {
-                    self.sets_by_gateway.remove(parent, name);
+                    self.indexes.sets_by_gateway.remove(parent, name);
                 }
             }
             self.index_listeners(&key, &set.listeners, there);
@@ -331,14 +318,14 @@ impl Store {
         let references = listeners.iter().filter_map(|l| l.tls.as_ref()).flat_map(|tls| &tls.certificates);
         references.for_each(|reference| self.index_across(key, reference, there));
         for auth in listeners.iter().flat_map(|l| &l.filters).filter_map(ListenerFilter::auth) {
-            self.parents_by_service.set(&auth.server.name, key, there);
+            self.indexes.parents_by_service.set(&auth.server.name, key, there);
             self.index_across(key, &auth.server, there);
         }
     }
 
     fn index_across(&mut self, key: &ParentKey, reference: &LocalRef, there: bool) {
         if reference.name.namespace != key.name().namespace {
-            self.parents_across.set(&reference.name.namespace, key, there);
+            self.indexes.parents_across.set(&reference.name.namespace, key, there);
         }
     }
 
@@ -355,11 +342,11 @@ impl Store {
             for target in targets(route) {
                 let across = target.namespace != *namespace;
                 if there {
-                    self.routes_by_service.insert(target.clone(), key.clone());
-                    across.then(|| self.routes_across.insert(target.namespace.clone(), key.clone()));
+                    self.indexes.routes_by_service.insert(target.clone(), key.clone());
+                    across.then(|| self.indexes.routes_across.insert(target.namespace.clone(), key.clone()));
                 } else {
-                    self.routes_by_service.remove(target, key);
-                    across.then(|| self.routes_across.remove(&target.namespace, key));
+                    self.indexes.routes_by_service.remove(target, key);
+                    across.then(|| self.indexes.routes_across.remove(&target.namespace, key));
                 }
             }
         }
@@ -373,20 +360,20 @@ impl Store {
             self.interner.name(parent.name_mut());
             let grant = grants.and_then(|grants| grants.at(&parent));
             if grant.is_some() {
-                self.granted_by_parent.set(&parent, key, there);
+                self.indexes.granted_by_parent.set(&parent, key, there);
             }
             for reached in reached(&parent, grant) {
-                self.routes_by_parent.set(&reached, key, there);
+                self.indexes.routes_by_parent.set(&reached, key, there);
             }
         }
     }
 
     fn index_slice(&mut self, old: Option<&EndpointSlice>, new: Option<&EndpointSlice>) {
         if let Some((slice, service)) = old.and_then(|slice| Some((slice, slice.service.as_ref()?))) {
-            self.slices_by_service.remove(service, &slice.meta.name);
+            self.indexes.slices_by_service.remove(service, &slice.meta.name);
         }
         if let Some((slice, service)) = new.and_then(|slice| Some((slice, slice.service.as_ref()?))) {
-            self.slices_by_service.insert(service.clone(), slice.meta.name.clone());
+            self.indexes.slices_by_service.insert(service.clone(), slice.meta.name.clone());
         }
     }
 
@@ -451,7 +438,7 @@ impl Store {
         self.pods.get(name)
     }
 
-    /// Whether an endpoint of a slice has an address of the pod that its `targetRef` names.
+    /// True if an endpoint of a slice has an address of the pod that its `targetRef` names.
     pub fn is_of_its_pod(&self, slice: &EndpointSlice, address: IpAddr) -> bool {
         let namespace = &slice.meta.name.namespace;
         let mut pods = slice.pods_at(address).map(|pod| ObjectName::new(namespace.clone(), pod.clone()));
@@ -460,7 +447,7 @@ impl Store {
 
     /// The EndpointSlices of a Service, by name.
     pub fn slices(&self, service: &ObjectName) -> impl Iterator<Item = &Arc<EndpointSlice>> {
-        self.slices_by_service.of(service).filter_map(|name| self.slices.get(name))
+        self.indexes.slices_by_service.of(service).filter_map(|name| self.slices.get(name))
     }
 
     /// The Service that an EndpointSlice belongs to.
@@ -468,7 +455,7 @@ impl Store {
         self.slices.get(slice)?.service.clone()
     }
 
-    /// Whether an object of `kind` in namespace `from` may refer to the core object `to_kind` named `to`: always within
+    /// True if an object of `kind` in namespace `from` may refer to the core object `to_kind` named `to`: always within
     /// one namespace, else by a ReferenceGrant in the target's.
     pub fn permits(&self, kind: Kind, from: &str, to_kind: &str, to: &ObjectName) -> bool {
         *from == *to.namespace
@@ -490,7 +477,7 @@ impl Store {
 
     /// The ListenerSets that refer to a Gateway, by name.
     pub fn sets_of(&self, gateway: &ObjectName) -> impl Iterator<Item = &ObjectName> {
-        self.sets_by_gateway.of(gateway)
+        self.indexes.sets_by_gateway.of(gateway)
     }
 
     /// The Gateways of a namespace.
@@ -510,7 +497,7 @@ pub(crate) struct Replaced {
     /// The Service that an EndpointSlice belonged to.
     pub(crate) service: Option<ObjectName>,
     /// The ports recorded in a Service of ours.
-    pub(crate) exposure: Option<Box<Exposure>>,
+    pub(crate) made_service: Option<Box<MadeService>>,
     /// The Gateway of an EndpointSlice of ours.
     pub(crate) made: Option<Box<MadeSlice>>,
     /// Addresses that begin or cease to be reserved.

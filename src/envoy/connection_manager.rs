@@ -185,7 +185,7 @@ fn http_filters(plain: bool, cdn_id: &str) -> Vec<HttpFilter> {
     let router = Router { suppress_envoy_headers: true, ..Default::default() };
     std::iter::once(http_filter(CDN_LOOP, &cdn_loop))
         .chain(challenge)
-        // What a listener asks of every request comes before what routes do, preflights included.
+        // The filters of a listener precede those of its routes, for preflights as well.
         .chain([off(http_filter(listener_filters::FILTER, &FilterChainConfig::default()))])
         .chain([http_filter(cors::FILTER, &Cors {})])
         .chain([off(http_filter(listener_filters::MARK, &listener_filters::mark()))])

@@ -29,8 +29,8 @@ pub(super) fn policy(cors: &Cors) -> CorsPolicy {
     }
 }
 
-/// Whether Envoy responds to a preflight with the headers that it requests. To a preflight that requests none it would
-/// send an empty `access-control-allow-headers`.
+/// Returns true if Envoy responds to a preflight with the headers that it requests. To a preflight that requests none
+/// it would send an empty `access-control-allow-headers`.
 pub(super) fn echoes_headers(cors: &Cors) -> bool {
     cors.allow_credentials && is_any(&cors.allow_headers)
 }

@@ -6,7 +6,7 @@ use envoy_types::pb::envoy::config::listener::v3::{
 use envoy_types::pb::envoy::extensions::filters::listener::tls_inspector::v3::TlsInspector;
 
 use super::proto::{any, seconds, socket, uint};
-use super::{Edge, ResourceName, chain, gate, limits, udp};
+use super::{Edge, ResourceName, chain, limits, sni_matcher, udp};
 use gatewright_core::model::{Frontend, FrontendKind};
 
 /// The listener of a frontend.
@@ -25,14 +25,14 @@ pub fn listener_within(frontend: &Frontend, edge: &Edge) -> Listener {
         FrontendKind::Tcp { shares } => (vec![chain::tcp(id, shares, edge)], None, Vec::new()),
         FrontendKind::Udp => return udp::listener(frontend, edge),
         FrontendKind::Http { table } => (vec![chain::plain(id, cdn_id, table, edge)], None, Vec::new()),
-        FrontendKind::Tls { chains, gate } => {
+        FrontendKind::Tls { chains, sni_matcher } => {
             let mut filter_chains: Vec<FilterChain> =
                 chains.iter().map(|(name, chain)| chain::tls(id, cdn_id, name, chain, edge)).collect();
             if filter_chains.is_empty() {
                 // Envoy refuses a listener without a chain; the port stays bound and closes its connections.
                 filter_chains.push(chain::closed());
             }
-            (filter_chains, gate::matcher(gate, chains), vec![tls_inspector()])
+            (filter_chains, sni_matcher::matcher(sni_matcher, chains), vec![tls_inspector()])
         }
     };
     Listener {
@@ -68,7 +68,7 @@ mod tests {
     use crate::testdata::{frontend, host};
     use gatewright_core::model::{CertificateSource, Chain, Handler, OtherListeners, TableId, Termination, TlsParams};
 
-    fn tls(gate: &[(&str, &str)]) -> Listener {
+    fn tls(sni_matcher: &[(&str, &str)]) -> Listener {
         let https = Chain {
             tls: Some(Termination {
                 certificate: CertificateSource::BySni,
@@ -79,13 +79,13 @@ mod tests {
             handler: Handler::Scopes { listener: None, elsewhere: OtherListeners::NOWHERE },
         };
         let chains = BTreeMap::from([("https".into(), https)]);
-        let gate = gate.iter().map(|(name, chain)| (host(name), (*chain).into())).collect();
+        let sni_matcher = sni_matcher.iter().map(|(name, chain)| (host(name), (*chain).into())).collect();
         listener(&Frontend {
             id: frontend(443),
             addresses: vec!["127.0.0.1".parse().expect("an address"), "::1".parse().expect("an address")],
             port: 443,
             cdn_id: "test".into(),
-            kind: FrontendKind::Tls { chains, gate },
+            kind: FrontendKind::Tls { chains, sni_matcher },
         })
     }
 
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_frontend_without_chains_keeps_its_port_and_closes() {
-        let kind = FrontendKind::Tls { chains: BTreeMap::new(), gate: BTreeMap::new() };
+        let kind = FrontendKind::Tls { chains: BTreeMap::new(), sni_matcher: BTreeMap::new() };
         let addresses = vec!["127.0.0.1".parse().expect("an address")];
         let made = listener(&Frontend { id: frontend(443), addresses, port: 443, cdn_id: "test".into(), kind });
         assert_eq!(made.filter_chains.len(), 1);

@@ -210,7 +210,7 @@ fn cluster_specifier(rule: &Rule, shares: &[&WeightedTarget]) -> Option<ClusterS
     Some(ClusterSpecifier::WeightedClusters(pb::WeightedCluster { clusters, ..Default::default() }))
 }
 
-/// Whether any of several shares has more than its backend and a path.
+/// Returns true if any of several shares has more than its backend and a path.
 fn edited(shares: &[&WeightedTarget]) -> bool {
     let none = HeaderEdits::default();
     shares.len() > 1

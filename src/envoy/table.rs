@@ -95,7 +95,7 @@ mod tests {
         Challenges { thumbprint: thumbprint.into(), hosts: hosts.iter().map(|name| host(name)).collect() }
     }
 
-    /// Whether each domain's challenges are answered first.
+    /// Returns, by domain, true if its challenges are answered first.
     fn answered(made: &RouteConfiguration) -> BTreeMap<&str, bool> {
         let first = |host: &envoy_types::pb::envoy::config::route::v3::VirtualHost| {
             host.routes.first().is_some_and(|r| r.name == "acme-challenge")

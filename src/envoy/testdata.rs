@@ -87,7 +87,7 @@ pub(super) fn listener() -> envoy_types::pb::envoy::config::listener::v3::Listen
         addresses: vec!["127.0.0.1".parse().expect("an address")],
         kind: FrontendKind::Tls {
             chains: [("https".into(), https)].into(),
-            gate: [(host("a.example.org"), "https".into())].into(),
+            sni_matcher: [(host("a.example.org"), "https".into())].into(),
         },
     })
 }

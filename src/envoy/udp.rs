@@ -24,7 +24,7 @@ use envoy_types::pb::google::protobuf::UInt64Value;
 use super::cluster::endpoint;
 use super::proto::{ads, any, seconds, socket, uint};
 use super::{Edge, ResourceName, limits};
-use gatewright_core::model::{ClusterId, Frontend, Share, Transport};
+use gatewright_core::model::{ClusterId, Frontend, Transport, WeightedEndpoints};
 
 /// The target of datagrams without a backend: Envoy skips a locality without endpoints, and the others would get its
 /// share. A program that listens on the discard port ignores what it receives (RFC 863); usually there is none.
@@ -85,12 +85,12 @@ pub(super) fn cluster(name: String, edge: &Edge) -> Cluster {
 }
 
 /// A locality for each share; none if all shares are discarded.
-pub(super) fn localities(shares: &[Share]) -> Vec<LocalityLbEndpoints> {
+pub(super) fn localities(shares: &[WeightedEndpoints]) -> Vec<LocalityLbEndpoints> {
     if shares.iter().all(|share| share.addresses.is_empty()) {
         return Vec::new();
     }
-    let locality = |share: &Share| {
-        let Share { port, weight, addresses } = share;
+    let locality = |share: &WeightedEndpoints| {
+        let WeightedEndpoints { port, weight, addresses } = share;
         let discarded = addresses.is_empty().then_some(&DISCARD);
         let all = addresses.iter().chain(discarded);
         LocalityLbEndpoints {
@@ -117,10 +117,10 @@ mod tests {
         FrontendId { transport: Transport::Udp, ..frontend(53) }
     }
 
-    fn share(service: Option<&str>, weight: u32, addresses: &[&str]) -> Share {
+    fn share(service: Option<&str>, weight: u32, addresses: &[&str]) -> WeightedEndpoints {
         let port = |name| ServicePort { service: ObjectName::new("a", name), port: 53, transport: Transport::Udp };
         let addresses = addresses.iter().map(|address| address.parse().expect("an address")).collect();
-        Share { port: service.map(port), weight, addresses }
+        WeightedEndpoints { port: service.map(port), weight, addresses }
     }
 
     #[test]

@@ -29,7 +29,7 @@ use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::{Hostname, ObjectName};
 use gatewright_core::pipeline::Pipeline;
 use gatewright_core::tenancy::{self, Record};
-use gatewright_core::translate::{self, Ownable, Ownership};
+use gatewright_core::translate::{self, Ownable, OwnerRecord};
 
 /// The label of these ConfigMaps.
 const LABEL: (&str, &str) = ("gatewright.io/keeps", "hostname-claims");
@@ -57,7 +57,7 @@ pub enum Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Owner {
     Tenant(Record),
-    Namespace(Ownership),
+    Namespace(OwnerRecord),
 }
 
 /// A change of the record, for the stage that reads it.
@@ -436,7 +436,7 @@ mod tests {
             )
         });
         let owner = |protocol, released| {
-            Owner::Namespace(Ownership { namespace: "tenant-a".into(), since: 42, protocol, released })
+            Owner::Namespace(OwnerRecord { namespace: "tenant-a".into(), since: 42, protocol, released })
         };
         let dns = TransportPort { number: 53, transport: Transport::Udp };
         let at = |place: &str| Arc::new(ListenersOf { namespace: "infra".into(), place: place.into() });

@@ -22,7 +22,7 @@ pub struct LiveObject {
     pub uid: Box<str>,
     /// `metadata.resourceVersion`
     pub version: Box<str>,
-    /// Whether the object is being deleted (`deletionTimestamp` is set).
+    /// True if the object is being deleted (`deletionTimestamp` is set).
     deleting: bool,
     /// The UID of the controlling owner reference; empty where there is none.
     owner: Box<str>,

@@ -66,7 +66,7 @@ pub(super) struct MetricsSnapshot {
     pub(super) records: Writes,
     /// Writes of the certificate writer.
     pub(super) certificates: Writes,
-    /// Whether this replica holds the Lease and writes.
+    /// True if this replica holds the Lease and writes.
     pub(super) leads: bool,
 }
 

@@ -9,11 +9,11 @@ mod isolated;
 mod leading;
 mod metrics;
 mod objects;
+mod queue;
 mod slices;
 mod statuses;
 #[cfg(test)]
 mod tests;
-mod turns;
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -48,8 +48,8 @@ use gatewright_core::pipeline::Outcome;
 use gatewright_core::tenancy;
 use gatewright_core::translate::{Change, Fact};
 use objects::Objects;
+use queue::{Afterwards, QueuedChanges};
 use statuses::Statuses;
-use turns::{Afterwards, QueuedChanges};
 
 /// The watched kinds.
 pub(crate) const KINDS: [Kind; 23] = [
@@ -110,9 +110,9 @@ pub struct KubernetesRuntime {
     ownership: Ownership,
     replicas: Replicas,
     started: Instant,
-    /// Whether the first complete view is served.
+    /// True if the first complete view is served.
     serving: bool,
-    /// Whether we have held the Lease without interruption since everything was compared.
+    /// True if we have held the Lease without interruption since everything was compared.
     leading: bool,
 }
 
@@ -354,7 +354,7 @@ impl KubernetesRuntime {
             self.queued.early.extend(changes);
             return;
         }
-        let changes = self.queued.turns.overtaking(changes);
+        let changes = self.queued.queue.take_urgent(changes);
         // Services are compared with the desired ones once the store has them.
         for change in &changes {
             match change {

@@ -44,7 +44,7 @@ pub(super) struct Reader {
     folder: Folder,
     /// The identity of the directory that the files were read from.
     identity: Option<Identity>,
-    /// Whether the directory can be read.
+    /// The presence of the directory.
     presence: Presence,
     /// The last time at which it could be read.
     seen: SystemTime,
@@ -65,7 +65,7 @@ pub(super) struct Reader {
     unstored: Vec<(PathBuf, Option<Text>)>,
 }
 
-/// Whether the directory can be read.
+/// The presence of the directory: readable, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Presence {
     /// The directory can be read, and is watched.

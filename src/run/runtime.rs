@@ -16,18 +16,18 @@ use crate::standalone::{Addresses, ClaimLog, Tenants};
 use gatewright_control::certificates::{CertificateManager, CertificateUpdate, WantedTracker};
 use gatewright_control::event::{Events, Severity, warn_of_file};
 use gatewright_control::{AdminQuery, AdminRequest, ControlPlane, Effects};
+use gatewright_core::fair_queue::FairQueue;
 use gatewright_core::inputs::Kind;
 use gatewright_core::model::ObjectName;
 use gatewright_core::pipeline;
 use gatewright_core::tenancy;
 use gatewright_core::translate::Change;
-use gatewright_core::turns::Turns;
 
 /// The state of the main loop.
 pub(super) struct StandaloneRuntime {
     pub(super) live: ControlPlane,
     /// The queued changes of manifests.
-    pub(super) turns: Turns,
+    pub(super) queue: FairQueue,
     pub(super) manager: Arc<CertificateManager>,
     pub(super) wanted_tracker: WantedTracker,
     /// The record of first claims of hostnames, where these count.
@@ -41,7 +41,7 @@ pub(super) struct StandaloneRuntime {
     pub(super) bundle: PathBuf,
     /// The text that was last written there.
     pub(super) written: String,
-    /// Whether a write of it has failed and is to be retried.
+    /// True if a write of it has failed and is to be retried.
     pub(super) roots_wait: bool,
     pub(super) start: Instant,
 }
@@ -54,11 +54,11 @@ impl StandaloneRuntime {
         for note in outcome.notes {
             info!("{note}");
         }
-        self.turns.push(outcome.changes.into_iter().map(Change::from).collect());
+        self.queue.push(outcome.changes.into_iter().map(Change::from).collect());
     }
 
     pub(super) fn apply(&mut self, changes: Vec<Change>) -> Result<()> {
-        let changes = self.turns.overtaking(changes);
+        let changes = self.queue.take_urgent(changes);
         let keys = changes.iter().filter_map(Change::key).filter(|key| key.kind == Kind::Secret);
         let secrets: Vec<ObjectName> = keys.map(|key| key.name).collect();
         let events = self.publish(changes, secrets)?;
@@ -144,7 +144,7 @@ impl StandaloneRuntime {
                 Err(problem) => warn!("a certificate cannot be served: {problem}"),
             }
         }
-        let changes = self.turns.overtaking(changes);
+        let changes = self.queue.take_urgent(changes);
         // A certificate that is still pending was logged with its publication, and the keeper logs each failure.
         let events = self.publish(changes, Vec::new())?;
         events.without_pending().log(Severity::Info);

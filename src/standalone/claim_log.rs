@@ -14,7 +14,7 @@ use super::private_dir::write_private;
 use gatewright_control::event::{FILE, warn_of_file};
 use gatewright_core::model::Hostname;
 use gatewright_core::tenancy::Record;
-use gatewright_core::translate::{Ownable, Ownership};
+use gatewright_core::translate::{Ownable, OwnerRecord};
 
 /// The file, open for appending.
 pub struct ClaimLog<E> {
@@ -23,7 +23,7 @@ pub struct ClaimLog<E> {
     length: u64,
     /// The lines that could not be written yet.
     waiting: String,
-    /// Whether the last write failed; the failure is logged once.
+    /// True if the last write failed; the failure is logged once.
     failed: bool,
     entries: PhantomData<E>,
 }
@@ -83,13 +83,13 @@ impl Entry for Tenants {
 
 impl Entry for Addresses {
     type Key = Ownable;
-    type Owner = Ownership;
+    type Owner = OwnerRecord;
 
-    fn line(what: &Ownable, owner: Option<&Ownership>) -> String {
+    fn line(what: &Ownable, owner: Option<&OwnerRecord>) -> String {
         what.line(owner)
     }
 
-    fn parse(line: &str) -> Result<(Ownable, Option<Ownership>), String> {
+    fn parse(line: &str) -> Result<(Ownable, Option<OwnerRecord>), String> {
         Ownable::parse(line)
     }
 }

@@ -65,13 +65,13 @@ pub struct Supervisor {
     pub bootstrap: String,
     /// The admin socket, as in the bootstrap.
     pub admin: PathBuf,
-    /// What happens to Envoy when this program is killed or fails.
+    /// The fate of Envoy when this program is killed or fails.
     pub lifetime: Lifetime,
     /// The time that connections of a replaced Envoy have to end, in seconds.
     pub patience: u32,
 }
 
-/// What happens to Envoy when this program is killed or fails.
+/// The fate of Envoy when this program is killed or fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifetime {
     /// Envoy serves on, and the next start adopts it.

@@ -85,7 +85,7 @@ pub(crate) struct Member {
     /// Start of the stream, in seconds since 1970.
     pub(crate) connected: u64,
     /// Its progress.
-    pub(crate) standing: Arc<StreamProgress>,
+    pub(crate) progress: Arc<StreamProgress>,
 }
 
 #[derive(Default)]
@@ -122,7 +122,7 @@ impl AckTracker {
         self.changed.subscribe()
     }
 
-    fn tell(&self, event: Option<Event>) {
+    fn notify(&self, event: Option<Event>) {
         if let Some(event) = event {
             // Having no receiver is no error: the state above is authoritative, events are a convenience.
             let _ = self.events.send(event);
@@ -140,7 +140,7 @@ impl AckTracker {
             entries.streams.insert(id, member);
             id
         };
-        self.tell(Some(Event::Connected { view: self.view.clone(), node }));
+        self.notify(Some(Event::Connected { view: self.view.clone(), node }));
         id
     }
 
@@ -153,16 +153,16 @@ impl AckTracker {
             (member, recovered)
         };
         for rejection in recovered {
-            self.tell(Some(Event::Recovered(rejection)));
+            self.notify(Some(Event::Recovered(rejection)));
         }
         if let Some(member) = member {
-            self.tell(Some(Event::Disconnected { view: self.view.clone(), node: member.node }));
+            self.notify(Some(Event::Disconnected { view: self.view.clone(), node: member.node }));
         }
     }
 
     /// Notifies watchers that the acknowledged generation of a node changed.
-    pub(crate) fn moved(&self) {
-        self.tell(None);
+    pub(crate) fn notify_progress(&self) {
+        self.notify(None);
     }
 
     pub(crate) fn reject(&self, id: StreamId, kind: Kind, name: Arc<str>, version: Arc<str>, text: Arc<str>) {
@@ -214,7 +214,7 @@ impl AckTracker {
         };
         let is_in = |all: &[Rejection], one: &Rejection| all.iter().any(|other| other.part == one.part);
         for recovered in before.iter().filter(|one| !is_in(&after, one)) {
-            self.tell(Some(Event::Recovered(recovered.clone())));
+            self.notify(Some(Event::Recovered(recovered.clone())));
         }
         // The rejection of a part stays the same while the rest of its resource changes.
         let same = |a: &Rejection, b: &Rejection| {
@@ -223,14 +223,14 @@ impl AckTracker {
         let new: Vec<Rejection> =
             after.into_iter().filter(|one| !before.iter().any(|other| same(one, other))).collect();
         for rejected in &new {
-            self.tell(Some(Event::Rejected(rejected.clone())));
+            self.notify(Some(Event::Rejected(rejected.clone())));
         }
         new
     }
 
     /// Returns the generation that every stream has considered; earlier removals need not be remembered.
-    pub(crate) fn passed(&self) -> Generation {
-        self.entries().streams.values().map(|m| m.standing.passed()).min().unwrap_or(Generation::MAX)
+    pub(crate) fn low_watermark(&self) -> Generation {
+        self.entries().streams.values().map(|m| m.progress.considered()).min().unwrap_or(Generation::MAX)
     }
 
     /// Returns the progress of every node. A node with several streams has that of its slowest.
@@ -238,7 +238,7 @@ impl AckTracker {
         let entries = self.entries();
         let mut nodes: BTreeMap<(Arc<str>, Arc<str>), Generation> = BTreeMap::new();
         for member in entries.streams.values() {
-            let acknowledged = member.standing.acknowledged();
+            let acknowledged = member.progress.acknowledged();
             nodes
                 .entry((member.node.clone(), member.identity.clone()))
                 .and_modify(|g| *g = (*g).min(acknowledged))
@@ -275,9 +275,9 @@ impl AckTracker {
                 credential: member.credential.clone(),
                 version: member.version.clone(),
                 connected: member.connected,
-                last_ack: member.standing.last_ack(),
-                acknowledged: member.standing.acknowledged(),
-                subscriptions: member.standing.subscriptions(),
+                last_ack: member.progress.last_ack(),
+                acknowledged: member.progress.acknowledged(),
+                subscriptions: member.progress.subscriptions(),
                 refused: refused.flat_map(|(_, all)| all).map(Refused::new).collect(),
             })
         };

@@ -1,7 +1,7 @@
 //! Admission of connections: those with a stream may stay, and a bounded number without one for a limited time.
 //!
-//! A connection without a stream is not authenticated yet, or idle. It takes a place among those of its source address,
-//! and keeps it until a deadline, or until a newer connection takes the place.
+//! A connection without a stream is not authenticated yet, or idle. It takes one of the slots of its source address,
+//! and keeps it until a deadline, or until a newer connection evicts it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -78,60 +78,60 @@ impl Connection {
 }
 
 /// The connections without a stream, by source address.
-pub(crate) struct Idle {
-    each: usize,
-    all: usize,
-    places: Mutex<Places>,
+pub(crate) struct IdleSlots {
+    per_source: usize,
+    total: usize,
+    slots: Mutex<Slots>,
 }
 
 #[derive(Default)]
-struct Places {
+struct Slots {
     next: u64,
-    /// By source, the places by number, the oldest first.
+    /// By source, the slots by number, the oldest first.
     by_source: HashMap<IpAddr, BTreeMap<u64, Arc<Notify>>>,
 }
 
-/// The place of a connection without a stream, until it is dropped.
-pub(crate) struct Place {
-    idle: Arc<Idle>,
+/// The slot of a connection without a stream, until it is dropped.
+pub(crate) struct IdleSlot {
+    idle: Arc<IdleSlots>,
     source: IpAddr,
     number: u64,
-    taken: Arc<Notify>,
+    evicted: Arc<Notify>,
 }
 
-impl Idle {
-    /// Limits the places of one source, and of all.
-    pub(crate) fn new(each: usize, all: usize) -> Idle {
-        Idle { each, all, places: Mutex::default() }
+impl IdleSlots {
+    /// Limits the slots of one source, and of all.
+    pub(crate) fn new(per_source: usize, total: usize) -> IdleSlots {
+        IdleSlots { per_source, total, slots: Mutex::default() }
     }
 
-    /// Returns a place for a connection from `source`. No connection is refused: the newest of a source evicts its
-    /// oldest, and when all places are taken, the oldest of the source that has the most.
-    pub(crate) fn enter(self: &Arc<Self>, source: IpAddr) -> Place {
-        let mut places = self.places.lock().expect("no holder of this lock panics");
-        let held = places.by_source.get(&source).map_or(0, BTreeMap::len);
-        let crowded = if held >= self.each {
+    /// Returns a slot for a connection from `source`. No connection is refused: the newest of a source evicts its
+    /// oldest, and when all slots are taken, the oldest of the source that has the most.
+    pub(crate) fn admit(self: &Arc<Self>, source: IpAddr) -> IdleSlot {
+        let mut slots = self.slots.lock().expect("no holder of this lock panics");
+        let held = slots.by_source.get(&source).map_or(0, BTreeMap::len);
+        let crowded = if held >= self.per_source {
             Some(source)
-        } else if places.by_source.values().map(BTreeMap::len).sum::<usize>() >= self.all {
-            places.by_source.iter().max_by_key(|(_, of)| of.len()).map(|(source, _)| *source)
+        } else if slots.by_source.values().map(BTreeMap::len).sum::<usize>() >= self.total {
+            slots.by_source.iter().max_by_key(|(_, of)| of.len()).map(|(source, _)| *source)
         } else {
             None
         };
         if let Some(crowded) = crowded {
-            places.evict_oldest(crowded);
+            slots.evict_oldest(crowded);
         }
-        let (number, taken) = (places.next, Arc::new(Notify::new()));
-        places.next += 1;
-        places.by_source.entry(source).or_default().insert(number, taken.clone());
-        Place { idle: self.clone(), source, number, taken }
+        let (number, evicted) = (slots.next, Arc::new(Notify::new()));
+        slots.next += 1;
+        slots.by_source.entry(source).or_default().insert(number, evicted.clone());
+        IdleSlot { idle: self.clone(), source, number, evicted }
     }
 }
 
-impl Places {
+impl Slots {
     fn evict_oldest(&mut self, source: IpAddr) {
         let Some(of) = self.by_source.get_mut(&source) else { return };
-        if let Some((_, taken)) = of.pop_first() {
-            taken.notify_one();
+        if let Some((_, evicted)) = of.pop_first() {
+            evicted.notify_one();
         }
         if of.is_empty() {
             self.by_source.remove(&source);
@@ -139,20 +139,20 @@ impl Places {
     }
 }
 
-impl Place {
-    /// Ends once another connection has taken the place.
-    pub(crate) async fn taken(&self) {
-        self.taken.notified().await;
+impl IdleSlot {
+    /// Ends once a newer connection has evicted this one.
+    pub(crate) async fn evicted(&self) {
+        self.evicted.notified().await;
     }
 }
 
-impl Drop for Place {
+impl Drop for IdleSlot {
     fn drop(&mut self) {
-        let mut places = self.idle.places.lock().expect("no holder of this lock panics");
-        if let Some(of) = places.by_source.get_mut(&self.source) {
+        let mut slots = self.idle.slots.lock().expect("no holder of this lock panics");
+        if let Some(of) = slots.by_source.get_mut(&self.source) {
             of.remove(&self.number);
             if of.is_empty() {
-                places.by_source.remove(&self.source);
+                slots.by_source.remove(&self.source);
             }
         }
     }
@@ -168,40 +168,40 @@ mod tests {
         [192, 0, 2, last].into()
     }
 
-    fn gone(place: &Place) -> bool {
-        place.taken().now_or_never().is_some()
+    fn is_evicted(slot: &IdleSlot) -> bool {
+        slot.evicted().now_or_never().is_some()
     }
 
     #[test]
-    fn the_oldest_of_an_address_makes_way_and_no_neighbour_does() {
-        let idle = Arc::new(Idle::new(2, 100));
-        let other = idle.enter(address(2));
-        let places: Vec<_> = (0..4).map(|_| idle.enter(address(1))).collect();
-        assert_eq!(places.iter().map(gone).collect::<Vec<_>>(), [true, true, false, false]);
-        assert!(!gone(&other));
+    fn a_new_connection_evicts_the_oldest_of_its_own_address_alone() {
+        let idle = Arc::new(IdleSlots::new(2, 100));
+        let other = idle.admit(address(2));
+        let slots: Vec<_> = (0..4).map(|_| idle.admit(address(1))).collect();
+        assert_eq!(slots.iter().map(is_evicted).collect::<Vec<_>>(), [true, true, false, false]);
+        assert!(!is_evicted(&other));
     }
 
     #[test]
-    fn of_all_addresses_the_one_with_the_most_makes_way() {
-        let idle = Arc::new(Idle::new(3, 4));
-        let many: Vec<_> = (0..3).map(|_| idle.enter(address(1))).collect();
-        let few: Vec<_> = (2..4).map(|last| idle.enter(address(last))).collect();
-        assert_eq!(many.iter().map(gone).collect::<Vec<_>>(), [true, false, false]);
-        assert!(!few.iter().any(gone));
+    fn at_the_total_limit_the_address_with_the_most_connections_loses_one() {
+        let idle = Arc::new(IdleSlots::new(3, 4));
+        let many: Vec<_> = (0..3).map(|_| idle.admit(address(1))).collect();
+        let few: Vec<_> = (2..4).map(|last| idle.admit(address(last))).collect();
+        assert_eq!(many.iter().map(is_evicted).collect::<Vec<_>>(), [true, false, false]);
+        assert!(!few.iter().any(is_evicted));
     }
 
     #[test]
-    fn a_place_that_is_given_up_is_free_again() {
-        let idle = Arc::new(Idle::new(1, 1));
-        drop(idle.enter(address(1)));
-        let next = idle.enter(address(2));
-        assert!(!gone(&next));
+    fn a_dropped_slot_is_free_again() {
+        let idle = Arc::new(IdleSlots::new(1, 1));
+        drop(idle.admit(address(1)));
+        let next = idle.admit(address(2));
+        assert!(!is_evicted(&next));
         drop(next);
-        assert!(idle.places.lock().expect("nobody panicked").by_source.is_empty());
+        assert!(idle.slots.lock().expect("nobody panicked").by_source.is_empty());
     }
 
     #[test]
-    fn a_source_of_ipv6_is_its_network() {
+    fn the_source_of_an_ipv6_address_is_its_network() {
         let of = |text: &str| source(text.parse().expect("an address"));
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));

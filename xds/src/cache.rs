@@ -10,8 +10,8 @@ use crate::ack_tracker::{AckTracker, Event, Progress};
 use crate::counters::{Counters, Counts};
 use crate::debug::ViewState;
 use crate::suspects::Suspects;
-use crate::type_store::TypeStore;
 use crate::view::{Generation, View};
+use crate::view_store::ViewStore;
 use crate::{Kind, Resource};
 
 /// A group of changes that take effect together.
@@ -29,7 +29,7 @@ pub struct Cache(Arc<Inner>);
 
 struct Inner {
     generation: AtomicU64,
-    shelves: RwLock<BTreeMap<View, Arc<TypeStore>>>,
+    view_stores: RwLock<BTreeMap<View, Arc<ViewStore>>>,
     events: broadcast::Sender<Event>,
     counters: Counters,
     /// Changes with the progress of any view; `unknown` with the unknown secrets of any view.
@@ -49,7 +49,7 @@ impl Cache {
         let (events, _) = broadcast::channel(1024);
         Cache(Arc::new(Inner {
             generation: AtomicU64::new(0),
-            shelves: RwLock::default(),
+            view_stores: RwLock::default(),
             events,
             counters: Counters::default(),
             progressed: Arc::default(),
@@ -62,17 +62,17 @@ impl Cache {
     /// A resource that equals the published one, by value, is no change and keeps its bytes and version. If nothing
     /// changes, the view's latest generation is returned: a client that acknowledged it has the update.
     pub fn publish(&self, view: &View, update: Update) -> Generation {
-        let shelf = self.shelf(view);
-        let passed = shelf.tracker.passed();
+        let view_store = self.view_store(view);
+        let low_watermark = view_store.tracker.low_watermark();
         let (generation, applied, changed) = {
-            let mut tables = shelf.write();
+            let mut tables = view_store.write();
             let next = self.0.generation.fetch_add(1, Ordering::SeqCst) + 1;
-            let applied = tables.apply(next, update.upserts, &update.removals, passed);
+            let applied = tables.apply(next, update.upserts, &update.removals, low_watermark);
             (tables.generation, applied, tables.generation == next)
         };
         self.0.counters.published(&applied);
         if changed {
-            shelf.published.notify_waiters();
+            view_store.published.notify_waiters();
         }
         generation
     }
@@ -82,8 +82,8 @@ impl Cache {
     pub fn replace(&self, view: &View, resources: Vec<Resource>) -> Generation {
         let wanted: std::collections::BTreeSet<(Kind, &str)> = resources.iter().map(|r| (r.kind(), r.name())).collect();
         let removals = {
-            let shelf = self.shelf(view);
-            let tables = shelf.read();
+            let view_store = self.view_store(view);
+            let tables = view_store.read();
             Kind::ALL
                 .iter()
                 .flat_map(|kind| tables.table(*kind).resources())
@@ -101,15 +101,15 @@ impl Cache {
 
     /// Returns all resources of `view`, and their generation.
     pub fn resources(&self, view: &View) -> (Generation, Vec<Resource>) {
-        let Some(shelf) = self.existing(view) else { return (0, Vec::new()) };
-        let tables = shelf.read();
+        let Some(view_store) = self.existing(view) else { return (0, Vec::new()) };
+        let tables = view_store.read();
         let all = Kind::ALL.iter().flat_map(|kind| tables.table(*kind).resources());
         (tables.generation, all.map(|resource| Resource::clone(resource)).collect())
     }
 
     /// Returns the number of resources of `kind` in the view.
     pub fn len(&self, view: &View, kind: Kind) -> usize {
-        self.existing(view).map_or(0, |shelf| shelf.read().table(kind).len())
+        self.existing(view).map_or(0, |view_store| view_store.read().table(kind).len())
     }
 
     /// Returns true if the view has no resources.
@@ -119,21 +119,21 @@ impl Cache {
 
     /// Returns the progress of the nodes of `view`, and the resources that they refuse.
     pub fn progress(&self, view: &View) -> Progress {
-        let shelf = self.shelf(view);
-        let published = shelf.read().generation;
-        shelf.tracker.report(published)
+        let view_store = self.view_store(view);
+        let published = view_store.read().generation;
+        view_store.tracker.report(published)
     }
 
     /// Returns a receiver that changes with [`Cache::progress`] of `view`. Changes coalesce, none is lost.
     pub fn watch(&self, view: &View) -> watch::Receiver<u64> {
-        self.shelf(view).tracker.watch()
+        self.view_store(view).tracker.watch()
     }
 
     /// Returns a receiver of the number of on-demand secrets that clients of `view` requested and that do not exist.
     /// Names of such secrets come from untrusted clients, so that many of them at once are an attack; the number is
     /// updated about every hundredth.
     pub fn watch_unknown(&self, view: &View) -> watch::Receiver<u64> {
-        self.shelf(view).watch_unknown()
+        self.view_store(view).watch_unknown()
     }
 
     /// Returns a receiver that changes with [`Cache::progress`] of any view, including later ones.
@@ -149,32 +149,32 @@ impl Cache {
     /// Returns the number of on-demand secrets that clients of `view` requested and that do not exist; see
     /// [`Cache::watch_unknown`].
     pub fn unknown(&self, view: &View) -> u64 {
-        self.existing(view).map_or(0, |shelf| *shelf.watch_unknown().borrow())
+        self.existing(view).map_or(0, |view_store| *view_store.watch_unknown().borrow())
     }
 
     /// Removes `view`, unless streams of it are still open, which would wait for a view that is never published again.
     /// Returns true if it is removed. The caller has revoked its clients before ([`crate::Views::revoke`]).
     pub fn remove(&self, view: &View) -> bool {
-        let mut shelves = self.0.shelves.write().expect("no holder of this lock panics");
-        if let Some(shelf) = shelves.get(view).filter(|shelf| Arc::strong_count(shelf) > 1) {
+        let mut view_stores = self.0.view_stores.write().expect("no holder of this lock panics");
+        if let Some(view_store) = view_stores.get(view).filter(|view_store| Arc::strong_count(view_store) > 1) {
             // Wakes the streams, which check their grant.
-            shelf.published.notify_waiters();
+            view_store.published.notify_waiters();
             return false;
         }
-        shelves.remove(view);
+        view_stores.remove(view);
         true
     }
 
     /// Returns a receiver of the parts that clients of `view` refused, to be persisted for [`Cache::suspect`] after the
     /// next start.
     pub fn suspects(&self, view: &View) -> watch::Receiver<Arc<Suspects>> {
-        self.shelf(view).watch_suspects()
+        self.view_store(view).watch_suspects()
     }
 
     /// Sets parts that clients refused earlier: a client that connects to `view` gets them only after the rest of their
     /// resources. Once a client accepts them, they are sent as any others.
     pub fn suspect(&self, view: &View, suspects: Suspects) {
-        self.shelf(view).suspect(|known| {
+        self.view_store(view).suspect(|known| {
             let is_new = *known != suspects;
             *known = suspects;
             is_new
@@ -194,33 +194,39 @@ impl Cache {
 
     /// Returns the state of all views and streams, for an operator.
     pub fn debug(&self) -> Vec<ViewState> {
-        let shelves: Vec<_> = self.0.shelves.read().expect("no holder of this lock panics").values().cloned().collect();
-        let state = |shelf: Arc<TypeStore>| {
+        let view_stores: Vec<_> =
+            self.0.view_stores.read().expect("no holder of this lock panics").values().cloned().collect();
+        let state = |view_store: Arc<ViewStore>| {
             let (generation, resources) = {
-                let tables = shelf.read();
+                let tables = view_store.read();
                 let counts = Kind::ALL.into_iter().map(|kind| (kind.label(), tables.table(kind).len()));
                 (tables.generation, counts.filter(|(_, n)| *n > 0).collect())
             };
-            ViewState { view: shelf.view.name().to_owned(), generation, resources, streams: shelf.tracker.streams() }
+            ViewState {
+                view: view_store.view.name().to_owned(),
+                generation,
+                resources,
+                streams: view_store.tracker.streams(),
+            }
         };
-        shelves.into_iter().map(state).collect()
+        view_stores.into_iter().map(state).collect()
     }
 
     pub(crate) fn counters(&self) -> &Counters {
         &self.0.counters
     }
 
-    fn existing(&self, view: &View) -> Option<Arc<TypeStore>> {
-        self.0.shelves.read().expect("no holder of this lock panics").get(view).cloned()
+    fn existing(&self, view: &View) -> Option<Arc<ViewStore>> {
+        self.0.view_stores.read().expect("no holder of this lock panics").get(view).cloned()
     }
 
-    pub(crate) fn shelf(&self, view: &View) -> Arc<TypeStore> {
-        if let Some(shelf) = self.existing(view) {
-            return shelf;
+    pub(crate) fn view_store(&self, view: &View) -> Arc<ViewStore> {
+        if let Some(view_store) = self.existing(view) {
+            return view_store;
         }
-        let mut shelves = self.0.shelves.write().expect("no holder of this lock panics");
+        let mut view_stores = self.0.view_stores.write().expect("no holder of this lock panics");
         let tracker = || AckTracker::new(view.clone(), self.0.progressed.clone(), self.0.events.clone());
-        let new = || Arc::new(TypeStore::new(view.clone(), self.0.unknown.clone(), tracker()));
-        shelves.entry(view.clone()).or_insert_with(new).clone()
+        let new = || Arc::new(ViewStore::new(view.clone(), self.0.unknown.clone(), tracker()));
+        view_stores.entry(view.clone()).or_insert_with(new).clone()
     }
 }

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_looks_like_endless_nesting_is_looked_at_only_so_deep() {
+    fn the_depth_of_parsing_is_bounded() {
         let mut text = Vec::new();
         for _ in 0..20_000 {
             let mut outer = vec![0x0a];
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_looks_like_a_map_is_kept() {
+    fn a_list_that_looks_like_a_map_keeps_its_order() {
         use envoy_types::pb::envoy::config::core::v3::{HeaderValue, HeaderValueOption};
         let add = |key: &str| HeaderValueOption {
             header: Some(HeaderValue { key: key.into(), value: "v".into(), ..Default::default() }),

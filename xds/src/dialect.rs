@@ -211,9 +211,9 @@ impl Dialect for Sotw {
             .collect();
         if version(subscribed.values()) == version_info {
             contents.held = subscribed;
-            session.hold_already(kind, tables);
+            session.mark_held(kind, tables);
         } else {
-            session.held_older(kind);
+            session.mark_older(kind);
         }
         Ok(())
     }

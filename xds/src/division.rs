@@ -44,12 +44,12 @@ pub struct Divided {
 /// be divided with a client that refuses the same. `had` is the previous version. `None` if it is not refused or cannot
 /// be divided.
 pub fn divide(
-    whole: &Resource,
+    complete: &Resource,
     had: Option<&Resource>,
     mut check: impl FnMut(&Resource) -> Result<(), String>,
 ) -> Option<Divided> {
-    let text = check(whole).err()?;
-    let (mut search, mut step) = Search::begin(whole, had, &Arc::from(text))?;
+    let text = check(complete).err()?;
+    let (mut search, mut step) = Search::begin(complete, had, &Arc::from(text))?;
     loop {
         step = match step {
             Step::Try(tried) => match check(&tried) {
@@ -66,8 +66,8 @@ pub fn divide(
 
 /// Returns a resource without its suspected parts, and the virtual hosts that lack some; `None` if it has no suspected
 /// parts, or nothing else.
-pub(crate) fn without(whole: &Resource, suspects: &ByHost) -> Option<(Arc<Resource>, BTreeSet<String>)> {
-    let mut content = Content::read(whole)?;
+pub(crate) fn without(complete: &Resource, suspects: &ByHost) -> Option<(Arc<Resource>, BTreeSet<String>)> {
+    let mut content = Content::read(complete)?;
     let (mut lacking, mut hosts) = (BTreeSet::new(), Vec::with_capacity(content.hosts.len()));
     for mut host in std::mem::take(&mut content.hosts) {
         if let Some(parts) = suspects.get(&*host.name) {
@@ -140,10 +140,10 @@ pub(crate) struct Division {
 }
 
 impl Division {
-    /// Returns the version of `whole` to send first, without the parts that the client is known to refuse; `None` if it
-    /// refuses no part of it.
-    pub(crate) fn without_held(&self, whole: &Resource) -> Option<Arc<Resource>> {
-        let mut content = Content::read(whole)?;
+    /// Returns the version of `complete` to send first, without the parts that the client is known to refuse; `None` if
+    /// it refuses no part of it.
+    pub(crate) fn without_held(&self, complete: &Resource) -> Option<Arc<Resource>> {
+        let mut content = Content::read(complete)?;
         let refused = self.refused_of(&content);
         if refused.is_empty() {
             return None;
@@ -177,9 +177,9 @@ impl Division {
         Some(Arc::new(content.with_hosts(hosts)))
     }
 
-    /// Removes refused parts that `whole` no longer has.
-    pub(crate) fn forget_gone(&mut self, whole: &Resource) {
-        let Some(content) = Content::read(whole) else { return self.held.clear() };
+    /// Removes refused parts that `complete` no longer has.
+    pub(crate) fn forget_gone(&mut self, complete: &Resource) {
+        let Some(content) = Content::read(complete) else { return self.held.clear() };
         let refused = self.refused_of(&content);
         let held: Vec<HeldPart> =
             refused.values().flat_map(|of_host| of_host.values()).map(|part| (*part).clone()).collect();

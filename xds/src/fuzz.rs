@@ -98,7 +98,7 @@ impl<D: Dialect> World<D> {
 
     fn publish(&mut self, upserts: Vec<Resource>, removals: Vec<(Kind, String)>) {
         self.generation += 1;
-        self.tables.apply(self.generation, upserts, &removals, self.session.passed());
+        self.tables.apply(self.generation, upserts, &removals, self.session.considered());
     }
 
     fn reconnect(&mut self) {
@@ -126,7 +126,7 @@ impl<D: Dialect> World<D> {
             let out = out?;
             assert!(out.nonce > self.last, "nonces grow");
             self.last = out.nonce;
-            let response = self.dialect.write(&out, self.session.passed());
+            let response = self.dialect.write(&out, self.session.considered());
             if let Some(response) = response {
                 self.unanswered.push((out.kind, out.nonce));
                 self.check();
@@ -329,7 +329,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// The bytes of a request, possibly with a few changed.
-    fn bent_request() -> impl Strategy<Value = Vec<u8>> {
+    fn mutated_request() -> impl Strategy<Value = Vec<u8>> {
         let name = prop::sample::select(NAMES.to_vec()).prop_map(str::to_owned);
         let names = || prop::collection::vec(name.clone(), 0..6);
         let held = prop::collection::hash_map(name.clone(), "[0-9a-f]{0,4}", 0..4);
@@ -357,12 +357,12 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 1000, ..Default::default() })]
 
         #[test]
-        fn any_bytes_are_survived_as_a_request(data in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_as_a_request_do_no_harm(data in prop::collection::vec(any::<u8>(), 0..200)) {
             request(&data);
         }
 
         #[test]
-        fn any_bent_request_is_survived(data in bent_request()) {
+        fn a_mutated_request_does_no_harm(data in mutated_request()) {
             request(&data);
         }
 

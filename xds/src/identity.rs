@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_certificate_that_has_ended_since_the_handshake_is_good_for_nothing() {
+    async fn a_certificate_that_expired_since_the_handshake_is_refused() {
         let views = Views::new();
         views.allow(FLEET, View::new("v"));
         let by = Certificates::new(views);
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_instance_sees_what_its_identity_sees_where_instances_are_taken() {
+    async fn an_instance_reads_the_view_of_its_identity_where_instances_are_accepted() {
         let views = Views::new();
         views.allow(FLEET, View::new("v"));
         let (pod, other) = (format!("{FLEET}/pod/a"), "spiffe://test/other/pod/a");

@@ -31,8 +31,8 @@ mod subscription;
 mod suspects;
 mod tables;
 mod tls;
-mod type_store;
 mod view;
+mod view_store;
 mod wire;
 
 pub use ack_tracker::{Event, NodeProgress, Progress};

@@ -21,7 +21,7 @@ use prost::{Message, Name};
 use crate::ack_tracker::AckTracker;
 use crate::dialect::{Delta, Dialect, Sotw};
 use crate::session::{Effect, Session};
-use crate::type_store::TypeStore;
+use crate::view_store::ViewStore;
 use crate::wire::{DeltaRequest, ErrorDetail, SotwRequest};
 use crate::{Kind, Limits, Resource, View};
 
@@ -102,7 +102,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 
 /// The server's side of one stream, and its view.
 struct World<D: Dialect> {
-    shelf: TypeStore,
+    view_store: ViewStore,
     session: Session,
     dialect: D,
     generation: u64,
@@ -114,11 +114,11 @@ impl<D: Dialect> World<D> {
     fn new() -> Self {
         let view = View::new("model");
         let (events, _) = tokio::sync::broadcast::channel(16);
-        let shelf = TypeStore::new(view.clone(), Arc::default(), AckTracker::new(view, Arc::default(), events));
+        let view_store = ViewStore::new(view.clone(), Arc::default(), AckTracker::new(view, Arc::default(), events));
         // Small pages, so that the model includes paging.
         let limits = Arc::new(Limits { response_resources: 3, ..Default::default() });
         World {
-            shelf,
+            view_store,
             session: Session::new(D::PROTOCOL, limits.clone(), 0),
             dialect: D::new(),
             generation: 0,
@@ -134,29 +134,29 @@ impl<D: Dialect> World<D> {
         let upserts = changes.iter().filter_map(|((k, n), v)| Some(resource(KINDS[*k], NAMES[*n], (*v)?))).collect();
         let removals: Vec<_> =
             changes.iter().filter(|(_, v)| v.is_none()).map(|((k, n), _)| (KINDS[*k], NAMES[*n].to_owned())).collect();
-        self.shelf.write().apply(self.generation, upserts, &removals, self.session.passed());
+        self.view_store.write().apply(self.generation, upserts, &removals, self.session.considered());
     }
 
     fn reconnect(&mut self) {
-        self.session = Session::new(D::PROTOCOL, self.limits.clone(), self.shelf.read().generation);
+        self.session = Session::new(D::PROTOCOL, self.limits.clone(), self.view_store.read().generation);
         self.dialect = D::new();
         self.rejected.clear();
     }
 
     fn request(&mut self, kind: Kind, request: D::Request) {
-        let tables = self.shelf.read();
+        let tables = self.view_store.read();
         self.dialect.read(&mut self.session, kind, request, &tables, Instant::now()).expect("within limits");
     }
 
     fn respond(&mut self) -> Option<(Kind, D::Response)> {
         loop {
             let out = {
-                let tables = self.shelf.read();
+                let tables = self.view_store.read();
                 self.session.next(&tables, Instant::now(), || true)
             };
             for effect in self.session.take_effects() {
                 match effect {
-                    Effect::Acknowledged(resources) => self.shelf.acknowledge(resources.iter()),
+                    Effect::Acknowledged(resources) => self.view_store.acknowledge(resources.iter()),
                     Effect::Rejected { kind, name, .. } => {
                         self.rejected.insert((kind, name.to_string()));
                     }
@@ -174,7 +174,7 @@ impl<D: Dialect> World<D> {
                         }
                     }
                     Effect::Suspected { kind, name, held } => {
-                        self.shelf.suspect(|suspects| suspects.set(kind, &name, &held));
+                        self.view_store.suspect(|suspects| suspects.set(kind, &name, &held));
                     }
                     Effect::Answered { .. } | Effect::Evicted { .. } | Effect::Unknown { .. } => {}
                 }
@@ -183,14 +183,14 @@ impl<D: Dialect> World<D> {
             if let Some(response) = self.dialect.write(&out, 0) {
                 return Some((out.kind, response));
             }
-            let tables = self.shelf.read();
+            let tables = self.view_store.read();
             self.session.answer(out.kind, &out.nonce.to_string(), None, &tables, Instant::now());
         }
     }
 
     /// Asserts the final state of a client that holds `held` and subscribes to the names for which `wants` is true.
     fn check(&self, kind: Kind, wants: impl Fn(&str) -> bool, held: &BTreeMap<String, Vec<u8>>) {
-        let tables = self.shelf.read();
+        let tables = self.view_store.read();
         let table = tables.table(kind);
         for name in NAMES.iter().filter(|n| wants(n)) {
             let current = table.current(name).map(|r| r.body().to_vec());
@@ -411,10 +411,10 @@ proptest! {
             world.check(Kind::Scope, |name| wants.wants(Kind::Scope, name), scopes);
         }
         if client.wants.values().any(|w| w.asked) {
-            prop_assert_eq!(world.session.acknowledged(), world.shelf.read().generation);
+            prop_assert_eq!(world.session.acknowledged(), world.view_store.read().generation);
         }
         // Everything is settled: a client that reconnects gets only the resources that it refuses.
-        let good = KINDS.into_iter().all(|k| world.shelf.read().table(k).resources().all(|r| !is_bad(&r.body())));
+        let good = KINDS.into_iter().all(|k| world.view_store.read().table(k).resources().all(|r| !is_bad(&r.body())));
         if good {
             client.reconnect(&mut world);
             while let Some((_, response)) = world.respond() {
@@ -452,7 +452,7 @@ proptest! {
             let mut bodies: Vec<Vec<u8>> = client.held.get(&kind).cloned().unwrap_or_default();
             bodies.retain(|b| client.wants(kind, named(b)));
             bodies.sort();
-            let tables = world.shelf.read();
+            let tables = world.view_store.read();
             let mut wanted: Vec<Vec<u8>> = Vec::new();
             let mut refused = false;
             for resource in tables.table(kind).resources().filter(|r| client.wants(kind, r.name())) {

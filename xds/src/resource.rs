@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_made_when_sent_is_the_one_kept() {
+    fn a_resource_encoded_when_sent_equals_the_kept_one() {
         let message = || extensions::transport_sockets::tls::v3::Secret { name: "host".into(), ..Default::default() };
         let (made, kept) = (Resource::made("host", message), Resource::new("host", &message()));
         assert_eq!((made.version(), made.encoded_len()), (kept.version(), kept.encoded_len()));

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Most lines of one kind that are written within [`PERIOD`].
-const LINES: u32 = 5;
+const MAX_LINES: u32 = 5;
 const PERIOD: Duration = Duration::from_secs(10);
 
 /// A sampler of lines of one kind.
@@ -15,7 +15,7 @@ pub struct Sample(Mutex<State>);
 struct State {
     begun: Option<Instant>,
     written: u32,
-    left_out: u64,
+    omitted: u64,
 }
 
 impl Sample {
@@ -25,12 +25,12 @@ impl Sample {
         if state.begun.is_none_or(|begun| now.saturating_duration_since(begun) >= PERIOD) {
             (state.begun, state.written) = (Some(now), 0);
         }
-        if state.written >= LINES {
-            state.left_out += 1;
+        if state.written >= MAX_LINES {
+            state.omitted += 1;
             return None;
         }
         state.written += 1;
-        Some(std::mem::take(&mut state.left_out))
+        Some(std::mem::take(&mut state.omitted))
     }
 }
 
@@ -42,8 +42,8 @@ mod tests {
     fn a_few_lines_are_written_and_the_others_are_counted() {
         let (sample, now) = (Sample::default(), Instant::now());
         let written = (0..1000).filter(|_| sample.take(now).is_some()).count();
-        assert_eq!(written, LINES as usize);
-        assert_eq!(sample.take(now + PERIOD), Some(1000 - u64::from(LINES)));
+        assert_eq!(written, MAX_LINES as usize);
+        assert_eq!(sample.take(now + PERIOD), Some(1000 - u64::from(MAX_LINES)));
         assert_eq!(sample.take(now + PERIOD), Some(0));
     }
 }

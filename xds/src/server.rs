@@ -19,13 +19,13 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_rustls::TlsAcceptor;
 
-use crate::admission::{Connection, Idle, Place, source};
+use crate::admission::{Connection, IdleSlot, IdleSlots, source};
 use crate::cache::Cache;
 use crate::counters::Closed;
 use crate::identity::{Authenticate, Peer};
 use crate::sample::Sample;
-use crate::service::{self, Seats, Shared};
-use crate::tls::Trusted;
+use crate::service::{self, Shared, StreamQuota};
+use crate::tls::ClientTrust;
 use crate::{Limits, ServerTls};
 
 /// Serves a [`Cache`] to authenticated clients.
@@ -33,7 +33,7 @@ pub struct Server {
     cache: Cache,
     authenticator: Arc<dyn Authenticate>,
     limits: Arc<Limits>,
-    seats: Arc<Seats>,
+    quota: Arc<StreamQuota>,
 }
 
 /// Listens on a Unix socket at `path` with this file mode; replaces a stale socket.
@@ -60,7 +60,7 @@ pub fn bind_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
 impl Server {
     /// Makes a server of `cache` for clients that `authenticator` admits.
     pub fn new(cache: Cache, authenticator: impl Authenticate) -> Server {
-        Server { cache, authenticator: Arc::new(authenticator), limits: Arc::default(), seats: Arc::default() }
+        Server { cache, authenticator: Arc::new(authenticator), limits: Arc::default(), quota: Arc::default() }
     }
 
     /// Sets other limits.
@@ -92,20 +92,20 @@ impl Server {
     /// Serves TLS connections of `listener` until `shutdown` ends, then closes streams and waits for them.
     pub async fn serve_tls(&self, listener: TcpListener, tls: ServerTls, shutdown: impl Future<Output = ()>) {
         let (mut connections, shared) = self.connections();
-        let strangers = Arc::new(Strangers::new(&self.limits));
+        let idle_connections = Arc::new(IdleConnections::new(&self.limits));
         tokio::pin!(shutdown);
         loop {
             tokio::select! {
                 () = &mut shutdown => break,
                 accepted = listener.accept(), if connections.tasks.len() < self.limits.connections => match accepted {
                     Ok((tcp, address)) => {
-                        let stranger = strangers.enter(address, self.limits.handshake);
-                        let (shared, side) = (shared.clone(), tls.begin());
+                        let idle = idle_connections.admit(address, self.limits.handshake);
+                        let (shared, settings) = (shared.clone(), tls.begin());
                         connections.spawn(async move {
                             // Small responses must not be delayed to be sent with others; a failure to set the option
                             // is harmless.
                             let _ = tcp.set_nodelay(true);
-                            serve_tls_connection(shared, tcp, side, stranger).await;
+                            serve_tls_connection(shared, tcp, settings, idle).await;
                         });
                     }
                     Err(error) => connections.failed(error).await,
@@ -123,7 +123,7 @@ impl Server {
             authenticator: self.authenticator.clone(),
             limits: self.limits.clone(),
             shutdown,
-            seats: self.seats.clone(),
+            quota: self.quota.clone(),
             denials: Sample::default(),
         };
         (Connections { tasks: JoinSet::new(), down, failures: Sample::default() }, Arc::new(shared))
@@ -161,39 +161,39 @@ impl Connections {
 }
 
 /// The shared state of TCP connections without a stream.
-struct Strangers {
-    idle: Arc<Idle>,
+struct IdleConnections {
+    idle: Arc<IdleSlots>,
     /// Samplers of failed handshakes, and of closed connections.
     failures: Sample,
     closed: Sample,
 }
 
 /// A TCP connection while it has no stream.
-struct Stranger {
-    all: Arc<Strangers>,
+struct IdleConnection {
+    all: Arc<IdleConnections>,
     address: SocketAddr,
-    place: Place,
-    until: Instant,
+    slot: IdleSlot,
+    deadline: Instant,
 }
 
-impl Strangers {
-    fn new(limits: &Limits) -> Strangers {
-        let idle = Idle::new(limits.idle_connections_per_address, limits.idle_connections);
-        Strangers { idle: Arc::new(idle), failures: Sample::default(), closed: Sample::default() }
+impl IdleConnections {
+    fn new(limits: &Limits) -> IdleConnections {
+        let idle = IdleSlots::new(limits.idle_connections_per_address, limits.idle_connections);
+        IdleConnections { idle: Arc::new(idle), failures: Sample::default(), closed: Sample::default() }
     }
 
-    fn enter(self: &Arc<Self>, address: SocketAddr, patience: Duration) -> Stranger {
-        let place = self.idle.enter(source(address.ip()));
-        Stranger { all: self.clone(), address, place, until: Instant::now() + patience }
+    fn admit(self: &Arc<Self>, address: SocketAddr, timeout: Duration) -> IdleConnection {
+        let slot = self.idle.admit(source(address.ip()));
+        IdleConnection { all: self.clone(), address, slot, deadline: Instant::now() + timeout }
     }
 }
 
-impl Stranger {
+impl IdleConnection {
     /// Waits until it may not stay any longer; returns the reason.
-    async fn over(&self) -> Closed {
+    async fn close_reason(&self) -> Closed {
         tokio::select! {
-            () = self.place.taken() => Closed::Evicted,
-            () = sleep_until(self.until) => Closed::Idle,
+            () = self.slot.evicted() => Closed::Evicted,
+            () = sleep_until(self.deadline) => Closed::Idle,
         }
     }
 
@@ -208,19 +208,19 @@ impl Stranger {
 async fn serve_tls_connection(
     shared: Arc<Shared>,
     tcp: TcpStream,
-    side: (Arc<ServerConfig>, Trusted),
-    stranger: Stranger,
+    settings: (Arc<ServerConfig>, ClientTrust),
+    idle: IdleConnection,
 ) {
-    let (address, (config, trusted)) = (stranger.address, side);
+    let (address, (config, trusted)) = (idle.address, settings);
     let handshake = tokio::select! {
         done = TlsAcceptor::from(config).accept(tcp) => done,
-        why = stranger.over() => return stranger.close(&shared.cache, why),
+        why = idle.close_reason() => return idle.close(&shared.cache, why),
     };
     let io = match handshake {
         Ok(io) => io,
         Err(error) => {
             shared.cache.counters().closed(Closed::Handshake);
-            if let Some(left_out) = stranger.all.failures.take(Instant::now().into_std()) {
+            if let Some(left_out) = idle.all.failures.take(Instant::now().into_std()) {
                 tracing::warn!(%address, %error, left_out, "TLS handshake failed");
             }
             return;
@@ -231,8 +231,8 @@ async fn serve_tls_connection(
     let peer = Peer::Tls { certificates: certificates.clone() };
     let connection = Connection::new(peer, Some(address.ip()));
     tokio::select! {
-        () = serve_connection(shared, io, connection, Some(stranger)) => {}
-        () = trusted.lost(&certificates) => {
+        () = serve_connection(shared, io, connection, Some(idle)) => {}
+        () = trusted.until_untrusted(&certificates) => {
             tracing::warn!(%address, "the client's certificate is trusted no more; closing");
         }
     }
@@ -240,17 +240,17 @@ async fn serve_tls_connection(
 
 /// Time for a client to read that its request was denied, or that its credential has expired, before the connection is
 /// closed.
-const DENIED: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Serves one connection until it closes or the server shuts down; one over TCP only while it has streams.
 async fn serve_connection(
     shared: Arc<Shared>,
     io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     connection: Connection,
-    mut stranger: Option<Stranger>,
+    mut idle: Option<IdleConnection>,
 ) {
     let connection = Arc::new(connection);
-    let from = stranger.as_ref().map(|stranger| (stranger.all.clone(), stranger.address));
+    let from = idle.as_ref().map(|idle| (idle.all.clone(), idle.address));
     let mut used = connection.watch();
     let mut shutdown = shared.shutdown.clone();
     let limits = shared.limits.clone();
@@ -271,19 +271,19 @@ async fn serve_connection(
     let serving = builder.serve_connection(TokioIo::new(io), service);
     tokio::pin!(serving);
     let ended = loop {
-        let over = async {
-            match &stranger {
-                Some(stranger) => (stranger.over().await, stranger),
+        let close_reason = async {
+            match &idle {
+                Some(idle) => (idle.close_reason().await, idle),
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
             ended = &mut serving => break ended,
-            () = crate::stream::down(&mut shutdown) => {
+            () = crate::stream::wait_for_shutdown(&mut shutdown) => {
                 serving.as_mut().graceful_shutdown();
                 break serving.await;
             }
-            (why, stranger) = over => return stranger.close(&shared.cache, why),
+            (why, idle) = close_reason => return idle.close(&shared.cache, why),
             Ok(()) = used.changed() => {}
         }
         let now = *used.borrow_and_update();
@@ -294,13 +294,13 @@ async fn serve_connection(
             }
             serving.as_mut().graceful_shutdown();
             // It does not matter whether the client reads it.
-            let _ = tokio::time::timeout(DENIED, serving).await;
+            let _ = tokio::time::timeout(CLOSE_TIMEOUT, serving).await;
             return;
         }
         match &from {
-            _ if now.streams > 0 => stranger = None,
+            _ if now.streams > 0 => idle = None,
             // Its last stream ended.
-            Some((all, address)) if stranger.is_none() => stranger = Some(all.enter(*address, limits.handshake)),
+            Some((all, address)) if idle.is_none() => idle = Some(all.admit(*address, limits.handshake)),
             _ => {}
         }
     };

@@ -79,23 +79,23 @@ pub(crate) struct Shared {
     pub(crate) authenticator: Arc<dyn Authenticate>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) shutdown: watch::Receiver<bool>,
-    pub(crate) seats: Arc<Seats>,
+    pub(crate) quota: Arc<StreamQuota>,
     /// Sampler of denied requests.
     pub(crate) denials: Sample,
 }
 
 /// Counts of open streams by identity, with their addresses and instances.
 #[derive(Default)]
-pub(crate) struct Seats(Mutex<HashMap<Arc<str>, Taken>>);
+pub(crate) struct StreamQuota(Mutex<HashMap<Arc<str>, OpenStreams>>);
 
 /// The open streams of one identity.
 #[derive(Default)]
-struct Taken {
+struct OpenStreams {
     by_address: HashMap<Option<IpAddr>, usize>,
     by_instance: HashMap<Arc<str>, usize>,
 }
 
-fn give_back<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
+fn release<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
     if let Some(count) = counts.get_mut(key) {
         *count -= 1;
         if *count == 0 {
@@ -105,23 +105,28 @@ fn give_back<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
 }
 
 /// One stream that is counted, until it is dropped.
-pub(crate) struct Seat {
-    seats: Arc<Seats>,
+pub(crate) struct StreamPermit {
+    quota: Arc<StreamQuota>,
     identity: Arc<str>,
     instance: Option<Arc<str>>,
     connection: Arc<Connection>,
 }
 
-impl Seats {
-    fn take(self: &Arc<Self>, grant: &Grant, connection: &Arc<Connection>, limits: &Limits) -> Result<Seat, Status> {
+impl StreamQuota {
+    fn acquire(
+        self: &Arc<Self>,
+        grant: &Grant,
+        connection: &Arc<Connection>,
+        limits: &Limits,
+    ) -> Result<StreamPermit, Status> {
         let identity = &grant.identity;
         let instance = grant.instance.as_ref().map(|instance| instance.name.clone());
         let exhausted = |count: usize, from: String, limit: usize| {
             let text = format!("{identity} has {count} streams open{from}; at most {limit} are allowed");
             Err(Status::resource_exhausted(text))
         };
-        let mut taken = self.0.lock().expect("no holder of this lock panics");
-        if let Some(Taken { by_address, by_instance }) = taken.get(identity) {
+        let mut open = self.0.lock().expect("no holder of this lock panics");
+        if let Some(OpenStreams { by_address, by_instance }) = open.get(identity) {
             let (own, limit) = (instance.as_ref().and_then(|name| by_instance.get(name)), limits.streams_per_instance);
             if let (Some(name), Some(count)) = (&instance, own.copied().filter(|count| *count >= limit)) {
                 return exhausted(count, format!(" of {name}"), limit);
@@ -142,34 +147,34 @@ impl Seats {
                 }
             }
         }
-        let of_identity = taken.entry(identity.clone()).or_default();
+        let of_identity = open.entry(identity.clone()).or_default();
         *of_identity.by_address.entry(connection.address).or_default() += 1;
         if let Some(name) = &instance {
             *of_identity.by_instance.entry(name.clone()).or_default() += 1;
         }
         connection.begin_stream();
-        Ok(Seat { seats: self.clone(), identity: identity.clone(), instance, connection: connection.clone() })
+        Ok(StreamPermit { quota: self.clone(), identity: identity.clone(), instance, connection: connection.clone() })
     }
 }
 
-impl Seat {
+impl StreamPermit {
     /// Returns the connection of the stream.
     pub(crate) fn connection(&self) -> &Connection {
         &self.connection
     }
 }
 
-impl Drop for Seat {
+impl Drop for StreamPermit {
     fn drop(&mut self) {
         self.connection.end_stream();
-        let mut taken = self.seats.0.lock().expect("no holder of this lock panics");
-        let Some(of_identity) = taken.get_mut(&self.identity) else { return };
-        give_back(&mut of_identity.by_address, &self.connection.address);
+        let mut open = self.quota.0.lock().expect("no holder of this lock panics");
+        let Some(of_identity) = open.get_mut(&self.identity) else { return };
+        release(&mut of_identity.by_address, &self.connection.address);
         if let Some(name) = &self.instance {
-            give_back(&mut of_identity.by_instance, name);
+            release(&mut of_identity.by_instance, name);
         }
         if of_identity.by_address.is_empty() {
-            taken.remove(&self.identity);
+            open.remove(&self.identity);
         }
     }
 }
@@ -234,7 +239,7 @@ async fn streaming<D: Dialect>(
     connection: Arc<Connection>,
     request: HttpRequest<Incoming>,
 ) -> Result<HttpResponse<Body>, Status> {
-    let seat = shared.seats.take(&grant, &connection, &shared.limits)?;
+    let permit = shared.quota.acquire(&grant, &connection, &shared.limits)?;
     let opening = Opening {
         cache: shared.cache.clone(),
         grant,
@@ -242,7 +247,7 @@ async fn streaming<D: Dialect>(
         limits: shared.limits.clone(),
         only,
         shutdown: shared.shutdown.clone(),
-        seat,
+        permit,
     };
     let encoding = request.headers().get("grpc-encoding");
     if encoding.is_some_and(|e| e != "identity") {
@@ -299,15 +304,15 @@ mod tests {
     use crate::identity::{Instance, Peer};
 
     /// Opens as many streams from each of these addresses as one may have, until the first refusal; returns both.
-    fn take(addresses: impl Iterator<Item = String>, limits: &Limits) -> (Vec<Seat>, Option<String>) {
-        let seats = Arc::new(Seats::default());
+    fn take(addresses: impl Iterator<Item = String>, limits: &Limits) -> (Vec<StreamPermit>, Option<String>) {
+        let quota = Arc::new(StreamQuota::default());
         let mut taken = Vec::new();
         for address in addresses {
             let peer = Peer::Tls { certificates: Arc::new([]) };
             let connection = Arc::new(Connection::new(peer, Some(address.parse().expect("an address"))));
             loop {
-                match seats.take(&grant(None), &connection, limits) {
-                    Ok(seat) => taken.push(seat),
+                match quota.acquire(&grant(None), &connection, limits) {
+                    Ok(permit) => taken.push(permit),
                     Err(status) if status.message().contains(&format!("from {address};")) => break,
                     Err(status) => return (taken, Some(status.message().to_owned())),
                 }
@@ -317,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_of_a_node_share_a_network_and_nobody_has_all_of_its_addresses() {
+    fn streams_are_limited_per_address_and_per_ipv6_network() {
         let limits = Limits { streams_per_address: 2, streams_per_network: 7, ..Limits::default() };
         let (taken, why) = take((1..4).map(|pod| format!("2001:db8::{pod}")), &limits);
         assert_eq!((taken.len(), why), (6, None), "each pod has its own");
@@ -331,13 +336,13 @@ mod tests {
     }
 
     #[test]
-    fn streams_of_an_identity_are_bounded_and_given_back() {
+    fn streams_of_an_identity_are_limited_and_released() {
         let limits = Limits { streams_per_address: 2, streams_per_identity: 5, ..Limits::default() };
         let (taken, why) = take((1..9).map(|pod| format!("192.0.2.{pod}")), &limits);
         assert!(taken.len() == 5 && why.expect("there are more").contains("at most 5"));
-        let seats = taken[0].seats.clone();
+        let quota = taken[0].quota.clone();
         drop(taken);
-        assert!(seats.0.lock().expect("nobody panicked").is_empty());
+        assert!(quota.0.lock().expect("nobody panicked").is_empty());
     }
 
     fn connection(last: u8) -> Arc<Connection> {
@@ -350,9 +355,10 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_has_a_few_streams_wherever_it_comes_from_and_takes_none_of_the_others() {
-        let (seats, limits) = (Arc::new(Seats::default()), Limits { streams_per_instance: 2, ..Limits::default() });
-        let take = |instance, last| seats.take(&grant(instance), &connection(last), &limits);
+    fn the_streams_of_an_instance_are_limited_over_all_addresses_and_apart_from_others() {
+        let (quota, limits) =
+            (Arc::new(StreamQuota::default()), Limits { streams_per_instance: 2, ..Limits::default() });
+        let take = |instance, last| quota.acquire(&grant(instance), &connection(last), &limits);
         let held = [take(Some("a"), 1).expect("the first"), take(Some("a"), 2).expect("the second")];
         let told = take(Some("a"), 3).err().expect("there are enough").message().to_owned();
         assert_eq!(told, "fleet has 2 streams open of a; at most 2 are allowed");
@@ -362,6 +368,6 @@ mod tests {
         let again = [take(Some("a"), 1), take(Some("a"), 1)];
         assert!(again.iter().all(Result::is_ok), "its streams ended");
         drop((others, again));
-        assert!(seats.0.lock().expect("nobody panicked").is_empty());
+        assert!(quota.0.lock().expect("nobody panicked").is_empty());
     }
 }

@@ -81,7 +81,7 @@ pub(crate) enum Effect {
 
 impl Effect {
     /// Nothing of a resource is held back any more.
-    fn whole(kind: Kind, name: Arc<str>) -> Effect {
+    fn undivided(kind: Kind, name: Arc<str>) -> Effect {
         Effect::Divided { kind, name, version: "".into(), parts: Vec::new() }
     }
 }
@@ -184,14 +184,14 @@ pub(crate) struct Session {
     nonces: u64,
     requests: u64,
     /// Incremented with each change of state that others may see.
-    moves: u64,
+    revision: u64,
     effects: Vec<Effect>,
 }
 
 /// Most deferred removals; more are sent although a held resource may reference them.
 const MAX_DEFERRED: usize = 4096;
 /// Largest refused response that is split into single items at once; larger ones are first split into parts.
-const SINGLES: usize = 128;
+const MAX_SINGLE_ITEMS: usize = 128;
 
 impl Session {
     pub(crate) fn new(protocol: Protocol, limits: Arc<Limits>, generation: Generation) -> Session {
@@ -217,14 +217,14 @@ impl Session {
             deferred: BTreeSet::new(),
             nonces: 0,
             requests: 0,
-            moves: 0,
+            revision: 0,
             effects: Vec::new(),
         }
     }
 
     /// Returns a number that changes with new effects and with changes of the visible state.
-    pub(crate) fn moves(&self) -> u64 {
-        self.moves
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision
     }
 
     /// Returns the effects since the last call.
@@ -247,8 +247,8 @@ impl Session {
 
     /// Marks all resources of `kind` as answered, because the client proved that it has them; assignments that clusters
     /// wait for are sent all the same.
-    pub(crate) fn hold_already(&mut self, kind: Kind, tables: &Tables) {
-        self.moves += 1;
+    pub(crate) fn mark_held(&mut self, kind: Kind, tables: &Tables) {
+        self.revision += 1;
         if let Some(sub) = self.subscriptions[kind as usize].as_deref_mut() {
             if kind == Kind::Listener {
                 let wanted =
@@ -256,12 +256,12 @@ impl Session {
                 wanted.for_each(|listener| self.scope_sources.has(listener));
             }
             sub.answers.retain(|name| kind == Kind::Endpoints && self.warming.contains(name));
-            sub.greet = false;
+            sub.must_respond = false;
         }
     }
 
     /// Records that the client has an older version of all resources of `kind` that it subscribes to.
-    pub(crate) fn held_older(&mut self, kind: Kind) {
+    pub(crate) fn mark_older(&mut self, kind: Kind) {
         if let Some(sub) = self.subscriptions[kind as usize].as_deref_mut() {
             sub.older.extend(sub.answers.iter().cloned());
             if kind == Kind::Listener {
@@ -281,7 +281,7 @@ impl Session {
     }
 
     /// Returns the generation up to which all changes are considered.
-    pub(crate) fn passed(&self) -> Generation {
+    pub(crate) fn considered(&self) -> Generation {
         self.subscriptions.iter().flatten().map(|s| s.cursor).min().unwrap_or(Generation::MAX)
     }
 
@@ -314,7 +314,7 @@ impl Session {
             error_detail,
         } = request;
         self.requests += 1;
-        self.moves += 1;
+        self.revision += 1;
         self.check_names(kind, &subscribe)?;
         if !response_nonce.is_empty() {
             self.answer(kind, &response_nonce, error_detail.map(|e| e.message), tables, now);
@@ -342,14 +342,14 @@ impl Session {
                 let unasked = sub.quarantine.extract_if(.., |name, _| !named.contains_key(name));
                 self.effects.extend(unasked.map(|(name, _)| Effect::Recovered { kind, name }));
                 let divided = sub.divisions.extract_if(.., |name, _| !named.contains_key(name));
-                self.effects.extend(divided.map(|(name, _)| Effect::whole(kind, name)));
+                self.effects.extend(divided.map(|(name, _)| Effect::undivided(kind, name)));
             } else if let Some(name) = sub.unsubscribe(&name, &limits) {
                 if sub.wildcard {
                     sub.answers.insert(name);
                 } else {
                     sub.answers.remove(&name);
                     if sub.divisions.remove(&name).is_some() {
-                        self.effects.push(Effect::whole(kind, name.clone()));
+                        self.effects.push(Effect::undivided(kind, name.clone()));
                     }
                     if sub.quarantine.remove(&name).is_some() {
                         self.effects.push(Effect::Recovered { kind, name });
@@ -384,7 +384,7 @@ impl Session {
         }
         if everything {
             // A client waits for its first response even if that is empty.
-            sub.greet |= held.is_empty();
+            sub.must_respond |= held.is_empty();
         }
         let mut unknown = 0;
         for name in subscribe {
@@ -476,7 +476,7 @@ impl Session {
             return;
         };
         let answered = sub.in_flight.remove(at).expect("the position was just found");
-        self.moves += 1;
+        self.revision += 1;
         let after = now.saturating_duration_since(answered.sent);
         self.effects.push(Effect::Answered { kind, after, refused: refusal.is_some() });
         match refusal {
@@ -495,7 +495,7 @@ impl Session {
                 self.scope_sources.accepted(&item);
             }
             let healed = match &item {
-                Item::Upsert(r) | Item::Part { whole: r, .. } => {
+                Item::Upsert(r) | Item::Part { complete: r, .. } => {
                     sub.quarantine.get(r.name()).is_some_and(|q| &*q.version != r.version())
                 }
                 Item::Fallback(_) | Item::Withhold(_) => false,
@@ -506,25 +506,25 @@ impl Session {
                 self.effects.push(Effect::Recovered { kind, name: item.name().clone() });
             }
             match item {
-                Item::Part { whole, sent } => divided.push((whole, sent)),
+                Item::Part { complete, sent } => divided.push((complete, sent)),
                 Item::Upsert(r) => {
                     if healing && sub.divisions.remove(r.name()).is_some() {
                         let name = r.shared_name().clone();
                         self.effects.push(Effect::Suspected { kind, name: name.clone(), held: Vec::new() });
-                        self.effects.push(Effect::whole(kind, name));
+                        self.effects.push(Effect::undivided(kind, name));
                     }
                     running.push(r);
                 }
                 Item::Remove(name) | Item::Absent(name) => {
                     if healing && sub.divisions.remove(&name).is_some() {
-                        self.effects.push(Effect::whole(kind, name));
+                        self.effects.push(Effect::undivided(kind, name));
                     }
                 }
                 Item::Fallback(_) | Item::Withhold(_) => {}
             }
         }
-        for (whole, sent) in divided {
-            self.part_accepted(kind, &whole, sent, tables);
+        for (complete, sent) in divided {
+            self.part_accepted(kind, &complete, sent, tables);
         }
         let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
         if let Some(generation) = answered.settles

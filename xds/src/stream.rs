@@ -20,8 +20,8 @@ use crate::identity::{Authenticate, Grant};
 use crate::rejection::Rejection;
 use crate::session::{Effect, Outgoing, Refusal, Session};
 use crate::stream_progress::StreamProgress;
-use crate::type_store::TypeStore;
 use crate::view::Generation;
+use crate::view_store::ViewStore;
 use crate::wire::Node;
 use crate::{Kind, Limits};
 
@@ -37,7 +37,7 @@ impl From<Refusal> for Status {
 }
 
 /// Most requests that are read before the next response is made.
-const READ_AT_ONCE: usize = 256;
+const MAX_REQUESTS_AT_ONCE: usize = 256;
 
 /// The parameters of a new stream.
 pub(crate) struct Opening {
@@ -49,7 +49,7 @@ pub(crate) struct Opening {
     pub(crate) only: Option<Kind>,
     pub(crate) shutdown: watch::Receiver<bool>,
     /// Counts the stream for its identity until it ends.
-    pub(crate) seat: crate::service::Seat,
+    pub(crate) permit: crate::service::StreamPermit,
 }
 
 /// Serves one stream. The stream lives in its response body: when the client disconnects, it is dropped.
@@ -96,8 +96,8 @@ struct Conversation<D: Dialect> {
     dialect: D,
     session: Session,
     requests: Streaming<D::Request>,
-    shelf: Arc<TypeStore>,
-    published: News,
+    view_store: Arc<ViewStore>,
+    published: PublicationWatch,
     shutdown: BoxFuture<'static, ()>,
     cache: Cache,
     grant: Grant,
@@ -105,37 +105,37 @@ struct Conversation<D: Dialect> {
     limits: Arc<Limits>,
     only: Option<Kind>,
     /// Rate limit of requests; those beyond it are read later, not refused.
-    reading: Bucket,
+    request_rate: Bucket,
     /// Rate limit of updates; a view that changes faster is read less often.
-    pace: Bucket,
+    push_rate: Bucket,
     expires: Option<Instant>,
-    alarm: Alarm,
+    timer: DeadlineTimer,
     membership: Option<Membership>,
-    standing: Arc<StreamProgress>,
-    /// The value of the session's `moves` that `standing` and the tracker have.
-    shown: u64,
-    seat: crate::service::Seat,
+    progress: Arc<StreamProgress>,
+    /// The session's revision that `progress` and the tracker have.
+    applied_revision: u64,
+    permit: crate::service::StreamPermit,
 }
 
 /// Removes the stream from the tracker when it ends, for whatever reason.
 struct Membership {
-    shelf: Arc<TypeStore>,
+    view_store: Arc<ViewStore>,
     id: StreamId,
 }
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        self.shelf.tracker.disconnect(self.id);
+        self.view_store.tracker.disconnect(self.id);
     }
 }
 
 impl<D: Dialect> Conversation<D> {
     fn new(opening: Opening, requests: Streaming<D::Request>) -> Self {
-        let Opening { cache, grant, authenticator, limits, only, mut shutdown, seat } = opening;
-        let shelf = cache.shelf(&grant.view);
+        let Opening { cache, grant, authenticator, limits, only, mut shutdown, permit } = opening;
+        let view_store = cache.view_store(&grant.view);
         // Subscribes before reading, so that no publication is missed between the two.
-        let published = News::of(&shelf);
-        let generation = shelf.read().generation;
+        let published = PublicationWatch::of(&view_store);
+        let generation = view_store.read().generation;
         let expires = grant.expires.map(|at| {
             let left = at.duration_since(SystemTime::now()).unwrap_or(Duration::ZERO);
             Instant::now() + left
@@ -144,22 +144,22 @@ impl<D: Dialect> Conversation<D> {
             dialect: D::new(),
             session: Session::new(D::PROTOCOL, limits.clone(), generation),
             requests,
-            shelf,
+            view_store,
             published,
-            shutdown: Box::pin(async move { down(&mut shutdown).await }),
+            shutdown: Box::pin(async move { wait_for_shutdown(&mut shutdown).await }),
             cache,
             grant,
             authenticator,
             only,
-            reading: Bucket::new(limits.request_burst, limits.requests_per_second),
-            pace: Bucket::new(limits.push_burst, limits.pushes_per_second),
+            request_rate: Bucket::new(limits.request_burst, limits.requests_per_second),
+            push_rate: Bucket::new(limits.push_burst, limits.pushes_per_second),
             limits,
             expires,
-            alarm: Alarm::default(),
+            timer: DeadlineTimer::default(),
             membership: None,
-            standing: Arc::new(StreamProgress::new(generation)),
-            shown: 0,
-            seat,
+            progress: Arc::new(StreamProgress::new(generation)),
+            applied_revision: 0,
+            permit,
         }
     }
 
@@ -178,16 +178,16 @@ impl<D: Dialect> Conversation<D> {
                     return Ok(Some(response));
                 }
                 // The protocol cannot express this response: the client will not answer it, so it counts as answered.
-                let tables = self.shelf.read();
+                let tables = self.view_store.read();
                 self.session.answer(out.kind, &out.nonce.to_string(), None, &tables, now);
                 continue;
             }
-            let (resume, next) = (self.reading.empty_until(now), self.pace.empty_until(now));
-            self.alarm.set([self.expires, self.overdue(), resume, next].into_iter().flatten().min());
+            let (resume, next) = (self.request_rate.empty_until(now), self.push_rate.empty_until(now));
+            self.timer.set([self.expires, self.overdue(), resume, next].into_iter().flatten().min());
             // In this order, since the likelier event is found sooner; token buckets bound the first two.
             tokio::select! {
                 biased;
-                () = self.published.comes(), if next.is_none() => {}
+                () = self.published.changed(), if next.is_none() => {}
                 request = self.requests.message(), if resume.is_none() => match request? {
                     Some(request) => {
                         self.read(request)?;
@@ -198,7 +198,7 @@ impl<D: Dialect> Conversation<D> {
                     None => return Ok(None),
                 },
                 () = &mut self.shutdown => return Err(Status::unavailable("the server is shutting down")),
-                () = self.alarm.rings() => self.in_time(Instant::now())?,
+                () = self.timer.fires() => self.check_deadlines(Instant::now())?,
             }
         }
     }
@@ -208,9 +208,9 @@ impl<D: Dialect> Conversation<D> {
         Some(self.session.waiting_since()? + self.limits.answer_within)
     }
 
-    fn in_time(&self, now: Instant) -> Result<(), Status> {
+    fn check_deadlines(&self, now: Instant) -> Result<(), Status> {
         if self.expires.is_some_and(|at| at <= now) {
-            self.seat.connection().expire();
+            self.permit.connection().expire();
             return Err(Status::unauthenticated("the credential of this stream has expired; connect with a new one"));
         }
         match self.overdue() {
@@ -224,27 +224,27 @@ impl<D: Dialect> Conversation<D> {
 
     fn produce(&mut self, now: Instant) -> Result<Option<Outgoing>, Status> {
         let out = {
-            self.published.wait_for_more();
-            let tables = self.shelf.read();
-            if tables.forgotten > self.session.passed() {
+            self.published.mark_seen();
+            let tables = self.view_store.read();
+            if tables.pruned > self.session.considered() {
                 return Err(Status::aborted(
                     "too far behind the changes of the view; reconnect with the versions held",
                 ));
             }
             self.session.next(&tables, now, || {
-                let may = self.pace.empty_until(now).is_none();
+                let may = self.push_rate.empty_until(now).is_none();
                 if may {
-                    self.pace.take();
+                    self.push_rate.take();
                 }
                 may
             })
         };
-        self.account();
+        self.apply_effects();
         Ok(out)
     }
 
     fn write(&mut self, out: &Outgoing) -> Option<D::Response> {
-        let response = self.dialect.write(out, self.session.passed())?;
+        let response = self.dialect.write(out, self.session.considered())?;
         let (mut sent, mut bytes) = (0, 0);
         for resource in out.items.iter().filter_map(|i| i.resource()) {
             sent += 1;
@@ -257,8 +257,8 @@ impl<D: Dialect> Conversation<D> {
 
     /// Reads requests that have arrived already, within a bound, so that one response answers all of them.
     fn read_ready(&mut self) -> Result<(), Status> {
-        for _ in 0..READ_AT_ONCE {
-            if self.reading.empty_until(Instant::now()).is_some() {
+        for _ in 0..MAX_REQUESTS_AT_ONCE {
+            if self.request_rate.empty_until(Instant::now()).is_some() {
                 return Ok(());
             }
             match self.requests.message().now_or_never() {
@@ -287,8 +287,8 @@ impl<D: Dialect> Conversation<D> {
             let name: String = name.chars().take(256).collect();
             tracing::Span::current().record("node", &*name);
             tracing::info!("connected");
-            let connection = self.seat.connection();
-            let id = self.shelf.tracker.connect(Member {
+            let connection = self.permit.connection();
+            let id = self.view_store.tracker.connect(Member {
                 node: name.into(),
                 identity: self.grant.identity.clone(),
                 instance: self.grant.instance.as_ref().map(|instance| instance.name.clone()),
@@ -296,15 +296,15 @@ impl<D: Dialect> Conversation<D> {
                 credential: connection.credential.clone(),
                 version,
                 connected: seconds(SystemTime::now()),
-                standing: self.standing.clone(),
+                progress: self.progress.clone(),
             });
-            self.membership = Some(Membership { shelf: self.shelf.clone(), id });
+            self.membership = Some(Membership { view_store: self.view_store.clone(), id });
         }
         let kind = self.kind(D::type_url(&request))?;
         if kind != Kind::Secret {
-            self.reading.take();
+            self.request_rate.take();
         }
-        let tables = self.shelf.read();
+        let tables = self.view_store.read();
         self.dialect.read(&mut self.session, kind, request, &tables, Instant::now())?;
         Ok(())
     }
@@ -321,24 +321,24 @@ impl<D: Dialect> Conversation<D> {
     }
 
     /// Applies the effects of the session to the counters, the view and the tracker.
-    fn account(&mut self) {
+    fn apply_effects(&mut self) {
         let Some(id) = self.membership.as_ref().map(|m| m.id) else {
             return;
         };
-        let moves = self.session.moves();
-        if std::mem::replace(&mut self.shown, moves) == moves {
+        let revision = self.session.revision();
+        if std::mem::replace(&mut self.applied_revision, revision) == revision {
             return;
         }
-        let tracker = &self.shelf.tracker;
+        let tracker = &self.view_store.tracker;
         for effect in self.session.take_effects() {
             match effect {
                 Effect::Answered { kind, after, refused } => {
                     self.cache.counters().answered(kind, after, refused);
                     if !refused {
-                        self.standing.note_ack(seconds(SystemTime::now()));
+                        self.progress.note_ack(seconds(SystemTime::now()));
                     }
                 }
-                Effect::Acknowledged(resources) => self.shelf.acknowledge(resources.iter()),
+                Effect::Acknowledged(resources) => self.view_store.acknowledge(resources.iter()),
                 Effect::Rejected { kind, name, version, text } => {
                     // The publisher reads it in `Progress::rejections`, and reports it to people once.
                     tracing::debug!(%kind, %name, %version, %text, "refused by a client; held back until it changes");
@@ -352,74 +352,74 @@ impl<D: Dialect> Conversation<D> {
                     }
                 }
                 Effect::Suspected { kind, name, held } => {
-                    self.shelf.suspect(|suspects| suspects.set(kind, &name, &held));
+                    self.view_store.suspect(|suspects| suspects.set(kind, &name, &held));
                 }
                 Effect::Recovered { kind, name } => tracker.recover(id, kind, name),
                 Effect::Evicted { kind, names } => self.cache.counters().evicted(kind, names),
-                Effect::Unknown { names } => self.shelf.asked_in_vain(names),
+                Effect::Unknown { names } => self.view_store.count_unknown(names),
             }
         }
-        if self.standing.show(&self.session, self.serving()) {
-            tracker.moved();
+        if self.progress.update(&self.session, self.acknowledged_generation()) {
+            tracker.notify_progress();
         }
     }
 
     /// Returns the acknowledged generation. An aggregated client that has not subscribed to listeners yet, although
     /// there are some, does not serve yet: 0.
-    fn serving(&self) -> Generation {
+    fn acknowledged_generation(&self) -> Generation {
         let asked = self.only.is_some() || self.session.subscription(Kind::Listener).is_some();
-        if asked || self.shelf.read().table(Kind::Listener).len() == 0 { self.session.acknowledged() } else { 0 }
+        if asked || self.view_store.read().table(Kind::Listener).len() == 0 { self.session.acknowledged() } else { 0 }
     }
 }
 
 /// A notification of publications in the view. It stays registered from one publication to the next, however often it
 /// is polled.
-struct News {
+struct PublicationWatch {
     published: Arc<Notify>,
     next: Pin<Box<OwnedNotified>>,
-    here: bool,
+    arrived: bool,
 }
 
-impl News {
+impl PublicationWatch {
     /// Subscribes to all publications from now on.
-    fn of(shelf: &TypeStore) -> News {
-        let published = shelf.published.clone();
+    fn of(view_store: &ViewStore) -> PublicationWatch {
+        let published = view_store.published.clone();
         let mut next = Box::pin(published.clone().notified_owned());
         next.as_mut().enable();
-        News { published, next, here: false }
+        PublicationWatch { published, next, arrived: false }
     }
 
     /// Clears the notification, before the view is read.
-    fn wait_for_more(&mut self) {
-        if std::mem::take(&mut self.here) {
+    fn mark_seen(&mut self) {
+        if std::mem::take(&mut self.arrived) {
             self.next.set(self.published.clone().notified_owned());
             self.next.as_mut().enable();
         }
     }
 
-    async fn comes(&mut self) {
-        if !self.here {
+    async fn changed(&mut self) {
+        if !self.arrived {
             self.next.as_mut().await;
-            self.here = true;
+            self.arrived = true;
         }
     }
 }
 
 /// Ends when the server shuts down.
-pub(crate) async fn down(shutdown: &mut watch::Receiver<bool>) {
+pub(crate) async fn wait_for_shutdown(shutdown: &mut watch::Receiver<bool>) {
     // A closed channel means that the server is gone.
     let _ = shutdown.wait_for(|down| *down).await;
 }
 
 /// One timer for all deadlines. It is only ever moved earlier: most deadlines have been cancelled when it fires, and
-/// then it fires once in vain, which costs less than setting it again with every exchange.
+/// then it fires once without effect, which costs less than setting it again with every exchange.
 #[derive(Default)]
-struct Alarm {
+struct DeadlineTimer {
     sleep: Option<Pin<Box<Sleep>>>,
     set: bool,
 }
 
-impl Alarm {
+impl DeadlineTimer {
     fn set(&mut self, due: Option<Instant>) {
         let Some(due) = due.map(tokio::time::Instant::from_std) else { return };
         match &mut self.sleep {
@@ -430,7 +430,7 @@ impl Alarm {
         self.set = true;
     }
 
-    async fn rings(&mut self) {
+    async fn fires(&mut self) {
         match &mut self.sleep {
             Some(sleep) if self.set => sleep.await,
             _ => std::future::pending().await,

@@ -6,13 +6,13 @@ use crate::debug::SubscriptionState;
 use crate::session::Session;
 use crate::{Generation, Kind};
 
-const NOT: u8 = 0;
+const NOT_SUBSCRIBED: u8 = 0;
 const BY_NAME: u8 = 1;
-const EVERYTHING: u8 = 2;
+const WILDCARD: u8 = 2;
 
 #[derive(Default)]
 struct OfKind {
-    asked: AtomicU8,
+    subscribed: AtomicU8,
     names: AtomicU32,
     in_flight: AtomicU32,
     considered: AtomicU64,
@@ -22,28 +22,28 @@ struct OfKind {
 #[derive(Default)]
 pub(crate) struct StreamProgress {
     acknowledged: AtomicU64,
-    passed: AtomicU64,
+    considered: AtomicU64,
     /// Time of the last ACK, in seconds since 1970; 0 before the first.
     last_ack: AtomicU64,
     kinds: [OfKind; Kind::COUNT],
 }
 
 impl StreamProgress {
-    /// Makes the state of a stream that has considered all changes up to `passed` and acknowledged nothing.
-    pub(crate) fn new(passed: Generation) -> StreamProgress {
-        StreamProgress { passed: AtomicU64::new(passed), ..Default::default() }
+    /// Makes the state of a stream that has considered all changes up to `considered` and acknowledged nothing.
+    pub(crate) fn new(considered: Generation) -> StreamProgress {
+        StreamProgress { considered: AtomicU64::new(considered), ..Default::default() }
     }
 
     /// Publishes the state of `session`. Returns true if the acknowledged generation changed.
-    pub(crate) fn show(&self, session: &Session, acknowledged: Generation) -> bool {
+    pub(crate) fn update(&self, session: &Session, acknowledged: Generation) -> bool {
         for sub in session.subscriptions() {
             let of = &self.kinds[sub.kind as usize];
-            of.asked.store(if sub.wildcard { EVERYTHING } else { BY_NAME }, Relaxed);
+            of.subscribed.store(if sub.wildcard { WILDCARD } else { BY_NAME }, Relaxed);
             of.names.store(u32::try_from(sub.named.len()).unwrap_or(u32::MAX), Relaxed);
             of.in_flight.store(u32::try_from(sub.in_flight.len()).unwrap_or(u32::MAX), Relaxed);
             of.considered.store(sub.cursor, Relaxed);
         }
-        self.passed.store(session.passed(), Relaxed);
+        self.considered.store(session.considered(), Relaxed);
         self.acknowledged.swap(acknowledged, Relaxed) != acknowledged
     }
 
@@ -63,18 +63,18 @@ impl StreamProgress {
     }
 
     /// Returns the generation up to which all changes are considered.
-    pub(crate) fn passed(&self) -> Generation {
-        self.passed.load(Relaxed)
+    pub(crate) fn considered(&self) -> Generation {
+        self.considered.load(Relaxed)
     }
 
     /// Returns the subscriptions.
     pub(crate) fn subscriptions(&self) -> Vec<SubscriptionState> {
         let state = |kind: Kind| {
             let of = &self.kinds[kind as usize];
-            let asked = of.asked.load(Relaxed);
-            (asked != NOT).then(|| SubscriptionState {
+            let subscribed = of.subscribed.load(Relaxed);
+            (subscribed != NOT_SUBSCRIBED).then(|| SubscriptionState {
                 kind: kind.label(),
-                wildcard: asked == EVERYTHING,
+                wildcard: subscribed == WILDCARD,
                 names: of.names.load(Relaxed) as usize,
                 in_flight: of.in_flight.load(Relaxed) as usize,
                 considered: of.considered.load(Relaxed),

@@ -18,7 +18,7 @@ pub(crate) enum Item {
     /// A resource without the parts that the client refuses.
     Part {
         /// The resource as published.
-        whole: Arc<Resource>,
+        complete: Arc<Resource>,
         /// The resource as sent.
         sent: Arc<Resource>,
     },
@@ -97,11 +97,11 @@ pub(crate) struct Subscription {
     pub(crate) answers: BTreeSet<Arc<str>>,
     /// Removed names of free kinds, with the generation of the removal: they are sent after the round up to that
     /// generation, in which resources that reference them may change.
-    pub(crate) leaving: BTreeMap<Arc<str>, Generation>,
+    pub(crate) pending_removals: BTreeMap<Arc<str>, Generation>,
     /// Names to be withdrawn from the client.
-    pub(crate) taken_back: BTreeSet<Arc<str>>,
+    pub(crate) withdrawn: BTreeSet<Arc<str>>,
     /// True if a response must be sent even if it is empty.
-    pub(crate) greet: bool,
+    pub(crate) must_respond: bool,
     /// The generation up to which all changes of the view are considered.
     pub(crate) cursor: Generation,
     /// The generation up to which all of them are answered.
@@ -130,9 +130,9 @@ impl Subscription {
             explicit: false,
             named: HashMap::new(),
             answers: BTreeSet::new(),
-            leaving: BTreeMap::new(),
-            taken_back: BTreeSet::new(),
-            greet: false,
+            pending_removals: BTreeMap::new(),
+            withdrawn: BTreeSet::new(),
+            must_respond: false,
             cursor,
             settled: 0,
             in_flight: VecDeque::new(),
@@ -208,7 +208,7 @@ impl Subscription {
         for (_, name) in &by_age {
             self.named.remove(name);
             self.answers.remove(name);
-            self.taken_back.insert(name.clone());
+            self.withdrawn.insert(name.clone());
         }
         self.on_demand -= by_age.len();
         by_age.len()
@@ -221,7 +221,7 @@ impl Subscription {
 
     /// Returns true if something is to be sent outside of rounds.
     pub(crate) fn has_more(&self) -> bool {
-        !(self.probes.is_empty() && self.answers.is_empty() && self.taken_back.is_empty()) || self.greet
+        !(self.probes.is_empty() && self.answers.is_empty() && self.withdrawn.is_empty()) || self.must_respond
     }
 
     /// Returns true if nothing is in flight or to be sent.
@@ -231,7 +231,7 @@ impl Subscription {
 
     /// Returns true if nothing is to be sent, now or after a round.
     pub(crate) fn all_sent(&self) -> bool {
-        !self.has_more() && self.leaving.is_empty()
+        !self.has_more() && self.pending_removals.is_empty()
     }
 
     /// Returns true if the client is subscribed to `name`.
@@ -290,7 +290,7 @@ impl Subscription {
             },
         };
         match part {
-            Some(sent) => Item::Part { whole: current.clone(), sent },
+            Some(sent) => Item::Part { complete: current.clone(), sent },
             None => Item::Upsert(current.clone()),
         }
     }

@@ -12,7 +12,7 @@ use crate::division::{Digest, HeldPart};
 use crate::{Kind, Resource};
 
 /// Most parts that are remembered: about a megabyte as text.
-const MOST: usize = 16_384;
+const MAX_PARTS: usize = 16_384;
 
 /// Hashes of refused parts, by resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,7 +68,7 @@ impl Suspects {
     fn add(&mut self, key: (Kind, Arc<str>), parts: ByHost) {
         let count = |of: &ByHost| of.values().map(BTreeSet::len).sum::<usize>();
         let all: usize = self.by_resource.values().map(count).sum();
-        if !parts.is_empty() && all + count(&parts) <= MOST {
+        if !parts.is_empty() && all + count(&parts) <= MAX_PARTS {
             self.by_resource.insert(key, parts);
         }
     }
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn they_come_back_from_their_text_which_has_no_content_of_routes() {
+    fn suspects_survive_serialization_which_has_no_content_of_routes() {
         let mut suspects = Suspects::default();
         assert!(!suspects.set(Kind::Route, &"t".into(), &[]), "nothing is as before");
         assert!(suspects.set(Kind::Route, &"t".into(), &[held("m", 1), held("m", 2), held("n", 3)]));
@@ -153,10 +153,10 @@ mod tests {
     }
 
     #[test]
-    fn they_are_bounded() {
-        let many: Vec<HeldPart> = (0..=MOST).map(|number| held("m", number)).collect();
+    fn the_number_of_suspects_is_limited() {
+        let many: Vec<HeldPart> = (0..=MAX_PARTS).map(|number| held("m", number)).collect();
         let mut suspects = Suspects::default();
-        suspects.set(Kind::Route, &"a".into(), &many[..MOST]);
+        suspects.set(Kind::Route, &"a".into(), &many[..MAX_PARTS]);
         assert!(!suspects.is_empty());
         assert!(!{
             let mut other = suspects.clone();

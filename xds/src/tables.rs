@@ -10,7 +10,7 @@ use crate::{Kind, Resource};
 /// The resource of one name.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    /// `None` once removed; the entry stays in the log until every stream has passed it.
+    /// `None` once removed; the entry stays in the log until every stream has considered it.
     pub(crate) current: Option<Arc<Resource>>,
     /// The generation of `current`, and its position in the log.
     position: (Generation, u32),
@@ -102,10 +102,10 @@ impl Table {
         self.entries.insert(name.clone(), Entry { current: resource, position, acknowledged: false, good });
     }
 
-    /// Drops removed names once every stream has passed them.
-    fn prune(&mut self, passed: Generation) {
+    /// Drops removed names once every stream has considered them.
+    fn prune(&mut self, low_watermark: Generation) {
         while let Some(&position) = self.tombstones.first()
-            && position.0 <= passed
+            && position.0 <= low_watermark
         {
             self.tombstones.pop_first();
             if let Some(name) = self.log.remove(&position) {
@@ -119,8 +119,8 @@ impl Table {
 #[derive(Default)]
 pub(crate) struct Tables {
     pub(crate) generation: Generation,
-    /// Streams that had not passed this generation when tombstones were dropped must start over.
-    pub(crate) forgotten: Generation,
+    /// Streams that had not considered this generation when tombstones were dropped must start over.
+    pub(crate) pruned: Generation,
     by_kind: [Table; Kind::COUNT],
     /// Parts that a client which never had the resource gets last.
     pub(crate) suspects: Arc<Suspects>,
@@ -140,7 +140,7 @@ impl Tables {
         generation: Generation,
         upserts: Vec<Resource>,
         removals: &[(Kind, String)],
-        passed: Generation,
+        low_watermark: Generation,
     ) -> Applied {
         let mut applied = Applied::default();
         let mut at = 0;
@@ -171,10 +171,10 @@ impl Tables {
             self.generation = generation;
         }
         for table in &mut self.by_kind {
-            table.prune(passed);
+            table.prune(low_watermark);
             if table.tombstones.len() > MAX_TOMBSTONES.max(table.len()) {
                 table.prune(generation - 1);
-                self.forgotten = generation - 1;
+                self.pruned = generation - 1;
             }
         }
         applied

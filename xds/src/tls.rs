@@ -224,7 +224,7 @@ fn params(name: &str, ttl: Duration, now: SystemTime) -> CertificateParams {
 /// The TLS settings of a server: certificate and client roots, replaceable while it runs.
 #[derive(Clone)]
 pub struct ServerTls {
-    sides: Arc<watch::Sender<Side>>,
+    settings: Arc<watch::Sender<TlsSettings>>,
     revoked: Revoked,
 }
 
@@ -250,7 +250,7 @@ type Revoked = Arc<RwLock<RevokedClients>>;
 
 /// The current settings.
 #[derive(Clone)]
-struct Side {
+struct TlsSettings {
     config: Arc<ServerConfig>,
     verifier: Arc<dyn ClientCertVerifier>,
     clients: Clients,
@@ -285,15 +285,15 @@ impl ServerTls {
 
     fn new(pair: &Pair, client_roots: &str, clients: Clients) -> Result<ServerTls, TlsError> {
         let revoked = Revoked::default();
-        let first = side(pair, client_roots, clients, revoked.clone())?;
-        Ok(ServerTls { sides: Arc::new(watch::Sender::new(first)), revoked })
+        let first = tls_settings(pair, client_roots, clients, revoked.clone())?;
+        Ok(ServerTls { settings: Arc::new(watch::Sender::new(first)), revoked })
     }
 
     /// Replaces certificate and roots for new connections. Open connections continue, except those of clients whose
     /// certificate chains to none of the roots any more, which are closed.
     pub fn rotate(&self, pair: &Pair, client_roots: &str) -> Result<(), TlsError> {
-        let clients = self.sides.borrow().clients;
-        self.sides.send_replace(side(pair, client_roots, clients, self.revoked.clone())?);
+        let clients = self.settings.borrow().clients;
+        self.settings.send_replace(tls_settings(pair, client_roots, clients, self.revoked.clone())?);
         Ok(())
     }
 
@@ -308,24 +308,24 @@ impl ServerTls {
             *now = revoked;
         }
         // Connections check again when the settings change.
-        self.sides.send_modify(|_| ());
+        self.settings.send_modify(|_| ());
     }
 
-    /// Returns the settings for a new connection, and the means to learn of the loss of trust.
-    pub(crate) fn begin(&self) -> (Arc<ServerConfig>, Trusted) {
-        let mut sides = self.sides.subscribe();
-        let config = sides.borrow_and_update().config.clone();
-        (config, Trusted(sides))
+    /// Returns the settings for a new connection, and the trust in its client.
+    pub(crate) fn begin(&self) -> (Arc<ServerConfig>, ClientTrust) {
+        let mut settings = self.settings.subscribe();
+        let config = settings.borrow_and_update().config.clone();
+        (config, ClientTrust(settings))
     }
 }
 
 /// The trust of the server in the client of one connection.
-pub(crate) struct Trusted(watch::Receiver<Side>);
+pub(crate) struct ClientTrust(watch::Receiver<TlsSettings>);
 
-impl Trusted {
+impl ClientTrust {
     /// Ends once this client, verified at the handshake, would be refused. Never ends for a client without
     /// certificates.
-    pub(crate) async fn lost(mut self, client: &[CertificateDer<'static>]) {
+    pub(crate) async fn until_untrusted(mut self, client: &[CertificateDer<'static>]) {
         while self.0.changed().await.is_ok() {
             let verifier = self.0.borrow_and_update().verifier.clone();
             if !client.is_empty() && !is_trusted(&*verifier, client, SystemTime::now()) {
@@ -352,24 +352,24 @@ fn certificates(what: &'static str, pem: &str) -> Result<Vec<CertificateDer<'sta
     }
 }
 
-/// The usual verification, plus a check for revocation.
+/// The verification of webpki, plus a check for revocation.
 #[derive(Debug)]
 struct Verifier {
-    usual: Arc<dyn ClientCertVerifier>,
+    webpki: Arc<dyn ClientCertVerifier>,
     revoked: Revoked,
 }
 
 impl ClientCertVerifier for Verifier {
     fn offer_client_auth(&self) -> bool {
-        self.usual.offer_client_auth()
+        self.webpki.offer_client_auth()
     }
 
     fn client_auth_mandatory(&self) -> bool {
-        self.usual.client_auth_mandatory()
+        self.webpki.client_auth_mandatory()
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.usual.root_hint_subjects()
+        self.webpki.root_hint_subjects()
     }
 
     fn verify_client_cert(
@@ -378,7 +378,7 @@ impl ClientCertVerifier for Verifier {
         others: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        let verified = self.usual.verify_client_cert(leaf, others, now)?;
+        let verified = self.webpki.verify_client_cert(leaf, others, now)?;
         if self.revoked.read().expect("no holder of this lock panics").has(leaf) {
             return Err(Error::InvalidCertificate(CertificateError::Revoked));
         }
@@ -391,7 +391,7 @@ impl ClientCertVerifier for Verifier {
         leaf: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.usual.verify_tls12_signature(message, leaf, signed)
+        self.webpki.verify_tls12_signature(message, leaf, signed)
     }
 
     fn verify_tls13_signature(
@@ -400,11 +400,11 @@ impl ClientCertVerifier for Verifier {
         leaf: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.usual.verify_tls13_signature(message, leaf, signed)
+        self.webpki.verify_tls13_signature(message, leaf, signed)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.usual.supported_verify_schemes()
+        self.webpki.supported_verify_schemes()
     }
 }
 
@@ -419,11 +419,11 @@ fn verifier(client_roots: &str, clients: Clients, revoked: Revoked) -> Result<Ar
         Clients::Certified => builder,
         Clients::Any => builder.allow_unauthenticated(),
     };
-    let usual = builder.build().map_err(|e| TlsError::Configure(e.to_string()))?;
-    Ok(Arc::new(Verifier { usual, revoked }))
+    let webpki = builder.build().map_err(|e| TlsError::Configure(e.to_string()))?;
+    Ok(Arc::new(Verifier { webpki, revoked }))
 }
 
-fn side(pair: &Pair, client_roots: &str, clients: Clients, revoked: Revoked) -> Result<Side, TlsError> {
+fn tls_settings(pair: &Pair, client_roots: &str, clients: Clients, revoked: Revoked) -> Result<TlsSettings, TlsError> {
     let chain = certificates("server certificate", &pair.certificate)?;
     let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes())
         .map_err(|e| TlsError::Read { what: "server key", why: e.to_string() })?;
@@ -440,7 +440,7 @@ fn side(pair: &Pair, client_roots: &str, clients: Clients, revoked: Revoked) -> 
     // A resumed session would skip the check of the client's certificate against rotated roots.
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
-    Ok(Side { config: Arc::new(config), verifier, clients })
+    Ok(TlsSettings { config: Arc::new(config), verifier, clients })
 }
 
 #[cfg(test)]
@@ -450,7 +450,7 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     #[test]
-    fn an_authority_knows_whom_it_issued_a_certificate_and_until_when() {
+    fn an_authority_recognises_its_own_valid_client_certificates() {
         let now = SystemTime::now();
         let (one, two) = (Authority::new("one", 2 * HOUR, now).unwrap(), Authority::new("two", HOUR, now).unwrap());
         let made = one.issue_client("spiffe://test/a", HOUR, now).unwrap();
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_is_lost_once_none_of_the_roots_vouches_for_it() {
+    async fn a_client_is_untrusted_once_it_chains_to_no_root() {
         let now = SystemTime::now();
         let (one, two) = (Authority::new("one", HOUR, now).unwrap(), Authority::new("two", HOUR, now).unwrap());
         let server = |by: &Authority| by.issue_server(&["localhost".into()], HOUR, now).unwrap();
@@ -469,7 +469,7 @@ mod tests {
         let client = certificates("client", &client.certificate).unwrap();
         let tls = ServerTls::mutual(&server(&one), one.certificate()).unwrap();
         let (_, trusted) = tls.begin();
-        let lost = trusted.lost(&client);
+        let lost = trusted.until_untrusted(&client);
         tokio::pin!(lost);
         let both = format!("{}{}", one.certificate(), two.certificate());
         tls.rotate(&server(&two), &both).unwrap();
@@ -479,14 +479,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_revoked_client_is_lost_and_another_of_its_identity_is_not() {
+    async fn a_revoked_certificate_is_untrusted_and_others_of_its_identity_are_not() {
         let now = SystemTime::now();
         let authority = Authority::new("one", HOUR, now).unwrap();
         let shown = authority.issue_server(&["localhost".into()], HOUR, now).unwrap();
         let [one, two] = [(); 2].map(|()| authority.issue_client("spiffe://test/a", HOUR, now).unwrap().certificate);
         let tls = ServerTls::mutual(&shown, authority.certificate()).unwrap();
         let chains = [&one, &two].map(|pem| certificates("client", pem).unwrap());
-        let (lost, other) = (tls.begin().1.lost(&chains[0]), tls.begin().1.lost(&chains[1]));
+        let (lost, other) = (tls.begin().1.until_untrusted(&chains[0]), tls.begin().1.until_untrusted(&chains[1]));
         tokio::pin!(lost, other);
         assert!(futures::poll!(&mut lost).is_pending());
         let certificates = BTreeSet::from([Fingerprint::of_pem(&one).unwrap()]);
@@ -495,14 +495,14 @@ mod tests {
         assert!(futures::poll!(&mut other).is_pending());
         // Still true after the next rotation.
         tls.rotate(&shown, authority.certificate()).unwrap();
-        let (_, Trusted(sides)) = tls.begin();
-        let verifier = sides.borrow().verifier.clone();
+        let (_, ClientTrust(settings)) = tls.begin();
+        let verifier = settings.borrow().verifier.clone();
         assert!(!is_trusted(&*verifier, &chains[0], now) && is_trusted(&*verifier, &chains[1], now));
         assert!(futures::poll!(&mut other).is_pending());
     }
 
     #[tokio::test]
-    async fn a_revoked_name_is_refused_by_whatever_certificate_and_others_are_not() {
+    async fn every_certificate_with_a_revoked_name_is_untrusted_and_others_are_not() {
         let now = SystemTime::now();
         let authority = Authority::new("one", HOUR, now).unwrap();
         let shown = authority.issue_server(&["localhost".into()], HOUR, now).unwrap();
@@ -514,20 +514,20 @@ mod tests {
         let (a, renewed, b) = (of("spiffe://test/pod/a"), of("spiffe://test/pod/a"), of("spiffe://test/pod/b"));
         assert_ne!(a, renewed);
         let tls = ServerTls::mutual(&shown, authority.certificate()).unwrap();
-        let (lost, other) = (tls.begin().1.lost(&a), tls.begin().1.lost(&b));
+        let (lost, other) = (tls.begin().1.until_untrusted(&a), tls.begin().1.until_untrusted(&b));
         tokio::pin!(lost, other);
         assert!(futures::poll!(&mut lost).is_pending());
         tls.revoke(RevokedClients { names: ["spiffe://test/pod/a".to_owned()].into(), ..RevokedClients::default() });
         lost.await;
         assert!(futures::poll!(&mut other).is_pending());
-        let (_, Trusted(sides)) = tls.begin();
-        let verifier = sides.borrow().verifier.clone();
+        let (_, ClientTrust(settings)) = tls.begin();
+        let verifier = settings.borrow().verifier.clone();
         let trusted = [&a, &renewed, &b].map(|chain| is_trusted(&*verifier, chain, now));
         assert_eq!(trusted, [false, false, true]);
     }
 
     #[test]
-    fn of_a_request_only_its_key_is_taken() {
+    fn only_the_key_of_a_certificate_request_is_used() {
         let now = SystemTime::now();
         let authority = Authority::new("one", HOUR, now).unwrap();
         // It requests to be an authority in the name of somebody else.

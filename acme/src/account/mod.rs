@@ -228,7 +228,7 @@ impl Account {
         let url = match record.url {
             Some(url) => url,
             None => {
-                http.traffic().account(storage, Timestamp::now()).await?.map_err(AccountError::Limited)?;
+                http.address_limits().account(storage, Timestamp::now()).await?.map_err(AccountError::Limited)?;
                 // newAccount with the same key returns the account that this key made before (RFC 8555, 7.3).
                 let url = register(&http, &signing, registration).await?;
                 record.url = Some(url.clone());

@@ -1,5 +1,5 @@
 //! HTTP-01 (RFC 8555, 8.3): the answer is the token, a dot and the account's thumbprint. The thumbprint is public, so
-//! that a responder that knows it answers every challenge statelessly, without being told of any.
+//! that a responder that knows it answers every challenge statelessly, without a notification of any.
 
 use async_trait::async_trait;
 
@@ -8,7 +8,8 @@ use crate::failure::Failure;
 /// The path prefix of HTTP-01 challenges.
 pub const PREFIX: &str = "/.well-known/acme-challenge/";
 
-/// A responder for HTTP-01 that is told of each challenge before the CA is. Does nothing where answers are stateless.
+/// A responder for HTTP-01 that is notified of each challenge before the CA is. Does nothing where answers are
+/// stateless.
 #[async_trait]
 pub trait HttpSolver: Send + Sync {
     /// Makes sure that `http://name/.well-known/acme-challenge/token` answers with the key authorization.
@@ -39,7 +40,7 @@ pub fn answer(path: &str, thumbprint: &str) -> Option<String> {
     is_token(token).then(|| format!("{token}.{thumbprint}"))
 }
 
-/// Whether a text can be a token: base64url of at least 128 bits, or nearly (RFC 8555, 8.3).
+/// Returns true if a text can be a token: base64url of at least 128 bits, or nearly (RFC 8555, 8.3).
 pub(crate) fn is_token(text: &str) -> bool {
     (16..=128).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
 }

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_sent_where_it_is_denied() {
+    async fn nothing_is_sent_to_a_denied_network() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let port = listener.local_addr().expect("bound").port();
         let denied =

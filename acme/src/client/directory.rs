@@ -30,8 +30,8 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Whether every resource has a URL. `instant-acme` builds its request for a nonce of whatever stands there, and panics where
-    /// that is none.
+    /// Returns true if every resource has a URL. `instant-acme` builds its request for a nonce of whatever stands
+    /// there, and panics where that is none.
     pub(super) fn has_urls(&self) -> bool {
         let Self { new_nonce, new_account, new_order, revoke_cert, key_change, renewal_info, meta: _ } = self;
         let all = [Some(new_nonce), Some(new_account), Some(new_order)];
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_url_is_no_directory() {
+    fn a_directory_with_an_invalid_url_is_refused() {
         let directory = |nonce: &str, info: Option<&str>| Directory {
             new_nonce: nonce.to_owned(),
             new_account: "https://ca.example/account".to_owned(),

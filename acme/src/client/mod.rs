@@ -7,8 +7,8 @@ pub(crate) mod connector;
 mod directory;
 mod handle;
 mod nonces;
+mod rate_limits;
 mod roots;
-mod traffic;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -25,8 +25,8 @@ use jiff::{SignedDuration, Timestamp};
 pub use connector::Proxy;
 pub use directory::Directory;
 pub(crate) use handle::Handle;
+pub use rate_limits::{AddressLimits, RateLimits};
 pub use roots::Roots;
-pub use traffic::{RateLimits, Traffic};
 
 use connector::Connector;
 use nonces::Nonces;
@@ -54,7 +54,7 @@ pub struct HttpConfig {
     /// Time limit of one exchange.
     pub timeout: Duration,
     /// The rate limits of our address at the CA.
-    pub traffic: Arc<Traffic>,
+    pub address_limits: Arc<AddressLimits>,
 }
 
 /// The HTTP client of one CA, shared by all its orders.
@@ -185,7 +185,7 @@ impl Http {
     ) -> Result<Answer, HttpError> {
         let endpoint = self.endpoint(url);
         let now = Timestamp::now();
-        let slot = self.config.traffic.request(endpoint, now);
+        let slot = self.config.address_limits.spend_request(endpoint, now);
         let slot = slot.map_err(|wait| HttpError::Limited { url: url.to_owned(), until: wait.until })?;
         if let Ok(pause) = Duration::try_from(slot.duration_since(now))
             && !pause.is_zero()
@@ -210,7 +210,7 @@ impl Http {
         if answer.status == StatusCode::SERVICE_UNAVAILABLE
             && let Some(after) = answer.exchange().retry_after
         {
-            self.config.traffic.told(endpoint, after, Timestamp::now());
+            self.config.address_limits.record_retry_after(endpoint, after, Timestamp::now());
         }
         Ok(answer)
     }
@@ -236,8 +236,8 @@ impl Http {
     }
 
     /// Returns the rate limits of our address at the CA.
-    pub(crate) fn traffic(&self) -> &Traffic {
-        &self.config.traffic
+    pub(crate) fn address_limits(&self) -> &AddressLimits {
+        &self.config.address_limits
     }
 
     async fn exchange(&self, method: Method, url: &str, jose: Option<Bytes>) -> Result<Answer, HttpError> {
@@ -417,7 +417,7 @@ mod tests {
             proxy: None,
             denied: DeniedNetworks::default(),
             timeout: Duration::from_secs(1),
-            traffic: Arc::new(Traffic::of(url, &Limits::UNKNOWN)),
+            address_limits: Arc::new(AddressLimits::of(url, &Limits::UNKNOWN)),
         };
         for (url, word) in [("http://ca.example/dir", "https://"), ("/dir", "no host"), ("ftp://x/", "https://")] {
             let error = Http::new(config(url)).err().expect(url).to_string();

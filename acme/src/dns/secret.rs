@@ -34,7 +34,7 @@ mod tests {
     use super::Secret;
 
     #[test]
-    fn a_quoted_secret_is_blotted_out() {
+    fn a_quoted_secret_is_redacted() {
         let secret = Secret::new("s3cret\n");
         assert_eq!(secret.expose(), "s3cret");
         assert_eq!(secret.blot("token s3cret is bad"), "token [redacted] is bad");

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::problem::of_protocol;
-use super::record::{OrderRecord, remove_traces};
+use super::record::{OrderRecord, remove_txt_records};
 use super::{AcmeIssuer, of_storage};
 use crate::account::Account;
 use crate::budget::Exempt;
@@ -19,7 +19,7 @@ use crate::key::PrivateKeyPem;
 use crate::storage::StorageError;
 
 /// Repeats a call that the CA refused with `badNonce`; `instant-acme` itself tries three times.
-macro_rules! renonce {
+macro_rules! retry_bad_nonce {
     ($call:expr) => {{
         let mut tries = 6;
         loop {
@@ -30,7 +30,7 @@ macro_rules! renonce {
         }
     }};
 }
-pub(super) use renonce;
+pub(super) use retry_bad_nonce;
 
 /// An attempt at an order. Its caller holds the order's lock.
 pub(super) struct OrderAttempt<'a> {
@@ -46,9 +46,9 @@ pub(super) struct OrderAttempt<'a> {
     /// True if the persisted record equals `record`.
     pub(super) written: bool,
     /// The permit to send requests to the CA; None while the attempt waits for something else.
-    turn: Option<SemaphorePermit<'a>>,
+    ca_permit: Option<SemaphorePermit<'a>>,
     /// Writes that are being flushed to the disk while requests to the CA are in flight.
-    settling: JoinSet<Result<(), StorageError>>,
+    pending_flushes: JoinSet<Result<(), StorageError>>,
 }
 
 impl<'a> OrderAttempt<'a> {
@@ -61,12 +61,12 @@ impl<'a> OrderAttempt<'a> {
         let key = issuer.order_key(&request.id);
         let profile = profile(issuer).await?;
         let read = super::record::read(issuer, &key).await?;
-        let mut traces = Vec::new();
+        let mut txt_records = Vec::new();
         let record = match read {
             Some(record) if record.continues(request, profile.as_deref()) => record,
             other => {
                 if let Some(old) = other {
-                    traces = remove_traces(issuer, old.txt).await;
+                    txt_records = remove_txt_records(issuer, old.txt).await;
                 }
                 let key_pem = PrivateKeyPem::generate_p256()
                     .map_err(|e| Failure::new(Class::Bug, format!("issuer {}: {e}", issuer.config.name)))?;
@@ -79,7 +79,7 @@ impl<'a> OrderAttempt<'a> {
                     replaces: request.replaces.clone(),
                     charged: false,
                     url: None,
-                    txt: traces,
+                    txt: txt_records,
                     downloaded: None,
                     over: false,
                     lost: 0,
@@ -100,8 +100,8 @@ impl<'a> OrderAttempt<'a> {
             request,
             started,
             written: false,
-            turn: None,
-            settling: JoinSet::new(),
+            ca_permit: None,
+            pending_flushes: JoinSet::new(),
         })
     }
 
@@ -109,21 +109,21 @@ impl<'a> OrderAttempt<'a> {
     /// limits.
     pub(super) async fn write_budget(&self) {
         let now = Timestamp::now();
-        let traffic = self.issuer.http.traffic();
-        let written = futures::join!(self.issuer.write_budget(now), traffic.save(&*self.issuer.storage, now));
+        let address_limits = self.issuer.http.address_limits();
+        let written = futures::join!(self.issuer.write_budget(now), address_limits.save(&*self.issuer.storage, now));
         if let Err(error) = written.0.and(written.1) {
             tracing::warn!(issuer = self.issuer.config.name, %error, "the budget could not be written");
         }
     }
 
     /// Waits for a permit to send requests to the CA.
-    pub(super) async fn take_turn(&mut self) {
-        self.turn = Some(self.issuer.turns.acquire().await.expect("nobody closes it"));
+    pub(super) async fn acquire_ca_permit(&mut self) {
+        self.ca_permit = Some(self.issuer.ca_permits.acquire().await.expect("nobody closes it"));
     }
 
     /// Releases the permit while we wait for something else.
-    pub(super) fn give_turn(&mut self) {
-        self.turn = None;
+    pub(super) fn release_ca_permit(&mut self) {
+        self.ca_permit = None;
     }
 
     pub(super) async fn save_if_changed(&mut self) -> Result<(), Failure> {
@@ -139,33 +139,33 @@ impl<'a> OrderAttempt<'a> {
     }
 
     /// Waits until the persisted record survives a power failure: before a step that spends budget.
-    pub(super) async fn settle(&self) -> Result<(), Failure> {
+    pub(super) async fn flush(&self) -> Result<(), Failure> {
         let key = self.issuer.order_key(&self.record.id);
-        self.issuer.storage.settle(&key).await.map_err(|e| of_storage(&e))
+        self.issuer.storage.flush(&key).await.map_err(|e| of_storage(&e))
     }
 
     /// Starts to flush the persisted record to the disk, while requests to the CA go on.
-    pub(super) fn begin_to_settle(&mut self) {
+    pub(super) fn start_flush(&mut self) {
         let (storage, key) = (self.issuer.storage.clone(), self.issuer.order_key(&self.record.id));
-        self.settling.spawn(async move { storage.settle(&key).await });
+        self.pending_flushes.spawn(async move { storage.flush(&key).await });
     }
 
     /// Waits until all writes are flushed to the disk, without the permit while there are some.
-    pub(super) async fn settled(&mut self) -> Result<(), Failure> {
-        while !self.settling.is_empty() {
-            let ended = match self.settling.try_join_next() {
+    pub(super) async fn flushed(&mut self) -> Result<(), Failure> {
+        while !self.pending_flushes.is_empty() {
+            let ended = match self.pending_flushes.try_join_next() {
                 Some(ended) => Some(ended),
                 None => {
-                    self.give_turn();
-                    self.settling.join_next().await
+                    self.release_ca_permit();
+                    self.pending_flushes.join_next().await
                 }
             };
             ended.expect("one is under way").expect("nobody ends it").map_err(|e| of_storage(&e))?;
         }
         // Writes since then.
-        self.settle().await?;
-        if self.turn.is_none() {
-            self.take_turn().await;
+        self.flush().await?;
+        if self.ca_permit.is_none() {
+            self.acquire_ca_permit().await;
         }
         Ok(())
     }

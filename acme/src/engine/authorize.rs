@@ -9,10 +9,10 @@ use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use super::attempt::{OrderAttempt, renonce};
+use super::attempt::{OrderAttempt, retry_bad_nonce};
+use super::concurrency::{all, run_concurrently};
 use super::persist;
 use super::problem::{is_bad_nonce, is_kind, of_dns};
-use super::side_by_side::{all, side_by_side};
 use crate::challenge::dns::{Seen, TxtRecord};
 use crate::challenge::http::is_token;
 use crate::challenge::{ChallengeKind, DnsSolver, Solvers, alpn, dns_label};
@@ -20,11 +20,11 @@ use crate::failure::{Class, Failure};
 use crate::names::DnsName;
 
 /// Most characters of a foreign identifier that a message quotes.
-const LONGEST_NAME: usize = 253;
+const MAX_QUOTED_NAME: usize = 253;
 const PROPAGATION_POLL: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// An open challenge.
-struct Task {
+struct OpenChallenge {
     name: DnsName,
     kind: ChallengeKind,
     url: String,
@@ -34,7 +34,7 @@ struct Task {
     underway: bool,
 }
 
-impl Task {
+impl OpenChallenge {
     /// Presents the challenge to its responder, for HTTP-01 and TLS-ALPN-01.
     async fn present(&self, solvers: &Solvers) -> Result<(), Failure> {
         match (self.kind, &solvers.http, &solvers.alpn) {
@@ -53,53 +53,54 @@ impl Task {
 
 /// Presents every open challenge of an order and tells the CA to validate them. Records are persisted before they are
 /// made. Returns false if no challenge was open.
-pub(super) async fn authorize(run: &mut OrderAttempt<'_>, order: &mut Order) -> Result<bool, Failure> {
+pub(super) async fn authorize(attempt: &mut OrderAttempt<'_>, order: &mut Order) -> Result<bool, Failure> {
     // Reading authorizations changes nothing at the CA, so that the order's URL may be persisted at the same time.
-    let (saved, tasks) = futures::join!(run.save(), tasks(run, order));
+    let (saved, open_challenges) = futures::join!(attempt.save(), open_challenges(attempt, order));
     saved?;
-    run.written = true;
-    let tasks = match tasks {
-        Ok(tasks) => tasks,
-        Err(Trouble::Stranger(found)) => return Err(give_up(run, &found).await),
-        Err(Trouble::Failed(failure)) => return Err(failure),
+    attempt.written = true;
+    let open_challenges = match open_challenges {
+        Ok(open_challenges) => open_challenges,
+        Err(ListError::ForeignName(found)) => return Err(close_order(attempt, &found).await),
+        Err(ListError::Failed(failure)) => return Err(failure),
     };
-    if let Some(solver) = run.issuer.config.solvers.dns.clone() {
-        prepare_dns(run, &solver, &tasks).await?;
+    if let Some(solver) = attempt.issuer.config.solvers.dns.clone() {
+        prepare_dns(attempt, &solver, &open_challenges).await?;
     }
-    for task in tasks.iter().filter(|t| !t.underway && t.kind == ChallengeKind::DnsPersist01) {
-        persist::ensure(run, &task.name, &task.url).await?;
+    for open in open_challenges.iter().filter(|t| !t.underway && t.kind == ChallengeKind::DnsPersist01) {
+        persist::ensure(attempt, &open.name, &open.url).await?;
     }
-    let answered = tasks.iter().filter(|t| matches!(t.kind, ChallengeKind::Http01 | ChallengeKind::TlsAlpn01));
-    let answered: Vec<&Task> = answered.filter(|t| !t.underway).collect();
-    run.answering.extend(answered.iter().map(|task| (task.name.to_string(), task.token.clone())));
-    let solvers = &run.issuer.config.solvers;
-    let mut presenting = pin!(side_by_side(answered.into_iter().map(|task| task.present(solvers))));
+    let answered =
+        open_challenges.iter().filter(|t| matches!(t.kind, ChallengeKind::Http01 | ChallengeKind::TlsAlpn01));
+    let answered: Vec<&OpenChallenge> = answered.filter(|t| !t.underway).collect();
+    attempt.answering.extend(answered.iter().map(|open| (open.name.to_string(), open.token.clone())));
+    let solvers = &attempt.issuer.config.solvers;
+    let mut presenting = pin!(run_concurrently(answered.into_iter().map(|open| open.present(solvers))));
     let presented = match poll!(&mut presenting) {
         Poll::Ready(presented) => presented,
         // Our own responders may take seconds: other orders send requests to the CA meanwhile.
         Poll::Pending => {
-            run.give_turn();
+            attempt.release_ca_permit();
             let presented = presenting.await;
-            run.take_turn().await;
+            attempt.acquire_ca_permit().await;
             presented
         }
     };
     all(presented)?;
     // The record must be on the disk before the certificate is requested: the flush starts here, in parallel with the
     // requests to the CA.
-    run.begin_to_settle();
-    accept(run, order, &tasks).await?;
-    Ok(!tasks.is_empty())
+    attempt.start_flush();
+    set_ready(attempt, order, &open_challenges).await?;
+    Ok(!open_challenges.is_empty())
 }
 
 /// The reason why the open challenges cannot be listed.
-enum Trouble {
+enum ListError {
     /// The CA requires authorization of a name that the order does not have.
-    Stranger(String),
+    ForeignName(String),
     Failed(Failure),
 }
 
-impl From<Failure> for Trouble {
+impl From<Failure> for ListError {
     fn from(failure: Failure) -> Self {
         Self::Failed(failure)
     }
@@ -107,30 +108,30 @@ impl From<Failure> for Trouble {
 
 /// Ends an order for which the CA requires authorization of a name that is not in it. Nothing is presented or written
 /// to DNS for such a name: it may be somebody else's.
-async fn give_up(run: &mut OrderAttempt<'_>, found: &str) -> Failure {
-    let name = &run.issuer.config.name;
-    let asked = run.record.names.to_strings().join(", ");
+async fn close_order(attempt: &mut OrderAttempt<'_>, found: &str) -> Failure {
+    let name = &attempt.issuer.config.name;
+    let asked = attempt.record.names.to_strings().join(", ");
     let message = format!(
         "{name}: the CA asks for a proof of {found:?}, which the order does not name: it names {asked}; nothing is \
          answered, and the order is given up"
     );
-    run.record.over = true;
-    run.record.url = None;
-    if let Err(error) = run.save().await {
+    attempt.record.over = true;
+    attempt.record.url = None;
+    if let Err(error) = attempt.save().await {
         tracing::warn!(issuer = name, %error, "cannot store that an order has ended");
     }
-    if let Err(error) = super::record::close(run.issuer, &run.record.id).await {
+    if let Err(error) = super::record::close(attempt.issuer, &attempt.record.id).await {
         tracing::warn!(issuer = name, %error, "cannot clean up an ended order now");
     }
     Failure::new(Class::Bug, message)
 }
 
 /// Returns the open challenges, one for each name of the order that is not proven yet (RFC 8555, 7.1.3).
-async fn tasks(run: &OrderAttempt<'_>, order: &mut Order) -> Result<Vec<Task>, Trouble> {
-    let thumbprint = run.account.thumbprint();
+async fn open_challenges(attempt: &OrderAttempt<'_>, order: &mut Order) -> Result<Vec<OpenChallenge>, ListError> {
+    let thumbprint = attempt.account.thumbprint();
     let mut tries = 6;
     'again: loop {
-        let mut tasks = Vec::new();
+        let mut open_challenges = Vec::new();
         let mut authorizations = order.authorizations();
         while let Some(next) = authorizations.next().await {
             let authorization = match next {
@@ -140,12 +141,12 @@ async fn tasks(run: &OrderAttempt<'_>, order: &mut Order) -> Result<Vec<Task>, T
                     tries -= 1;
                     continue 'again;
                 }
-                Err(error) => return Err(run.failed(&error).into()),
+                Err(error) => return Err(attempt.failed(&error).into()),
             };
             let found = authorization.identifier().to_string();
-            let name = DnsName::parse(&found).ok().filter(|name| run.record.names.contains(name));
+            let name = DnsName::parse(&found).ok().filter(|name| attempt.record.names.contains(name));
             let Some(name) = name else {
-                return Err(Trouble::Stranger(found.chars().take(LONGEST_NAME).collect()));
+                return Err(ListError::ForeignName(found.chars().take(MAX_QUOTED_NAME).collect()));
             };
             match authorization.status {
                 AuthorizationStatus::Valid => continue,
@@ -154,9 +155,10 @@ async fn tasks(run: &OrderAttempt<'_>, order: &mut Order) -> Result<Vec<Task>, T
                 _ => continue,
             }
             let offered: Vec<_> = authorization.challenges.iter().filter_map(|c| kind_of(&c.r#type)).collect();
-            let Some(kind) = run.issuer.config.solvers.choose(&name, &offered) else {
+            let Some(kind) = attempt.issuer.config.solvers.choose(&name, &offered) else {
                 let list = offered.iter().map(|k| k.as_str()).collect::<Vec<_>>().join(", ");
-                let ours = run.issuer.config.solvers.kinds().iter().map(|k| k.as_str()).collect::<Vec<_>>().join(", ");
+                let ours =
+                    attempt.issuer.config.solvers.kinds().iter().map(|k| k.as_str()).collect::<Vec<_>>().join(", ");
                 let message = format!("the CA proves {name} by {list}; configured are {ours}");
                 return Err(Failure::new(Class::Config, message).by(vec![name.to_string()]).into());
             };
@@ -170,7 +172,7 @@ async fn tasks(run: &OrderAttempt<'_>, order: &mut Order) -> Result<Vec<Task>, T
                 let message = format!("the CA's token for {name} is none: expected 16 to 128 characters of base64url");
                 return Err(Failure::new(Class::Bug, message).into());
             }
-            tasks.push(Task {
+            open_challenges.push(OpenChallenge {
                 name,
                 kind,
                 url: challenge.url.clone(),
@@ -179,42 +181,47 @@ async fn tasks(run: &OrderAttempt<'_>, order: &mut Order) -> Result<Vec<Task>, T
                 underway: challenge.status != ChallengeStatus::Pending,
             });
         }
-        return Ok(tasks);
+        return Ok(open_challenges);
     }
 }
 
-async fn prepare_dns(run: &mut OrderAttempt<'_>, solver: &DnsSolver, tasks: &[Task]) -> Result<(), Failure> {
+async fn prepare_dns(
+    attempt: &mut OrderAttempt<'_>,
+    solver: &DnsSolver,
+    open_challenges: &[OpenChallenge],
+) -> Result<(), Failure> {
     use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
     let (mut records, mut hosts) = (Vec::new(), Vec::new());
-    let by_dns = tasks.iter().filter(|t| matches!(t.kind, ChallengeKind::Dns01 | ChallengeKind::DnsAccount01));
-    let url = run.account.url();
-    let targets = by_dns.clone().map(|task| target(solver, task.kind, &task.name, url));
-    for (task, (name, _)) in by_dns.zip(all(side_by_side(targets).await)?) {
-        let value = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(task.key_authorization.as_bytes()));
+    let by_dns =
+        open_challenges.iter().filter(|t| matches!(t.kind, ChallengeKind::Dns01 | ChallengeKind::DnsAccount01));
+    let url = attempt.account.url();
+    let targets = by_dns.clone().map(|open| target(solver, open.kind, &open.name, url));
+    for (open, (name, _)) in by_dns.zip(all(run_concurrently(targets).await)?) {
+        let value = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(open.key_authorization.as_bytes()));
         records.push(TxtRecord { name, value, ttl: solver.ttl });
-        hosts.push(&task.name);
+        hosts.push(&open.name);
     }
     if records.is_empty() {
         return Ok(());
     }
     for record in &records {
-        if !run.record.txt.contains(record) {
-            run.record.txt.push(record.clone());
+        if !attempt.record.txt.contains(record) {
+            attempt.record.txt.push(record.clone());
         }
     }
-    run.save().await?;
+    attempt.save().await?;
     let presented = records.iter().zip(&hosts).map(|(record, host)| async move {
         solver.provider.present(record).await.map_err(|e| of_dns(&e, host, Timestamp::now()))
     });
-    all(side_by_side(presented).await)?;
+    all(run_concurrently(presented).await)?;
     // Propagation may take minutes: other orders send requests to the CA meanwhile.
-    run.give_turn();
+    attempt.release_ca_permit();
     let until = Instant::now() + solver.propagation_limit;
-    let looks = records.iter().zip(&hosts).map(|(record, host)| async move {
-        seen(solver, record, until).await.map_err(|failure| failure.by(vec![host.to_string()]))
+    let polls = records.iter().zip(&hosts).map(|(record, host)| async move {
+        wait_until_visible(solver, record, until).await.map_err(|failure| failure.by(vec![host.to_string()]))
     });
-    all(side_by_side(looks).await)?;
-    run.take_turn().await;
+    all(run_concurrently(polls).await)?;
+    attempt.acquire_ca_permit().await;
     Ok(())
 }
 
@@ -232,7 +239,7 @@ pub(super) async fn target(
 }
 
 /// Waits until all authoritative servers have a record: a CA that looks it up too early fails the order for good.
-pub(super) async fn seen(solver: &DnsSolver, record: &TxtRecord, until: Instant) -> Result<(), Failure> {
+pub(super) async fn wait_until_visible(solver: &DnsSolver, record: &TxtRecord, until: Instant) -> Result<(), Failure> {
     loop {
         let trouble = match solver.view.seen(record).await {
             Ok(Seen::Everywhere { silent }) => {
@@ -253,7 +260,11 @@ pub(super) async fn seen(solver: &DnsSolver, record: &TxtRecord, until: Instant)
 }
 
 /// Tells the CA to validate the challenges (RFC 8555, 7.5.1).
-async fn accept(run: &OrderAttempt<'_>, order: &mut Order, tasks: &[Task]) -> Result<(), Failure> {
+async fn set_ready(
+    attempt: &OrderAttempt<'_>,
+    order: &mut Order,
+    open_challenges: &[OpenChallenge],
+) -> Result<(), Failure> {
     let mut tries = 6;
     'again: loop {
         let mut authorizations = order.authorizations();
@@ -264,22 +275,22 @@ async fn accept(run: &OrderAttempt<'_>, order: &mut Order, tasks: &[Task]) -> Re
                     tries -= 1;
                     continue 'again;
                 }
-                Err(error) => return Err(run.failed(&error)),
+                Err(error) => return Err(attempt.failed(&error)),
             };
             let name = authorization.identifier().to_string();
-            let Some(task) = tasks.iter().find(|t| t.name.as_str() == name && !t.underway) else { continue };
+            let Some(open) = open_challenges.iter().find(|t| t.name.as_str() == name && !t.underway) else { continue };
             let kind = authorization
                 .challenges
                 .iter()
                 .map(|c| c.r#type.clone())
-                .find(|t| kind_of(t) == Some(task.kind))
+                .find(|t| kind_of(t) == Some(open.kind))
                 .expect("it was chosen among those offered");
             let Some(mut challenge) = authorization.challenge(kind) else { continue };
-            match renonce!(challenge.set_ready().await) {
+            match retry_bad_nonce!(challenge.set_ready().await) {
                 Ok(()) => {}
                 // The challenge is not pending any more: the CA received an earlier request after all.
                 Err(error) if is_kind(&error, "malformed") || is_kind(&error, "unauthorized") => {}
-                Err(error) => return Err(run.failed(&error)),
+                Err(error) => return Err(attempt.failed(&error)),
             }
         }
         return Ok(());
@@ -292,7 +303,7 @@ pub(super) async fn culprits(order: &mut Order) -> Result<Vec<(DnsName, Problem)
     let mut authorizations = order.authorizations();
     while let Some(next) = authorizations.next().await {
         let mut authorization = next?;
-        renonce!(authorization.refresh().await.map(|_| ()))?;
+        retry_bad_nonce!(authorization.refresh().await.map(|_| ()))?;
         if authorization.status != AuthorizationStatus::Invalid {
             continue;
         }

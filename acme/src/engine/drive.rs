@@ -6,30 +6,32 @@ use instant_acme::{Order, OrderStatus};
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-use super::attempt::{OrderAttempt, renonce};
-use super::poll_interval::{Looks, PollInterval};
+use super::attempt::{OrderAttempt, retry_bad_nonce};
+use super::poll_interval::{PollInterval, Polls};
 use super::problem::{is_kind, of_account, of_problem};
-use super::record::remove_traces;
+use super::record::remove_txt_records;
 use super::{authorize, of_storage};
 use crate::budget::Reserve;
 use crate::certificate::{IssuedCertificate, leads_to};
 use crate::failure::{Class, Failure};
 
 /// Longest `Retry-After` that is waited for within one attempt; beyond it, the order is resumed later.
-const LONGEST_PAUSE: SignedDuration = SignedDuration::from_secs(60);
+const MAX_RETRY_AFTER: SignedDuration = SignedDuration::from_secs(60);
 
 /// Longest wait for the CA during which an order keeps its permit.
-const MOMENT: Duration = Duration::from_millis(50);
+const MAX_WAIT_WITH_PERMIT: Duration = Duration::from_millis(50);
 
-/// Consecutive attempts in which the CA may answer 404 or 410 before the order is given up.
-const LOST_AT: u32 = 3;
+/// Consecutive attempts in which the CA may answer 404 or 410 before the order is abandoned.
+const MAX_LOST_ATTEMPTS: u32 = 3;
 
 impl OrderAttempt<'_> {
     /// Runs the attempt. After a failure the order can be resumed.
     pub(super) async fn drive(mut self) -> Result<IssuedCertificate, Failure> {
-        let result = self.follow().await;
+        let result = self.obtain().await;
         match &result {
-            Err(failure) if failure.class == Class::Transient && failure.dependency.is_none() => self.miss().await,
+            Err(failure) if failure.class == Class::Transient && failure.dependency.is_none() => {
+                self.count_lost().await
+            }
             _ => {}
         }
         for (name, token) in std::mem::take(&mut self.answering) {
@@ -44,19 +46,19 @@ impl OrderAttempt<'_> {
     }
 
     /// Counts a 404 or 410 for a resource of the order. Another replica of the CA may know the resource; an order that
-    /// is lost altogether is given up, so that the next attempt places a new one.
-    async fn miss(&mut self) {
+    /// is lost altogether is abandoned, so that the next attempt places a new one.
+    async fn count_lost(&mut self) {
         if self.record.url.is_none() || !matches!(self.handle.last().status, 404 | 410) {
             return;
         }
         self.record.lost += 1;
-        self.record.over |= self.record.lost >= LOST_AT;
+        self.record.over |= self.record.lost >= MAX_LOST_ATTEMPTS;
         if let Err(error) = self.save().await {
             tracing::warn!(issuer = self.issuer.config.name, %error, "cannot store that the CA has lost an order");
         }
     }
 
-    async fn follow(&mut self) -> Result<IssuedCertificate, Failure> {
+    async fn obtain(&mut self) -> Result<IssuedCertificate, Failure> {
         if let Some(chain) = self.record.downloaded.clone() {
             return self.verified(chain).await;
         }
@@ -64,16 +66,16 @@ impl OrderAttempt<'_> {
             self.prepare().await?;
         }
         // Before and after, the order waits for the disk: the CA can serve another order meanwhile.
-        self.take_turn().await;
-        let chain = self.converse().await?;
-        self.give_turn();
+        self.acquire_ca_permit().await;
+        let chain = self.process_order().await?;
+        self.release_ca_permit();
         self.record.downloaded = Some(chain.clone());
         self.save().await?;
         self.verified(chain).await
     }
 
     /// Exchanges all requests with the CA up to the download, and persists the record in between.
-    async fn converse(&mut self) -> Result<String, Failure> {
+    async fn process_order(&mut self) -> Result<String, Failure> {
         let mut order = self.order().await?;
         let (validation, issuance) = (&self.issuer.validation, &self.issuer.issuance);
         let (mut accepted, mut finalized): (Option<Wait>, Option<Wait>) = (None, None);
@@ -82,50 +84,50 @@ impl OrderAttempt<'_> {
                 (OrderStatus::Pending, None, _) => {
                     // If everything was proven already, the CA says so at once, and there is nothing to wait for.
                     let told = authorize::authorize(self, &mut order).await?;
-                    let (mut looks, asked) = (validation.looks(), Instant::now());
-                    if told && looks.is_at_once() && self.handle.last().retry_after.is_none() {
+                    let (mut polls, asked) = (validation.polls(), Instant::now());
+                    if told && polls.is_immediate() && self.handle.last().retry_after.is_none() {
                         // A CA this fast is not polled: the order is finalized at once, and the CA answers
                         // orderNotReady if it is not done.
-                        looks.pause();
-                        if self.ask(&mut order).await? {
-                            learn(validation, Some((looks, asked)));
+                        polls.pause();
+                        if self.flush_and_finalize(&mut order).await? {
+                            learn(validation, Some((polls, asked)));
                             self.proven().await;
-                            finalized = Some((issuance.looks(), Instant::now()));
+                            finalized = Some((issuance.polls(), Instant::now()));
                             continue;
                         }
                     } else if told {
-                        self.wait(&mut looks).await?;
+                        self.wait(&mut polls).await?;
                     }
-                    accepted = Some((looks, asked));
+                    accepted = Some((polls, asked));
                 }
-                (OrderStatus::Pending, Some((looks, _)), _) | (OrderStatus::Processing, _, Some((looks, _))) => {
-                    self.wait(looks).await?;
+                (OrderStatus::Pending, Some((polls, _)), _) | (OrderStatus::Processing, _, Some((polls, _))) => {
+                    self.wait(polls).await?;
                 }
                 (OrderStatus::Ready, ..) => {
                     learn(validation, accepted.take());
                     self.proven().await;
                     // The names are proven: challenge records may be removed before the certificate is issued.
                     self.tidy().await?;
-                    let finalized_now = self.ask(&mut order).await?;
-                    let mut looks = issuance.looks();
+                    let finalized_now = self.flush_and_finalize(&mut order).await?;
+                    let mut polls = issuance.polls();
                     let asked = Instant::now();
                     if finalized_now && order.state().status != OrderStatus::Processing {
-                        finalized = Some((looks, asked));
+                        finalized = Some((polls, asked));
                         continue;
                     }
-                    self.wait(&mut looks).await?;
-                    finalized = Some((looks, asked));
+                    self.wait(&mut polls).await?;
+                    finalized = Some((polls, asked));
                 }
                 // Finalized before a restart.
                 (OrderStatus::Processing, _, None) => {
-                    let mut looks = issuance.looks();
-                    self.wait(&mut looks).await?;
-                    finalized = Some((looks, Instant::now()));
+                    let mut polls = issuance.polls();
+                    self.wait(&mut polls).await?;
+                    finalized = Some((polls, Instant::now()));
                 }
                 (OrderStatus::Valid, ..) => break,
                 (OrderStatus::Invalid, ..) => return Err(self.invalid(&mut order).await),
             }
-            if let Err(error) = renonce!(order.refresh().await.map(|_| ())) {
+            if let Err(error) = retry_bad_nonce!(order.refresh().await.map(|_| ())) {
                 return Err(self.failed(&error));
             }
         }
@@ -145,7 +147,7 @@ impl OrderAttempt<'_> {
     /// Returns the persisted order, or places a new one.
     async fn order(&mut self) -> Result<Order, Failure> {
         if let Some(url) = self.record.url.clone() {
-            match renonce!(self.protocol.order(url.clone()).await) {
+            match retry_bad_nonce!(self.protocol.order(url.clone()).await) {
                 Ok(order) => return Ok(order),
                 // The order is gone: expired, or lost by the CA. Its key is reused, since nothing was issued to it.
                 Err(error) if self.handle.last().status == 404 || is_kind(&error, "malformed") => {
@@ -166,13 +168,13 @@ impl OrderAttempt<'_> {
 
     /// Prepares a new order: pre-flight check, trial write to DNS, budget. Then persists the record with the key.
     async fn prepare(&mut self) -> Result<(), Failure> {
-        self.issuer.look_first(&self.record.names).await?;
+        self.issuer.run_preflight(&self.record.names).await?;
         if let Some(solver) = self.issuer.config.solvers.dns.clone() {
-            super::zones::try_out(self, &solver).await?;
+            super::zones::trial_write(self, &solver).await?;
         }
         self.charge().await?;
         self.save().await?;
-        self.settle().await?;
+        self.flush().await?;
         self.written = true;
         Ok(())
     }
@@ -202,10 +204,10 @@ impl OrderAttempt<'_> {
     }
 
     /// Finalizes the order once all that is needed to resume it is on the disk. Returns false if the CA is not ready.
-    async fn ask(&mut self, order: &mut Order) -> Result<bool, Failure> {
+    async fn flush_and_finalize(&mut self, order: &mut Order) -> Result<bool, Failure> {
         self.save_if_changed().await?;
         // Without the order's URL the certificate would be lost.
-        self.settled().await?;
+        self.flushed().await?;
         self.finalize(order).await
     }
 
@@ -216,7 +218,7 @@ impl OrderAttempt<'_> {
             .key
             .csr(&self.record.names)
             .map_err(|e| Failure::new(Class::Bug, format!("issuer {}: {e}", self.issuer.config.name)))?;
-        match renonce!(order.finalize_csr(&csr).await) {
+        match retry_bad_nonce!(order.finalize_csr(&csr).await) {
             Ok(()) => Ok(true),
             // RFC 8555, 7.4: the order is read again.
             Err(error) if is_kind(&error, "orderNotReady") => Ok(false),
@@ -226,7 +228,7 @@ impl OrderAttempt<'_> {
 
     /// Downloads the chain, or an alternate chain where one is preferred and offered (RFC 8555, 7.4.2).
     async fn download(&self, order: &mut Order) -> Result<String, Failure> {
-        let chain = renonce!(order.certificate().await).map_err(|e| self.failed(&e))?;
+        let chain = retry_bad_nonce!(order.certificate().await).map_err(|e| self.failed(&e))?;
         let chain = chain.ok_or_else(|| {
             Failure::new(Class::Transient, format!("{}: the certificate is not there yet", self.issuer.config.name))
         })?;
@@ -273,7 +275,7 @@ impl OrderAttempt<'_> {
             return Ok(());
         }
         let txt = std::mem::take(&mut self.record.txt);
-        self.record.txt = remove_traces(self.issuer, txt).await;
+        self.record.txt = remove_txt_records(self.issuer, txt).await;
         self.save().await
     }
 
@@ -322,39 +324,39 @@ impl OrderAttempt<'_> {
 
     /// Waits for the CA's `Retry-After`, or for the learned poll interval, which grows with each poll. Releases the
     /// permit unless the wait is short, so that orders that never end block no others.
-    async fn wait(&mut self, looks: &mut Looks) -> Result<(), Failure> {
-        let left = self.issuer.config.patience.saturating_sub(self.started.elapsed());
+    async fn wait(&mut self, polls: &mut Polls) -> Result<(), Failure> {
+        let left = self.issuer.config.attempt_timeout.saturating_sub(self.started.elapsed());
         let asked = self.handle.last().retry_after.filter(|d| !d.is_zero());
-        if let Some(asked) = asked.filter(|d| *d > LONGEST_PAUSE) {
+        if let Some(asked) = asked.filter(|d| *d > MAX_RETRY_AFTER) {
             let message = format!("{}: the CA needs longer for this order", self.issuer.config.name);
             return Err(Failure::new(Class::Transient, message).not_before(Timestamp::now() + asked));
         }
-        let ours = looks.pause();
+        let ours = polls.pause();
         let wanted = asked.and_then(|d| Duration::try_from(d).ok()).unwrap_or(ours);
         if left.is_zero() || wanted > left {
             let message =
                 format!("{}: the CA has not decided yet; the order is taken up again", self.issuer.config.name);
             return Err(Failure::new(Class::Transient, message));
         }
-        if wanted < MOMENT {
+        if wanted < MAX_WAIT_WITH_PERMIT {
             if !wanted.is_zero() {
                 tokio::time::sleep(wanted).await;
             }
             return Ok(());
         }
-        self.give_turn();
+        self.release_ca_permit();
         tokio::time::sleep(wanted).await;
-        self.take_turn().await;
+        self.acquire_ca_permit().await;
         Ok(())
     }
 }
 
 /// The polls of the CA, and the time when they began.
-type Wait = (Looks, Instant);
+type Wait = (Polls, Instant);
 
 fn learn(pace: &PollInterval, waited: Option<Wait>) {
-    if let Some((looks, since)) = waited {
-        pace.learn(&looks, since.elapsed());
+    if let Some((polls, since)) = waited {
+        pace.learn(&polls, since.elapsed());
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod attempt;
 mod authorize;
+mod concurrency;
 mod drive;
 mod persist;
 mod place;
@@ -12,7 +13,6 @@ mod poll_interval;
 mod problem;
 mod record;
 mod refusal;
-mod side_by_side;
 mod zones;
 
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ use crate::denied_networks::DeniedNetworks;
 use crate::failure::{Class, Failure};
 use crate::issuer::{CertificateId, IssueRequest, Issuer, Known, Underway};
 use crate::names::{DnsName, Names};
-use crate::preflight::{Gate, Question, Strictness};
+use crate::preflight::{PreflightPolicy, PreflightRequest, Strictness};
 use crate::renewal::Window;
 use crate::storage::{self, Expect, Key, Kind, Storage, StorageError, read_json, write_json};
 
@@ -45,7 +45,7 @@ use record::OrderRecord;
 use refusal::Suspicion;
 
 /// Time for which an unwanted order is kept: names come back.
-const LONGEST_UNWANTED: SignedDuration = SignedDuration::from_hours(24);
+const MAX_UNWANTED_AGE: SignedDuration = SignedDuration::from_hours(24);
 
 /// A certificate profile (draft-ietf-acme-profiles).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,13 +80,13 @@ pub struct AcmeConfig {
     /// The CA's limits; None for those known for its directory.
     pub limits: Option<Limits>,
     /// The pre-flight check that runs before an order is placed.
-    pub gate: Option<Gate>,
+    pub preflight: Option<PreflightPolicy>,
     /// Time limit of one exchange with the CA.
     pub timeout: Duration,
     /// Time limit of one attempt at an order, which is then resumed later.
-    pub patience: Duration,
+    pub attempt_timeout: Duration,
     /// Most orders that send requests to the CA at the same time.
-    pub at_once: usize,
+    pub max_concurrent: usize,
     /// The CAs' limits of our address; issuers at one CA share them.
     pub rate_limits: Arc<RateLimits>,
 }
@@ -105,10 +105,10 @@ impl AcmeConfig {
             profile: None,
             preferred_chain: None,
             limits: None,
-            gate: None,
+            preflight: None,
             timeout: Duration::from_secs(30),
-            patience: Duration::from_secs(300),
-            at_once: 16,
+            attempt_timeout: Duration::from_secs(300),
+            max_concurrent: 16,
             rate_limits: Arc::default(),
         }
     }
@@ -131,9 +131,9 @@ pub struct AcmeIssuer {
     account: tokio::sync::Mutex<Option<Arc<Account>>>,
     thumbprint: watch::Sender<Arc<str>>,
     /// Taken for reading by orders and for writing by a key rollover: no challenge is answered with two keys.
-    traffic: RwLock<()>,
+    rollover: RwLock<()>,
     /// Permits to send requests to the CA.
-    turns: Semaphore,
+    ca_permits: Semaphore,
     /// The learned time that the CA needs to validate a challenge.
     validation: PollInterval,
     /// The learned time that the CA needs to issue.
@@ -146,7 +146,7 @@ pub struct AcmeIssuer {
     underway: Mutex<BTreeMap<CertificateId, Underway>>,
     /// Refusals that may apply to the account.
     suspicion: Mutex<Suspicion>,
-    troubles: Vec<String>,
+    storage_problems: Vec<String>,
 }
 
 impl AcmeIssuer {
@@ -154,27 +154,31 @@ impl AcmeIssuer {
     pub async fn open(mut config: AcmeConfig, storage: Arc<dyn Storage>) -> Result<Self, Failure> {
         config.directory = directory_url(&config.directory).to_owned();
         let limits = config.limits.clone().unwrap_or_else(|| Limits::of(&config.directory));
-        let traffic = config.rate_limits.to(&config.directory, &limits, &*storage).await.map_err(|e| of_storage(&e))?;
+        let address_limits = config
+            .rate_limits
+            .for_directory(&config.directory, &limits, &*storage)
+            .await
+            .map_err(|e| of_storage(&e))?;
         let http = Http::new(HttpConfig {
             directory_url: config.directory.clone(),
             roots: config.roots.clone(),
             proxy: config.proxy.clone(),
             denied: config.denied.clone(),
             timeout: config.timeout,
-            traffic,
+            address_limits,
         })
         .map_err(|e| Failure::new(Class::Config, e.to_string()))?;
         let thumbprint = account::thumbprint(&*storage, &config.name, &config.directory)
             .await
             .map_err(|e| problem::of_account(&config.name, &e, Timestamp::now()))?;
         let key = Key::new(Kind::Budget, &config.name);
-        let mut troubles = Vec::new();
+        let mut storage_problems = Vec::new();
         let mut budget = match read_json::<Budget>(&*storage, &key).await {
             Ok(Some((budget, _))) => budget,
             Ok(None) => Budget::new(limits.clone()),
             // A damaged budget is replaced: the CA repeats its limits in its answers.
             Err(error) if error.is_of_the_entry() => {
-                troubles.push(storage::set_aside(&*storage, &key, &error).await);
+                storage_problems.push(storage::set_aside(&*storage, &key, &error).await);
                 Budget::new(limits.clone())
             }
             Err(e) => return Err(of_storage(&e)),
@@ -186,8 +190,8 @@ impl AcmeIssuer {
             storage,
             account: tokio::sync::Mutex::new(None),
             thumbprint: watch::channel(Arc::from(thumbprint)).0,
-            traffic: RwLock::new(()),
-            turns: Semaphore::new(config.at_once.max(1)),
+            rollover: RwLock::new(()),
+            ca_permits: Semaphore::new(config.max_concurrent.max(1)),
             validation: PollInterval::default(),
             issuance: PollInterval::default(),
             zones: zones::Zones::default(),
@@ -195,7 +199,7 @@ impl AcmeIssuer {
             writing_budget: AtomicBool::new(false),
             underway: Mutex::new(underway),
             suspicion: Mutex::default(),
-            troubles,
+            storage_problems,
             config,
         })
     }
@@ -259,7 +263,7 @@ impl AcmeIssuer {
 
     /// Returns the findings of the configured pre-flight check for a name. Spends none of the CA's limits.
     pub async fn findings(&self, name: &DnsName) -> Result<Vec<String>, Failure> {
-        let Some(gate) = &self.config.gate else { return Ok(Vec::new()) };
+        let Some(policy) = &self.config.preflight else { return Ok(Vec::new()) };
         self.check(&Names::one(name.clone()))?;
         let kinds = self.config.solvers.kinds();
         let kind = self.config.solvers.choose(name, &kinds).ok_or_else(|| {
@@ -271,18 +275,20 @@ impl AcmeIssuer {
         let directory = self.directory().await?;
         let account = self.account().await?;
         let thumbprint = account.thumbprint();
-        let question =
-            Question { name, kind, directory: &directory, account_url: account.url(), thumbprint: &thumbprint };
-        Ok(gate.preflight.findings(&question).await)
+        let request =
+            PreflightRequest { name, kind, directory: &directory, account_url: account.url(), thumbprint: &thumbprint };
+        Ok(policy.preflight.findings(&request).await)
     }
 
     /// Runs the pre-flight check before an order is placed; a finding stops the order, or is only logged.
-    async fn look_first(&self, names: &Names) -> Result<(), Failure> {
-        let Some(gate) = self.config.gate.as_ref().filter(|g| g.strictness != Strictness::Skip) else { return Ok(()) };
+    async fn run_preflight(&self, names: &Names) -> Result<(), Failure> {
+        let Some(policy) = self.config.preflight.as_ref().filter(|g| g.strictness != Strictness::Skip) else {
+            return Ok(());
+        };
         let mut sentences = Vec::new();
         let mut culprits = Vec::new();
-        let found = side_by_side::side_by_side(names.iter().map(|name| self.findings(name))).await;
-        for (name, found) in names.iter().zip(side_by_side::all(found)?) {
+        let found = concurrency::run_concurrently(names.iter().map(|name| self.findings(name))).await;
+        for (name, found) in names.iter().zip(concurrency::all(found)?) {
             if !found.is_empty() {
                 culprits.push(name.to_string());
             }
@@ -292,7 +298,7 @@ impl AcmeIssuer {
             return Ok(());
         }
         let message = sentences.join("; ");
-        if gate.strictness == Strictness::Warn {
+        if policy.strictness == Strictness::Warn {
             tracing::warn!(issuer = self.config.name, %names, message, "the order is placed all the same");
             return Ok(());
         }
@@ -303,7 +309,7 @@ impl AcmeIssuer {
     /// responders learn the new thumbprint from [`Self::thumbprints`]; a solver that waits until the right answer is
     /// served (see [`HttpSolver`](crate::challenge::http::HttpSolver)) keeps challenges from failing meanwhile.
     pub async fn roll_over_key(&self) -> Result<(), Failure> {
-        let _alone = self.traffic.write().await;
+        let _alone = self.rollover.write().await;
         let account = self.account().await?;
         let failed = |e: AccountError| problem::of_account(&self.config.name, &e, Timestamp::now());
         match account.roll_over(&*self.storage, &self.config.name).await {
@@ -323,7 +329,7 @@ impl AcmeIssuer {
     /// Registers another account with another key, in place of one that the CA has closed or whose key is lost. The old
     /// record is set aside, and its orders are closed.
     pub async fn replace_account(&self) -> Result<(), Failure> {
-        let _alone = self.traffic.write().await;
+        let _alone = self.rollover.write().await;
         account::discard(&*self.storage, &self.config.name)
             .await
             .map_err(|e| problem::of_account(&self.config.name, &e, Timestamp::now()))?;
@@ -336,7 +342,7 @@ impl AcmeIssuer {
 
     /// Deactivates the account for good.
     pub async fn deactivate(&self) -> Result<(), Failure> {
-        let _alone = self.traffic.write().await;
+        let _alone = self.rollover.write().await;
         let account = self.account().await?;
         account
             .deactivate(&*self.storage, &self.config.name)
@@ -399,7 +405,7 @@ impl Issuer for AcmeIssuer {
 
     async fn issue(&self, request: &IssueRequest) -> Result<IssuedCertificate, Failure> {
         self.check(&request.names)?;
-        let _share = self.traffic.read().await;
+        let _share = self.rollover.read().await;
         let account = self.account().await?;
         // Waits for a concurrent attempt at this order, in this process or another one.
         let _lock = self.storage.lock(&self.order_key(&request.id)).await.map_err(|e| of_storage(&e))?;
@@ -451,7 +457,7 @@ impl Issuer for AcmeIssuer {
                 continue;
             }
             let stored = record.serial().is_some_and(|s| known.stored.get(&record.id) == Some(&s));
-            let unwanted = !known.wanted.contains(&record.id) && record.since + LONGEST_UNWANTED < now;
+            let unwanted = !known.wanted.contains(&record.id) && record.since + MAX_UNWANTED_AGE < now;
             if stored || record.over {
                 self.installed(&record.id).await?;
             } else if unwanted {
@@ -461,8 +467,8 @@ impl Issuer for AcmeIssuer {
         Ok(())
     }
 
-    fn troubles(&self) -> Vec<String> {
-        self.troubles.clone()
+    fn storage_problems(&self) -> Vec<String> {
+        self.storage_problems.clone()
     }
 
     fn underway(&self) -> Vec<Underway> {
@@ -470,7 +476,7 @@ impl Issuer for AcmeIssuer {
     }
 
     fn budget(&self) -> Option<Budget> {
-        Some(self.with_budget(|b| b.clone()).beside(&self.http.traffic().ledger()))
+        Some(self.with_budget(|b| b.clone()).with_address(&self.http.address_limits().ledger()))
     }
 
     async fn renewal_window(

@@ -80,12 +80,12 @@ impl std::fmt::Display for Binding {
 
 /// Makes sure that a name has its record: finds it, or writes it where a provider is configured. A valid record is
 /// never removed; an expired one of ours is, once its successor is visible.
-pub(super) async fn ensure(run: &OrderAttempt<'_>, name: &DnsName, url: &str) -> Result<(), Failure> {
-    let solvers = &run.issuer.config.solvers;
+pub(super) async fn ensure(attempt: &OrderAttempt<'_>, name: &DnsName, url: &str) -> Result<(), Failure> {
+    let solvers = &attempt.issuer.config.solvers;
     let Some(persist) = &solvers.persist else { return Ok(()) };
-    let issuer = &run.issuer.config.name;
+    let issuer = &attempt.issuer.config.name;
     let now = Timestamp::now();
-    let answer = run.account.post_as_get(url).await.map_err(|e| of_account(issuer, &e, now))?;
+    let answer = attempt.account.post_as_get(url).await.map_err(|e| of_account(issuer, &e, now))?;
     let challenge: Option<Challenge> = serde_json::from_slice(&answer.body).ok();
     let domain = challenge.and_then(|c| c.issuers.into_iter().next()).filter(|d| DnsName::parse(d).is_ok());
     let Some(domain) = domain else {
@@ -95,7 +95,7 @@ pub(super) async fn ensure(run: &OrderAttempt<'_>, name: &DnsName, url: &str) ->
     let at = persist.view.challenge_target(&format!("_validation-persist.{}", name.base())).await.map_err(failed)?;
     let until = persist.days.map(|days| (now + SignedDuration::from_hours(24 * i64::from(days))).as_second());
     let issuer = domain.trim_end_matches('.').to_ascii_lowercase();
-    let wanted = Binding { issuer, account: run.account.url().to_owned(), wildcard: name.is_wildcard(), until };
+    let wanted = Binding { issuer, account: attempt.account.url().to_owned(), wildcard: name.is_wildcard(), until };
     let there = persist.view.values(&at).await.map_err(failed)?;
     let binds = |text: &String| Binding::parse(text).is_some_and(|found| found.covers(&wanted, now));
     if there.iter().any(binds) {
@@ -109,7 +109,7 @@ pub(super) async fn ensure(run: &OrderAttempt<'_>, name: &DnsName, url: &str) ->
     dns.provider.zone_of(&at).await.map_err(failed)?;
     let made = record(wanted.to_string());
     dns.provider.present(&made).await.map_err(failed)?;
-    super::authorize::seen(dns, &made, tokio::time::Instant::now() + dns.propagation_limit).await?;
+    super::authorize::wait_until_visible(dns, &made, tokio::time::Instant::now() + dns.propagation_limit).await?;
     for ended in there.into_iter().filter(|text| {
         Binding::parse(text).is_some_and(|found| found.account == wanted.account && found.has_ended(now))
     }) {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_binds_whom_it_names_for_what_it_says_until_it_ends() {
+    fn a_record_binds_its_account_within_its_policy_until_it_expires() {
         let now = Timestamp::from_second(1_800_000_000).expect("in range");
         let later = now.as_second() + 86_400;
         let soon = now.as_second() + 60;
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn a_written_record_is_parsed_again() {
         for until in [None, Some(1_900_000_000)] {
             let made = Binding { until, ..wanted(true) };
             assert_eq!(Binding::parse(&made.to_string()), Some(made));

@@ -3,7 +3,7 @@
 use instant_acme::{CertificateIdentifier, Identifier, NewOrder, Order};
 use jiff::{SignedDuration, Timestamp};
 
-use super::attempt::{OrderAttempt, renonce};
+use super::attempt::{OrderAttempt, retry_bad_nonce};
 use super::problem::{is_kind, remedy};
 use super::refusal;
 use crate::budget::Scope;
@@ -26,9 +26,9 @@ impl OrderAttempt<'_> {
                     serial: serial.into(),
                 });
             }
-            let error = match renonce!(self.protocol.new_order(&new).await) {
+            let error = match retry_bad_nonce!(self.protocol.new_order(&new).await) {
                 Ok(mut order) => {
-                    self.issuer.suspicion.lock().expect("nobody panics while holding it").taken();
+                    self.issuer.suspicion.lock().expect("nobody panics while holding it").accepted();
                     return self.placed(&mut order).map(|()| order);
                 }
                 Err(error) => error,
@@ -36,7 +36,7 @@ impl OrderAttempt<'_> {
             let exchange = self.handle.last();
             // The order was created but does not echo `replaces`: it is used all the same (RFC 9773, 5).
             if let (201, Some(url)) = (exchange.status, exchange.location) {
-                return renonce!(self.protocol.order(url.clone()).await).map_err(|e| self.failed(&e));
+                return retry_bad_nonce!(self.protocol.order(url.clone()).await).map_err(|e| self.failed(&e));
             }
             // RFC 9773, 5: already replaced, of another account, unknown. The order is placed again without `replaces`.
             // Pebble answers 500 for a certificate that it does not know.
@@ -97,7 +97,7 @@ impl OrderAttempt<'_> {
             let suspect = || self.issuer.suspicion.lock().expect("nobody panics while holding it").refused(names, now);
             let scope = scope.or_else(|| suspect().then_some(Scope::Orders));
             if let Some(scope) = scope {
-                self.issuer.with_budget(|b| b.learn(scope, until));
+                self.issuer.with_budget(|b| b.refuse_until(scope, until));
             }
             self.write_budget().await;
             return failure.not_before(until);

@@ -8,62 +8,62 @@ use std::time::Duration;
 
 /// The first guess: short, so that orders that start together do not wait in vain for a fast CA; a slow one is learned
 /// after a few more polls.
-const UNKNOWN: Duration = Duration::from_millis(10);
+const INITIAL_GUESS: Duration = Duration::from_millis(10);
 /// Latest first poll.
 const MAX_FIRST_POLL: Duration = Duration::from_secs(5);
 /// Guess below which the first poll comes at once, because an exchange takes longer.
-const NOTHING: Duration = Duration::from_millis(2);
-const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
-const SLOWEST_POLL: Duration = Duration::from_secs(10);
+const IMMEDIATE_BELOW: Duration = Duration::from_millis(2);
+const MIN_PAUSE: Duration = Duration::from_millis(5);
+const MAX_PAUSE: Duration = Duration::from_secs(10);
 
 /// The learned time that a CA needs for one kind of work.
 pub(super) struct PollInterval(Mutex<Duration>);
 
 impl Default for PollInterval {
     fn default() -> Self {
-        Self(Mutex::new(UNKNOWN))
+        Self(Mutex::new(INITIAL_GUESS))
     }
 }
 
 impl PollInterval {
     /// Starts the polls of one wait.
-    pub(super) fn looks(&self) -> Looks {
-        Looks { first: *self.0.lock().expect("nobody panics while holding it"), looked: 0 }
+    pub(super) fn polls(&self) -> Polls {
+        Polls { first: *self.0.lock().expect("nobody panics while holding it"), count: 0 }
     }
 
     /// Learns from a wait: the CA was done `took` after the request.
-    pub(super) fn learn(&self, looks: &Looks, took: Duration) {
+    pub(super) fn learn(&self, polls: &Polls, took: Duration) {
         let mut guess = self.0.lock().expect("nobody panics while holding it");
-        *guess = if looks.looked > 1 {
+        *guess = if polls.count > 1 {
             took.min(MAX_FIRST_POLL)
         } else {
             // Done at the first poll, and perhaps long before: the guess is lowered.
-            let sooner = guess.min(looks.first) * 3 / 4;
-            if sooner < NOTHING { Duration::ZERO } else { sooner }
+            let sooner = guess.min(polls.first) * 3 / 4;
+            if sooner < IMMEDIATE_BELOW { Duration::ZERO } else { sooner }
         };
     }
 }
 
 /// The polls of one wait.
-pub(super) struct Looks {
+pub(super) struct Polls {
     first: Duration,
-    looked: u32,
+    count: u32,
 }
 
-impl Looks {
+impl Polls {
     /// Returns true if the CA is expected to be done at once.
-    pub(super) fn is_at_once(&self) -> bool {
-        self.first.is_zero() && self.looked == 0
+    pub(super) fn is_immediate(&self) -> bool {
+        self.first.is_zero() && self.count == 0
     }
 
     /// Returns the pause before the next poll: at first the guess, then a growing part of it.
     pub(super) fn pause(&mut self) -> Duration {
-        self.looked += 1;
-        match self.looked {
+        self.count += 1;
+        match self.count {
             1 => self.first,
             n => {
-                let grown = (self.first / 4).max(SHORTEST_PAUSE).mul_f64(1.6_f64.powi(n.min(40) as i32 - 2));
-                grown.min(SLOWEST_POLL)
+                let grown = (self.first / 4).max(MIN_PAUSE).mul_f64(1.6_f64.powi(n.min(40) as i32 - 2));
+                grown.min(MAX_PAUSE)
             }
         }
     }
@@ -76,19 +76,19 @@ mod tests {
     /// Simulates one wait for a CA that needs `takes`; returns the number of polls and the time at which it was found
     /// done.
     fn wait(pace: &PollInterval, takes: Duration) -> (u32, Duration) {
-        let mut looks = pace.looks();
+        let mut polls = pace.polls();
         let mut passed = Duration::ZERO;
         loop {
-            passed += looks.pause();
+            passed += polls.pause();
             if passed >= takes {
-                pace.learn(&looks, passed);
-                return (looks.looked, passed);
+                pace.learn(&polls, passed);
+                return (polls.count, passed);
             }
         }
     }
 
     #[test]
-    fn a_fast_ca_is_looked_at_without_a_pause_soon() {
+    fn a_fast_ca_is_soon_polled_without_a_pause() {
         let pace = PollInterval::default();
         for _ in 0..20 {
             wait(&pace, Duration::ZERO);
@@ -97,25 +97,25 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_ca_is_asked_once_or_twice_and_no_order_waits_long_in_vain() {
+    fn a_slow_ca_is_polled_once_or_twice_and_no_order_waits_too_long() {
         let pace = PollInterval::default();
         let takes = Duration::from_secs(2);
         let (first, _) = wait(&pace, takes);
         assert!(first > 5, "it was not known to be slow: {first} looks");
-        let (mut looks, mut late) = (0, Duration::ZERO);
+        let (mut polls, mut late) = (0, Duration::ZERO);
         for _ in 0..100 {
             let (n, found) = wait(&pace, takes);
-            looks += n;
+            polls += n;
             late += found - takes;
         }
-        assert!(looks < 300, "{looks} looks at 100 orders");
+        assert!(polls < 300, "{polls} polls of 100 orders");
         assert!(late < takes * 100 / 3, "{late:?} too late in all");
     }
 
     #[test]
     fn pauses_grow_up_to_ten_seconds() {
-        let mut looks = PollInterval::default().looks();
-        let pauses: Vec<_> = (0..60).map(|_| looks.pause()).collect();
-        assert!(pauses[1..].is_sorted() && pauses[59] == SLOWEST_POLL, "{pauses:?}");
+        let mut polls = PollInterval::default().polls();
+        let pauses: Vec<_> = (0..60).map(|_| polls.pause()).collect();
+        assert!(pauses[1..].is_sorted() && pauses[59] == MAX_PAUSE, "{pauses:?}");
     }
 }

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_to_come_back_is_in_the_header_or_in_the_text() {
+    fn the_retry_time_is_taken_from_the_header_or_the_text() {
         let json = r#"{"type":"urn:ietf:params:acme:error:rateLimited","status":429,
             "detail":"too many certificates (50) already issued for \"example.com\" in the last 168h0m0s, retry after 2026-11-22 03:12:00 UTC: see https://x"}"#;
         assert_eq!(failure(json, None).retry_at, Some(at("2026-11-22T03:12:00Z")));
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn no_token_is_told_and_links_stay_whole() {
+    fn messages_omit_tokens_and_keep_links_complete() {
         let token = "LoqXcYV8q5ONbJQxbmR7SCTNo3tiAXDfowyjxAjEuX0";
         let link = format!("https://portal.letsencrypt.org/sfe/v1/unpause?jwt={}", "eyJh".repeat(300));
         for (text, told) in [
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_to_the_account_names_what_helps() {
+    fn a_refusal_of_the_account_names_the_remedy() {
         for (kind, detail, word) in [
             ("unauthorized", "Account is not valid, has status \"deactivated\"", "certs new-account"),
             ("accountDoesNotExist", "unknown", "certs new-account"),
@@ -362,7 +362,7 @@ mod tests {
     proptest! {
         /// The CA, or an intermediary that answers in its place, may send anything.
         #[test]
-        fn whatever_a_problem_says_the_failure_is_one_bounded_line(
+        fn the_message_of_any_problem_is_one_bounded_line(
             kind in "(urn:ietf:params:acme:error:)?[a-zA-Z]{0,20}", status in proptest::option::of(0u16..700),
             detail in proptest::collection::vec(prop_oneof![
                 Just("https://ca.example/".to_owned()), Just(format!("{CHALLENGES}AbCdEfGhIjKlMnOpQrStUvWx")),

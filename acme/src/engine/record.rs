@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::side_by_side::side_by_side;
+use super::concurrency::run_concurrently;
 use super::{AcmeIssuer, of_storage};
 use crate::certificate::IssuedCertificate;
 use crate::challenge::dns::TxtRecord;
@@ -113,7 +113,7 @@ pub(super) async fn close(issuer: &AcmeIssuer, id: &CertificateId) -> Result<(),
     let key = issuer.order_key(id);
     issuer.underway.lock().expect("nobody panics while holding it").remove(id);
     let Some(mut record) = read(issuer, &key).await? else { return Ok(()) };
-    record.txt = remove_traces(issuer, std::mem::take(&mut record.txt)).await;
+    record.txt = remove_txt_records(issuer, std::mem::take(&mut record.txt)).await;
     if record.txt.is_empty() {
         return issuer.storage.remove(&key).await.map_err(|e| of_storage(&e));
     }
@@ -124,12 +124,12 @@ pub(super) async fn close(issuer: &AcmeIssuer, id: &CertificateId) -> Result<(),
 }
 
 /// Removes records from DNS concurrently, and returns those that could not be removed.
-pub(super) async fn remove_traces(issuer: &AcmeIssuer, txt: Vec<TxtRecord>) -> Vec<TxtRecord> {
+pub(super) async fn remove_txt_records(issuer: &AcmeIssuer, txt: Vec<TxtRecord>) -> Vec<TxtRecord> {
     let Some(solver) = &issuer.config.solvers.dns else { return txt };
     let removed = txt.into_iter().map(|record| async move {
         let error = solver.provider.cleanup(&record).await.err()?;
         tracing::warn!(issuer = issuer.config.name, record = record.name, %error, "cannot remove the TXT record of a challenge now");
         Some(record)
     });
-    side_by_side(removed).await.into_iter().flatten().collect()
+    run_concurrently(removed).await.into_iter().flatten().collect()
 }

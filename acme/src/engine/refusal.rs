@@ -14,13 +14,13 @@ use crate::failure::Class;
 use crate::names::Names;
 
 /// Number of refused orders without a name in common that indicates a limit of the account.
-const ORDERS: usize = 3;
+const MIN_REFUSED_ORDERS: usize = 3;
 /// Age at which a refusal is disregarded.
-const MEMORY: SignedDuration = SignedDuration::from_hours(1);
+const REFUSAL_TTL: SignedDuration = SignedDuration::from_hours(1);
 
 /// The scope of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum About {
+pub(super) enum RefusalScope {
     /// The names in its text, or all names of the order.
     Names,
     /// New certificates for a registered domain.
@@ -40,11 +40,11 @@ struct Wording {
     /// Parts of the text, all of which must occur, in lower case.
     says: &'static [&'static str],
     class: Class,
-    about: About,
+    scope: RefusalScope,
 }
 
-const fn wording(says: &'static [&'static str], class: Class, about: About) -> Wording {
-    Wording { says, class, about }
+const fn wording(says: &'static [&'static str], class: Class, scope: RefusalScope) -> Wording {
+    Wording { says, class, scope }
 }
 
 /// Sources: Boulder's `wfe2/wfe.go` (paused names) and `ratelimits/transaction.go`, `limiter.go` (limits; older texts
@@ -54,29 +54,29 @@ const fn wording(says: &'static [&'static str], class: Class, about: About) -> W
 /// (`rejectedIdentifier`) and by the names in them.
 const WORDINGS: &[Wording] = &[
     // Boulder: "Your account is temporarily prevented from requesting certificates for a.example and possibly others. …"
-    wording(&["temporarily prevented from requesting certificates"], Class::Paused, About::Names),
-    wording(&["paused"], Class::Paused, About::Names),
+    wording(&["temporarily prevented from requesting certificates"], Class::Paused, RefusalScope::Names),
+    wording(&["paused"], Class::Paused, RefusalScope::Names),
     // "too many certificates (5) already issued for this exact set of identifiers in the last 168h0m0s, retry after …"
-    wording(&["exact set of"], Class::RateLimited, About::Set),
+    wording(&["exact set of"], Class::RateLimited, RefusalScope::Set),
     // "too many failed authorizations (5) for "a.example" in the last 1h0m0s, retry after …", and before 2024 "too many
     // failed authorizations recently"
-    wording(&["too many failed authorizations"], Class::RateLimited, About::Failures),
+    wording(&["too many failed authorizations"], Class::RateLimited, RefusalScope::Failures),
     // "too many certificates (50) already issued for "example.org" in the last 168h0m0s, retry after …"
-    wording(&["certificates", "already issued for"], Class::RateLimited, About::Domain),
+    wording(&["certificates", "already issued for"], Class::RateLimited, RefusalScope::Domain),
     // "too many new orders (300) from this account in the last 3h0m0s, retry after …", "too many new orders recently"
-    wording(&["too many new orders"], Class::RateLimited, About::Account),
-    wording(&["too many currently pending authorizations"], Class::RateLimited, About::Account),
+    wording(&["too many new orders"], Class::RateLimited, RefusalScope::Account),
+    wording(&["too many currently pending authorizations"], Class::RateLimited, RefusalScope::Account),
     // Google: "'…' is over quota (30 requests in 60 seconds) for the given ACME resource: challenge. Try again in 12.4s."
-    wording(&["is over quota", "acme resource"], Class::RateLimited, About::Account),
+    wording(&["is over quota", "acme resource"], Class::RateLimited, RefusalScope::Account),
     // Buypass: "Too many validation attempts during last hour"
-    wording(&["too many validation attempts"], Class::RateLimited, About::Names),
+    wording(&["too many validation attempts"], Class::RateLimited, RefusalScope::Names),
 ];
 
 /// Returns class and scope of a `rateLimited` refusal.
-pub(super) fn read(detail: &str) -> (Class, About) {
+pub(super) fn read(detail: &str) -> (Class, RefusalScope) {
     let text = detail.to_ascii_lowercase();
     let known = WORDINGS.iter().find(|known| known.says.iter().all(|part| text.contains(part)));
-    known.map_or((Class::RateLimited, About::Order), |known| (known.class, known.about))
+    known.map_or((Class::RateLimited, RefusalScope::Order), |known| (known.class, known.scope))
 }
 
 /// Returns the limit of our budget that a refusal concerns; `None` if it concerns this order alone.
@@ -84,16 +84,16 @@ pub(super) fn scope(detail: &str, names: &Names) -> Option<Scope> {
     let in_text = words(detail);
     let domain = names.iter().map(|n| n.registered_domain()).find(|d| in_text.iter().any(|word| word == d));
     match read(detail).1 {
-        About::Account => Some(Scope::Orders),
-        About::Set => Some(Scope::set(names)),
-        About::Domain => Some(Scope::Domain(domain.unwrap_or(names.first().registered_domain()).to_owned())),
-        About::Failures => {
+        RefusalScope::Account => Some(Scope::Orders),
+        RefusalScope::Set => Some(Scope::set(names)),
+        RefusalScope::Domain => Some(Scope::Domain(domain.unwrap_or(names.first().registered_domain()).to_owned())),
+        RefusalScope::Failures => {
             let named = names.iter().find(|n| in_text.iter().any(|word| word == n.base()));
             // A text without a name concerns the only name of the order; with several names it cannot be told.
             let named = named.or((names.count() == 1).then(|| names.first()))?;
             Some(Scope::Failures(named.base().to_owned()))
         }
-        About::Names | About::Order => None,
+        RefusalScope::Names | RefusalScope::Order => None,
     }
 }
 
@@ -150,15 +150,15 @@ impl Suspicion {
     /// Records an order that was refused with an unknown text. Returns true if enough orders without a name in common
     /// were refused: then the account is at its limit.
     pub(super) fn refused(&mut self, names: &Names, now: Timestamp) -> bool {
-        self.0.retain(|_, (at, _)| now < *at + MEMORY);
-        if self.0.values().all(|(_, others)| !others.share_with(names)) && self.0.len() < ORDERS {
+        self.0.retain(|_, (at, _)| now < *at + REFUSAL_TTL);
+        if self.0.values().all(|(_, others)| !others.share_with(names)) && self.0.len() < MIN_REFUSED_ORDERS {
             self.0.insert(names.first().to_string(), (now, names.clone()));
         }
-        self.0.len() >= ORDERS
+        self.0.len() >= MIN_REFUSED_ORDERS
     }
 
     /// Records an accepted order, which clears the account.
-    pub(super) fn taken(&mut self) {
+    pub(super) fn accepted(&mut self) {
         self.0.clear();
     }
 }
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn each_known_wording_is_read_as_what_it_says() {
+    fn each_known_wording_has_its_class_and_scope() {
         let order = "a.example.com,b.example.org,x.a.example.com";
         for (detail, class, scope) in [
             (
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_moment_to_come_back_is_read_in_both_forms() {
+    fn the_retry_time_is_parsed_in_both_forms() {
         let now: Timestamp = "2026-11-21T00:00:00Z".parse().expect("a time");
         assert_eq!(
             retry_after("x, retry after 2026-11-22 03:12:00 UTC: see", now),
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_account_is_meant_once_orders_for_other_names_are_refused_too() {
+    fn refusals_of_orders_without_common_names_concern_the_account() {
         let now: Timestamp = "2026-11-21T00:00:00Z".parse().expect("a time");
         let order = |text: &str| Names::parse(text.split(' ')).expect("names");
         let mut suspicion = Suspicion::default();
@@ -279,10 +279,10 @@ mod tests {
         }
         assert!(!suspicion.refused(&order("b.example c.example"), now), "a name in common");
         assert!(!suspicion.refused(&order("d.example"), now));
-        assert!(!suspicion.refused(&order("e.example"), now + MEMORY), "the others are long ago");
-        assert!(!suspicion.refused(&order("f.example"), now + MEMORY));
-        assert!(suspicion.refused(&order("g.example"), now + MEMORY));
-        suspicion.taken();
-        assert!(!suspicion.refused(&order("g.example"), now + MEMORY));
+        assert!(!suspicion.refused(&order("e.example"), now + REFUSAL_TTL), "the others are long ago");
+        assert!(!suspicion.refused(&order("f.example"), now + REFUSAL_TTL));
+        assert!(suspicion.refused(&order("g.example"), now + REFUSAL_TTL));
+        suspicion.accepted();
+        assert!(!suspicion.refused(&order("g.example"), now + REFUSAL_TTL));
     }
 }

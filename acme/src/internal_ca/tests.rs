@@ -41,7 +41,7 @@ fn client_trusts(bundle: &str, chain_pem: &str, name: &str, now: Timestamp) -> R
 }
 
 #[test]
-fn clients_that_trust_the_bundle_take_the_leaf() {
+fn clients_that_trust_the_bundle_accept_the_leaf() {
     let dir = tempfile::tempdir().expect("a directory");
     let ca = ca(&dir);
     let leaf = ca.sign(&names(&["a.example.internal", "*.b.example.internal"]), None, at(0)).expect("signs");
@@ -214,7 +214,7 @@ fn leaves_live_from_an_hour_to_398_days() {
 }
 
 #[test]
-fn a_ca_whose_record_somebody_else_keeps_is_the_same_again() {
+fn a_ca_is_restored_from_an_external_record() {
     let permit = || Constraints::permit(["example.internal"]).expect("constraints");
     let config = || InternalCaConfig::new("internal", "/nowhere", permit());
     let first = InternalCa::of_record(config(), None, at(0)).expect("made");

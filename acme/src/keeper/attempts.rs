@@ -6,13 +6,13 @@ use super::Keeper;
 use super::job::Job;
 use crate::failure::{Attempts, Class, Failure};
 use crate::plan::Wanted;
-use crate::renewal::roll;
+use crate::renewal::uniform;
 use crate::storage::{Expect, Key, Kind, write_json};
 
 impl Keeper {
     /// Records a failure. Where names are known to be at fault, it is recorded for their wanted certificates, and the
     /// others that shared the order go on at once without them; else it is recorded for all, which go on sharing.
-    pub(super) async fn remember(&self, order: &Job, failure: &Failure, now: Timestamp) {
+    pub(super) async fn record_failure(&self, order: &Job, failure: &Failure, now: Timestamp) {
         let at_fault = |w: &Wanted| w.names.iter().any(|n| failure.culprits.iter().any(|c| c == n.as_str()));
         let known = |w: &Wanted| self.read(|s| s.attempts.get(&w.id).filter(|a| a.about == about(w)).cloned());
         let is_shared = order.serves.len() > 1;
@@ -24,7 +24,7 @@ impl Keeper {
             let previous = known(want);
             let count = previous.as_ref().map_or(0, |p| p.failures).to_string();
             // Wanted certificates that share an order wait equally long.
-            let spread = roll(&format!("{}{count}", if is_the_orders { &order.id } else { &want.id }), 2);
+            let spread = uniform(&format!("{}{count}", if is_the_orders { &order.id } else { &want.id }), 2);
             let mut attempts = Attempts::after(previous.as_ref(), failure.clone(), &about(want), now, spread);
             if is_the_orders && is_shared {
                 attempts = attempts.of_shared(order.names.count());
@@ -45,8 +45,8 @@ impl Keeper {
 
     /// Returns the wanted certificates with the back-off of failed attempts. One that changed since has none.
     pub(super) fn with_holds<'a>(&self, wanted: impl IntoIterator<Item = &'a Wanted>, now: Timestamp) -> Vec<Wanted> {
-        self.read(|shelf| {
-            let attempts = |w: &Wanted| shelf.attempts.get(&w.id).filter(|a| a.about == about(w));
+        self.read(|state| {
+            let attempts = |w: &Wanted| state.attempts.get(&w.id).filter(|a| a.about == about(w));
             let hold = |w: &Wanted| {
                 let attempts = attempts(w)?;
                 (attempts.not_before > now).then(|| (attempts.not_before, attempts.last.message.clone()))
@@ -54,7 +54,7 @@ impl Keeper {
             wanted
                 .into_iter()
                 .map(|w| {
-                    let asked = shelf.forced.get(&w.id).copied();
+                    let asked = state.forced.get(&w.id).copied();
                     let hold = if asked == Some(true) { None } else { hold(w) };
                     Wanted {
                         hold: hold.max(w.hold.clone().filter(|h| h.0 > now)),
@@ -76,7 +76,7 @@ fn about(want: &Wanted) -> String {
 }
 
 /// Ends the back-off of failures of the configuration or the account when the issuer's settings change.
-pub(super) fn reconsider(attempts: &mut Attempts) {
+pub(super) fn end_config_backoff(attempts: &mut Attempts) {
     if matches!(attempts.last.class, Class::Config | Class::Account) {
         attempts.not_before = attempts.at;
     }

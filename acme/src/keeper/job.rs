@@ -43,43 +43,43 @@ impl Job {
 
 /// The running jobs, one task each. Dropping them aborts them; nothing is lost, since orders are resumed.
 ///
-/// Each takes one place. A tenant may have at most [`TENANT_SHARE`] times as many places as are free: a tenant with
-/// many jobs leaves room for others, and another tenant finds a place at once.
+/// Each takes one slot. A tenant may have at most [`TENANT_SHARE`] times as many slots as are free: a tenant with many
+/// jobs leaves room for others, and another tenant finds a slot at once.
 #[derive(Default)]
-pub(super) struct Going {
+pub(super) struct RunningJobs {
     tasks: JoinSet<(CertificateId, Result<bool, Failure>)>,
-    places: BTreeMap<CertificateId, (String, AbortHandle)>,
+    slots: BTreeMap<CertificateId, (String, AbortHandle)>,
     tenants: BTreeMap<String, usize>,
 }
 
-/// Most places of one tenant for each free place.
+/// Most slots of one tenant for each free slot.
 const TENANT_SHARE: usize = 3;
 
-impl Going {
-    /// Takes the first job out of a queue whose tenant may have another place; `places` is their total number.
-    pub(super) fn admit(&self, queue: &mut VecDeque<Job>, places: usize) -> Option<Job> {
-        let free = places.checked_sub(self.tasks.len()).filter(|free| *free > 0)?;
+impl RunningJobs {
+    /// Takes the first job out of a queue whose tenant may have another slot; `slots` is their total number.
+    pub(super) fn admit(&self, queue: &mut VecDeque<Job>, slots: usize) -> Option<Job> {
+        let free = slots.checked_sub(self.tasks.len()).filter(|free| *free > 0)?;
         let may = |job: &Job| self.tenants.get(job.tenant()).copied().unwrap_or_default() < TENANT_SHARE * free;
-        let place = queue.iter().position(may)?;
-        queue.remove(place)
+        let at = queue.iter().position(may)?;
+        queue.remove(at)
     }
 
-    pub(super) fn begin(&mut self, keeper: &Arc<Keeper>, job: Job, now: Timestamp) {
+    pub(super) fn start(&mut self, keeper: &Arc<Keeper>, job: Job, now: Timestamp) {
         let (keeper, id, tenant) = (keeper.clone(), job.id.clone(), job.tenant().to_owned());
         let handle = self.tasks.spawn(async move { keeper.carry_out(job, now).await });
         *self.tenants.entry(tenant.clone()).or_default() += 1;
-        self.places.insert(id, (tenant, handle));
+        self.slots.insert(id, (tenant, handle));
     }
 
     /// Aborts a job whose certificate is no longer wanted, before the certificate is stored.
-    pub(super) fn give_up(&mut self, id: &CertificateId) {
-        if let Some(handle) = self.leave(id) {
+    pub(super) fn cancel(&mut self, id: &CertificateId) {
+        if let Some(handle) = self.release(id) {
             handle.abort();
         }
     }
 
-    fn leave(&mut self, id: &CertificateId) -> Option<AbortHandle> {
-        let (tenant, handle) = self.places.remove(id)?;
+    fn release(&mut self, id: &CertificateId) -> Option<AbortHandle> {
+        let (tenant, handle) = self.slots.remove(id)?;
         if let Some(count) = self.tenants.get_mut(&tenant) {
             *count -= 1;
             if *count == 0 {
@@ -95,8 +95,8 @@ impl Going {
             match self.tasks.join_next_with_id().await? {
                 Ok((task, done)) => {
                     // A job of the same name may have started since this one was aborted.
-                    if self.places.get(&done.0).is_some_and(|(_, handle)| handle.id() == task) {
-                        self.leave(&done.0);
+                    if self.slots.get(&done.0).is_some_and(|(_, handle)| handle.id() == task) {
+                        self.release(&done.0);
                     }
                     return Some(done);
                 }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::pass::{Next, Outlook};
-use super::{Keeper, LONGEST_SLEEP};
+use super::{Keeper, MAX_SLEEP};
 use crate::failure::Attempts;
 use crate::issuer::CertificateId;
 use crate::plan::{Budgets, Held, Progress, Reason, Step, Wanted, plan_with};
@@ -18,19 +18,19 @@ impl Keeper {
             (issuer.name().to_owned(), orders)
         });
         let underway = underway.collect();
-        self.read(|shelf| {
+        self.read(|state| {
             let most = |(id, attempts): (&CertificateId, &Attempts)| Some((id.clone(), attempts.share_at_most()?));
             Progress {
                 underway,
-                share_at_most: shelf.attempts.iter().filter_map(most).collect(),
-                failed: shelf.attempts.keys().cloned().collect(),
-                obtained: shelf.obtained.clone(),
+                share_at_most: state.attempts.iter().filter_map(most).collect(),
+                failed: state.attempts.keys().cloned().collect(),
+                obtained: state.obtained.clone(),
             }
         })
     }
 
     /// Makes the plan, without the orders that circuit breakers hold back.
-    pub(super) fn decide<'a>(
+    pub(super) fn make_plan<'a>(
         &self,
         wanted: &'a [Wanted],
         held: &'a [Held],
@@ -39,10 +39,10 @@ impl Keeper {
         now: Timestamp,
     ) -> Vec<Step<'a>> {
         let steps = plan_with(wanted, held, progress, budgets, now);
-        self.read(|shelf| {
-            let failures = |id: &CertificateId| shelf.attempts.get(id).map_or(0, |attempts| attempts.failures);
-            let asked = |id: &CertificateId| shelf.forced.get(id) == Some(&true);
-            shelf.breakers.hold(steps, failures, asked, now)
+        self.read(|state| {
+            let failures = |id: &CertificateId| state.attempts.get(id).map_or(0, |attempts| attempts.failures);
+            let asked = |id: &CertificateId| state.forced.get(id) == Some(&true);
+            state.breakers.hold(steps, failures, asked, now)
         })
     }
 
@@ -50,7 +50,7 @@ impl Keeper {
     pub(super) fn next(&self, outlook: &[Outlook], now: Timestamp) -> Option<Timestamp> {
         let polls = self.read(|s| s.windows.values().map(|w| w.poll_at).min());
         let steps = outlook.iter().map(|o| o.at).min();
-        [polls, steps].into_iter().flatten().min().map(|t| t.clamp(now, now + LONGEST_SLEEP))
+        [polls, steps].into_iter().flatten().min().map(|t| t.clamp(now, now + MAX_SLEEP))
     }
 
     pub(super) fn outlook(&self, steps: &[Step<'_>], now: Timestamp) -> Vec<Outlook> {
@@ -82,8 +82,8 @@ impl Keeper {
                     let reason = order.reason;
                     let expires = order.replaces.filter(|h| h.not_after > now).map(|h| h.not_after);
                     let notice = order.replaces.filter(|_| reason == Reason::Revoked).and_then(|h| self.notice(&h.id));
-                    let told = |w: &&Wanted| line(w, expires, Next::Issue(reason), now);
-                    lines.extend(order.serves.iter().map(|w| Outlook { notice: notice.clone(), ..told(w) }));
+                    let reported = |w: &&Wanted| line(w, expires, Next::Issue(reason), now);
+                    lines.extend(order.serves.iter().map(|w| Outlook { notice: notice.clone(), ..reported(w) }));
                 }
                 Step::Wait { wanted, until, because, served } => {
                     let next = wait(wanted, *until, because);
@@ -102,6 +102,6 @@ impl Keeper {
 
     /// Returns a notice about a certificate's renewal window, if there is one.
     pub(super) fn notice(&self, id: &CertificateId) -> Option<String> {
-        self.read(|shelf| shelf.windows.get(id).and_then(Window::notice))
+        self.read(|state| state.windows.get(id).and_then(Window::notice))
     }
 }

@@ -9,24 +9,24 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant, sleep_until};
 
-use super::job::{Going, Job};
+use super::job::{Job, RunningJobs};
 use super::pass::{Outlook, Pass};
 use super::wanted_certificates::WantedCertificates;
-use super::{Keeper, LONGEST_SLEEP};
+use super::{Keeper, MAX_SLEEP};
 use crate::issuer::CertificateId;
 use crate::plan::{Order, Progress, Step, Wanted};
 
 /// While jobs end, plan and report are renewed this often.
-const PROGRESS: Duration = Duration::from_secs(1);
+const REPLAN_INTERVAL: Duration = Duration::from_secs(1);
 /// Time for which an unclaimed order is kept: a removed host may be back in a moment.
-const GRACE: Duration = Duration::from_secs(2);
+const UNCLAIMED_GRACE: Duration = Duration::from_secs(2);
 /// Inverse of the greatest share of the time that planning may take: a plan covers everything, however often something
 /// changes.
-const PART: u32 = 20;
+const PLANNING_TIME_DIVISOR: u32 = 20;
 
 impl Keeper {
-    /// Gives up an order that is no longer wanted: its authorizations, its key and its DNS records.
-    async fn give_up(&self, issuer: String, id: CertificateId) {
+    /// Abandons an order that is no longer wanted: its authorizations, its key and its DNS records.
+    async fn abandon_order(&self, issuer: String, id: CertificateId) {
         let Some(issuer) = self.issuer(&issuer) else { return };
         if let Err(failure) = issuer.abandon(&id).await {
             tracing::warn!(%id, issuer = issuer.name(), %failure, "cannot give up an unwanted order now");
@@ -34,34 +34,34 @@ impl Keeper {
     }
 
     /// Obtains wanted certificates whenever something is wanted anew, is due, or was asked for, until `stop` is true. A
-    /// slow order delays no other: at most `at_once` jobs run at a time, and each plan leaves those alone.
+    /// slow order delays no other: at most `max_concurrent` jobs run at a time, and each plan leaves those alone.
     pub async fn run(
         self: &Arc<Self>,
         wanted_certificates: &WantedCertificates,
         report: watch::Sender<Arc<Pass>>,
         stop: watch::Receiver<bool>,
     ) {
-        let mut going = Going::default();
-        self.keep(wanted_certificates, report, stop, &mut going).await;
-        going.end().await;
+        let mut running = RunningJobs::default();
+        self.run_loop(wanted_certificates, report, stop, &mut running).await;
+        running.end().await;
     }
 
-    async fn keep(
+    async fn run_loop(
         self: &Arc<Self>,
         wanted_certificates: &WantedCertificates,
         report: watch::Sender<Arc<Pass>>,
         mut stop: watch::Receiver<bool>,
-        going: &mut Going,
+        running: &mut RunningJobs,
     ) {
         let mut upkeep = FuturesUnordered::new();
-        let mut giving_up = FuturesUnordered::new();
-        let mut busy: BTreeMap<CertificateId, Flight> = BTreeMap::new();
-        let mut doubts = Doubts::default();
+        let mut abandonments = FuturesUnordered::new();
+        let mut busy: BTreeMap<CertificateId, BusyJob> = BTreeMap::new();
+        let mut unclaimed_orders = UnclaimedOrders::default();
         let mut queue: VecDeque<Job> = VecDeque::new();
         let mut pass = Pass::default();
         let mut next_plan = Instant::now();
-        let mut soonest = Instant::now();
-        let mut nudges = self.nudge.subscribe();
+        let mut earliest_plan = Instant::now();
+        let mut replans = self.replan.subscribe();
         let mut wants = wanted_certificates.changes();
         while !*stop.borrow() {
             let start = Instant::now();
@@ -69,25 +69,25 @@ impl Keeper {
                 let now = Timestamp::now();
                 wants.mark_unchanged();
                 let wanted = self.with_holds(wanted_certificates.read().values(), now);
-                busy.retain(|id, flight| {
+                busy.retain(|id, job| {
                     let is_wanted = |id| wanted.binary_search_by(|want| want.id.cmp(id)).is_ok();
-                    let serves = flight.serves.iter().any(is_wanted);
+                    let serves = job.serves.iter().any(is_wanted);
                     if !serves {
-                        going.give_up(id);
-                        doubts.claim(&flight.issuer, id);
+                        running.cancel(id);
+                        unclaimed_orders.claim(&job.issuer, id);
                     }
                     serves
                 });
                 let held = self.held();
                 let (budgets, progress) = (self.budgets(), self.progress());
-                let steps = self.decide(&wanted, &held, &progress, &budgets, now);
-                let (gone, look_again) = doubts.gone(&progress, &wanted, &busy, start);
-                for (issuer, id) in gone {
-                    giving_up.push(self.give_up(issuer, id));
+                let steps = self.make_plan(&wanted, &held, &progress, &budgets, now);
+                let (expired, look_again) = unclaimed_orders.take_expired(&progress, &wanted, &busy, start);
+                for (issuer, id) in expired {
+                    abandonments.push(self.abandon_order(issuer, id));
                 }
                 let is_busy = |order: &&Order<'_>| {
                     busy.contains_key(&order.id)
-                        || order.serves.iter().any(|w| busy.values().any(|flight| flight.serves.contains(&w.id)))
+                        || order.serves.iter().any(|w| busy.values().any(|job| job.serves.contains(&w.id)))
                 };
                 let orders =
                     || steps.iter().filter_map(|s| if let Step::Issue(order) = s { Some(&**order) } else { None });
@@ -106,45 +106,45 @@ impl Keeper {
                     .collect();
                 pass.outlook = self.outlook(&steps, now);
                 pass.next = self.next(&pass.outlook, now);
-                let next = pass.next.unwrap_or(now + LONGEST_SLEEP);
-                let told = Arc::new(std::mem::take(&mut pass));
-                let before = report.send_replace(told.clone());
-                self.tell(differences(&before.outlook, &told.outlook));
-                let sleep = next.duration_since(now).clamp(SignedDuration::from_secs(1), LONGEST_SLEEP);
-                next_plan = Instant::now() + Duration::try_from(sleep).unwrap_or(PROGRESS);
+                let next = pass.next.unwrap_or(now + MAX_SLEEP);
+                let reported = Arc::new(std::mem::take(&mut pass));
+                let before = report.send_replace(reported.clone());
+                self.notify(differences(&before.outlook, &reported.outlook));
+                let sleep = next.duration_since(now).clamp(SignedDuration::from_secs(1), MAX_SLEEP);
+                next_plan = Instant::now() + Duration::try_from(sleep).unwrap_or(REPLAN_INTERVAL);
                 next_plan = next_plan.min(look_again.unwrap_or(next_plan));
-                soonest = Instant::now() + start.elapsed() * (PART - 1);
+                earliest_plan = Instant::now() + start.elapsed() * (PLANNING_TIME_DIVISOR - 1);
             }
-            while let Some(job) = going.admit(&mut queue, self.at_once) {
+            while let Some(job) = running.admit(&mut queue, self.max_concurrent) {
                 let serves = job.serves.iter().map(|w| w.id.clone()).collect();
-                busy.insert(job.id.clone(), Flight { issuer: job.serves[0].issuer.clone(), serves });
-                going.begin(self, job, Timestamp::now());
+                busy.insert(job.id.clone(), BusyJob { issuer: job.serves[0].issuer.clone(), serves });
+                running.start(self, job, Timestamp::now());
             }
             tokio::select! {
-                Some((id, result)) = going.next() => {
+                Some((id, result)) = running.next() => {
                     busy.remove(&id);
                     match result {
                         Ok(true) => pass.issued.push(id),
                         Ok(false) => {}
                         Err(failure) => pass.failed.push((id, failure)),
                     }
-                    let soon = if queue.is_empty() && busy.is_empty() { Duration::ZERO } else { PROGRESS };
-                    next_plan = next_plan.min((Instant::now() + soon).max(soonest));
+                    let soon = if queue.is_empty() && busy.is_empty() { Duration::ZERO } else { REPLAN_INTERVAL };
+                    next_plan = next_plan.min((Instant::now() + soon).max(earliest_plan));
                 }
-                Some(moved) = upkeep.next(), if !upkeep.is_empty() => {
-                    if moved {
-                        next_plan = soonest;
+                Some(window_changed) = upkeep.next(), if !upkeep.is_empty() => {
+                    if window_changed {
+                        next_plan = earliest_plan;
                     }
                 }
-                Some(()) = giving_up.next(), if !giving_up.is_empty() => {}
+                Some(()) = abandonments.next(), if !abandonments.is_empty() => {}
                 changed = wants.changed() => {
                     if changed.is_err() {
                         return;
                     }
-                    next_plan = soonest;
+                    next_plan = earliest_plan;
                 }
                 // `self` holds the sender, so that this never fails.
-                _ = nudges.changed() => next_plan = soonest,
+                _ = replans.changed() => next_plan = earliest_plan,
                 () = sleep_until(next_plan) => {}
                 _ = stop.changed() => return,
             }
@@ -153,33 +153,33 @@ impl Keeper {
 }
 
 /// A running job: its issuer, and the wanted certificates that it serves.
-struct Flight {
+struct BusyJob {
     issuer: String,
     serves: Vec<CertificateId>,
 }
 
 /// Orders that are no longer claimed by a wanted certificate, by issuer.
 #[derive(Default)]
-struct Doubts {
+struct UnclaimedOrders {
     /// Orders that were claimed since the start; at the start not all wanted certificates may be known.
     claimed: BTreeSet<(String, CertificateId)>,
     /// Time since which an order is unclaimed.
     since: BTreeMap<(String, CertificateId), Instant>,
 }
 
-impl Doubts {
+impl UnclaimedOrders {
     /// Records that an order was claimed.
     fn claim(&mut self, issuer: &str, id: &CertificateId) {
         self.claimed.insert((issuer.to_owned(), id.clone()));
     }
 
-    /// Returns the orders to give up, and the time to check the others again. A name that is removed and comes back at
+    /// Returns the orders to abandon, and the time to check the others again. A name that is removed and comes back at
     /// once, as when it is renamed or moved to another file, keeps its order.
-    fn gone(
+    fn take_expired(
         &mut self,
         progress: &Progress,
         wanted: &[Wanted],
-        busy: &BTreeMap<CertificateId, Flight>,
+        busy: &BTreeMap<CertificateId, BusyJob>,
         now: Instant,
     ) -> (Vec<(String, CertificateId)>, Option<Instant>) {
         if progress.underway.values().all(BTreeMap::is_empty) {
@@ -188,20 +188,21 @@ impl Doubts {
         }
         let key = |issuer: &str, id: &CertificateId| (issuer.to_owned(), id.clone());
         let unclaimed = progress.unclaimed(wanted).into_iter();
-        let mut doubtful: BTreeSet<_> = unclaimed.map(|(issuer, order)| key(issuer, &order.id)).collect();
+        let mut unclaimed: BTreeSet<_> = unclaimed.map(|(issuer, order)| key(issuer, &order.id)).collect();
         let all = progress.underway.iter().flat_map(|(issuer, orders)| orders.keys().map(|id| key(issuer, id)));
-        self.claimed.extend(all.filter(|order| !doubtful.contains(order)));
-        // An order whose job still serves a wanted certificate is not given up.
-        for (id, flight) in busy {
-            doubtful.remove(&key(&flight.issuer, id));
+        self.claimed.extend(all.filter(|order| !unclaimed.contains(order)));
+        // An order whose job still serves a wanted certificate is not abandoned.
+        for (id, job) in busy {
+            unclaimed.remove(&key(&job.issuer, id));
         }
-        self.since.retain(|order, _| doubtful.contains(order));
-        for order in doubtful.into_iter().filter(|order| self.claimed.contains(order)) {
+        self.since.retain(|order, _| unclaimed.contains(order));
+        for order in unclaimed.into_iter().filter(|order| self.claimed.contains(order)) {
             self.since.entry(order).or_insert(now);
         }
-        let gone: Vec<_> = self.since.extract_if(.., |_, at| now >= *at + GRACE).map(|(order, _)| order).collect();
-        self.claimed.retain(|order| !gone.contains(order));
-        (gone, self.since.values().min().map(|at| *at + GRACE))
+        let expired: Vec<_> =
+            self.since.extract_if(.., |_, at| now >= *at + UNCLAIMED_GRACE).map(|(order, _)| order).collect();
+        self.claimed.retain(|order| !expired.contains(order));
+        (expired, self.since.values().min().map(|at| *at + UNCLAIMED_GRACE))
     }
 }
 
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_is_given_up_once_nobody_wants_it_and_somebody_did() {
+    fn an_order_is_abandoned_once_it_is_no_longer_claimed() {
         let want = |host: &str, issuer: &str| {
             let names = Names::parse([host]).expect("a name");
             let (id, tenant, issuer) = (CertificateId::of("t", &names), "t".to_owned(), issuer.to_owned());
@@ -272,25 +273,26 @@ mod tests {
         let orders = [&a, &b].map(|w| (w.id.clone(), order(w)));
         let underway = BTreeMap::from([("ca".to_owned(), BTreeMap::from(orders))]);
         let progress = Progress { underway, ..Progress::default() };
-        let (mut doubts, start, none) = (Doubts::default(), Instant::now(), BTreeMap::new());
-        let mut gone = |wanted: &[Wanted], seconds| {
-            let (gone, again) = doubts.gone(&progress, wanted, &none, start + Duration::from_secs(seconds));
-            (gone.into_iter().map(|(_, id)| id).collect::<Vec<_>>(), again.is_some())
+        let (mut unclaimed_orders, start, none) = (UnclaimedOrders::default(), Instant::now(), BTreeMap::new());
+        let mut expired = |wanted: &[Wanted], seconds| {
+            let (expired, again) =
+                unclaimed_orders.take_expired(&progress, wanted, &none, start + Duration::from_secs(seconds));
+            (expired.into_iter().map(|(_, id)| id).collect::<Vec<_>>(), again.is_some())
         };
         // At the start `b` is not known yet.
-        assert_eq!(gone(std::slice::from_ref(&a), 0), (vec![], false));
-        assert_eq!(gone(std::slice::from_ref(&a), 60), (vec![], false));
-        assert_eq!(gone(&[a.clone(), b.clone()], 61), (vec![], false));
-        assert_eq!(gone(std::slice::from_ref(&b), 62), (vec![], true));
-        assert_eq!(gone(&[a.clone(), b.clone()], 63), (vec![], false), "it was back in time");
+        assert_eq!(expired(std::slice::from_ref(&a), 0), (vec![], false));
+        assert_eq!(expired(std::slice::from_ref(&a), 60), (vec![], false));
+        assert_eq!(expired(&[a.clone(), b.clone()], 61), (vec![], false));
+        assert_eq!(expired(std::slice::from_ref(&b), 62), (vec![], true));
+        assert_eq!(expired(&[a.clone(), b.clone()], 63), (vec![], false), "it was back in time");
         // A host that moved to another issuer does not claim the order of the first.
         let other = want("a.example", "other");
-        assert_eq!(gone(&[other.clone(), b.clone()], 70), (vec![], true));
-        assert_eq!(gone(&[other, b], 73), (vec![a.id.clone()], false));
+        assert_eq!(expired(&[other.clone(), b.clone()], 70), (vec![], true));
+        assert_eq!(expired(&[other, b], 73), (vec![a.id.clone()], false));
     }
 
     #[test]
-    fn only_lines_that_say_something_else_are_told() {
+    fn only_changed_outlooks_are_reported() {
         let sorted = |mut lines: Vec<Outlook>| {
             lines.sort_by(|a, b| a.id.cmp(&b.id));
             lines
@@ -299,8 +301,8 @@ mod tests {
         let mut later = line("c.example", None);
         later.at = Timestamp::now();
         let after = sorted(vec![line("b.example", Some("no")), later, line("d.example", None)]);
-        let told: Vec<String> = differences(&before, &after).iter().map(|id| id.as_str()[..9].to_owned()).collect();
-        assert_eq!(told, ["a.example", "b.example", "d.example"]);
+        let reported: Vec<String> = differences(&before, &after).iter().map(|id| id.as_str()[..9].to_owned()).collect();
+        assert_eq!(reported, ["a.example", "b.example", "d.example"]);
         assert!(differences(&after, &after).is_empty());
     }
 }

@@ -95,7 +95,7 @@ fn each_certificate_gets_the_step_it_needs() {
 }
 
 #[test]
-fn another_tenants_certificate_serves_nobody_else() {
+fn a_certificate_of_one_tenant_serves_no_other_tenant() {
     let mine = Held { tenant: "other".to_owned(), ..have("a.example.com", 0, 2160) };
     assert_eq!(verdict(&[want("a.example.com")], &[mine], 10), "issue Missing Nothing false");
 }
@@ -262,7 +262,7 @@ fn shared(wanted: &[Wanted], placed: bool) -> Underway {
 }
 
 #[test]
-fn an_order_that_several_share_is_taken_up_whole_and_costs_nothing() {
+fn a_pending_shared_order_is_resumed_without_a_new_count() {
     let wanted: Vec<_> = (10..70).map(|i| want(&format!("h{i}.example.com"))).collect();
     let mut budgets = lets_encrypt();
     let budget = budgets.get_mut("le").expect("there");
@@ -286,7 +286,7 @@ fn an_order_that_several_share_is_taken_up_whole_and_costs_nothing() {
     assert_eq!(progress.unclaimed(&others).len(), 2);
     // A 429 of the CA holds up an order that the CA does not have yet.
     let budget = budgets.get_mut("le").expect("there");
-    budget.learn(Scope::Domain("example.com".to_owned()), at(5));
+    budget.refuse_until(Scope::Domain("example.com".to_owned()), at(5));
     assert_eq!(going(&wanted, &progress, &budgets), (vec![20], 40));
 }
 
@@ -302,7 +302,7 @@ fn hosts_that_stand_alone_count_before_the_others_get_certificates_of_their_own(
 }
 
 #[test]
-fn a_certificate_that_just_came_is_not_renewed_for_reasons_that_the_next_one_would_have_too() {
+fn a_new_certificate_is_not_renewed_for_a_reason_that_its_successor_would_share() {
     let (wanted, day) = ([want("a.example.com")], SignedDuration::from_hours(24));
     for (held, at_the_cas_request, hours, goes) in [
         // As seen by a clock that is two months ahead.
@@ -351,7 +351,7 @@ fn tenants_are_served_in_turn_and_budgets_are_spent_in_turn() {
 }
 
 #[test]
-fn a_single_slot_goes_to_whoever_wants_little_and_did_not_fail() {
+fn a_single_slot_goes_to_the_tenant_with_the_fewest_orders_and_no_failures() {
     let of = |tenant: &str, host: &str| {
         let names = Names::parse([host]).expect("a name");
         let id = CertificateId::of(tenant, &names);

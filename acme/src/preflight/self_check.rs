@@ -22,12 +22,12 @@ use crate::challenge::http::PREFIX;
 use crate::names::DnsName;
 
 /// Largest response that is read, head and body each (Let's Encrypt reads 128 bytes of body).
-const LARGEST_ANSWER: usize = 16 << 10;
+const MAX_RESPONSE_BYTES: usize = 16 << 10;
 /// Most names that are checked at the same time.
-const AT_ONCE: usize = 32;
+const MAX_CONCURRENT: usize = 32;
 /// Time for which a connection is reused. The CA uses a new one: a check over an older one proves less and less about
 /// it.
-const KEPT: Duration = Duration::from_secs(2);
+const MAX_CONNECTION_AGE: Duration = Duration::from_secs(2);
 
 type Driver = http1::Connection<TokioIo<TcpStream>, Empty<Bytes>>;
 
@@ -39,38 +39,38 @@ type Driver = http1::Connection<TokioIo<TcpStream>, Empty<Bytes>>;
 #[derive(Debug)]
 pub struct SelfCheck {
     limit: Duration,
-    turns: Semaphore,
+    permits: Semaphore,
     kept: Mutex<HashMap<SocketAddr, Vec<Connection>>>,
 }
 
 impl SelfCheck {
     /// Makes a self-check with a time limit for each answer.
     pub fn new(limit: Duration) -> Self {
-        Self { limit, turns: Semaphore::new(AT_ONCE), kept: Mutex::default() }
+        Self { limit, permits: Semaphore::new(MAX_CONCURRENT), kept: Mutex::default() }
     }
 
     /// Requests a challenge of a name from the server at an address, over `connections` connections, each of which must
     /// return the thumbprint. The first request goes alone: a server that does not know the name yet gets one request
     /// only.
-    pub async fn ask(
+    pub async fn check(
         &self,
         name: &DnsName,
         thumbprint: &str,
         address: SocketAddr,
         connections: usize,
     ) -> Result<(), SelfCheckError> {
-        let _turn = self.turns.acquire().await.expect("nobody closes it");
-        let question = Question { host: name.base(), thumbprint, address, limit: self.limit };
+        let _permit = self.permits.acquire().await.expect("nobody closes it");
+        let probe = Probe { host: name.base(), thumbprint, address, limit: self.limit };
         let mut kept = self.take(address, connections).into_iter();
-        let (first, answered) = question.ask(kept.next()).await;
+        let (first, answered) = probe.send(kept.next()).await;
         if let Err(error) = answered {
-            match error.is_of_the_server() {
+            match error.is_server_failure() {
                 true => self.forget(address),
                 false => self.keep(address, first.into_iter().chain(kept)),
             }
             return Err(error);
         }
-        let others = join_all((1..connections).map(|_| question.ask(kept.next()))).await;
+        let others = join_all((1..connections).map(|_| probe.send(kept.next()))).await;
         let (others, answered): (Vec<_>, Vec<_>) = others.into_iter().unzip();
         match answered.into_iter().find_map(Result::err) {
             Some(error) => {
@@ -87,16 +87,16 @@ impl SelfCheck {
     fn take(&self, address: SocketAddr, most: usize) -> Vec<Connection> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(there) = kept.get_mut(&address) else { return Vec::new() };
-        there.retain(Connection::is_young);
+        there.retain(Connection::is_reusable);
         let rest = there.len().saturating_sub(most);
         there.split_off(rest)
     }
 
     fn keep(&self, address: SocketAddr, connections: impl Iterator<Item = Connection>) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.entry(address).or_default().extend(connections.filter(Connection::is_young));
+        kept.entry(address).or_default().extend(connections.filter(Connection::is_reusable));
         kept.retain(|_, there| {
-            there.retain(Connection::is_young);
+            there.retain(Connection::is_reusable);
             !there.is_empty()
         });
     }
@@ -108,17 +108,17 @@ impl SelfCheck {
 }
 
 /// The request of a self-check, and the server that it is sent to.
-struct Question<'a> {
+struct Probe<'a> {
     host: &'a str,
     thumbprint: &'a str,
     address: SocketAddr,
     limit: Duration,
 }
 
-impl Question<'_> {
+impl Probe<'_> {
     /// Sends the request over a kept connection, else over a new one; returns the connection if it can be reused. That
     /// the server closed a kept connection meanwhile is no failure of the check.
-    async fn ask(&self, kept: Option<Connection>) -> (Option<Connection>, Result<(), SelfCheckError>) {
+    async fn send(&self, kept: Option<Connection>) -> (Option<Connection>, Result<(), SelfCheckError>) {
         let mut random = [0; 32];
         SystemRandom::new().fill(&mut random).expect("the operating system gives random bytes");
         let token = BASE64_URL_SAFE_NO_PAD.encode(random);
@@ -178,13 +178,13 @@ impl Connection {
         let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
         let mut builder = http1::Builder::new();
-        builder.max_buf_size(LARGEST_ANSWER);
+        builder.max_buf_size(MAX_RESPONSE_BYTES);
         let (sender, driver) = builder.handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
         Ok(Self { sender, driver: Some(Box::pin(driver)), opened: Instant::now() })
     }
 
-    fn is_young(&self) -> bool {
-        self.driver.is_some() && self.opened.elapsed() < KEPT
+    fn is_reusable(&self) -> bool {
+        self.driver.is_some() && self.opened.elapsed() < MAX_CONNECTION_AGE
     }
 
     async fn exchange(&mut self, host: &str, token: &str) -> Result<Answer, String> {
@@ -201,7 +201,7 @@ impl Connection {
             let (head, body) = sender.send_request(request).await.map_err(|error| error.to_string())?.into_parts();
             let location = head.headers.get(header::LOCATION);
             let location = location.map(|to| String::from_utf8_lossy(to.as_bytes()).into_owned());
-            let body = match Limited::new(body, LARGEST_ANSWER).collect().await {
+            let body = match Limited::new(body, MAX_RESPONSE_BYTES).collect().await {
                 Ok(body) => body.to_bytes(),
                 // A body of this size is no answer to a challenge.
                 Err(error) if error.is::<LengthLimitError>() => Bytes::new(),
@@ -222,7 +222,7 @@ impl Connection {
 
 impl SelfCheckError {
     /// Returns true if the failure is the server's, and so applies to all of its names.
-    fn is_of_the_server(&self) -> bool {
+    fn is_server_failure(&self) -> bool {
         matches!(self, Self::Silent { .. } | Self::Unreachable { .. })
     }
 }
@@ -314,13 +314,13 @@ mod tests {
             stream.write_all(reply(&path).as_bytes()).await.expect("writes");
         });
         let name = DnsName::parse("a.example.com").expect("a name");
-        let result = SelfCheck::new(LIMIT).ask(&name, "thumb", address, 1).await;
+        let result = SelfCheck::new(LIMIT).check(&name, "thumb", address, 1).await;
         serve.await.expect("served");
         result
     }
 
     #[tokio::test]
-    async fn the_answer_of_a_stateless_responder_is_taken_plain_or_chunked() {
+    async fn the_answer_of_a_stateless_responder_is_accepted_plain_or_chunked() {
         let body = |path: &str| crate::challenge::http::answer(path, "thumb").expect("a token");
         check(move |p| format!("HTTP/1.1 200 OK\r\n\r\n{}", body(p))).await.expect("plain");
         check(move |p| {
@@ -333,7 +333,7 @@ mod tests {
 
     #[tokio::test]
     async fn each_wrong_answer_is_a_sentence_with_its_fix() {
-        let long = format!("HTTP/1.1 200 OK\r\n\r\n{}", "x".repeat(2 * LARGEST_ANSWER));
+        let long = format!("HTTP/1.1 200 OK\r\n\r\n{}", "x".repeat(2 * MAX_RESPONSE_BYTES));
         for (reply, word) in [
             ("HTTP/1.1 301 Moved\r\nLocation: https://a.example.com/x\r\n\r\n", "redirects"),
             ("HTTP/1.1 401 Unauthorized\r\n\r\n", "status 401"),
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connections_are_kept_and_names_asked_about_side_by_side() {
+    async fn connections_are_reused_and_names_checked_concurrently() {
         let server = server(|_| false).await;
         // Far longer than the test takes on a busy machine: a check that waited for the connection's end would wait
         // this long.
@@ -388,33 +388,33 @@ mod tests {
         let check = SelfCheck::new(limit);
         let start = Instant::now();
         for i in 0..50 {
-            check.ask(&host(i), "thumb", server.address, 6).await.expect("answered");
+            check.check(&host(i), "thumb", server.address, 6).await.expect("answered");
         }
         assert_eq!(server.connections.load(Ordering::Relaxed), 6);
         let names: Vec<_> = (0..100).map(host).collect();
-        try_join_all(names.iter().map(|name| check.ask(name, "thumb", server.address, 6))).await.expect("answered");
-        assert!(server.connections.load(Ordering::Relaxed) <= 6 * AT_ONCE);
+        try_join_all(names.iter().map(|name| check.check(name, "thumb", server.address, 6))).await.expect("answered");
+        assert!(server.connections.load(Ordering::Relaxed) <= 6 * MAX_CONCURRENT);
         // The server does not close the connections, and the check does not wait for that.
         assert!(start.elapsed() < limit / 2, "{:?}", start.elapsed());
     }
 
     #[tokio::test]
-    async fn a_server_that_is_alive_does_not_hide_one_behind_the_same_address_that_is_not() {
+    async fn a_live_server_does_not_hide_a_dead_one_behind_the_same_address() {
         // Every third of the first thirty connections leads to the dead server.
         let server = server(|n| n < 30 && n % 3 == 2).await;
         let check = SelfCheck::new(LIMIT);
         let mut failed = 0;
-        while check.ask(&host(0), "thumb", server.address, 6).await.is_err() {
+        while check.check(&host(0), "thumb", server.address, 6).await.is_err() {
             failed += 1;
         }
         assert!(server.connections.load(Ordering::Relaxed) > 30 && failed >= 3, "{failed} rows failed");
     }
 
     #[tokio::test]
-    async fn a_kept_connection_that_was_closed_meanwhile_says_nothing_about_a_name() {
+    async fn a_reused_connection_that_was_closed_is_no_failure_of_the_check() {
         let server = server(|_| false).await;
         let check = SelfCheck::new(LIMIT);
-        check.ask(&host(0), "thumb", server.address, 1).await.expect("answered");
+        check.check(&host(0), "thumb", server.address, 1).await.expect("answered");
         // The server is replaced by another one at the same address.
         let Server { address, _tasks: mut tasks, .. } = server;
         tasks.shutdown().await;
@@ -427,7 +427,7 @@ mod tests {
             let body = crate::challenge::http::answer(&path, "thumb").expect("a token");
             stream.write_all(format!("HTTP/1.1 200 OK\r\n\r\n{body}").as_bytes()).await.expect("writes");
         });
-        check.ask(&host(1), "thumb", address, 1).await.expect("answered");
+        check.check(&host(1), "thumb", address, 1).await.expect("answered");
         again.await.expect("served");
     }
 }

@@ -215,7 +215,7 @@ fn failed(doing: &'static str, path: &Path, why: io::Error) -> StorageError {
     StorageError::Io { doing, object: path.display().to_string(), why }
 }
 
-/// Returns true if a write is flushed to the disk at once. An order is flushed only when [`Storage::settle`] asks for
+/// Returns true if a write is flushed to the disk at once. An order is flushed only when [`Storage::flush`] asks for
 /// it. The death of the process loses nothing in either case.
 fn is_forced(kind: Kind) -> bool {
     kind != Kind::Order
@@ -238,13 +238,13 @@ impl Storage for Directory {
     async fn write(&self, key: &Key, bytes: &[u8], expect: &Expect) -> Result<Version, StorageError> {
         let version = self.write_now(key, bytes, expect)?;
         if is_forced(key.kind()) {
-            self.settle(key).await?;
+            self.flush(key).await?;
         }
         Ok(version)
     }
 
-    async fn settle(&self, key: &Key) -> Result<(), StorageError> {
-        let replaced = self.journal.settle(key).await.map_err(|e| failed("writing", &self.file(key), e))?;
+    async fn flush(&self, key: &Key) -> Result<(), StorageError> {
+        let replaced = self.journal.flush(key).await.map_err(|e| failed("writing", &self.file(key), e))?;
         for Replaced { kind, path } in replaced {
             self.file_pool(kind).keep(path);
         }
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_read_is_set_aside_and_stays_so_after_a_restart() {
+    async fn an_unreadable_entry_is_set_aside_also_after_a_restart() {
         let (tmp, store) = store();
         let (key, folder) = (Key::new(Kind::Certificate, "a.example"), Key::new(Kind::Budget, "ca"));
         store.write(&key, b"broken", &Expect::Absent).await.expect("writes");
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_open_to_others_is_refused() {
+    async fn a_directory_or_file_that_others_can_read_is_refused() {
         let (tmp, store) = store();
         let key = Key::new(Kind::Certificate, "a.example");
         store.write(&key, b"secret", &Expect::Absent).await.expect("writes");
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_many_writers_that_expect_absence_one_wins() {
+    async fn one_of_many_writers_that_expect_absence_wins() {
         let (_tmp, store) = store();
         let key = Key::new(Kind::Order, "a");
         let writes = (0..16u8).map(|i| {
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_leaves_the_directory_and_no_two_meet() {
+    fn names_stay_inside_the_directory_and_do_not_collide() {
         assert_eq!(Key::new(Kind::Order, "../../etc/passwd").name(), "_2e._2f.._2fetc_2fpasswd");
         assert_ne!(Key::new(Kind::Order, "a/b"), Key::new(Kind::Order, "a_2fb"));
         assert_eq!(Key::new(Kind::Order, "*.a").name(), "_2a.a");

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_sees_one_content_whole_while_others_write() {
+    fn a_reader_sees_one_complete_content_during_concurrent_writes() {
         let dir = tempfile::tempdir().expect("a directory");
         let file_pool = FilePool::of(dir.path().to_owned());
         let path = dir.path().join("a.json");

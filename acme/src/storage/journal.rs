@@ -146,7 +146,7 @@ impl Journal {
     }
 
     /// Waits until the last write of an entry is on the disk. Returns replaced files that are not needed any more.
-    pub(super) async fn settle(self: &Arc<Self>, key: &Key) -> io::Result<Vec<Replaced>> {
+    pub(super) async fn flush(self: &Arc<Self>, key: &Key) -> io::Result<Vec<Replaced>> {
         if !self.held().unsettled.contains_key(key) {
             return Ok(Vec::new());
         }
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_machine_lost_is_put_back_and_what_was_removed_stays_so() {
+    async fn lost_writes_are_restored_and_removed_entries_are_not() {
         let tmp = tempfile::tempdir().expect("a directory");
         let root = tmp.path().join("acme");
         let store = Directory::open(&root).expect("opens");
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn while_the_machine_runs_the_files_are_right() {
+    async fn the_files_are_current_while_the_machine_runs() {
         let tmp = tempfile::tempdir().expect("a directory");
         let root = tmp.path().join("acme");
         let key = Key::new(Kind::Certificate, "a");
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_torn_entry_costs_none_but_itself() {
+    async fn a_torn_entry_affects_no_other_entry() {
         let tmp = tempfile::tempdir().expect("a directory");
         let root = tmp.path().join("acme");
         let store = Directory::open(&root).expect("opens");
@@ -477,13 +477,13 @@ mod tests {
         for i in 0..4 {
             ours.write(&order(&format!("large{i}")), &large, &Expect::Absent).await.expect("writes");
         }
-        ours.settle(&order("large3")).await.expect("settles");
+        ours.flush(&order("large3")).await.expect("settles");
         let retiring = ours.journal().retiring.lock().expect("free").take().expect("it was full");
         retiring.await.expect("ends").expect("works");
         assert!(!root.join("journal.old").exists());
         assert!(fs::metadata(root.join("journal")).expect("there").len() < 100);
         other.write(&order("later"), b"small", &Expect::Absent).await.expect("writes");
-        other.settle(&order("later")).await.expect("settles");
+        other.flush(&order("later")).await.expect("settles");
         drop((ours, other));
         restarted(&root);
         fs::remove_file(root.join("orders/later.json")).expect("there");
@@ -499,7 +499,7 @@ mod tests {
         let store = Directory::open(&root).expect("opens");
         let key = order("a");
         store.write(&key, b"first content", &Expect::Absent).await.expect("writes");
-        store.settle(&key).await.expect("settles");
+        store.flush(&key).await.expect("settles");
         store.write(&key, b"second content", &Expect::Anything).await.expect("writes");
         let all = || -> Vec<Vec<u8>> {
             fs::read_dir(root.join("orders"))
@@ -509,7 +509,7 @@ mod tests {
                 .collect()
         };
         assert!(all().iter().any(|text| text == b"first content"));
-        store.settle(&key).await.expect("settles");
+        store.flush(&key).await.expect("settles");
         assert!(!all().iter().any(|text| text == b"first content"), "what was replaced is not kept");
     }
 }

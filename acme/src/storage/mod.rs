@@ -124,7 +124,7 @@ pub enum Expect {
 pub trait Lock: Send + Sync {}
 
 /// Storage of entries. Writes are atomic, and survive the death of the process once they returned. They survive a power
-/// failure as well; a write of an order does once [`Storage::settle`] returned.
+/// failure as well; a write of an order does once [`Storage::flush`] returned.
 #[async_trait]
 pub trait Storage: Send + Sync {
     /// Reads an entry.
@@ -133,7 +133,7 @@ pub trait Storage: Send + Sync {
     async fn write(&self, key: &Key, bytes: &[u8], expect: &Expect) -> Result<Version, StorageError>;
     /// Waits until the last write of an entry survives a power failure. Each order is written several times, and few of
     /// these writes need it.
-    async fn settle(&self, _key: &Key) -> Result<(), StorageError> {
+    async fn flush(&self, _key: &Key) -> Result<(), StorageError> {
         Ok(())
     }
     /// Sets an unusable entry aside, so that a new one can be made, and returns its new place. `None`: this storage has

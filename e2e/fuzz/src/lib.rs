@@ -1,4 +1,4 @@
-//! What the binaries have in common: libFuzzer chooses by coverage, and mutates as the target does.
+//! The common part of the binaries: libFuzzer chooses by coverage, and mutates as the target does.
 
 pub use e2e::fuzz::{Choice, Target, target};
 pub use libfuzzer_sys;

@@ -112,7 +112,7 @@ pub(super) fn run(data: &[u8]) {
         let storage = Arc::new(Directory::open(folder.path().join("acme")).expect("a storage"));
         let solvers = Solvers { http: Some(Arc::new(Watched)), ..Solvers::default() };
         let timeout = Duration::from_secs(2);
-        let config = AcmeConfig { solvers, timeout, patience: PATIENCE, ..config(&ca.directory()) };
+        let config = AcmeConfig { solvers, timeout, attempt_timeout: PATIENCE, ..config(&ca.directory()) };
         let issuer = match AcmeIssuer::open(config, storage).await {
             Ok(issuer) => issuer,
             Err(failure) => panic!("nothing was asked yet: {failure}"),

@@ -30,7 +30,7 @@ impl Choice {
     }
 }
 
-/// What bytes choose; zero once they are used up, which is what is right everywhere.
+/// The choices that bytes make; zero once they are used up, which is right everywhere.
 #[derive(Clone, Debug)]
 pub(super) struct Chosen {
     bytes: Vec<u8>,

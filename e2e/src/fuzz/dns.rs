@@ -1,8 +1,10 @@
-//! Answers of DNS servers that somebody else runs, over real sockets: to the look at a challenge's name and to the pre-flight.
+//! Answers of DNS servers that somebody else runs, over real sockets: to the look at a challenge's name and to the
+//! pre-flight.
 //!
-//! The bytes choose each answer: raw bytes, answers to other questions, records of all sorts that lead anywhere, truncation and a
-//! broken TCP stream behind it. Each is followed by an answer that can be read, so that nobody waits for a clock. Every look comes
-//! to an end after a bounded number of questions, and what is told is short and has no control character.
+//! The bytes choose each answer: raw bytes, answers to other questions, records of all sorts that lead anywhere,
+//! truncation and a broken TCP stream behind it. Each is followed by an answer that can be read, so that nobody waits
+//! for a clock. Every look comes to an end after a bounded number of questions, and what is told is short and has no
+//! control character.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -40,7 +42,7 @@ const QUESTIONS: usize = 4_000;
 /// Nothing that is told is longer.
 const LONGEST: usize = 16 << 10;
 
-/// What a server is about to answer, and how often it was asked.
+/// The next answers of a server, and the number of its questions.
 struct Script {
     chosen: Chosen,
     questions: usize,
@@ -89,7 +91,7 @@ impl Script {
                 }
             }
         }
-        // What cannot be read, or is too long for a datagram, would be waited for.
+        // A message that cannot be read, or is too long for a datagram, would be waited for.
         let written = answer.to_vec().ok().filter(|bytes| bytes.len() <= DATAGRAM && Message::from_vec(bytes).is_ok());
         written.unwrap_or_else(|| {
             let mut bare = question.clone();

@@ -1,8 +1,9 @@
 //! Objects as nobody means to write them, through the whole pure pipeline.
 //!
-//! An input has a step in each line: an object that is put, or deleted (`"delete": true` beside its `kind`); the first line may be
-//! settings instead. Whatever comes of it, nothing panics, each message for Envoy keeps Envoy's constraints, no private key is in
-//! what is printed, and the end is that of one translation of the last objects from nothing.
+//! An input has a step in each line: an object that is put, or deleted (`"delete": true` beside its `kind`); the first
+//! line may be settings instead. Whatever comes of it, nothing panics, each message for Envoy keeps Envoy's
+//! constraints, no private key is in what is printed, and the end is that of one translation of the last objects from
+//! nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,7 +17,7 @@ use gatewright_core::inputs::{Kind, Located, Object, ObjectChange, ObjectKey};
 use gatewright_core::model::ObjectName;
 use gatewright_core::pipeline::{Pipeline, Written};
 use gatewright_core::tenancy;
-use gatewright_core::translate::{Change, DedicatedEnvoys, Delta, Fact, Fleet, Ownable, Ownership, Settings};
+use gatewright_core::translate::{Change, DedicatedEnvoys, Delta, Fact, Fleet, Ownable, OwnerRecord, Settings};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -265,8 +266,8 @@ pub(super) fn run(data: &[u8]) {
     let (settings, tenancy) = said.unwrap_or_default().pipeline();
     let mut pipeline = Pipeline::new(settings.clone(), tenancy.clone(), Written::Here);
     let mut last: BTreeMap<ObjectKey, Object> = BTreeMap::new();
-    let mut records: BTreeMap<Ownable, Ownership> = BTreeMap::new();
-    // What a start from nothing cannot know: what was live before a TenantGateway or a Secret turned bad.
+    let mut records: BTreeMap<Ownable, OwnerRecord> = BTreeMap::new();
+    // A start from nothing cannot know what was live before a TenantGateway or a Secret turned bad.
     let mut keeps = false;
     for (at, step) in steps.iter().enumerate() {
         let Some(change) = change(at, step) else { continue };

@@ -496,7 +496,8 @@ fn orders_of_one_tenant_that_come_to_no_end_hold_up_nobody_else() -> Result<()> 
         let hosts: Vec<String> = (0..1000).map(|i| format!("a{i}.mallory{i}.example")).collect();
         rig.ca.behave(|b| b.stuck = hosts.iter().cloned().collect());
         // Fewer concurrent orders at the CA than a tenant has places: each of hers waits for the CA for minutes.
-        let config = AcmeConfig { at_once: 2, patience: Duration::from_secs(600), ..config(&rig.ca.directory()) };
+        let config =
+            AcmeConfig { max_concurrent: 2, attempt_timeout: Duration::from_secs(600), ..config(&rig.ca.directory()) };
         let hers: Vec<Wanted> = hosts.iter().map(|host| wanted_of_one("mallory", host)).collect::<Result<_>>()?;
         let mut running = Running::start(rig.keeper_with(config).await?, hers);
         // She has her share: six of eight places.

@@ -46,7 +46,7 @@ impl Rig {
         config.roots = self.pebble.roots();
         config.registration.terms_agreed = true;
         config.timeout = Duration::from_secs(60);
-        config.patience = Duration::from_secs(180);
+        config.attempt_timeout = Duration::from_secs(180);
         config
     }
 
@@ -248,8 +248,8 @@ impl Storage for Dying {
         let version = if left > 1 || self.after { Some(self.inner.write(key, bytes, expect).await?) } else { None };
         if left == 1 { Err(Self::dead()) } else { version.ok_or_else(Self::dead) }
     }
-    async fn settle(&self, key: &Key) -> Result<(), StorageError> {
-        if self.writes_left.load(Ordering::SeqCst) == 0 { Err(Self::dead()) } else { self.inner.settle(key).await }
+    async fn flush(&self, key: &Key) -> Result<(), StorageError> {
+        if self.writes_left.load(Ordering::SeqCst) == 0 { Err(Self::dead()) } else { self.inner.flush(key).await }
     }
     async fn remove(&self, key: &Key) -> Result<(), StorageError> {
         if self.writes_left.load(Ordering::SeqCst) == 0 { Err(Self::dead()) } else { self.inner.remove(key).await }
@@ -317,7 +317,7 @@ fn an_account_that_was_deactivated_is_refused_for_good_and_the_next_one_is_new()
     })
 }
 
-/// A disk that loses unflushed writes at a power failure: orders are kept once `settle` returned, other entries at
+/// A disk that loses unflushed writes at a power failure: orders are kept once `flush` returned, other entries at
 /// once.
 struct Volatile {
     cache: Directory,
@@ -336,7 +336,7 @@ impl Storage for Volatile {
         }
         Ok(version)
     }
-    async fn settle(&self, key: &Key) -> Result<(), StorageError> {
+    async fn flush(&self, key: &Key) -> Result<(), StorageError> {
         if let Some(entry) = self.cache.read(key).await? {
             self.disk.write(key, &entry.bytes, &Expect::Anything).await?;
         }
@@ -468,7 +468,7 @@ fn renewal_windows_profiles_and_chains_are_those_of_the_ca() -> Result<()> {
 
 #[test]
 #[ignore = "needs Pebble"]
-fn what_cannot_work_is_refused_with_the_field_before_any_order() -> Result<()> {
+fn an_impossible_configuration_is_refused_with_its_field_before_any_order() -> Result<()> {
     run(async {
         let rig = Rig::start(&Options { always_valid: true, ..Options::default() }).await?;
         let issuer = rig.issuer(rig.config()).await?;

@@ -12,7 +12,7 @@ use acme::challenge::dns::{DnsError, DnsProvider, DnsView, Seen, TxtRecord};
 use acme::challenge::{DnsSolver, Solvers};
 use acme::engine::{AcmeConfig, AcmeIssuer};
 use acme::keeper::{Keeper, Next};
-use acme::preflight::{Gate, Preflight, Question, Strictness};
+use acme::preflight::{Preflight, PreflightPolicy, PreflightRequest, Strictness};
 use acme::storage::dir::Directory;
 use acme::storage::{Entry, Expect, Key, Kind, Lock, StorageError, Version};
 use acme::{Class, IssueRequest, Issuer, Names, Storage, Wanted};
@@ -254,19 +254,19 @@ struct Finds(&'static str);
 
 #[async_trait]
 impl Preflight for Finds {
-    async fn findings(&self, question: &Question<'_>) -> Vec<String> {
-        let found = question.name.as_str() == self.0 && question.account_url.starts_with("http");
+    async fn findings(&self, request: &PreflightRequest<'_>) -> Vec<String> {
+        let found = request.name.as_str() == self.0 && request.account_url.starts_with("http");
         if found { vec![format!("{} points elsewhere; change its A record", self.0)] } else { Vec::new() }
     }
 }
 
 #[test]
-fn what_the_preflight_finds_costs_no_order_unless_it_only_warns() -> Result<()> {
+fn a_preflight_finding_places_no_order_unless_it_only_warns() -> Result<()> {
     run(async {
         let rig = Rig::start().await?;
         for (strictness, orders) in [(Strictness::Strict, 0), (Strictness::Warn, 1)] {
             let mut config = config(&rig.ca.directory());
-            config.gate = Some(Gate { preflight: Arc::new(Finds("bad.example.com")), strictness });
+            config.preflight = Some(PreflightPolicy { preflight: Arc::new(Finds("bad.example.com")), strictness });
             let issuer = AcmeIssuer::open(config, rig.storage()?).await?;
             let issued = issuer.issue(&request("bad.example.com")?).await;
             ensure!(issued.is_ok() == (orders == 1));
@@ -324,8 +324,8 @@ impl Storage for Halting {
         }
         Ok(())
     }
-    async fn settle(&self, key: &Key) -> Result<(), StorageError> {
-        self.inner.settle(key).await
+    async fn flush(&self, key: &Key) -> Result<(), StorageError> {
+        self.inner.flush(key).await
     }
     async fn list(&self, kind: Kind) -> Result<Vec<Key>, StorageError> {
         self.inner.list(kind).await

@@ -139,7 +139,7 @@ async fn every_request_of_a_listener_is_asked_about_before_a_route_is_looked_for
         "who is refused is refused by the first, and nobody else is asked"
     );
 
-    // What the servers say decides which route it is, and the route's own filters are those of that route.
+    // The answer of the servers decides which route it is, and the route's own filters are those of that route.
     let over_tls_to = |host: &str| over_tls(https, host).path("/anybody");
     for probe in [to(http, GUARDED, "/anybody"), over_tls_to(GUARDED), over_tls_to(WIDE)] {
         let passed = said(&probe.clone().header("authorization", KEY).send().await?)?;

@@ -95,7 +95,7 @@ pub(crate) fn envoys() -> Result<Vec<Value>> {
     objects(&["pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=envoy"])
 }
 
-/// What the kubelet says of the container of Envoy.
+/// The status of the container of Envoy, from the kubelet.
 pub(crate) fn container(pod: &Value) -> Result<&Value> {
     let all = pod["status"]["containerStatuses"].as_array().context("no containers")?;
     all.iter().find(|container| container["name"] == "envoy").context("no Envoy")

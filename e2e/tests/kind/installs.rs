@@ -12,8 +12,8 @@ use super::cluster::{
 };
 use super::traffic::Traffic;
 
-/// The release that is upgraded: its chart, and the tag of its image. `PREVIOUS` names its folder, as `make release` writes it; without
-/// that it is this program under another tag.
+/// The release that is upgraded: its chart, and the tag of its image. `PREVIOUS` names its folder, as `make release`
+/// writes it; without that it is this program under another tag.
 fn previous() -> Result<(String, String)> {
     let version = env!("CARGO_PKG_VERSION");
     let Some(folder) = std::env::var_os("PREVIOUS").filter(|folder| !folder.is_empty()) else {
@@ -81,7 +81,7 @@ async fn an_upgrade_and_its_rollback_lose_no_request() -> Result<()> {
     traffic.none_failed(100).await
 }
 
-/// What there is of the chart and of the controller, by kind and name.
+/// The objects of the chart and of the controller that exist, by kind and name.
 pub(crate) fn left() -> Result<Vec<String>> {
     let kinds = "serviceaccounts,services,configmaps,secrets,deployments,daemonsets,pods,leases,poddisruptionbudgets,\
 networkpolicies,roles,rolebindings,endpointslices";

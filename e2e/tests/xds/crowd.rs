@@ -83,7 +83,7 @@ async fn a_connection_without_a_stream_is_closed_after_a_while_and_one_with_a_st
 }
 
 #[tokio::test]
-async fn whoever_is_denied_loses_its_connection() {
+async fn the_connection_of_a_denied_client_is_closed() {
     let mut served = Served::over_tls(Limits::default());
     served.tls().views.revoke(IDENTITY);
     let channel = connect(&served, true).await.expect("connects");

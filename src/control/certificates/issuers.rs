@@ -14,7 +14,7 @@ use acme::dns::{
     Resolver, Rfc2136, Rfc2136Config, Route53, Route53Config, Secret, TsigHash, Webhook, WebhookConfig,
 };
 use acme::engine::{AcmeConfig, AcmeIssuer, RequestedProfile, directory_url};
-use acme::preflight::{Gate, Strictness};
+use acme::preflight::{PreflightPolicy, Strictness};
 use acme::{Failure, Storage};
 use async_trait::async_trait;
 
@@ -155,7 +155,7 @@ async fn one(
         Preflight::Warn => Strictness::Warn,
         Preflight::Skip => Strictness::Skip,
     };
-    config.gate = Some(Gate { preflight: self_check, strictness });
+    config.preflight = Some(PreflightPolicy { preflight: self_check, strictness });
     Ok(AcmeIssuer::open(config, storage.clone()).await?)
 }
 

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use acme::bootstrap::SelfSigned;
 use acme::fallback_issuer::FallbackIssuer;
 use acme::issuer::Issuer;
 use acme::keeper::{Keeper, Next, Outlook, Pass, WantedCertificates};
+use acme::self_signed::SelfSigned;
 use acme::storage::StorageError;
 use acme::{CertificateId, DnsName, Names, Storage};
 use jiff::Timestamp;
@@ -186,7 +186,7 @@ impl CertificateManager {
     /// request for the Secret.
     pub fn present(&self, secrets: impl IntoIterator<Item = (ObjectName, Option<ExistingCertificate>)>) {
         let put = |(secret, present): (ObjectName, _)| self.requests(|requests| requests.present(&secret, present));
-        secrets.into_iter().filter_map(put).for_each(|id| self.keeper.unlearn(&id));
+        secrets.into_iter().filter_map(put).for_each(|id| self.keeper.drop_adopted(&id));
         self.nudge.send_modify(|n| *n += 1);
     }
 
@@ -225,7 +225,7 @@ impl CertificateManager {
         if let Some(secret_targets) = &self.secret_targets {
             targets.into_iter().for_each(|(secret, target)| secret_targets.address(&secret, target));
         }
-        found.into_iter().for_each(|stored| self.keeper.learn(stored));
+        found.into_iter().for_each(|stored| self.keeper.adopt(stored));
         gone.iter().for_each(|host| self.endpoints.forget(host.as_str()));
         if !wanted.is_empty() {
             self.wanted_certificates.change(wanted);
@@ -240,7 +240,7 @@ impl CertificateManager {
             let place = pass.outlook.binary_search_by(|line| line.id.cmp(id)).ok()?;
             reason(&pass.outlook[place])
         };
-        for id in self.keeper.news() {
+        for id in self.keeper.take_changed() {
             let (held, reason) = (self.keeper.held_as(&id), reason(&id));
             self.requests(|requests| requests.take_in(&id, held, reason));
         }
@@ -308,7 +308,7 @@ impl CertificateManager {
             let changed = self.named.reopen(&self.storage, &self.endpoints).await;
             self.take_on(&changed);
             if self.authority.mend(Timestamp::now()) {
-                self.keeper.employ(self.authority.clone());
+                self.keeper.add_issuer(self.authority.clone());
             }
         }
     }
@@ -319,7 +319,7 @@ impl CertificateManager {
             return;
         }
         for issuer in lists(&self.named, &self.fallbacks, &self.authority) {
-            self.keeper.employ(issuer);
+            self.keeper.add_issuer(issuer);
         }
         for name in changed {
             self.requests(|requests| requests.touch_issuer(&IssuerKey::Named(name.as_str().into())));
@@ -369,7 +369,7 @@ impl CertificateManager {
             }
             let gone = self.own.lock().expect("nobody panics while holding it").remove(&owner);
             if let Some(Own { opened: Ok(opened), .. }) = gone {
-                self.keeper.dismiss(&opened.id);
+                self.keeper.remove_issuer(&opened.id);
             }
             let issuer_key = IssuerKey::Own(owner.clone());
             self.thumbprints.lock().expect("nobody panics while holding it").remove(&issuer_key);
@@ -377,7 +377,7 @@ impl CertificateManager {
                 let opened = open(&owner.to_string(), &settings, &self.storage, &self.endpoints).await;
                 let opened = opened.map_err(|error| error.to_string());
                 if let Ok(opened) = &opened {
-                    self.keeper.employ(listed(opened, Vec::new()));
+                    self.keeper.add_issuer(listed(opened, Vec::new()));
                 }
                 self.own.lock().expect("nobody panics while holding it").insert(owner, Own { settings, opened });
             }
@@ -432,7 +432,7 @@ impl CertificateManager {
             requests.expire(now);
             Report::of(&requests.wants(), &pass, requests.held_certificates(), &budgets, &resolve, now)
         })
-        .with_troubles([self.named.troubles(), self.authority.troubles(), self.keeper.troubles()].concat())
+        .with_troubles([self.named.troubles(), self.authority.troubles(), self.keeper.storage_problems()].concat())
     }
 
     /// Returns the metrics for Prometheus.

@@ -172,7 +172,7 @@ mod tests {
     use std::os::unix::fs::OpenOptionsExt;
 
     use acme::DnsName;
-    use acme::bootstrap::self_signed;
+    use acme::self_signed::self_signed;
     use acme::storage::dir::Directory;
     use acme::storage::{Key, Kind};
     use jiff::Timestamp;

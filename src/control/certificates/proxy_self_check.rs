@@ -12,7 +12,7 @@ use acme::client::RateLimits;
 use acme::dns::Resolver;
 use acme::dns::preflight::{Expected, Lookup, examine};
 use acme::failure::{Class, Failure};
-use acme::preflight::{Preflight as AcmePreflight, Question, SelfCheck, SelfCheckError};
+use acme::preflight::{Preflight as AcmePreflight, PreflightRequest, SelfCheck, SelfCheckError};
 use acme::{DnsName, Names};
 use async_trait::async_trait;
 use futures::future::join_all;
@@ -243,7 +243,7 @@ impl ProxySelfCheck {
             let socket = SocketAddr::new(reachable(ip), self.port);
             let mut pauses = Pauses::new();
             loop {
-                match self.endpoints.self_check.ask(name, thumbprint, socket, connections).await {
+                match self.endpoints.self_check.check(name, thumbprint, socket, connections).await {
                     Ok(()) => return None,
                     Err(error) if Instant::now() >= until => return Some(error),
                     // Envoy does not have the host or the account yet.
@@ -266,20 +266,20 @@ pub(super) fn reachable(ip: IpAddr) -> IpAddr {
 
 #[async_trait]
 impl AcmePreflight for ProxySelfCheck {
-    async fn findings(&self, question: &Question<'_>) -> Vec<String> {
+    async fn findings(&self, request: &PreflightRequest<'_>) -> Vec<String> {
         let mut findings = Vec::new();
-        if question.kind == ChallengeKind::Http01 {
-            findings.extend(self.answered(question.name, question.thumbprint, 1).await.iter().map(ToString::to_string));
+        if request.kind == ChallengeKind::Http01 {
+            findings.extend(self.answered(request.name, request.thumbprint, 1).await.iter().map(ToString::to_string));
         }
         let Some(lookup) = &self.lookup else { return findings };
-        match lookup.facts(question.name.as_str(), question.kind).await {
+        match lookup.facts(request.name.as_str(), request.kind).await {
             Ok(facts) => {
                 let expected = Expected {
-                    host: question.name.as_str(),
-                    method: question.kind,
+                    host: request.name.as_str(),
+                    method: request.kind,
                     addresses: &self.addresses,
-                    identities: &question.directory.meta.caa_identities,
-                    account_uri: Some(question.account_url),
+                    identities: &request.directory.meta.caa_identities,
+                    account_uri: Some(request.account_url),
                 };
                 findings.extend(examine(&facts, &expected).iter().map(ToString::to_string));
             }
@@ -361,8 +361,8 @@ mod tests {
         let server = tokio::spawn(half_dead(listener, 8, asked.clone()));
         let (places, mut questions) = mpsc::channel::<AddressQuery>(1);
         let gateway = tokio::spawn(async move {
-            while let Some(question) = questions.recv().await {
-                let _ = question.answer.send(BTreeSet::from([Ipv4Addr::LOCALHOST.into()]));
+            while let Some(request) = questions.recv().await {
+                let _ = request.answer.send(BTreeSet::from([Ipv4Addr::LOCALHOST.into()]));
             }
         });
         let endpoints = Arc::new(ProxyEndpoints::new(Some(places), BTreeMap::new()));
@@ -379,7 +379,7 @@ mod tests {
         // The eighth connection is the last one that is lost; all connections that count were made after it.
         assert!(asked.load(Ordering::Relaxed) >= 8 + CONSECUTIVE_SUCCESSES, "{asked:?}");
         drop(self_check);
-        gateway.await.expect("it ends with the last question");
+        gateway.await.expect("it ends with the last request");
         server.abort();
     }
 

@@ -87,7 +87,7 @@ pub fn issuer_of<'a>(says: Option<&'a str>, wanted: &'a str) -> &'a str {
 mod tests {
     use super::*;
     use acme::DnsName;
-    use acme::bootstrap::self_signed;
+    use acme::self_signed::self_signed;
 
     #[test]
     fn what_is_found_is_held_for_its_names_and_its_issuer() {

@@ -28,7 +28,7 @@ pub struct IssuerSettings {
     /// The contacts of the account: `mailto:` addresses.
     #[serde(default)]
     pub contacts: Vec<String>,
-    /// Whether the CA's terms of service are agreed to.
+    /// True if the CA's terms of service are agreed to.
     #[serde(default)]
     pub agree_to_terms: bool,
     /// The external account that ours is bound to (RFC 8555, 7.3.4).

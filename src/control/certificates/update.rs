@@ -31,7 +31,7 @@ impl CertificateUpdate {
             Self::Certificate(secret, None) => Change::delete(ObjectKey::new(Kind::Secret, secret)),
             Self::Certificate(secret, Some(stored)) => Change::put(object(&secret, &stored)?),
             Self::Challenge(asked, answer) => Change::Fact(Fact::Challenge(asked, answer)),
-            Self::Trouble(secret, text) => Change::Fact(Fact::Trouble(secret, text)),
+            Self::Trouble(secret, text) => Change::Fact(Fact::IssuanceProblem(secret, text)),
         })
     }
 }

@@ -33,9 +33,9 @@ fn digest(event: &Event) -> u64 {
 
 /// Returns events of the conditions of an object that need attention.
 fn complaints(key: &ObjectKey, status: Option<&ObjectStatus>) -> Vec<Event> {
-    let Some(status) = status.filter(|status| !status.is_good()) else { return Vec::new() };
+    let Some(status) = status.filter(|status| !status.is_healthy()) else { return Vec::new() };
     let mut found: Vec<(&Condition, Vec<String>)> = Vec::new();
-    for (listener, condition) in status.conditions_of_listeners().filter(|(_, condition)| !condition.is_good()) {
+    for (listener, condition) in status.conditions_of_listeners().filter(|(_, condition)| !condition.is_healthy()) {
         let same = found
             .iter_mut()
             .find(|(other, listeners)| *other == condition && listeners.is_empty() == listener.is_none());

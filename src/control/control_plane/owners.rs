@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::ControlPlane;
 use gatewright_core::model::Hostname;
 use gatewright_core::tenancy::Record;
-use gatewright_core::translate::{Ownable, Ownership};
+use gatewright_core::translate::{Ownable, OwnerRecord};
 
 fn time(seconds: u64) -> Option<Timestamp> {
     i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok())
@@ -16,7 +16,7 @@ impl ControlPlane {
     /// Returns the owners of hostnames and ports on addresses that namespaces share, and among tenants of
     /// TenantGateways, from the records.
     pub fn owners(&self) -> Value {
-        let address = |(what, owner): (&Ownable, &Ownership)| {
+        let address = |(what, owner): (&Ownable, &OwnerRecord)| {
             json!({
                 "what": what.to_string(), "namespace": &*owner.namespace, "protocol": owner.protocol,
                 "since": time(owner.since / 1000), "released": owner.released.and_then(time),

@@ -54,7 +54,7 @@ impl AddressRequest {
         Self { address, routability }
     }
 
-    /// Whether any address would do, wherever it is reachable from.
+    /// True if any address would do, wherever it is reachable from.
     pub fn is_unscoped(&self) -> bool {
         matches!(self.routability, Routability::Default | Routability::Sentinel)
     }

@@ -94,7 +94,8 @@ fn listeners(value: &Value) -> (Vec<Value>, Vec<Listener>) {
     (readable, unreadable)
 }
 
-/// A listener of which the filters alone cannot be read: it keeps its hostname, which a wider one would serve without them.
+/// A listener of which the filters alone cannot be read: it keeps its hostname, which a wider one would serve without
+/// them.
 fn without_filters(value: &Value, listener: &Value, why: &ParseError) -> Option<Listener> {
     let mut bare = listener.clone();
     bare.as_object_mut()?.remove("filters")?;

@@ -136,7 +136,7 @@ mod tests {
 
     /// The targets are kept all the same: they must not be served without the policy.
     #[test]
-    fn what_cannot_be_carried_out_keeps_its_targets() {
+    fn an_impossible_policy_keeps_its_targets() {
         let system = |hostname: &str| json!({"hostname": hostname, "wellKnownCACertificates": "System"});
         let named =
             |name: Value| json!({"hostname": "a.org", "wellKnownCACertificates": "System", "subjectAltNames": [name]});

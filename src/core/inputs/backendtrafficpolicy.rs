@@ -15,7 +15,7 @@ const SHORTEST: Duration = Duration::from_secs(1);
 /// The most retries that a rate may have (`RequestRate.count`).
 const COUNT: i64 = 1_000_000;
 
-/// What an XBackendTrafficPolicy asks for.
+/// The rules of an XBackendTrafficPolicy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrafficRules {
     /// `retryConstraint`.
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_as_the_api_server_fills_it_in() {
+    fn omitted_fields_have_the_defaults_of_the_api_server() {
         let second = Duration::from_secs(1);
         let plain = RetryBudget { percent: 20, interval: 10 * second, count: 10, per: second };
         assert_eq!(budget_of(json!({})), Ok(plain));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_carried_out_is_told_and_keeps_its_targets() {
+    fn an_impossible_policy_is_reported_and_keeps_its_targets() {
         for (spec, expected) in [
             (json!({"budget": {"percent": 101}}), "0 to 100 is expected"),
             (json!({"budget": {"interval": "999ms"}}), "1s to 1h is expected"),

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_no_certificates_says_why() {
+    fn a_bundle_without_certificates_states_the_reason() {
         let pem = |body: &str| format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n");
         let why = |text: &str| CaBundle::parse(text.as_bytes(), KEY).expect_err("no bundle").to_string();
         assert_eq!(why(""), "ca.crt has no certificate in PEM");

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_reach_beyond_the_check_is_refused() {
+    fn settings_that_could_bypass_the_check_are_refused() {
         let http = |http: Value| json!({"protocol": "HTTP", "backendRef": {"name": "auth", "port": 80}, "http": http});
         for (asked, expected) in [
             (http(json!({"path": "check"})), "must start with"),

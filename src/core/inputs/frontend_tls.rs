@@ -27,7 +27,7 @@ pub struct FrontendTls {
 pub struct FrontendValidation {
     /// The objects that hold the CA certificates, 1 to 16.
     pub references: Vec<LocalRef>,
-    /// Whether clients without a valid certificate are accepted.
+    /// Decides whether clients without a valid certificate are accepted.
     pub mode: ValidationMode,
 }
 
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_schema_refuses_is_refused() {
+    fn frontend_tls_that_the_schema_refuses_is_refused() {
         let one = |port: i32| json!({"port": port, "tls": {}});
         for (frontend, expected) in [
             (json!({"default": validation(0)}), "default.validation.caCertificateRefs: 1 to 16"),

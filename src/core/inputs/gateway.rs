@@ -62,7 +62,7 @@ pub struct Gateway {
     pub frontend_tls: Option<Box<FrontendTls>>,
     /// `spec.infrastructure`.
     pub infrastructure: Option<Box<Infrastructure>>,
-    /// Whether routes come to it that want default Gateways (`spec.defaultScope: All`).
+    /// True if routes come to it that want default Gateways (`spec.defaultScope: All`).
     pub is_default: bool,
 }
 
@@ -103,7 +103,7 @@ pub struct Listener {
     pub tls: Option<ListenerTls>,
     /// The routes that may attach; usually shared with the other listeners of the parent.
     pub allowed: Arc<AllowedRoutes>,
-    /// What every request passes before a route is looked for, in this order.
+    /// The filters that every request passes before a route is looked for, in this order.
     pub filters: Vec<ListenerFilter>,
     /// Why it is not served: a newer or laxer schema admitted a listener that we cannot read.
     pub unreadable: Option<Box<str>>,
@@ -112,7 +112,7 @@ pub struct Listener {
 /// TLS settings of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerTls {
-    /// Whether TLS is terminated or passed through.
+    /// Decides whether TLS is terminated or passed through.
     pub mode: TlsMode,
     /// Certificates.
     pub certificates: Vec<LocalRef>,

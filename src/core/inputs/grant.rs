@@ -23,7 +23,7 @@ impl ReferenceGrant {
         }
     }
 
-    /// Whether an object of `from_kind` in `from_namespace` (both of the Gateway API group) may refer to the core
+    /// True if an object of `from_kind` in `from_namespace` (both of the Gateway API group) may refer to the core
     /// object `to_kind` named `name` in this grant's namespace.
     pub fn permits(&self, from_kind: &str, from_namespace: &str, to_kind: &str, name: &str) -> bool {
         let from = self.from.iter().any(|(group, kind, namespace)| {

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_refused() {
+    fn an_invalid_method_name_is_refused() {
         for wrong in [
             json!({}),
             json!({"service": ""}),

@@ -220,7 +220,7 @@ impl TryFrom<Written> for IsolatedParameters {
     }
 }
 
-/// Whether a label key is reserved: Services, policies and Deployments select our pods by it.
+/// True if a label key is reserved: Services, policies and Deployments select our pods by it.
 fn is_ours(key: &str) -> bool {
     let prefix = key.split_once('/').map_or("", |(prefix, _)| prefix);
     key == "pod-template-hash"
@@ -229,7 +229,7 @@ fn is_ours(key: &str) -> bool {
             .any(|domain| prefix == *domain || prefix.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.')))
 }
 
-/// Whether a text is digits, optionally with a fraction, and a suffix (Kubernetes, `resource.Quantity`); without sign
+/// True if a text is digits, optionally with a fraction, and a suffix (Kubernetes, `resource.Quantity`); without sign
 /// or exponent.
 fn is_quantity(text: &str) -> bool {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_pods_are_told_from_each_other_by_cannot_be_asked_for() {
+    fn labels_that_distinguish_pods_cannot_be_requested() {
         for key in [
             "app.kubernetes.io/component",
             "gatewright.io/gateway",

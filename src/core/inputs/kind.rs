@@ -127,7 +127,7 @@ impl Kind {
         }
     }
 
-    /// Whether objects of this kind live in a namespace.
+    /// True if objects of this kind live in a namespace.
     pub fn namespaced(self) -> bool {
         !matches!(self, Kind::Namespace | Kind::GatewayClass | Kind::Node | Kind::ClusterTrustBundle)
     }

@@ -14,7 +14,7 @@ pub struct Located {
 }
 
 impl Located {
-    /// Whether an address belongs to the pod or node.
+    /// True if an address belongs to the pod or node.
     pub fn has(&self, address: IpAddr) -> bool {
         self.addresses.contains(&address.to_canonical())
     }

@@ -34,17 +34,17 @@ pub(super) fn object_name(kind: Kind, meta: &ObjectMeta) -> Result<ObjectName, P
     Ok(ObjectName::new(namespace, name))
 }
 
-/// Whether a text is a DNS label of lower-case letters, digits and hyphens.
+/// True if a text is a DNS label of lower-case letters, digits and hyphens.
 pub(crate) fn is_label(text: &str) -> bool {
     text.len() <= LONGEST_LABEL && is_part(text)
 }
 
-/// Whether a text is labels joined by dots; each label may be as long as the whole.
+/// True if a text is labels joined by dots; each label may be as long as the whole.
 fn is_subdomain(text: &str) -> bool {
     text.len() <= LONGEST_NAME && text.split('.').all(is_part)
 }
 
-/// Whether a text is a label of any length.
+/// True if a text is a label of any length.
 fn is_part(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     !text.is_empty() && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')

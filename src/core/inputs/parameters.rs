@@ -31,7 +31,7 @@ pub struct Parameters {
     pub fleet: Option<FleetKind>,
     /// The handling of requests whose path has an escaped slash.
     pub escaped_slashes: Option<EscapedSlashes>,
-    /// Whether routes of several namespaces may share a hostname.
+    /// Decides whether routes of several namespaces may share a hostname.
     pub route_hostnames: Option<RouteHostnames>,
     /// In a class's parameters: the hostnames that each namespace may have. Without it every namespace may have any.
     pub allowed_hostnames: Option<Arc<[AllowedHostnames]>>,
@@ -153,8 +153,8 @@ fn selector(LabelSelector { match_labels, match_expressions }: LabelSelector) ->
     }
 }
 
-/// Whether routes of several namespaces may share a hostname, at a listener that admits them. Routes of the listener's own
-/// namespace are always served.
+/// Decides whether routes of several namespaces may share a hostname, at a listener that admits them. Routes of the
+/// listener's own namespace are always served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub enum RouteHostnames {
     /// Each hostname belongs to the namespace that had it first.
@@ -176,8 +176,8 @@ pub enum EscapedSlashes {
     Redirect,
 }
 
-/// Whether Gateways of a dedicated fleet may stand on Services that they name, instead of a Service that is made for
-/// each.
+/// Decides whether Gateways of a dedicated fleet may stand on Services that they name, instead of a Service that is
+/// made for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum NamedServices {
     /// Each Gateway has the Service that is made for it.
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_newer_schema_admits_is_kept_as_not_understood() {
+    fn values_of_a_newer_schema_are_kept_as_not_understood() {
         let newer = parse(json!({"fleet": "Orbital"}));
         assert!(Object::parse(newer.clone()).is_err(), "in a file it is a mistake");
         let Ok(Object::GatewayParameters(read)) = Object::parse_admitted(newer) else { panic!("an object") };

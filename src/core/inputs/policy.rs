@@ -1,5 +1,5 @@
-//! Policies on Services (GEP-713): BackendTLSPolicy and XBackendTrafficPolicy. What one is about is read in the same way,
-//! whatever it asks for.
+//! Policies on Services (GEP-713): BackendTLSPolicy and XBackendTrafficPolicy. What one is about is read in the same
+//! way, whatever it asks for.
 
 use std::sync::Arc;
 
@@ -19,11 +19,11 @@ pub struct Policy {
     pub targets: Vec<PolicyTarget>,
     /// References to anything but a Service, as text; the policy has no effect there.
     pub others: Vec<String>,
-    /// What it asks for.
+    /// Its rules.
     pub rules: PolicyRules,
 }
 
-/// What a policy asks for, by its kind; or why that cannot be told.
+/// The rules of a policy, by its kind; or the reason why they cannot be determined.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PolicyRules {
     /// BackendTLSPolicy: how backends are verified. Where it cannot be told nothing is sent to them.
@@ -53,8 +53,8 @@ impl Policy {
         Ok(Self::on(meta, targets, rules))
     }
 
-    /// A policy whose specification cannot be read as a whole, `why` not. What it is about is known all the same: Services are
-    /// not to be served unguarded.
+    /// A policy whose specification cannot be read as a whole, `why` not. What it is about is known all the same:
+    /// Services are not to be served unguarded.
     pub(super) fn salvage(kind: Kind, value: &Value, why: &ParseError) -> Option<Self> {
         let why = format!("the specification cannot be read ({why})");
         let rules = match kind {

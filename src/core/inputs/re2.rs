@@ -55,7 +55,7 @@ pub(super) fn size(text: &str) -> Result<u32, String> {
     checker.size(&ast, 1).map(|size| size.saturating_add(8)).map_err(wrong)
 }
 
-/// Whether an expression may set the flag `i` somewhere.
+/// True if an expression may set the flag `i` somewhere.
 fn ignores_case(text: &str) -> bool {
     let flags = |rest: &str| rest.chars().take_while(|c| c.is_ascii_alphabetic() || *c == '-').any(|c| c == 'i');
     text.split("(?").skip(1).any(flags)
@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_re2_knows_is_taken() {
+    fn syntax_of_re2_is_accepted() {
         for good in [
             "/users/[0-9]{1,64}",
             "(?i)abc|d+?",
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_envoy_refuses_is_refused() {
+    fn expressions_that_envoy_refuses_are_refused() {
         for bad in [
             // Found by other people first.
             "/a**",

@@ -27,7 +27,7 @@ impl LocalRef {
         reference
     }
 
-    /// Whether the target is a ClusterTrustBundle (GEP-5075).
+    /// True if the target is a ClusterTrustBundle (GEP-5075).
     pub(crate) fn is_to_trust_bundle(&self) -> bool {
         self.group == Kind::ClusterTrustBundle.group() && self.kind == Kind::ClusterTrustBundle.as_str()
     }

@@ -49,7 +49,7 @@ impl RouteKind {
         }
     }
 
-    /// Whether routes of this kind have hostnames. Others get all traffic of a port.
+    /// True if routes of this kind have hostnames. Others get all traffic of a port.
     pub fn has_hostnames(self) -> bool {
         match self {
             RouteKind::Http | RouteKind::Grpc | RouteKind::Tls => true,
@@ -66,12 +66,12 @@ impl RouteKind {
 pub struct RouteKinds(u8);
 
 impl RouteKinds {
-    /// Whether the set contains a kind.
+    /// True if the set contains a kind.
     pub fn contains(self, kind: RouteKind) -> bool {
         self.0 & 1 << kind as u8 != 0
     }
 
-    /// Whether the set is empty.
+    /// True if the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -99,11 +99,11 @@ pub struct Route {
     pub hostnames: Arc<[Result<Hostname, HostnameError>]>,
     /// The parents that it refers to.
     pub parents: Arc<[ParentRef]>,
-    /// Whether it wants default Gateways as well (`useDefaultGateways: All`).
+    /// True if it wants default Gateways as well (`useDefaultGateways: All`).
     pub uses_defaults: bool,
     /// Its rules in order.
     pub rules: Vec<RouteRule>,
-    /// Whether it answers an ACME challenge, for an issuer that solves challenges by routes (cert-manager).
+    /// True if it answers an ACME challenge, for an issuer that solves challenges by routes (cert-manager).
     pub challenge: bool,
     /// The parts that are left out, and why: a newer or laxer schema admitted values that we cannot read.
     pub unreadable: Vec<String>,

@@ -16,7 +16,7 @@ pub enum NamespaceRule {
 }
 
 impl NamespaceRule {
-    /// Whether an object in namespace `own` admits `namespace`, which has `labels`.
+    /// True if an object in namespace `own` admits `namespace`, which has `labels`.
     pub fn admits(&self, own: &str, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
         match self {
             NamespaceRule::All => true,
@@ -37,7 +37,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Whether a namespace with these labels is selected. Every namespace has `kubernetes.io/metadata.name`, as the
+    /// True if a namespace with these labels is selected. Every namespace has `kubernetes.io/metadata.name`, as the
     /// API server sets it. An unknown operator selects nothing.
     pub fn matches(&self, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
         let value = |key: &str| match key {

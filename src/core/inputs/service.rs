@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Service as K8sService, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice as K8sEndpointSlice;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::{Exposure, MadeSlice, Meta, ParseError};
+use super::{MadeService, MadeSlice, Meta, ParseError};
 use crate::model::{AppProtocol, GatewayAddress, ObjectName, Transport, TransportPort};
 
 /// A Service.
@@ -19,16 +19,16 @@ pub struct Service {
     pub ports: Vec<ServicePortSpec>,
     /// `type: ExternalName`: refused as a backend, since it would let a route reach any address.
     pub external_name: bool,
-    /// Whether the Service has a selector, by which Kubernetes finds its pods.
+    /// True if the Service has a selector, by which Kubernetes finds its pods.
     pub selects: bool,
-    /// Whether it is headless (`clusterIP: None`): its name resolves to its endpoints, which are reached at any port.
+    /// True if it is headless (`clusterIP: None`): its name resolves to its endpoints, which are reached at any port.
     pub headless: bool,
     /// The addresses that clients use: those of its load balancer, if its type is LoadBalancer, else its cluster IPs.
     pub reached: Vec<GatewayAddress>,
     /// Its cluster IPs, which the API server assigns: no other Service and no pod has one of them.
     pub cluster_ips: Box<[IpAddr]>,
     /// Set for a Service that we made for a Gateway.
-    pub exposure: Option<Box<Exposure>>,
+    pub made: Option<Box<MadeService>>,
 }
 
 /// A port of a Service.
@@ -57,7 +57,7 @@ pub enum TargetPort {
 
 impl Service {
     pub(super) fn read(meta: Meta, object: K8sService) -> Result<Self, ParseError> {
-        let exposure = Exposure::read(&object);
+        let made = MadeService::read(&object);
         let reached = object.spec.as_ref().map(|spec| reached(&object, spec)).unwrap_or_default();
         let spec = object.spec.unwrap_or_default();
         // For a headless Service the text is "None".
@@ -84,7 +84,7 @@ impl Service {
         let external_name = spec.type_.as_deref() == Some("ExternalName");
         let selects = spec.selector.is_some_and(|selector| !selector.is_empty());
         let headless = spec.cluster_ip.as_deref() == Some("None");
-        Ok(Self { meta, ports, external_name, selects, headless, reached, cluster_ips, exposure })
+        Ok(Self { meta, ports, external_name, selects, headless, reached, cluster_ips, made })
     }
 
     /// Returns the port with a number and transport.

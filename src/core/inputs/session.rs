@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_envoy_has_no_word_for_is_refused() {
+    fn session_settings_that_envoy_lacks_are_refused() {
         let header = |name: &str| json!({"type": "Header", "header": {"name": name}});
         for (asked, expected) in [
             (json!({"absoluteTimeout": "1h"}), "lifetimeType Permanent alone"),

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_schema_refuses_is_an_error() {
+    fn a_route_that_the_schema_refuses_is_an_error() {
         let rule = json!({"backendRefs": [{"name": "db", "port": 5432}]});
         for wrong in [
             json!({"rules": []}),

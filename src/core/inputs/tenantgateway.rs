@@ -179,7 +179,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Whether every host has a listener and a certificate of its own.
+    /// True if every host has a listener and a certificate of its own.
     pub fn per_host(self) -> bool {
         self == Mode::Http01
     }
@@ -215,7 +215,7 @@ impl Source {
 pub struct Invalid {
     /// The field's path.
     pub field: String,
-    /// What was found and what to write.
+    /// The finding, and the text to write instead.
     pub fix: String,
 }
 
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_never_work_names_its_field() {
+    fn an_impossible_specification_names_its_field() {
         for (spec, message) in [
             (json!({}), "spec.apex: is empty"),
             (json!({"apex": "A.example.org"}), "spec.apex: hostname \"A.example.org\" has upper-case"),
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_laxer_schema_admits_is_passed_over_or_told() {
+    fn fields_that_a_laxer_schema_admits_are_ignored_or_reported() {
         let admitted = |spec: Value| {
             let value = json!({"metadata": {"namespace": "tenant-a", "name": "cozystack"}, "spec": spec});
             TenantGateway::parse_with(&value, Fields::Any).expect("it has a name").check(Source::Acme)

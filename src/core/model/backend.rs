@@ -182,12 +182,12 @@ pub enum Addresses {
     /// Those of one Service port: sorted, without duplicates. Shared by all clusters of the port.
     Alike(Arc<[SocketAddr]>),
     /// Those of several Service ports, each port once.
-    Weighted(Vec<Share>),
+    Weighted(Vec<WeightedEndpoints>),
 }
 
 /// The share of a UDP frontend's datagrams that one Service port gets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Share {
+pub struct WeightedEndpoints {
     /// The Service port; `None` for datagrams that are discarded, so that no other port gets more than its share.
     pub port: Option<ServicePort>,
     /// Its weight, never 0.

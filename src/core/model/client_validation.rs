@@ -8,7 +8,7 @@ use super::ObjectName;
 /// Validation of client certificates where TLS is terminated (Gateway API, `FrontendTLSValidation`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClientValidation {
-    /// Whether clients without a valid certificate are accepted.
+    /// Decides whether clients without a valid certificate are accepted.
     pub mode: ValidationMode,
     /// The CA certificates that must have signed a client's certificate. They may change without the chain.
     pub roots: RootsName,

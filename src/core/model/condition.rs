@@ -47,7 +47,7 @@ impl fmt::Display for ConditionType {
 pub struct Condition {
     /// The type.
     pub kind: ConditionType,
-    /// Whether the condition holds.
+    /// The status of the condition.
     pub status: Status,
     /// The reason.
     pub reason: Reason,
@@ -56,10 +56,10 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// Whether the condition has the desired status: True, or not True for the types that name a fault. Overlapping TLS
+    /// True if the condition has the desired status: True, or not True for the types that name a fault. Overlapping TLS
     /// settings are no fault (GEP-3567); neither are clients that are accepted without a valid certificate, as the
     /// Gateway requests.
-    pub fn is_good(&self) -> bool {
+    pub fn is_healthy(&self) -> bool {
         match self.kind {
             ConditionType::Accepted
             | ConditionType::Programmed
@@ -92,10 +92,10 @@ pub fn clipped(mut message: String) -> String {
 
 macro_rules! reasons {
     ($($name:ident: $meaning:literal, $remedy:literal;)*) => {
-        /// Reasons, named as in the specification (Gateway API v1.7.0, `apis/v1/*_types.go`), and those of tenancy, which
-        /// it leaves to implementations: EndpointNotPermitted, ForeignObject, HostnameNotAllowed, HostnameRequired,
-        /// InvalidHostname, LimitReached, ListenerLimitReached, ListenerSetParentRequired, NameCollision and
-        /// WildcardNotIssuable.
+        /// Reasons, named as in the specification (Gateway API v1.7.0, `apis/v1/*_types.go`), and those of tenancy,
+        /// which it leaves to implementations: EndpointNotPermitted, ForeignObject, HostnameNotAllowed,
+        /// HostnameRequired, InvalidHostname, LimitReached, ListenerLimitReached, ListenerSetParentRequired,
+        /// NameCollision and WildcardNotIssuable.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Reason { $(#[doc = $meaning] $name),* }
 

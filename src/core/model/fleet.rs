@@ -48,16 +48,16 @@ impl FrontendId {
 /// A set of fleets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fleets {
-    /// Whether it contains the shared fleet.
+    /// True if it contains the shared fleet.
     pub shared: bool,
-    /// Whether it contains the dedicated fleet.
+    /// True if it contains the dedicated fleet.
     pub dedicated: bool,
     /// The Gateways whose isolated fleets it contains.
     pub isolated: BTreeSet<ObjectName>,
 }
 
 impl Fleets {
-    /// Whether it contains a fleet.
+    /// True if it contains a fleet.
     pub fn has(&self, fleet: &EnvoyFleet) -> bool {
         match fleet {
             EnvoyFleet::Shared => self.shared,
@@ -66,7 +66,7 @@ impl Fleets {
         }
     }
 
-    /// Whether it is empty.
+    /// True if it is empty.
     pub fn is_empty(&self) -> bool {
         !self.shared && !self.dedicated && self.isolated.is_empty()
     }

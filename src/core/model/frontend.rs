@@ -35,7 +35,7 @@ pub enum FrontendKind {
         chains: BTreeMap<ChainName, Chain>,
         /// The chain for each SNI. The most specific entry wins; [`Hostname::any`] also takes connections without SNI;
         /// connections with a name that no entry covers are closed.
-        gate: BTreeMap<Hostname, ChainName>,
+        sni_matcher: BTreeMap<Hostname, ChainName>,
     },
     /// TCP: every connection goes to weighted backends. A connection for an invalid share is closed; without shares,
     /// every connection is.

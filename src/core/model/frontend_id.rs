@@ -14,7 +14,7 @@ pub struct FrontendId {
     pub port: u16,
     /// The transport of the port.
     pub transport: Transport,
-    /// Whether the Gateway's own Envoys serve it. While a Gateway changes its fleet, both of its frontends exist.
+    /// True if the Gateway's own Envoys serve it. While a Gateway changes its fleet, both of its frontends exist.
     pub isolated: bool,
 }
 

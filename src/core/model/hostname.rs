@@ -95,17 +95,17 @@ impl Hostname {
         &self.0
     }
 
-    /// Whether this is the empty hostname.
+    /// True if this is the empty hostname.
     pub fn is_any(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether this is a wildcard, `*.something`.
+    /// True if this is a wildcard, `*.something`.
     pub fn is_wildcard(&self) -> bool {
         self.0.starts_with("*.")
     }
 
-    /// Whether this names exactly one host.
+    /// True if this names exactly one host.
     pub fn is_exact(&self) -> bool {
         !self.is_any() && !self.is_wildcard()
     }
@@ -128,7 +128,7 @@ impl Hostname {
         std::iter::successors(self.parent(), Hostname::parent)
     }
 
-    /// Whether every name that `other` matches is matched by `self`.
+    /// True if every name that `other` matches is matched by `self`.
     pub fn covers(&self, other: &Hostname) -> bool {
         if self.is_any() || self == other {
             return true;

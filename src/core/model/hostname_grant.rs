@@ -9,7 +9,7 @@ pub struct HostnameGrant {
     pub granted: Vec<Hostname>,
     /// The Gateway's ListenerSets with listeners for some of them, to which the grant attaches the route.
     pub sets: Vec<ObjectName>,
-    /// Whether the Gateway itself has listeners for some of them.
+    /// True if the Gateway itself has listeners for some of them.
     pub on_gateway: bool,
     /// Why a claim was refused, if one was.
     pub refusal: Option<(Reason, String)>,

@@ -2,8 +2,8 @@
 
 use super::ExternalAuth;
 
-/// What stands before the routes of a virtual host. It belongs to the virtual host, and not to a filter chain: there is no way
-/// to its routes that does not lead through it, whichever connection a request comes on.
+/// The filters before the routes of a virtual host. They belong to the virtual host, and not to a filter chain: there
+/// is no way to its routes that does not lead through it, whichever connection a request comes on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ListenerFilters {
     /// These servers are asked one after the other; what the first one says no to, the second is not shown.

@@ -1,7 +1,7 @@
 //! The model: the configuration of a fleet of Envoys, as types with public fields.
 //!
-//! In: nothing. Out: values that [`crate::translate`] makes and the crate `gatewright-envoy` turns into Envoy resources.
-//! No Kubernetes type, no Envoy type, no client, task or clock ever appears here.
+//! In: nothing. Out: values that [`crate::translate`] makes and the crate `gatewright-envoy` turns into Envoy
+//! resources. No Kubernetes type, no Envoy type, no client, task or clock ever appears here.
 
 mod backend;
 mod backend_tls;
@@ -23,7 +23,9 @@ mod session;
 mod tls;
 mod transport;
 
-pub use backend::{Addresses, AppProtocol, Backend, BackendId, Cluster, ClusterId, Endpoints, ServicePort, Share};
+pub use backend::{
+    Addresses, AppProtocol, Backend, BackendId, Cluster, ClusterId, Endpoints, ServicePort, WeightedEndpoints,
+};
 pub use backend_tls::{BackendTls, BackendTransport, SubjectAltName, TrustedRoots};
 pub use certificate::{Certificate, KeyForm, PrivateKey, Secret, SecretName};
 pub(crate) use certificate::{encode_pem, x509};

@@ -27,7 +27,7 @@ impl ObjectName {
         Self(Arc::new(Parts { namespace: namespace.into(), name: name.into() }))
     }
 
-    /// Whether another copy of this pointer exists.
+    /// True if another copy of this pointer exists.
     pub(crate) fn is_shared(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }

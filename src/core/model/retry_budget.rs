@@ -19,8 +19,8 @@ impl RetryBudget {
     /// The most retries at a time that are allowed in any case.
     const MOST: u128 = 1024;
 
-    /// How many retries at a time are allowed in any case, which is how Envoy says it: as many as begin within a second. At
-    /// least one, since no rate is none.
+    /// How many retries at a time are allowed in any case, which is how Envoy says it: as many as begin within a
+    /// second. At least one, since no rate is none.
     pub fn at_a_time(&self) -> u32 {
         let per_second = (u128::from(self.count) * 1000).div_ceil(self.per.as_millis().max(1));
         u32::try_from(per_second.clamp(1, Self::MOST)).expect("it was made to fit")

@@ -26,7 +26,7 @@ pub struct Table {
     pub virtual_hosts: Vec<VirtualHost>,
     /// The hosts of other listeners of the port.
     pub elsewhere: OtherListeners,
-    /// Whether this is plain HTTP, where ACME challenges are answered ahead of everything else.
+    /// True if this is plain HTTP, where ACME challenges are answered ahead of everything else.
     pub plain_http: bool,
     /// Hosts whose HTTP-01 challenges are answered, on plain HTTP only. For other hosts the challenge path is routed as
     /// any other.
@@ -73,7 +73,7 @@ impl OtherListeners {
 pub struct VirtualHost {
     /// The hostname; [`Hostname::any`] gets the requests that match no other virtual host.
     pub hostname: Hostname,
-    /// What every request passes before a route is looked for; none where there is nothing.
+    /// The filters that every request passes before a route is looked for, if there are any.
     pub filters: Option<Arc<ListenerFilters>>,
     /// The routes in order of precedence.
     pub routes: Vec<Route>,
@@ -343,7 +343,7 @@ pub struct Cors {
     pub allow_headers: Vec<String>,
     /// Response headers, or `*`.
     pub expose_headers: Vec<String>,
-    /// Whether credentials are allowed.
+    /// True if credentials are allowed.
     pub allow_credentials: bool,
     /// The time for which a browser may cache the response to a preflight.
     pub max_age: Duration,

@@ -21,6 +21,6 @@ pub struct SessionCookie {
     pub path: String,
     /// Its lifetime; `None` for a session cookie, which the browser drops when it ends.
     pub lifetime: Option<Duration>,
-    /// Whether it has the attribute Secure: set if the host is served over TLS.
+    /// True if it has the attribute Secure: set if the host is served over TLS.
     pub secure: bool,
 }

@@ -41,7 +41,7 @@ impl Transport {
         }
     }
 
-    /// Whether the transport is TCP, which names omit.
+    /// True if the transport is TCP, which names omit.
     pub(crate) fn is_tcp(&self) -> bool {
         *self == Transport::Tcp
     }

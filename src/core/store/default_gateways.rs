@@ -8,7 +8,7 @@ impl Store {
     /// The routes that reach a parent: those that name it, and where it is a default Gateway those that want one.
     pub(crate) fn routes_reaching(&self, parent: &ParentKey, is_default: bool) -> impl Iterator<Item = &RouteKey> {
         let defaulted = is_default.then(|| self.defaulted_routes());
-        self.routes_by_parent.of(parent).chain(defaulted.into_iter().flatten())
+        self.indexes.routes_by_parent.of(parent).chain(defaulted.into_iter().flatten())
     }
 
     /// The routes that want default Gateways.
@@ -16,7 +16,7 @@ impl Store {
         self.defaulted.iter()
     }
 
-    /// Whether a TenantGateway decides which hostnames routes have at a Gateway.
+    /// True if a TenantGateway decides which hostnames routes have at a Gateway.
     pub(crate) fn is_governed(&self, gateway: &ObjectName) -> bool {
         self.governed.contains(gateway)
     }

@@ -6,10 +6,10 @@ use crate::model::HostnameGrant;
 
 /// The grants of a route, one for each parent that the route refers to and where hostnames must be granted.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Grants(Vec<(ParentKey, HostnameGrant)>);
+pub struct RouteGrants(Vec<(ParentKey, HostnameGrant)>);
 
-impl Grants {
-    /// Whether no parent requires a grant.
+impl RouteGrants {
+    /// True if no parent requires a grant.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -21,7 +21,7 @@ impl Grants {
     }
 }
 
-impl FromIterator<(ParentKey, HostnameGrant)> for Grants {
+impl FromIterator<(ParentKey, HostnameGrant)> for RouteGrants {
     /// The first grant at a parent counts: parentRefs to several sections of one parent have the same grant.
     fn from_iter<I: IntoIterator<Item = (ParentKey, HostnameGrant)>>(all: I) -> Self {
         let mut grants = Self::default();
@@ -37,7 +37,7 @@ impl FromIterator<(ParentKey, HostnameGrant)> for Grants {
 
 impl Store {
     /// Sets the grants of a route. Returns whether that changed an existing route.
-    pub(crate) fn set_grants(&mut self, key: &RouteKey, grants: Grants) -> bool {
+    pub(crate) fn set_grants(&mut self, key: &RouteKey, grants: RouteGrants) -> bool {
         if self.granted.get(key).map_or(grants.is_empty(), |held| *held == grants) {
             return false;
         }

@@ -18,10 +18,10 @@ impl Store {
             let Some(policy) = policy else { continue };
             let key = policy.key();
             for target in &policy.targets {
-                self.policies_by_service.set(&target.service, &key, there);
+                self.indexes.policies_by_service.set(&target.service, &key, there);
             }
             for reference in policy.references() {
-                self.policies_by_roots.set(&reference.name, &key, there);
+                self.indexes.policies_by_roots.set(&reference.name, &key, there);
             }
         }
     }
@@ -35,7 +35,7 @@ impl Store {
         if self.channel == Channel::Standard {
             return 0;
         }
-        let policies = self.policies_by_service.of(service).filter_map(|key| self.policies.get(key));
+        let policies = self.indexes.policies_by_service.of(service).filter_map(|key| self.policies.get(key));
         policies.filter_map(|policy| session(policy)).map(SessionPersistence::bytes).max().unwrap_or_default()
     }
 

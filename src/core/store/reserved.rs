@@ -38,12 +38,12 @@ impl Reserved {
         Self { home, ..Self::default() }
     }
 
-    /// Whether a namespace is the installation's own.
+    /// True if a namespace is the installation's own.
     pub(crate) fn is_home(&self, namespace: &str) -> bool {
         self.home.as_deref() == Some(namespace)
     }
 
-    /// Whether this is a cluster, in which addresses have holders.
+    /// True if this is a cluster, in which addresses have holders.
     pub(crate) fn in_cluster(&self) -> bool {
         self.home.is_some()
     }
@@ -62,7 +62,7 @@ impl Reserved {
         }
     }
 
-    /// Whether an address belongs to this installation.
+    /// True if an address belongs to this installation.
     pub(crate) fn is_installation(&self, address: &IpAddr) -> bool {
         self.installation.first(address).is_some()
     }
@@ -98,7 +98,7 @@ impl Reserved {
     /// Applies a change of a Service that was made for a Gateway; returns the affected addresses.
     fn front(&mut self, name: &ObjectName, old: Option<&Service>, new: Option<&Service>) -> Vec<IpAddr> {
         let of = |service: Option<&Service>| {
-            let made = service.filter(|service| self.in_cluster() && service.exposure.is_some());
+            let made = service.filter(|service| self.in_cluster() && service.made.is_some());
             let reached = made.into_iter().flat_map(|service| &service.reached).filter_map(|reached| match reached {
                 GatewayAddress::Ip(ip) => Some(*ip),
                 GatewayAddress::Hostname(_) => None,
@@ -165,7 +165,7 @@ impl Reserved {
     }
 }
 
-/// Whether a Service is the one through which pods reach the API server.
+/// True if a Service is the one through which pods reach the API server.
 fn is_api_server(service: &ObjectName) -> bool {
     (&*service.namespace, &*service.name) == ("default", "kubernetes")
 }

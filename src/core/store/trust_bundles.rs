@@ -13,14 +13,14 @@ impl Store {
         self.trust_bundles.get(name)
     }
 
-    /// Whether ClusterTrustBundles can exist: the API server serves them, or they come from manifests.
+    /// True if ClusterTrustBundles can exist: the API server serves them, or they come from manifests.
     pub(crate) fn has_trust_bundles(&self) -> bool {
         self.has_trust_bundles
     }
 
     /// The policies and the Gateways that refer to ClusterTrustBundles.
     pub(crate) fn users_of_trust_bundles(&self) -> (Vec<ObjectKey>, Vec<ObjectName>) {
-        (of_bundles(&self.policies_by_roots), of_bundles(&self.gateways_by_roots))
+        (of_bundles(&self.indexes.policies_by_roots), of_bundles(&self.indexes.gateways_by_roots))
     }
 
     /// The names of all classes.

@@ -54,7 +54,7 @@ impl Admitting<'_> {
                 refused.extend(nameless(key.kind));
             }
         }
-        if let Some(claimant) = claimant.filter(|_| self.tenants.is_as_found(&tenant)) {
+        if let Some(claimant) = claimant.filter(|_| self.tenants.is_unmanaged(&tenant)) {
             let own = claimant.hostnames.iter().flatten();
             admitted.extend(own.filter(|hostname| self.is_below(&key, hostname) && self.stands(&tenant, hostname)));
         }
@@ -95,7 +95,7 @@ impl Admitting<'_> {
         solvers.solve_beside(self.claims, id, dirty);
     }
 
-    /// Whether a claimant's namespace may attach to the TenantGateway, and the claimant is not a derived object of
+    /// True if a claimant's namespace may attach to the TenantGateway, and the claimant is not a derived object of
     /// ours.
     fn may_attach(&self, key: &ClaimKey, tenant: &ObjectName) -> bool {
         let (own, from) = (&tenant.namespace, &key.name.namespace);
@@ -108,15 +108,15 @@ impl Admitting<'_> {
         !made_by_us && (own == from || self.namespaces.member_of(from) == Some(own))
     }
 
-    /// Whether a hostname was served before this program started, by the existing objects.
+    /// True if a hostname was served before this program started, by the existing objects.
     fn stands(&self, tenant: &ObjectName, hostname: &Hostname) -> bool {
         let gateway = Derived { kind: DerivedKind::Gateway, name: tenant.clone() };
         let there = || self.derivations.existing(&gateway).filter(|there| self.tenants.is_uid_of(&there.owner, tenant));
-        self.hosts.get(tenant, hostname).is_some_and(|held| held.place().is_some())
+        self.hosts.get(tenant, hostname).is_some_and(|held| held.shard().is_some())
             || there().is_some_and(|there| there.hosts.values().any(|own| own == hostname || own.covers(hostname)))
     }
 
-    /// Whether a hostname that was served is below the domain of the claimant's namespace. Which namespaces a
+    /// True if a hostname that was served is below the domain of the claimant's namespace. Which namespaces a
     /// TenantGateway attached is unknown while it cannot be carried out: those that were served stay.
     fn is_below(&self, key: &ClaimKey, hostname: &Hostname) -> bool {
         let namespace = &key.name.namespace;
@@ -124,7 +124,7 @@ impl Admitting<'_> {
         host.map_or(!namespace.starts_with("tenant-"), |host| within(hostname, &lower_case(host)))
     }
 
-    /// Whether a namespace without a host label may have the hostnames of a TenantGateway: it is the TenantGateway's
+    /// True if a namespace without a host label may have the hostnames of a TenantGateway: it is the TenantGateway's
     /// own namespace, or attached to it.
     fn is_trusted(&self, namespace: &Arc<str>, tenant: &ObjectName) -> bool {
         let attached = || {
@@ -134,7 +134,7 @@ impl Admitting<'_> {
         self.settings.unlabelled || *namespace == tenant.namespace || attached()
     }
 
-    /// Whether a hostname is reserved by settings for another namespace than this one, or for none.
+    /// True if a hostname is reserved by settings for another namespace than this one, or for none.
     fn is_reserved(&self, namespace: &str, hostname: &Hostname) -> bool {
         let mut names = std::iter::once(hostname.clone()).chain(hostname.covering());
         let reserved = names.find_map(|name| self.settings.reserved.get(&name));
@@ -165,7 +165,7 @@ impl Admitting<'_> {
             }
             _ => {}
         }
-        let passthrough = valid.frame.passes_through(hostname);
+        let passthrough = valid.template.passes_through(hostname);
         match key.kind {
             ClaimKind::ListenerSet if *namespace != valid.object.name.namespace => {
                 not_allowed(format!("{hostname}: the Gateway takes ListenerSets of its own namespace only"))

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::beside::Selection;
 use super::children::ChildApexes;
 use super::claim::{Rank, within};
 use super::delta::{Derived, DerivedKind};
 use super::derivations::Derivations;
 use super::dirty::Dirty;
 use super::host::{Host, HostId};
-use super::hosts::Held;
+use super::hosts::HostState;
+use super::other_data_plane::Selection;
 use super::placement::Placement;
 use super::places::WaitingFor;
 use super::provided_secrets::ProvidedSecrets;
@@ -49,36 +49,36 @@ impl<'a> Arranging<'a> {
         let host = held.host().clone();
         let owner = held.owner().map(|owner| owner.rank.namespace().clone());
         // The owner of a hostname, or of a wildcard over it, excludes losing claimants here.
-        let keeper = owner.clone().or_else(|| self.placement.hosts.kept_by_others(&host));
+        let sole_namespace = owner.clone().or_else(|| self.placement.hosts.owner_elsewhere(&host));
         let under = owner
             .as_ref()
             .is_some_and(|owner| self.placement.hosts.covering(&host).any(|over| over.rank.namespace() != owner));
-        self.tell_over(id, dirty);
-        let beside = self.tenants().is_beside(&host.tenant);
-        let keeper_beside = beside.then(|| self.selection().keeper_beside(id));
-        let needed_beside = self
+        self.update_wildcards_over(id, dirty);
+        let beside = self.tenants().has_other_data_plane(&host.tenant);
+        let selected_namespace = beside.then(|| self.selection().selected_namespace(id));
+        let needs_own = self
             .tenants()
             .resolved(&host.tenant)
-            .is_some_and(|valid| beside && self.selection().wants_listener_beside(id, valid));
+            .is_some_and(|valid| beside && self.selection().needs_own_listener(id, valid));
         let held = &mut self.placement.hosts[id];
-        let stood = (held.place().is_some(), held.keeper().cloned());
+        let stood = (held.shard().is_some(), held.sole_namespace().cloned());
         let contested = under
-            || held.ranks().any(|rank| Some(rank.namespace()) != keeper.as_ref())
+            || held.ranks().any(|rank| Some(rank.namespace()) != sole_namespace.as_ref())
             || owner.is_some() && held.has_intruders();
-        let keeper = keeper_beside.unwrap_or_else(|| keeper.filter(|_| contested));
+        let sole_namespace = selected_namespace.unwrap_or_else(|| sole_namespace.filter(|_| contested));
         // The owner may change while the hostname stays contested; the selector then changes too.
-        let changed = held.contest(contested, keeper.clone());
+        let changed = held.contest(contested, sole_namespace.clone());
         let of_sets = |rank: &&Rank| rank.kind == ClaimKind::ListenerSet;
         // A ListenerSet with a plain-HTTP listener leaves TLS to our listener.
         let mut secured = held.bids().iter().filter(|bid| bid.secure && of_sets(&&bid.rank));
         let by_set = secured.any(|bid| Some(bid.rank.namespace()) == owner.as_ref());
         let with_set = owner.is_some() && held.ranks().any(|rank| of_sets(&rank));
-        let counted = held.leave_to_set(with_set);
-        let placed = held.place().is_some();
+        let counted = held.set_with_set(with_set);
+        let placed = held.shard().is_some();
         // A hostname on plain HTTP alone has no listener for TLS, unless a wildcard of another namespace would cover
         // it.
         let secure = owner.as_ref().is_some_and(|owner| under || held.is_secure(owner));
-        let names = held.names_given();
+        let names = held.computed_names();
         dirty.verdicts.extend(held.bids().iter().map(|bid| bid.claim));
         dirty.readiness.insert(host.tenant.clone());
         let (mut wanted, mut fixed, mut listener) = (false, false, None);
@@ -86,31 +86,31 @@ impl<'a> Arranging<'a> {
             let (name, apex) = (host.hostname.as_str(), valid.apex.as_str());
             let per_host = valid.mode.per_host();
             let of_apex = name.strip_prefix("*.").unwrap_or(name) == apex;
-            fixed = valid.frame.passes_through(&host.hostname) || !per_host && of_apex;
+            fixed = valid.template.passes_through(&host.hostname) || !per_host && of_apex;
             wanted = !fixed
                 && !by_set
                 && within(&host.hostname, apex)
                 && match (per_host, beside) {
                     (true, _) => secure,
-                    (false, true) => needed_beside || self.children.contains(&host),
+                    (false, true) => needs_own || self.children.contains(&host),
                     (false, false) => contested || self.children.contains(&host),
                 };
             if wanted {
-                let takes = Takes::of(keeper.as_deref(), !beside);
-                listener = Some(Arc::new(valid.frame.listener(&names, &host.hostname, takes)));
+                let takes = Takes::of(sole_namespace.as_deref(), !beside);
+                listener = Some(Arc::new(valid.template.listener(&names, &host.hostname, takes)));
             }
         }
         match (listener, placed) {
             (Some(listener), false) => self.place(id, listener, dirty),
             (Some(listener), true) => self.placement.renew(id, listener, dirty),
-            (None, true) if self.tenants().is_as_found(&host.tenant) => {}
+            (None, true) if self.tenants().is_unmanaged(&host.tenant) => {}
             (None, true) => self.placement.take(id, dirty),
             (None, false) if fixed && changed => dirty.shards.insert((host.tenant.clone(), 0)),
             (None, false) => {}
         }
         if !wanted && self.placement.places.any_waits() {
             for what in [WaitingFor::Name(names.listener.clone()), WaitingFor::Room] {
-                self.placement.places.forgo(&host, what);
+                self.placement.places.stop_waiting(&host, what);
             }
         }
         if counted {
@@ -118,7 +118,7 @@ impl<'a> Arranging<'a> {
             dirty.shards.insert((host.tenant.clone(), 0));
         }
         self.certify(id, names, dirty);
-        let stands = |held: &Held| (held.place().is_some(), held.keeper().cloned());
+        let stands = |held: &HostState| (held.shard().is_some(), held.sole_namespace().cloned());
         if beside && host.hostname.is_wildcard() && stands(&self.placement.hosts[id]) != stood {
             // Hostnames below the wildcard that others own begin or cease to need listeners of their own.
             dirty.hosts.extend(self.placement.hosts.below(&host));
@@ -130,13 +130,13 @@ impl<'a> Arranging<'a> {
 
     /// Updates the wildcards over a host about claims of other namespaces on it. With such a claim only the owner may
     /// attach to the wildcard: the host then has a listener of its own.
-    fn tell_over(&mut self, id: HostId, dirty: &mut Dirty) {
+    fn update_wildcards_over(&mut self, id: HostId, dirty: &mut Dirty) {
         if !self.placement.hosts.any_wild() {
             return;
         }
         let held = &self.placement.hosts[id];
         let hostname = held.host().hostname.clone();
-        let intrudes = |over: &Held| {
+        let intrudes = |over: &HostState| {
             let owner = over.owner().map(|owner| owner.rank.namespace());
             owner.is_some_and(|owner| held.ranks().any(|rank| rank.namespace() != owner))
         };
@@ -144,7 +144,7 @@ impl<'a> Arranging<'a> {
         let over: Vec<(HostId, bool)> =
             over.map(|wildcard| (wildcard, intrudes(&self.placement.hosts[wildcard]))).collect();
         for (wildcard, intrudes) in over {
-            if self.placement.hosts[wildcard].intrude(&hostname, intrudes) {
+            if self.placement.hosts[wildcard].set_intruder(&hostname, intrudes) {
                 dirty.hosts.insert(wildcard);
             }
         }
@@ -155,7 +155,7 @@ impl<'a> Arranging<'a> {
         let tenants = self.tenants();
         let held = &self.placement.hosts[id];
         let Host { tenant, hostname } = held.host().clone();
-        let placed = held.place().is_some();
+        let placed = held.shard().is_some();
         if !placed && self.placement.places.holder(&tenant, names.listener).is_some() {
             // Another hostname has this listener name, and the certificate is that hostname's.
             return;
@@ -171,7 +171,7 @@ impl<'a> Arranging<'a> {
                 }
                 _ => {
                     let key = self.secrets.key_in(ObjectName::new(tenant.namespace.clone(), name.clone()));
-                    certificate = Some(Desired::certificate(&valid.frame.owner, name, hostname, key));
+                    certificate = Some(Desired::certificate(&valid.template.owner, name, hostname, key));
                 }
             }
         }
@@ -204,7 +204,7 @@ impl<'a> Arranging<'a> {
         self.placement.touch_below(&host, dirty);
     }
 
-    /// Whether an object that is not ours has the name of an overflow ListenerSet.
+    /// True if an object that is not ours has the name of an overflow ListenerSet.
     fn is_taken(&self, tenant: &ObjectName, number: usize) -> bool {
         let name = ObjectName::new(tenant.namespace.clone(), names::overflow(&tenant.name, number));
         let there = self.derivations.existing(&Derived { kind: DerivedKind::ListenerSet, name });

@@ -35,25 +35,25 @@ pub(super) struct CarryingOut<'a> {
 impl CarryingOut<'_> {
     /// Updates the objects of a TenantGateway that do not depend on claims.
     pub(super) fn carry_out(&mut self, name: &ObjectName, dirty: &mut Dirty) {
-        if self.tenants.given(name).is_some() && self.tenants.is_stopped(name) {
+        if self.tenants.given(name).is_some() && self.tenants.is_frozen(name) {
             return;
         }
         dirty.readiness.insert(name.clone());
         dirty.shards.extend(self.placement.places.shards_of(name).cloned());
         dirty.shards.insert((name.clone(), 0));
-        self.family(name, dirty);
-        self.house(name, dirty);
+        self.update_child_apexes(name, dirty);
+        self.update_apex_homes(name, dirty);
         self.placement.make_room(name, dirty);
-        self.furnish(name, dirty);
+        self.emit_fixed_objects(name, dirty);
     }
 
     /// Updates redirect, Issuer and wildcard certificate.
-    fn furnish(&mut self, name: &ObjectName, dirty: &mut Dirty) {
+    fn emit_fixed_objects(&mut self, name: &ObjectName, dirty: &mut Dirty) {
         let secret = names::wildcard_certificate(&name.name);
         let key = self.secrets.key_in(ObjectName::new(name.namespace.clone(), secret.as_str()));
         let (mut redirect, mut issuer, mut certificate, mut want) = (None, None, None, None);
         if let Some(valid) = self.tenants.resolved(name) {
-            let (owner, plain) = (&valid.frame.owner, valid.frame.plain());
+            let (owner, plain) = (&valid.template.owner, valid.template.plain());
             redirect = Some(Desired::redirect(owner, plain));
             let ours = valid.source != Source::CertManager;
             let from = valid.issuer.as_ref();
@@ -84,7 +84,7 @@ impl CarryingOut<'_> {
     }
 
     /// Computes the child apexes of a TenantGateway in wildcard mode.
-    fn family(&mut self, name: &ObjectName, dirty: &mut Dirty) {
+    fn update_child_apexes(&mut self, name: &ObjectName, dirty: &mut Dirty) {
         let there: BTreeSet<Host> = self.children.of(name).cloned().collect();
         let mut wanted = BTreeSet::new();
         if let Some(valid) = self.tenants.resolved(name).filter(|v| !v.mode.per_host()) {
@@ -98,7 +98,7 @@ impl CarryingOut<'_> {
         // A child apex with a listener stays on the certificate; after a restart the existing objects show which have
         // one.
         let stands =
-            |host: &Host| self.placement.hosts.get(name, &host.hostname).is_some_and(|held| held.place().is_some());
+            |host: &Host| self.placement.hosts.get(name, &host.hostname).is_some_and(|held| held.shard().is_some());
         let (mut wanted, mut beyond): (BTreeSet<Host>, BTreeSet<Host>) = wanted.into_iter().partition(stands);
         while wanted.len() > CHILDREN {
             beyond.extend(wanted.pop_last());
@@ -119,9 +119,9 @@ impl CarryingOut<'_> {
     }
 
     /// Computes the namespace of each child apex of a TenantGateway in wildcard mode; of several namespaces the first.
-    fn house(&mut self, tenant: &ObjectName, dirty: &mut Dirty) {
+    fn update_apex_homes(&mut self, tenant: &ObjectName, dirty: &mut Dirty) {
         let mut wanted: BTreeMap<Host, Arc<str>> = BTreeMap::new();
-        if self.tenants.is_beside(tenant) {
+        if self.tenants.has_other_data_plane(tenant) {
             for child in self.namespaces.children(&tenant.namespace) {
                 let apex = self.namespaces.host_label(child);
                 let Some(wildcard) = apex.and_then(|apex| Hostname::parse(&format!("*.{apex}")).ok()) else { continue };

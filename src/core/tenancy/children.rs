@@ -29,7 +29,7 @@ impl ChildApexes {
         self.certified.range(Host::first(tenant)..).take_while(move |host| host.tenant == *tenant)
     }
 
-    /// Whether a host is on the certificate of its TenantGateway.
+    /// True if a host is on the certificate of its TenantGateway.
     pub(super) fn contains(&self, host: &Host) -> bool {
         self.certified.contains(host)
     }

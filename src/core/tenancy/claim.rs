@@ -36,7 +36,7 @@ pub struct Claimant {
     pub key: ClaimKey,
     /// `metadata.generation`, which verdicts contain.
     pub generation: i64,
-    /// Whether it answers an ACME challenge for an issuer; such a route claims nothing.
+    /// True if it answers an ACME challenge for an issuer; such a route claims nothing.
     pub challenge: bool,
     /// Its parents.
     pub parents: Arc<[ParentRef]>,
@@ -85,7 +85,7 @@ impl Claimant {
         tenants
     }
 
-    /// Whether it refers to a ListenerSet.
+    /// True if it refers to a ListenerSet.
     pub(super) fn names_set(&self, set: &ObjectName) -> bool {
         let named = self.parents.iter().filter_map(|parent| parent.target(&self.key.name.namespace));
         named.into_iter().any(|(kind, name)| kind == Kind::ListenerSet && name == *set)
@@ -170,7 +170,7 @@ impl Rank {
     }
 }
 
-/// Whether a hostname is the apex or below it.
+/// True if a hostname is the apex or below it.
 pub(super) fn within(hostname: &Hostname, apex: &str) -> bool {
     let name = hostname.as_str();
     let name = name.strip_prefix("*.").unwrap_or(name);

@@ -60,7 +60,7 @@ impl Claim {
     /// Sets the verdict, and reports it if it changed.
     pub(super) fn judge(&mut self, verdict: Option<Verdict>, dirty: &mut Dirty) {
         if self.verdict != verdict {
-            dirty.tell((self.key.clone(), self.tenant.clone()), verdict.clone());
+            dirty.report_verdict((self.key.clone(), self.tenant.clone()), verdict.clone());
             self.verdict = verdict;
         }
     }
@@ -173,18 +173,18 @@ impl Claims {
         self.by_namespace.of(namespace).copied()
     }
 
-    /// Whether a namespace still claims a name, at a TenantGateway for which `is_as_found` holds.
+    /// True if a namespace still claims a name, at a TenantGateway for which `is_unmanaged` holds.
     pub(super) fn asks(
         &self,
         namespace: &Arc<str>,
         hostname: &Hostname,
-        is_as_found: impl Fn(&ObjectName) -> bool,
+        is_unmanaged: impl Fn(&ObjectName) -> bool,
     ) -> bool {
         let asks = |id: ClaimId| {
             let claimant = self.claiming(id);
             claimant.is_some_and(|claimant| claimant.hostnames.iter().flatten().any(|name| name == hostname))
         };
-        self.within(namespace).any(|id| is_as_found(&self[id].tenant) && asks(id))
+        self.within(namespace).any(|id| is_unmanaged(&self[id].tenant) && asks(id))
     }
 
     /// The claimants that refer to a TenantGateway, in no order.

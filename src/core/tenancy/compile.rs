@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::beside::Selection;
 use super::children::ChildApexes;
 use super::delta::DerivedKind;
 use super::derivations::Derivations;
@@ -10,6 +9,7 @@ use super::dirty::Dirty;
 use super::host::Shard;
 use super::hosts::Hosts;
 use super::names;
+use super::other_data_plane::Selection;
 use super::places::Places;
 use super::tenants::Tenants;
 use crate::inputs::Listener;
@@ -43,13 +43,13 @@ impl Rendering<'_> {
                 children: self.children,
                 derivations: self.derivations,
             };
-            let keeper = |hostname: &Hostname| match valid.frame.own {
-                true => self.hosts.get(tenant, hostname)?.keeper().cloned(),
-                false => selection.keeper_of_fixed(tenant, hostname),
+            let sole_namespace = |hostname: &Hostname| match valid.template.own {
+                true => self.hosts.get(tenant, hostname)?.sole_namespace().cloned(),
+                false => selection.selected_namespace_of_fixed(tenant, hostname),
             };
-            Some(valid.frame.gateway(items, overflows || theirs, &keeper))
+            Some(valid.template.gateway(items, overflows || theirs, &sole_namespace))
         } else {
-            (!items.is_empty()).then(|| valid.frame.overflow(&name, items))
+            (!items.is_empty()).then(|| valid.template.overflow(&name, items))
         };
         self.derivations.emit(self.tenants, tenant, (kind, name), value, dirty);
     }

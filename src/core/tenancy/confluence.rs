@@ -68,7 +68,7 @@ pub(super) fn name() -> ObjectName {
     ObjectName::new("tenant-a", "cozystack")
 }
 
-pub(super) fn family(spec: Value) -> Vec<Change> {
+pub(super) fn tenant_with_namespaces(spec: Value) -> Vec<Change> {
     vec![
         namespace("tenant-a", "tenant-a", "a.org"),
         namespace("tenant-a-b", "tenant-a", "b.a.org"),
@@ -94,7 +94,7 @@ pub(super) fn reason(engine: &Tenancy, namespace: &str, route: &str) -> &'static
 #[test]
 fn http01_has_a_listener_and_a_certificate_per_host_between_http_and_passthrough() {
     let mut engine = engine();
-    engine.apply(family(json!({"apex": "a.org", "tlsPassthroughServices": ["api", "api"]})));
+    engine.apply(tenant_with_namespaces(json!({"apex": "a.org", "tlsPassthroughServices": ["api", "api"]})));
     engine.apply(vec![http("tenant-a", "r", &["y.a.org", "x.a.org"])]);
     assert_eq!(
         names_of(&engine),
@@ -114,7 +114,7 @@ fn removing_the_winner_promotes_exactly_the_next_and_narrows_where_somebody_else
 fn winners(class: &str) {
     let mut engine = engine();
     let routes = [("cozy-x", "z"), ("tenant-a", "m"), ("tenant-a-c", "a")];
-    let mut changes = family(json!({"apex": "a.org", "gatewayClassName": class}));
+    let mut changes = tenant_with_namespaces(json!({"apex": "a.org", "gatewayClassName": class}));
     changes.extend(routes.map(|(namespace, name)| http(namespace, name, &["h.a.org"])));
     engine.apply(changes);
     let selector = |engine: &Tenancy| {
@@ -135,9 +135,9 @@ fn winners(class: &str) {
 }
 
 #[test]
-fn what_is_refused_hurts_nobody_else() {
+fn a_refused_claim_does_not_affect_other_namespaces() {
     let mut engine = engine();
-    engine.apply(family(json!({"apex": "a.org", "tlsPassthroughServices": ["api"]})));
+    engine.apply(tenant_with_namespaces(json!({"apex": "a.org", "tlsPassthroughServices": ["api"]})));
     for (hostnames, expected) in [
         (&["x.other.org"][..], "HostnameNotAllowed"),
         (&["xa.org"], "HostnameNotAllowed"),
@@ -166,7 +166,7 @@ fn what_is_refused_hurts_nobody_else() {
 #[test]
 fn of_two_hosts_with_one_listener_name_the_later_is_told() {
     let mut engine = engine();
-    engine.apply(family(json!({"apex": "a.org"})));
+    engine.apply(tenant_with_namespaces(json!({"apex": "a.org"})));
     let spec = json!({"apex": "alice.example.org"});
     engine.apply(vec![namespace("tenant-a", "tenant-a", "alice.example.org"), tenant("tenant-a", spec)]);
     engine.apply(vec![http("tenant-a", "late", &["app.154363.alice.example.org"])]);
@@ -184,7 +184,7 @@ fn under_a_wildcard_the_contested_host_gets_a_listener_of_its_own() {
     let mut engine = engine();
     let spec = json!({"apex": "a.org", "certMode": "existingSecret", "wildcardSecretRef": {"name": "w"},
         "gatewayClassName": "gatewright"});
-    engine.apply(family(spec));
+    engine.apply(tenant_with_namespaces(spec));
     let fixed = ["http", "http-apex", "https", "https-apex", &names::child_listener("b.a.org")];
     assert_eq!(names_of(&engine), fixed);
     engine.apply(vec![http("tenant-a", "wild", &["*.b.a.org"]), http("tenant-a-b", "own", &["x.b.a.org"])]);
@@ -199,7 +199,7 @@ fn under_a_wildcard_the_contested_host_gets_a_listener_of_its_own() {
 #[test]
 fn a_broken_edit_leaves_what_was_live_and_a_foreign_object_is_left_alone() {
     let mut engine = engine();
-    engine.apply(family(json!({"apex": "a.org"})));
+    engine.apply(tenant_with_namespaces(json!({"apex": "a.org"})));
     engine.apply(vec![http("tenant-a", "r", &["x.a.org"])]);
     let delta = engine.apply(vec![tenant("tenant-a", json!({"apex": ""}))]);
     assert!(delta.objects.is_empty() && delta.verdicts.is_empty(), "{delta:?}");
@@ -217,7 +217,7 @@ fn a_broken_edit_leaves_what_was_live_and_a_foreign_object_is_left_alone() {
 #[test]
 fn a_listener_that_somebody_added_goes_and_a_certificate_that_somebody_removed_comes_back() {
     let mut engine = engine();
-    engine.apply(family(json!({"apex": "a.org"})));
+    engine.apply(tenant_with_namespaces(json!({"apex": "a.org"})));
     engine.apply(vec![http("tenant-a", "r", &["x.a.org"])]);
     let before = listeners(&engine);
     let hosts = [("extra", "y.a.org"), ("https-x-2b6b8ae4", "x.a.org")];
@@ -240,7 +240,7 @@ fn a_listener_that_somebody_added_goes_and_a_certificate_that_somebody_removed_c
 fn hosts_without_room_have_it_once_listener_sets_can_be_written() {
     let mut engine = engine();
     engine.apply(vec![Change::Fact(Fact::ListenerSets(false))]);
-    engine.apply(family(json!({"apex": "a.org"})));
+    engine.apply(tenant_with_namespaces(json!({"apex": "a.org"})));
     engine.apply((0..70).map(host).collect());
     let sets = |engine: &Tenancy| engine.objects().keys().filter(|d| d.kind == DerivedKind::ListenerSet).count();
     assert_eq!((listeners(&engine).len(), sets(&engine)), (64, 0));
@@ -252,7 +252,7 @@ fn hosts_without_room_have_it_once_listener_sets_can_be_written() {
 #[test]
 fn a_status_does_not_grow_with_hosts() {
     let mut engine = engine();
-    engine.apply(family(json!({"apex": "a.org"})));
+    engine.apply(tenant_with_namespaces(json!({"apex": "a.org"})));
     engine.apply((0..1000).map(host).collect());
     let ready = Listening { accepted: true, programmed: true, resolved: true };
     let look = |derived: &Derived, gateway_alone: bool| {
@@ -277,7 +277,7 @@ pub(super) fn host(n: usize) -> Change {
 /// The work to add and to remove one host, and how many objects each changed.
 fn work(hosts: usize, tenants: usize) -> Vec<(Counters, usize)> {
     let mut engine = engine();
-    let mut changes = family(json!({"apex": "a.org", "gatewayClassName": "gatewright"}));
+    let mut changes = tenant_with_namespaces(json!({"apex": "a.org", "gatewayClassName": "gatewright"}));
     for n in 0..tenants {
         changes.push(namespace(&format!("other-{n}"), "", ""));
         changes.push(tenant(&format!("other-{n}"), json!({"apex": format!("o{n}.org")})));
@@ -337,11 +337,11 @@ pub(super) type View = (BTreeMap<Derived, Desired>, BTreeMap<(ClaimKey, ObjectNa
 
 /// The shard of each host's listener.
 pub(super) fn places(engine: &Tenancy) -> BTreeMap<Hostname, usize> {
-    engine.hosts().iter().filter_map(|held| Some((held.host().hostname.clone(), held.place()?))).collect()
+    engine.hosts().iter().filter_map(|held| Some((held.host().hostname.clone(), held.shard()?))).collect()
 }
 
 /// The places of hosts that a later run reads back.
-pub(super) fn standing(engine: &Tenancy) -> Vec<Change> {
+pub(super) fn existing_objects(engine: &Tenancy) -> Vec<Change> {
     let kinds = [DerivedKind::Gateway, DerivedKind::ListenerSet];
     let objects = engine.objects().iter().filter(|(derived, _)| kinds.contains(&derived.kind));
     let existing = objects.map(|(derived, object)| {
@@ -400,7 +400,7 @@ proptest! {
     #[test]
     fn packing_is_stable_and_survives_a_restart(steps in proptest::collection::vec((0usize..180, any::<bool>()), 1..60)) {
         let mut engine = engine();
-        let base = family(json!({"apex": "a.org"}));
+        let base = tenant_with_namespaces(json!({"apex": "a.org"}));
         let mut changes = base.clone();
         changes.extend((0..150).map(host));
         engine.apply(changes);
@@ -416,7 +416,7 @@ proptest! {
         }
         let mut all = base;
         all.extend(there.into_iter().map(host));
-        all.extend(standing(&engine));
+        all.extend(existing_objects(&engine));
         let mut fresh = self::engine();
         fresh.apply(all);
         prop_assert_eq!(view(&engine), view(&fresh));
@@ -424,7 +424,7 @@ proptest! {
 }
 
 #[test]
-fn what_the_next_stage_is_given_is_what_it_would_read_from_the_documents() {
+fn desired_objects_equal_their_parsed_documents() {
     let specs = [
         json!({"apex": "a.org", "tlsPassthroughServices": ["api"]}),
         json!({"apex": "a.org", "gatewayClassName": "gatewright"}),
@@ -432,7 +432,7 @@ fn what_the_next_stage_is_given_is_what_it_would_read_from_the_documents() {
     ];
     for spec in specs {
         let mut engine = engine();
-        engine.apply(family(spec));
+        engine.apply(tenant_with_namespaces(spec));
         engine.apply((0..100).map(host).collect());
         engine.apply(vec![http("tenant-a-c", "s", &["h1.a.org"]), http("tenant-a-b", "t", &["x.b.a.org"])]);
         let mut kinds = std::collections::BTreeSet::new();
@@ -488,7 +488,7 @@ fn every_broken_edit_is_told_with_its_field_and_leaves_what_was_live() {
         (json!({"apex": "a.org", "issuerName": "mine"}), "spec.issuerName"),
     ] {
         let mut engine = engine();
-        engine.apply(family(json!({"apex": "a.org"})));
+        engine.apply(tenant_with_namespaces(json!({"apex": "a.org"})));
         engine.apply(vec![http("tenant-a", "r", &["x.a.org"])]);
         let before = view(&engine);
         let delta = engine.apply(vec![tenant("tenant-a", spec.clone())]);
@@ -508,7 +508,7 @@ fn the_namespace_of_a_live_tenant_that_loses_its_labels_or_inherits_elsewhere_le
         (gone(namespace("tenant-a", "", "")), "NamespaceNotFound"),
     ] {
         let mut engine = engine();
-        engine.apply(family(json!({"apex": "a.org"})));
+        engine.apply(tenant_with_namespaces(json!({"apex": "a.org"})));
         engine.apply(vec![http("tenant-a-c", "r", &["x.a.org"])]);
         let before = engine.objects().clone();
         let delta = engine.apply(vec![changed]);
@@ -553,7 +553,7 @@ fn of_more_children_than_a_certificate_has_names_for_the_others_are_told() {
     assert_eq!(reason(&engine, "tenant-a-01", "r"), "CertificateLimitReached");
     let live = view(&engine);
     let mut again = self::engine();
-    let existing = standing(&engine);
+    let existing = existing_objects(&engine);
     changes.retain(|change| !matches!(change, Change::Namespace(name, _) if **name == *"tenant-a-10"));
     again.apply([changes, first.into(), existing].concat());
     assert_eq!(view(&again), live);

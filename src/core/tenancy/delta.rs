@@ -81,7 +81,7 @@ pub enum Change {
     Namespace(Arc<str>, Option<Namespace>),
     Claimant(ClaimKey, Option<Claimant>),
     Existing(Derived, Option<Existing>),
-    /// Whether a GatewayClass is ours: its Gateways attach a route to an overflow listener by the grant alone.
+    /// True if a GatewayClass is ours: its Gateways attach a route to an overflow listener by the grant alone.
     Class(Arc<str>, bool),
     /// The content of a Secret of type `kubernetes.io/tls`; `None` if there is none.
     Secret(ObjectName, Option<ProvidedSecret>),
@@ -92,16 +92,16 @@ pub enum Change {
 /// A fact: an input that is no object. It holds until another one with the same subject replaces it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fact {
-    /// Whether the key in a Secret is ours. Set by the writer of Secrets; the Certificate then has our key's
+    /// True if the key in a Secret is ours. Set by the writer of Secrets; the Certificate then has our key's
     /// parameters.
     Keyed(ObjectName, bool),
-    /// Whether ListenerSets can be written. Set by the watches, which know the kinds of a cluster; enables overflow.
+    /// True if ListenerSets can be written. Set by the watches, which know the kinds of a cluster; enables overflow.
     ListenerSets(bool),
     /// The namespace that owns a hostname on shared addresses. Set by the pipeline from the translation's record of
     /// ownership; decides which of several TenantGateways has the hostname.
     Owned(Hostname, Option<Arc<str>>),
-    /// A record. With [`FirstCome`](super::Precedence::FirstCome) it is read once, with all other inputs, at the start,
-    /// and changed by an operator alone. Set by the keeper of the record; decides owners of hostnames.
+    /// A record. With [`FirstCome`](super::ClaimPrecedence::FirstCome) it is read once, with all other inputs, at the
+    /// start, and changed by an operator alone. Set by the keeper of the record; decides owners of hostnames.
     Recorded(Hostname, Option<Record>),
     /// The time, in seconds since the epoch. Set by the pipeline with each call; ends reservations.
     Time(u64),
@@ -126,7 +126,7 @@ pub struct Delta {
     pub verdicts: BTreeMap<(ClaimKey, ObjectName), Option<Verdict>>,
     /// `Ready` of TenantGateways.
     pub tenants: BTreeMap<ObjectName, Option<Readiness>>,
-    /// Records to write; with [`FirstCome`](super::Precedence::FirstCome) this must precede everything else.
+    /// Records to write; with [`FirstCome`](super::ClaimPrecedence::FirstCome) this must precede everything else.
     pub records: BTreeMap<Hostname, Option<Record>>,
 }
 
@@ -156,14 +156,14 @@ pub struct Verdict {
     pub granted: Vec<Hostname>,
     /// ListenerSets with listeners for some of them.
     pub sets: Vec<ObjectName>,
-    /// Whether the Gateway has listeners for some of them.
+    /// True if the Gateway has listeners for some of them.
     pub on_gateway: bool,
     /// Findings for the conditions of single parentRefs, if the claim as a whole is accepted.
     pub told: Vec<(ParentRef, (Reason, String))>,
 }
 
 impl Verdict {
-    /// Whether the claim is accepted.
+    /// True if the claim is accepted.
     pub fn is_accepted(&self) -> bool {
         self.reason == Reason::Accepted
     }
@@ -186,6 +186,6 @@ pub struct Readiness {
     pub reason: &'static str,
     /// A message for people.
     pub message: String,
-    /// Whether its objects stay as they are: live objects stay live.
+    /// True if its objects stay as they are: live objects stay live.
     pub frozen: bool,
 }

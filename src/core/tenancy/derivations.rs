@@ -50,12 +50,12 @@ impl Derivations {
         &self.wanted
     }
 
-    /// Whether a derived object is blocked by one that is not ours under the same name.
+    /// True if a derived object is blocked by one that is not ours under the same name.
     pub(super) fn is_blocked(&self, tenant: &ObjectName, key: &Derived) -> bool {
         !self.foreign.is_empty() && self.foreign.contains(tenant, key)
     }
 
-    /// Whether any derived object is blocked.
+    /// True if any derived object is blocked.
     pub(super) fn any_blocked(&self) -> bool {
         !self.foreign.is_empty()
     }
@@ -65,7 +65,7 @@ impl Derivations {
         self.foreign.of(tenant)
     }
 
-    /// Whether the existing object under a derived name of a TenantGateway is not ours.
+    /// True if the existing object under a derived name of a TenantGateway is not ours.
     pub(super) fn is_foreign(&self, given: Option<&TenantGateway>, key: &Derived) -> bool {
         let there = self.existing.get(key);
         there.is_some_and(|there| there.owner.is_empty() || given.is_some_and(|given| there.owner != given.uid))
@@ -105,7 +105,7 @@ impl Derivations {
             None => self.desired.remove(&key),
         };
         if before != value {
-            dirty.hand_out(key, value);
+            dirty.emit(key, value);
         }
     }
 

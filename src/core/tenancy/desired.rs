@@ -46,16 +46,16 @@ enum Content {
 /// The origin of the private key in a Certificate's Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyKind {
-    /// A key of cert-manager's, with its default parameters.
-    Theirs,
+    /// A key of cert-manager, with its default parameters.
+    CertManager,
     /// Our key, on P-256. Unless the Certificate says so, cert-manager would issue again, with a key for RSA.
-    Ours,
+    Own,
 }
 
 /// The attachment of routes to plain HTTP, and the port of the redirect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Plain {
-    /// Whether the class is ours: plain HTTP then has several listeners.
+    /// True if the class is ours: plain HTTP then has several listeners.
     pub(super) own: bool,
     pub(super) ports: Ports,
 }
@@ -191,7 +191,7 @@ fn object(api_version: &str, kind: &str, meta: Value, spec: Value) -> Value {
 fn certificate(owner: &Owner, name: &str, labels: &[(&str, &str)], dns_names: &[&str], key: KeyKind) -> Value {
     let issuer = json!({"kind": "Issuer", "name": names::issuer(&owner.name.name)});
     let mut spec = json!({"secretName": name, "issuerRef": issuer, "dnsNames": dns_names});
-    if key == KeyKind::Ours {
+    if key == KeyKind::Own {
         spec["privateKey"] = json!({"algorithm": "ECDSA", "size": 256});
     }
     object("cert-manager.io/v1", "Certificate", meta(owner, name, labels), spec)

@@ -10,14 +10,14 @@ use super::{ClaimKey, Desired, Readiness, Record, Verdict};
 use crate::model::{Hostname, ObjectName};
 use crate::wanted::WantedCertificate;
 
-/// The work list, and the results of the stages so far. Any stage marks the items that it affects and adds results; only
-/// [`Tenancy::apply`](super::Tenancy::apply) removes items.
+/// The work list, and the results of the stages so far. Any stage marks the items that it affects and adds results;
+/// only [`Tenancy::apply`](super::Tenancy::apply) removes items.
 #[derive(Default)]
 pub(super) struct Dirty {
     pub(super) namespaces: Todo<Arc<str>>,
     pub(super) tenants: Todo<ObjectName>,
     /// TenantGateways whose derived objects are reconciled.
-    pub(super) checked: Todo<ObjectName>,
+    pub(super) reconciled: Todo<ObjectName>,
     pub(super) claims: WorkList<ClaimId>,
     pub(super) names: Todo<Name>,
     pub(super) hosts: WorkList<HostId>,
@@ -43,17 +43,17 @@ impl Dirty {
     }
 
     /// Adds a desired object to the results, or its removal.
-    pub(super) fn hand_out(&mut self, key: Derived, object: Option<Desired>) {
+    pub(super) fn emit(&mut self, key: Derived, object: Option<Desired>) {
         self.objects.push((key, object));
     }
 
     /// Adds a verdict on a claim to the results, or its removal.
-    pub(super) fn tell(&mut self, claim: (ClaimKey, ObjectName), verdict: Option<Verdict>) {
+    pub(super) fn report_verdict(&mut self, claim: (ClaimKey, ObjectName), verdict: Option<Verdict>) {
         self.verdicts_made.push((claim, verdict));
     }
 
     /// Adds the readiness of a TenantGateway to the results, or its removal.
-    pub(super) fn tell_readiness(&mut self, tenant: ObjectName, readiness: Option<Readiness>) {
+    pub(super) fn report_readiness(&mut self, tenant: ObjectName, readiness: Option<Readiness>) {
         self.delta.tenants.insert(tenant, readiness);
     }
 

@@ -106,7 +106,7 @@ impl Tenancy {
         while let Some(namespace) = dirty.namespaces.pop() {
             self.labelling().label(&namespace, &mut dirty);
         }
-        while let Some(tenant) = dirty.checked.pop() {
+        while let Some(tenant) = dirty.reconciled.pop() {
             self.carrying_out().carry_out(&tenant, &mut dirty);
         }
         while let Some(claim) = dirty.claims.pop(|_, _| Ordering::Equal) {

@@ -38,14 +38,14 @@ impl Evaluation<'_> {
         let verdict = self.tenants.given(name).map(|tenant| self.check(tenant));
         match verdict {
             Some(Err((reason, message))) => {
-                if self.tenants.is_as_found(name) && !self.tenants.is_stopped(name) {
+                if self.tenants.is_unmanaged(name) && !self.tenants.is_frozen(name) {
                     dirty.claims.extend(self.claims.on(name));
                 }
                 self.tenants.set_readiness(name, Some(Readiness { reason, message, frozen: true }), dirty);
                 return;
             }
             Some(Ok(valid)) => {
-                if self.tenants.is_stopped(name) {
+                if self.tenants.is_frozen(name) {
                     self.tenants.resume(name);
                     self.touch_attached(name, dirty);
                 }
@@ -56,7 +56,7 @@ impl Evaluation<'_> {
                 }
             }
             None => {
-                if self.tenants.is_stopped(name) {
+                if self.tenants.is_frozen(name) {
                     self.touch_attached(name, dirty);
                 }
                 self.expect(name, None, dirty);
@@ -64,7 +64,7 @@ impl Evaluation<'_> {
                 touch_all(self.claims, self.hosts, name, dirty);
             }
         }
-        dirty.checked.insert(name.clone());
+        dirty.reconciled.insert(name.clone());
     }
 
     /// Updates the namespaces that a TenantGateway attaches: its own and those that it lists.
@@ -147,9 +147,9 @@ impl Evaluation<'_> {
                     return Err((lack.0, format!("metadata.annotations[{ISSUER}]: {}", lack.1)));
                 }
                 let solving = Solving::new((mode, source), own, uid, self.settings);
-                let frame = GatewayTemplate::new(tenant, &apex, mode, own, solving.map(Arc::new), self.settings);
+                let template = GatewayTemplate::new(tenant, &apex, mode, own, solving.map(Arc::new), self.settings);
                 let issuer = issuer::issuer(tenant, mode, source);
-                Ok(ResolvedTenant { object: tenant.clone(), apex, mode, source, issuer, frame })
+                Ok(ResolvedTenant { object: tenant.clone(), apex, mode, source, issuer, template })
             }
         }
     }

@@ -3,17 +3,17 @@
 use super::claim::within;
 use super::claims::Claims;
 use super::hosts::Hosts;
-use super::settings::Precedence;
+use super::settings::ClaimPrecedence;
 use super::tenants::Tenants;
 use super::{ClaimKey, Verdict, names};
 use crate::model::{Hostname, ObjectName};
 
 /// The explanation of a hostname under one TenantGateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ownership {
+pub struct OwnershipExplanation {
     /// The TenantGateway.
     pub tenant: ObjectName,
-    /// Whether the hostname has an owner there, and a listener.
+    /// True if the hostname has an owner there, and a listener.
     pub ok: bool,
     /// The owner and the reason; or why there is none.
     pub text: String,
@@ -21,7 +21,7 @@ pub struct Ownership {
 
 /// The states that explanations read.
 pub(super) struct Explaining<'a> {
-    pub(super) claims: Precedence,
+    pub(super) claims: ClaimPrecedence,
     pub(super) tenants: &'a Tenants,
     pub(super) hosts: &'a Hosts,
     pub(super) claimants: &'a Claims,
@@ -29,14 +29,14 @@ pub(super) struct Explaining<'a> {
 
 impl Explaining<'_> {
     /// Explanations of a hostname, one for each TenantGateway whose apex it is below, the deepest apex first.
-    pub(super) fn explain(&self, host: &Hostname) -> Vec<Ownership> {
+    pub(super) fn explain(&self, host: &Hostname) -> Vec<OwnershipExplanation> {
         let mut over: Vec<_> = self.tenants.all_resolved().filter(|valid| within(host, valid.apex.as_str())).collect();
         over.sort_by_key(|valid| (std::cmp::Reverse(valid.apex.as_str().len()), valid.object.name.clone()));
         let tell = |tenant: &ObjectName| {
             let (ok, text) = self.tell(tenant, host);
-            Ownership { tenant: tenant.clone(), ok, text }
+            OwnershipExplanation { tenant: tenant.clone(), ok, text }
         };
-        let mut told: Vec<Ownership> = over.into_iter().map(|valid| tell(&valid.object.name)).collect();
+        let mut told: Vec<OwnershipExplanation> = over.into_iter().map(|valid| tell(&valid.object.name)).collect();
         // A TenantGateway that serves it comes first.
         told.sort_by_key(|ownership| !ownership.ok);
         told
@@ -56,7 +56,7 @@ impl Explaining<'_> {
         let others = self.hosts.bids(&name).filter(|(rank, _)| rank.namespace() != owner.rank.namespace());
         let why = match others.count() {
             0 => "nobody else claims it".to_owned(),
-            _ if self.claims != Precedence::Smallest => "it claimed it first".to_owned(),
+            _ if self.claims != ClaimPrecedence::Smallest => "it claimed it first".to_owned(),
             _ if key.name.namespace.starts_with("cozy-") => "cozy-* namespaces go first".to_owned(),
             _ => "its namespace/name is the smallest".to_owned(),
         };

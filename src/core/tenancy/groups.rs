@@ -37,12 +37,12 @@ impl<K: Eq + Hash, V: Eq + Hash> Groups<K, V> {
         }
     }
 
-    /// Whether no key has values.
+    /// True if no key has values.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether a key has values.
+    /// True if a key has values.
     pub(super) fn has(&self, key: &K) -> bool {
         self.0.contains_key(key)
     }

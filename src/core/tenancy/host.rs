@@ -91,7 +91,7 @@ mod tests {
         }
 
         #[test]
-        fn what_lies_below_a_wildcard_follows_it_without_a_gap(
+        fn hostnames_below_a_wildcard_directly_follow_it_in_the_order(
             mut names in proptest::collection::vec("(\\*\\.)?([a-c-]{0,2}[ab0]\\.){0,3}(x|ax|x-x)", 2..30),
         ) {
             names.sort_by(|a, b| backwards(a.as_bytes(), b.as_bytes()));

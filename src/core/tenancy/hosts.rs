@@ -22,24 +22,24 @@ pub(super) struct Priority {
 }
 
 /// The state of a hostname.
-pub(super) struct Held {
+pub(super) struct HostState {
     /// The hostname and its TenantGateway.
     host: Host,
     /// The bids for it, ordered by rank.
     bids: SmallVec<[Bid; 1]>,
     /// Its owner.
     owner: Option<Priority>,
-    /// Whether a bid of another namespace than the owner's contests it.
+    /// True if a bid of another namespace than the owner's contests it.
     contested: bool,
     /// The only namespace that may attach: while it is contested, and always with another data plane; `None` there if
     /// it has no owner.
-    keeper: Option<Arc<str>>,
+    sole_namespace: Option<Arc<str>>,
     /// For an owned wildcard: the hostnames below it that other namespaces claim.
     intruders: BTreeSet<Hostname>,
-    /// Whether a ListenerSet that is not ours has it.
+    /// True if a ListenerSet that is not ours has it.
     with_set: bool,
     /// The shard of its listener.
-    place: Option<usize>,
+    shard: Option<usize>,
     /// The names of its objects, once they were computed.
     names: Option<names::OfHost>,
 }
@@ -49,21 +49,21 @@ pub(super) struct Held {
 pub(super) struct Bid {
     pub(super) rank: Rank,
     pub(super) claim: ClaimId,
-    /// Whether it needs a TLS listener.
+    /// True if it needs a TLS listener.
     pub(super) secure: bool,
 }
 
-impl Held {
+impl HostState {
     fn of(host: Host) -> Self {
         Self {
             host,
             bids: SmallVec::new(),
             owner: None,
             contested: false,
-            keeper: None,
+            sole_namespace: None,
             intruders: BTreeSet::new(),
             with_set: false,
-            place: None,
+            shard: None,
             names: None,
         }
     }
@@ -91,25 +91,25 @@ impl Held {
     }
 
     /// The only namespace that may attach.
-    pub(super) fn keeper(&self) -> Option<&Arc<str>> {
-        self.keeper.as_ref()
+    pub(super) fn sole_namespace(&self) -> Option<&Arc<str>> {
+        self.sole_namespace.as_ref()
     }
 
     /// Sets whether it is contested, and the only namespace that may attach. Returns whether that changed.
-    pub(super) fn contest(&mut self, contested: bool, keeper: Option<Arc<str>>) -> bool {
-        let changed = (self.contested, &self.keeper) != (contested, &keeper);
-        (self.contested, self.keeper) = (contested, keeper);
+    pub(super) fn contest(&mut self, contested: bool, sole_namespace: Option<Arc<str>>) -> bool {
+        let changed = (self.contested, &self.sole_namespace) != (contested, &sole_namespace);
+        (self.contested, self.sole_namespace) = (contested, sole_namespace);
         changed
     }
 
-    /// Whether other namespaces claim hostnames below it.
+    /// True if other namespaces claim hostnames below it.
     pub(super) fn has_intruders(&self) -> bool {
         !self.intruders.is_empty()
     }
 
     /// Sets whether another namespace claims a hostname below it. Returns whether it begins or ceases to have such
     /// hostnames.
-    pub(super) fn intrude(&mut self, hostname: &Hostname, there: bool) -> bool {
+    pub(super) fn set_intruder(&mut self, hostname: &Hostname, there: bool) -> bool {
         let had_some = self.has_intruders();
         match there {
             true => self.intruders.insert(hostname.clone()),
@@ -119,23 +119,23 @@ impl Held {
     }
 
     /// Sets whether a ListenerSet that is not ours has it. Returns whether that changed.
-    pub(super) fn leave_to_set(&mut self, with_set: bool) -> bool {
+    pub(super) fn set_with_set(&mut self, with_set: bool) -> bool {
         std::mem::replace(&mut self.with_set, with_set) != with_set
     }
 
     /// The shard of its listener.
-    pub(super) fn place(&self) -> Option<usize> {
-        self.place
+    pub(super) fn shard(&self) -> Option<usize> {
+        self.shard
     }
 
     /// Places its listener in a shard.
-    pub(super) fn stand(&mut self, shard: usize) {
-        self.place = Some(shard);
+    pub(super) fn set_shard(&mut self, shard: usize) {
+        self.shard = Some(shard);
     }
 
     /// Removes its listener from its shard, and returns the shard.
-    pub(super) fn leave(&mut self) -> Option<usize> {
-        self.place.take()
+    pub(super) fn clear_shard(&mut self) -> Option<usize> {
+        self.shard.take()
     }
 
     /// The names of its objects, if they were computed.
@@ -158,7 +158,7 @@ impl Held {
         bid.is_some_and(|bid| std::mem::replace(&mut bid.secure, secure) != secure)
     }
 
-    /// Whether a bid of a namespace needs a TLS listener.
+    /// True if a bid of a namespace needs a TLS listener.
     pub(super) fn is_secure(&self, namespace: &str) -> bool {
         self.bids.iter().any(|bid| bid.secure && **bid.rank.namespace() == *namespace)
     }
@@ -169,21 +169,21 @@ impl Held {
     }
 
     /// The names of its objects.
-    pub(super) fn names_given(&mut self) -> names::OfHost {
+    pub(super) fn computed_names(&mut self) -> names::OfHost {
         let Self { host, names, .. } = self;
         names.get_or_insert_with(|| names::OfHost::new(&host.tenant.name, host.hostname.as_str())).clone()
     }
 
-    /// Whether it has no state to keep.
+    /// True if it has no state to keep.
     fn is_idle(&self) -> bool {
-        self.bids.is_empty() && self.owner.is_none() && self.place.is_none() && !self.with_set
+        self.bids.is_empty() && self.owner.is_none() && self.shard.is_none() && !self.with_set
     }
 }
 
 /// All hosts. All hosts of one hostname take a single look-up; other indexes refer to them by number.
 #[derive(Default)]
 pub(super) struct Hosts {
-    all: Slab<Held>,
+    all: Slab<HostState>,
     by_name: Map<Hostname, SmallVec<[HostId; 2]>>,
     by_tenant: Groups<ObjectName, HostId>,
     /// The hosts of TenantGateways with wildcards, in an order in which the names below a name are adjacent.
@@ -193,15 +193,15 @@ pub(super) struct Hosts {
 }
 
 impl Index<HostId> for Hosts {
-    type Output = Held;
+    type Output = HostState;
 
-    fn index(&self, id: HostId) -> &Held {
+    fn index(&self, id: HostId) -> &HostState {
         &self.all[id.0]
     }
 }
 
 impl IndexMut<HostId> for Hosts {
-    fn index_mut(&mut self, id: HostId) -> &mut Held {
+    fn index_mut(&mut self, id: HostId) -> &mut HostState {
         &mut self.all[id.0]
     }
 }
@@ -212,7 +212,7 @@ impl Hosts {
     }
 
     /// The state of a host.
-    pub(super) fn get(&self, tenant: &ObjectName, hostname: &Hostname) -> Option<&Held> {
+    pub(super) fn get(&self, tenant: &ObjectName, hostname: &Hostname) -> Option<&HostState> {
         self.find(tenant, hostname).map(|id| &self[id])
     }
 
@@ -229,7 +229,7 @@ impl Hosts {
             return *id;
         }
         let host = Host::new(tenant, hostname);
-        let id = HostId(all.insert(Held::of(host.clone())));
+        let id = HostId(all.insert(HostState::of(host.clone())));
         ids.push(id);
         if hostname.is_wildcard() {
             if !self.wild.has(tenant) {
@@ -273,7 +273,7 @@ impl Hosts {
         self.by_tenant.of(tenant).copied()
     }
 
-    /// Whether there is any wildcard.
+    /// True if there is any wildcard.
     pub(super) fn any_wild(&self) -> bool {
         !self.wild.is_empty()
     }
@@ -307,7 +307,7 @@ impl Hosts {
         self.get(tenant, hostname)?.owner.as_ref()
     }
 
-    /// Whether a hostname has an owner in any TenantGateway.
+    /// True if a hostname has an owner in any TenantGateway.
     pub(super) fn is_owned(&self, hostname: &Hostname) -> bool {
         self.named(hostname).any(|id| self[id].owner.is_some())
     }
@@ -322,16 +322,16 @@ impl Hosts {
     }
 
     /// The namespace that owns a host in another TenantGateway, or a wildcard over it.
-    pub(super) fn kept_by_others(&self, host: &Host) -> Option<Arc<str>> {
+    pub(super) fn owner_elsewhere(&self, host: &Host) -> Option<Arc<str>> {
         let mut others = self.named(&host.hostname).filter_map(|id| self[id].owner.as_ref());
-        let keeper = others.next().or_else(|| self.covering(host).next());
-        keeper.map(|standing| standing.rank.namespace().clone())
+        let sole_namespace = others.next().or_else(|| self.covering(host).next());
+        sole_namespace.map(|priority| priority.rank.namespace().clone())
     }
 
     /// The shard whose listener serves an owned host: its own, that of the closest wildcard, or the Gateway's.
     pub(super) fn shard_of(&self, tenant: &ObjectName, hostname: &Hostname) -> usize {
-        let own = self.get(tenant, hostname).and_then(|held| held.place);
-        own.or_else(|| self.over(tenant, hostname).find_map(|id| self[id].place)).unwrap_or(0)
+        let own = self.get(tenant, hostname).and_then(|held| held.shard);
+        own.or_else(|| self.over(tenant, hostname).find_map(|id| self[id].shard)).unwrap_or(0)
     }
 
     /// Marks a host: its owner, and its listener.
@@ -349,7 +349,7 @@ impl Hosts {
 
     /// All hosts, in no order.
     #[cfg(test)]
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Held> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &HostState> {
         self.all.iter().map(|(_, held)| held)
     }
 }

@@ -6,7 +6,7 @@ use super::claims::{Claims, Finding};
 use super::delta::{Derived, DerivedKind, Verdict};
 use super::derivations::Derivations;
 use super::dirty::Dirty;
-use super::hosts::{Held, Hosts};
+use super::hosts::{HostState, Hosts};
 use super::places::{Places, WaitingFor};
 use super::record::Records;
 use super::tenants::Tenants;
@@ -37,7 +37,7 @@ impl Judging<'_> {
         let (mut on_gateway, mut undecided) = (false, 0);
         // The plain-HTTP listener is always in the Gateway, whatever the shard of the TLS listener.
         let plain = claimant.is_some_and(|c| c.naming(tenant).any(|parent| self.settings.ports.is_plain_only(parent)));
-        let is_secure = |held: &Held| held.bids().iter().any(|bid| bid.claim == id && bid.secure);
+        let is_secure = |held: &HostState| held.bids().iter().any(|bid| bid.claim == id && bid.secure);
         for held in bids.iter().map(|bid| &self.hosts[*bid]) {
             let name = &held.host().hostname;
             match held.owner() {
@@ -50,7 +50,7 @@ impl Judging<'_> {
                             if !is_secure(held) {
                                 continue;
                             }
-                            match held.place().unwrap_or_else(|| self.hosts.shard_of(tenant, name)) {
+                            match held.shard().unwrap_or_else(|| self.hosts.shard_of(tenant, name)) {
                                 0 => on_gateway = true,
                                 number => {
                                     sets.push(ObjectName::new(
@@ -103,7 +103,7 @@ impl Judging<'_> {
     }
 
     /// Why an owned host is not served.
-    fn obstacle(&self, claimant: Option<&Claimant>, held: &Held, secure: bool) -> Option<Finding> {
+    fn obstacle(&self, claimant: Option<&Claimant>, held: &HostState, secure: bool) -> Option<Finding> {
         let (claimant, host) = (claimant?, held.host());
         let key = &claimant.key;
         let (tenant, name) = (&host.tenant, host.hostname.as_str());
@@ -145,7 +145,7 @@ impl Judging<'_> {
                 format!("{name}: the listeners take HTTPRoute and TLSRoute; the name is kept for this namespace");
             return Some((Reason::NotAllowedByListeners, text));
         }
-        let set = self.tenants.reaches(claimant, tenant, held.place()?).err()?;
+        let set = self.tenants.reaches(claimant, tenant, held.shard()?).err()?;
         let text =
             format!("{name}: add a parentRef with kind ListenerSet, name {} and namespace {}", set.name, set.namespace);
         Some((Reason::ListenerSetParentRequired, text))

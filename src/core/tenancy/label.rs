@@ -29,7 +29,7 @@ impl Labelling<'_> {
         let member = self.namespaces.member_of(name).cloned();
         for gateway in before.iter().chain(&member).chain(&after) {
             let wildcard = |t: &&ObjectName| self.tenants.resolved(t).is_none_or(|v| !v.mode.per_host());
-            dirty.checked.extend(self.tenants.in_namespace(gateway).filter(wildcard).cloned());
+            dirty.reconciled.extend(self.tenants.in_namespace(gateway).filter(wildcard).cloned());
         }
         if member != after {
             self.namespaces.join(name, after);
@@ -44,7 +44,8 @@ impl Labelling<'_> {
         let by = namespace.annotations.get(ATTACHED_BY);
         let kept = by.filter(|by| self.namespaces.expecting(name).any(|tenant| *tenant.namespace == **by));
         // The namespaces of a TenantGateway that was never carried out are unknown.
-        let unknown = by.is_some_and(|by| self.tenants.in_namespace(by).any(|tenant| self.tenants.is_as_found(tenant)));
+        let unknown =
+            by.is_some_and(|by| self.tenants.in_namespace(by).any(|tenant| self.tenants.is_unmanaged(tenant)));
         match (label, by, kept) {
             (Some(label), Some(_), Some(kept)) if label == kept => Patch::Leave,
             (_, Some(_), None) if unknown => Patch::Leave,

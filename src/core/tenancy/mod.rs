@@ -6,7 +6,6 @@
 
 mod admit;
 mod arrange;
-mod beside;
 mod carry_out;
 mod children;
 mod claim;
@@ -21,19 +20,16 @@ mod dirty;
 mod engine;
 mod evaluate;
 mod explain;
-#[cfg(test)]
-mod found;
 mod groups;
 mod host;
 mod hosts;
 mod issuer;
 mod judge;
 mod label;
-#[cfg(test)]
-mod mended;
 pub mod names;
 mod namespaces;
 mod observe;
+mod other_data_plane;
 mod ownership;
 mod parent_refs;
 mod placement;
@@ -42,6 +38,8 @@ mod provided_secret;
 mod provided_secrets;
 mod record;
 mod render;
+#[cfg(test)]
+mod repaired;
 mod report;
 mod selection;
 mod settings;
@@ -49,6 +47,8 @@ mod solver;
 mod solving;
 mod status;
 mod tenants;
+#[cfg(test)]
+mod unmanaged;
 mod work_list;
 
 pub use crate::inputs::{Mode, Source, TenantGateway};
@@ -57,9 +57,9 @@ pub use claim::{ClaimKey, ClaimKind, Claimant};
 pub use delta::{Change, Delta, Derived, DerivedKind, Existing, Fact, Namespace, Patch, Readiness, Record, Verdict};
 pub use desired::Desired;
 pub use engine::{Counters, Tenancy};
-pub use explain::Ownership;
+pub use explain::OwnershipExplanation;
 pub use names::{ATTACHED_BY, GATEWAY_LABEL};
 pub use provided_secret::{ProvidedSecret, secret_of};
 pub use render::HOST_LABEL;
-pub use settings::{Ports, Precedence, Settings, SolverService};
+pub use settings::{ClaimPrecedence, Ports, Settings, SolverService};
 pub use status::{CONTROLLER, ListenerState, Listening, ParentState, TenantStatus};

@@ -66,7 +66,7 @@ impl Namespaces {
         self.all.iter().filter(move |(_, there)| by(there)).map(|(name, _)| name)
     }
 
-    /// Whether two namespaces belong to one owner: their labels permit the same domain.
+    /// True if two namespaces belong to one owner: their labels permit the same domain.
     pub(super) fn are_of_one_owner(&self, one: &str, other: &str) -> bool {
         let domain = |namespace: &str| Some(self.host_label(namespace)?.to_ascii_lowercase());
         one == other || domain(one).is_some_and(|own| domain(other) == Some(own))

@@ -78,7 +78,7 @@ impl<'a> Observing<'a> {
         }
         self.derivations.observe(key, Some(new));
         for tenant in &tenants {
-            if self.tenants().is_as_found(tenant) && self.tenants().readiness(tenant).is_some() {
+            if self.tenants().is_unmanaged(tenant) && self.tenants().readiness(tenant).is_some() {
                 dirty.claims.extend(self.claims.on(tenant));
             }
         }
@@ -89,7 +89,7 @@ impl<'a> Observing<'a> {
     /// evaluated again.
     fn observe_solver(&mut self, key: &Derived, owner: Option<&str>, dirty: &mut Dirty) {
         let Some(tenant) = tenant_of(self.tenants(), key).cloned() else { return };
-        let solving = self.tenants().resolved(&tenant).and_then(|valid| valid.frame.solving.as_ref());
+        let solving = self.tenants().resolved(&tenant).and_then(|valid| valid.template.solving.as_ref());
         let theirs = owner.is_some_and(|owner| solving.is_some_and(|solving| solving.namespace_uid != owner));
         if theirs || self.derivations.is_blocked(&tenant, key) {
             dirty.claims.extend(self.claims.on(&tenant));

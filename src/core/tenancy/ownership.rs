@@ -34,11 +34,11 @@ impl Settling<'_> {
         for id in &hosts {
             let held = &self.hosts[*id];
             let over: SmallVec<[&Priority; 4]> = self.hosts.covering(held.host()).collect();
-            let holds = |standing: &Priority| {
-                over.iter().all(|over| over.rank.namespace() == standing.rank.namespace() || standing < over)
+            let holds = |priority: &Priority| {
+                over.iter().all(|over| over.rank.namespace() == priority.rank.namespace() || priority < over)
             };
-            let standings = held.ranks().map(|rank| self.records.stand(name, rank)).filter(holds);
-            bids.extend(standings.map(|standing| (standing, *id)));
+            let priorities = held.ranks().map(|rank| self.records.priority_of(name, rank)).filter(holds);
+            bids.extend(priorities.map(|priority| (priority, *id)));
         }
         // The TenantGateway of a bid does not decide which is first, unless Gateways share addresses and one of them
         // owns the name already.
@@ -47,7 +47,7 @@ impl Settling<'_> {
         let asks =
             |namespace: &Arc<str>| hosts.iter().any(|id| self.hosts[*id].ranks().any(|r| r.namespace() == namespace));
         let reserved = self.records.reservation(name, asks);
-        let mut namespaces = bids.iter().map(|(standing, _)| standing.rank.namespace());
+        let mut namespaces = bids.iter().map(|(priority, _)| priority.rank.namespace());
         let winner = match &reserved {
             Some(reserved) => {
                 namespaces.find(|namespace| self.namespaces.are_of_one_owner(namespace, &reserved.namespace))
@@ -57,13 +57,13 @@ impl Settling<'_> {
         let winner = winner.cloned();
         // A namespace that claims it at a TenantGateway which cannot be carried out keeps it until that is repaired.
         let (claims, tenants) = (self.claims, self.tenants);
-        let is_frozen = |namespace: &Arc<str>| claims.asks(namespace, &name.0, |tenant| tenants.is_as_found(tenant));
+        let is_frozen = |namespace: &Arc<str>| claims.asks(namespace, &name.0, |tenant| tenants.is_unmanaged(tenant));
         let winner = self.records.keep(name, winner, reserved, is_frozen, dirty);
         for id in hosts {
             let first = bids
                 .iter()
-                .find(|(standing, through)| *through == id && Some(standing.rank.namespace()) == winner.as_ref());
-            let owner = first.map(|(standing, _)| standing.clone());
+                .find(|(priority, through)| *through == id && Some(priority.rank.namespace()) == winner.as_ref());
+            let owner = first.map(|(priority, _)| priority.clone());
             let changed = self.hosts[id].own(owner);
             if changed && name.0.is_wildcard() {
                 // Names below it may begin or cease to have the wildcard's owner.

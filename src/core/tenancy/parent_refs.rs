@@ -20,7 +20,7 @@ impl Claimant {
 }
 
 impl Ports {
-    /// Whether a parentRef names the plain-HTTP listener alone.
+    /// True if a parentRef names the plain-HTTP listener alone.
     pub(super) fn is_plain_only(self, parent: &ParentRef) -> bool {
         let section = parent.section.as_deref();
         let of_gateway = parent.kind.as_deref().is_none_or(|kind| kind == Kind::Gateway.as_str());
@@ -29,7 +29,7 @@ impl Ports {
                 || section.is_none() && parent.port == Some(self.http))
     }
 
-    /// Whether a parentRef may attach to the plain-HTTP listener of a Gateway, by its name or without naming a
+    /// True if a parentRef may attach to the plain-HTTP listener of a Gateway, by its name or without naming a
     /// listener.
     pub(super) fn may_be_plain(self, parent: &ParentRef) -> bool {
         let port = self.http;
@@ -39,7 +39,7 @@ impl Ports {
             && parent.port.is_none_or(|of| of == port)
     }
 
-    /// Whether a claimant needs a TLS listener for a hostname. GRPCRoutes do not with another data plane: no listener
+    /// True if a claimant needs a TLS listener for a hostname. GRPCRoutes do not with another data plane: no listener
     /// there accepts them.
     pub(super) fn is_secure(self, claimant: &Claimant, valid: &ResolvedTenant, hostname: &Hostname) -> bool {
         let tenant = &valid.object.name;
@@ -53,7 +53,7 @@ impl Ports {
                 && parent.section.as_deref().is_none_or(names)
         };
         match claimant.key.kind {
-            ClaimKind::GrpcRoute if !valid.frame.own => false,
+            ClaimKind::GrpcRoute if !valid.template.own => false,
             ClaimKind::HttpRoute | ClaimKind::GrpcRoute => claimant.naming(tenant).any(reaches),
             ClaimKind::ListenerSet => !claimant.plain.contains(hostname),
             ClaimKind::TlsRoute => true,
@@ -66,7 +66,7 @@ impl Ports {
         let only = claimant.naming(&valid.object.name).all(|parent| self.is_plain_only(parent));
         let route = match claimant.key.kind {
             ClaimKind::HttpRoute | ClaimKind::TlsRoute => true,
-            ClaimKind::GrpcRoute => valid.frame.own,
+            ClaimKind::GrpcRoute => valid.template.own,
             ClaimKind::TcpRoute | ClaimKind::UdpRoute | ClaimKind::ListenerSet => false,
         };
         (route && only).then(|| refused_on_plain(claimant, valid)).flatten()
@@ -82,8 +82,8 @@ impl Ports {
         derivations: &Derivations,
     ) -> Vec<(ParentRef, (Reason, String))> {
         let told = |parent: &ParentRef| {
-            let finding = astray(claimant, parent, granted, derivations).or_else(|| {
-                let foreign = !valid.frame.own && claimant.key.kind == ClaimKind::HttpRoute;
+            let finding = unmatched_parent_ref(claimant, parent, granted, derivations).or_else(|| {
+                let foreign = !valid.template.own && claimant.key.kind == ClaimKind::HttpRoute;
                 let refused = refused_on_plain(claimant, valid).filter(|_| foreign);
                 match (self.is_plain_only(parent), self.may_be_plain(parent)) {
                     (true, _) => refused,
@@ -105,7 +105,7 @@ impl Ports {
 
 /// Why the plain-HTTP listener does not accept a route.
 fn refused_on_plain(claimant: &Claimant, valid: &ResolvedTenant) -> Option<(Reason, String)> {
-    let open = valid.frame.open();
+    let open = valid.template.open();
     let takes = claimant.key.kind == ClaimKind::HttpRoute;
     let admitted = takes && open.iter().any(|namespace| **namespace == *claimant.key.name.namespace);
     let text = || format!("listener http takes HTTPRoutes of {} only", open.join(" and "));
@@ -113,7 +113,7 @@ fn refused_on_plain(claimant: &Claimant, valid: &ResolvedTenant) -> Option<(Reas
 }
 
 /// Why a parentRef that names a listener or a port of ours attaches to none.
-fn astray(
+fn unmatched_parent_ref(
     claimant: &Claimant,
     parent: &ParentRef,
     granted: &[Hostname],

@@ -22,15 +22,15 @@ impl Placement<'_> {
     /// Places a host in a shard.
     pub(super) fn put(&mut self, id: HostId, name: Arc<str>, listener: Option<Arc<Listener>>, shard: usize) {
         let held = &mut self.hosts[id];
-        held.stand(shard);
+        held.set_shard(shard);
         self.places.put((id, held.host().clone()), name, listener, shard, self.tenants);
     }
 
     /// Removes a host from its shard, and marks the hosts that wait for the room or the name.
     pub(super) fn take(&mut self, id: HostId, dirty: &mut Dirty) {
         let held = &mut self.hosts[id];
-        let Some(place) = held.leave() else { return };
-        let (host, name) = (held.host().clone(), held.names_given().listener);
+        let Some(place) = held.clear_shard() else { return };
+        let (host, name) = (held.host().clone(), held.computed_names().listener);
         let tenant = &host.tenant;
         let shard = (tenant.clone(), place);
         if self.places.take(&host, name.clone(), &shard, self.tenants) {
@@ -48,7 +48,7 @@ impl Placement<'_> {
     /// Replaces the listener of a host, if it changed.
     pub(super) fn renew(&mut self, id: HostId, listener: Arc<Listener>, dirty: &mut Dirty) {
         let held = &self.hosts[id];
-        let Some(place) = held.place() else { return };
+        let Some(place) = held.shard() else { return };
         let shard = (held.host().tenant.clone(), place);
         if self.places.renew(&shard, &held.host().hostname, listener) {
             dirty.shards.insert(shard);

@@ -115,7 +115,7 @@ impl Places {
 
     /// The number of listeners of hostnames that a shard can hold.
     pub(super) fn capacity(tenants: &Tenants, (tenant, number): &Shard) -> usize {
-        let fixed = tenants.resolved(tenant).map_or(LISTENERS, |resolved| resolved.frame.fixed());
+        let fixed = tenants.resolved(tenant).map_or(LISTENERS, |resolved| resolved.template.fixed());
         if *number == 0 { LISTENERS.saturating_sub(fixed) } else { LISTENERS }
     }
 
@@ -129,12 +129,12 @@ impl Places {
         }
     }
 
-    /// Whether any host waits for a place.
+    /// True if any host waits for a place.
     pub(super) fn any_waits(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Whether a host waits for something.
+    /// True if a host waits for something.
     pub(super) fn waits(&self, host: &Host, what: WaitingFor) -> bool {
         self.waiting.contains(&(host.tenant.clone(), what), host)
     }
@@ -150,7 +150,7 @@ impl Places {
     }
 
     /// Removes a host from those that wait for something.
-    pub(super) fn forgo(&mut self, host: &Host, what: WaitingFor) {
+    pub(super) fn stop_waiting(&mut self, host: &Host, what: WaitingFor) {
         self.waiting.remove(&(host.tenant.clone(), what), host);
     }
 
@@ -168,7 +168,7 @@ impl Places {
         *count = if with_set { *count + 1 } else { *count - 1 };
     }
 
-    /// Whether ListenerSets that are not ours have hosts of a TenantGateway.
+    /// True if ListenerSets that are not ours have hosts of a TenantGateway.
     pub(super) fn has_sets(&self, tenant: &ObjectName) -> bool {
         self.with_sets.get(tenant).is_some_and(|count| *count > 0)
     }

@@ -22,7 +22,7 @@ pub(super) struct ProvidedSecrets {
 }
 
 impl ProvidedSecrets {
-    /// Whether a TenantGateway refers to a Secret.
+    /// True if a TenantGateway refers to a Secret.
     pub(super) fn refers_to(&self, secret: &ObjectName) -> bool {
         self.users.count(secret) > 0
     }
@@ -52,7 +52,7 @@ impl ProvidedSecrets {
 
     /// The origin of the key in a Secret.
     pub(super) fn key_in(&self, secret: ObjectName) -> KeyKind {
-        if self.keyed.contains(&secret) { KeyKind::Ours } else { KeyKind::Theirs }
+        if self.keyed.contains(&secret) { KeyKind::Own } else { KeyKind::CertManager }
     }
 
     /// Updates the Secret that a TenantGateway refers to, in place of its former one.

@@ -11,13 +11,13 @@ use super::delta::Record;
 use super::dirty::Dirty;
 use super::host::Name;
 use super::hosts::Priority;
-use super::settings::{Precedence, Settings};
+use super::settings::{ClaimPrecedence, Settings};
 use crate::model::{Hostname, HostnameError, ObjectName};
 use crate::reservations::Reservations;
 
 /// Records, and proposed changes of them.
 pub(super) struct Records {
-    claims: Precedence,
+    claims: ClaimPrecedence,
     records: BTreeMap<Hostname, Record>,
     /// The records of released names that stay reserved.
     reserved: Reservations<Hostname>,
@@ -71,13 +71,13 @@ impl Records {
         self.reserved.next_expiry()
     }
 
-    /// Whether a name has a proposed owner.
+    /// True if a name has a proposed owner.
     pub(super) fn is_undecided(&self, hostname: &Hostname) -> bool {
         let proposed = self.proposed.get(hostname).and_then(Option::as_ref);
         proposed.is_some_and(|record| record.released.is_none())
     }
 
-    /// Whether a name is reserved for its former owner.
+    /// True if a name is reserved for its former owner.
     pub(super) fn is_given_up(&self, hostname: &Hostname) -> bool {
         let record = self.proposed.get(hostname).map_or_else(|| self.records.get(hostname), Option::as_ref);
         record.is_some_and(|record| record.released.is_some())
@@ -115,7 +115,7 @@ impl Records {
             }
             None => self.set(&hostname, None),
         };
-        if self.claims != Precedence::Smallest && before.as_ref() != self.records.get(&hostname) {
+        if self.claims != ClaimPrecedence::Smallest && before.as_ref() != self.records.get(&hostname) {
             dirty.names.insert(Name(hostname));
         }
     }
@@ -131,17 +131,17 @@ impl Records {
         }
     }
 
-    /// Whether a TenantGateway's namespace owns a hostname, or the most specific owned wildcard over it.
+    /// True if a TenantGateway's namespace owns a hostname, or the most specific owned wildcard over it.
     pub(super) fn owns(&self, tenant: &ObjectName, hostname: &Hostname) -> bool {
         let mut names = std::iter::once(hostname.clone()).chain(hostname.covering());
         names.find_map(|name| self.owned.get(&name)).is_some_and(|owner| *owner == tenant.namespace)
     }
 
     /// The priority of a claimant. A name without an earlier owner counts as claimed now.
-    pub(super) fn stand(&self, name: &Name, rank: &Rank) -> Priority {
+    pub(super) fn priority_of(&self, name: &Name, rank: &Rank) -> Priority {
         let since = match self.claims {
-            Precedence::Smallest => 0,
-            Precedence::FirstCome | Precedence::Recorded => match self.records.get(&name.0) {
+            ClaimPrecedence::Smallest => 0,
+            ClaimPrecedence::FirstCome | ClaimPrecedence::Recorded => match self.records.get(&name.0) {
                 Some(record) if record.namespace == *rank.namespace() => record.since,
                 _ => self.now,
             },
@@ -152,7 +152,7 @@ impl Records {
     /// The reservation of a name that its namespace claims no more, as long as it lasts. `asks` returns whether a
     /// namespace claims it.
     pub(super) fn reservation(&self, name: &Name, asks: impl Fn(&Arc<str>) -> bool) -> Option<Record> {
-        let held = self.records.get(&name.0).filter(|_| self.claims != Precedence::Smallest)?;
+        let held = self.records.get(&name.0).filter(|_| self.claims != ClaimPrecedence::Smallest)?;
         let released = self.reserved.since(&held.namespace, held.released, self.clock)?;
         (!asks(&held.namespace)).then(|| Record { released: Some(released), ..held.clone() })
     }
@@ -178,15 +178,15 @@ impl Records {
         };
         let is_new = held != record.as_ref();
         match self.claims {
-            Precedence::Smallest => winner,
-            Precedence::FirstCome => {
+            ClaimPrecedence::Smallest => winner,
+            ClaimPrecedence::FirstCome => {
                 if is_new {
                     self.set(&name.0, record.clone());
                     dirty.record(name.0.clone(), record);
                 }
                 winner
             }
-            Precedence::Recorded => {
+            ClaimPrecedence::Recorded => {
                 let kept = holder.as_ref().is_some_and(is_frozen);
                 let wanted = (is_new && !kept).then_some(record);
                 self.propose(name, wanted, dirty);
@@ -212,7 +212,7 @@ impl Records {
 
     /// Marks names whose record may have to change although they have and had no bids.
     pub(super) fn touch(&self, hostnames: &[Result<Hostname, HostnameError>], dirty: &mut Dirty) {
-        if self.claims == Precedence::Recorded {
+        if self.claims == ClaimPrecedence::Recorded {
             let recorded = hostnames.iter().flatten().filter(|hostname| self.records.contains_key(*hostname));
             dirty.names.extend(recorded.map(|hostname| Name(hostname.clone())));
         }
@@ -228,7 +228,7 @@ mod tests {
 
     /// Two namespaces at one Gateway, in a cluster.
     fn engine() -> Tenancy {
-        let mut engine = Tenancy::new(Settings { claims: Precedence::Recorded, ..Settings::default() });
+        let mut engine = Tenancy::new(Settings { claims: ClaimPrecedence::Recorded, ..Settings::default() });
         let spaces = [("tenant-a", "a.org"), ("tenant-b", "a.org"), ("tenant-c", "a.org")];
         engine.apply(spaces.iter().map(|(name, host)| namespace(name, "tenant-a", host)).collect());
         engine.apply(vec![tenant("tenant-a", json!({"apex": "a.org"}))]);
@@ -331,7 +331,7 @@ mod tests {
     }
 
     /// Two namespaces of one owner, and two of others, with names that stay reserved for a while.
-    fn with_hold(claims: Precedence) -> Tenancy {
+    fn with_hold(claims: ClaimPrecedence) -> Tenancy {
         let mut engine = Tenancy::new(Settings { claims, hold: 100, ..Settings::default() });
         let spaces = [("tenant-a", "a.org"), ("tenant-b", "x.a.org"), ("tenant-c", "c.a.org"), ("tenant-d", "C.a.org")];
         engine.apply(spaces.iter().map(|(name, host)| namespace(name, "tenant-a", host)).collect());
@@ -348,8 +348,8 @@ mod tests {
     }
 
     #[test]
-    fn what_a_namespace_gave_up_stays_reserved_for_its_owner() {
-        for claims in [Precedence::FirstCome, Precedence::Recorded] {
+    fn a_released_hostname_stays_reserved_for_its_owner() {
+        for claims in [ClaimPrecedence::FirstCome, ClaimPrecedence::Recorded] {
             let mut engine = with_hold(claims);
             let host = || Hostname::parse("w.c.a.org").expect("a hostname");
             let owner = |engine: &Tenancy| engine.owner(&name(), &host()).map(|key| key.name.namespace.to_string());
@@ -379,8 +379,8 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_back_has_it_again_and_an_operator_may_release_it() {
-        let mut engine = with_hold(Precedence::FirstCome);
+    fn a_returning_namespace_gets_its_reserved_hostname_and_an_operator_may_release_it() {
+        let mut engine = with_hold(ClaimPrecedence::FirstCome);
         let host = || Hostname::parse("w.c.a.org").expect("a hostname");
         let owner = |engine: &Tenancy| engine.owner(&name(), &host()).map(|key| key.name.namespace.to_string());
         let claim = |namespace: &str| http(namespace, "web", &["w.c.a.org"]);

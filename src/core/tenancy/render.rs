@@ -21,7 +21,7 @@ pub use crate::inputs::HOST_LABEL;
 #[derive(PartialEq)]
 pub(super) struct GatewayTemplate {
     pub(super) owner: Arc<Owner>,
-    /// Whether its class is ours. With other classes every TLS listener has both route kinds: Cilium before 1.20 merges
+    /// True if its class is ours. With other classes every TLS listener has both route kinds: Cilium before 1.20 merges
     /// listeners of one port (cilium#45559).
     pub(super) own: bool,
     /// The forwarding of challenges to us by routes, if it is used.
@@ -63,14 +63,14 @@ impl GatewayTemplate {
         });
         let namespace = &tenant.name.namespace;
         let open = open(namespace, settings, solving.as_deref().map(Solving::namespace));
-        let mut frame = Self {
+        let mut template = Self {
             owner: Owner::of(tenant),
             own,
             ports,
             class: class(tenant, settings).to_owned(),
             addresses: tenant.addresses().unwrap_or_default().into_iter().map(Address::Ip).collect(),
-            terminating: Arc::new(allowed(own, &ENDS, namespace, Takes::Attached)),
-            passing: Arc::new(allowed(own, &PASSES, namespace, Takes::Attached)),
+            terminating: Arc::new(allowed(own, &TERMINATING_KINDS, namespace, Takes::Attached)),
+            passing: Arc::new(allowed(own, &PASSTHROUGH_KINDS, namespace, Takes::Attached)),
             head: plain(&open, settings, own.then_some(apex)),
             open,
             solving,
@@ -78,19 +78,20 @@ impl GatewayTemplate {
             wildcard: wildcard_secret.as_ref().and_then(|_| below("*", apex)),
             wildcard_secret,
         };
-        if let Some(secret) = &frame.wildcard_secret {
-            let head = [("https", frame.wildcard.as_ref()), ("https-apex", Some(apex))];
-            let head = head.into_iter().filter_map(|(name, host)| Some(frame.terminating(name, host?, secret.clone())));
+        if let Some(secret) = &template.wildcard_secret {
+            let head = [("https", template.wildcard.as_ref()), ("https-apex", Some(apex))];
+            let head =
+                head.into_iter().filter_map(|(name, host)| Some(template.terminating(name, host?, secret.clone())));
             let head: Vec<_> = head.map(Arc::new).collect();
-            frame.head.extend(head);
+            template.head.extend(head);
         }
         for service in tenant.passthrough() {
             if let Some(hostname) = below(&service, apex) {
-                let listener = frame.passing(&names::passthrough_listener(&service), &hostname);
-                frame.tail.push(Arc::new(listener));
+                let listener = template.passing(&names::passthrough_listener(&service), &hostname);
+                template.tail.push(Arc::new(listener));
             }
         }
-        frame
+        template
     }
 
     /// The number of the Gateway's listeners that do not depend on claims.
@@ -98,7 +99,7 @@ impl GatewayTemplate {
         self.head.len() + self.tail.len()
     }
 
-    /// Whether a hostname belongs to a passthrough service.
+    /// True if a hostname belongs to a passthrough service.
     pub(super) fn passes_through(&self, hostname: &Hostname) -> bool {
         self.tail.iter().any(|listener| listener.hostname.as_ref() == Ok(hostname))
     }
@@ -147,24 +148,24 @@ impl GatewayTemplate {
         if takes == Takes::Attached {
             return listener;
         }
-        let of: &[&str] = if listener.protocol == "TLS" { &PASSES } else { &ENDS };
+        let of: &[&str] = if listener.protocol == "TLS" { &PASSTHROUGH_KINDS } else { &TERMINATING_KINDS };
         let allowed = Arc::new(allowed(self.own, of, &self.owner.name.namespace, takes));
         Listener { allowed, ..listener }
     }
 
-    /// The Gateway: `items` between its fixed listeners. `keeper` returns the only namespace that may attach to a fixed
-    /// listener.
+    /// The Gateway: `items` between its fixed listeners. `sole_namespace` returns the only namespace that may attach to
+    /// a fixed listener.
     pub(super) fn gateway(
         &self,
         items: Vec<Arc<Listener>>,
         sets: bool,
-        keeper: &dyn Fn(&Hostname) -> Option<Arc<str>>,
+        sole_namespace: &dyn Fn(&Hostname) -> Option<Arc<str>>,
     ) -> Desired {
         let fixed = |listener: &Arc<Listener>| {
             let hostname = listener.hostname.as_ref().ok().filter(|_| listener.tls.is_some());
             let Some(hostname) = hostname else { return listener.clone() };
-            let keeper = keeper(hostname);
-            match Takes::of(keeper.as_deref(), self.own) {
+            let sole_namespace = sole_namespace(hostname);
+            match Takes::of(sole_namespace.as_deref(), self.own) {
                 Takes::Attached => listener.clone(),
                 takes => Arc::new(self.narrowed(Listener::clone(listener), takes)),
             }
@@ -213,8 +214,8 @@ impl GatewayTemplate {
 }
 
 /// The route kinds of a listener that terminates TLS, and of one that passes it through, if the class is ours.
-const ENDS: [&str; 2] = ["HTTPRoute", "GRPCRoute"];
-const PASSES: [&str; 1] = ["TLSRoute"];
+const TERMINATING_KINDS: [&str; 2] = ["HTTPRoute", "GRPCRoute"];
+const PASSTHROUGH_KINDS: [&str; 1] = ["TLSRoute"];
 
 /// The namespaces that may attach to plain HTTP: the owner's, and those of ACME challenge routes.
 fn open(namespace: &str, settings: &Settings, solver: Option<&str>) -> Vec<String> {

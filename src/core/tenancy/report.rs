@@ -22,7 +22,7 @@ pub(super) struct Reporting<'a> {
 impl Reporting<'_> {
     /// Computes `Ready` of a TenantGateway.
     pub(super) fn report(self, tenant: &ObjectName, dirty: &mut Dirty) {
-        if self.tenants.is_stopped(tenant) && self.tenants.given(tenant).is_some() {
+        if self.tenants.is_frozen(tenant) && self.tenants.given(tenant).is_some() {
             return;
         }
         let new = self.tenants.given(tenant).and(self.tenants.resolved(tenant)).map(|valid| {
@@ -44,7 +44,7 @@ impl Reporting<'_> {
                 let text = format!("more than {CHILDREN} child apexes: a certificate has room for {NAMES} names");
                 findings.push(("TooManyNames", text));
             }
-            findings.extend(self.settings.issues_not(valid.mode, valid.source, valid.frame.own));
+            findings.extend(self.settings.issues_not(valid.mode, valid.source, valid.template.own));
             findings.extend(self.secrets.lacks(valid, self.children.of(tenant)));
             let reason = findings.first().map_or("Reconciled", |(reason, _)| *reason);
             let message = findings.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join("; ");

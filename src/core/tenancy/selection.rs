@@ -16,16 +16,16 @@ pub(super) enum Takes<'a> {
 
 impl<'a> Takes<'a> {
     /// The selection of a listener with this keeper; `own` is true at a Gateway that we serve.
-    pub(super) fn of(keeper: Option<&'a str>, own: bool) -> Self {
-        match keeper {
-            Some(keeper) => Self::Only(keeper),
+    pub(super) fn of(sole_namespace: Option<&'a str>, own: bool) -> Self {
+        match sole_namespace {
+            Some(sole_namespace) => Self::Only(sole_namespace),
             None if own => Self::Attached,
             None => Self::Nobody,
         }
     }
 }
 
-/// Whether a TLS listener that we made selects a namespace that is attached to its Gateway.
+/// True if a TLS listener that we made selects a namespace that is attached to its Gateway.
 pub(super) fn selects(listener: &Listener, namespace: &str) -> bool {
     let NamespaceRule::Selector(selector) = &listener.allowed.namespaces else { return true };
     let name = selector.labels.get(NAMESPACE_NAME);

@@ -9,22 +9,22 @@ use crate::model::Hostname;
 /// Settings of an installation.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Whether ListenerSets can be written.
+    /// True if ListenerSets can be written.
     pub listener_sets: bool,
     /// The certificate source of TenantGateways that name none. With cert-manager, Issuers and Certificates are among
     /// the desired objects; certificates that we issue are wanted certificates.
     pub certificates: Source,
-    /// Whether cert-manager is installed.
+    /// True if cert-manager is installed.
     pub cert_manager: bool,
     /// The ACME directories that TenantGateways may name, beside those of `spec.issuerName`; `None` permits any.
     pub directories: Option<BTreeSet<String>>,
     /// The precedence of claimants of one hostname.
-    pub claims: Precedence,
+    pub claims: ClaimPrecedence,
     /// The number of seconds for which a recorded hostname stays reserved for the namespace that released it.
     pub hold: u64,
     /// The ports of Gateways: 80 and 443, unless an unprivileged program serves them itself.
     pub ports: Ports,
-    /// Whether namespaces without a host label may publish hostnames, beside the TenantGateway's own namespace and
+    /// True if namespaces without a host label may publish hostnames, beside the TenantGateway's own namespace and
     /// those that it attaches.
     pub unlabelled: bool,
     /// Hostnames that one namespace alone may have, or none (`None`).
@@ -45,7 +45,7 @@ impl Default for Settings {
             certificates: Source::CertManager,
             cert_manager: true,
             directories: None,
-            claims: Precedence::Smallest,
+            claims: ClaimPrecedence::Smallest,
             hold: 0,
             ports,
             unlabelled: false,
@@ -66,7 +66,7 @@ pub struct SolverService {
     pub name: String,
     /// Its port.
     pub port: u16,
-    /// Whether the responder runs; if not, routes of an earlier run are to be deleted.
+    /// True if the responder runs; if not, routes of an earlier run are to be deleted.
     pub answers: bool,
 }
 
@@ -81,7 +81,7 @@ pub struct Ports {
 
 /// The precedence of claimants of one hostname.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Precedence {
+pub enum ClaimPrecedence {
     /// `cozy-*` namespaces first, then the smallest `namespace/name`.
     Smallest,
     /// The recorded owner first; among others like `Smallest`.

@@ -56,19 +56,19 @@ impl Solvers<'_> {
     fn emit_solver(self, tenant: &ObjectName, name: String, hosts: Vec<Hostname>, wanted: bool, dirty: &mut Dirty) {
         let Some(namespace) = self.settings.solver.as_ref().map(|service| service.namespace.clone()) else { return };
         let key = Derived { kind: DerivedKind::HttpRoute, name: ObjectName::new(namespace, name.as_str()) };
-        let frame = self.tenants.resolved(tenant).map(|valid| &valid.frame).filter(|_| wanted);
-        let solving = frame.and_then(|frame| Some((frame, frame.solving.clone()?)));
+        let template = self.tenants.resolved(tenant).map(|valid| &valid.template).filter(|_| wanted);
+        let solving = template.and_then(|template| Some((template, template.solving.clone()?)));
         let uid = solving.as_ref().map(|(_, solving)| solving.namespace_uid.as_str());
         let foreign = uid.is_some_and(|uid| self.derivations.existing(&key).is_some_and(|there| there.owner != *uid));
-        let value = solving.map(|(frame, solving)| {
-            Desired::challenges(&frame.owner, frame.plain(), SolverRoute::new(solving, name, hosts))
+        let value = solving.map(|(template, solving)| {
+            Desired::challenges(&template.owner, template.plain(), SolverRoute::new(solving, name, hosts))
         });
         self.derivations.emit_as(tenant, key, value, foreign, dirty);
     }
 }
 
 impl Settings {
-    /// Whether a claimant is one of our routes that forward challenges.
+    /// True if a claimant is one of our routes that forward challenges.
     pub(super) fn is_solver(&self, claim: &ClaimKey, tenant: &ObjectName) -> bool {
         let ours = self.solver.as_ref().is_some_and(|service| service.namespace == claim.name.namespace);
         ours && claim.kind == ClaimKind::HttpRoute && is_of(&claim.name.name, tenant)

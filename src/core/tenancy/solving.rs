@@ -73,7 +73,7 @@ impl SolverRoute {
     }
 }
 
-/// Whether a TenantGateway has a challenge route with this name.
+/// True if a TenantGateway has a challenge route with this name.
 pub(super) fn is_of(name: &str, tenant: &ObjectName) -> bool {
     let Some((namespace, rest)) = names::challenges_of(name) else { return false };
     let rest = rest.strip_prefix(&*tenant.name).filter(|_| namespace == &*tenant.namespace);

@@ -21,7 +21,7 @@ pub(super) struct ResolvedTenant {
     pub(super) source: Source,
     /// The issuer of its certificates; `None` if the user provides them.
     pub(super) issuer: Option<Issuer>,
-    pub(super) frame: GatewayTemplate,
+    pub(super) template: GatewayTemplate,
 }
 
 /// All TenantGateways.
@@ -71,7 +71,7 @@ impl Tenants {
         if ours { self.own_classes.insert(class.clone()) } else { self.own_classes.remove(class) }
     }
 
-    /// Whether a GatewayClass is ours.
+    /// True if a GatewayClass is ours.
     pub(super) fn is_own_class(&self, class: &str) -> bool {
         self.own_classes.contains(class)
     }
@@ -129,7 +129,7 @@ impl Tenants {
         if self.readiness.get(name) == new.as_ref() {
             return;
         }
-        dirty.tell_readiness(name.clone(), new.clone());
+        dirty.report_readiness(name.clone(), new.clone());
         match new {
             Some(new) => drop(self.readiness.insert(name.clone(), new)),
             None => drop(self.readiness.remove(name)),
@@ -141,30 +141,30 @@ impl Tenants {
         self.readiness.remove(name);
     }
 
-    /// Whether a UID is that of the present TenantGateway with this name.
+    /// True if a UID is that of the present TenantGateway with this name.
     pub(super) fn is_uid_of(&self, uid: &str, name: &ObjectName) -> bool {
         !uid.is_empty() && self.given.get(name).is_some_and(|given| given.uid == uid)
     }
 
-    /// Whether a TenantGateway could not be carried out at its last evaluation.
-    pub(super) fn is_stopped(&self, name: &ObjectName) -> bool {
+    /// True if a TenantGateway could not be carried out at its last evaluation.
+    pub(super) fn is_frozen(&self, name: &ObjectName) -> bool {
         self.readiness.get(name).is_some_and(|readiness| readiness.frozen)
     }
 
-    /// Whether a TenantGateway could never be carried out since the program started: its existing objects stay as they
+    /// True if a TenantGateway could never be carried out since the program started: its existing objects stay as they
     /// are, and it gets no new hostnames.
-    pub(super) fn is_as_found(&self, name: &ObjectName) -> bool {
+    pub(super) fn is_unmanaged(&self, name: &ObjectName) -> bool {
         !self.resolved.contains_key(name) && self.given.contains_key(name)
     }
 
-    /// Whether a TenantGateway is carried out and another data plane serves its Gateway.
-    pub(super) fn is_beside(&self, name: &ObjectName) -> bool {
-        self.resolved.get(name).is_some_and(|resolved| !resolved.frame.own)
+    /// True if a TenantGateway is carried out and another data plane serves its Gateway.
+    pub(super) fn has_other_data_plane(&self, name: &ObjectName) -> bool {
+        self.resolved.get(name).is_some_and(|resolved| !resolved.template.own)
     }
 
-    /// Whether a TenantGateway's Gateway has a class that we serve.
+    /// True if a TenantGateway's Gateway has a class that we serve.
     pub(super) fn is_own(&self, name: &ObjectName) -> bool {
-        self.resolved.get(name).is_some_and(|resolved| resolved.frame.own)
+        self.resolved.get(name).is_some_and(|resolved| resolved.template.own)
     }
 
     /// Returns whether a claimant's route attaches to the listeners of a shard; if not, the ListenerSet that it must

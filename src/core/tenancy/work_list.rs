@@ -80,7 +80,7 @@ impl<Id: Copy + Eq + Hash> WorkList<Id> {
         Some(id)
     }
 
-    /// Whether an item is queued.
+    /// True if an item is queued.
     pub(super) fn holds(&self, id: &Id) -> bool {
         self.waits.contains(id)
     }

@@ -63,7 +63,7 @@ pub(super) struct Admission<'a> {
 }
 
 impl<'a> Admission<'a> {
-    /// Whether a listener serves a route under a hostname that the route contributes to it.
+    /// True if a listener serves a route under a hostname that the route contributes to it.
     pub(super) fn is_served(self, listener: &ListenerId, hostname: &Hostname, key: &RouteKey) -> bool {
         if key.name.namespace == listener.parent.name().namespace {
             return true;
@@ -76,13 +76,13 @@ impl<'a> Admission<'a> {
         })
     }
 
-    /// Whether a namespace owns a hostname among the namespaces admitted at `at`.
+    /// True if a namespace owns a hostname among the namespaces admitted at `at`.
     pub(super) fn has_admitted(self, at: &Arc<ListenersOf>, hostname: &Hostname, namespace: &str) -> bool {
         let owner = self.register.owner(&Ownable::Admitted(at.clone(), hostname.clone()));
         owner.is_some_and(|owner| *owner.namespace == *namespace)
     }
 
-    /// Whether another admitted namespace owns a hostname below the wildcard or catch-all listener of an admitted one.
+    /// True if another admitted namespace owns a hostname below the wildcard or catch-all listener of an admitted one.
     pub(super) fn is_of_another_admitted(self, hostname: &Hostname, listener: &ListenerId) -> bool {
         let Some(at) = self.parents.get(&listener.parent).and_then(admitted) else { return false };
         let mut names = std::iter::once(hostname.clone()).chain(hostname.covering());
@@ -90,7 +90,7 @@ impl<'a> Admission<'a> {
         owner.is_some_and(|owner| owner.namespace != listener.parent.name().namespace)
     }
 
-    /// Whether a listener serves routes of a namespace under a hostname.
+    /// True if a listener serves routes of a namespace under a hostname.
     fn has_name(self, by: &ByRecord, hostname: &Hostname, namespace: &str) -> bool {
         !by.decides || self.has_admitted(&by.at, hostname, namespace)
     }
@@ -125,7 +125,7 @@ impl<'a> Admission<'a> {
         wider.any(is_of_another).then_some(namespace)
     }
 
-    /// Whether the owner of listeners has a wildcard listener of its own that admits namespaces, between a name and a
+    /// True if the owner of listeners has a wildcard listener of its own that admits namespaces, between a name and a
     /// wildcard over it: below such a listener a tenant's wildcard excludes nobody.
     pub(super) fn admits_below(self, at: &Arc<ListenersOf>, name: &Hostname, wide: &Hostname) -> bool {
         let own = name.is_wildcard().then(|| name.clone());
@@ -178,7 +178,7 @@ impl<'a> Admission<'a> {
             if self.has_name(&by, &name, namespace) {
                 continue;
             }
-            let is_pending = self.register.recording() == Recording::OtherListeners
+            let is_pending = self.register.recording() == Recording::OtherProcess
                 && self.register.owner(&what).is_none()
                 && self.register.is_about_to_own(&what, namespace);
             if is_pending { pending.push(name) } else { lost.push(name) }

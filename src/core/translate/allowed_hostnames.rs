@@ -7,8 +7,8 @@ use crate::model::{Hostname, Reason, clipped};
 use crate::store::Store;
 
 /// Checks whether a namespace may have a hostname: by a rule, or by the label with the domain that the platform set.
-pub(super) fn check(reach: &GatewayExposure, hostname: &Hostname, namespace: &str, store: &Store) -> Verdict {
-    let Some(rules) = &reach.allowed_hostnames else { return Ok(()) };
+pub(super) fn check(exposure: &GatewayExposure, hostname: &Hostname, namespace: &str, store: &Store) -> Verdict {
+    let Some(rules) = &exposure.allowed_hostnames else { return Ok(()) };
     let labels = store.labels(namespace);
     let domain = labels.get(HOST_LABEL).and_then(|host| Hostname::parse(&host.to_ascii_lowercase()).ok());
     if domain.as_ref().is_some_and(|domain| is_within(hostname, domain)) {
@@ -35,7 +35,7 @@ pub(super) fn check(reach: &GatewayExposure, hostname: &Hostname, namespace: &st
     Err((Reason::HostnameNotAllowed, clipped(text)))
 }
 
-/// Whether a hostname is a domain or lies below it.
+/// True if a hostname is a domain or lies below it.
 pub(super) fn is_within(hostname: &Hostname, domain: &Hostname) -> bool {
     let bare = hostname.as_str().strip_prefix("*.").unwrap_or(hostname.as_str());
     let below = || bare.strip_suffix(domain.as_str()).is_some_and(|rest| rest.ends_with('.'));

@@ -6,7 +6,7 @@ use super::challenge::ChallengeAnswers;
 use super::delta::{Resource, ResourceKey};
 use super::dirty::Dirty;
 use super::emissions::Emissions;
-use super::endpoints::Behind;
+use super::endpoints::ServiceEndpoints;
 use super::frontends::Frontends;
 use super::protocol::Family;
 use super::register::Register;
@@ -18,7 +18,7 @@ pub(super) struct Assembly<'a> {
     pub(super) frontends: &'a Frontends,
     pub(super) register: &'a Register,
     pub(super) challenges: &'a ChallengeAnswers,
-    pub(super) behind: &'a Behind,
+    pub(super) service_endpoints: &'a ServiceEndpoints,
 }
 
 impl Assembly<'_> {
@@ -32,9 +32,9 @@ impl Assembly<'_> {
     pub(super) fn tls_frontends(self, listed: bool) -> Vec<Frontend> {
         let made = self.frontends.iter().filter_map(|(id, state)| {
             let mut frontend = self.frontend(id)?;
-            let FrontendKind::Tls { gate, .. } = &mut frontend.kind else { return None };
+            let FrontendKind::Tls { sni_matcher, .. } = &mut frontend.kind else { return None };
             if listed {
-                gate.clone_from(state.matcher().all());
+                sni_matcher.clone_from(state.matcher().all());
             }
             Some(frontend)
         });
@@ -57,10 +57,10 @@ impl Assembly<'_> {
                 let chains = frontend.matcher().chains().map(|(name, class)| (name.clone(), frontend.chain(id, class)));
                 let mut chains: BTreeMap<ChainName, Chain> = chains.collect();
                 chains.extend(self.challenges.tls_chain(&chains));
-                FrontendKind::Tls { chains, gate: frontend.matcher().shown().clone() }
+                FrontendKind::Tls { chains, sni_matcher: frontend.matcher().sent().clone() }
             }
         };
-        let (addresses, cdn_id) = (frontend.addresses().to_vec(), self.behind.cdn_id());
+        let (addresses, cdn_id) = (frontend.addresses().to_vec(), self.service_endpoints.cdn_id());
         Some(Frontend { id: id.clone(), addresses, port: frontend.port(), cdn_id, kind })
     }
 }

@@ -22,8 +22,8 @@ use crate::store::Store;
 /// Decides for one parentRef of `route`, or none where it wants default Gateways, and `parent` that it reaches.
 ///
 /// Order of checks: section and port, kind, namespace, hostname (Gateway API, `ParentReference` and `AllowedRoutes`).
-/// Only hostnames that tenancy grants, where it has a say, reach a TLS listener. Plain HTTP, which sends everybody to HTTPS, is
-/// reached there by naming it only.
+/// Only hostnames that tenancy grants, where it has a say, reach a TLS listener. Plain HTTP, which sends everybody to
+/// HTTPS, is reached there by naming it only.
 fn attach(
     route: &Route,
     reference: Option<&ParentRef>,
@@ -132,7 +132,7 @@ impl Attachments {
         }
     }
 
-    /// Whether the attachment of a route to a parent is unaffected: none of its listeners changed, and no changed
+    /// True if the attachment of a route to a parent is unaffected: none of its listeners changed, and no changed
     /// listener shares a hostname with it. The status of a route without an accepting listener depends on every
     /// listener.
     fn stays(
@@ -174,9 +174,16 @@ impl Attachments {
 /// after; `None` if all of them may differ.
 fn changed<'a>(old: &'a Parent, new: &'a Parent) -> Option<BTreeMap<&'a str, Vec<&'a Hostname>>> {
     let stands = |parent: &'a Parent| {
-        let stand = &parent.stand;
-        let GatewayExposure { route_hostnames, allowed_hostnames, .. } = &stand.reach;
-        (&parent.accepted, &stand.gateway, &stand.place, &parent.listeners_of, route_hostnames, allowed_hostnames)
+        let placement = &parent.placement;
+        let GatewayExposure { route_hostnames, allowed_hostnames, .. } = &placement.exposure;
+        (
+            &parent.accepted,
+            &placement.gateway,
+            &placement.frontend_owner,
+            &parent.listeners_of,
+            route_hostnames,
+            allowed_hostnames,
+        )
     };
     if stands(old) != stands(new) {
         return None;
@@ -251,7 +258,7 @@ fn decide(
             own_names.iter().filter_map(|own| Some((listener.hostname.intersection(own)?, (*own).clone()))).collect();
         if grant.is_none() && namespace != own {
             names.retain(|(name, _)| {
-                let allowed = allowed_hostnames::check(&parent.stand.reach, name, namespace, store);
+                let allowed = allowed_hostnames::check(&parent.placement.exposure, name, namespace, store);
                 let is_allowed = allowed.is_ok();
                 if accepted.is_ok() {
                     accepted = allowed;

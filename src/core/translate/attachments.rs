@@ -101,12 +101,12 @@ impl Attachments {
         true
     }
 
-    /// Whether only solvers' routes contribute a hostname to a listener.
+    /// True if only solvers' routes contribute a hostname to a listener.
     pub(super) fn is_solved(&self, listener: &ListenerId, hostname: &Hostname) -> bool {
         self.solved.contains(listener, hostname)
     }
 
-    /// Whether any listener has such a hostname.
+    /// True if any listener has such a hostname.
     pub(super) fn has_solved(&self) -> bool {
         !self.solved.is_empty()
     }
@@ -134,7 +134,7 @@ impl Attachments {
 pub(super) struct Attachment {
     /// Listeners that accept the route.
     pub(super) listeners: Vec<Attached>,
-    /// Whether at least one accepts it.
+    /// Ok if at least one accepts it.
     pub(super) accepted: Verdict,
 }
 

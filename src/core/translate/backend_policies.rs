@@ -1,5 +1,5 @@
-//! Policies as they were judged and ranked, and what comes of them: how backends are connected to and retried, and which
-//! sessions stay with them.
+//! Policies as they were judged and ranked, and what comes of them: how backends are connected to and retried, and
+//! which sessions stay with them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -39,12 +39,12 @@ struct Targeted {
     gateways: BTreeMap<ObjectName, usize>,
 }
 
-/// What another ranking of a Service's policies changes.
+/// The changes by another ranking of a Service's policies.
 #[derive(Clone, Copy)]
 pub(super) struct Ranked {
-    /// Whether there are policies where there were none, or the other way round.
+    /// True if there are policies where there were none, or the other way round.
     pub(super) begins_or_ends: bool,
-    /// Whether what routes to it become is another.
+    /// True if what routes to it become is another.
     pub(super) changes_routes: bool,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Uses {
 }
 
 impl BackendPolicies {
-    /// Whether a policy applies to a Service port.
+    /// True if a policy applies to a Service port.
     fn applies(&self, port: &ServicePort) -> bool {
         self.tls_policy(port).is_some()
     }
@@ -92,7 +92,7 @@ impl BackendPolicies {
         }
     }
 
-    /// What the XBackendTrafficPolicy asks for that comes first at a Service.
+    /// The effect of the first XBackendTrafficPolicy of a Service.
     fn traffic(&self, first: &First) -> Option<&Effect> {
         let policy = first.get(&(Kind::XBackendTrafficPolicy, None))?;
         Some(&self.judged.get(policy)?.effect)
@@ -143,7 +143,7 @@ impl BackendPolicies {
         self.services.is_empty() && self.users.is_empty()
     }
 
-    /// Whether policies are about a Service.
+    /// True if policies are about a Service.
     pub(super) fn knows(&self, service: &ObjectName) -> bool {
         self.services.contains_key(service)
     }
@@ -183,7 +183,8 @@ impl BackendPolicies {
 }
 
 impl BackendPolicies {
-    /// A rule with the sessions of its backends, where it has none of its own. `secure` where cookies are for TLS alone.
+    /// A rule with the sessions of its backends, where it has none of its own. `secure` where cookies are for TLS
+    /// alone.
     pub(super) fn with_sessions(&self, rule: Arc<Rule>, secure: bool) -> Arc<Rule> {
         let (None, Action::Forward(shares)) = (&rule.session, &rule.action) else { return rule };
         let session = |target: &Target| {

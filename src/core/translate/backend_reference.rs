@@ -15,7 +15,8 @@ pub(super) struct Referrer<'a> {
 }
 
 impl Referrer<'_> {
-    /// The Service port that a reference leads to, and what the Service says is spoken there. `field` is where it stands.
+    /// The Service port that a reference leads to, and what the Service says is spoken there. `field` is where it
+    /// stands.
     pub(super) fn look_up(
         self,
         r: &LocalRef,

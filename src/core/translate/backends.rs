@@ -92,7 +92,7 @@ impl Backends {
         self.used.get(id).map(Users::fleets).unwrap_or_default()
     }
 
-    /// Whether a resource refers to a backend.
+    /// True if a resource refers to a backend.
     pub(super) fn is_used(&self, id: &BackendId) -> bool {
         self.used.contains_key(id)
     }

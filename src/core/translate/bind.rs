@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::dirty::Dirty;
-use super::endpoints::Behind;
-use super::exposure::exposure;
-use super::exposures::Exposures;
-use super::fleet::{led, reach};
+use super::endpoints::ServiceEndpoints;
+use super::exposure::made_service;
+use super::fleet::{gateway_exposure, shared_service_ports};
 use super::frontends::{FOR_CHALLENGES, Frontends};
 use super::gateway_exposure::is_shared;
+use super::gateway_services::GatewayServices;
 use super::internal_ports::{self, recorded};
 use super::named_service;
 use super::ownership::{By, Claimant, Ownable};
@@ -25,9 +25,9 @@ use crate::store::Store;
 pub(super) struct Binding<'a> {
     pub(super) settings: &'a Settings,
     pub(super) store: &'a Store,
-    pub(super) behind: &'a Behind,
+    pub(super) service_endpoints: &'a ServiceEndpoints,
     pub(super) parents: &'a Parents,
-    pub(super) exposures: &'a mut Exposures,
+    pub(super) gateway_services: &'a mut GatewayServices,
     pub(super) frontends: &'a mut Frontends,
     pub(super) register: &'a mut Register,
 }
@@ -38,7 +38,7 @@ impl Binding<'_> {
     pub(super) fn bind(&mut self, gateway: &ObjectName, dirty: &mut Dirty) {
         // The set of ports may have changed.
         dirty.services.insert(gateway.clone());
-        self.share(gateway, dirty);
+        self.request_ports(gateway, dirty);
         let ids: Vec<FrontendId> = self.frontends.of_gateway(gateway).map(|(id, _)| id.clone()).collect();
         if ids.is_empty() {
             return;
@@ -72,19 +72,21 @@ impl Binding<'_> {
                 }
             }
             for address in self.frontends.bind(&id, wanted, port, created, dirty) {
-                self.behind.touch_socket(address, self.settings, self.store, dirty);
+                self.service_endpoints.touch_socket(address, self.settings, self.store, dirty);
             }
         }
     }
 
     /// Determines the Envoy ports of a Gateway that stands on a Service.
-    fn share(&mut self, gateway: &ObjectName, dirty: &mut Dirty) {
+    fn request_ports(&mut self, gateway: &ObjectName, dirty: &mut Dirty) {
         let mut asked = BTreeMap::new();
         if let Some(service) = self.parents.service_of(gateway) {
             let used = self.frontends.of_gateway(gateway).filter(|(_, frontend)| !frontend.is_idle());
             asked.extend(used.filter_map(|(id, _)| Some((id.transport_port(), service.target(id.transport_port())?))));
         }
-        for TransportPort { number, transport } in self.exposures.share(gateway, &asked, self.store, dirty) {
+        for TransportPort { number, transport } in
+            self.gateway_services.request_ports(gateway, &asked, self.store, dirty)
+        {
             // A Gateway that stands on a Service has no Envoys of its own.
             let id = FrontendId { gateway: gateway.clone(), port: number, transport, isolated: false };
             self.frontends.touch(&id, dirty);
@@ -115,10 +117,15 @@ impl Binding<'_> {
         };
         let (addresses, everywhere) = (bind(reached), bind(everywhere));
         let may_be_dedicated = settings.envoys.is_some();
-        let led = led(store, settings).filter(|_| is_shared(place));
+        let shared_service_ports = shared_service_ports(store, settings).filter(|_| is_shared(place));
         let socket = move |port: TransportPort| match &targets {
             // No traffic reaches a port that the Service does not have: Envoys do not open it.
-            None if led.as_ref().is_some_and(|led| !led.contains(&port)) => (Vec::new(), port.number),
+            None if shared_service_ports
+                .as_ref()
+                .is_some_and(|shared_service_ports| !shared_service_ports.contains(&port)) =>
+            {
+                (Vec::new(), port.number)
+            }
             // These ports are reserved for the dedicated fleet, no matter what a listener's status says.
             None if may_be_dedicated && internal_ports::is_internal(port.number) => (Vec::new(), port.number),
             None => (addresses.clone(), port.number),
@@ -132,18 +139,18 @@ impl Binding<'_> {
 
     /// The Envoy port for each port of a Gateway of the dedicated fleet, as recorded.
     fn targets(&self, gateway: &Gateway) -> Option<BTreeMap<TransportPort, u16>> {
-        let (name, ports) = (&gateway.meta.name, self.exposures.ports());
+        let (name, ports) = (&gateway.meta.name, self.gateway_services.ports());
         if let Some(service) = self.parents.service_of(name) {
-            let shares = self.exposures.shares(name);
+            let shares = self.gateway_services.port_outcomes(name);
             let mut targets = named_service::recorded(service, name, self.store);
             targets.retain(|port, target| {
                 shares.get(port).is_some_and(Result::is_ok) && ports.holder(*target, self.store) == Some(name)
             });
             return Some(targets);
         }
-        let is_dedicated = reach(gateway, self.store, self.settings).is_ok_and(|r| r.fleet.has_services());
+        let is_dedicated = gateway_exposure(gateway, self.store, self.settings).is_ok_and(|r| r.fleet.has_services());
         is_dedicated.then(|| {
-            let mut targets = exposure(gateway, self.store).map(recorded).unwrap_or_default();
+            let mut targets = made_service(gateway, self.store).map(recorded).unwrap_or_default();
             targets.retain(|_, target| ports.holder(*target, self.store).is_none_or(|other| other == name));
             targets
         })

@@ -19,7 +19,7 @@ pub struct Blame {
 }
 
 impl Blame {
-    /// Whether all of them are in one namespace, so that none reads about another's objects.
+    /// True if all of them are in one namespace, so that none reads about another's objects.
     pub fn is_of_one_namespace(&self) -> bool {
         let listeners = self.listeners.iter().map(|listener| listener.parent.name());
         let mut all = listeners.chain(self.routes.iter().map(|route| &route.name)).map(|name| &name.namespace);
@@ -78,7 +78,7 @@ impl Blaming<'_> {
                 }
             }
             ResourceKey::Backend(id) | ResourceKey::Endpoints(ClusterId::Backend(id)) => {
-                blame.routes.extend(self.store.routes_by_service.of(&id.port.service).cloned());
+                blame.routes.extend(self.store.indexes().routes_by_service(&id.port.service).cloned());
             }
         }
         blame.listeners.sort();

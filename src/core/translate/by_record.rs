@@ -14,14 +14,14 @@ pub(super) struct ByRecord {
     pub(super) at: Arc<ListenersOf>,
     /// The creation time of the route.
     pub(super) created: i64,
-    /// Whether the listener serves the route only under hostnames that its namespace owns.
+    /// True if the listener serves the route only under hostnames that its namespace owns.
     pub(super) decides: bool,
 }
 
 impl ByRecord {
     /// The ground on which a route of another namespace claims its hostnames at a listener.
     pub(super) fn of(parent: &Parent, listener: &ParentListener, created: i64) -> Option<Self> {
-        let is_shared = parent.stand.reach.route_hostnames == Some(RouteHostnames::Shared);
+        let is_shared = parent.placement.exposure.route_hostnames == Some(RouteHostnames::Shared);
         let decides = is_contended(parent, listener);
         let by = || ByRecord { at: parent.listeners_of.clone(), created, decides };
         // Of several routes without hostnames the oldest is served, in whatever namespace it is.
@@ -29,7 +29,7 @@ impl ByRecord {
     }
 }
 
-/// Whether a listener admits routes of several namespaces.
+/// True if a listener admits routes of several namespaces.
 fn admits_others(listener: &ParentListener) -> bool {
     match &listener.allowed.namespaces {
         NamespaceRule::All | NamespaceRule::Selector(_) => true,
@@ -37,10 +37,10 @@ fn admits_others(listener: &ParentListener) -> bool {
     }
 }
 
-/// Whether the record decides which namespace's routes a listener serves under a hostname.
+/// True if the record decides which namespace's routes a listener serves under a hostname.
 pub(super) fn is_contended(parent: &Parent, listener: &ParentListener) -> bool {
     admits_others(listener)
-        && match parent.stand.reach.route_hostnames {
+        && match parent.placement.exposure.route_hostnames {
             Some(RouteHostnames::Owned) => true,
             Some(RouteHostnames::Shared) => false,
             None => !listener.hostname.is_exact(),
@@ -50,14 +50,14 @@ pub(super) fn is_contended(parent: &Parent, listener: &ParentListener) -> bool {
 /// The listeners among whose admitted namespaces a ListenerSet of another namespace is: there the record decides who
 /// has its hostnames.
 pub(super) fn admitted(parent: &Parent) -> Option<&Arc<ListenersOf>> {
-    let own = &parent.stand.listeners_of;
+    let own = &parent.placement.listeners_of;
     (own.namespace != parent.key.name().namespace).then_some(own)
 }
 
 /// A wildcard or catch-all listener below which admitted namespaces may own hostnames.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct WideListener {
-    /// Whether it belongs to an admitted namespace itself.
+    /// True if it belongs to an admitted namespace itself.
     pub(super) is_admitted: bool,
     pub(super) listener: ListenerId,
 }

@@ -182,7 +182,7 @@ pub(super) fn warning(certificate: &Certificate, hostname: &Hostname, now: Syste
     Some(format!("the certificate is not valid for {hostname}: it names {}", names.join(", ")))
 }
 
-/// Whether a name in a certificate covers `hostname`: a wildcard there covers exactly one label.
+/// True if a name in a certificate covers `hostname`: a wildcard there covers exactly one label.
 fn is_valid_for(name: &Hostname, hostname: &Hostname) -> bool {
     let parent = |h: &Hostname| h.as_str().split_once('.').map(|(_, parent)| parent.to_owned());
     name == hostname || name.is_any() || name.is_wildcard() && hostname.is_exact() && parent(name) == parent(hostname)

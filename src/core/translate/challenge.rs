@@ -38,7 +38,7 @@ pub(super) struct ChallengeAnswers {
 #[derive(Clone, PartialEq, Eq)]
 struct Placed {
     answer: ChallengeAnswer,
-    /// Whether the Gateway's own Envoys answer.
+    /// True if the Gateway's own Envoys answer.
     isolated: bool,
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::by_record::admitted;
 use super::client_validation::Clients;
-use super::gateway_exposure::Precedence;
+use super::gateway_exposure::GatewayPrecedence;
 use super::key::{ListenerId, ParentKey};
 use super::ownership::ListenersOf;
 use super::parent::{Parent, ParentListener};
@@ -22,8 +22,8 @@ use crate::multimap::MultiMap;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
     /// The precedence of the Gateway, on a port that Gateways share.
-    pub(super) gateway: Option<Precedence>,
-    /// Whether it comes from a ListenerSet.
+    pub(super) gateway: Option<GatewayPrecedence>,
+    /// True if it comes from a ListenerSet.
     pub(super) set: bool,
     /// Creation time of its parent.
     pub(super) created: i64,
@@ -47,7 +47,7 @@ pub(super) struct Claim {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Conflict {
     pub(super) reason: Reason,
-    /// Whether it lost because another namespace owns the hostname by record.
+    /// True if it lost because another namespace owns the hostname by record.
     pub(super) is_recorded: bool,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Claims {
     by_rank: BTreeMap<Rank, Claim>,
     by_hostname: MultiMap<Hostname, Rank>,
     port: PortVerdict,
-    /// Whether the protocol of the port is recorded, and not determined by the claims.
+    /// True if the protocol of the port is recorded, and not determined by the claims.
     recorded: bool,
 }
 
@@ -90,7 +90,7 @@ impl Claims {
     }
 
     /// Sets the recorded family of the port. Returns the hostnames whose outcome may have changed.
-    pub(super) fn speak(&mut self, family: Option<Family>) -> BTreeSet<Hostname> {
+    pub(super) fn set_recorded_family(&mut self, family: Option<Family>) -> BTreeSet<Hostname> {
         self.recorded = true;
         self.take_verdict(PortVerdict { family, contradicting: BTreeSet::new() })
     }
@@ -108,12 +108,12 @@ impl Claims {
         self.by_rank.get(rank)
     }
 
-    /// Whether any listener claims a hostname.
+    /// True if any listener claims a hostname.
     pub(super) fn claims(&self, hostname: &Hostname) -> bool {
         self.by_hostname.first(hostname).is_some()
     }
 
-    /// Whether there are no claims.
+    /// True if there are no claims.
     pub(super) fn is_empty(&self) -> bool {
         self.by_rank.is_empty()
     }
@@ -132,7 +132,7 @@ impl Claims {
         let mut verdict = PortVerdict::default();
         let mut claims = self.by_rank.iter().peekable();
         // A Gateway whose listeners contradict each other; other Gateways may still get the port.
-        let mut out: Option<&Precedence> = None;
+        let mut out: Option<&GatewayPrecedence> = None;
         while let Some((rank, claim)) = claims.next() {
             let family = claim.protocol.family();
             let mut unanimous = out.is_none() || out != rank.gateway.as_ref();
@@ -206,8 +206,8 @@ pub(super) struct Content {
 }
 
 impl Content {
-    /// Whether hosts under a wildcard or catch-all listener find the same chain, and the same before their routes: another
-    /// certificate is only another secret.
+    /// True if hosts under a wildcard or catch-all listener find the same chain, and the same before their routes:
+    /// another certificate is only another secret.
     pub(super) fn is_to_others(&self, other: &Content) -> bool {
         let Content { certificate, tls, clients, filters } = self;
         certificate.is_some() == other.certificate.is_some()
@@ -219,7 +219,7 @@ impl Content {
 
 /// The listeners of a parent that claim their port.
 pub(super) fn claiming(parent: &Parent) -> impl Iterator<Item = &ParentListener> + Clone {
-    let served = parent.accepted.is_ok() && parent.stand.unusable.is_none();
+    let served = parent.accepted.is_ok() && parent.placement.unusable.is_none();
     parent.listeners.iter().filter(move |l| served && l.accepted.is_ok())
 }
 
@@ -229,7 +229,7 @@ pub(super) fn claims_of(parent: &Parent) -> BTreeMap<Place, (Claim, Content)> {
         .filter_map(|listener| {
             let id = parent.frontend(listener.transport_port());
             let rank = Rank {
-                gateway: parent.stand.precedence.clone(),
+                gateway: parent.placement.precedence.clone(),
                 set: matches!(parent.key, ParentKey::ListenerSet(_)),
                 created: parent.created,
                 parent: parent.key.name().clone(),

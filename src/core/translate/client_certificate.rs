@@ -13,7 +13,7 @@ use crate::model::{Certificate, Reason};
 pub struct ClientCertificate {
     /// The certificate; `None` if there is none, so that backends get none.
     pub certificate: Option<Arc<Certificate>>,
-    /// Whether the reference resolves to a certificate.
+    /// Ok if the reference resolves to a certificate.
     pub resolved: Verdict,
 }
 

@@ -28,7 +28,7 @@ pub enum Clients {
 }
 
 impl Clients {
-    /// Whether any client can be accepted.
+    /// Ok if any client can be accepted.
     pub(super) fn verdict(&self) -> Verdict {
         match self {
             Clients::Anybody | Clients::Checked(_) => Ok(()),
@@ -53,7 +53,7 @@ struct PortPolicy {
     mode: ValidationMode,
     /// The name of the client roots, if there are any.
     roots: Option<RootsName>,
-    /// Whether every reference resolves.
+    /// Ok if every reference resolves.
     resolved: Verdict,
 }
 
@@ -80,7 +80,7 @@ impl ClientPolicy {
         self.default.iter().chain(self.ports.values().flatten())
     }
 
-    /// Whether some port accepts clients without a valid certificate.
+    /// True if some port accepts clients without a valid certificate.
     pub(super) fn is_insecure(&self) -> bool {
         self.all().any(|policy| policy.mode == ValidationMode::AllowInsecureFallback)
     }

@@ -3,6 +3,7 @@
 use super::chain_class::{ChainClass, Purpose};
 use super::challenge::{Answering, ChallengeAnswers};
 use super::client_validation::Clients;
+use super::cluster_targets::ClusterTargets;
 use super::delta::{Resource, ResourceKey};
 use super::dirty::Dirty;
 use super::emissions::Emissions;
@@ -10,7 +11,6 @@ use super::fleet::note_gateway;
 use super::frontend_state::Owner;
 use super::frontends::Frontends;
 use super::key::ListenerId;
-use super::lead::Lead;
 use super::parent::ParentListener;
 use super::parents::Parents;
 use super::protocol::Protocol;
@@ -66,7 +66,7 @@ impl<'a> Units<'a> {
                 _ if is_of_another && !self.routing.admission.is_owned(hostname, &owner.listener) => Unit::default(),
                 _ if is_of_another => kept_off(id, hostname, owner.protocol),
                 _ if is_closed(&self.name(id, &owner.hostname), owner.protocol, listener) => {
-                    Unit { gate: owner.is_own.then(ChainClass::closed), ..Unit::default() }
+                    Unit { chain_class: owner.is_own.then(ChainClass::closed), ..Unit::default() }
                 }
                 Protocol::Tcp | Protocol::Udp if listener.guard.refuses() => refused(owner.protocol),
                 Protocol::Http => self.http_unit(id, hostname, owner, listener),
@@ -92,7 +92,7 @@ impl<'a> Units<'a> {
             self.pass_on(id, unit.shares, unit.datagrams, dirty);
         }
         if let Some(frontend) = self.frontends.get_mut(id) {
-            frontend.lead(id, hostname, unit.gate, dirty);
+            frontend.set_chain(id, hostname, unit.chain_class, dirty);
         }
     }
 
@@ -177,9 +177,10 @@ impl<'a> Units<'a> {
                 return Unit { table: Some((Some(owner.hostname.clone()), virtual_host)), ..Unit::default() };
             }
             let tls = Some(termination(self.name(id, &owner.hostname), &owner.hostname, listener));
-            let gate = ChainClass { purpose: Purpose::Scopes, listener: wide.then(|| owner.hostname.clone()), tls };
+            let chain_class =
+                ChainClass { purpose: Purpose::Scopes, listener: wide.then(|| owner.hostname.clone()), tls };
             let scope = Scope { frontend: id.clone(), listener: Some(owner.hostname.clone()), virtual_host };
-            return Unit { scope: Some(scope), gate: Some(gate), ..Unit::default() };
+            return Unit { scope: Some(scope), chain_class: Some(chain_class), ..Unit::default() };
         }
         // A wildcard or empty hostname, whose routes are in the listener's table.
         let is_guarded = owner.is_own && virtual_host.filters.is_some();
@@ -191,7 +192,7 @@ impl<'a> Units<'a> {
         if owner.is_own {
             let table = frontend.table(Some(hostname));
             let others = table.is_some_and(|table| table.keys().any(|name| name != hostname));
-            unit.gate = Some(wide_chain(self.name(id, hostname), hostname, listener, has_routes || others));
+            unit.chain_class = Some(wide_chain(self.name(id, hostname), hostname, listener, has_routes || others));
         } else {
             // The listener may begin or cease to need a table.
             dirty.tables.insert((id.clone(), Some(owner.hostname.clone())));
@@ -208,7 +209,7 @@ impl<'a> Units<'a> {
             route = wider.find_map(|wide| self.routing.best_route(&wide, &owner.listener, only));
         }
         if route.is_none() && !owner.is_own {
-            return Unit { gate: is_kept.then(ChainClass::closed), ..Unit::default() };
+            return Unit { chain_class: is_kept.then(ChainClass::closed), ..Unit::default() };
         }
         let tls = (owner.protocol == Protocol::TlsTerminate)
             .then(|| termination(self.name(id, &owner.hostname), &owner.hostname, listener));
@@ -243,11 +244,11 @@ impl<'a> Units<'a> {
                     Target::Invalid => None,
                 },
             });
-            let gate = Some(ChainClass { purpose: Purpose::TcpBySni, listener: wide, tls });
-            return Unit { scope, cluster, gate, ..Unit::default() };
+            let chain_class = Some(ChainClass { purpose: Purpose::TcpBySni, listener: wide, tls });
+            return Unit { scope, cluster, chain_class, ..Unit::default() };
         }
-        let gate = Some(ChainClass { purpose: Purpose::Tcp(hostname.clone(), shares), listener: wide, tls });
-        Unit { scope, gate, ..Unit::default() }
+        let chain_class = Some(ChainClass { purpose: Purpose::Tcp(hostname.clone(), shares), listener: wide, tls });
+        Unit { scope, chain_class, ..Unit::default() }
     }
 
     /// The targets of all traffic of a port: of several routes the oldest is served.
@@ -274,18 +275,18 @@ impl<'a> Units<'a> {
                 Target::Backend(backend) => (Some(backend.port), share.weight),
                 Target::Invalid => (None, share.weight),
             };
-            let lead = Lead::Shares(shares.into_iter().map(port).collect());
-            dirty.lead(ClusterId::Udp(id.clone()), Some(lead));
+            let targets = ClusterTargets::Weighted(shares.into_iter().map(port).collect());
+            dirty.set_cluster_targets(ClusterId::Udp(id.clone()), Some(targets));
         }
     }
 
-    /// Whether a hostname of routes is kept from a wider listener that would serve it.
+    /// True if a hostname of routes is kept from a wider listener that would serve it.
     fn is_kept(&self, hostname: &Hostname, owner: &Owner) -> bool {
         !owner.is_own && self.routing.admission.kept_for(hostname, &owner.listener).is_some()
     }
 }
 
-/// Whether the listener has only the chain that closes connections: it accepts no client, or its certificate is
+/// True if the listener has only the chain that closes connections: it accepts no client, or its certificate is
 /// missing. Envoy keeps a whole Listener waiting until all secrets of its chains have arrived, which for a missing one
 /// delays every host of the port by seconds.
 fn is_closed(name: &SecretName, protocol: Protocol, listener: &ParentListener) -> bool {
@@ -339,7 +340,7 @@ struct Unit {
     scope: Option<Scope>,
     table: Option<(Option<Hostname>, VirtualHost)>,
     cluster: Option<Cluster>,
-    gate: Option<ChainClass>,
+    chain_class: Option<ChainClass>,
     /// The targets of all connections to the port.
     shares: Option<Vec<WeightedTarget>>,
     /// The targets of its datagrams.
@@ -353,7 +354,7 @@ fn kept_off(id: &FrontendId, hostname: &Hostname, protocol: Protocol) -> Unit {
         Protocol::Http => Unit { table: Some((None, virtual_host)), ..Unit::default() },
         _ => {
             let scope = hostname.is_exact().then(|| Scope { frontend: id.clone(), listener: None, virtual_host });
-            Unit { scope, gate: Some(ChainClass::closed()), ..Unit::default() }
+            Unit { scope, chain_class: Some(ChainClass::closed()), ..Unit::default() }
         }
     }
 }

@@ -30,7 +30,7 @@ use rules::{with_auth, with_session};
 
 use super::certificate::issued_secret_name;
 use super::{
-    Asked, ChallengeAnswer, Change, Delta, Engine, EnvoysIntent, Fact, ObjectStatus, Ownable, Ownership, Resource,
+    Asked, ChallengeAnswer, Change, Delta, Engine, EnvoysIntent, Fact, ObjectStatus, Ownable, OwnerRecord, Resource,
     ResourceKey, ServiceIntent, Settings,
 };
 use crate::channel::Channel;
@@ -49,7 +49,7 @@ struct World {
     services: BTreeMap<ObjectName, ServiceIntent>,
     envoys: BTreeMap<ObjectName, EnvoysIntent>,
     wants: BTreeMap<ObjectName, WantedCertificate>,
-    records: BTreeMap<Ownable, Ownership>,
+    records: BTreeMap<Ownable, OwnerRecord>,
 }
 
 impl World {
@@ -431,13 +431,13 @@ fn challenge() -> impl Strategy<Value = Change> {
         });
     let trouble = (pick(&["", "no luck"])).prop_map(|text| {
         let name = issued_secret_name("internal-ca", &Hostname::parse("h.x.org").expect("a hostname"));
-        Change::Fact(Fact::Trouble(ObjectName::new("a", name), (!text.is_empty()).then(|| text.to_owned())))
+        Change::Fact(Fact::IssuanceProblem(ObjectName::new("a", name), (!text.is_empty()).then(|| text.to_owned())))
     });
     let awaited = (pick(&["one", "gone"]), pick(&["", "somebody"])).prop_map(|(secret, by)| {
-        Change::Fact(Fact::Awaited(ObjectName::new("b", secret), (!by.is_empty()).then(|| by.into())))
+        Change::Fact(Fact::ExpectedIssuer(ObjectName::new("b", secret), (!by.is_empty()).then(|| by.into())))
     });
     let unexposed = (pick(NAMESPACES), pick(&["", "refused"])).prop_map(|(namespace, text)| {
-        Change::Fact(Fact::Unexposed(ObjectName::new(namespace, "g"), (!text.is_empty()).then(|| text.to_owned())))
+        Change::Fact(Fact::ServiceProblem(ObjectName::new(namespace, "g"), (!text.is_empty()).then(|| text.to_owned())))
     });
     prop_oneof![3 => answer, 1 => trouble, 1 => awaited, 1 => unexposed]
 }

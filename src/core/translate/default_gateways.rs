@@ -13,7 +13,7 @@ use crate::store::{Store, parent_key};
 /// The most parents that the status of a route can tell of (`RouteStatus.parents`).
 const PARENTS: usize = 32;
 
-/// Whether a Gateway that is to be a default one is: `None` where it is not to be.
+/// Ok if a Gateway that is to be a default one is: `None` where it is not to be.
 pub(super) fn verdict(gateway: &Gateway, store: &Store, settings: &Settings) -> Option<Verdict> {
     let refuse = |reason, text: &str| Some(Err((reason, format!("spec.defaultScope has no effect: {text}"))));
     if !gateway.is_default {
@@ -27,9 +27,9 @@ pub(super) fn verdict(gateway: &Gateway, store: &Store, settings: &Settings) -> 
     }
 }
 
-/// The default Gateways that a route comes to: those that allow its kind and namespace, as many as its status has room for.
-/// Those of its own namespace come first, then the oldest, where `dates` can be believed, then the first by name. One that
-/// the route names is reached as its parentRef says.
+/// The default Gateways that a route comes to: those that allow its kind and namespace, as many as its status has room
+/// for. Those of its own namespace come first, then the oldest, where `dates` can be believed, then the first by name.
+/// One that the route names is reached as its parentRef says.
 pub(super) fn of_route<'a>(route: &Route, parents: &'a Parents, store: &Store, dates: bool) -> Vec<&'a Parent> {
     let namespace = &route.meta.name.namespace;
     let asks = route.uses_defaults.then(|| parents.defaults());
@@ -65,7 +65,7 @@ pub(super) fn reference(gateway: &ObjectName) -> ParentRef {
     }
 }
 
-/// What a route is told where a default Gateway takes it.
+/// The note in the status of a route that a default Gateway accepts.
 pub(super) fn note(route: &Route, attachments: &OfRoute) -> String {
     let defaults = attachments.iter().filter(|(way, ..)| *way == Way::Default).count();
     let full =

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{Asked, ChallengeAnswer, EnvoysIntent, Grants, ObjectStatus, Ownable, Ownership, RouteKey, ServiceIntent};
+use super::{
+    Asked, ChallengeAnswer, EnvoysIntent, ObjectStatus, Ownable, OwnerRecord, RouteGrants, RouteKey, ServiceIntent,
+};
 use crate::inputs::{Object, ObjectChange, ObjectKey};
 use crate::model::{
     BackendId, ClientRoots, Cluster, ClusterId, Endpoints, Frontend, FrontendId, Hostname, ObjectName, Scope, Secret,
@@ -32,29 +34,29 @@ pub enum Fact {
     TlsChallenges(Option<ServicePort>),
     /// Why the Secret of a [`WantedCertificate`] has no certificate yet. Set by issuers; becomes a message in the
     /// statuses of objects that refer to it.
-    Trouble(ObjectName, Option<String>),
+    IssuanceProblem(ObjectName, Option<String>),
     /// The issuer that is about to store a certificate in a Secret that listeners refer to. Set by the pipeline from
     /// tenancy's decisions; the listener is then pending instead of broken.
-    Awaited(ObjectName, Option<Arc<str>>),
+    ExpectedIssuer(ObjectName, Option<Arc<str>>),
     /// Why the Service of a Gateway of the dedicated fleet cannot be created or updated. Set by the writer of Services;
     /// becomes a condition of the Gateway.
-    Unexposed(ObjectName, Option<String>),
+    ServiceProblem(ObjectName, Option<String>),
     /// Why the Envoys of a Gateway of fleet Isolated cannot be created or updated. Set by their writer; becomes a
     /// condition of the Gateway.
-    Undeployed(ObjectName, Option<String>),
+    EnvoysProblem(ObjectName, Option<String>),
     /// The recorded owner of something on addresses that namespaces share. Set by the keeper of the record, at the
     /// start and with each change, its own included; decides whose claims count.
-    Recorded(Ownable, Option<Ownership>),
+    Recorded(Ownable, Option<OwnerRecord>),
     /// The grants of tenancy to a route. Set by the pipeline from tenancy's decisions; they are the hostnames with
     /// which the route is attached.
-    Granted(RouteKey, Grants),
+    Granted(RouteKey, RouteGrants),
     /// The listeners of a ListenerSet that tenancy withholds, by name, since others own their hostnames. Set by the
     /// pipeline from tenancy's decisions; the ListenerSet is evaluated without them.
     Withheld(ObjectName, BTreeSet<Arc<str>>),
-    /// Whether a TenantGateway decides which hostnames routes have at a Gateway. Told by the pipeline, as tenancy decides it; such
-    /// a Gateway is no default one.
+    /// True if a TenantGateway decides which hostnames routes have at a Gateway. Told by the pipeline, as tenancy
+    /// decides it; such a Gateway is no default one.
     Governed(ObjectName, bool),
-    /// Whether the API server serves ClusterTrustBundles. Set by their watch; decides the features of classes, and
+    /// True if the API server serves ClusterTrustBundles. Set by their watch; decides the features of classes, and
     /// whether references to bundles are of a supported kind.
     TrustBundles(bool),
 }
@@ -97,7 +99,7 @@ pub struct Delta {
     /// Resources that are new or changed (`Some`), or removed (`None`).
     pub resources: BTreeMap<ResourceKey, Option<Resource>>,
     /// Resources whose set of fleets changed, changed themselves or not: see [`Engine::fleets`](super::Engine::fleets).
-    pub shown: BTreeSet<ResourceKey>,
+    pub fleet_changes: BTreeSet<ResourceKey>,
     /// Statuses that changed; `None` if the object was deleted or is no longer ours.
     pub statuses: BTreeMap<ObjectKey, Option<ObjectStatus>>,
     /// Gateways that are affected by changes on frontends that many share.
@@ -109,9 +111,10 @@ pub struct Delta {
     /// Wanted certificates by their Secrets: new or changed ones; `None` if no object wants one any more.
     pub wants: BTreeMap<ObjectName, Option<WantedCertificate>>,
     /// Secrets whose listeners were refused, or are new: see [`Engine::is_refused`](super::Engine::is_refused).
-    pub standing: BTreeSet<ObjectName>,
-    /// Records to write or to remove; with [`Recording::Here`](super::Recording::Here) this must precede publication.
-    pub records: BTreeMap<Ownable, Option<Ownership>>,
+    pub refusal_changes: BTreeSet<ObjectName>,
+    /// Records to write or to remove; with [`Recording::ThisProcess`](super::Recording::ThisProcess) this must precede
+    /// publication.
+    pub records: BTreeMap<Ownable, Option<OwnerRecord>>,
 }
 
 /// Identifies a resource.

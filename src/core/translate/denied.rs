@@ -8,7 +8,7 @@ use ipnet::IpNet;
 /// The addresses that endpoints may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointPolicy {
-    /// Whether endpoints may be on the loopback interface: for backends on the machine of an Envoy that is not in a
+    /// True if endpoints may be on the loopback interface: for backends on the machine of an Envoy that is not in a
     /// pod.
     pub loopback: bool,
     /// Networks that the installation's settings forbid.

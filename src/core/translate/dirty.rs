@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::cluster_targets::ClusterTargets;
 use super::delta::{Delta, Resource, ResourceKey};
 use super::isolated_envoys::EnvoysIntent;
 use super::key::{ListenerId, ParentKey, RouteKey};
-use super::lead::Lead;
-use super::ownership::{Ownable, Ownership};
+use super::ownership::{Ownable, OwnerRecord};
 use super::service_intent::ServiceIntent;
 use super::status::ObjectStatus;
 use crate::inputs::ObjectKey;
@@ -40,7 +40,7 @@ impl<T: Ord> Marks<T> {
         std::mem::take(&mut self.0)
     }
 
-    /// Whether there are no items.
+    /// True if there are no items.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -88,7 +88,7 @@ pub(super) struct Dirty {
     /// Hostnames whose secret name may get another owner, each with the namespace that owned it before.
     secret_names: BTreeMap<Hostname, Option<Arc<str>>>,
     /// New targets of clusters.
-    leads: BTreeMap<ClusterId, Option<Lead>>,
+    cluster_targets: BTreeMap<ClusterId, Option<ClusterTargets>>,
     /// The time, in milliseconds since the epoch.
     now: u64,
     delta: Delta,
@@ -125,19 +125,19 @@ impl Dirty {
         self.secret_names.pop_first()
     }
 
-    /// Whether a unit, or the name of a secret, remains to be done.
+    /// True if a unit, or the name of a secret, remains to be done.
     pub(super) fn has_units(&self) -> bool {
         !self.units.is_empty() || !self.secret_names.is_empty()
     }
 
     /// Sets the new target of a cluster.
-    pub(super) fn lead(&mut self, cluster: ClusterId, lead: Option<Lead>) {
-        self.leads.insert(cluster, lead);
+    pub(super) fn set_cluster_targets(&mut self, cluster: ClusterId, targets: Option<ClusterTargets>) {
+        self.cluster_targets.insert(cluster, targets);
     }
 
     /// Removes and returns the first cluster with a new target.
-    pub(super) fn pop_lead(&mut self) -> Option<(ClusterId, Option<Lead>)> {
-        self.leads.pop_first()
+    pub(super) fn pop_cluster_targets(&mut self) -> Option<(ClusterId, Option<ClusterTargets>)> {
+        self.cluster_targets.pop_first()
     }
 
     /// Adds a resource to the result, or its removal.
@@ -147,7 +147,7 @@ impl Dirty {
 
     /// Adds resources whose set of fleets changed to the result.
     pub(super) fn show(&mut self, keys: impl IntoIterator<Item = ResourceKey>) {
-        self.delta.shown.extend(keys);
+        self.delta.fleet_changes.extend(keys);
     }
 
     /// Adds a status to the result, or its removal.
@@ -177,11 +177,11 @@ impl Dirty {
 
     /// Adds Secrets whose listeners were refused, or are new, to the result.
     pub(super) fn note_secrets(&mut self, secrets: impl IntoIterator<Item = ObjectName>) {
-        self.delta.standing.extend(secrets);
+        self.delta.refusal_changes.extend(secrets);
     }
 
     /// Adds a record to the result, or its removal.
-    pub(super) fn record(&mut self, what: Ownable, owner: Option<Ownership>) {
+    pub(super) fn record(&mut self, what: Ownable, owner: Option<OwnerRecord>) {
         self.delta.records.insert(what, owner);
     }
 

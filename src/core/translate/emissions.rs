@@ -3,10 +3,10 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::backends::Backends;
+use super::cluster_targets::ClusterTargets;
 use super::delta::{Resource, ResourceKey};
 use super::dirty::Dirty;
 use super::fingerprint::fingerprint;
-use super::lead::Lead;
 use crate::model::{
     Action, BackendId, Cluster, ClusterId, FrontendId, FrontendKind, Handler, ListenerFilters, Target, WeightedTarget,
 };
@@ -72,19 +72,19 @@ impl Emissions {
         }
         match &key {
             ResourceKey::Backend(id) => {
-                let port = resource.is_some().then(|| Lead::One(id.port.clone()));
-                dirty.lead(ClusterId::Backend(id.clone()), port);
+                let port = resource.is_some().then(|| ClusterTargets::One(id.port.clone()));
+                dirty.set_cluster_targets(ClusterId::Backend(id.clone()), port);
             }
             ResourceKey::SniCluster(frontend, hostname) => {
                 let port = match &resource {
-                    Some(Resource::Cluster(Cluster::Sni { port, .. })) => port.clone().map(Lead::One),
+                    Some(Resource::Cluster(Cluster::Sni { port, .. })) => port.clone().map(ClusterTargets::One),
                     _ => None,
                 };
-                dirty.lead(ClusterId::Sni(frontend.clone(), hostname.clone()), port);
+                dirty.set_cluster_targets(ClusterId::Sni(frontend.clone(), hostname.clone()), port);
             }
             // Its unit sets the target; here it is removed.
             ResourceKey::UdpCluster(frontend) if resource.is_none() => {
-                dirty.lead(ClusterId::Udp(frontend.clone()), None);
+                dirty.set_cluster_targets(ClusterId::Udp(frontend.clone()), None);
             }
             _ => {}
         }

@@ -10,17 +10,19 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
+use super::cluster_targets::ClusterTargets;
 use super::delta::{Resource, ResourceKey};
 use super::denied::forms;
 use super::dirty::Dirty;
 use super::emissions::Emissions;
 use super::frontends::Frontends;
 use super::key::{RouteKey, Verdict};
-use super::lead::Lead;
 use super::limits::Quotas;
 use super::settings::Settings;
 use crate::inputs::Route;
-use crate::model::{Addresses, ClusterId, Endpoints, ObjectName, Reason, ServicePort, Share, Transport, TransportPort};
+use crate::model::{
+    Addresses, ClusterId, Endpoints, ObjectName, Reason, ServicePort, Transport, TransportPort, WeightedEndpoints,
+};
 use crate::multimap::MultiMap;
 use crate::store::{Holder, Store};
 
@@ -32,9 +34,9 @@ const NAMED: usize = 3;
 
 /// Service ports that are targets of clusters.
 #[derive(Default)]
-pub(super) struct Behind {
+pub(super) struct ServiceEndpoints {
     /// The targets of each cluster.
-    leads: HashMap<ClusterId, Lead>,
+    targets: HashMap<ClusterId, ClusterTargets>,
     ports: BTreeMap<ServicePort, PortState>,
     /// The ports by the addresses of their endpoints, refused ones included, in all [`forms`].
     by_address: MultiMap<IpAddr, ServicePort>,
@@ -42,7 +44,7 @@ pub(super) struct Behind {
     cdn_id: Arc<str>,
 }
 
-impl Behind {
+impl ServiceEndpoints {
     /// Without any ports, in this installation.
     pub(super) fn new(installation: &str) -> Self {
         Self { cdn_id: cdn_id(installation), ..Self::default() }
@@ -79,17 +81,23 @@ impl PortState {
     }
 }
 
-impl Behind {
+impl ServiceEndpoints {
     /// Sets the target of a cluster.
-    pub(super) fn lead(&mut self, cluster: ClusterId, lead: Option<Lead>, store: &Store, dirty: &mut Dirty) {
-        let before = match &lead {
-            Some(lead) => self.leads.insert(cluster.clone(), lead.clone()),
-            None => self.leads.remove(&cluster),
+    pub(super) fn set_targets(
+        &mut self,
+        cluster: ClusterId,
+        targets: Option<ClusterTargets>,
+        store: &Store,
+        dirty: &mut Dirty,
+    ) {
+        let before = match &targets {
+            Some(targets) => self.targets.insert(cluster.clone(), targets.clone()),
+            None => self.targets.remove(&cluster),
         };
-        if before == lead {
+        if before == targets {
             return;
         }
-        let (old, new) = (before.as_ref().map(Lead::ports), lead.as_ref().map(Lead::ports));
+        let (old, new) = (before.as_ref().map(ClusterTargets::ports), targets.as_ref().map(ClusterTargets::ports));
         let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
         for &port in new.difference(&old) {
             let state = self.ports.entry(port.clone()).or_default();
@@ -176,7 +184,7 @@ impl Behind {
         let (addresses, refused) = allowed.permitted(port);
         let told = (!refused.is_empty()).then(|| refusal(port, &refused).into_boxed_str());
         let refused: Box<[SocketAddr]> = refused.into_iter().map(|(address, _)| address).collect();
-        let Behind { ports, by_address, .. } = self;
+        let ServiceEndpoints { ports, by_address, .. } = self;
         let state = ports.get_mut(port).expect("looked up above");
         if *state.addresses != *addresses || state.refused != refused {
             let before = state.forms();
@@ -204,15 +212,20 @@ impl Behind {
 
 /// Marks the statuses of routes to a Service.
 fn touch_users(port: &ServicePort, store: &Store, dirty: &mut Dirty) {
-    dirty.statuses.extend(store.routes_by_service.of(&port.service).map(RouteKey::object));
+    dirty.statuses.extend(store.indexes().routes_by_service(&port.service).map(RouteKey::object));
 }
 
 /// The stage that emits the endpoints of a cluster, or removes them if it has no target any more.
-pub(super) fn compile_assignment(cluster: ClusterId, behind: &Behind, emissions: &mut Emissions, dirty: &mut Dirty) {
-    let of = |port: &ServicePort| Some(behind.ports.get(port)?.addresses.clone());
-    let addresses = behind.leads.get(&cluster).and_then(|lead| match lead {
-        Lead::One(port) => of(port).map(Addresses::Alike),
-        Lead::Shares(all) => Some(Addresses::Weighted(shares(all, of))),
+pub(super) fn compile_assignment(
+    cluster: ClusterId,
+    service_endpoints: &ServiceEndpoints,
+    emissions: &mut Emissions,
+    dirty: &mut Dirty,
+) {
+    let of = |port: &ServicePort| Some(service_endpoints.ports.get(port)?.addresses.clone());
+    let addresses = service_endpoints.targets.get(&cluster).and_then(|targets| match targets {
+        ClusterTargets::One(port) => of(port).map(Addresses::Alike),
+        ClusterTargets::Weighted(all) => Some(Addresses::Weighted(shares(all, of))),
     });
     let resource = addresses.map(|addresses| Endpoints { cluster: cluster.clone(), addresses });
     emissions.emit(ResourceKey::Endpoints(cluster), resource.map(Resource::Endpoints), dirty);
@@ -281,7 +294,7 @@ impl AllowedEndpoints<'_> {
         Some(what.to_owned())
     }
 
-    /// Whether a Gateway with a Service of its own has an address.
+    /// True if a Gateway with a Service of its own has an address.
     fn fronts(self, address: SocketAddr) -> bool {
         let serves = |name: &ObjectName| {
             let service = self.store.service(name);
@@ -290,7 +303,7 @@ impl AllowedEndpoints<'_> {
         forms(address.ip()).any(|form| self.store.reserved().gateways_at(&form).any(serves))
     }
 
-    /// Whether Envoys listen at an address: bound to it, or to all addresses of theirs.
+    /// True if Envoys listen at an address: bound to it, or to all addresses of theirs.
     fn listens(self, address: SocketAddr, transport: Transport) -> bool {
         let port = TransportPort { number: address.port(), transport };
         let bound = |ip: IpAddr| self.frontends.has_socket(ip, port);
@@ -306,12 +319,16 @@ impl AllowedEndpoints<'_> {
 
 /// Merges shares by Service port. The share of a port without addresses is discarded, so that no other port gets more
 /// than its share.
-fn shares(all: &[(Option<ServicePort>, u32)], of: impl Fn(&ServicePort) -> Option<Arc<[SocketAddr]>>) -> Vec<Share> {
-    let mut shares: BTreeMap<Option<ServicePort>, Share> = BTreeMap::new();
+fn shares(
+    all: &[(Option<ServicePort>, u32)],
+    of: impl Fn(&ServicePort) -> Option<Arc<[SocketAddr]>>,
+) -> Vec<WeightedEndpoints> {
+    let mut shares: BTreeMap<Option<ServicePort>, WeightedEndpoints> = BTreeMap::new();
     for (port, weight) in all.iter().filter(|(_, weight)| *weight > 0) {
         let addresses = port.as_ref().and_then(&of).filter(|addresses| !addresses.is_empty());
         let port = port.clone().filter(|_| addresses.is_some());
-        let share = shares.entry(port.clone()).or_insert(Share { port, weight: 0, addresses: Arc::default() });
+        let share =
+            shares.entry(port.clone()).or_insert(WeightedEndpoints { port, weight: 0, addresses: Arc::default() });
         share.weight = share.weight.saturating_add(*weight);
         share.addresses = addresses.unwrap_or_default();
     }

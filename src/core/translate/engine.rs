@@ -22,9 +22,9 @@ use super::counters::Counters;
 use super::delta::{Change, Delta};
 use super::dirty::Dirty;
 use super::emissions::Emissions;
-use super::endpoints::{Behind, compile_assignment};
-use super::exposures::Exposures;
+use super::endpoints::{ServiceEndpoints, compile_assignment};
 use super::frontends::Frontends;
+use super::gateway_services::GatewayServices;
 use super::issuance::Issuance;
 use super::limits::Quotas;
 use super::parents::Parents;
@@ -61,8 +61,8 @@ pub struct Engine {
     certificates: Certificates,
     emissions: Emissions,
     /// The endpoints of Service ports.
-    behind: Behind,
-    exposures: Exposures,
+    service_endpoints: ServiceEndpoints,
+    gateway_services: GatewayServices,
     statuses: Statuses,
     counters: Counters,
 }
@@ -91,7 +91,7 @@ impl Engine {
                 settings.namespaces.clone(),
                 settings.channel,
             ),
-            behind: Behind::new(&settings.installation),
+            service_endpoints: ServiceEndpoints::new(&settings.installation),
             settings,
             parents: Parents::default(),
             attachments: Attachments::default(),
@@ -100,7 +100,7 @@ impl Engine {
             frontends: Frontends::default(),
             certificates: Certificates::default(),
             emissions: Emissions::default(),
-            exposures: Exposures::default(),
+            gateway_services: GatewayServices::default(),
             statuses: Statuses::default(),
             counters: Counters::default(),
         }
@@ -187,15 +187,15 @@ impl Engine {
         while let Some(id) = dirty.backends.pop_first() {
             compile_backend(id, &self.policies, &mut self.emissions, &mut dirty);
         }
-        while let Some((cluster, port)) = dirty.pop_lead() {
-            self.behind.lead(cluster, port, &self.store, &mut dirty);
+        while let Some((cluster, port)) = dirty.pop_cluster_targets() {
+            self.service_endpoints.set_targets(cluster, port, &self.store, &mut dirty);
         }
         while let Some(port) = dirty.endpoints.pop_first() {
-            let (behind, allowed) = self.reaching();
-            behind.compile(&port, allowed, &mut dirty);
+            let (service_endpoints, allowed) = self.reaching();
+            service_endpoints.compile(&port, allowed, &mut dirty);
         }
         while let Some(cluster) = dirty.assignments.pop_first() {
-            compile_assignment(cluster, &self.behind, &mut self.emissions, &mut dirty);
+            compile_assignment(cluster, &self.service_endpoints, &mut self.emissions, &mut dirty);
         }
         while let Some(gateway) = dirty.services.pop_first() {
             self.exposing().desire(&gateway, &mut dirty);

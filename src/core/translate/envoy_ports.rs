@@ -20,7 +20,7 @@ impl Holders {
         self.by_port.of(&port)
     }
 
-    /// Whether a Gateway has any port.
+    /// True if a Gateway has any port.
     pub(super) fn has_any(&self, gateway: &ObjectName) -> bool {
         self.by_gateway.first(gateway).is_some()
     }
@@ -78,7 +78,7 @@ impl EnvoyPorts {
         oldest(self.lent.of(port).filter(|gateway| self.asked.has_any(gateway)), store)
     }
 
-    /// Whether a port may be chosen for a Gateway.
+    /// True if a port may be chosen for a Gateway.
     pub(super) fn is_free(&self, port: u16, gateway: &ObjectName) -> bool {
         let mut all = self.made.of(port).chain(self.lent.of(port)).chain(self.asked.of(port));
         all.all(|other| other == gateway)

@@ -10,9 +10,9 @@ use super::claims::{Claim, Content, Place, Rank, claims_of};
 use super::delta::ResourceKey;
 use super::dirty::Dirty;
 use super::emissions::Emissions;
-use super::exposures::Exposures;
 use super::frontends::Frontends;
 use super::gateway_exposure::is_shared;
+use super::gateway_services::GatewayServices;
 use super::key::ParentKey;
 use super::limits::Quotas;
 use super::offer;
@@ -34,7 +34,7 @@ pub(super) struct Evaluation<'a> {
     pub(super) settings: &'a Settings,
     pub(super) store: &'a Store,
     pub(super) attachments: &'a Attachments,
-    pub(super) exposures: &'a Exposures,
+    pub(super) gateway_services: &'a GatewayServices,
     pub(super) quotas: &'a mut Quotas,
     pub(super) parents: &'a mut Parents,
     /// Claims of listeners.
@@ -62,12 +62,12 @@ impl Evaluation<'_> {
         let new = self.quotas.within_limits(key, new, &self.settings.limits, dirty);
         if let ParentKey::Gateway(name) = key {
             // ListenerSets depend on what their Gateway admits and on its placement, which rarely change.
-            let seen_by_sets = |parent: &Parent| (parent.accepted.clone(), parent.stand.clone());
+            let seen_by_sets = |parent: &Parent| (parent.accepted.clone(), parent.placement.clone());
             if self.parents.get(key).map(seen_by_sets) != new.as_ref().map(seen_by_sets) {
-                dirty.parents.extend(self.store.sets_by_gateway.of(name).cloned().map(ParentKey::ListenerSet));
+                dirty.parents.extend(self.store.indexes().sets_by_gateway(name).cloned().map(ParentKey::ListenerSet));
             }
             dirty.bindings.insert(name.clone());
-            self.exposures.touch_rivals(name, dirty);
+            self.gateway_services.touch_rivals(name, dirty);
         }
         self.watch_secrets(key, new.as_ref());
         self.note_deadline(key);
@@ -80,7 +80,7 @@ impl Evaluation<'_> {
         dirty.uses.insert(key.object());
         self.claim(old.as_ref(), new.as_ref(), dirty);
         if old.as_ref().map(|parent| &parent.accepted) != new.as_ref().map(|parent| &parent.accepted) {
-            dirty.attachments.extend(self.store.granted_by_parent.of(key).cloned());
+            dirty.attachments.extend(self.store.indexes().granted_by_parent(key).cloned());
         }
         if let ParentKey::Gateway(name) = key {
             self.touch_client(name, old.as_ref(), new.as_ref(), dirty);
@@ -106,13 +106,13 @@ impl Evaluation<'_> {
     fn watch_secrets(&mut self, key: &ParentKey, new: Option<&Parent>) {
         let written = self.store.listeners(key).filter_map(|l| l.tls.as_ref());
         let written = written.flat_map(|tls| &tls.certificates).map(|r| r.name.clone());
-        let shown = match key {
+        let client = match key {
             ParentKey::Gateway(name) => {
                 self.store.gateway(name).and_then(|gateway| gateway.client_certificate.as_ref())
             }
             ParentKey::ListenerSet(_) => None,
         };
-        let written = written.chain(shown.map(|reference| reference.name.clone()));
+        let written = written.chain(client.map(|reference| reference.name.clone()));
         let issued = new.into_iter().flat_map(|parent| &parent.listeners).filter_map(|l| l.served.secret().cloned());
         let wanted: BTreeSet<ObjectName> = written.chain(issued).filter(|_| new.is_some()).collect();
         self.parents.set_secrets(key, &wanted);
@@ -168,11 +168,11 @@ impl Evaluation<'_> {
     /// Marks a Gateway whose client certificate changed; if it begins or ceases to have one, its backends change, and
     /// all its units are marked.
     fn touch_client(&self, gateway: &ObjectName, old: Option<&Parent>, new: Option<&Parent>, dirty: &mut Dirty) {
-        let fleet = |parent: Option<&Parent>| parent.map(|parent| parent.stand.reach.fleet);
+        let fleet = |parent: Option<&Parent>| parent.map(|parent| parent.placement.exposure.fleet);
         if fleet(old) != fleet(new) {
             dirty.show([ResourceKey::Secret(SecretName::Client(gateway.clone()))]);
         }
-        let (old, new) = (old.and_then(Parent::shown), new.and_then(Parent::shown));
+        let (old, new) = (old.and_then(Parent::client_certificate), new.and_then(Parent::client_certificate));
         if old != new {
             dirty.clients.insert(gateway.clone());
         }
@@ -233,7 +233,7 @@ fn filter_bytes(parent: &Parent) -> Vec<(Arc<str>, u64)> {
     filtered.map(|listener| (listener.name.clone(), listener.guard.bytes)).collect()
 }
 
-/// Whether a GatewayClass exists and names our controller.
+/// True if a GatewayClass exists and names our controller.
 pub(super) fn is_ours(class: &str, store: &Store, settings: &Settings) -> bool {
     store.class(class).is_some_and(|c| c.controller == settings.controller)
 }

@@ -26,7 +26,7 @@ pub(super) fn defaults_in_vain(route: &Route, channel: Channel) -> Option<String
     })
 }
 
-/// Whether an authorization server may get as much of a request's body as its filter asks for.
+/// Ok if an authorization server may get as much of a request's body as its filter asks for.
 pub(super) fn body(auth: &AuthFilter, limits: &Limits) -> Result<(), String> {
     let (body, most) = (auth.body, limits.max_external_auth_body_kib);
     if u64::from(body) > most.saturating_mul(1024) {
@@ -65,8 +65,8 @@ pub(super) fn served(asked: &SessionPersistence, name: &str, secure: bool) -> Se
     }
 }
 
-/// The name of a cookie that nobody named: always the same for one rule or Service port, and nobody learns of names in the
-/// cluster by it.
+/// The name of a cookie that nobody named: always the same for one rule or Service port, and nobody learns of names in
+/// the cluster by it.
 fn cookie_of(name: &str) -> String {
     let hash = Sha256::digest(name.as_bytes());
     let hash: [u8; 8] = hash[..8].try_into().expect("it has 32 bytes");

@@ -15,7 +15,7 @@ use crate::model::{
 /// A question: the parts of a URL.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// Whether it is `https`.
+    /// True if it is `https`.
     pub tls: bool,
     /// The host, in lower case.
     pub host: String,
@@ -34,7 +34,7 @@ pub struct Question {
 pub struct Link {
     /// The name of the step: `frontend`, `listener`, `certificate`, `route`, `backend`, `endpoints`.
     pub what: &'static str,
-    /// Whether it holds.
+    /// True if it holds.
     pub ok: bool,
     /// The finding, or the reason why it fails.
     pub text: String,
@@ -50,7 +50,7 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// Whether every link holds.
+    /// True if every link holds.
     pub fn ok(&self) -> bool {
         self.links.last().is_some_and(|link| link.ok)
     }
@@ -276,7 +276,7 @@ impl<'a> Explainer<'a> {
         for (id, frontend) in self.frontends().iter().filter(|(_, frontend)| frontend.has_hostnames()) {
             for (hostname, (listener, protocol)) in frontend.winners() {
                 let Some(parent) = self.admission().parents.get(&listener.parent) else { continue };
-                let (own, gateway) = (parent.listener(&listener.name), &parent.stand.gateway);
+                let (own, gateway) = (parent.listener(&listener.name), &parent.placement.gateway);
                 let certificate = own.and_then(|own| own.served.certificate().cloned());
                 let mut served: Vec<Hostname> = self
                     .admission()
@@ -341,7 +341,7 @@ pub struct Host {
     pub certificate: Option<std::sync::Arc<crate::model::Certificate>>,
 }
 
-/// Whether path and method of a match hold; conditions on headers and query parameters are ignored.
+/// True if path and method of a match hold; conditions on headers and query parameters are ignored.
 fn matches(m: &Match, question: &Question) -> bool {
     let method = m.method.as_ref().is_none_or(|method| *method == question.method);
     let path = question.path.split('?').next().unwrap_or_default();

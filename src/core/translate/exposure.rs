@@ -10,9 +10,9 @@ use std::net::IpAddr;
 use sha2::{Digest, Sha256};
 
 use super::dirty::Dirty;
-use super::exposures::{Exposures, Refusal};
 use super::frontends::Frontends;
 use super::gateway_exposure::{Fleet, GatewayExposure};
+use super::gateway_services::{GatewayServices, Refusal};
 use super::internal_ports::{INTERNAL, recorded};
 use super::isolated_envoys::{DesiredEnvoys, EnvoysIntent, isolated_name};
 use super::key::{ParentKey, Verdict};
@@ -23,7 +23,7 @@ use super::service_intent::{DesiredService, DesiredSlices, ServiceIntent};
 use super::settings::Settings;
 use super::{dedicated_envoys, isolated_envoys, routability};
 use crate::inputs::{
-    Address, EXPOSES, Exposure, Gateway, MANAGED_BY, MANAGER, STANDS_ON, Service, ServiceParameters, ServiceType,
+    Address, EXPOSES, Gateway, MANAGED_BY, MANAGER, MadeService, STANDS_ON, Service, ServiceParameters, ServiceType,
 };
 use crate::model::{GatewayAddress, ObjectName, Reason, Routability, TransportPort};
 use crate::store::Store;
@@ -76,16 +76,16 @@ fn marks(gateway: &Gateway) -> (BTreeMap<String, String>, BTreeMap<String, Strin
 }
 
 /// The record of a Gateway of the dedicated fleet, which is its Service.
-pub(super) fn exposure<'a>(gateway: &Gateway, store: &'a Store) -> Option<&'a Exposure> {
+pub(super) fn made_service<'a>(gateway: &Gateway, store: &'a Store) -> Option<&'a MadeService> {
     let service = store.service(&service_name(gateway))?;
-    service.exposure.as_deref().filter(|exposure| exposure.gateway == gateway.meta.name)
+    service.made.as_deref().filter(|made| made.gateway == gateway.meta.name)
 }
 
 /// The Service at which a Gateway is reached: the one that was made for it, or the one that it stands on.
-pub(super) fn service<'a>(reach: &GatewayExposure, gateway: &Gateway, store: &'a Store) -> Option<&'a Service> {
-    match &reach.service.name {
+pub(super) fn service<'a>(exposure: &GatewayExposure, gateway: &Gateway, store: &'a Store) -> Option<&'a Service> {
+    match &exposure.service.name {
         Some(name) => store.service(&ObjectName::new(gateway.meta.name.namespace.clone(), name.clone())),
-        None => exposure(gateway, store).and_then(|_| store.service(&service_name(gateway))),
+        None => made_service(gateway, store).and_then(|_| store.service(&service_name(gateway))),
     }
     .map(|service| &**service)
 }
@@ -96,18 +96,18 @@ pub(super) struct Exposing<'a> {
     pub(super) store: &'a Store,
     pub(super) parents: &'a Parents,
     pub(super) frontends: &'a Frontends,
-    pub(super) exposures: &'a mut Exposures,
+    pub(super) gateway_services: &'a mut GatewayServices,
 }
 
 impl Exposing<'_> {
     /// Updates the intent for a Gateway's Service, and for Envoys of its own.
     pub(super) fn desire(&mut self, gateway: &ObjectName, dirty: &mut Dirty) {
         let intent = self.intent(gateway);
-        if self.exposures.set_intent(gateway, intent.clone()) {
+        if self.gateway_services.set_intent(gateway, intent.clone()) {
             dirty.want_service(gateway.clone(), intent);
         }
         let envoys = self.envoys_intent(gateway);
-        if self.exposures.set_envoys(gateway, envoys.clone()) {
+        if self.gateway_services.set_envoys(gateway, envoys.clone()) {
             dirty.want_envoys(gateway.clone(), envoys);
         }
     }
@@ -119,14 +119,14 @@ impl Exposing<'_> {
         let Some(parent) = self.parents.get(&ParentKey::Gateway(name.clone())) else {
             return self.store.class(&gateway.class).is_none().then_some(EnvoysIntent::Left);
         };
-        if parent.accepted.is_err() || parent.stand.unusable.is_some() {
+        if parent.accepted.is_err() || parent.placement.unusable.is_some() {
             return Some(EnvoysIntent::Left);
         }
-        (parent.stand.reach.fleet == Fleet::Isolated).then(|| {
+        (parent.placement.exposure.fleet == Fleet::Isolated).then(|| {
             EnvoysIntent::Wanted(Box::new(DesiredEnvoys {
                 name: ObjectName::new(namespace.clone(), isolated_name(name)),
                 gateway: name.clone(),
-                parameters: parent.stand.reach.isolated.clone(),
+                parameters: parent.placement.exposure.isolated.clone(),
             }))
         })
     }
@@ -139,15 +139,15 @@ impl Exposing<'_> {
         let Some(parent) = self.parents.get(&ParentKey::Gateway(name.clone())) else {
             return self.store.class(&gateway.class).is_none().then_some(ServiceIntent::Left);
         };
-        if let (Ok(()), Some(service)) = (&parent.accepted, &parent.stand.service) {
-            return Some(ServiceIntent::Behind(Box::new(self.desired_slices(service, gateway))));
+        if let (Ok(()), Some(service)) = (&parent.accepted, &parent.placement.service) {
+            return Some(ServiceIntent::Slices(Box::new(self.desired_slices(service, gateway))));
         }
-        if parent.accepted.is_err() || parent.stand.unusable.is_some() {
+        if parent.accepted.is_err() || parent.placement.unusable.is_some() {
             return Some(ServiceIntent::Left);
         }
         parent
-            .stand
-            .reach
+            .placement
+            .exposure
             .fleet
             .has_services()
             .then(|| ServiceIntent::Wanted(Box::new(self.desired_service(parent, gateway))))
@@ -159,8 +159,8 @@ impl Exposing<'_> {
         let frontends = self.frontends.of_gateway(name);
         ports.extend(frontends.filter(|(_, frontend)| !frontend.is_idle()).map(|(id, _)| id.transport_port()));
         let (labels, annotations) = marks(gateway);
-        let ServiceParameters { r#type, load_balancer_class, name: _ } = parent.stand.reach.service.clone();
-        // What is to be reached from within the cluster alone has no address outside, whatever the parameters say.
+        let ServiceParameters { r#type, load_balancer_class, name: _ } = parent.placement.exposure.service.clone();
+        // A Gateway that is reached from within the cluster alone has no address outside, whatever the parameters say.
         let kind = match routability::is_internal(gateway) {
             true => ServiceType::ClusterIP,
             false => r#type.unwrap_or(ServiceType::LoadBalancer),
@@ -182,7 +182,7 @@ impl Exposing<'_> {
 
     /// The Envoys that serve a Gateway.
     fn envoys(&self, parent: &Parent, gateway: &ObjectName) -> BTreeSet<IpAddr> {
-        if parent.stand.reach.fleet == Fleet::Isolated {
+        if parent.placement.exposure.fleet == Fleet::Isolated {
             return isolated_envoys::addresses(gateway, self.settings, self.store);
         }
         dedicated_envoys::addresses(self.settings, self.store)
@@ -197,7 +197,7 @@ impl Exposing<'_> {
             let named = service.ports.get(port)?;
             Some((named.name.to_string(), TransportPort { number: target, transport: port.transport }))
         };
-        let ports = self.exposures.shares(name).iter().filter_map(led).collect();
+        let ports = self.gateway_services.port_outcomes(name).iter().filter_map(led).collect();
         let (labels, mut annotations) = marks(gateway);
         annotations.insert(STANDS_ON.to_owned(), service.name.name.to_string());
         DesiredSlices {
@@ -217,14 +217,14 @@ impl Exposing<'_> {
         let name = &gateway.meta.name;
         let age = |name: &ObjectName| (self.store.gateway(name).map_or(i64::MAX, |g| g.meta.created), name.clone());
         let own = (gateway.meta.created, name.clone());
-        let ports_taken = self.exposures.ports();
+        let ports_taken = self.gateway_services.ports();
         let is_ours = |target: u16| {
             let mut made = ports_taken.made.of(target);
             let is_older = made.all(|other| other == name || age(other) > own);
             is_older && ports_taken.holder(target, self.store).is_none_or(|other| other == name)
         };
         let mut targets = BTreeMap::new();
-        for (port, target) in exposure(gateway, self.store).map(recorded).unwrap_or_default() {
+        for (port, target) in made_service(gateway, self.store).map(recorded).unwrap_or_default() {
             if ports.contains(&port) && is_ours(target) {
                 targets.insert(port, target);
             }
@@ -247,14 +247,14 @@ impl Exposing<'_> {
 pub(super) fn reached(
     parent: &Parent,
     gateway: &Gateway,
-    exposures: &Exposures,
+    gateway_services: &GatewayServices,
     store: &Store,
 ) -> (Vec<GatewayAddress>, Verdict) {
-    let (all, verdict) = match &parent.stand.service {
+    let (all, verdict) = match &parent.placement.service {
         Some(service) => reached_by_named(service, gateway, store),
         None => reached_by_service(parent, gateway, store),
     };
-    let Some(text) = exposures.failure(&gateway.meta.name) else { return (all, verdict) };
+    let Some(text) = gateway_services.failure(&gateway.meta.name) else { return (all, verdict) };
     let reason = verdict.err().map_or(Reason::Pending, |(reason, _)| reason);
     (all, Err((reason, text.to_owned())))
 }
@@ -276,7 +276,7 @@ fn reached_by_named(service: &NamedService, gateway: &Gateway, store: &Store) ->
 
 fn reached_by_service(parent: &Parent, gateway: &Gateway, store: &Store) -> (Vec<GatewayAddress>, Verdict) {
     let name = service_name(gateway);
-    let Some(exposure) = exposure(gateway, store) else {
+    let Some(exposure) = made_service(gateway, store) else {
         let text = match store.service(&name) {
             Some(_) => format!("Service {name} belongs to another owner: remove it, or give the Gateway another name"),
             None => format!("Service {name} is not there yet"),
@@ -284,7 +284,7 @@ fn reached_by_service(parent: &Parent, gateway: &Gateway, store: &Store) -> (Vec
         return (Vec::new(), Err((Reason::AddressNotAssigned, text)));
     };
     let all = store.service(&name).map(|service| service.reached.clone()).unwrap_or_default();
-    let wanted = &parent.stand.reach.service;
+    let wanted = &parent.placement.exposure.service;
     if let (Some(class), true) = (&wanted.load_balancer_class, exposure.is_balanced())
         && wanted.r#type.is_none_or(|kind| kind == ServiceType::LoadBalancer)
         && exposure.load_balancer_class.as_ref() != Some(class)
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_refuses_is_told_until_it_is_taken() {
+    fn a_service_that_the_server_refuses_is_reported_until_it_is_accepted() {
         let envoys = Some(ObjectName::new("ours", "envoy"));
         let mut engine = Engine::new(Settings { fleet: Fleet::Dedicated, envoys, ..Settings::new("c", vec![]) });
         let mut apply = |change: Change| {
@@ -364,7 +364,7 @@ mod tests {
             "metadata": {"name": "edge", "namespace": "a"}, "spec": {"gatewayClassName": "g",
                 "listeners": [{"name": "http", "protocol": "HTTP", "port": 80}]}}));
         let refused = |text: &str| {
-            Change::Fact(Fact::Unexposed(ObjectName::new("a", "edge"), (!text.is_empty()).then(|| text.into())))
+            Change::Fact(Fact::ServiceProblem(ObjectName::new("a", "edge"), (!text.is_empty()).then(|| text.into())))
         };
         let told = apply(refused("Service a/edge-g: exceeded quota")).expect("a status");
         assert_eq!(told, (Status::False, "AddressNotAssigned: Service a/edge-g: exceeded quota".to_owned(), 0));

@@ -17,7 +17,7 @@ use crate::store::Store;
 
 /// Determines a Gateway's exposure by its own parameters, its class's and the installation's, in this order of
 /// precedence (Gateway API, `GatewayInfrastructure.parametersRef`).
-pub(super) fn reach(
+pub(super) fn gateway_exposure(
     gateway: &Gateway,
     store: &Store,
     settings: &Settings,
@@ -148,8 +148,8 @@ pub(super) fn addresses(store: &Store, settings: &Settings) -> Vec<GatewayAddres
 
 /// Checks the addresses that a Gateway requests: a Gateway is never served on an address that it does not request.
 /// `shared` are the addresses of the shared fleet.
-pub(super) fn unusable(gateway: &Gateway, reach: &GatewayExposure, shared: &[GatewayAddress]) -> Option<String> {
-    let GatewayExposure { fleet, service, .. } = reach;
+pub(super) fn unusable(gateway: &Gateway, exposure: &GatewayExposure, shared: &[GatewayAddress]) -> Option<String> {
+    let GatewayExposure { fleet, service, .. } = exposure;
     let fleet = *fleet;
     let malformed = gateway.addresses.iter().find_map(|address| match address {
         Address::Malformed(text) => Some(format!("spec.addresses: {text:?} is no IP address")),
@@ -214,7 +214,7 @@ fn parameters(reference: &ParametersRef, path: &str, store: &Store) -> Result<Pa
 
 /// Marks what depends on changed GatewayParameters.
 pub(super) fn touch_parameters(store: &Store, name: &ObjectName, dirty: &mut Dirty) {
-    for key in store.users_of_parameters.of(name) {
+    for key in store.indexes().users_of_parameters(name) {
         dirty.statuses.insert(key.clone());
         match key.kind {
             Kind::GatewayClass => touch_class(store, &key.name, dirty),
@@ -239,15 +239,16 @@ pub(super) fn touch_fleet(settings: &Settings, parents: &Parents, service: &Obje
 
 /// The ports of a Gateway or ListenerSet that the Service of the shared fleet does not have, as a message with the fix;
 /// `None` if it has all, or if another address leads to the fleet.
-pub(super) fn unled(
+pub(super) fn missing_shared_ports(
     parent: &Parent,
     ports: impl Iterator<Item = TransportPort>,
     store: &Store,
     settings: &Settings,
 ) -> Option<String> {
-    let led = led(store, settings).filter(|_| parent.stand.reach.fleet == Fleet::Shared)?;
+    let shared_service_ports =
+        shared_service_ports(store, settings).filter(|_| parent.placement.exposure.fleet == Fleet::Shared)?;
     let name = settings.envoys.as_ref()?;
-    let missing: BTreeSet<TransportPort> = ports.filter(|port| !led.contains(port)).collect();
+    let missing: BTreeSet<TransportPort> = ports.filter(|port| !shared_service_ports.contains(port)).collect();
     let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
     match &missing[..] {
         [] => None,
@@ -257,7 +258,7 @@ pub(super) fn unled(
 }
 
 /// The ports of the Service of the shared fleet; `None` if another address leads to the fleet.
-pub(super) fn led(store: &Store, settings: &Settings) -> Option<BTreeSet<TransportPort>> {
+pub(super) fn shared_service_ports(store: &Store, settings: &Settings) -> Option<BTreeSet<TransportPort>> {
     if !settings.default_addresses.is_empty() {
         return None;
     }
@@ -269,7 +270,7 @@ pub(super) fn led(store: &Store, settings: &Settings) -> Option<BTreeSet<Transpo
 /// Marks what depends on a changed GatewayClass.
 pub(super) fn touch_class(store: &Store, name: &ObjectName, dirty: &mut Dirty) {
     let class = name.name.to_string();
-    dirty.parents.extend(store.gateways_by_class.of(&class).cloned().map(ParentKey::Gateway));
+    dirty.parents.extend(store.indexes().gateways_by_class(&class).cloned().map(ParentKey::Gateway));
     dirty.statuses.insert(ObjectKey::new(Kind::GatewayClass, name.clone()));
 }
 
@@ -278,7 +279,7 @@ pub(super) fn note_gateway(parents: &Parents, place: &ObjectName, listener: &Lis
     if is_shared(place)
         && let Some(parent) = parents.get(&listener.parent)
     {
-        dirty.note_gateway(parent.stand.gateway.clone());
+        dirty.note_gateway(parent.placement.gateway.clone());
     }
 }
 

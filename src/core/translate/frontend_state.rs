@@ -61,8 +61,8 @@ impl FrontendState {
     }
 
     /// Sets the recorded family of its port. Returns the hostnames whose outcome may have changed.
-    pub(super) fn speak(&mut self, family: Option<Family>) -> BTreeSet<Hostname> {
-        self.claims.speak(family)
+    pub(super) fn set_recorded_family(&mut self, family: Option<Family>) -> BTreeSet<Hostname> {
+        self.claims.set_recorded_family(family)
     }
 
     /// The listener that has a hostname as its own, with its protocol.
@@ -81,7 +81,13 @@ impl FrontendState {
     }
 
     /// Sets the chain of a hostname; marks the frontend if its matcher changed.
-    pub(super) fn lead(&mut self, id: &FrontendId, hostname: &Hostname, chain: Option<ChainClass>, dirty: &mut Dirty) {
+    pub(super) fn set_chain(
+        &mut self,
+        id: &FrontendId,
+        hostname: &Hostname,
+        chain: Option<ChainClass>,
+        dirty: &mut Dirty,
+    ) {
         if self.matcher.set(hostname, chain) {
             dirty.frontends.insert(id.clone());
         }
@@ -107,12 +113,12 @@ impl FrontendState {
         (std::mem::replace(&mut self.addresses, addresses), std::mem::replace(&mut self.port, port))
     }
 
-    /// Whether the certificate of a listener shares names with another listener's.
+    /// True if the certificate of a listener shares names with another listener's.
     pub(super) fn overlaps_by_certificate(&self, hostname: &Hostname) -> bool {
         self.sans.overlap(hostname)
     }
 
-    /// Whether it answers challenges.
+    /// True if it answers challenges.
     pub(super) fn has_challenges(&self) -> bool {
         !self.challenges.is_empty()
     }
@@ -136,12 +142,12 @@ impl FrontendState {
         Some((hostname, listener, *protocol))
     }
 
-    /// Whether a wildcard or catch-all listener has its hostname here.
+    /// True if a wildcard or catch-all listener has its hostname here.
     pub(super) fn is_wide(&self) -> bool {
         self.has_hostnames() && !self.wide.is_empty()
     }
 
-    /// Whether the port is divided by hostnames.
+    /// True if the port is divided by hostnames.
     pub(super) fn has_hostnames(&self) -> bool {
         self.claims.family().is_none_or(Family::has_hostnames)
     }
@@ -206,7 +212,7 @@ impl FrontendState {
         class.chain(id, elsewhere(self.wide.iter().filter(theirs)))
     }
 
-    /// Whether another hostname of the port covers this one or is below it.
+    /// True if another hostname of the port covers this one or is below it.
     pub(super) fn overlaps(&self, hostname: &Hostname) -> bool {
         let wider = |h: &Hostname| h.covering().any(|w| self.winners.contains_key(&w));
         let any = !hostname.is_any() && self.winners.contains_key(&Hostname::any());
@@ -227,12 +233,12 @@ impl FrontendState {
 }
 
 impl FrontendState {
-    /// Whether it has neither claims nor challenges.
+    /// True if it has neither claims nor challenges.
     pub(super) fn is_idle(&self) -> bool {
         self.claims.is_empty() && self.challenges.is_empty()
     }
 
-    /// Whether it speaks plain HTTP: its listeners do, or it exists for challenges alone.
+    /// True if it speaks plain HTTP: its listeners do, or it exists for challenges alone.
     pub(super) fn is_plain(&self) -> bool {
         match self.claims.is_empty() {
             true => !self.challenges.is_empty(),
@@ -278,12 +284,12 @@ impl FrontendState {
         self.placed.keys().chain(self.matcher.all().keys()).chain(self.beneath.values().flatten())
     }
 
-    /// Whether there are so many exact hosts under a wildcard or catch-all listener that each has a scope of its own.
+    /// True if there are so many exact hosts under a wildcard or catch-all listener that each has a scope of its own.
     pub(super) fn is_scoped(&self, wide: &Hostname) -> bool {
         self.beneath.get(wide).is_some_and(|names| names.len() > TABLE_HOSTS)
     }
 
-    /// Whether an exact host under a wildcard or catch-all listener belongs in its table.
+    /// True if an exact host under a wildcard or catch-all listener belongs in its table.
     pub(super) fn is_tabled(&self, wide: &Hostname, hostname: &Hostname) -> bool {
         let names = self.beneath.get(wide);
         let others = names.map_or(0, |names| names.len() - usize::from(names.contains(hostname)));
@@ -364,6 +370,6 @@ pub(super) struct Owner {
     pub(super) hostname: Hostname,
     pub(super) listener: ListenerId,
     pub(super) protocol: Protocol,
-    /// Whether the hostname is the listener's own.
+    /// True if the hostname is the listener's own.
     pub(super) is_own: bool,
 }

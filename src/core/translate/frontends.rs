@@ -82,7 +82,7 @@ impl Frontends {
         let frontend = self.get_or_insert(id);
         let was_empty = frontend.claims().is_empty();
         let mut touched = frontend.claim(rank, claim);
-        touched.extend(recorded.into_iter().flat_map(|family| frontend.speak(family)));
+        touched.extend(recorded.into_iter().flat_map(|family| frontend.set_recorded_family(family)));
         if frontend.has_challenges() {
             dirty.tables.insert((id.clone(), None));
         }
@@ -106,7 +106,7 @@ impl Frontends {
         before != conflict
     }
 
-    /// Whether a frontend requests a socket.
+    /// True if a frontend requests a socket.
     pub(super) fn has_socket(&self, ip: IpAddr, port: TransportPort) -> bool {
         self.sockets.first(&(ip, port)).is_some()
     }

@@ -21,7 +21,7 @@ pub enum Fleet {
 }
 
 impl Fleet {
-    /// Whether each Gateway has a Service of its own.
+    /// True if each Gateway has a Service of its own.
     pub fn has_services(self) -> bool {
         match self {
             Fleet::Own | Fleet::Shared => false,
@@ -35,7 +35,7 @@ impl Fleet {
 pub(super) static SHARED: LazyLock<ObjectName> = LazyLock::new(|| ObjectName::new("", "shared"));
 
 /// Precedence of a Gateway among those that share frontends: the oldest first, then by name.
-pub type Precedence = Arc<(i64, ObjectName)>;
+pub type GatewayPrecedence = Arc<(i64, ObjectName)>;
 
 /// The exposure of one Gateway: fleet, Service, and the settings of its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +46,8 @@ pub struct GatewayExposure {
     pub service: ServiceParameters,
     /// The handling of requests with escaped slashes.
     pub escaped_slashes: EscapedSlashes,
-    /// Whether routes of several namespaces may share a hostname; if `None`, at listeners for one exact hostname alone.
+    /// Decides whether routes of several namespaces may share a hostname; if `None`, at listeners for one exact
+    /// hostname alone.
     pub route_hostnames: Option<RouteHostnames>,
     /// The hostnames that each namespace may have; if `None`, every namespace may have any.
     pub allowed_hostnames: Option<Arc<[AllowedHostnames]>>,
@@ -58,7 +59,7 @@ pub struct GatewayExposure {
 
 impl GatewayExposure {
     /// The owner of a Gateway's frontends, and its precedence there.
-    pub(super) fn place(&self, gateway: &Gateway) -> (ObjectName, Option<Precedence>) {
+    pub(super) fn frontend_owner(&self, gateway: &Gateway) -> (ObjectName, Option<GatewayPrecedence>) {
         let name = gateway.meta.name.clone();
         match self.fleet {
             Fleet::Own | Fleet::Dedicated | Fleet::Isolated => (name, None),
@@ -72,7 +73,7 @@ pub(super) fn shared() -> &'static ObjectName {
     &SHARED
 }
 
-/// Whether the owner of frontends is the shared fleet.
-pub(super) fn is_shared(place: &ObjectName) -> bool {
-    *place == *SHARED
+/// True if the owner of frontends is the shared fleet.
+pub(super) fn is_shared(owner: &ObjectName) -> bool {
+    *owner == *SHARED
 }

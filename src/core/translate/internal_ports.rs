@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::inputs::Exposure;
+use crate::inputs::MadeService;
 use crate::model::{Reason, TransportPort};
 
 /// The Envoy ports that lead to Gateways of the dedicated fleet alone: below the range of node ports of Kubernetes and
@@ -22,14 +22,14 @@ pub(super) fn reserved(port: u16) -> Option<(Reason, String)> {
     })
 }
 
-/// Whether a port is reserved for Gateways of the dedicated fleet; Services record which Gateway has it.
+/// True if a port is reserved for Gateways of the dedicated fleet; Services record which Gateway has it.
 pub(super) fn is_internal(port: u16) -> bool {
     INTERNAL.contains(&port)
 }
 
 /// The Envoy ports that a Service records, each once. Impossible ones are ignored: anybody who may write Services can
 /// write one that looks like ours.
-pub(super) fn recorded(exposure: &Exposure) -> BTreeMap<TransportPort, u16> {
+pub(super) fn recorded(exposure: &MadeService) -> BTreeMap<TransportPort, u16> {
     let mut targets = BTreeMap::new();
     for (port, target) in exposure.targets.iter().filter(|(_, target)| INTERNAL.contains(target)) {
         if !targets.values().any(|taken| taken == target) {

@@ -181,7 +181,7 @@ mod tests {
         assert!(refused.contains("--max-isolated-gateways-per-namespace 1"), "{refused}");
         assert_eq!(engine.isolated_envoys().get(&newer), Some(&EnvoysIntent::Left));
 
-        let unmade = |text: Option<&str>| Change::Fact(Fact::Undeployed(edge(), text.map(str::to_owned)));
+        let unmade = |text: Option<&str>| Change::Fact(Fact::EnvoysProblem(edge(), text.map(str::to_owned)));
         let programmed =
             |engine: &Engine| told(engine, Kind::Gateway, edge(), ConditionType::Programmed).expect("not yet");
         engine.apply(vec![unmade(Some("exceeded quota"))], SystemTime::UNIX_EPOCH);

@@ -1,7 +1,7 @@
 //! A policy by itself: whether it can be carried out, and what then comes of it.
 //!
-//! A BackendTLSPolicy that cannot be carried out has its Services refused: nothing is sent to them, least of all in plain
-//! text. An XBackendTrafficPolicy guards nothing: without it its Services are served as those of others.
+//! A BackendTLSPolicy that cannot be carried out has its Services refused: nothing is sent to them, least of all in
+//! plain text. An XBackendTrafficPolicy guards nothing: without it its Services are served as those of others.
 
 use std::sync::Arc;
 
@@ -17,17 +17,17 @@ use crate::store::Store;
 /// A policy by itself.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Judged {
-    /// Whether it can be carried out.
+    /// Ok if it can be carried out.
     pub(super) accepted: Verdict,
-    /// Whether everything that it refers to is there; `None` where it cannot refer to anything.
+    /// Ok if everything that it refers to is there; `None` where it cannot refer to anything.
     pub(super) resolved: Option<Verdict>,
-    /// What has another effect than it says.
+    /// A note about a field that has another effect than it states.
     pub(super) note: Option<String>,
-    /// What comes of it.
+    /// Its effect.
     pub(super) effect: Effect,
 }
 
-/// What comes of a policy.
+/// The effect of a policy.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Effect {
     /// The verification that it asks for, without a certificate of a client; `None` where nothing can be verified.

@@ -20,5 +20,5 @@ impl fmt::Display for ListenerId {
     }
 }
 
-/// Whether a requirement holds; if not, a condition's reason and message.
+/// Ok if a requirement holds; if not, a condition's reason and message.
 pub type Verdict = Result<(), (crate::model::Reason, String)>;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::attachments::{Attachments, Contribution, handed_out};
 use super::dirty::Dirty;
-use super::endpoints::Behind;
+use super::endpoints::ServiceEndpoints;
 use super::experimental;
 use super::gateway_exposure::Fleet;
 use super::key::{ParentKey, RouteKey};
@@ -131,7 +131,7 @@ impl Quotas {
         }
     }
 
-    /// Whether the endpoints of a slice are within the quotas.
+    /// True if the endpoints of a slice are within the quotas.
     pub(super) fn serves(&self, slice: &EndpointSlice) -> bool {
         self.has_endpoints(&slice.meta.name)
     }
@@ -143,9 +143,15 @@ impl Quotas {
 
 impl Quotas {
     /// Updates the weight of an object that was put or deleted, and marks the objects whose verdict changes.
-    pub(super) fn note_extent(&mut self, key: &ObjectKey, store: &Store, behind: &Behind, dirty: &mut Dirty) {
+    pub(super) fn note_extent(
+        &mut self,
+        key: &ObjectKey,
+        store: &Store,
+        service_endpoints: &ServiceEndpoints,
+        dirty: &mut Dirty,
+    ) {
         match key.kind {
-            Kind::EndpointSlice => self.note_slice(&key.name, store, behind, dirty),
+            Kind::EndpointSlice => self.note_slice(&key.name, store, service_endpoints, dirty),
             Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy => {
                 let group = key.name.namespace.clone();
                 let there = store.policy(key);
@@ -180,7 +186,7 @@ impl Quotas {
 
     /// Takes down anew how much the routes to a Service ask for.
     pub(super) fn note_routes_to(&mut self, service: &ObjectName, store: &Store, dirty: &mut Dirty) {
-        for route in store.routes_by_service.of(service) {
+        for route in store.indexes().routes_by_service(service) {
             self.note_route(route.clone(), store, dirty);
             dirty.routes.insert(route.clone());
         }
@@ -207,7 +213,13 @@ impl Quotas {
         }
     }
 
-    fn note_slice(&mut self, name: &ObjectName, store: &Store, behind: &Behind, dirty: &mut Dirty) {
+    fn note_slice(
+        &mut self,
+        name: &ObjectName,
+        store: &Store,
+        service_endpoints: &ServiceEndpoints,
+        dirty: &mut Dirty,
+    ) {
         let (mut of_service, mut of_namespace) = (None, None);
         if let Some(slice) = store.slice(name)
             && let Some(service) = &slice.service
@@ -227,8 +239,8 @@ impl Quotas {
             services.extend(before.into_iter().chain(store.service_of_slice(name)));
         }
         for service in services {
-            behind.touch_endpoints(&service, dirty);
-            dirty.routes.extend(store.routes_by_service.of(&service).cloned());
+            service_endpoints.touch_endpoints(&service, dirty);
+            dirty.routes.extend(store.indexes().routes_by_service(&service).cloned());
         }
     }
 
@@ -253,7 +265,7 @@ impl Quotas {
         })
     }
 
-    /// Whether all endpoints of a Service are within the quotas.
+    /// True if all endpoints of a Service are within the quotas.
     fn is_whole(&self, service: &ObjectName, store: &Store) -> bool {
         store.slices(service).all(|slice| self.serves(slice))
     }
@@ -325,7 +337,7 @@ impl Quotas {
         let isolated = new.as_ref().filter(|parent| {
             matches!(key, ParentKey::Gateway(_))
                 && parent.accepted.is_ok()
-                && parent.stand.reach.fleet == Fleet::Isolated
+                && parent.placement.exposure.fleet == Fleet::Isolated
         });
         let group = || key.name().namespace.clone();
         let isolated = isolated.map(|parent| Member { group: group(), created: parent.created, weight: [1] });
@@ -410,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_rule_asks_for_too_much_is_told_with_limit_and_value() {
+    fn a_rule_beyond_a_limit_is_reported_with_limit_and_value() {
         let header = json!({"type": "ResponseHeaderModifier",
             "responseHeaderModifier": {"set": [{"name": "x-a", "value": "a".repeat(11)}]}});
         let mirror = json!({"type": "RequestMirror", "requestMirror": {"backendRef": {"name": "b", "port": 80}}});
@@ -450,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_route_is_in_envoy_is_counted_for_each_hostname() {
+    fn the_size_of_a_route_in_envoy_counts_for_each_hostname() {
         let matches: Vec<Value> = (0..64).map(|index| json!({"path": {"value": format!("/{index}")}})).collect();
         let rules = json!([{"matches": matches}, {"matches": matches}]);
         assert_eq!(told(&rules, 8, &Limits::default()).0, None);

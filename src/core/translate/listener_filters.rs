@@ -1,7 +1,7 @@
 //! Filters of listeners (GEP-5224): whether they can be carried out, and who is asked before a route is looked for.
 //!
-//! A listener with a filter that cannot be carried out keeps its hostname, and every request for it is answered 500: were the
-//! hostname given up, a wider listener could have it, without the filters.
+//! A listener with a filter that cannot be carried out keeps its hostname, and every request for it is answered 500:
+//! were the hostname given up, a wider listener could have it, without the filters.
 
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ use crate::model::{ListenerFilters, Reason, Transport};
 /// The guard of a listener.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Guard {
-    /// What stands before its routes; none where it has no filters.
+    /// The filters before its routes, if it has any.
     pub(super) filters: Option<Arc<ListenerFilters>>,
-    /// Whether its filters are such as can be carried out.
+    /// Ok if its filters are such as can be carried out.
     pub(super) accepted: Verdict,
-    /// Whether what they refer to is there.
+    /// Ok if what they refer to is there.
     pub(super) resolved: Verdict,
     /// Bytes of what Envoy has of them for each virtual host.
     pub(super) bytes: u64,
@@ -31,7 +31,7 @@ impl Guard {
     /// That of a listener without filters.
     pub(super) const NONE: Self = Self { filters: None, accepted: Ok(()), resolved: Ok(()), bytes: 0 };
 
-    /// Whether nobody passes.
+    /// True if nobody passes.
     pub(super) fn refuses(&self) -> bool {
         self.filters.as_deref() == Some(&ListenerFilters::Refuse)
     }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::dedicated_envoys;
-use super::exposures::Refusal;
+use super::gateway_services::Refusal;
 use super::internal_ports::{INTERNAL, is_internal};
 use super::key::Verdict;
 use super::settings::Settings;
@@ -24,7 +24,7 @@ pub struct NamedService {
     pub name: ObjectName,
     /// Its ports; empty if a Gateway cannot stand on it.
     pub ports: BTreeMap<TransportPort, NamedPort>,
-    /// Whether a `targetPort` is a name: the Service of the Envoys then determines the number.
+    /// True if a `targetPort` is a name: the Service of the Envoys then determines the number.
     pub has_names: bool,
 }
 
@@ -65,7 +65,7 @@ pub(super) fn named_service(
 /// Why no Gateway can stand on a Service.
 fn unfit(service: &Service, settings: &Settings) -> Option<String> {
     let name = &service.meta.name;
-    if let Some(made) = &service.exposure {
+    if let Some(made) = &service.made {
         return Some(format!("Service {name} is the one that was made for Gateway {}: name another one", made.gateway));
     }
     if [settings.envoys.as_ref(), settings.dedicated.service()].contains(&Some(name)) {

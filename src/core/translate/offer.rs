@@ -10,11 +10,11 @@ use super::key::{ParentKey, Verdict};
 use super::listener_filters::Guard;
 use super::named_service::named_service;
 use super::ownership::ListenersOf;
-use super::parent::{Parent, ParentListener, Placement};
+use super::parent::{GatewayPlacement, Parent, ParentListener};
 use super::protocol::Protocol;
 use super::surroundings::Surroundings;
 use super::tls_options::{self, TlsSettings};
-use super::{allowed_hostnames, default_gateways, fleet, internal_ports, routability, spoken};
+use super::{allowed_hostnames, default_gateways, fleet, internal_ports, port_protocols, routability};
 use crate::inputs::{
     Address, EscapedSlashes, Gateway, IsolatedParameters, Kind, Listener, ListenerSet, Meta, RouteKinds,
     ServiceParameters, TlsMode,
@@ -24,11 +24,11 @@ use crate::model::{Hostname, ObjectName, Reason};
 /// Evaluates a Gateway, which is of our class.
 pub(super) fn gateway(gateway: &Gateway, around: &Surroundings<'_>) -> Parent {
     let Surroundings { store, settings, .. } = *around;
-    let reach = fleet::reach(gateway, store, settings);
+    let exposure = fleet::gateway_exposure(gateway, store, settings);
     let key = ParentKey::Gateway(gateway.meta.name.clone());
     let accepted = if let Some(text) = &gateway.unsupported {
         Err((Reason::Invalid, format!("{text}; nothing is served, because the Gateway would be unprotected")))
-    } else if let Err(wrong) = &reach {
+    } else if let Err(wrong) = &exposure {
         Err(wrong.clone())
     } else {
         match gateway.addresses.iter().find(|a| matches!(a, Address::Unsupported(_))) {
@@ -38,7 +38,7 @@ pub(super) fn gateway(gateway: &Gateway, around: &Surroundings<'_>) -> Parent {
             _ => Ok(()),
         }
     };
-    let reach = reach.unwrap_or(GatewayExposure {
+    let exposure = exposure.unwrap_or(GatewayExposure {
         fleet: settings.fleet,
         service: ServiceParameters::default(),
         escaped_slashes: EscapedSlashes::default(),
@@ -47,29 +47,29 @@ pub(super) fn gateway(gateway: &Gateway, around: &Surroundings<'_>) -> Parent {
         ports: None,
         isolated: IsolatedParameters::default(),
     });
-    let (place, precedence) = reach.place(gateway);
-    let named = reach.service.name.as_ref().map(|name| named_service(name, gateway, store, settings));
+    let (frontend_owner, precedence) = exposure.frontend_owner(gateway);
+    let named = exposure.service.name.as_ref().map(|name| named_service(name, gateway, store, settings));
     let (service, unfit) = named.map_or((None, None), |(service, unfit)| (Some(Arc::new(service)), unfit));
-    let unusable = fleet::unusable(gateway, &reach, &fleet::addresses(store, settings));
-    let unmet = routability::unusable(gateway, &reach, store, settings);
+    let unusable = fleet::unusable(gateway, &exposure, &fleet::addresses(store, settings));
+    let unmet = routability::unusable(gateway, &exposure, store, settings);
     let unusable = unfit.or(unmet).or(unusable.map(|text| (Reason::AddressNotUsable, text)));
     let (name, admits) = (gateway.meta.name.clone(), gateway.allowed_listeners.clone());
-    let keeps_off = settings.envoys.is_some() && !reach.fleet.has_services();
-    let listeners_of = listeners_of(&name.namespace, &name, reach.fleet);
+    let avoids_reserved_ports = settings.envoys.is_some() && !exposure.fleet.has_services();
+    let listeners_of = listeners_of(&name.namespace, &name, exposure.fleet);
     let clients = ClientPolicy::of(gateway, store, &settings.limits);
-    let stand = Placement {
+    let placement = GatewayPlacement {
         gateway: name,
-        place,
+        frontend_owner,
         precedence,
-        reach,
+        exposure,
         service,
         unusable,
-        keeps_off,
+        avoids_reserved_ports,
         admits,
         listeners_of,
         clients,
     };
-    let parent = parent(key, &gateway.meta, Arc::new(stand), accepted, around);
+    let parent = parent(key, &gateway.meta, Arc::new(placement), accepted, around);
     let default = default_gateways::verdict(gateway, store, settings);
     Parent { client: client_certificate::of(gateway, around), default, ..parent }
 }
@@ -80,7 +80,7 @@ pub(super) fn listener_set(set: &ListenerSet, gateway: &Gateway, base: &Parent, 
     let key = ParentKey::ListenerSet(set.meta.name.clone());
     let namespace = &set.meta.name.namespace;
     let accepted = if !gateway.allowed_listeners.admits(
-        &base.stand.gateway.namespace,
+        &base.placement.gateway.namespace,
         namespace,
         around.store.labels(namespace),
     ) {
@@ -91,46 +91,52 @@ pub(super) fn listener_set(set: &ListenerSet, gateway: &Gateway, base: &Parent, 
     } else {
         Ok(())
     };
-    parent(key, &set.meta, base.stand.clone(), accepted, around)
+    parent(key, &set.meta, base.placement.clone(), accepted, around)
 }
 
-fn parent(key: ParentKey, meta: &Meta, stand: Arc<Placement>, accepted: Verdict, around: &Surroundings<'_>) -> Parent {
+fn parent(
+    key: ParentKey,
+    meta: &Meta,
+    placement: Arc<GatewayPlacement>,
+    accepted: Verdict,
+    around: &Surroundings<'_>,
+) -> Parent {
     let kind = key.object().kind;
     let mut listeners: Vec<ParentListener> =
         around.store.listeners(&key).map(|l| listener(l, kind, meta, around)).collect();
-    for listener in listeners.iter_mut().filter(|_| stand.keeps_off) {
+    for listener in listeners.iter_mut().filter(|_| placement.avoids_reserved_ports) {
         if let Some(taken) = internal_ports::reserved(listener.port) {
             listener.accepted = listener.accepted.clone().and(Err(taken));
         }
     }
-    if let (Some(service), None) = (&stand.service, &stand.unusable) {
+    if let (Some(service), None) = (&placement.service, &placement.unusable) {
         for listener in &mut listeners {
             listener.accepted = listener.accepted.clone().and(service.check(listener.transport_port()));
         }
     }
     // A listener that terminates TLS makes the demand of its port on clients.
     for listener in listeners.iter_mut().filter(|listener| listener.protocol.is_some_and(Protocol::terminates)) {
-        let Some((clients, resolved)) = stand.clients.of_port(listener.port) else { continue };
+        let Some((clients, resolved)) = placement.clients.of_port(listener.port) else { continue };
         listener.resolved = listener.resolved.clone().and(resolved.clone());
         listener.clients = clients;
     }
     let namespace = &meta.name.namespace;
     for listener in listeners.iter_mut().filter(|listener| !listener.misnamed) {
         // On the shared fleet the class decides which namespaces have ports without hostnames.
-        let by_port = stand.reach.fleet == Fleet::Shared && !listener.has_hostnames();
+        let by_port = placement.exposure.fleet == Fleet::Shared && !listener.has_hostnames();
         let allowed = match by_port {
             true => Ok(()),
-            false => allowed_hostnames::check(&stand.reach, &listener.hostname, namespace, around.store),
+            false => allowed_hostnames::check(&placement.exposure, &listener.hostname, namespace, around.store),
         };
-        let spoken = spoken::check(&stand.reach, listener, namespace, around.store);
+        let spoken = port_protocols::check(&placement.exposure, listener, namespace, around.store);
         listener.accepted = listener.accepted.clone().and(allowed).and(spoken);
     }
-    let listeners_of = match meta.name.namespace == stand.gateway.namespace {
-        true => stand.listeners_of.clone(),
-        false => listeners_of(&meta.name.namespace, &stand.gateway, stand.reach.fleet),
+    let listeners_of = match meta.name.namespace == placement.gateway.namespace {
+        true => placement.listeners_of.clone(),
+        false => listeners_of(&meta.name.namespace, &placement.gateway, placement.exposure.fleet),
     };
     let (generation, created) = (meta.generation, meta.created);
-    Parent { key, generation, stand, created, accepted, listeners, listeners_of, client: None, default: None }
+    Parent { key, generation, placement, created, accepted, listeners, listeners_of, client: None, default: None }
 }
 
 /// The listeners of a namespace at the addresses of a Gateway.

@@ -10,7 +10,7 @@ use super::attachments::Attachments;
 use super::dirty::Dirty;
 use super::frontends::Frontends;
 use super::key::{ListenerId, RouteKey};
-use super::ownership::{By, Claimant, ListenersOf, Ownable, Ownership, Recording, shared_frontend};
+use super::ownership::{By, Claimant, ListenersOf, Ownable, OwnerRecord, Recording, shared_frontend};
 use super::parents::Parents;
 use super::register::Register;
 use super::secret_names::SecretNames;
@@ -35,8 +35,8 @@ impl Owners<'_> {
     }
 
     /// Applies a change of the record.
-    pub(super) fn take_record(&mut self, what: Ownable, owner: Option<Ownership>, dirty: &mut Dirty) {
-        if owner.is_none() && self.register.recording() == Recording::Here {
+    pub(super) fn take_record(&mut self, what: Ownable, owner: Option<OwnerRecord>, dirty: &mut Dirty) {
+        if owner.is_none() && self.register.recording() == Recording::ThisProcess {
             // A record that is removed by request must be removed from the written record too.
             dirty.record(what.clone(), None);
         }
@@ -77,7 +77,7 @@ impl Owners<'_> {
             let after = self.register.owner(&what).map(|owner| (owner.namespace.clone(), owner.protocol));
             if before != after {
                 self.touch_owned(&what, dirty);
-            } else if self.register.recording() == Recording::OtherListeners {
+            } else if self.register.recording() == Recording::OtherProcess {
                 // The status of a namespace that is about to become the owner may change.
                 self.touch_claims(&what, dirty);
             }
@@ -106,7 +106,7 @@ impl Owners<'_> {
             Ownable::Port(port) => {
                 let (id, family) = (shared_frontend(*port), self.register.family(*port));
                 if let Some(frontend) = self.frontends.get_mut(&id) {
-                    let mut touched = frontend.speak(family);
+                    let mut touched = frontend.set_recorded_family(family);
                     if family.is_some_and(|family| !family.has_hostnames()) {
                         // The owner of the port gets all its traffic.
                         touched.insert(Hostname::any());
@@ -185,7 +185,7 @@ impl Owners<'_> {
     }
 }
 
-/// Whether the platform delegated a domain below a wildcard to a namespace by its label, and the name is in that
+/// True if the platform delegated a domain below a wildcard to a namespace by its label, and the name is in that
 /// domain.
 fn is_delegated(store: &Store, namespace: &str, name: &Hostname, wide: &Hostname) -> bool {
     let Some(host) = store.labels(namespace).get(HOST_LABEL) else { return false };

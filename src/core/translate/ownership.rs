@@ -46,7 +46,7 @@ pub struct ListenersOf {
 
 /// The owner of an item.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Ownership {
+pub struct OwnerRecord {
     /// The namespace.
     pub namespace: Arc<str>,
     /// The start: milliseconds since the epoch, or one more than the latest earlier record.
@@ -57,8 +57,8 @@ pub struct Ownership {
     pub released: Option<u64>,
 }
 
-impl Ownership {
-    /// Whether it owns a whole port, whose protocol has no hostnames.
+impl OwnerRecord {
+    /// True if it owns a whole port, whose protocol has no hostnames.
     pub(super) fn has_whole_port(&self) -> bool {
         self.protocol.is_some_and(|protocol| !protocol.has_hostnames())
     }
@@ -68,9 +68,9 @@ impl Ownership {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recording {
     /// The caller: decisions hold at once, and are returned to be written before they are published.
-    Here,
+    ThisProcess,
     /// Another process, for all replicas: decisions are proposals, and hold once the record has them.
-    OtherListeners,
+    OtherProcess,
 }
 
 /// One line of the record, as written.
@@ -128,7 +128,7 @@ impl Ownable {
         })
     }
 
-    /// Whether it is a hostname among the same namespaces as another one.
+    /// True if it is a hostname among the same namespaces as another one.
     pub(super) fn is_beside(&self, other: &Ownable) -> bool {
         match (self, other) {
             (Ownable::Hostname(_), Ownable::Hostname(_)) => true,
@@ -161,7 +161,7 @@ impl Ownable {
     }
 
     /// Formats a line of the record.
-    pub fn line(&self, owner: Option<&Ownership>) -> String {
+    pub fn line(&self, owner: Option<&OwnerRecord>) -> String {
         let (mut listeners, mut address, mut port) = (None, None, None);
         match self {
             Ownable::Hostname(_) | Ownable::Secret(_) => {}
@@ -193,12 +193,12 @@ impl Ownable {
     ///
     /// # Errors
     /// When it is malformed; the text says why.
-    pub fn parse(line: &str) -> Result<(Self, Option<Ownership>), String> {
+    pub fn parse(line: &str) -> Result<(Self, Option<OwnerRecord>), String> {
         let line: Line = serde_json::from_str(line).map_err(|error| error.to_string())?;
         if let (Some(name), None) = (&line.secret, &line.hostname) {
             let what = Ownable::Secret(Hostname::parse(name).map_err(|error| error.to_string())?);
             let Line { protocol, since, released, .. } = line;
-            return Ok((what, line.namespace.map(|namespace| Ownership { namespace, since, protocol, released })));
+            return Ok((what, line.namespace.map(|namespace| OwnerRecord { namespace, since, protocol, released })));
         }
         let name = match line.hostname.as_deref() {
             Some("*") => Some(Hostname::any()),
@@ -216,7 +216,7 @@ impl Ownable {
             _ => return Err("expected a hostname, a port, or an address and a port".to_owned()),
         };
         let Line { protocol, since, released, .. } = line;
-        Ok((what, line.namespace.map(|namespace| Ownership { namespace, since, protocol, released })))
+        Ok((what, line.namespace.map(|namespace| OwnerRecord { namespace, since, protocol, released })))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::certificate::Served;
 use super::client_certificate::ClientCertificate;
 use super::client_validation::{ClientPolicy, Clients};
-use super::gateway_exposure::{Fleet, GatewayExposure, Precedence};
+use super::gateway_exposure::{Fleet, GatewayExposure, GatewayPrecedence};
 use super::key::{ListenerId, ParentKey, Verdict};
 use super::listener_filters::Guard;
 use super::named_service::NamedService;
@@ -23,10 +23,10 @@ pub struct Parent {
     /// Its generation.
     pub generation: i64,
     /// Its placement; a Gateway and the ListenerSets that extend it share one.
-    pub stand: Arc<Placement>,
+    pub placement: Arc<GatewayPlacement>,
     /// Its creation time, in seconds since the epoch.
     pub created: i64,
-    /// Whether it is accepted; if not, its listeners claim nothing.
+    /// Ok if it is accepted; if not, its listeners claim nothing.
     pub accepted: Verdict,
     /// Its listeners, in their order.
     pub listeners: Vec<ParentListener>,
@@ -34,29 +34,29 @@ pub struct Parent {
     pub listeners_of: Arc<ListenersOf>,
     /// The client certificate for connections to backends, if a Gateway refers to one.
     pub client: Option<Box<ClientCertificate>>,
-    /// Whether it is a default Gateway, where it is to be one.
+    /// Ok if it is a default Gateway, where it is to be one.
     pub default: Option<Verdict>,
 }
 
 /// The placement of a Gateway and the ListenerSets that extend it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Placement {
+pub struct GatewayPlacement {
     /// The Gateway.
     pub gateway: ObjectName,
     /// The owner of its frontends: the Gateway itself, or the shared fleet.
-    pub place: ObjectName,
+    pub frontend_owner: ObjectName,
     /// Its precedence among Gateways with the same frontends; `None` if it has its own.
-    pub precedence: Option<Precedence>,
+    pub precedence: Option<GatewayPrecedence>,
     /// Its exposure; the default one if its parameters are invalid.
-    pub reach: GatewayExposure,
+    pub exposure: GatewayExposure,
     /// The Service that it stands on, if it names one.
     pub service: Option<Arc<NamedService>>,
     /// Why it is served nowhere, although it is accepted: addresses that it cannot have, or a Service that it cannot
     /// stand on.
     pub unusable: Option<(Reason, String)>,
-    /// Whether Envoys have ports that are reserved for Gateways of the dedicated fleet, and this Gateway is not one of
+    /// True if Envoys have ports that are reserved for Gateways of the dedicated fleet, and this Gateway is not one of
     /// them.
-    pub keeps_off: bool,
+    pub avoids_reserved_ports: bool,
     /// The namespaces that may attach ListenerSets.
     pub admits: NamespaceRule,
     /// The listeners among whose admitted ListenerSets a hostname has one owner.
@@ -74,13 +74,13 @@ pub struct ParentListener {
     pub port: u16,
     /// Its hostname; the empty one if it is invalid.
     pub hostname: Hostname,
-    /// Whether its hostname is invalid, so that it matches no route's hostname.
+    /// True if its hostname is invalid, so that it matches no route's hostname.
     pub misnamed: bool,
     /// Its protocol; `None` if it is not supported.
     pub protocol: Option<Protocol>,
-    /// Whether it is valid by itself.
+    /// Ok if it is valid by itself.
     pub accepted: Verdict,
-    /// Whether its references and kinds resolve.
+    /// Ok if its references and kinds resolve.
     pub resolved: Verdict,
     /// The certificate that it serves, if it terminates TLS.
     pub served: Served,
@@ -90,7 +90,7 @@ pub struct ParentListener {
     pub tls: Arc<TlsSettings>,
     /// The demand on its clients.
     pub clients: Clients,
-    /// What every request passes before a route is looked for.
+    /// The filters that every request passes before a route is looked for.
     pub guard: Guard,
     /// The route kinds that may attach.
     pub kinds: RouteKinds,
@@ -105,20 +105,20 @@ impl ParentListener {
         TransportPort { number: self.port, transport }
     }
 
-    /// Whether listeners on its port are distinguished by hostname.
+    /// True if listeners on its port are distinguished by hostname.
     pub(super) fn has_hostnames(&self) -> bool {
         self.protocol.is_none_or(Protocol::has_hostnames)
     }
 }
 
 impl Parent {
-    /// Whether routes come to it that want default Gateways.
+    /// True if routes come to it that want default Gateways.
     pub(super) fn is_default(&self) -> bool {
         matches!(self.default, Some(Ok(())))
     }
 
     /// The client certificate for connections to backends.
-    pub(super) fn shown(&self) -> Option<&Arc<Certificate>> {
+    pub(super) fn client_certificate(&self) -> Option<&Arc<Certificate>> {
         self.client.as_ref()?.certificate.as_ref()
     }
 
@@ -130,8 +130,8 @@ impl Parent {
     /// The frontend of one of its ports.
     pub fn frontend(&self, port: TransportPort) -> FrontendId {
         let TransportPort { number, transport } = port;
-        let isolated = self.stand.reach.fleet == Fleet::Isolated;
-        FrontendId { gateway: self.stand.place.clone(), port: number, transport, isolated }
+        let isolated = self.placement.exposure.fleet == Fleet::Isolated;
+        FrontendId { gateway: self.placement.frontend_owner.clone(), port: number, transport, isolated }
     }
 
     /// One of its listeners.

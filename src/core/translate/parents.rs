@@ -55,13 +55,13 @@ impl Parents {
 
     /// The Gateway of a listener, if it has a client certificate for backends.
     pub(super) fn client_of(&self, listener: &ListenerId) -> Option<&ObjectName> {
-        let gateway = &self.all.get(&listener.parent)?.stand.gateway;
+        let gateway = &self.all.get(&listener.parent)?.placement.gateway;
         self.shows_certificate(gateway).then_some(gateway)
     }
 
-    /// Whether a Gateway has a client certificate for backends.
+    /// True if a Gateway has a client certificate for backends.
     pub(super) fn shows_certificate(&self, gateway: &ObjectName) -> bool {
-        self.all.get(&ParentKey::Gateway(gateway.clone())).and_then(Parent::shown).is_some()
+        self.all.get(&ParentKey::Gateway(gateway.clone())).and_then(Parent::client_certificate).is_some()
     }
 
     /// The frontend of a listener, if its parent exists.
@@ -80,7 +80,7 @@ impl Parents {
         self.secrets_of.of(key)
     }
 
-    /// Whether a listener validates client certificates against these client roots.
+    /// True if a listener validates client certificates against these client roots.
     pub(super) fn are_roots_needed(&self, name: &RootsName) -> bool {
         self.by_roots.of(name).next().is_some()
     }
@@ -103,14 +103,14 @@ impl Parents {
 
     /// The named Service that a Gateway stands on.
     pub(super) fn service_of(&self, gateway: &ObjectName) -> Option<&Arc<NamedService>> {
-        self.all.get(&ParentKey::Gateway(gateway.clone()))?.stand.service.as_ref()
+        self.all.get(&ParentKey::Gateway(gateway.clone()))?.placement.service.as_ref()
     }
 
     /// Sets or removes a parent.
     pub(super) fn set(&mut self, key: &ParentKey, parent: Option<Parent>) {
         if let ParentKey::Gateway(gateway) = key {
             for (parent, there) in [(self.all.get(key), false), (parent.as_ref(), true)] {
-                if let Some(service) = parent.and_then(|parent| parent.stand.service.as_ref()) {
+                if let Some(service) = parent.and_then(|parent| parent.placement.service.as_ref()) {
                     self.by_service.set(&service.name, gateway, there);
                 }
             }

@@ -1,5 +1,6 @@
-//! The stage of policies: each is judged by itself when it changes or something that it refers to; then the Services that it
-//! is about have theirs ranked anew. What comes of that are their backends, the routes that lead there, and statuses.
+//! The stage of policies: each is judged by itself when it changes or something that it refers to; then the Services
+//! that it is about have theirs ranked anew. What comes of that are their backends, the routes that lead there, and
+//! statuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -43,10 +44,10 @@ impl Policing<'_> {
         }
     }
 
-    /// Decides which policies a Service goes by, and marks what changes by that. Of several of a kind the oldest comes first,
-    /// then the first by name; one for a port comes before one for all (Gateway API, `BackendTLSPolicySpec`).
+    /// Decides which policies a Service goes by, and marks what changes by that. Of several of a kind the oldest comes
+    /// first, then the first by name; one for a port comes before one for all (Gateway API, `BackendTLSPolicySpec`).
     pub(super) fn rank(&mut self, service: &ObjectName, dirty: &mut Dirty) {
-        let policies = self.store.policies_by_service.of(service).filter_map(|key| self.store.policy(key));
+        let policies = self.store.indexes().policies_by_service(service).filter_map(|key| self.store.policy(key));
         let mut policies: Vec<&Arc<Policy>> = policies.collect();
         policies.sort_by(|a, b| (a.meta.created, &a.meta.name).cmp(&(b.meta.created, &b.meta.name)));
         dirty.statuses.extend(policies.iter().map(|policy| policy.key()));
@@ -68,13 +69,13 @@ impl Policing<'_> {
         if !ranked.begins_or_ends && !ranked.changes_routes {
             return;
         }
-        for route in self.store.routes_by_service.of(service) {
+        for route in self.store.indexes().routes_by_service(service) {
             dirty.uses.insert(route.object());
             if ranked.changes_routes {
                 touch_units_of(self.admission, route, dirty);
             }
         }
-        for parent in self.store.parents_by_service.of(service) {
+        for parent in self.store.indexes().parents_by_service(service) {
             dirty.uses.insert(parent.object());
             if ranked.changes_routes {
                 touch_filtered(self.admission, parent, dirty);
@@ -82,8 +83,8 @@ impl Policing<'_> {
         }
     }
 
-    /// Updates the Gateways at which a route, or the filters of a Gateway or ListenerSet, refer to Services with policies: the
-    /// statuses of the policies name these Gateways.
+    /// Updates the Gateways at which a route, or the filters of a Gateway or ListenerSet, refer to Services with
+    /// policies: the statuses of the policies name these Gateways.
     pub(super) fn note_uses(&mut self, key: &ObjectKey, dirty: &mut Dirty) {
         if self.policies.is_empty() {
             return;
@@ -93,7 +94,7 @@ impl Policing<'_> {
             None => self.of_parent(key),
         };
         for service in self.policies.set_user(key, uses) {
-            dirty.statuses.extend(self.store.policies_by_service.of(&service).cloned());
+            dirty.statuses.extend(self.store.indexes().policies_by_service(&service).cloned());
         }
     }
 
@@ -101,7 +102,7 @@ impl Policing<'_> {
         let services = self.store.route(key).into_iter().flat_map(|route| targets(route));
         let Admission { parents, attachments, .. } = self.admission;
         let accepted = attachments.of(key).iter().filter(|(.., attachment)| attachment.accepted.is_ok());
-        let gateways = accepted.filter_map(|(_, parent, _)| Some(parents.get(parent)?.stand.gateway.clone()));
+        let gateways = accepted.filter_map(|(_, parent, _)| Some(parents.get(parent)?.placement.gateway.clone()));
         self.uses(services, gateways)
     }
 
@@ -113,7 +114,7 @@ impl Policing<'_> {
         };
         let filters = self.store.listeners(&key).flat_map(|listener| &listener.filters);
         let services = filters.filter_map(ListenerFilter::auth).map(|auth| &auth.server.name);
-        self.uses(services, std::iter::once(parent.stand.gateway.clone()))
+        self.uses(services, std::iter::once(parent.placement.gateway.clone()))
     }
 
     fn uses<'b>(

@@ -46,7 +46,7 @@ pub struct IssuerAllow {
 struct Written {
     namespaces: Vec<String>,
     hostnames: Vec<String>,
-    /// Whether wildcard certificates are issued too: one is valid for names that others may own later.
+    /// True if wildcard certificates are issued too: one is valid for names that others may own later.
     #[serde(default)]
     wildcards: bool,
 }
@@ -77,7 +77,7 @@ impl IssuerPolicy {
         self.rules.entry(issuer.to_owned()).or_default().push(rule);
     }
 
-    /// Whether a listener of `namespace` may have a certificate for `hostname` from `issuer`.
+    /// True if a listener of `namespace` may have a certificate for `hostname` from `issuer`.
     pub(super) fn permits(&self, issuer: &str, namespace: &str, hostname: &Hostname) -> bool {
         // It is trusted by no client, and names no host.
         if issuer == SELF_SIGNED {
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rule_is_named() {
+    fn an_invalid_rule_is_named() {
         for (text, word) in [
             ("acme", "expected ISSUER="),
             ("=a:b.example", "expected ISSUER="),

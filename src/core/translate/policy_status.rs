@@ -29,7 +29,7 @@ impl Report<'_> {
         Some(ObjectStatus { generation: policy.meta.generation, body })
     }
 
-    /// Whether a policy applies to all its targets.
+    /// Ok if a policy applies to all its targets.
     fn takes_effect(self, policy: &Policy) -> Verdict {
         let kind = policy.kind();
         for PolicyTarget { service, section } in &policy.targets {

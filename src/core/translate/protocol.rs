@@ -23,7 +23,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Whether TLS is terminated, with a certificate of the listener.
+    /// True if TLS is terminated, with a certificate of the listener.
     pub fn terminates(self) -> bool {
         matches!(self, Protocol::Https | Protocol::TlsTerminate)
     }
@@ -49,7 +49,7 @@ impl Protocol {
         }
     }
 
-    /// Whether listeners on a port are distinguished by hostname. If not, one listener has the whole port.
+    /// True if listeners on a port are distinguished by hostname. If not, one listener has the whole port.
     pub fn has_hostnames(self) -> bool {
         self.route_kinds().iter().all(RouteKind::has_hostnames)
     }
@@ -70,7 +70,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// Whether listeners share a port by hostname. If not, one listener of one namespace has the whole port.
+    /// True if listeners share a port by hostname. If not, one listener of one namespace has the whole port.
     pub(super) fn has_hostnames(self) -> bool {
         match self {
             Family::Http | Family::Tls => true,

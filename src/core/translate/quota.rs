@@ -77,7 +77,7 @@ impl<G: Ord + Clone, K: Ord + Clone, const N: usize> Quota<G, K, N> {
         self.members.get(key).map(|member| &member.group)
     }
 
-    /// Whether a member is within the quota. An object that is no member is.
+    /// True if a member is within the quota. An object that is no member is.
     pub(super) fn has(&self, key: &K) -> bool {
         let Some(member) = self.members.get(key) else { return true };
         let ledger = self.groups.get(&member.group);

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::ownership::{By, Claimant, ListenersOf, Ownable, Ownership, Recording, well_known};
+use super::ownership::{By, Claimant, ListenersOf, Ownable, OwnerRecord, Recording, well_known};
 use super::protocol::Family;
 use crate::model::{Hostname, TransportPort};
 use crate::multimap::MultiMap;
 use crate::reservations::Reservations;
 
-/// Whether the owner of a wildcard, or the platform, lets a claimant have a name below it: the claimant, the name, the
+/// True if the owner of a wildcard, or the platform, lets a claimant have a name below it: the claimant, the name, the
 /// wildcard, its owner.
 pub(super) type Consents<'a> = dyn Fn(&Claimant, &Ownable, &Hostname, &Arc<str>) -> bool + 'a;
 
@@ -17,9 +17,9 @@ pub(super) type Consents<'a> = dyn Fn(&Claimant, &Ownable, &Hostname, &Arc<str>)
 pub(super) struct Register {
     recording: Recording,
     claims: MultiMap<Ownable, Claimant>,
-    records: BTreeMap<Ownable, Ownership>,
+    records: BTreeMap<Ownable, OwnerRecord>,
     /// Proposals, if another process writes the record.
-    proposed: BTreeMap<Ownable, Option<Ownership>>,
+    proposed: BTreeMap<Ownable, Option<OwnerRecord>>,
     /// Claims of namespaces on items that others own.
     denied: MultiMap<Arc<str>, Ownable>,
     /// Reservations for namespaces that released an item.
@@ -52,12 +52,12 @@ impl Register {
     }
 
     /// The recorded owner of an item.
-    pub(super) fn owner(&self, what: &Ownable) -> Option<&Ownership> {
+    pub(super) fn owner(&self, what: &Ownable) -> Option<&OwnerRecord> {
         self.records.get(what)
     }
 
     /// The owner of an item, recorded or proposed.
-    pub(super) fn decided(&self, what: &Ownable) -> Option<&Ownership> {
+    pub(super) fn decided(&self, what: &Ownable) -> Option<&OwnerRecord> {
         match self.proposed.get(what) {
             Some(proposed) => proposed.as_ref(),
             None => self.records.get(what),
@@ -65,12 +65,12 @@ impl Register {
     }
 
     /// The record.
-    pub(super) fn records(&self) -> &BTreeMap<Ownable, Ownership> {
+    pub(super) fn records(&self) -> &BTreeMap<Ownable, OwnerRecord> {
         &self.records
     }
 
     /// Proposals for the keeper of the record.
-    pub(super) fn proposed(&self) -> &BTreeMap<Ownable, Option<Ownership>> {
+    pub(super) fn proposed(&self) -> &BTreeMap<Ownable, Option<OwnerRecord>> {
         &self.proposed
     }
 
@@ -87,19 +87,19 @@ impl Register {
         }
     }
 
-    /// Whether a namespace claims an item through a Gateway of another namespace.
+    /// True if a namespace claims an item through a Gateway of another namespace.
     pub(super) fn reaches(&self, what: &Ownable, namespace: &str, through: &str) -> bool {
         self.claims.of(what).any(|claimant| *claimant.namespace == *namespace && *claimant.through == *through)
     }
 
     /// Applies a change of the record. Returns whether the owner changed.
-    pub(super) fn take(&mut self, what: Ownable, owner: Option<Ownership>) -> bool {
+    pub(super) fn take(&mut self, what: Ownable, owner: Option<OwnerRecord>) -> bool {
         let before = self.records.get(&what).cloned();
         self.set(what, owner.clone());
         !same_owner(before.as_ref(), owner.as_ref())
     }
 
-    fn set(&mut self, what: Ownable, owner: Option<Ownership>) {
+    fn set(&mut self, what: Ownable, owner: Option<OwnerRecord>) {
         let before = match &owner {
             Some(owner) => {
                 self.latest = self.latest.max(owner.since);
@@ -107,10 +107,10 @@ impl Register {
             }
             None => self.records.remove(&what),
         };
-        if let Some(Ownership { namespace, released: Some(released), .. }) = before {
+        if let Some(OwnerRecord { namespace, released: Some(released), .. }) = before {
             self.reserved.remove(&what, &namespace, released);
         }
-        if let Some(Ownership { namespace, released: Some(released), .. }) = owner {
+        if let Some(OwnerRecord { namespace, released: Some(released), .. }) = owner {
             self.reserved.add(&what, &namespace, released);
         }
     }
@@ -146,7 +146,7 @@ impl Register {
         all.filter(|what| is_below(wide, what)).filter_map(Ownable::hostname)
     }
 
-    /// Whether an admitted namespace owns a wildcard at some listeners, or the catch-all.
+    /// True if an admitted namespace owns a wildcard at some listeners, or the catch-all.
     pub(super) fn has_wide(&self, at: &Arc<ListenersOf>) -> bool {
         // These sort before all exact hostnames.
         let mut records = self.records.range(Ownable::Admitted(at.clone(), Hostname::any())..);
@@ -160,7 +160,7 @@ impl Register {
     }
 
     /// Decides the owner of an item.
-    pub(super) fn decide(&self, what: &Ownable, now: u64, consents: &Consents<'_>) -> Option<Ownership> {
+    pub(super) fn decide(&self, what: &Ownable, now: u64, consents: &Consents<'_>) -> Option<OwnerRecord> {
         let held = self.records.get(what);
         if let Some(held) = held {
             let mut own = self.claims.of(what).filter(|claimant| match what {
@@ -170,12 +170,12 @@ impl Register {
                 _ => claimant.namespace == held.namespace,
             });
             if own.next().is_some() {
-                return Some(Ownership { released: None, ..held.clone() });
+                return Some(OwnerRecord { released: None, ..held.clone() });
             }
             let is_reserved = what.hostname().is_some() || held.has_whole_port();
             let released = is_reserved.then(|| self.reserved.since(&held.namespace, held.released, now)).flatten();
             if released.is_some() {
-                return Some(Ownership { released, ..held.clone() });
+                return Some(OwnerRecord { released, ..held.clone() });
             }
         }
         let mut candidates = self.claims.of(what);
@@ -196,7 +196,7 @@ impl Register {
                 })
             }
         };
-        first.map(|first| Ownership {
+        first.map(|first| OwnerRecord {
             namespace: first.namespace.clone(),
             since: self.latest + 1,
             protocol: matches!(what, Ownable::Port(_)).then_some(first.protocol),
@@ -204,7 +204,7 @@ impl Register {
         })
     }
 
-    /// Whether no other namespace owns a wildcard over a name, or its owner consents.
+    /// True if no other namespace owns a wildcard over a name, or its owner consents.
     fn may_own(&self, claimant: &Claimant, what: &Ownable, consents: &Consents<'_>) -> bool {
         // The most specific wildcard decides: its owner owns the names below it.
         let over = what.hostname().into_iter().flat_map(Hostname::covering).find_map(|wide| {
@@ -220,9 +220,9 @@ impl Register {
     pub(super) fn record(
         &mut self,
         what: &Ownable,
-        owner: Option<Ownership>,
+        owner: Option<OwnerRecord>,
         now_ms: u64,
-    ) -> Option<Option<Ownership>> {
+    ) -> Option<Option<OwnerRecord>> {
         let namespaces: BTreeSet<Arc<str>> = self.claims.of(what).map(|claimant| claimant.namespace.clone()).collect();
         for namespace in namespaces {
             let denied = owner.as_ref().is_none_or(|owner| owner.namespace != namespace);
@@ -238,11 +238,11 @@ impl Register {
         let anew = !same_owner(held, owner.as_ref());
         let owner = owner.map(|owner| {
             let since = if anew { now_ms.max(self.latest + 1) } else { owner.since };
-            Ownership { since, ..owner }
+            OwnerRecord { since, ..owner }
         });
         match self.recording {
-            Recording::Here => self.set(what.clone(), owner.clone()),
-            Recording::OtherListeners => {
+            Recording::ThisProcess => self.set(what.clone(), owner.clone()),
+            Recording::OtherProcess => {
                 let there = self.proposed.get(what);
                 let known = there.is_some_and(|there| {
                     same_owner(there.as_ref(), owner.as_ref())
@@ -258,27 +258,27 @@ impl Register {
         Some(owner)
     }
 
-    /// Whether a namespace is the proposed owner of an item.
+    /// True if a namespace is the proposed owner of an item.
     pub(super) fn is_about_to_own(&self, what: &Ownable, namespace: &str) -> bool {
         let proposed = self.proposed.get(what).and_then(Option::as_ref);
         proposed.is_some_and(|owner| *owner.namespace == *namespace)
     }
 }
 
-/// Whether an item is a hostname below a wildcard, or below the catch-all, among the same namespaces.
+/// True if an item is a hostname below a wildcard, or below the catch-all, among the same namespaces.
 fn is_below(wide: &Ownable, what: &Ownable) -> bool {
     let names = wide.hostname().zip(what.hostname());
     names.is_some_and(|(wide, name)| name != wide && wide.covers(name))
 }
 
-/// Whether a wildcard covers all domains below a public suffix, such as `*.co.uk`: its owner does not own these
+/// True if a wildcard covers all domains below a public suffix, such as `*.co.uk`: its owner does not own these
 /// domains.
 fn is_public(wide: &Hostname) -> bool {
     let Some(bare) = wide.as_str().strip_prefix("*.") else { return false };
     psl::suffix(bare.as_bytes()).is_some_and(|suffix| suffix.is_known() && suffix.as_bytes() == bare.as_bytes())
 }
 
-fn same_owner(a: Option<&Ownership>, b: Option<&Ownership>) -> bool {
-    let seen = |owner: &Ownership| (owner.namespace.clone(), owner.protocol);
+fn same_owner(a: Option<&OwnerRecord>, b: Option<&OwnerRecord>) -> bool {
+    let seen = |owner: &OwnerRecord| (owner.namespace.clone(), owner.protocol);
     a.map(seen) == b.map(seen)
 }

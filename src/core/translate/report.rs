@@ -5,10 +5,10 @@ use super::attachments::{Attachments, Way};
 use super::backend_policies::BackendPolicies;
 use super::certificate::Served;
 use super::claims::claiming;
-use super::endpoints::Behind;
-use super::exposures::Exposures;
+use super::endpoints::ServiceEndpoints;
 use super::frontends::Frontends;
 use super::gateway_exposure::{self, Fleet};
+use super::gateway_services::GatewayServices;
 use super::issuance::Issuance;
 use super::key::{ParentKey, RouteKey, Verdict};
 use super::parent::{Parent, ParentListener};
@@ -22,7 +22,7 @@ use super::status::{
     ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, RouteStatus, StatusBody,
 };
 use super::statuses::Statuses;
-use super::wanted_index::Grants;
+use super::wanted_index::ListenerOutcomes;
 use super::{bind, default_gateways, exposure, features, fleet, named_service};
 use crate::channel::Channel;
 use crate::inputs::{Address, Kind, ObjectKey};
@@ -42,9 +42,9 @@ pub(super) struct Report<'a> {
     pub(super) resolutions: &'a Resolutions,
     pub(super) policies: &'a BackendPolicies,
     pub(super) frontends: &'a Frontends,
-    pub(super) behind: &'a Behind,
+    pub(super) service_endpoints: &'a ServiceEndpoints,
     pub(super) issuance: &'a Issuance,
-    pub(super) exposures: &'a Exposures,
+    pub(super) gateway_services: &'a GatewayServices,
     /// Reported statuses, with the number of accepted ListenerSets.
     pub(super) statuses: &'a Statuses,
 }
@@ -79,13 +79,13 @@ impl Report<'_> {
         let gateway = self.store.gateway(&key.name)?;
         let listeners = self.listener_statuses(parent);
         let accepted = listeners_verdict(parent, &listeners);
-        let unusable = parent.stand.unusable.clone();
+        let unusable = parent.placement.unusable.clone();
         let malformed = gateway.addresses.iter().find_map(|address| match address {
             Address::Malformed(text) => Some(format!("spec.addresses: {text:?} is no IP address")),
             _ => None,
         });
-        let (addresses, reached) = match parent.stand.reach.fleet {
-            Fleet::Dedicated | Fleet::Isolated => exposure::reached(parent, gateway, self.exposures, self.store),
+        let (addresses, reached) = match parent.placement.exposure.fleet {
+            Fleet::Dedicated | Fleet::Isolated => exposure::reached(parent, gateway, self.gateway_services, self.store),
             Fleet::Shared => self.reached(fleet::addresses(self.store, self.settings)),
             Fleet::Own => self.reached(
                 bind::addresses(self.settings, &gateway.addresses).into_iter().map(GatewayAddress::Ip).collect(),
@@ -93,7 +93,7 @@ impl Report<'_> {
         };
         let assignment = (self.settings.channel == Channel::Experimental).then(|| {
             let own = || addresses.clone();
-            let offered = routability::offered(&parent.stand.reach, gateway, own, self.store, self.settings);
+            let offered = routability::offered(&parent.placement.exposure, gateway, own, self.store, self.settings);
             routability::assign(&gateway.requests, &offered)
         });
         let is_scoped = gateway.requests.iter().any(|request| request.routability != Routability::Default);
@@ -128,7 +128,7 @@ impl Report<'_> {
             }
             conditions.push(default);
         }
-        if parent.stand.clients.is_insecure() {
+        if parent.placement.clients.is_insecure() {
             conditions.push(Condition {
                 kind: ConditionType::InsecureFrontendValidationMode,
                 status: Status::True,
@@ -184,17 +184,18 @@ impl Report<'_> {
     /// The message if clients can reach none of the ports that are served.
     fn nowhere(self, parent: &Parent) -> Option<(Reason, String)> {
         let mut ports = claiming(parent).map(ParentListener::transport_port);
-        let none =
-            ports.clone().all(|port| fleet::unled(parent, std::iter::once(port), self.store, self.settings).is_some());
-        none.then(|| fleet::unled(parent, &mut ports, self.store, self.settings))
+        let none = ports.clone().all(|port| {
+            fleet::missing_shared_ports(parent, std::iter::once(port), self.store, self.settings).is_some()
+        });
+        none.then(|| fleet::missing_shared_ports(parent, &mut ports, self.store, self.settings))
             .flatten()
             .map(|text| (Reason::Pending, text))
     }
 
-    /// Whether a listener has its port, if its Gateway stands on a Service.
+    /// Ok if a listener has its port, if its Gateway stands on a Service.
     fn shared(self, parent: &Parent, listener: &ParentListener) -> Verdict {
-        let (at, Some(service)) = (listener.transport_port(), &parent.stand.service) else { return Ok(()) };
-        match self.exposures.shares(&parent.stand.gateway).get(&at) {
+        let (at, Some(service)) = (listener.transport_port(), &parent.placement.service) else { return Ok(()) };
+        match self.gateway_services.port_outcomes(&parent.placement.gateway).get(&at) {
             Some(Err(refusal)) => Err((Reason::PortUnavailable, named_service::refused(&service.name, at, refusal))),
             Some(Ok(_)) | None => Ok(()),
         }
@@ -249,7 +250,7 @@ impl Report<'_> {
             // A Gateway that is bound nowhere has no rivals.
             (None, Ok(()))
                 if listener.accepted.is_ok()
-                    && parent.stand.unusable.is_none()
+                    && parent.placement.unusable.is_none()
                     && self.frontends.rival(&frontend, self.register).is_some() =>
             {
                 let text = format!("another Gateway holds port {port} on the same address");
@@ -263,12 +264,13 @@ impl Report<'_> {
         let programmed = if let Err((reason, text)) = &accepted {
             let as_accepted = conflict.is_some() || *reason == Reason::Pending;
             Err((if as_accepted { *reason } else { Reason::Invalid }, text.clone()))
-        } else if let Some((_, text)) = &parent.stand.unusable {
+        } else if let Some((_, text)) = &parent.placement.unusable {
             Err((Reason::Invalid, text.clone()))
-        } else if let Some(text) = fleet::unled(parent, std::iter::once(port), self.store, self.settings) {
+        } else if let Some(text) = fleet::missing_shared_ports(parent, std::iter::once(port), self.store, self.settings)
+        {
             Err((Reason::Pending, text))
         } else if self.frontends.get(&frontend).is_none_or(|f| f.addresses().is_empty()) {
-            match parent.stand.reach.fleet {
+            match parent.placement.exposure.fleet {
                 Fleet::Dedicated | Fleet::Isolated => {
                     Err((Reason::Pending, "the Gateway's Service does not lead to Envoys yet".to_owned()))
                 }
@@ -279,7 +281,7 @@ impl Report<'_> {
         } else {
             self.listener_programmed(parent, listener)
         };
-        let is_accepted = accepted.is_ok() && parent.stand.unusable.is_none();
+        let is_accepted = accepted.is_ok() && parent.placement.unusable.is_none();
         conditions.push(condition(ConditionType::Accepted, accepted, Reason::Accepted));
         let mut programmed = condition(ConditionType::Programmed, programmed, Reason::Programmed);
         if let (Status::True, Some(text)) = (programmed.status, &listener.warning) {
@@ -331,7 +333,7 @@ impl Report<'_> {
         let route = self.store.route(key)?;
         let resolved = self.resolutions.get(key)?;
         let attachments = self.attachments.get(key)?;
-        let references = resolved.references.clone().and_then(|()| self.behind.verdict(route));
+        let references = resolved.references.clone().and_then(|()| self.service_endpoints.verdict(route));
         let mut parents = Vec::new();
         // A grant may reach several parents by one parentRef: it is accepted if one of them accepts the route.
         for reached in attachments.chunk_by(|(a, ..), (b, ..)| a == b && *a != Way::Default) {
@@ -374,14 +376,14 @@ impl Report<'_> {
         Admission { parents: self.parents, attachments: self.attachments, register: self.register }
     }
 
-    fn grants(&self) -> Grants<'_> {
-        let Self { store, parents, frontends, exposures, register, .. } = self;
-        Grants { store, parents, frontends, exposures, register }
+    fn listener_outcomes(&self) -> ListenerOutcomes<'_> {
+        let Self { store, parents, frontends, gateway_services, register, .. } = self;
+        ListenerOutcomes { store, parents, frontends, gateway_services, register }
     }
 }
 
 impl Report<'_> {
-    /// Whether an accepted listener has something to serve.
+    /// Ok if an accepted listener has something to serve.
     fn listener_programmed(self, parent: &Parent, listener: &ParentListener) -> Verdict {
         if listener.kinds.is_empty() {
             return Err((Reason::Invalid, "no route kind can attach".to_owned()));
@@ -415,7 +417,7 @@ impl Report<'_> {
             Served::None | Served::Certificate(_) | Served::Issued(_, Some(_)) | Served::NotAllowed(..) => return None,
         };
         Some(match self.issuance.trouble(secret) {
-            _ if !self.grants().is_granted(parent, listener) => {
+            _ if !self.listener_outcomes().is_granted(parent, listener) => {
                 format!("{what} is not issued: nothing is ordered for a listener that is not accepted")
             }
             Some(trouble) => format!("{what} is not issued by {by} yet: {trouble}"),
@@ -428,7 +430,7 @@ impl Report<'_> {
     /// The message why a listener does not get its hostname. It contains only the reader's own hostname and port: the
     /// owner of the name may be another tenant.
     fn conflict_text(self, reason: Reason, parent: &Parent, listener: &ParentListener) -> String {
-        let (port, place) = (listener.transport_port(), &parent.stand.place);
+        let (port, place) = (listener.transport_port(), &parent.placement.frontend_owner);
         if !listener.has_hostnames() && reason != Reason::ProtocolConflict {
             return self.port_conflict_text(reason, parent, listener);
         }
@@ -492,7 +494,7 @@ impl Report<'_> {
 pub(super) fn condition(kind: ConditionType, verdict: Verdict, good: Reason) -> Condition {
     match verdict {
         Ok(()) => Condition { kind, status: Status::True, reason: good, message: String::new() },
-        // What was not evaluated is neither accepted nor refused (`ListenerReasonPending`).
+        // A listener that was not evaluated is neither accepted nor refused (`ListenerReasonPending`).
         Err((reason @ Reason::Pending, message)) if kind == ConditionType::Accepted => {
             Condition { kind, status: Status::Unknown, reason, message }
         }

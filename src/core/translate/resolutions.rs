@@ -12,7 +12,7 @@ use crate::model::{Match, Reason, Rule};
 pub(super) struct Resolved {
     /// Its rules in order, without those that cannot be matched.
     pub(super) rules: Vec<ResolvedRule>,
-    /// Whether all references resolve.
+    /// Ok if all references resolve.
     pub(super) references: Verdict,
     /// Why some rules or hostnames are not served as written, while others are.
     pub(super) partial: Option<String>,

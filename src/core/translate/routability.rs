@@ -1,8 +1,8 @@
 //! Which of a Gateway's addresses meets which of its requests (GEP-5093).
 //!
-//! Each request is met by an address of its own, or by none: never by one that is reachable from elsewhere. A Gateway none of
-//! whose requests can be met is served nowhere, so that one that is to be reached from within the cluster alone is never
-//! reached from outside.
+//! Each request is met by an address of its own, or by none: never by one that is reachable from elsewhere. A Gateway
+//! none of whose requests can be met is served nowhere, so that one that is to be reached from within the cluster alone
+//! is never reached from outside.
 
 use super::exposure;
 use super::fleet;
@@ -32,7 +32,7 @@ pub(super) struct Assignment {
 }
 
 impl Assignment {
-    /// Whether the addresses are those that the Gateway asks for: `AddressesAssigned`.
+    /// Ok if the addresses are those that the Gateway asks for: `AddressesAssigned`.
     pub(super) fn verdict(&self) -> Verdict {
         let Self { assigned, unmet } = self;
         match (assigned.is_empty(), unmet.is_empty()) {
@@ -44,8 +44,8 @@ impl Assignment {
     }
 }
 
-/// Gives each request an address of its own, of those that are offered. Those that leave less of a choice come first. Without
-/// any request all that is offered is taken.
+/// Gives each request an address of its own, of those that are offered. Those that leave less of a choice come first.
+/// Without any request all that is offered is taken.
 pub(super) fn assign(requests: &[AddressRequest], offered: &[Offered]) -> Assignment {
     let own = |offered: &Offered| if offered.in_cluster { Routability::Cluster } else { Routability::Default };
     let taken = |offered: &Offered, routability| StatusAddress {
@@ -62,7 +62,7 @@ pub(super) fn assign(requests: &[AddressRequest], offered: &[Offered]) -> Assign
         (address.ip().is_none(), *routability != Routability::Cluster)
     });
     let mut left: Vec<&Offered> = offered.iter().collect();
-    // What is free for all comes first, so that those within the cluster are left for whoever asks for them.
+    // Addresses without a scope come first, so that those within the cluster are left for requests for them.
     left.sort_by_key(|offered| offered.in_cluster);
     let mut met: Vec<Option<StatusAddress>> = vec![None; requests.len()];
     for index in order {
@@ -105,7 +105,7 @@ fn lacking(request: &AddressRequest) -> String {
     }
 }
 
-/// Whether a Gateway is to be reached from within the cluster alone.
+/// True if a Gateway is to be reached from within the cluster alone.
 pub(super) fn is_internal(gateway: &Gateway) -> bool {
     let requests = &gateway.requests;
     !requests.is_empty() && requests.iter().all(|request| request.routability == Routability::Cluster)
@@ -113,7 +113,7 @@ pub(super) fn is_internal(gateway: &Gateway) -> bool {
 
 /// The addresses that a Gateway has. `own` is where it is bound, where it has addresses of its own.
 pub(super) fn offered(
-    reach: &GatewayExposure,
+    exposure: &GatewayExposure,
     gateway: &Gateway,
     own: impl FnOnce() -> Vec<GatewayAddress>,
     store: &Store,
@@ -122,15 +122,15 @@ pub(super) fn offered(
     let outside = |all: Vec<GatewayAddress>| -> Vec<Offered> {
         all.into_iter().map(|address| Offered { address, in_cluster: false }).collect()
     };
-    match reach.fleet {
+    match exposure.fleet {
         Fleet::Own => outside(own()),
-        // What all its Gateways have in common is no address of one of them alone, of whatever type its Service is.
+        // The common addresses of the fleet are not those of one Gateway alone, whatever the type of its Service is.
         Fleet::Shared => outside(fleet::addresses(store, settings)),
         Fleet::Dedicated | Fleet::Isolated => {
             let wants = |request: &AddressRequest| request.routability == Routability::Cluster;
             // Beside its load balancer a Service has an address within the cluster, which whoever asks for it is given.
             let both = gateway.requests.iter().any(wants) && !is_internal(gateway);
-            let service = exposure::service(reach, gateway, store);
+            let service = exposure::service(exposure, gateway, store);
             service.map(|service| of_service(service, both)).unwrap_or_default()
         }
     }
@@ -154,7 +154,7 @@ fn of_service(service: &Service, both: bool) -> Vec<Offered> {
 /// Why no request of a Gateway can ever be met, so that it is served nowhere.
 pub(super) fn unusable(
     gateway: &Gateway,
-    reach: &GatewayExposure,
+    exposure: &GatewayExposure,
     store: &Store,
     settings: &Settings,
 ) -> Option<(Reason, String)> {
@@ -167,18 +167,18 @@ pub(super) fn unusable(
         );
         return Some((Reason::AddressNotAssigned, text));
     }
-    let can_be_met = |request: &AddressRequest| match (&request.routability, reach.fleet) {
+    let can_be_met = |request: &AddressRequest| match (&request.routability, exposure.fleet) {
         (Routability::Default | Routability::Sentinel, _) => true,
         (Routability::Other(_), _) | (Routability::Cluster, Fleet::Own | Fleet::Shared) => false,
-        (Routability::Cluster, Fleet::Dedicated | Fleet::Isolated) if reach.service.name.is_none() => true,
+        (Routability::Cluster, Fleet::Dedicated | Fleet::Isolated) if exposure.service.name.is_none() => true,
         (Routability::Cluster, Fleet::Dedicated | Fleet::Isolated) => {
-            offered(reach, gateway, Vec::new, store, settings).iter().any(|offered| offered.in_cluster)
+            offered(exposure, gateway, Vec::new, store, settings).iter().any(|offered| offered.in_cluster)
         }
     };
     if gateway.requests.iter().any(can_be_met) {
         return None;
     }
-    let text = match reach.fleet {
+    let text = match exposure.fleet {
         Fleet::Own => "addresses here are none of a cluster",
         Fleet::Shared => "the addresses of the shared fleet are common to all its Gateways, use fleet Dedicated",
         Fleet::Dedicated | Fleet::Isolated => "use Cluster, or leave it empty",
@@ -188,7 +188,7 @@ pub(super) fn unusable(
     Some((Reason::AddressNotAssigned, text))
 }
 
-/// What a Gateway whose addresses are bound to a scope is told of being reached: what meets some of its requests is enough.
+/// The verdict on the addresses of a Gateway that requests scopes: addresses that meet some of its requests are enough.
 pub(super) fn reached(parent: &Parent, assignment: &Assignment, reached: Verdict) -> Verdict {
     match reached {
         Err((Reason::AddressNotAssigned | Reason::AddressNotUsable, _)) if !assignment.assigned.is_empty() => Ok(()),
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_met_is_told_by_its_place() {
+    fn an_unmet_address_request_is_reported_by_its_position() {
         let told = |asked, offered| assign(&requests(asked), &offer(offered)).verdict();
         assert_eq!(told(&[("", "Cluster"), ("", "")], BOTH), Ok(()));
         let partly = told(&[("", ""), ("192.0.2.9", "Cluster")], BOTH);

@@ -29,7 +29,7 @@ pub(super) struct Routing<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Port {
     pub(super) number: u16,
-    /// Whether its protocol is TLS.
+    /// True if its protocol is TLS.
     pub(super) tls: bool,
 }
 

@@ -41,7 +41,7 @@ impl Sans {
         touched
     }
 
-    /// Whether another listener's certificate is valid for a name of this listener's, or the reverse.
+    /// True if another listener's certificate is valid for a name of this listener's, or the reverse.
     pub(super) fn overlap(&self, listener: &Hostname) -> bool {
         let names = self.certificates.get(listener).map(|certificate| certificate.names.as_slice()).unwrap_or_default();
         let others = |name: &Hostname| self.listeners.of(name).any(|other| other != listener);
@@ -135,7 +135,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whoever_flips_was_touched(
+        fn every_listener_whose_overlap_changes_is_returned(
             steps in proptest::collection::vec(
                 ("[a-d]\\.l", proptest::option::of(proptest::collection::vec("([ab]|\\*)\\.([xy]\\.)?org", 1..3))), 1..40)
         ) {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::delta::{Resource, ResourceKey};
 use super::dirty::Dirty;
 use super::key::ListenerId;
-use super::ownership::{Ownable, Ownership};
+use super::ownership::{Ownable, OwnerRecord};
 use super::parent::ParentListener;
 use super::register::Register;
 use crate::model::{Certificate, Fleets, FrontendId, Hostname, Secret, SecretName, TlsParams};
@@ -26,7 +26,7 @@ pub(super) struct SniContent {
 }
 
 impl SniContent {
-    /// Whether clients cannot distinguish it from another content.
+    /// True if clients cannot distinguish it from another content.
     fn is_like(&self, other: &SniContent) -> bool {
         (&self.certificate, &self.params) == (&other.certificate, &other.params)
     }
@@ -162,7 +162,7 @@ impl SecretNames {
             let recorded = register.decided(&what).map(|owner| owner.namespace.clone());
             let namespace = [recorded, kept].into_iter().flatten().find(|namespace| claims_it(namespace));
             let keeps = namespace.or_else(|| first.cloned()).filter(|_| is_contended);
-            let owner = keeps.map(|namespace| Ownership { namespace, since: 0, protocol: None, released: None });
+            let owner = keeps.map(|namespace| OwnerRecord { namespace, since: 0, protocol: None, released: None });
             let Some(told) = register.record(&what, owner, dirty.now()) else { continue };
             dirty.record(what, told);
             self.touch(&hostname, dirty);

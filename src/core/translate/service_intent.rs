@@ -56,7 +56,7 @@ pub enum ServiceIntent {
     /// Create or update the Service like this.
     Wanted(Box<DesiredService>),
     /// The Service belongs to a user; create or update lent slices behind it.
-    Behind(Box<DesiredSlices>),
+    Slices(Box<DesiredSlices>),
     /// Leave the Service as it is, with its address: the Gateway is not served now for a reason that may be temporary.
     Left,
 }
@@ -66,7 +66,7 @@ impl ServiceIntent {
     pub fn name(&self) -> Option<&ObjectName> {
         match self {
             ServiceIntent::Wanted(desired) => Some(&desired.name),
-            ServiceIntent::Behind(desired) => Some(&desired.service),
+            ServiceIntent::Slices(desired) => Some(&desired.service),
             ServiceIntent::Left => None,
         }
     }

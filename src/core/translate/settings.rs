@@ -39,7 +39,7 @@ pub struct Settings {
     /// The number of seconds for which a hostname of the shared fleet stays reserved for the namespace that released
     /// it.
     pub hold: u64,
-    /// Whether creation times of objects are trusted: an API server sets them, in a file they may be any.
+    /// True if creation times of objects are trusted: an API server sets them, in a file they may be any.
     pub believes_creation_times: bool,
     /// The issuer policy: which namespaces may request certificates from which issuers, for which hostnames.
     pub issuers: IssuerPolicy,
@@ -93,7 +93,7 @@ impl Settings {
             isolated: None,
             limits: Limits::default(),
             channel: Channel::default(),
-            recording: Recording::Here,
+            recording: Recording::ThisProcess,
             hold: 0,
             believes_creation_times: true,
             issuers: IssuerPolicy::default(),

@@ -61,7 +61,7 @@ pub(super) fn settle(
 }
 
 impl Admission<'_> {
-    /// Whether the record permits a claim on a hostname of a frontend.
+    /// True if the record permits a claim on a hostname of a frontend.
     fn is_entitled(self, id: &FrontendId, claim: &Claim) -> bool {
         let namespace = &claim.listener.parent.name().namespace;
         let whole_port = !claim.protocol.has_hostnames();
@@ -73,7 +73,7 @@ impl Admission<'_> {
         has_own && claim.admitted.as_ref().is_none_or(|at| self.has_admitted(at, &claim.hostname, namespace))
     }
 
-    /// Whether another namespace than a listener's is the recorded owner of its hostname.
+    /// True if another namespace than a listener's is the recorded owner of its hostname.
     fn is_recorded_elsewhere(self, id: &FrontendId, hostname: &Hostname, listener: &ListenerId) -> bool {
         self.needed(id, hostname, listener).iter().any(|what| {
             self.register.owner(what).is_some_and(|owner| owner.namespace != listener.parent.name().namespace)
@@ -95,7 +95,7 @@ impl Admission<'_> {
 
     /// The reason for a listener that lost: `Pending` if its namespace is about to own what it needs.
     fn or_pending(self, id: &FrontendId, hostname: &Hostname, loser: &ListenerId, reason: Reason) -> Reason {
-        if self.register.recording() == Recording::Here {
+        if self.register.recording() == Recording::ThisProcess {
             return reason;
         }
         let (namespace, is_shared) = (&loser.parent.name().namespace, is_shared(&id.gateway));
@@ -116,7 +116,7 @@ impl Admission<'_> {
         if waits { Reason::Pending } else { reason }
     }
 
-    /// Whether a hostname below a wildcard or catch-all listener of the shared fleet belongs to another namespace: that
+    /// True if a hostname below a wildcard or catch-all listener of the shared fleet belongs to another namespace: that
     /// listener does not serve it, on any port.
     pub(super) fn is_of_another(self, id: &FrontendId, hostname: &Hostname, listener: &ListenerId) -> bool {
         if !is_shared(&id.gateway) {
@@ -134,7 +134,7 @@ impl Admission<'_> {
             .unwrap_or(false)
     }
 
-    /// Whether the record has an owner of a hostname itself, not only of a wildcard over it.
+    /// True if the record has an owner of a hostname itself, not only of a wildcard over it.
     pub(super) fn is_owned(self, hostname: &Hostname, listener: &ListenerId) -> bool {
         let at = self.parents.get(&listener.parent).and_then(admitted);
         let admitted = at.map(|at| Ownable::Admitted(at.clone(), hostname.clone()));
@@ -142,19 +142,20 @@ impl Admission<'_> {
         records.any(|what| self.register.owner(&what).is_some())
     }
 
-    /// Whether a port of the shared fleet without hostnames belongs to another namespace than a Gateway's or
+    /// True if a port of the shared fleet without hostnames belongs to another namespace than a Gateway's or
     /// ListenerSet's.
     pub(super) fn is_port_of_another(self, parent: &Parent, port: TransportPort) -> bool {
-        let owner = self.register.owner(&Ownable::Port(port)).filter(|_| is_shared(&parent.stand.place));
+        let owner = self.register.owner(&Ownable::Port(port)).filter(|_| is_shared(&parent.placement.frontend_owner));
         owner.is_some_and(|owner| owner.namespace != parent.key.name().namespace)
     }
 
-    /// Whether the namespace of a parent lacks a hostname by record: on the shared fleet, or among the admitted
+    /// True if the namespace of a parent lacks a hostname by record: on the shared fleet, or among the admitted
     /// namespaces of its Gateway. A listener then does not get it, whatever its precedence.
     pub(super) fn owned_by_another(self, parent: &Parent, hostname: &Hostname) -> bool {
         let namespace = &parent.key.name().namespace;
         let owner = self.register.owner(&Ownable::Hostname(hostname.clone()));
-        let lacks_own = is_shared(&parent.stand.place) && owner.is_none_or(|owner| owner.namespace != *namespace);
+        let lacks_own =
+            is_shared(&parent.placement.frontend_owner) && owner.is_none_or(|owner| owner.namespace != *namespace);
         lacks_own || admitted(parent).is_some_and(|at| !self.has_admitted(at, hostname, namespace))
     }
 
@@ -192,7 +193,7 @@ mod tests {
     use super::*;
     use crate::inputs::{HOST_LABEL, Kind, Object, ObjectKey};
     use crate::model::{ObjectName, Transport};
-    use crate::translate::ownership::{ListenersOf, Ownership, shared_frontend};
+    use crate::translate::ownership::{ListenersOf, OwnerRecord, shared_frontend};
     use crate::translate::protocol::Family;
     use crate::translate::{Change, Engine, Fact, Fleet, Resource, ResourceKey, Settings, StatusBody};
 
@@ -279,8 +280,8 @@ mod tests {
     }
 
     #[test]
-    fn who_was_first_keeps_a_name_on_every_port_and_for_a_while_after() {
-        let mut site = Site::new(Recording::Here);
+    fn the_first_owner_keeps_a_hostname_on_every_port_and_for_the_hold_time() {
+        let mut site = Site::new(Recording::ThisProcess);
         site.put(gateway("b", 9, &[("TLS", 443, "x.org")]));
         site.put(gateway("a", 1, &[("TLS", 443, "x.org"), ("HTTP", 80, "x.org"), ("TLS", 443, "y.org")]));
         assert_eq!((site.served(443, "x.org").as_deref(), site.served(80, "x.org")), (Some("b"), None));
@@ -298,7 +299,7 @@ mod tests {
 
     #[test]
     fn names_that_come_together_are_the_older_objects() {
-        let mut site = Site::new(Recording::Here);
+        let mut site = Site::new(Recording::ThisProcess);
         let young = gateway("a", 9, &[("TLS", 443, "x.org"), ("TLS", 443, "*.z.org")]);
         let old = gateway("b", 1, &[("TLS", 443, "x.org"), ("TLS", 443, "y.z.org")]);
         site.apply(vec![put(young), put(old)]);
@@ -308,8 +309,8 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_below_a_wildcard_is_its_owners_unless_it_was_there_or_was_given_away() {
-        let mut site = Site::new(Recording::Here);
+    fn hostnames_below_a_wildcard_belong_to_its_owner_unless_owned_before_or_delegated() {
+        let mut site = Site::new(Recording::ThisProcess);
         site.put(gateway("early", 9, &[("TLS", 443, "e.x.org")]));
         site.put(gateway("wide", 8, &[("TLS", 443, "*.x.org")]));
         site.put(gateway("late", 1, &[("TLS", 443, "l.x.org"), ("TLS", 443, "*.l.x.org")]));
@@ -332,7 +333,7 @@ mod tests {
 
     #[test]
     fn listener_sets_that_a_gateway_admits_have_names_below_its_wildcard() {
-        let mut site = Site::new(Recording::Here);
+        let mut site = Site::new(Recording::ThisProcess);
         let mut wide = gateway("wide", 8, &[("TLS", 443, "*.x.org")]);
         wide["spec"]["allowedListeners"] = json!({"namespaces": {"from": "All"}});
         site.put(wide);
@@ -344,7 +345,7 @@ mod tests {
 
     #[test]
     fn a_catch_all_has_nothing_that_somebody_owns() {
-        let mut site = Site::new(Recording::Here);
+        let mut site = Site::new(Recording::ThisProcess);
         site.put(gateway("any", 1, &[("HTTP", 80, ""), ("TLS", 443, "")]));
         site.put(gateway("b", 9, &[("HTTP", 80, "h.org"), ("TLS", 443, "t.org"), ("TLS", 443, "*.w.org")]));
         let emitted = |site: &mut Site| {
@@ -368,7 +369,7 @@ mod tests {
 
     #[test]
     fn a_port_speaks_what_it_spoke_first_and_well_known_ones_what_everybody_knows() {
-        let mut site = Site::new(Recording::Here);
+        let mut site = Site::new(Recording::ThisProcess);
         site.put(gateway("b", 9, &[("TLS", 8443, "b.org"), ("TLS", 443, "b.org")]));
         site.put(gateway("a", 1, &[("HTTP", 8443, "a.org"), ("HTTP", 443, "a.org"), ("TLS", 80, "a.org")]));
         assert_eq!((site.served(8443, "b.org").as_deref(), site.served(8443, "a.org")), (Some("b"), None));
@@ -384,7 +385,7 @@ mod tests {
 
     #[test]
     fn in_a_cluster_a_name_is_nobodys_until_it_is_recorded_and_every_replica_goes_by_the_record() {
-        let (mut one, mut two) = (Site::new(Recording::OtherListeners), Site::new(Recording::OtherListeners));
+        let (mut one, mut two) = (Site::new(Recording::OtherProcess), Site::new(Recording::OtherProcess));
         one.put(gateway("b", 9, &[("TLS", 8443, "x.org")]));
         assert_eq!((one.served(8443, "x.org"), one.told("b")), (None, "Pending"));
         assert_eq!((one.keep(), one.served(8443, "x.org").as_deref(), one.told("b")), (2, Some("b"), "Accepted"));
@@ -411,7 +412,7 @@ mod tests {
 
     #[test]
     fn lines_of_the_record_are_read_as_they_were_written() {
-        let owner = Ownership { namespace: "a".into(), since: 7, protocol: Some(Family::Tls), released: Some(9) };
+        let owner = OwnerRecord { namespace: "a".into(), since: 7, protocol: Some(Family::Tls), released: Some(9) };
         for what in [
             Ownable::Hostname(name("x.org")),
             Ownable::Hostname(Hostname::any()),

@@ -17,7 +17,7 @@ const ESCAPED: &str = ".*%(?:2[Ff]|5[Cc]).*";
 /// The route that precedes all others of a listener's hosts, and handles requests with escaped slashes. It is a route,
 /// since Gateways share connection managers. The port of its redirect is not derived yet.
 pub(super) fn escaped_slashes(parents: &Parents, listener: &ListenerId) -> Option<Route> {
-    let rule = match parents.get(&listener.parent)?.stand.reach.escaped_slashes {
+    let rule = match parents.get(&listener.parent)?.placement.exposure.escaped_slashes {
         EscapedSlashes::Keep => return None,
         EscapedSlashes::Reject => respond(400),
         EscapedSlashes::Redirect => {
@@ -40,7 +40,7 @@ pub(super) fn escaped_slashes(parents: &Parents, listener: &ListenerId) -> Optio
 /// Marks all units of the listeners of a Gateway or ListenerSet whose setting changed.
 pub(super) fn touch_slashes(attachments: &Attachments, old: Option<&Parent>, new: Option<&Parent>, dirty: &mut Dirty) {
     let (Some(old), Some(new)) = (old, new) else { return };
-    if old.stand.reach.escaped_slashes == new.stand.reach.escaped_slashes {
+    if old.placement.exposure.escaped_slashes == new.placement.exposure.escaped_slashes {
         return;
     }
     for listener in &new.listeners {

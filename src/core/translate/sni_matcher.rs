@@ -10,7 +10,7 @@ use crate::model::{ChainName, Hostname};
 ///
 /// Every entry costs about 21 bytes in each Listener update, so thousands of hosts must not have one each. With a
 /// wildcard entry a handshake for a name that is not ours requests a certificate, and is refused then.
-const SIBLINGS: usize = 16;
+const MIN_SIBLINGS: usize = 16;
 
 /// Entries by hostname, of which only those that differ from wider ones are sent to Envoy.
 #[derive(Default)]
@@ -24,7 +24,7 @@ pub(super) struct SniMatcher {
     /// Collapses: wildcards that replace their siblings.
     suffixes: BTreeMap<Hostname, ChainName>,
     /// The entries that are sent.
-    shown: BTreeMap<Hostname, ChainName>,
+    sent: BTreeMap<Hostname, ChainName>,
 }
 
 impl SniMatcher {
@@ -50,16 +50,16 @@ impl SniMatcher {
         let broad = !hostname.is_exact();
         let flipped = hostname.is_exact() && self.count_sibling(hostname, before.as_ref(), name.as_ref());
         if broad || flipped {
-            changed |= self.show_all();
+            changed |= self.recompute_sent();
         } else {
-            changed |= self.show(hostname);
+            changed |= self.update_sent(hostname);
         }
         changed
     }
 
     /// The entries that are sent.
-    pub(super) fn shown(&self) -> &BTreeMap<Hostname, ChainName> {
-        &self.shown
+    pub(super) fn sent(&self) -> &BTreeMap<Hostname, ChainName> {
+        &self.sent
     }
 
     /// All entries, including those that equal a wider one.
@@ -72,7 +72,7 @@ impl SniMatcher {
         self.chains.iter().map(|(name, (class, _))| (name, class))
     }
 
-    /// Whether the table of a wildcard or catch-all listener is in use.
+    /// True if the table of a wildcard or catch-all listener is in use.
     pub(super) fn has_table(&self, listener: &Hostname) -> bool {
         let start = ChainClass::table_prefix(listener);
         let from = (Bound::Included(start.as_str()), Bound::Unbounded);
@@ -81,7 +81,7 @@ impl SniMatcher {
         classes.any(|class| class.purpose == Purpose::Table && class.listener.as_ref() == Some(listener))
     }
 
-    /// Whether there are no entries.
+    /// True if there are no entries.
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -142,7 +142,7 @@ impl SniMatcher {
             return None;
         }
         let (name, count) = self.siblings.get(parent)?.iter().max_by(|a, b| a.1.cmp(b.1).then_with(|| b.0.cmp(a.0)))?;
-        (*count >= SIBLINGS).then(|| name.clone())
+        (*count >= MIN_SIBLINGS).then(|| name.clone())
     }
 
     /// The chain of the closest wildcard over a hostname.
@@ -151,29 +151,29 @@ impl SniMatcher {
         wider.or_else(|| self.entries.get(&Hostname::any()).filter(|_| !hostname.is_any()))
     }
 
-    fn show(&mut self, hostname: &Hostname) -> bool {
+    fn update_sent(&mut self, hostname: &Hostname) -> bool {
         let entry = self.entries.get(hostname).filter(|chain| self.above(hostname) != Some(chain)).cloned();
         match entry {
-            Some(chain) => self.shown.insert(hostname.clone(), chain.clone()) != Some(chain),
-            None => self.shown.remove(hostname).is_some(),
+            Some(chain) => self.sent.insert(hostname.clone(), chain.clone()) != Some(chain),
+            None => self.sent.remove(hostname).is_some(),
         }
     }
 
     /// Computes everything again; this is for rare changes.
-    fn show_all(&mut self) -> bool {
+    fn recompute_sent(&mut self) -> bool {
         let parents: Vec<Hostname> = self.siblings.keys().cloned().collect();
         self.suffixes = parents.into_iter().filter_map(|p| Some((p.clone(), self.suffix(&p)?))).collect();
-        let mut shown: BTreeMap<_, _> = self
+        let mut sent: BTreeMap<_, _> = self
             .entries
             .iter()
             .filter(|(hostname, chain)| self.above(hostname) != Some(chain))
             .map(|(hostname, chain)| (hostname.clone(), chain.clone()))
             .collect();
         for (suffix, chain) in &self.suffixes {
-            shown.insert(suffix.clone(), chain.clone());
+            sent.insert(suffix.clone(), chain.clone());
         }
-        let changed = shown != self.shown;
-        self.shown = shown;
+        let changed = sent != self.sent;
+        self.sent = sent;
         changed
     }
 }
@@ -206,61 +206,61 @@ mod tests {
         }
     }
 
-    fn set(gate: &mut SniMatcher, hostname: &str, name: Option<&str>) -> bool {
-        gate.set(&Hostname::parse(hostname).expect("a hostname"), name.map(chain))
+    fn set(matcher: &mut SniMatcher, hostname: &str, name: Option<&str>) -> bool {
+        matcher.set(&Hostname::parse(hostname).expect("a hostname"), name.map(chain))
     }
 
     /// The chain that the sent entries give a name.
-    fn looked_up(gate: &SniMatcher, hostname: &Hostname) -> Option<ChainName> {
-        let shown = gate.shown();
-        let wider = || hostname.covering().find_map(|w| shown.get(&w));
-        shown.get(hostname).or_else(wider).or_else(|| shown.get(&Hostname::any())).cloned()
+    fn looked_up(matcher: &SniMatcher, hostname: &Hostname) -> Option<ChainName> {
+        let sent = matcher.sent();
+        let wider = || hostname.covering().find_map(|w| sent.get(&w));
+        sent.get(hostname).or_else(wider).or_else(|| sent.get(&Hostname::any())).cloned()
     }
 
     #[test]
     fn many_siblings_become_one_entry_and_one_more_changes_nothing() {
-        let mut gate = SniMatcher::default();
-        for i in 0..SIBLINGS {
-            set(&mut gate, &format!("h{i}.example.org"), Some("https"));
+        let mut matcher = SniMatcher::default();
+        for i in 0..MIN_SIBLINGS {
+            set(&mut matcher, &format!("h{i}.example.org"), Some("https"));
         }
-        assert_eq!(gate.shown().len(), 1);
-        assert!(!set(&mut gate, "another.example.org", Some("https")));
-        assert!(set(&mut gate, "odd.example.org", Some("passthrough")));
-        assert_eq!(gate.shown().len(), 2);
+        assert_eq!(matcher.sent().len(), 1);
+        assert!(!set(&mut matcher, "another.example.org", Some("https")));
+        assert!(set(&mut matcher, "odd.example.org", Some("passthrough")));
+        assert_eq!(matcher.sent().len(), 2);
     }
 
     #[test]
     fn a_hostname_changes_the_backends_of_its_own_chain() {
-        let mut gate = SniMatcher::default();
+        let mut matcher = SniMatcher::default();
         let x = Hostname::parse("x.a.org").expect("a hostname");
         let tcp = |shares| ChainClass { purpose: Purpose::Tcp(x.clone(), shares), listener: None, tls: None };
-        assert!(gate.set(&x, Some(tcp(Vec::new()))));
+        assert!(matcher.set(&x, Some(tcp(Vec::new()))));
         let shares = vec![refused()];
-        assert!(gate.set(&x, Some(tcp(shares.clone()))));
-        assert!(!gate.set(&x, Some(tcp(shares.clone()))));
-        assert_eq!(gate.chains().map(|(_, class)| class.clone()).collect::<Vec<_>>(), [tcp(shares)]);
+        assert!(matcher.set(&x, Some(tcp(shares.clone()))));
+        assert!(!matcher.set(&x, Some(tcp(shares.clone()))));
+        assert_eq!(matcher.chains().map(|(_, class)| class.clone()).collect::<Vec<_>>(), [tcp(shares)]);
     }
 
     #[test]
     #[should_panic(expected = "two classes")]
     fn hosts_never_share_a_chain_that_is_not_the_same_for_both() {
-        let mut gate = SniMatcher::default();
+        let mut matcher = SniMatcher::default();
         let of = Hostname::parse("x.a.org").expect("a hostname");
         let other = Hostname::parse("y.a.org").expect("a hostname");
         let tcp = |shares| ChainClass { purpose: Purpose::Tcp(of.clone(), shares), listener: None, tls: None };
-        gate.set(&of, Some(tcp(Vec::new())));
-        gate.set(&other, Some(tcp(vec![refused()])));
+        matcher.set(&of, Some(tcp(Vec::new())));
+        matcher.set(&other, Some(tcp(vec![refused()])));
     }
 
     #[test]
     fn a_suffix_never_takes_names_from_a_wider_listener() {
-        let mut gate = SniMatcher::default();
-        set(&mut gate, "*.org", Some("wild"));
-        for i in 0..SIBLINGS {
-            set(&mut gate, &format!("h{i}.example.org"), Some("https"));
+        let mut matcher = SniMatcher::default();
+        set(&mut matcher, "*.org", Some("wild"));
+        for i in 0..MIN_SIBLINGS {
+            set(&mut matcher, &format!("h{i}.example.org"), Some("https"));
         }
         let unknown = Hostname::parse("unknown.example.org").expect("a hostname");
-        assert_eq!(looked_up(&gate, &unknown).as_deref(), Some(chain("wild").to_string().as_str()));
+        assert_eq!(looked_up(&matcher, &unknown).as_deref(), Some(chain("wild").to_string().as_str()));
     }
 
     proptest! {
@@ -268,15 +268,15 @@ mod tests {
         fn shown_entries_say_what_was_set_whatever_the_order(
             steps in proptest::collection::vec(("[a-t]\\.(x|y|x\\.y)\\.org|\\*\\.(x|y)\\.org|", proptest::option::of("p|q")), 1..120)
         ) {
-            let mut gate = SniMatcher::default();
+            let mut matcher = SniMatcher::default();
             let mut last: BTreeMap<Hostname, Option<String>> = BTreeMap::new();
             for (hostname, name) in &steps {
-                set(&mut gate, hostname, name.as_deref());
+                set(&mut matcher, hostname, name.as_deref());
                 last.insert(Hostname::parse(hostname).expect("a hostname"), name.clone());
             }
             for (hostname, name) in &last {
                 if let Some(name) = name {
-                    let found = looked_up(&gate, hostname);
+                    let found = looked_up(&matcher, hostname);
                     let expected = chain(name).to_string();
                     prop_assert_eq!(found.as_deref(), Some(expected.as_str()));
                 }
@@ -285,8 +285,8 @@ mod tests {
             for (hostname, name) in &last {
                 fresh.set(hostname, name.as_deref().map(chain));
             }
-            prop_assert_eq!(fresh.shown(), gate.shown());
-            prop_assert_eq!(fresh.chains().count(), gate.chains().count());
+            prop_assert_eq!(fresh.sent(), matcher.sent());
+            prop_assert_eq!(fresh.chains().count(), matcher.chains().count());
         }
     }
 }

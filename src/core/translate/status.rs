@@ -45,9 +45,9 @@ impl ObjectStatus {
         own.iter().map(|condition| (None, condition)).chain(listeners).chain(parents)
     }
 
-    /// Whether all conditions are good.
-    pub fn is_good(&self) -> bool {
-        self.conditions().all(Condition::is_good)
+    /// True if all conditions are good.
+    pub fn is_healthy(&self) -> bool {
+        self.conditions().all(Condition::is_healthy)
     }
 }
 
@@ -64,7 +64,7 @@ pub struct ClassStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reported {
     pub(super) fingerprint: u64,
-    pub(super) is_good: bool,
+    pub(super) is_healthy: bool,
 }
 
 /// The content of a status, by kind.

@@ -21,7 +21,7 @@ pub(super) struct Statuses {
 }
 
 impl Statuses {
-    /// Whether an object has a status of ours.
+    /// True if an object has a status of ours.
     pub(super) fn has(&self, key: &ObjectKey) -> bool {
         self.reported.contains_key(key)
     }
@@ -33,7 +33,7 @@ impl Statuses {
 
     /// The number of statuses whose conditions are all good, and the number of others.
     pub(super) fn good_and_bad(&self) -> (usize, usize) {
-        let good = self.reported.values().filter(|reported| reported.is_good).count();
+        let good = self.reported.values().filter(|reported| reported.is_healthy).count();
         (good, self.reported.len() - good)
     }
 
@@ -47,8 +47,9 @@ impl Statuses {
         if key.kind == Kind::ListenerSet {
             self.count_listener_set(key, status.as_ref(), parents, dirty);
         }
-        let new =
-            status.as_ref().map(|status| Reported { fingerprint: fingerprint(status), is_good: status.is_good() });
+        let new = status
+            .as_ref()
+            .map(|status| Reported { fingerprint: fingerprint(status), is_healthy: status.is_healthy() });
         let old = match new {
             Some(new) => self.reported.insert(key.clone(), new),
             None => self.reported.remove(key),
@@ -72,7 +73,7 @@ impl Statuses {
             }
             _ => false,
         });
-        let gateway = parents.get(&ParentKey::ListenerSet(key.name.clone())).map(|p| p.stand.gateway.clone());
+        let gateway = parents.get(&ParentKey::ListenerSet(key.name.clone())).map(|p| p.placement.gateway.clone());
         let now = gateway.filter(|_| accepted);
         let before = match &now {
             Some(gateway) => self.gateway_of_set.insert(key.name.clone(), gateway.clone()),

@@ -34,19 +34,19 @@ impl Tables<'_> {
         let table_id = TableId { frontend: id.clone(), listener: listener.cloned() };
         let resource = table(self.frontends, &table_id);
         if let Some(hostname) = listener {
-            self.regate(id, hostname, resource.is_some(), dirty);
+            self.set_wide_chain(id, hostname, resource.is_some(), dirty);
         }
         self.emissions.emit(ResourceKey::Table(table_id), resource.map(Resource::Table), dirty);
     }
 
     /// Sets the chain of a wildcard or catch-all listener: to its table, or directly to the scopes.
-    fn regate(&mut self, id: &FrontendId, hostname: &Hostname, table: bool, dirty: &mut Dirty) {
+    fn set_wide_chain(&mut self, id: &FrontendId, hostname: &Hostname, table: bool, dirty: &mut Dirty) {
         let Some(frontend) = self.frontends.get(id) else { return };
         let Some((listener, Protocol::Https)) = frontend.winner(hostname) else { return };
         let Some(listener) = self.parents.listener(listener) else { return };
         let chain = wide_chain(self.names.name(id, hostname, self.register), hostname, listener, table);
         let frontend = self.frontends.get_mut(id).expect("found above");
-        frontend.lead(id, hostname, Some(chain), dirty);
+        frontend.set_chain(id, hostname, Some(chain), dirty);
     }
 }
 

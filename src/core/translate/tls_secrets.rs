@@ -29,9 +29,9 @@ pub(super) fn place_roots(
     let mut touched: BTreeSet<RootsName> = before.symmetric_difference(&after).cloned().collect();
     if let ParentKey::Gateway(_) = key {
         // The contents of its ConfigMaps may have changed.
-        touched.extend([old, new].into_iter().flatten().flat_map(|parent| parent.stand.clients.roots()).cloned());
+        touched.extend([old, new].into_iter().flatten().flat_map(|parent| parent.placement.clients.roots()).cloned());
     }
-    let fleet = |parent: Option<&Parent>| parent.map(|parent| parent.stand.reach.fleet);
+    let fleet = |parent: Option<&Parent>| parent.map(|parent| parent.placement.exposure.fleet);
     let is_moved = fleet(old) != fleet(new);
     for name in touched {
         if is_moved {
@@ -65,8 +65,8 @@ fn roots(name: &RootsName, around: &Surroundings<'_>) -> Option<ClientRoots> {
 
 /// Emits the client certificate of a Gateway.
 pub(super) fn show_certificate(gateway: &ObjectName, parents: &Parents, emissions: &mut Emissions, dirty: &mut Dirty) {
-    let shown = parents.get(&ParentKey::Gateway(gateway.clone())).and_then(Parent::shown).cloned();
+    let client = parents.get(&ParentKey::Gateway(gateway.clone())).and_then(Parent::client_certificate).cloned();
     let name = SecretName::Client(gateway.clone());
-    let secret = shown.map(|certificate| Secret { name: name.clone(), certificate, params: Arc::default() });
+    let secret = client.map(|certificate| Secret { name: name.clone(), certificate, params: Arc::default() });
     emissions.emit(ResourceKey::Secret(name), secret.map(Resource::Secret), dirty);
 }

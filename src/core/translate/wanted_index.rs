@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::certificate::Served;
 use super::dirty::Dirty;
-use super::exposures::Exposures;
 use super::frontends::Frontends;
+use super::gateway_services::GatewayServices;
 use super::key::ParentKey;
 use super::parent::{Parent, ParentListener};
 use super::parents::Parents;
@@ -40,10 +40,10 @@ impl WantedIndex {
     }
 
     /// Sets the certificates that a parent wants, and adds the changes to the result.
-    pub(super) fn settle(&mut self, key: &ParentKey, grants: Grants<'_>, dirty: &mut Dirty) {
-        self.settle_refused(key, grants, dirty);
+    pub(super) fn settle(&mut self, key: &ParentKey, outcomes: ListenerOutcomes<'_>, dirty: &mut Dirty) {
+        self.settle_refused(key, outcomes, dirty);
         let now: BTreeMap<ObjectName, WantedCertificate> =
-            grants.wanted_of(key).into_iter().map(|(want, _)| (want.secret.clone(), want)).collect();
+            outcomes.wanted_of(key).into_iter().map(|(want, _)| (want.secret.clone(), want)).collect();
         let before = match now.is_empty() {
             true => self.by_parent.remove(key),
             false => self.by_parent.insert(key.clone(), now.keys().cloned().collect()),
@@ -57,20 +57,20 @@ impl WantedIndex {
     }
 
     /// Sets the Secrets of refused listeners of a parent, and adds those whose state changed to the result.
-    fn settle_refused(&mut self, key: &ParentKey, grants: Grants<'_>, dirty: &mut Dirty) {
+    fn settle_refused(&mut self, key: &ParentKey, outcomes: ListenerOutcomes<'_>, dirty: &mut Dirty) {
         let mut now: BTreeMap<ObjectName, Refused> = BTreeMap::new();
-        if let Some(parent) = grants.parents.get(key) {
-            for listener in parent.listeners.iter().filter(|listener| !grants.is_granted(parent, listener)) {
-                for secret in grants.secrets_of_listener(key, listener) {
+        if let Some(parent) = outcomes.parents.get(key) {
+            for listener in parent.listeners.iter().filter(|listener| !outcomes.is_granted(parent, listener)) {
+                for secret in outcomes.secrets_of_listener(key, listener) {
                     let refused = now.entry(secret.clone()).or_default();
                     refused.all += 1;
-                    refused.lost += usize::from(grants.has_lost(parent, listener));
+                    refused.lost += usize::from(outcomes.has_lost(parent, listener));
                 }
             }
             // A Secret that is refused for another parent may be served here.
             if !self.refused.is_empty() {
-                let all = parent.listeners.iter().flat_map(|listener| grants.secrets_of_listener(key, listener));
-                let shared = all.filter(|secret| grants.parents.of_secret(secret).nth(1).is_some());
+                let all = parent.listeners.iter().flat_map(|listener| outcomes.secrets_of_listener(key, listener));
+                let shared = all.filter(|secret| outcomes.parents.of_secret(secret).nth(1).is_some());
                 dirty.note_secrets(shared.cloned());
             }
         }
@@ -105,26 +105,30 @@ impl WantedIndex {
 
 /// The states that decide which listeners have their hostname and port.
 #[derive(Clone, Copy)]
-pub(super) struct Grants<'a> {
+pub(super) struct ListenerOutcomes<'a> {
     pub(super) store: &'a Store,
     pub(super) parents: &'a Parents,
     pub(super) frontends: &'a Frontends,
-    pub(super) exposures: &'a Exposures,
+    pub(super) gateway_services: &'a GatewayServices,
     pub(super) register: &'a Register,
 }
 
-impl<'a> Grants<'a> {
-    /// Whether a listener has its hostname on its port, and its Gateway has the port. No certificate is ordered for any
+impl<'a> ListenerOutcomes<'a> {
+    /// True if a listener has its hostname on its port, and its Gateway has the port. No certificate is ordered for any
     /// other listener: a namespace that does not own a hostname gets no certificate for it.
     fn has_won(self, parent: &Parent, listener: &ParentListener) -> bool {
         let id = parent.frontend(listener.transport_port());
         let Some(frontend) = self.frontends.get(&id) else { return false };
         let winner = frontend.winner(&listener.hostname).map(|(winner, _)| winner);
-        let has_port = self.exposures.shares(&parent.stand.gateway).get(&id.transport_port()).is_none_or(Result::is_ok);
+        let has_port = self
+            .gateway_services
+            .port_outcomes(&parent.placement.gateway)
+            .get(&id.transport_port())
+            .is_none_or(Result::is_ok);
         winner == Some(&parent.id(listener)) && has_port && self.frontends.rival(&id, self.register).is_none()
     }
 
-    /// Whether listeners refer to a Secret and all of them are refused: no issuer may store a certificate there.
+    /// True if listeners refer to a Secret and all of them are refused: no issuer may store a certificate there.
     pub(super) fn is_refused(self, secret: &ObjectName) -> bool {
         let mut having = self.having(secret).peekable();
         having.peek().is_some() && having.all(|(parent, listener)| !self.is_granted(parent, listener))
@@ -146,7 +150,7 @@ impl<'a> Grants<'a> {
         if has_own { hostnames } else { BTreeSet::new() }
     }
 
-    /// Whether by record another namespace owns the hostname of a refused listener.
+    /// True if by record another namespace owns the hostname of a refused listener.
     fn has_lost(self, parent: &Parent, listener: &ParentListener) -> bool {
         self.frontends.conflict(&parent.id(listener)).is_some_and(|conflict| conflict.is_recorded)
     }
@@ -174,9 +178,9 @@ impl<'a> Grants<'a> {
         references.map(|reference| &reference.name).chain(listener.served.secret())
     }
 
-    /// Whether a listener is accepted, and has its hostname and port.
+    /// True if a listener is accepted, and has its hostname and port.
     pub(super) fn is_granted(self, parent: &Parent, listener: &ParentListener) -> bool {
-        let served = parent.accepted.is_ok() && parent.stand.unusable.is_none();
+        let served = parent.accepted.is_ok() && parent.placement.unusable.is_none();
         served && listener.accepted.is_ok() && self.has_won(parent, listener)
     }
 
@@ -283,7 +287,7 @@ mod tests {
         let mut engine = engine(&[]);
         let secret = ObjectName::new("bob", "tls");
         let told = |engine: &mut Engine, change: Change| {
-            let told = engine.apply(vec![change], now).standing.contains(&secret);
+            let told = engine.apply(vec![change], now).refusal_changes.contains(&secret);
             (told, engine.is_refused(&secret))
         };
         assert_eq!(told(&mut engine, refers("alice", 1, 443, &["a.example.org"])), (false, false));
@@ -318,7 +322,7 @@ mod tests {
                 "tls": {"certificateRefs": [{"name": "tls"}]}})
         };
         let told = |engine: &mut Engine, change: Change, secret: &ObjectName| {
-            let told = engine.apply(vec![change], now).standing.contains(secret);
+            let told = engine.apply(vec![change], now).refusal_changes.contains(secret);
             (told, engine.lost_hostnames(secret).into_iter().collect::<Vec<_>>())
         };
         let tls = ObjectName::new("bob", "tls");

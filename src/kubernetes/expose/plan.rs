@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-use gatewright_core::inputs::{EndpointSlice, Exposure, MANAGER, SLICES_BY, Service, ServiceType};
+use gatewright_core::inputs::{EndpointSlice, MANAGER, MadeService, SLICES_BY, Service, ServiceType};
 use gatewright_core::model::{ObjectName, Transport, TransportPort};
 use gatewright_core::translate::{DesiredService, DesiredSlices};
 
@@ -46,7 +46,7 @@ pub(crate) fn plan<'a>(
     behind: impl Iterator<Item = &'a EndpointSlice>,
 ) -> Plan {
     let mut plan = Plan::default();
-    match service.map(|service| service.exposure.as_deref()) {
+    match service.map(|service| service.made.as_deref()) {
         None => {
             plan.steps.push(ServiceAction::Create(service_document(desired, gateway_uid, None, desired.cluster_ip)))
         }
@@ -143,7 +143,7 @@ fn has(there: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> b
     wanted.iter().all(|(key, value)| there.get(key) == Some(value))
 }
 
-fn is_as_desired(there: &Exposure, desired: &DesiredService) -> bool {
+fn is_as_desired(there: &MadeService, desired: &DesiredService) -> bool {
     // The class of an existing load balancer is immutable, so it is not compared: the status of the Gateway reports it.
     there.kind == desired.kind.as_str()
         && there.load_balancer_ip == desired.address.map(|ip| ip.to_string())
@@ -207,7 +207,7 @@ fn metadata(name: &ObjectName, marks: [&BTreeMap<String, String>; 2], gateway: (
 fn service_document(
     desired: &DesiredService,
     gateway_uid: &str,
-    there: Option<&Exposure>,
+    there: Option<&MadeService>,
     cluster_ip: Option<IpAddr>,
 ) -> Value {
     let port = |(port, target): (&TransportPort, &u16)| json!({"name": port_name(*port), "port": port.number, "targetPort": target, "protocol": port.transport.as_str()});

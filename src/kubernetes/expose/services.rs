@@ -63,7 +63,7 @@ impl Services {
             lent: MultiMap::default(),
             lent_to: BTreeMap::new(),
             worker: Worker::new(AT_ONCE),
-            troubles: GatewayTroubles::new(Fact::Unexposed),
+            troubles: GatewayTroubles::new(Fact::ServiceProblem),
         }
     }
 
@@ -93,7 +93,7 @@ impl Services {
         match object {
             Object::Service(service) => {
                 self.forget(&service.meta.name);
-                if let Some(exposure) = &service.exposure {
+                if let Some(exposure) = &service.made {
                     let name = service.meta.name.clone();
                     self.ours.insert(name, (exposure.gateway.clone(), exposure.uid.clone()));
                     self.worker.want(exposure.gateway.clone(), Instant::now());
@@ -206,7 +206,7 @@ impl Services {
                 let service = store.service(&desired.name).map(AsRef::as_ref);
                 Some(plan(desired, uid, service, slice, store.slices(&desired.name).map(AsRef::as_ref)))
             }
-            (Some(ServiceIntent::Behind(desired)), Some(uid)) => Some(plan_behind(desired, uid, slice, lent())),
+            (Some(ServiceIntent::Slices(desired)), Some(uid)) => Some(plan_behind(desired, uid, slice, lent())),
             _ => None,
         };
         if let Some(Plan { steps, idle, trouble }) = planned {
@@ -225,7 +225,7 @@ impl Services {
             let start = ObjectName::new(gateway.namespace.clone(), "");
             let near = self.ours.range(start..).take_while(|(name, _)| name.namespace == gateway.namespace);
             for (name, (_, uid)) in near.filter(|(name, (of, _))| of == gateway && Some(*name) != wanted) {
-                let owner = store.service(name).and_then(|service| service.exposure.as_ref()).map(|there| &there.owner);
+                let owner = store.service(name).and_then(|service| service.made.as_ref()).map(|there| &there.owner);
                 let made = |slice: &EndpointSlice| {
                     let made = slice.made.as_ref().filter(|made| Some(&made.owner) == owner)?;
                     Some(Work::DeleteSlice(slice.meta.name.clone(), made.uid.clone()))
@@ -449,7 +449,7 @@ mod tests {
                 annotations: BTreeMap::new(),
                 envoys: BTreeSet::new(),
             };
-            BTreeMap::from([(gateway.clone(), Some(ServiceIntent::Behind(Box::new(desired))))])
+            BTreeMap::from([(gateway.clone(), Some(ServiceIntent::Slices(Box::new(desired))))])
         };
         services.take_in(behind(&[20_001]));
         assert!(deleted(&services, store).is_empty());

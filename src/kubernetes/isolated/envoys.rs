@@ -70,7 +70,7 @@ impl IsolatedEnvoys {
             unsynced: IsolatedKind::ALL.into_iter().collect(),
             template_synced: false,
             worker: Worker::new(AT_ONCE),
-            troubles: GatewayTroubles::new(Fact::Undeployed),
+            troubles: GatewayTroubles::new(Fact::EnvoysProblem),
         }
     }
 
@@ -380,11 +380,11 @@ mod tests {
         envoys.see(IsolatedEvent::TemplateSynced);
         assert!(settle(&mut envoys, &asked).await.is_empty());
         let news = envoys.take_news();
-        let [Change::Fact(Fact::Undeployed(of, Some(text)))] = &news[..] else { panic!("{news:?}") };
+        let [Change::Fact(Fact::EnvoysProblem(of, Some(text)))] = &news[..] else { panic!("{news:?}") };
         assert!(*of == gateway("edge") && text.contains("PodTemplate ours/template"), "{text}");
         envoys.see(IsolatedEvent::Template(Some(json!({"spec": {"containers": []}}))));
         assert_eq!(settle(&mut envoys, &asked).await.len(), 4);
-        assert_eq!(envoys.take_news(), [Change::Fact(Fact::Undeployed(gateway("edge"), None))]);
+        assert_eq!(envoys.take_news(), [Change::Fact(Fact::EnvoysProblem(gateway("edge"), None))]);
     }
 
     #[tokio::test]

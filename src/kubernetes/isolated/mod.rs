@@ -77,6 +77,6 @@ pub struct Observed {
     applied: String,
     /// The fields that our field manager still owns.
     ours: Value,
-    /// Whether the object is being deleted (`deletionTimestamp` is set).
+    /// True if the object is being deleted (`deletionTimestamp` is set).
     deleting: bool,
 }

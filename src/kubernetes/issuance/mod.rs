@@ -218,7 +218,7 @@ impl Issuance {
                         Some(_) => self.troubled.insert(secret.clone()),
                         None => self.troubled.remove(&secret),
                     };
-                    Change::Fact(Fact::Trouble(secret, text))
+                    Change::Fact(Fact::IssuanceProblem(secret, text))
                 };
                 troubles.into_iter().map(change).collect()
             }
@@ -227,7 +227,7 @@ impl Issuance {
                 self.lead();
                 std::mem::take(&mut self.troubled)
                     .into_iter()
-                    .map(|secret| Change::Fact(Fact::Trouble(secret, None)))
+                    .map(|secret| Change::Fact(Fact::IssuanceProblem(secret, None)))
                     .collect()
             }
         }

@@ -117,7 +117,7 @@ pub struct CaRotation {
 pub(super) struct Found {
     /// The state in the Secret.
     pub(super) trust: CaRotation,
-    /// Whether we wrote the Secret.
+    /// True if we wrote the Secret.
     recorded: bool,
     asked: Option<Replace>,
 }
@@ -127,7 +127,7 @@ pub(super) struct Found {
 pub(super) struct Decision {
     /// The new state.
     pub trust: CaRotation,
-    /// Whether the Secret must be written before the state is used.
+    /// True if the Secret must be written before the state is used.
     pub write: bool,
 }
 

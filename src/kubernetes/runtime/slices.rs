@@ -25,7 +25,7 @@ impl KubernetesRuntime {
     }
 
     fn waits(&self, pod: &ObjectName) -> bool {
-        self.queued.turns.holds(&ObjectKey::new(Kind::Pod, pod.clone()))
+        self.queued.queue.holds(&ObjectKey::new(Kind::Pod, pod.clone()))
     }
 
     /// Applies the slices that need not be held back any longer.

@@ -66,7 +66,7 @@ impl Site {
         self.tell(vec![update]);
     }
 
-    /// Delivers changes, as an event of the watch, which wait in the queue of turns.
+    /// Delivers changes, as an event of the watch, which wait in the fair queue.
     fn tell(&mut self, updates: Vec<ObjectUpdate>) {
         self.runtime.take_in(WatchEvent::Changed(updates), self.term);
         while self.runtime.is_behind() {
@@ -146,7 +146,7 @@ fn route(site: &mut Site, host: &str) {
 
 #[tokio::test]
 async fn a_claim_that_came_while_changes_did_not_is_recorded_once_they_do() {
-    let recorded = tenancy::Settings { claims: tenancy::Precedence::Recorded, ..tenancy::Settings::default() };
+    let recorded = tenancy::Settings { claims: tenancy::ClaimPrecedence::Recorded, ..tenancy::Settings::default() };
     let mut site = Site::new(recorded);
     tenant(&mut site);
     site.all_is_seen();
@@ -160,7 +160,7 @@ async fn a_claim_that_came_while_changes_did_not_is_recorded_once_they_do() {
 
 #[tokio::test]
 async fn no_claim_is_forgotten_while_routes_are_not_known() {
-    let recorded = tenancy::Settings { claims: tenancy::Precedence::Recorded, ..tenancy::Settings::default() };
+    let recorded = tenancy::Settings { claims: tenancy::ClaimPrecedence::Recorded, ..tenancy::Settings::default() };
     let mut site = Site::new(recorded);
     tenant(&mut site);
     let held: k8s_openapi::api::core::v1::ConfigMap = serde_json::from_value(json!({

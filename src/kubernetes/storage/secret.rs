@@ -105,7 +105,7 @@ pub(super) fn without(there: Secret, serial: &str, why: &str) -> Option<Secret> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use acme::bootstrap::self_signed;
+    use acme::self_signed::self_signed;
     use acme::{CertificateId, DnsName, IssuedCertificate, Names};
     use jiff::Timestamp;
 

@@ -63,7 +63,7 @@ fn place(secret: &ObjectName, target: &SecretTarget) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use acme::bootstrap::self_signed;
+    use acme::self_signed::self_signed;
     use acme::{CertificateId, DnsName, Names};
     use jiff::Timestamp;
 

@@ -71,7 +71,7 @@ impl EventRecorder {
 /// One transition of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Transition {
-    /// Whether the transition needs attention (`type: Warning`).
+    /// True if the transition needs attention (`type: Warning`).
     warning: bool,
     reason: String,
     note: String,

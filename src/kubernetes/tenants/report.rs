@@ -59,7 +59,7 @@ pub(super) struct Trouble {
     pub(super) reason: &'static str,
     /// The message.
     pub(super) text: String,
-    /// Whether the problem concerns one host, and no others.
+    /// True if the problem concerns one host, and no others.
     pub(super) of_one_host: bool,
 }
 

@@ -31,7 +31,7 @@ struct LastWrite {
     content: u64,
     times: u32,
     at: Instant,
-    /// Whether the other writer reverted ours since, and the longest time it took for that.
+    /// True if the other writer reverted our version since.
     undone: bool,
     slowest: Duration,
 }

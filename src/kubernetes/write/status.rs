@@ -37,7 +37,7 @@ pub struct StatusOwner<'a> {
     /// The entries about a route's claims at Gateways of other controllers, and the generation that they were made
     /// from; `None` where TenantGateways are not implemented here, so that such entries are not ours.
     pub claims: Option<(Vec<Value>, i64)>,
-    /// Whether the other controllers had the time to write first: Cilium writes into the first entry of a parentRef,
+    /// True if the other controllers had the time to write first: Cilium writes into the first entry of a parentRef,
     /// even if it belongs to another controller.
     pub alone: bool,
 }

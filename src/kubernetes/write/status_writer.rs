@@ -38,7 +38,7 @@ pub struct StatusWriter {
     worker: Worker<ObjectKey, Done>,
     /// The start of the last write.
     begun: Instant,
-    /// What the definitions of the cluster do not have.
+    /// The fields that the definitions of the cluster do not have.
     undeclared: Undeclared,
 }
 

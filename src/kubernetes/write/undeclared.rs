@@ -1,7 +1,8 @@
-//! Fields that the definitions of a cluster do not have: those of an older bundle of the Gateway API, or of the standard channel.
+//! Fields that the definitions of a cluster do not have: those of an older bundle of the Gateway API, or of the
+//! standard channel.
 //!
-//! A server-side apply with such a field is refused as a whole, and the answer names the fields. They are left out from then on,
-//! and tried again after a while, when the definitions may be newer.
+//! A server-side apply with such a field is refused as a whole, and the answer names the fields. They are left out from
+//! then on, and tried again after a while, when the definitions may be newer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use gatewright_core::inputs::Kind;
 /// For so long a field is left out.
 const REMEMBERED: Duration = Duration::from_secs(3600);
 
-/// What the server says behind the path of a field.
+/// The text of the server after the path of a field.
 const NOT_DECLARED: &str = ": field not declared in schema";
 
 /// The path of a field, without indices of lists: it is meant in every item.

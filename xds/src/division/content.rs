@@ -20,7 +20,7 @@ const CHAIN: &str = "filter-chain";
 
 /// The resource around the virtual hosts.
 #[derive(Debug)]
-enum Around {
+enum Envelope {
     Table(RouteConfiguration),
     /// A scope with inline configuration.
     Scope(Box<ScopedRouteConfiguration>, RouteConfiguration),
@@ -33,24 +33,24 @@ enum Around {
 pub(crate) struct Content {
     name: String,
     /// Without its virtual hosts or filter chains.
-    around: Around,
+    envelope: Envelope,
     pub(crate) hosts: Vec<VirtualHost>,
 }
 
 impl Content {
     /// Decodes a resource that can be divided: one with virtual hosts, or with filter chains that have unique names.
     pub(crate) fn read(resource: &Resource) -> Option<Content> {
-        let (around, hosts) = match resource.kind() {
+        let (envelope, hosts) = match resource.kind() {
             Kind::Route => {
                 let mut config = RouteConfiguration::decode(resource.body()).ok()?;
                 let hosts = std::mem::take(&mut config.virtual_hosts);
-                (Around::Table(config), hosts)
+                (Envelope::Table(config), hosts)
             }
             Kind::Scope => {
                 let mut scope = ScopedRouteConfiguration::decode(resource.body()).ok()?;
                 let mut config = scope.route_configuration.take()?;
                 let hosts = std::mem::take(&mut config.virtual_hosts);
-                (Around::Scope(Box::new(scope), config), hosts)
+                (Envelope::Scope(Box::new(scope), config), hosts)
             }
             Kind::Listener => {
                 let mut listener = Listener::decode(resource.body()).ok()?;
@@ -59,11 +59,11 @@ impl Content {
                 if names.len() < chains.len() || names.contains("") {
                     return None;
                 }
-                (Around::Listener(Box::new(listener)), chains.iter().map(standing_for).collect())
+                (Envelope::Listener(Box::new(listener)), chains.iter().map(host_of_chain).collect())
             }
             _ => return None,
         };
-        (!hosts.is_empty()).then(|| Content { name: resource.name().to_owned(), around, hosts })
+        (!hosts.is_empty()).then(|| Content { name: resource.name().to_owned(), envelope, hosts })
     }
 
     /// Composes the resource with other virtual hosts, each with a flag that is true for an older version. A domain of
@@ -77,17 +77,17 @@ impl Content {
             }
             (!old || !host.domains.is_empty()).then_some(host)
         });
-        match &self.around {
-            Around::Table(config) => {
+        match &self.envelope {
+            Envelope::Table(config) => {
                 Resource::new(&*self.name, &RouteConfiguration { virtual_hosts: hosts.collect(), ..config.clone() })
             }
-            Around::Scope(scope, config) => {
+            Envelope::Scope(scope, config) => {
                 let config = RouteConfiguration { virtual_hosts: hosts.collect(), ..config.clone() };
                 let scope = ScopedRouteConfiguration { route_configuration: Some(config), ..(**scope).clone() };
                 Resource::new(&*self.name, &scope)
             }
-            Around::Listener(listener) => {
-                let filter_chains = hosts.filter_map(|host| stood_for(&host)).collect();
+            Envelope::Listener(listener) => {
+                let filter_chains = hosts.filter_map(|host| chain_of_host(&host)).collect();
                 Resource::new(&*self.name, &Listener { filter_chains, ..(**listener).clone() })
             }
         }
@@ -95,7 +95,7 @@ impl Content {
 }
 
 /// Makes a virtual host that represents a filter chain.
-fn standing_for(chain: &FilterChain) -> VirtualHost {
+fn host_of_chain(chain: &FilterChain) -> VirtualHost {
     let held = Any { type_url: FilterChain::type_url(), value: crate::canonical_encoding::encode(chain) };
     VirtualHost {
         name: chain.name.clone(),
@@ -106,7 +106,7 @@ fn standing_for(chain: &FilterChain) -> VirtualHost {
 }
 
 /// Returns the filter chain that a virtual host represents.
-fn stood_for(host: &VirtualHost) -> Option<FilterChain> {
+fn chain_of_host(host: &VirtualHost) -> Option<FilterChain> {
     FilterChain::decode(host.typed_per_filter_config.get(CHAIN)?.value.as_slice()).ok()
 }
 

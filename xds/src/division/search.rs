@@ -10,9 +10,9 @@ use super::{Content, HeldPart, Remedy, answered, author, digest};
 use crate::Resource;
 
 /// Most attempts for one author; then the rest of a refused group is replaced as a whole.
-const ATTEMPTS: usize = 64;
+const MAX_ATTEMPTS_PER_AUTHOR: usize = 64;
 /// Most attempts for parts without an author: filter chains, which must not be replaced together with those of others.
-const ATTEMPTS_OF_ALL: usize = 512;
+const MAX_ATTEMPTS_WITHOUT_AUTHOR: usize = 512;
 
 /// A route of a virtual host, or the frame of the virtual host, by position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,7 +46,7 @@ pub(crate) enum Step {
 
 /// Returns the previous virtual hosts by name, without routes of authors that have none there any more: an author who
 /// lost a hostname must not be served under it again because of a search.
-fn theirs(before: Vec<VirtualHost>, content: &Content) -> HashMap<String, VirtualHost> {
+fn base_hosts(before: Vec<VirtualHost>, content: &Content) -> HashMap<String, VirtualHost> {
     let now: HashMap<&str, &VirtualHost> = content.hosts.iter().map(|host| (&*host.name, host)).collect();
     let keep = |mut host: VirtualHost| {
         let authors: BTreeSet<&str> = now.get(&*host.name)?.routes.iter().map(|route| author(&route.name)).collect();
@@ -80,21 +80,21 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    /// Starts a search after the refusal of `whole`; `had` is the version that the client accepted before. `None` if it
-    /// cannot be divided.
-    pub(crate) fn begin(whole: &Resource, had: Option<&Resource>, text: &Arc<str>) -> Option<(Search, Step)> {
-        Self::begin_with(whole, (had, BTreeSet::new()), text)
+    /// Starts a search after the refusal of `complete`; `had` is the version that the client accepted before. `None` if
+    /// it cannot be divided.
+    pub(crate) fn begin(complete: &Resource, had: Option<&Resource>, text: &Arc<str>) -> Option<(Search, Step)> {
+        Self::begin_with(complete, (had, BTreeSet::new()), text)
     }
 
     /// Like [`Self::begin`], where the client has some virtual hosts without parts that others refuse.
     pub(crate) fn begin_with(
-        whole: &Resource,
+        complete: &Resource,
         (had, without): (Option<&Resource>, BTreeSet<String>),
         text: &Arc<str>,
     ) -> Option<(Search, Step)> {
-        let content = Content::read(whole)?;
+        let content = Content::read(complete)?;
         let base = had.and_then(Content::read).map(|had| had.hosts).unwrap_or_default();
-        let base = theirs(base, &content);
+        let base = base_hosts(base, &content);
         let mut search = Search {
             content,
             base,
@@ -275,7 +275,7 @@ impl Search {
         if places.iter().any(|place| self.author(*place) != one) {
             return false;
         }
-        let most = if one.is_empty() { ATTEMPTS_OF_ALL } else { ATTEMPTS };
+        let most = if one.is_empty() { MAX_ATTEMPTS_WITHOUT_AUTHOR } else { MAX_ATTEMPTS_PER_AUTHOR };
         let attempts = self.attempts.entry(one).or_default();
         *attempts += 1;
         *attempts > most

@@ -65,10 +65,11 @@ struct Found {
     sent: usize,
 }
 
-/// Simulates the client's refusals of `whole` until the culprits are found. `watch` sees every version that it accepts.
-fn divide(whole: &Resource, had: Option<&Resource>, mut watch: impl FnMut(&RouteConfiguration)) -> Option<Found> {
-    let refusal = verdict(whole).expect_err("it is refused");
-    let (mut search, mut step) = Search::begin(whole, had, &Arc::from(refusal.as_str()))?;
+/// Simulates the client's refusals of `complete` until the culprits are found. `watch` sees every version that it
+/// accepts.
+fn divide(complete: &Resource, had: Option<&Resource>, mut watch: impl FnMut(&RouteConfiguration)) -> Option<Found> {
+    let refusal = verdict(complete).expect_err("it is refused");
+    let (mut search, mut step) = Search::begin(complete, had, &Arc::from(refusal.as_str()))?;
     let mut sent = 1;
     loop {
         step = match step {
@@ -119,7 +120,7 @@ fn listener(stat_prefix: &str, chains: &[(&str, &str)]) -> Resource {
 type Pairs = Vec<(String, String)>;
 
 /// Divides a refused listener; returns its stat prefix, its chains, and the refused chains.
-fn divided(whole: &Resource, had: Option<&Resource>) -> Option<(String, Pairs, Vec<String>)> {
+fn divided(complete: &Resource, had: Option<&Resource>) -> Option<(String, Pairs, Vec<String>)> {
     let check = |resource: &Resource| {
         let made = Listener::decode(resource.body()).expect("it was encoded");
         if made.filter_chains.is_empty() {
@@ -128,7 +129,7 @@ fn divided(whole: &Resource, had: Option<&Resource>) -> Option<(String, Pairs, V
         let is_bad = resource.body().windows(POISON.len()).any(|w| w == POISON.as_bytes());
         if is_bad { Err("bad".to_owned()) } else { Ok(()) }
     };
-    let Divided { resource, refused } = super::divide(whole, had, check)?;
+    let Divided { resource, refused } = super::divide(complete, had, check)?;
     let made = Listener::decode(resource.body()).expect("it was encoded");
     let chains = made.filter_chains.into_iter().map(|chain| (chain.name, chain.filters[0].name.clone())).collect();
     Some((made.stat_prefix, chains, refused.into_iter().map(|(part, _)| part.virtual_host.to_string()).collect()))
@@ -139,18 +140,18 @@ fn pairs(all: &[(&str, &str)]) -> Pairs {
 }
 
 #[test]
-fn a_refused_filter_chain_goes_on_as_it_was_and_the_rest_of_its_listener_changes() {
+fn a_refused_filter_chain_stays_as_it_was_and_the_rest_of_its_listener_changes() {
     let had = listener("before", &[("a", "old"), ("b", "old"), ("c", "old")]);
-    let whole = listener("after", &[("a", "new"), ("b", POISON), ("c", "new"), ("d", "new")]);
-    let (prefix, chains, refused) = divided(&whole, Some(&had)).expect("it is divided");
+    let complete = listener("after", &[("a", "new"), ("b", POISON), ("c", "new"), ("d", "new")]);
+    let (prefix, chains, refused) = divided(&complete, Some(&had)).expect("it is divided");
     assert_eq!((prefix.as_str(), refused), ("after", vec!["b".to_owned()]));
     assert_eq!(chains, pairs(&[("a", "new"), ("b", "old"), ("c", "new"), ("d", "new")]));
 }
 
 #[test]
-fn a_refused_filter_chain_that_was_never_taken_is_left_out() {
-    let whole = listener("l", &[("a", "fine"), ("b", POISON), ("c", "fine")]);
-    let (_, chains, refused) = divided(&whole, None).expect("it is divided");
+fn a_refused_filter_chain_that_was_never_accepted_is_omitted() {
+    let complete = listener("l", &[("a", "fine"), ("b", POISON), ("c", "fine")]);
+    let (_, chains, refused) = divided(&complete, None).expect("it is divided");
     assert_eq!((chains, refused), (pairs(&[("a", "fine"), ("c", "fine")]), vec!["b".to_owned()]));
     assert!(divided(&listener("l", &[("a", POISON)]), None).is_none(), "a listener without a chain is refused as well");
     assert!(divided(&listener(POISON, &[("a", "fine"), ("b", "fine")]), None).is_none(), "no chain is to blame");
@@ -158,7 +159,7 @@ fn a_refused_filter_chain_that_was_never_taken_is_left_out() {
 }
 
 #[test]
-fn one_author_with_many_refused_chains_takes_nobody_elses_along() {
+fn many_refused_chains_of_one_author_do_not_affect_other_chains() {
     let names: Vec<String> = (0..120).map(|number| format!("c{number:03}")).collect();
     let word = |number: usize| if number.is_multiple_of(2) { POISON } else { "fine" };
     let all: Vec<(&str, &str)> = names.iter().enumerate().map(|(number, name)| (&**name, word(number))).collect();
@@ -192,7 +193,7 @@ fn a_new_client_gets_everything_but_the_refused_route() {
 }
 
 #[test]
-fn a_route_whose_match_is_refused_is_left_out() {
+fn a_route_whose_match_is_refused_is_omitted() {
     let bad = vec![route(&name("mallory", 0), POISON, "fine"), route(&name("mallory", 1), "/b", "fine")];
     let mut hosts = good_hosts(3);
     hosts.push(host("mallory", bad));
@@ -202,19 +203,19 @@ fn a_route_whose_match_is_refused_is_left_out() {
 }
 
 #[test]
-fn a_virtual_host_of_one_author_goes_on_as_it_was_and_the_others_change() {
+fn a_refused_virtual_host_of_one_author_stays_as_it_was_and_the_others_change() {
     let mut before = good_hosts(10);
     before.push(host("mallory", vec![route(&name("mallory", 0), "/", "old")]));
     let mut after = before.clone();
     after[3].routes[0] = route(&name("alice3", 0), "/new", "new");
     after[10].routes[0] = route(&name("mallory", 0), "/", POISON);
-    let (had, whole) = (table(before.clone()), table(after.clone()));
+    let (had, complete) = (table(before.clone()), table(after.clone()));
     let unharmed = |taken: &RouteConfiguration| {
         assert_eq!(taken.virtual_hosts.len(), 11, "nobody is without a host for a moment");
         assert_eq!(of(taken, "a0"), Some(&before[0]));
         assert_eq!(of(taken, "mallory"), Some(&before[10]));
     };
-    let found = divide(&whole, Some(&had), unharmed).expect("it is divided");
+    let found = divide(&complete, Some(&had), unharmed).expect("it is divided");
     assert_eq!(of(&found.running, "a3"), Some(&after[3]));
     assert_eq!(of(&found.running, "mallory"), Some(&before[10]));
     assert_eq!((found.held.len(), found.held[0].remedy), (1, Remedy::Keep));
@@ -222,41 +223,41 @@ fn a_virtual_host_of_one_author_goes_on_as_it_was_and_the_others_change() {
 }
 
 #[test]
-fn whoever_lost_a_hostname_is_not_served_under_it_by_a_search() {
+fn a_search_does_not_serve_an_author_under_a_hostname_that_it_lost() {
     let of_two = |first: &str, second: &str| {
         let of = |at: &str, author: &str, text: &str| host(at, vec![route(&name(author, 0), "/", text)]);
         table(vec![of("passed-on", first, "fine"), of("other", "mallory", second)])
     };
-    let (had, whole) = (of_two("mallory", "fine"), of_two("alice", POISON));
-    let found = divide(&whole, Some(&had), |taken| {
+    let (had, complete) = (of_two("mallory", "fine"), of_two("alice", POISON));
+    let found = divide(&complete, Some(&had), |taken| {
         let mallorys = |host: &VirtualHost| host.routes.iter().any(|route| author(&route.name).ends_with("mallory"));
         assert!(!of(taken, "passed-on").is_some_and(mallorys));
     });
     let found = found.expect("it is divided");
-    assert_eq!(of(&found.running, "passed-on"), of(&decoded(&whole), "passed-on"));
+    assert_eq!(of(&found.running, "passed-on"), of(&decoded(&complete), "passed-on"));
 }
 
 #[test]
-fn who_shares_a_virtual_host_with_the_culprit_changes_as_ever() {
+fn other_authors_of_the_virtual_host_of_a_culprit_get_their_changes() {
     let shared = |alice: &str, mallory: &str| {
         let routes = vec![route(&name("alice", 0), "/a", alice), route(&name("mallory", 0), "/m", mallory)];
         table(vec![host("shared", routes)])
     };
-    let (had, whole) = (shared("old", "old"), shared("new", POISON));
-    let found = divide(&whole, Some(&had), |_| {}).expect("it is divided");
+    let (had, complete) = (shared("old", "old"), shared("new", POISON));
+    let found = divide(&complete, Some(&had), |_| {}).expect("it is divided");
     let routes = &of(&found.running, "shared").expect("it is served").routes;
     assert_eq!(routes[0], route(&name("alice", 0), "/a", "new"));
     assert_eq!(routes[1], answered(route(&name("mallory", 0), "/m", POISON)));
 }
 
 #[test]
-fn what_is_refused_is_not_sent_again_with_the_next_version() {
+fn a_refused_route_is_not_sent_again_with_the_next_version() {
     let mut hosts = good_hosts(5);
     hosts.push(host("mallory", vec![route(&name("mallory", 0), "/", POISON)]));
-    let whole = table(hosts.clone());
-    let Some(found) = divide(&whole, None, |_| {}) else { panic!("it is divided") };
+    let complete = table(hosts.clone());
+    let Some(found) = divide(&complete, None, |_| {}) else { panic!("it is divided") };
     let mut division = Division {
-        version: whole.version().into(),
+        version: complete.version().into(),
         running: None,
         held: found.held,
         kept: BTreeMap::new(),
@@ -304,9 +305,9 @@ proptest! {
     /// Whatever is refused: the result is accepted, contains everything that is not refused of authors who share
     /// nothing with a culprit, and no author who was served lacks a virtual host at any time.
     #[test]
-    fn nobody_who_shares_nothing_with_a_culprit_is_harmed(before in any_table(), after in any_table()) {
-        let (had, whole) = (table(before.clone()), table(after.clone()));
-        prop_assume!(verdict(&whole).is_err());
+    fn authors_who_share_nothing_with_a_culprit_keep_their_routes(before in any_table(), after in any_table()) {
+        let (had, complete) = (table(before.clone()), table(after.clone()));
+        prop_assume!(verdict(&complete).is_err());
         let had = verdict(&had).is_ok().then_some(&had);
         let clean = |host: &VirtualHost| {
             verdict(&table(vec![host.clone()])).is_ok()
@@ -316,7 +317,7 @@ proptest! {
             Some(_) => before.iter().filter(|host| clean(host) && after.contains(host)).collect(),
             None => Vec::new(),
         };
-        let found = divide(&whole, had, |taken| {
+        let found = divide(&complete, had, |taken| {
             for host in &steady {
                 assert_eq!(of(taken, &host.name), Some(*host));
             }

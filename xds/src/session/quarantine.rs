@@ -20,7 +20,7 @@ impl Session {
                 && (!sub.wants(sent.name(), Some(sent)) || gone(sent.name(), sub.cursor))
                 && sub.divisions.remove(sent.name()).is_some()
             {
-                self.effects.push(Effect::whole(kind, sent.shared_name().clone()));
+                self.effects.push(Effect::undivided(kind, sent.shared_name().clone()));
             }
         }
         items
@@ -32,7 +32,7 @@ impl Session {
         let text: Arc<str> = clip(text).into();
         match items.pop() {
             Some(Item::Upsert(r)) => self.divide_or_hold_back(kind, &r, &text, tables),
-            Some(Item::Part { whole, sent }) => self.part_refused(kind, (&whole, &sent), &text, tables),
+            Some(Item::Part { complete, sent }) => self.part_refused(kind, (&complete, &sent), &text, tables),
             Some(Item::Fallback(r)) => {
                 // Even the older version is refused: nothing is left to try until the resource changes.
                 let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
@@ -108,7 +108,7 @@ pub(super) fn one_by_one(items: Vec<Item>) -> impl Iterator<Item = Vec<Item>> {
 }
 
 fn split(items: Vec<Item>) -> Vec<Vec<Item>> {
-    let size = if items.len() <= SINGLES { 1 } else { items.len().div_ceil(16) };
+    let size = if items.len() <= MAX_SINGLE_ITEMS { 1 } else { items.len().div_ceil(16) };
     items.chunks(size).map(<[Item]>::to_vec).collect()
 }
 

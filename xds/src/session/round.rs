@@ -39,7 +39,7 @@ impl Session {
         if !self.end_round() {
             return None;
         }
-        if self.let_go() {
+        if self.release_removals() {
             return self.respond(tables, now);
         }
         if self.began == tables.generation {
@@ -65,7 +65,7 @@ impl Session {
 
     /// Takes up the changes of the view: free kinds as answers, the others as a new round.
     fn take_up(&mut self, tables: &Tables) {
-        self.moves += 1;
+        self.revision += 1;
         for sub in self.subscriptions.iter_mut().flatten().filter(|s| s.kind.rank() == Rank::Free) {
             if sub.cursor == tables.generation {
                 continue;
@@ -75,10 +75,10 @@ impl Session {
                     continue;
                 }
                 if entry.current.is_some() {
-                    sub.leaving.remove(name);
+                    sub.pending_removals.remove(name);
                     sub.answers.insert(name.clone());
                 } else if !sub.answers.contains(name) {
-                    sub.leaving.insert(name.clone(), tables.generation);
+                    sub.pending_removals.insert(name.clone(), tables.generation);
                 }
             }
             sub.cursor = tables.generation;
@@ -136,9 +136,9 @@ impl Session {
         }
         let round_step = self.round.as_ref().and_then(|r| r.unsent.first_key_value()).map(|((step, _), _)| *step);
         let may_answer = free || (made_before && round_step.is_none_or(|step| step >= step_of(kind, false)));
-        if may_answer && !(sub.answers.is_empty() && sub.taken_back.is_empty() && !sub.greet) {
+        if may_answer && !(sub.answers.is_empty() && sub.withdrawn.is_empty() && !sub.must_respond) {
             let mut page = Page::new(&limits);
-            while let Some(name) = sub.taken_back.pop_first() {
+            while let Some(name) = sub.withdrawn.pop_first() {
                 page.items.push(Item::Remove(name));
             }
             while let Some(name) = sub.answers.first() {
@@ -160,7 +160,7 @@ impl Session {
                 }
                 sub.answers.remove(&name);
             }
-            let owed = std::mem::take(&mut sub.greet);
+            let must_respond = std::mem::take(&mut sub.must_respond);
             // Secrets that did not exist when they were requested count from now on.
             self.evict(kind);
             let sub = self.subscriptions[kind as usize].as_deref_mut()?;
@@ -168,7 +168,7 @@ impl Session {
                 sub.probes.extend(one_by_one(page.items));
                 return sub.probes.pop_front();
             }
-            if owed || !page.items.is_empty() {
+            if must_respond || !page.items.is_empty() {
                 return Some(page.items);
             }
         }
@@ -249,14 +249,14 @@ impl Session {
 
     pub(super) fn send(&mut self, kind: Kind, items: Vec<Item>, tables: &Tables, now: Instant) -> Outgoing {
         match kind {
-            Kind::Cluster => self.warm(&items),
-            Kind::Listener => self.wake(&items, tables),
+            Kind::Cluster => self.answer_assignments_of(&items),
+            Kind::Listener => self.answer_scopes_of(&items, tables),
             // Assignments that the client has subscribed to are among the answers now.
             Kind::Endpoints => self.warming.clear(),
             _ => {}
         }
         self.nonces += 1;
-        self.moves += 1;
+        self.revision += 1;
         let nonce = self.nonces;
         let sub = self.subscriptions[kind as usize].as_deref_mut().expect("there is something to send of it");
         let settles = sub.all_sent().then_some(sub.cursor);
@@ -265,7 +265,7 @@ impl Session {
     }
 
     /// Has the assignments of clusters sent after the clusters, even if the client has them.
-    fn warm(&mut self, clusters: &[Item]) {
+    fn answer_assignments_of(&mut self, clusters: &[Item]) {
         let assignments = clusters.iter().filter_map(|item| item.resource()?.assignment());
         match self.subscriptions[Kind::Endpoints as usize].as_deref_mut() {
             // The client will request any other assignment, and it is answered then.
@@ -278,7 +278,7 @@ impl Session {
     }
 
     /// Has all scopes sent after listeners for which Envoy does not request them because it has subscribed before.
-    fn wake(&mut self, listeners: &[Item], tables: &Tables) {
+    fn answer_scopes_of(&mut self, listeners: &[Item], tables: &Tables) {
         if self.scope_sources.sent(listeners) {
             match self.subscription(Kind::Scope) {
                 Some(_) => self.answer_all_scopes(tables),
@@ -313,7 +313,7 @@ impl Session {
                     self.ended = round.target;
                 }
                 self.round = None;
-                self.moves += 1;
+                self.revision += 1;
                 true
             }
             Some(_) => false,
@@ -322,11 +322,11 @@ impl Session {
 
     /// Sends removals of free kinds, once the round that took up the change has ended: a hostname that is no longer
     /// terminated needs its certificate until the listener has changed. Returns true if there are any.
-    fn let_go(&mut self) -> bool {
+    fn release_removals(&mut self) -> bool {
         let began = self.began;
         let mut any = false;
-        for sub in self.subscriptions.iter_mut().flatten().filter(|s| !s.leaving.is_empty()) {
-            let gone: Vec<_> = sub.leaving.extract_if(.., |_, generation| *generation <= began).collect();
+        for sub in self.subscriptions.iter_mut().flatten().filter(|s| !s.pending_removals.is_empty()) {
+            let gone: Vec<_> = sub.pending_removals.extract_if(.., |_, generation| *generation <= began).collect();
             let gone = gone.into_iter().map(|(name, _)| name).filter(|name| sub.wants(name, None)).collect::<Vec<_>>();
             any |= !gone.is_empty();
             sub.answers.extend(gone);
@@ -338,14 +338,14 @@ impl Session {
     pub(super) fn settle(&mut self) {
         for sub in self.subscriptions.iter_mut().flatten().filter(|s| s.idle() && s.settled != s.cursor) {
             sub.settled = sub.cursor;
-            self.moves += 1;
+            self.revision += 1;
         }
         let idle = |rank: fn(Rank) -> bool| {
             self.subscriptions.iter().flatten().filter(|s| rank(s.kind.rank())).all(|s| s.idle())
         };
         if self.subscriptions.iter().any(Option::is_some) && idle(|r| r != Rank::Free) {
             let primed = self.primed || idle(|_| true);
-            self.moves += u64::from((self.ended, self.primed) != (self.began, primed));
+            self.revision += u64::from((self.ended, self.primed) != (self.began, primed));
             (self.ended, self.primed) = (self.began, primed);
         }
     }

@@ -67,7 +67,7 @@ impl Chat {
     fn publish(&mut self, upserts: Vec<Resource>, removals: &[(Kind, &str)]) {
         self.generation += 1;
         let removals: Vec<_> = removals.iter().map(|(kind, name)| (*kind, (*name).to_owned())).collect();
-        self.tables.apply(self.generation, upserts, &removals, self.session.passed());
+        self.tables.apply(self.generation, upserts, &removals, self.session.considered());
     }
 
     fn send(&mut self, kind: Kind, request: DeltaRequest) {
@@ -144,7 +144,7 @@ fn gone(kind: Kind, name: &str) -> Said {
 }
 
 #[test]
-fn what_refers_comes_after_what_it_refers_to_and_what_goes_comes_last() {
+fn additions_are_sent_make_before_break_and_removals_last() {
     let mut chat =
         Chat::settled(vec![cluster("c", ""), endpoints("c"), route("r", "c"), route("q", "c"), listener("l", "")]);
     chat.publish(
@@ -186,7 +186,7 @@ fn each_step_waits_for_the_answer_to_the_one_before() {
 }
 
 #[test]
-fn a_cluster_stays_while_a_table_that_was_held_back_leads_to_it() {
+fn the_removal_of_a_cluster_waits_while_a_held_route_table_references_it() {
     let mut chat = Chat::settled(vec![cluster("c", ""), cluster("d", ""), route("r", "c"), listener("l", "")]);
     // The table changes its reference from c to e, and the client refuses it: it stays at the version that references
     // c.
@@ -208,7 +208,7 @@ fn a_cluster_stays_while_a_table_that_was_held_back_leads_to_it() {
 }
 
 #[test]
-fn what_changes_while_an_answer_is_awaited_is_one_response() {
+fn changes_during_an_unanswered_response_coalesce_into_one() {
     let mut chat = Chat::settled(vec![cluster("c", "0"), cluster("d", "0")]);
     chat.publish(vec![cluster("c", "1")], &[]);
     let first = chat.read();
@@ -223,7 +223,7 @@ fn what_changes_while_an_answer_is_awaited_is_one_response() {
 }
 
 #[test]
-fn a_listener_waits_for_the_table_it_is_new_with() {
+fn a_new_listener_waits_for_the_acknowledgement_of_its_new_route_table() {
     let mut chat = Chat::settled(vec![cluster("c", ""), route("r", "c"), listener("l", "")]);
     chat.publish(vec![listener("l", "1"), route("r", "c2")], &[]);
     let said = chat.read();
@@ -231,7 +231,7 @@ fn a_listener_waits_for_the_table_it_is_new_with() {
 }
 
 #[test]
-fn an_assignment_follows_each_cluster_that_is_new_or_different() {
+fn an_assignment_follows_each_added_or_changed_cluster() {
     let mut chat = Chat::settled(vec![warming("c", "", ""), endpoints("c"), endpoints("d")]);
     let both = |cluster: &str, assignment: &str| [vec![new(Kind::Cluster, cluster), new(Kind::Endpoints, assignment)]];
     chat.publish(vec![warming("c", "", "other")], &[]);
@@ -252,7 +252,7 @@ fn an_assignment_follows_each_cluster_that_is_new_or_different() {
 
 /// On a new stream the client reports the assignments that it has, and cannot know which clusters have changed.
 #[test]
-fn assignments_follow_clusters_that_came_before_anybody_asked_for_endpoints() {
+fn assignments_follow_clusters_that_were_sent_before_the_endpoint_subscription() {
     for clusters_first in [true, false] {
         let assignment = endpoints("c");
         let version = assignment.version().to_owned();
@@ -281,18 +281,18 @@ fn assignments_follow_clusters_that_came_before_anybody_asked_for_endpoints() {
 
 /// A state-of-the-world client reports this for all its assignments at once.
 #[test]
-fn assignments_that_clusters_wait_for_are_sent_to_a_client_that_has_all_of_them() {
+fn assignments_of_warming_clusters_are_sent_to_a_client_that_reports_them() {
     let mut chat = Chat::new(Limits::default(), vec![warming("c", "", ""), endpoints("c"), endpoints("d")]);
     chat.subscribe(Kind::Cluster, &[]);
     chat.read();
     chat.subscribe(Kind::Endpoints, &["c", "d"]);
-    chat.session.hold_already(Kind::Endpoints, &chat.tables);
+    chat.session.mark_held(Kind::Endpoints, &chat.tables);
     let said: Vec<Said> = chat.read().into_iter().map(|(_, said)| said).collect();
     assert_eq!(said, [new(Kind::Endpoints, "c")]);
 }
 
 #[test]
-fn a_secret_goes_once_the_listeners_know_and_comes_at_any_time() {
+fn a_secret_is_removed_after_the_listeners_and_added_at_any_time() {
     let mut chat = Chat::settled(vec![listener("l", ""), secret("h"), secret("i")]);
     chat.subscribe(Kind::Secret, &["h", "i"]);
     chat.settle();
@@ -330,8 +330,8 @@ fn weight(session: &Session) -> usize {
     let of = |s: &Subscription| {
         s.named.len()
             + s.answers.len()
-            + s.leaving.len()
-            + s.taken_back.len()
+            + s.pending_removals.len()
+            + s.withdrawn.len()
             + s.older.len()
             + s.quarantine.len()
             + s.probes.iter().map(Vec::len).sum::<usize>()
@@ -342,7 +342,7 @@ fn weight(session: &Session) -> usize {
 }
 
 #[test]
-fn what_a_stream_keeps_does_not_grow_with_what_it_may_see() {
+fn the_memory_of_a_stream_does_not_grow_with_its_view() {
     for n in [10, 5_000] {
         let many = (0..n).flat_map(|i| [cluster(&format!("c{i}"), ""), secret(&format!("h{i}"))]);
         let mut chat = Chat::new(Limits::default(), many.collect());
@@ -357,7 +357,7 @@ fn what_a_stream_keeps_does_not_grow_with_what_it_may_see() {
 }
 
 #[test]
-fn the_secrets_taken_back_are_those_longest_unasked() {
+fn the_least_recently_requested_secrets_are_withdrawn() {
     let limits = Limits { on_demand_secrets: 3, ..Default::default() };
     let mut chat = Chat::new(limits, ["a", "b", "c", "d", "sds/r"].into_iter().map(secret).collect());
     for name in ["sds/r", "a", "b", "c"] {
@@ -375,7 +375,7 @@ fn the_secrets_taken_back_are_those_longest_unasked() {
 }
 
 #[test]
-fn unknown_secrets_are_answered_take_nobodys_place_and_only_the_latest_are_remembered() {
+fn unknown_secrets_are_answered_displace_no_others_and_are_limited() {
     let limits = Limits { on_demand_secrets: 2, unknown_secrets: 3, ..Default::default() };
     let mut chat = Chat::new(limits, ["a", "b"].into_iter().map(secret).collect());
     chat.subscribe(Kind::Secret, &["a", "b"]);
@@ -403,7 +403,7 @@ fn unknown_secrets_are_answered_take_nobodys_place_and_only_the_latest_are_remem
 }
 
 #[test]
-fn what_is_published_while_a_response_is_unanswered_follows_its_answer() {
+fn a_change_during_an_unanswered_response_follows_its_answer() {
     let mut chat = Chat::new(Limits::default(), vec![cluster("a", "0")]);
     chat.subscribe(Kind::Cluster, &[]);
     chat.settle();
@@ -417,7 +417,7 @@ fn what_is_published_while_a_response_is_unanswered_follows_its_answer() {
 }
 
 #[test]
-fn what_was_refused_is_not_called_so_once_it_is_unsubscribed() {
+fn unsubscribing_ends_the_rejection_of_a_resource() {
     for refused_before in [true, false] {
         let mut chat = Chat::new(Limits::default(), vec![cluster("bad", "")]);
         chat.subscribe(Kind::Cluster, &[]);
@@ -442,7 +442,7 @@ fn what_was_refused_is_not_called_so_once_it_is_unsubscribed() {
 
 /// Makes a client that unsubscribed while `name` was in flight and subscribed again; returns the nonce as well. The
 /// cluster was removed meanwhile.
-fn back_after_it_went(name: &str) -> (Chat, u64) {
+fn resubscribed_after_removal(name: &str) -> (Chat, u64) {
     let mut chat = Chat::new(Limits::default(), vec![cluster(name, "")]);
     chat.subscribe(Kind::Cluster, &[]);
     let (nonce, _) = chat.read().remove(0);
@@ -454,16 +454,16 @@ fn back_after_it_went(name: &str) -> (Chat, u64) {
 }
 
 #[test]
-fn what_went_while_it_was_unsubscribed_is_not_called_refused() {
-    let (mut chat, nonce) = back_after_it_went("bad");
+fn a_resource_that_was_removed_while_unsubscribed_is_not_reported_as_refused() {
+    let (mut chat, nonce) = resubscribed_after_removal("bad");
     chat.answer(Kind::Cluster, nonce, Some("bad is bad"));
     let told = chat.session.take_effects();
     assert!(!told.iter().any(|effect| matches!(effect, Effect::Rejected { .. })), "{told:?}");
 }
 
 #[test]
-fn what_was_on_its_way_and_went_while_it_was_unsubscribed_is_taken_back() {
-    let (mut chat, nonce) = back_after_it_went("short");
+fn a_resource_in_flight_that_was_removed_while_unsubscribed_is_withdrawn() {
+    let (mut chat, nonce) = resubscribed_after_removal("short");
     assert_eq!(chat.read(), []);
     chat.answer(Kind::Cluster, nonce, None);
     assert_eq!(chat.settle(), [[(Kind::Cluster, vec![], vec!["short".to_owned()])]]);
@@ -525,7 +525,7 @@ fn meet(tables: &mut Tables, refuses: bool) -> Vec<(BTreeMap<String, Vec<u32>>, 
 }
 
 #[test]
-fn what_one_client_refused_is_sent_to_the_next_one_after_the_rest() {
+fn parts_that_one_client_refused_are_sent_last_to_the_next_one() {
     let mut tables = Tables::default();
     tables.apply(1, vec![poisoned(20)], &[], 0);
     let first = meet(&mut tables, true);
@@ -552,7 +552,7 @@ fn what_one_client_refused_is_sent_to_the_next_one_after_the_rest() {
 }
 
 #[test]
-fn suspects_that_are_not_all_of_what_is_refused_are_no_harm() {
+fn an_incomplete_or_outdated_set_of_suspects_does_no_harm() {
     let mut tables = Tables::default();
     tables.apply(1, vec![poisoned(3)], &[], 0);
     meet(&mut tables, true);

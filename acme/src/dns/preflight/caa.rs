@@ -205,7 +205,7 @@ mod tests {
     proptest! {
         /// The owner of a zone may write anything into its records: they allow only a CA that they name.
         #[test]
-        fn whatever_records_say_another_ca_is_not_allowed(
+        fn no_records_allow_another_ca(
             records in proptest::collection::vec((
                 proptest::sample::select(vec!["issue", "issuewild", "ISSUE", "iodef", "tbs"]), any::<bool>(),
                 prop_oneof![

@@ -189,38 +189,6 @@ pub enum Finding {
     },
 }
 
-/// The effect of a finding on an order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Strictness {
-    /// The order is not placed.
-    #[default]
-    Strict,
-    /// The finding is reported, and the order is placed.
-    Warn,
-    /// Nothing is looked up.
-    Skip,
-}
-
-/// The decision about an order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
-    /// Place the order; report these findings.
-    Go(Vec<Finding>),
-    /// Do not place the order, because of these findings.
-    Stop(Vec<Finding>),
-}
-
-impl Strictness {
-    /// Decides by the findings.
-    pub fn decide(self, findings: Vec<Finding>) -> Decision {
-        match self {
-            Self::Strict if !findings.is_empty() => Decision::Stop(findings),
-            Self::Strict | Self::Warn => Decision::Go(findings),
-            Self::Skip => Decision::Go(Vec::new()),
-        }
-    }
-}
-
 /// Evaluates the facts. The order of the findings is fixed: addresses, then CAA.
 pub fn examine(facts: &Facts, expected: &Expected<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -405,14 +373,5 @@ mod tests {
             ["CAA records at example allow only foreign.example to issue for a.example; \
               add: example CAA 0 issue \"ca.example\""]
         );
-    }
-
-    #[test]
-    fn strictness_decides() {
-        let finding = Finding::CaaCritical { at: "a".into(), tag: "b".into(), host: "c".into() };
-        assert_eq!(Strictness::Strict.decide(vec![finding.clone()]), Decision::Stop(vec![finding.clone()]));
-        assert_eq!(Strictness::Warn.decide(vec![finding.clone()]), Decision::Go(vec![finding.clone()]));
-        assert_eq!(Strictness::Skip.decide(vec![finding]), Decision::Go(vec![]));
-        assert_eq!(Strictness::Strict.decide(vec![]), Decision::Go(vec![]));
     }
 }

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_sha2_is_taken() {
+    fn only_sha2_is_accepted() {
         assert_eq!("HMAC-SHA512.".parse(), Ok(TsigHash::Sha512));
         assert_eq!("hmacsha256".parse(), Ok(TsigHash::Sha256));
         assert!("hmac-md5".parse::<TsigHash>().expect_err("MD5").contains("hmac-sha256"));
@@ -191,7 +191,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_a_server_answers_is_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+        fn any_answer_of_a_server_is_parsed_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
             let key = TsigKey::new("k", TsigHash::Sha256, &Secret::new("c2VjcmV0c2VjcmV0")).expect("a key");
             prop_assert!(key.verify(&bytes, b"our mac", 1_000).is_err());
             if let Ok(message) = Message::from_vec(&bytes) {

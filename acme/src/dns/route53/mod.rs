@@ -488,7 +488,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn requests_take_turns_and_a_long_queue_is_told_to_come_back() {
+    async fn requests_are_spaced_and_a_long_queue_is_refused_with_a_retry_time() {
         let secret_access_key = Secret::new("secret");
         let keys = AwsKeys { access_key_id: "AKIATEST".to_owned(), secret_access_key, session_token: None };
         let mut config = Route53Config::new(AwsSource::Static(keys));

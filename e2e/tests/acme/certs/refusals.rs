@@ -21,7 +21,7 @@ fn refused(args: &[&str]) -> Result<String> {
 
 #[test]
 #[ignore = "builds the program"]
-fn what_makes_no_sense_is_refused_at_the_start_with_a_sentence() -> Result<()> {
+fn invalid_settings_are_refused_at_the_start_with_a_sentence() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let file = |name: &str, text: &str| -> Result<String> {
         let path = dir.path().join(name);

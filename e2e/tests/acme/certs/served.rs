@@ -67,7 +67,7 @@ async fn a_host_that_is_published_is_served_renewed_and_survives_a_new_account_k
 
 #[tokio::test]
 #[ignore = "needs Envoy and Pebble"]
-async fn who_watches_sees_a_certificate_come() -> Result<()> {
+async fn the_list_of_certificates_shows_a_certificate_when_it_is_issued() -> Result<()> {
     let mut site = Site::new().await?;
     site.start(&["--acme-preflight", "strict"])?;
     // The admin socket answers before anything is published.

@@ -71,7 +71,7 @@ async fn next_says_what_comes_and_last_error_what_happened_and_nobody_tells_a_to
 
 #[tokio::test]
 #[ignore = "needs Envoy"]
-async fn what_the_ca_refuses_to_an_account_is_told_with_what_helps() -> Result<()> {
+async fn a_refusal_of_the_account_is_reported_with_the_remedy() -> Result<()> {
     let mut site = Site::new().await?;
     let ca = TestCa::start().await?;
     site.publish(&[(HOST, "acme")])?;
@@ -160,7 +160,7 @@ fn nobody_who_answers_is_another_status_than_an_error_and_each_error_is_told_onc
 
 #[test]
 #[ignore = "builds the program"]
-fn what_is_logged_is_said_by_gatewright_log_else_by_rust_log() -> Result<()> {
+fn the_log_filter_is_gatewright_log_else_rust_log() -> Result<()> {
     let manifests = tempfile::tempdir()?;
     fs::write(manifests.path().join("a.yaml"), "apiVersion: v1\nkind: Service\nmetadata: {name: [odd]}\n")?;
     let said = |variables: &[(&str, &str)]| -> Result<HashSet<&'static str>> {

@@ -28,7 +28,7 @@ const ZONE: &str = "good A 127.0.0.1\nelsewhere A 192.0.2.9\nsix A 127.0.0.1\nsi
 
 #[tokio::test]
 #[ignore = "needs Envoy, Pebble and BIND"]
-async fn what_is_in_the_way_is_named_before_an_order_and_stops_it_where_that_is_wished() -> Result<()> {
+async fn a_preflight_finding_is_named_before_an_order_and_stops_it_if_strict() -> Result<()> {
     // CAs look up CAA records up to the top-level domain.
     let top = BindZone::new("test").records("@ NS ns1\nns1 A 127.0.0.1\nexample NS ns1");
     let bind = Bind::start(&[], &[BindZone::new("example.test").records(ZONE), top]).await?;

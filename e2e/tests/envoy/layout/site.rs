@@ -34,7 +34,7 @@ impl Site {
         let table = TableId { frontend: plain.clone(), listener: None };
         let site = Self {
             ads: Ads::start()?,
-            tls: frontend(tls, FrontendKind::Tls { chains: [("https".into(), https)].into(), gate: [].into() }),
+            tls: frontend(tls, FrontendKind::Tls { chains: [("https".into(), https)].into(), sni_matcher: [].into() }),
             plain: frontend(plain, FrontendKind::Http { table }),
         };
         // A listener whose route configuration never arrives does not become ready.
@@ -51,8 +51,8 @@ impl Site {
 
     /// Matches a hostname to a chain.
     pub(crate) fn lead(&mut self, hostname: &str, chain: &str) {
-        let FrontendKind::Tls { gate, .. } = &mut self.tls.kind else { unreachable!("made so in new") };
-        gate.insert(host(hostname), chain.into());
+        let FrontendKind::Tls { sni_matcher, .. } = &mut self.tls.kind else { unreachable!("made so in new") };
+        sni_matcher.insert(host(hostname), chain.into());
     }
 
     /// Adds all resources that an exact HTTPS host needs.

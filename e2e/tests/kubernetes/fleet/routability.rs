@@ -92,7 +92,7 @@ async fn an_address_is_reachable_from_where_it_is_asked_for_and_from_nowhere_els
     gateway(&cluster, "routable-certain", &json!([{"routability": "Cluster", "value": asked}])).await?;
     assigned(&cluster, "routable-certain", &json!([address(&asked, "Cluster")]), "AddressesAssigned").await?;
 
-    // What cannot be is not replaced by something else, and nothing is served.
+    // An impossible request is not replaced by something else, and nothing is served.
     for (namespace, request) in [
         ("routable-outside", json!({"routability": "Cluster", "value": "192.0.2.77"})),
         ("routable-unknown", json!({"routability": "example.org/Wan"})),

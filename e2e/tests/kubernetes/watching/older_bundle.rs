@@ -74,7 +74,7 @@ async fn kinds_of_version_1_4_are_read_in_the_versions_that_it_has() -> Result<(
         cluster.until(&group(version), kind, "default", "one", accepted).await?;
     }
     cluster.until(GATEWAY, "BackendTLSPolicy", "default", "one", |o| o["status"]["ancestors"].is_array()).await?;
-    // What the older schema does not have is left out by the server, and not written again and again.
+    // Fields that the older schema does not have are left out by the server, and not written again and again.
     let settled = quiet(&cluster, 0).await?.len();
     assert_eq!(quiet(&cluster, settled).await?, [], "a steady state writes nothing");
     for kind in ["TLSRoute", "TCPRoute", "UDPRoute", "ReferenceGrant", "BackendTLSPolicy"] {

@@ -7,7 +7,9 @@ use super::super::delta::{Derived, DerivedKind};
 use super::super::explain::Explaining;
 use super::super::observe::tenant_of;
 use super::super::status::Statuses;
-use super::super::{ClaimKey, Desired, Ownership, ParentState, Patch, Readiness, Record, TenantStatus, Verdict, names};
+use super::super::{
+    ClaimKey, Desired, OwnershipExplanation, ParentState, Patch, Readiness, Record, TenantStatus, Verdict, names,
+};
 use super::{Counters, Tenancy};
 use crate::inputs::ParentRef;
 use crate::model::{Hostname, ObjectName};
@@ -56,14 +58,14 @@ impl Tenancy {
     }
 
     /// Explanations of a hostname, one for each TenantGateway whose apex it is below, the deepest apex first.
-    pub fn explain(&self, host: &Hostname) -> Vec<Ownership> {
+    pub fn explain(&self, host: &Hostname) -> Vec<OwnershipExplanation> {
         let Self { settings, tenants, hosts, claims, .. } = self;
         Explaining { claims: settings.claims, tenants, hosts, claimants: claims }.explain(host)
     }
 
     /// The owner of a hostname of a TenantGateway.
     pub fn owner(&self, tenant: &ObjectName, hostname: &Hostname) -> Option<ClaimKey> {
-        self.hosts.owner(tenant, hostname).map(|standing| standing.rank.key())
+        self.hosts.owner(tenant, hostname).map(|priority| priority.rank.key())
     }
 
     /// The claimants that refer to a TenantGateway as parent, in no order.
@@ -117,25 +119,25 @@ impl Tenancy {
         self.namespaces.members().filter(|(_, gateway)| self.tenants.in_namespace(gateway).next().is_none())
     }
 
-    /// Whether a TenantGateway has a Gateway that we made: now, or in an earlier run while it could be carried out.
+    /// True if a TenantGateway has a Gateway that we made: now, or in an earlier run while it could be carried out.
     pub fn governs(&self, tenant: &ObjectName) -> bool {
         self.is_made(tenant, &Derived { kind: DerivedKind::Gateway, name: tenant.clone() })
     }
 
-    /// Whether we made an object for a TenantGateway, now or in an earlier run.
+    /// True if we made an object for a TenantGateway, now or in an earlier run.
     pub fn is_made(&self, tenant: &ObjectName, derived: &Derived) -> bool {
         let there = || self.derivations.existing(derived);
         let found = || there().is_some_and(|there| self.tenants.is_uid_of(&there.owner, tenant));
-        self.derivations.desired(derived).is_some() || self.tenants.is_as_found(tenant) && found()
+        self.derivations.desired(derived).is_some() || self.tenants.is_unmanaged(tenant) && found()
     }
 
-    /// Whether a TenantGateway's Gateway has a class that we serve: `Accepted` is then among the conditions of the
+    /// True if a TenantGateway's Gateway has a class that we serve: `Accepted` is then among the conditions of the
     /// Gateway's own controller.
     pub fn is_own(&self, tenant: &ObjectName) -> bool {
         self.tenants.is_own(tenant)
     }
 
-    /// Whether the TenantGateway of an object, whose controlling owner has this UID, is carried out: if it is not
+    /// True if the TenantGateway of an object, whose controlling owner has this UID, is carried out: if it is not
     /// desired then, it is to be deleted, rather than undecided.
     pub fn decides(&self, derived: &Derived, uid: &str) -> bool {
         let decided = |name: &ObjectName| {
@@ -158,7 +160,7 @@ impl Tenancy {
         tenant_of(&self.tenants, derived)
     }
 
-    /// Whether a TenantGateway refers to a Secret.
+    /// True if a TenantGateway refers to a Secret.
     pub fn refers_to(&self, secret: &ObjectName) -> bool {
         self.secrets.refers_to(secret)
     }
@@ -166,7 +168,7 @@ impl Tenancy {
     /// The TenantGateways at which a host may be claimed and whose challenges a route forwards to us.
     pub fn solved(&self, host: &Hostname) -> Vec<&ObjectName> {
         let solves =
-            |tenant: &&ObjectName| self.tenants.resolved(tenant).is_some_and(|valid| valid.frame.solving.is_some());
+            |tenant: &&ObjectName| self.tenants.resolved(tenant).is_some_and(|valid| valid.template.solving.is_some());
         self.hosts.named(host).map(|id| &self.hosts[id].host().tenant).filter(solves).collect()
     }
 

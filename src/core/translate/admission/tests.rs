@@ -139,7 +139,7 @@ impl Site {
 #[test]
 fn a_hostname_belongs_to_the_routes_of_whoever_was_first_on_every_port() {
     for fleet in [Fleet::Own, Fleet::Shared] {
-        let mut site = Site::new(fleet, Recording::Here);
+        let mut site = Site::new(fleet, Recording::ThisProcess);
         let hers = route("alice", 9, "", &["a.x.org"], "/");
         site.put(hers.clone());
         let theirs = route("mallory", 1, "", &["a.x.org", "m.x.org"], "/login");
@@ -165,7 +165,7 @@ fn a_hostname_belongs_to_the_routes_of_whoever_was_first_on_every_port() {
 
 #[test]
 fn within_a_namespace_rules_are_merged_and_the_listeners_own_namespace_is_always_served() {
-    let mut site = Site::new(Fleet::Own, Recording::Here);
+    let mut site = Site::new(Fleet::Own, Recording::ThisProcess);
     site.put(route("alice", 9, "", &["a.x.org"], "/"));
     site.put(route("alice", 8, "", &["a.x.org"], "/more"));
     let own = route("infra", 7, "", &["a.x.org"], "/status");
@@ -174,8 +174,8 @@ fn within_a_namespace_rules_are_merged_and_the_listeners_own_namespace_is_always
 }
 
 #[test]
-fn what_somebody_has_is_kept_from_wider_hostnames_of_others() {
-    let mut site = Site::new(Fleet::Own, Recording::Here);
+fn an_owned_hostname_is_excluded_from_wider_hostnames_of_others() {
+    let mut site = Site::new(Fleet::Own, Recording::ThisProcess);
     site.put(route("infra", 1, "http", &[], "/platform"));
     let everything = route("mallory", 1, "", &[], "/");
     site.put(everything.clone());
@@ -200,7 +200,7 @@ fn what_somebody_has_is_kept_from_wider_hostnames_of_others() {
 
 #[test]
 fn a_wildcard_as_wide_as_the_listener_or_a_public_suffix_takes_no_name_below() {
-    let mut site = Site::new(Fleet::Own, Recording::Here);
+    let mut site = Site::new(Fleet::Own, Recording::ThisProcess);
     site.put(route("mallory", 1, "", &["*.org", "*.x.org", "*.y.net"], "/"));
     let hers = route("alice", 9, "", &["a.x.org", "a.z.org"], "/");
     site.put(hers.clone());
@@ -211,8 +211,8 @@ fn a_wildcard_as_wide_as_the_listener_or_a_public_suffix_takes_no_name_below() {
 }
 
 #[test]
-fn whoever_has_an_exact_listener_or_says_so_shares_names_out() {
-    let mut site = Site::new(Fleet::Own, Recording::Here);
+fn hostnames_are_shared_at_exact_listeners_or_by_parameter() {
+    let mut site = Site::new(Fleet::Own, Recording::ThisProcess);
     let routes = [route("alice", 9, "one", &[], "/a"), route("mallory", 9, "one", &[], "/m")];
     routes.iter().for_each(|route| site.put(route.clone()));
     assert_eq!(site.served(8081, "s.x.org"), "alice+mallory");
@@ -239,8 +239,8 @@ fn whoever_has_an_exact_listener_or_says_so_shares_names_out() {
 }
 
 #[test]
-fn whoever_has_routes_at_an_exact_listener_has_its_hostname_at_wider_ones() {
-    let mut site = Site::new(Fleet::Own, Recording::Here);
+fn the_owner_of_a_hostname_at_an_exact_listener_owns_it_at_wider_ones() {
+    let mut site = Site::new(Fleet::Own, Recording::ThisProcess);
     site.put(route("alice", 9, "one", &[], "/"));
     let theirs = route("mallory", 1, "http", &["s.x.org"], "/.well-known");
     site.put(theirs.clone());
@@ -251,7 +251,7 @@ fn whoever_has_routes_at_an_exact_listener_has_its_hostname_at_wider_ones() {
 
 #[test]
 fn in_a_cluster_a_hostname_of_routes_is_served_once_it_is_recorded() {
-    let mut site = Site::new(Fleet::Own, Recording::OtherListeners);
+    let mut site = Site::new(Fleet::Own, Recording::OtherProcess);
     site.keep();
     let hers = route("alice", 9, "", &["a.x.org"], "/");
     site.put(hers.clone());
@@ -277,7 +277,7 @@ fn set(namespace: &str, created: u8, listeners: &[(&str, u16, &str, &str)]) -> V
 #[test]
 fn of_listener_sets_of_several_namespaces_the_first_has_a_hostname_whatever_it_claims_to_be() {
     for fleet in [Fleet::Own, Fleet::Shared] {
-        let mut site = Site::new(fleet, Recording::Here);
+        let mut site = Site::new(fleet, Recording::ThisProcess);
         let mut own = gateway(&[("http", 80, "HTTP", "o.org")]);
         own["spec"]["allowedListeners"] = json!({"namespaces": {"from": "All"}});
         site.put(own);

@@ -14,11 +14,11 @@ use crate::translate::{Change, Fact, ParentKey, RouteKey};
 pub(super) fn subject(fact: &Change) -> String {
     match fact {
         Change::Fact(Fact::Challenge(hostname, _)) => hostname.to_string(),
-        Change::Fact(Fact::Awaited(secret, _)) => format!("awaited {secret}"),
-        Change::Fact(Fact::Unexposed(gateway, _)) => format!("Service of {gateway}"),
-        Change::Fact(Fact::Undeployed(gateway, _)) => format!("Envoys of {gateway}"),
+        Change::Fact(Fact::ExpectedIssuer(secret, _)) => format!("awaited {secret}"),
+        Change::Fact(Fact::ServiceProblem(gateway, _)) => format!("Service of {gateway}"),
+        Change::Fact(Fact::EnvoysProblem(gateway, _)) => format!("Envoys of {gateway}"),
         Change::Fact(Fact::TlsChallenges(_)) => "TLS-ALPN-01".to_owned(),
-        Change::Fact(Fact::Trouble(secret, _)) => secret.to_string(),
+        Change::Fact(Fact::IssuanceProblem(secret, _)) => secret.to_string(),
         Change::Fact(Fact::Granted(route, _)) => format!("granted {}", route.object()),
         Change::Fact(Fact::Withheld(set, _)) => format!("withheld of {set}"),
         Change::Fact(Fact::Governed(gateway, _)) => format!("governed {gateway}"),

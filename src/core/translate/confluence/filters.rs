@@ -1,12 +1,13 @@
-//! Fields of the experimental channel among the objects: filters of listeners, and addresses by where they are reachable from.
+//! Fields of the experimental channel among the objects: filters of listeners, and addresses by where they are
+//! reachable from.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::{NAMESPACES, pick};
 
-/// The filters of a listener: mostly none, else servers that are there, gone or not granted, and now and then one that we have
-/// not.
+/// The filters of a listener: mostly none, else servers that are there, gone or not granted, and now and then one that
+/// we have not.
 pub(super) fn filters() -> impl Strategy<Value = Value> {
     let filter = (pick(NAMESPACES), pick(&["web", "web", "api", "extension"]), pick(&["HTTP", "GRPC"])).prop_map(
         |(namespace, name, protocol)| {

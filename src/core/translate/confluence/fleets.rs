@@ -17,7 +17,7 @@ pub(super) struct Seen(BTreeMap<EnvoyFleet, BTreeMap<ResourceKey, Resource>>);
 impl Seen {
     /// Applies a delta as the publication does; `before` is the accumulated result of earlier deltas.
     pub(super) fn take(&mut self, delta: &Delta, before: &World, engine: &Engine) {
-        let keys: BTreeSet<&ResourceKey> = delta.resources.keys().chain(&delta.shown).collect();
+        let keys: BTreeSet<&ResourceKey> = delta.resources.keys().chain(&delta.fleet_changes).collect();
         for key in keys {
             let now = delta.resources.get(key).map_or_else(|| before.resources.get(key), Option::as_ref);
             let fleets = engine.fleets(key);

@@ -256,7 +256,8 @@ fn the_work_for_a_policy_does_not_grow_with_the_number_of_hosts() {
     assert_eq!((change.policies, change.routes, change.units, resources, statuses), (1, 0, 0, 1, 0), "{small:?}");
 }
 
-/// The work that changing the retries and the sessions of a Service takes when `count` hosts have routes to another one.
+/// The work that changing the retries and the sessions of a Service takes when `count` hosts have routes to another
+/// one.
 fn work_of_a_traffic_policy(count: usize) -> Vec<Work> {
     let mut engine = hosting(count);
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "a", "name": "api"},
@@ -293,8 +294,8 @@ fn the_work_for_a_traffic_policy_does_not_grow_with_the_number_of_hosts() {
     assert_eq!((sessions.routes, sessions.units, two), (1, 1, 2), "{small:?}");
 }
 
-/// The work around default Gateways when `count` routes want some: a route more, another that changes, a Gateway that is none, and
-/// one that becomes a default one which allows none of them.
+/// The work around default Gateways when `count` routes want some: a route more, another that changes, a Gateway that
+/// is none, and one that becomes a default one which allows none of them.
 fn work_of_default_gateways(count: usize) -> Vec<Work> {
     let mut engine = engine();
     let gateway = |namespace: &str, name: &str, scope: &str| {

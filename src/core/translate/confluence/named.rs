@@ -101,7 +101,7 @@ pub(super) fn misled(world: &World) -> String {
     let mut told = String::new();
     let mut led: BTreeMap<u16, &crate::model::ObjectName> = BTreeMap::new();
     for intent in world.services.values() {
-        let ServiceIntent::Behind(desired) = intent else { continue };
+        let ServiceIntent::Slices(desired) = intent else { continue };
         for at in desired.ports.values() {
             if let Some(other) = led.insert(at.number, &desired.gateway).filter(|other| **other != desired.gateway) {
                 told += &format!("{} leads to {} and {other}\n", at.number, desired.gateway);

@@ -1,4 +1,4 @@
-//! What rules of routes ask for of the experimental channel.
+//! Strategies for rules of routes with fields of the experimental channel.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};

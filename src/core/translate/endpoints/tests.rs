@@ -86,7 +86,7 @@ impl Told {
         self.endpoints["mallory/web:80"].iter().map(String::as_str).collect()
     }
 
-    /// Whether the verdict refuses an endpoint for the reason `why`.
+    /// True if the verdict refuses an endpoint for the reason `why`.
     fn refused(&self, why: &str) -> bool {
         self.verdict.as_ref().is_some_and(|text| text.starts_with("EndpointNotPermitted") && text.contains(why))
     }
@@ -171,7 +171,7 @@ fn the_api_server_is_nobodys_backend() {
 
 /// Otherwise a tenant could take another's endpoints away with a load balancer that requests their address.
 #[test]
-fn what_tenants_say_of_addresses_reserves_none() {
+fn addresses_in_objects_of_tenants_are_not_reserved() {
     let mut told = Told::in_cluster();
     told.list(&["10.1.0.1"], 8080);
     let mut claimed = service(
@@ -243,28 +243,28 @@ fn clusters_of_one_service_port_have_an_assignment_each_and_one_list_of_addresse
     let port = ServicePort::tcp(ObjectName::new("mallory", "web"), 80);
     let h2c = ClusterId::Backend(BackendId::new(port.clone(), AppProtocol::H2c));
     let mut dirty = Dirty::default();
-    let (behind, emissions, store) = told.engine.behind_mut();
-    behind.lead(h2c.clone(), Some(Lead::One(port.clone())), store, &mut dirty);
+    let (service_endpoints, emissions, store) = told.engine.service_endpoints_mut();
+    service_endpoints.set_targets(h2c.clone(), Some(ClusterTargets::One(port.clone())), store, &mut dirty);
     assert!(dirty.endpoints.is_empty(), "the addresses are known");
     assert_eq!(dirty.assignments.take(), [h2c.clone()].into(), "no other assignment is touched");
-    compile_assignment(h2c.clone(), behind, emissions, &mut dirty);
+    compile_assignment(h2c.clone(), service_endpoints, emissions, &mut dirty);
     let made = dirty.done().resources.remove(&ResourceKey::Endpoints(h2c));
     let Some(Some(Resource::Endpoints(made))) = made else { panic!("an assignment") };
     let Addresses::Alike(addresses) = made.addresses else { panic!("of one Service port") };
-    assert!(Arc::ptr_eq(&addresses, &told.engine.behind().ports[&port].addresses), "kept once");
+    assert!(Arc::ptr_eq(&addresses, &told.engine.service_endpoints().ports[&port].addresses), "kept once");
 }
 
 #[test]
 fn an_installation_is_told_from_others_by_its_namespace() {
     let mut told = Told::in_cluster();
-    let before = told.engine.behind().cdn_id();
+    let before = told.engine.service_endpoints().cdn_id();
     let namespace = |name: &str, uid: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "uid": uid}});
     told.put(namespace("mallory", "1"));
-    assert_eq!(told.engine.behind().cdn_id(), before);
+    assert_eq!(told.engine.service_endpoints().cdn_id(), before);
     told.put(namespace("ours", "1"));
-    let one = told.engine.behind().cdn_id();
+    let one = told.engine.service_endpoints().cdn_id();
     told.put(namespace("ours", "2"));
-    assert!(one != before && told.engine.behind().cdn_id() != one);
+    assert!(one != before && told.engine.service_endpoints().cdn_id() != one);
 }
 
 /// A tenant who may write EndpointSlices may write any field of one, labels included: only the pods themselves are

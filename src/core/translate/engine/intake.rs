@@ -26,17 +26,19 @@ impl Engine {
             Change::Fact(Fact::TlsChallenges(service)) => {
                 return self.certificates.challenges.set_tls(service, &self.frontends, dirty);
             }
-            Change::Fact(Fact::Trouble(secret, text)) => {
+            Change::Fact(Fact::IssuanceProblem(secret, text)) => {
                 self.touch_secret(&secret, dirty);
                 return self.certificates.issuance.set_trouble(secret, text);
             }
-            Change::Fact(Fact::Awaited(secret, by)) => {
+            Change::Fact(Fact::ExpectedIssuer(secret, by)) => {
                 self.touch_secret(&secret, dirty);
                 return self.certificates.issuance.set_awaited(secret, by);
             }
-            Change::Fact(Fact::Unexposed(gateway, text)) => return self.exposures.set_failure(gateway, text, dirty),
-            Change::Fact(Fact::Undeployed(gateway, text)) => {
-                return self.exposures.set_undeployed(gateway, text, dirty);
+            Change::Fact(Fact::ServiceProblem(gateway, text)) => {
+                return self.gateway_services.set_failure(gateway, text, dirty);
+            }
+            Change::Fact(Fact::EnvoysProblem(gateway, text)) => {
+                return self.gateway_services.set_envoys_problem(gateway, text, dirty);
             }
             Change::Fact(Fact::Recorded(what, owner)) => return self.owners().take_record(what, owner, dirty),
             Change::Fact(Fact::Granted(route, grants)) => {
@@ -65,8 +67,8 @@ impl Engine {
             }
         };
         let Some(replaced) = replaced else { return };
-        self.quotas.note_extent(&key, &self.store, &self.behind, dirty);
-        self.behind.touch_addresses(&replaced.addresses, dirty);
+        self.quotas.note_extent(&key, &self.store, &self.service_endpoints, dirty);
+        self.service_endpoints.touch_addresses(&replaced.addresses, dirty);
         let name = &key.name;
         match key.kind {
             Kind::Namespace => {
@@ -76,7 +78,7 @@ impl Engine {
                 dirty.attachments.extend(self.store.routes_in(namespace));
                 // A label may entitle it to names below another namespace's wildcard.
                 dirty.owned.extend(self.register.denied(namespace).cloned());
-                self.behind.touch_namespace(namespace, &self.store, &self.frontends, dirty);
+                self.service_endpoints.touch_namespace(namespace, &self.store, &self.frontends, dirty);
             }
             Kind::GatewayClass => {
                 touch_class(&self.store, name, dirty);
@@ -89,17 +91,17 @@ impl Engine {
                 touch_route(&route, dirty);
             }
             Kind::ReferenceGrant => {
-                dirty.parents.extend(self.store.parents_across.of(&name.namespace).cloned());
-                dirty.routes.extend(self.store.routes_across.of(&name.namespace).cloned());
+                dirty.parents.extend(self.store.indexes().parents_across(&name.namespace).cloned());
+                dirty.routes.extend(self.store.indexes().routes_across(&name.namespace).cloned());
             }
             Kind::Service => {
-                dirty.routes.extend(self.store.routes_by_service.of(name).cloned());
-                dirty.parents.extend(self.store.parents_by_service.of(name).cloned());
-                if self.store.policies_by_service.of(name).next().is_some() {
+                dirty.routes.extend(self.store.indexes().routes_by_service(name).cloned());
+                dirty.parents.extend(self.store.indexes().parents_by_service(name).cloned());
+                if self.store.indexes().policies_by_service(name).next().is_some() {
                     dirty.policed.insert(name.clone());
                 }
-                self.behind.touch_endpoints(name, dirty);
-                self.exposures.take_service(name, replaced.exposure.as_deref(), &self.store, dirty);
+                self.service_endpoints.touch_endpoints(name, dirty);
+                self.gateway_services.take_service(name, replaced.made_service.as_deref(), &self.store, dirty);
                 for gateway in self.parents.standing_on(name) {
                     touch_parent(ParentKey::Gateway(gateway.clone()), dirty);
                 }
@@ -107,14 +109,14 @@ impl Engine {
             }
             Kind::EndpointSlice => {
                 for service in replaced.service.into_iter().chain(self.store.service_of_slice(name)) {
-                    self.behind.touch_endpoints(&service, dirty);
+                    self.service_endpoints.touch_endpoints(&service, dirty);
                     if [self.settings.envoys.as_ref(), self.settings.dedicated.service()].contains(&Some(&service)) {
-                        self.exposures.touch_all(dirty);
+                        self.gateway_services.touch_all(dirty);
                         dirty.parents.extend(self.parents.standing_by_names().cloned().map(ParentKey::Gateway));
                     }
-                    dirty.services.extend(self.exposures.behind(&service).cloned());
+                    dirty.services.extend(self.gateway_services.gateway_behind(&service).cloned());
                 }
-                self.exposures.take_slice(name, replaced.made.as_deref(), &self.store, dirty);
+                self.gateway_services.take_slice(name, replaced.made.as_deref(), &self.store, dirty);
             }
             Kind::Secret => dirty.parents.extend(self.parents.of_secret(name).cloned()),
             // Services with these addresses are marked above.
@@ -129,8 +131,8 @@ impl Engine {
                 dirty.policies.insert(key);
             }
             Kind::ConfigMap | Kind::ClusterTrustBundle => {
-                dirty.policies.extend(self.store.policies_by_roots.of(name).cloned());
-                let gateways = self.store.gateways_by_roots.of(name).cloned();
+                dirty.policies.extend(self.store.indexes().policies_by_roots(name).cloned());
+                let gateways = self.store.indexes().gateways_by_roots(name).cloned();
                 dirty.parents.extend(gateways.map(ParentKey::Gateway));
             }
             Kind::TenantGateway | Kind::Issuer | Kind::Certificate => {}

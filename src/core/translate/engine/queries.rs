@@ -15,11 +15,11 @@ use super::super::explain::{Explainer, Explanation, Host, Question};
 use super::super::gateway_exposure::Fleet;
 use super::super::isolated_envoys::EnvoysIntent;
 use super::super::key::{ParentKey, RouteKey};
-use super::super::ownership::{Ownable, Ownership};
+use super::super::ownership::{Ownable, OwnerRecord};
 use super::super::routes::Routing;
 use super::super::service_intent::ServiceIntent;
 use super::super::status::ObjectStatus;
-use super::super::wanted_index::Grants;
+use super::super::wanted_index::ListenerOutcomes;
 use super::Engine;
 use crate::inputs::ObjectKey;
 use crate::model::{Certificate, ClusterId, EnvoyFleet, Fleets, Frontend, Hostname, ObjectName, Reason, SecretName};
@@ -114,7 +114,7 @@ impl Engine {
     /// The fleet that serves a Gateway at present.
     pub fn fleet_of(&self, gateway: &ObjectName) -> EnvoyFleet {
         let parent = self.parents.get(&ParentKey::Gateway(gateway.clone()));
-        match parent.map(|parent| parent.stand.reach.fleet) {
+        match parent.map(|parent| parent.placement.exposure.fleet) {
             Some(Fleet::Dedicated) => EnvoyFleet::Dedicated,
             Some(Fleet::Isolated) => EnvoyFleet::Isolated(gateway.clone()),
             Some(Fleet::Shared | Fleet::Own) | None => EnvoyFleet::Shared,
@@ -135,7 +135,7 @@ impl Engine {
             frontends: &self.frontends,
             register: &self.register,
             challenges: &self.certificates.challenges,
-            behind: &self.behind,
+            service_endpoints: &self.service_endpoints,
         };
         assembly.tls_frontends(listed)
     }
@@ -173,12 +173,12 @@ impl Engine {
 
     /// The intents for the Services of Gateways.
     pub fn services(&self) -> &BTreeMap<ObjectName, ServiceIntent> {
-        self.exposures.intents()
+        self.gateway_services.intents()
     }
 
     /// The intents for the Envoys of Gateways of fleet Isolated.
     pub fn isolated_envoys(&self) -> &BTreeMap<ObjectName, EnvoysIntent> {
-        self.exposures.envoys()
+        self.gateway_services.envoys()
     }
 
     fn admission(&self) -> Admission<'_> {
@@ -213,41 +213,41 @@ impl Engine {
 
     /// The wanted certificates, each with the present certificate.
     pub fn wants(&self) -> Vec<(WantedCertificate, Option<Arc<Certificate>>)> {
-        self.parents.keys().flat_map(|parent| self.grants().wanted_of(parent)).collect()
+        self.parents.keys().flat_map(|parent| self.listener_outcomes().wanted_of(parent)).collect()
     }
 
-    /// Whether listeners refer to a Secret and all of them are refused: no issuer may store a certificate there.
+    /// True if listeners refer to a Secret and all of them are refused: no issuer may store a certificate there.
     pub fn is_refused(&self, secret: &ObjectName) -> bool {
-        self.grants().is_refused(secret)
+        self.listener_outcomes().is_refused(secret)
     }
 
     /// The hostnames of the listeners with a Secret, if by record another namespace owns each of them: a certificate
     /// that we stored there must be removed. Empty if one listener may still serve it, or if no listener of the
     /// Secret's own namespace refers to it.
     pub fn lost_hostnames(&self, secret: &ObjectName) -> BTreeSet<Hostname> {
-        self.grants().lost_hostnames(secret)
+        self.listener_outcomes().lost_hostnames(secret)
     }
 
-    fn grants(&self) -> Grants<'_> {
-        let Self { store, parents, frontends, exposures, register, .. } = self;
-        Grants { store, parents, frontends, exposures, register }
+    fn listener_outcomes(&self) -> ListenerOutcomes<'_> {
+        let Self { store, parents, frontends, gateway_services, register, .. } = self;
+        ListenerOutcomes { store, parents, frontends, gateway_services, register }
     }
 }
 
 /// The record of ownership.
 impl Engine {
     /// Records to write or to remove, for the keeper of the record.
-    pub fn record_proposals(&self) -> impl Iterator<Item = (&Ownable, Option<&Ownership>)> {
+    pub fn record_proposals(&self) -> impl Iterator<Item = (&Ownable, Option<&OwnerRecord>)> {
         self.register.proposed().iter().map(|(what, owner)| (what, owner.as_ref()))
     }
 
     /// The proposed change of a record; `None` if the record is right.
-    pub fn record_proposal(&self, what: &Ownable) -> Option<Option<&Ownership>> {
+    pub fn record_proposal(&self, what: &Ownable) -> Option<Option<&OwnerRecord>> {
         self.register.proposed().get(what).map(Option::as_ref)
     }
 
     /// The recorded owner of something.
-    pub fn owner(&self, what: &Ownable) -> Option<&Ownership> {
+    pub fn owner(&self, what: &Ownable) -> Option<&OwnerRecord> {
         self.register.owner(what)
     }
 
@@ -260,7 +260,7 @@ impl Engine {
     }
 
     /// All records.
-    pub fn record(&self) -> impl Iterator<Item = (&Ownable, &Ownership)> {
+    pub fn record(&self) -> impl Iterator<Item = (&Ownable, &OwnerRecord)> {
         self.register.records().iter()
     }
 }
@@ -276,14 +276,14 @@ impl Engine {
         &self.frontends
     }
 
-    pub(in super::super) fn behind(&self) -> &super::super::endpoints::Behind {
-        &self.behind
+    pub(in super::super) fn service_endpoints(&self) -> &super::super::endpoints::ServiceEndpoints {
+        &self.service_endpoints
     }
 
-    pub(in super::super) fn behind_mut(
+    pub(in super::super) fn service_endpoints_mut(
         &mut self,
-    ) -> (&mut super::super::endpoints::Behind, &mut super::super::emissions::Emissions, &Store) {
-        (&mut self.behind, &mut self.emissions, &self.store)
+    ) -> (&mut super::super::endpoints::ServiceEndpoints, &mut super::super::emissions::Emissions, &Store) {
+        (&mut self.service_endpoints, &mut self.emissions, &self.store)
     }
 
     pub(in super::super) fn wanted_index(&self) -> &super::super::wanted_index::WantedIndex {

@@ -9,7 +9,7 @@ use super::super::bind::Binding;
 use super::super::challenge::Answering;
 use super::super::compile::Units;
 use super::super::emissions::Emissions;
-use super::super::endpoints::{AllowedEndpoints, Behind};
+use super::super::endpoints::{AllowedEndpoints, ServiceEndpoints};
 use super::super::evaluate::Evaluation;
 use super::super::exposure::Exposing;
 use super::super::frontends::Frontends;
@@ -19,7 +19,7 @@ use super::super::report::Report;
 use super::super::resolve::Resolving;
 use super::super::routes::Routing;
 use super::super::tables::Tables;
-use super::super::wanted_index::{Grants, WantedIndex};
+use super::super::wanted_index::{ListenerOutcomes, WantedIndex};
 use super::Engine;
 
 impl Engine {
@@ -29,7 +29,7 @@ impl Engine {
             settings: &self.settings,
             store: &self.store,
             attachments: &self.attachments,
-            exposures: &self.exposures,
+            gateway_services: &self.gateway_services,
             quotas: &mut self.quotas,
             parents: &mut self.parents,
             register: &mut self.register,
@@ -52,9 +52,9 @@ impl Engine {
         Binding {
             settings: &self.settings,
             store: &self.store,
-            behind: &self.behind,
+            service_endpoints: &self.service_endpoints,
             parents: &self.parents,
-            exposures: &mut self.exposures,
+            gateway_services: &mut self.gateway_services,
             frontends: &mut self.frontends,
             register: &mut self.register,
         }
@@ -138,19 +138,19 @@ impl Engine {
             frontends: &self.frontends,
             register: &self.register,
             challenges: &self.certificates.challenges,
-            behind: &self.behind,
+            service_endpoints: &self.service_endpoints,
         };
         (assembly, &mut self.emissions)
     }
 
-    pub(super) fn reaching(&mut self) -> (&mut Behind, AllowedEndpoints<'_>) {
+    pub(super) fn reaching(&mut self) -> (&mut ServiceEndpoints, AllowedEndpoints<'_>) {
         let allowed = AllowedEndpoints {
             settings: &self.settings,
             store: &self.store,
             quotas: &self.quotas,
             frontends: &self.frontends,
         };
-        (&mut self.behind, allowed)
+        (&mut self.service_endpoints, allowed)
     }
 
     pub(super) fn exposing(&mut self) -> Exposing<'_> {
@@ -159,13 +159,13 @@ impl Engine {
             store: &self.store,
             parents: &self.parents,
             frontends: &self.frontends,
-            exposures: &mut self.exposures,
+            gateway_services: &mut self.gateway_services,
         }
     }
 
-    pub(super) fn wanting(&mut self) -> (&mut WantedIndex, Grants<'_>) {
-        let Self { store, parents, frontends, exposures, register, certificates, .. } = self;
-        (&mut certificates.wanted, Grants { store, parents, frontends, exposures, register })
+    pub(super) fn wanting(&mut self) -> (&mut WantedIndex, ListenerOutcomes<'_>) {
+        let Self { store, parents, frontends, gateway_services, register, certificates, .. } = self;
+        (&mut certificates.wanted, ListenerOutcomes { store, parents, frontends, gateway_services, register })
     }
 
     pub(super) fn report(&self) -> Report<'_> {
@@ -178,9 +178,9 @@ impl Engine {
             resolutions: &self.resolutions,
             policies: &self.policies,
             frontends: &self.frontends,
-            behind: &self.behind,
+            service_endpoints: &self.service_endpoints,
             issuance: &self.certificates.issuance,
-            exposures: &self.exposures,
+            gateway_services: &self.gateway_services,
             statuses: &self.statuses,
         }
     }

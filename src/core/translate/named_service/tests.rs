@@ -53,7 +53,7 @@ impl Site {
     }
 
     /// Puts a Gateway with HTTP listeners at these ports, which stands on a Service of its namespace.
-    fn stand(&mut self, namespace: &str, name: &str, created: u32, service: &str, ports: &[u16]) {
+    fn put_gateway_on(&mut self, namespace: &str, name: &str, created: u32, service: &str, ports: &[u16]) {
         self.put(parameters(namespace, name, json!({"service": {"name": service}})));
         self.put(gateway(namespace, name, created, ports));
     }
@@ -61,7 +61,7 @@ impl Site {
     /// Writes the lent slices of a Gateway, as the lease holder does. Returns whether there are any.
     fn write(&mut self, namespace: &str, name: &str) -> bool {
         let gateway = ObjectName::new(namespace, name);
-        let Some(ServiceIntent::Behind(desired)) = self.engine.services().get(&gateway).cloned() else {
+        let Some(ServiceIntent::Slices(desired)) = self.engine.services().get(&gateway).cloned() else {
             panic!("{gateway} stands on a Service")
         };
         let slice = format!("{}-v4", desired.prefix);
@@ -96,7 +96,7 @@ impl Site {
     /// The intended lent slices of a Gateway: the names of its Service's ports, and Envoy ports.
     fn led(&self, namespace: &str, name: &str) -> Vec<String> {
         match self.engine.services().get(&ObjectName::new(namespace, name)) {
-            Some(ServiceIntent::Behind(desired)) => {
+            Some(ServiceIntent::Slices(desired)) => {
                 desired.ports.iter().map(|(name, at)| format!("{name}={at}")).collect()
             }
             other => panic!("{other:?}"),
@@ -186,7 +186,7 @@ fn fleet(service: &str, ports: &[(&str, u16)], ip: &str) -> Value {
 fn a_gateway_is_served_at_the_target_ports_of_the_service_that_it_names() {
     let mut site = Site::new();
     site.put(service("a", "web", &[(80, json!(20_001)), (443, json!(20_002))]));
-    site.stand("a", "edge", 0, "web", &[80]);
+    site.put_gateway_on("a", "edge", 0, "web", &[80]);
     assert_eq!(site.led("a", "edge"), ["n80=20001"], "nothing leads to a port that has no listener");
     assert!(site.served("a", "edge").is_empty(), "before it is recorded");
     assert_eq!(site.told("a", "edge")[1], "Pending: Service a/web does not lead to Envoys yet");
@@ -247,9 +247,9 @@ fn gateways_that_would_meet_on_a_target_port_are_told_and_the_first_is_served_on
         site.put(service("a", "one", &[(80, json!(20_001)), (81, json!(target))]));
         site.put(service("a", "two", &[(80, json!(target))]));
         // The first one is younger.
-        site.stand("a", "y", 9, "one", &[80]);
+        site.put_gateway_on("a", "y", 9, "one", &[80]);
         assert!(site.write("a", "y"));
-        site.stand("a", "x", 1, second, &[port]);
+        site.put_gateway_on("a", "x", 1, second, &[port]);
         assert_eq!(site.listeners("a", "x"), [told.as_str()], "{second} {port} {target}");
         let is_served = told == "True";
         assert_eq!(site.write("a", "x"), is_served, "nothing leads to what is another's");
@@ -273,7 +273,7 @@ fn of_gateways_that_come_together_the_older_has_the_target_port_and_others_are_n
     let mut site = Site::new();
     for (namespace, created) in [("a", 5), ("b", 3)] {
         site.put(service(namespace, "web", &[(80, json!(20_001))]));
-        site.stand(namespace, "edge", created, "web", &[80]);
+        site.put_gateway_on(namespace, "edge", created, "web", &[80]);
     }
     assert_eq!(site.led("b", "edge"), ["n80=20001"]);
     let told = "PortUnavailable: port 80 of Service a/web leads to port 20001 of Envoys, which a Gateway of another \
@@ -296,7 +296,7 @@ fn of_gateways_that_come_together_the_older_has_the_target_port_and_others_are_n
 fn two_ports_of_a_service_are_never_merged() {
     let mut site = Site::new();
     site.put(service("a", "web", &[(80, json!(20_001)), (81, json!(20_001))]));
-    site.stand("a", "edge", 0, "web", &[80, 81]);
+    site.put_gateway_on("a", "edge", 0, "web", &[80, 81]);
     let told = "PortUnavailable: port 81 of Service a/web leads to port 20001 of Envoys, as port 80 does, at which this \
                 Gateway has listeners: give it another targetPort";
     assert_eq!(site.listeners("a", "edge"), ["True", told]);
@@ -327,7 +327,7 @@ fn a_service_that_cannot_be_stood_on_is_told() {
     };
     let mut site = Site::new();
     site.put(good());
-    site.stand("a", "edge", 0, "web", &[80]);
+    site.put_gateway_on("a", "edge", 0, "web", &[80]);
     for (service, told) in [
         (with("type", json!("ExternalName")), "Service a/web is of type ExternalName"),
         (with("clusterIP", json!("None")), "Service a/web is headless"),
@@ -356,7 +356,7 @@ fn a_service_that_cannot_be_stood_on_is_told() {
     assert_eq!(site.told("a", "edge")[1], "True");
     // The Service of the fleet itself.
     site.put(service("ours", "own", &[(80, json!(20_001))]));
-    site.stand("ours", "edge", 0, "own", &[80]);
+    site.put_gateway_on("ours", "edge", 0, "own", &[80]);
     let programmed = &site.told("ours", "edge")[1];
     assert!(programmed.contains("Service ours/own leads to all Envoys of a fleet"), "{programmed}");
     // A Service without an address yet is recorded, and reported.
@@ -384,7 +384,7 @@ fn target_ports_are_numbers_of_the_dedicated_fleet_or_names_behind_its_service()
         ),
     ] {
         site.put(service("a", "web", &[(80, target)]));
-        site.stand("a", "edge", 0, "web", &[80]);
+        site.put_gateway_on("a", "edge", 0, "web", &[80]);
         let written = site.write("a", "edge");
         match told {
             Ok(port) => assert_eq!((written, site.served("a", "edge")), (true, vec![(80, port)])),
@@ -416,7 +416,7 @@ fn target_ports_are_numbers_of_the_dedicated_fleet_or_names_behind_its_service()
 fn only_where_the_class_allows_it_and_only_in_parameters_of_a_gateway() {
     let mut site = Site::new();
     site.put(service("a", "web", &[(80, json!(20_001))]));
-    site.stand("a", "edge", 0, "web", &[80]);
+    site.put_gateway_on("a", "edge", 0, "web", &[80]);
     site.write("a", "edge");
     for (class, told) in [
         (json!({"fleet": "Dedicated"}), "Gateways of GatewayClass g have Services that are made for them"),
@@ -456,7 +456,7 @@ fn no_port_is_chosen_for_a_service_of_ours_that_somebody_stands_on() {
     };
     let first = chosen(&site);
     site.put(service("a", "web", &[(80, json!(first))]));
-    site.stand("a", "edge", 9, "web", &[80]);
+    site.put_gateway_on("a", "edge", 9, "web", &[80]);
     assert_ne!(chosen(&site), first, "it is not recorded yet");
     site.delete(Kind::Gateway, "a", "edge");
 
@@ -470,7 +470,7 @@ fn no_port_is_chosen_for_a_service_of_ours_that_somebody_stands_on() {
     };
     site.put(ours(first));
     assert_eq!(site.served("b", "made"), [(80, first)]);
-    site.stand("a", "edge", 9, "web", &[80]);
+    site.put_gateway_on("a", "edge", 9, "web", &[80]);
     assert!(site.listeners("a", "edge")[0].contains("a Gateway of another namespace has"));
     assert!(!site.write("a", "edge"));
     // A tenant who can write Services takes no port by that.
@@ -484,7 +484,7 @@ fn no_port_is_chosen_for_a_service_of_ours_that_somebody_stands_on() {
     site.put(parameters("a", "edge", json!({})));
     assert_eq!((site.served("a", "edge"), site.served("b", "made")), (vec![], vec![(80, first)]));
     site.put(service("c", "web", &[(80, json!(first))]));
-    site.stand("c", "edge", 5, "web", &[80]);
+    site.put_gateway_on("c", "edge", 5, "web", &[80]);
     assert!(site.listeners("c", "edge")[0].starts_with("PortUnavailable"), "slices of ours lead there still");
 }
 
@@ -495,7 +495,7 @@ fn a_service_concerns_the_gateways_that_stand_on_it_alone() {
         for n in 0..count {
             let name = format!("g{n}");
             site.put(service("a", &name, &[(80, json!(20_001 + n))]));
-            site.stand("a", &name, 0, &name, &[80]);
+            site.put_gateway_on("a", &name, 0, &name, &[80]);
             assert!(site.write("a", &name));
         }
         let before = site.engine.counters();

@@ -42,7 +42,7 @@ fn both_scopes() -> Said {
 }
 
 #[test]
-fn scopes_follow_the_first_listener_that_wants_some() {
+fn scopes_follow_the_first_listener_that_uses_them() {
     let mut chat = with_scopes();
     chat.publish(vec![scoped("l", "changed"), scoped("m", "")], &[]);
     assert_eq!(chat.settle(), [[(Kind::Listener, vec!["l".into(), "m".into()], vec![])]], "it has a subscription");
@@ -63,7 +63,7 @@ fn scopes_follow_the_first_listener_that_wants_some() {
 }
 
 #[test]
-fn a_refused_listener_takes_no_scopes_from_the_accepted_one_and_brings_none() {
+fn a_refused_listener_does_not_change_which_scopes_the_client_has() {
     let mut chat = with_scopes();
     chat.publish(vec![listener("l", "bad")], &[]);
     let said = chat.read();
@@ -107,7 +107,7 @@ fn scopes_follow_a_listener_that_comes_after_an_unanswered_removal() {
 
 /// On a new stream the client reports the versions that it has.
 #[test]
-fn scopes_that_a_client_says_it_has_are_believed_by_the_listeners_it_has() {
+fn reported_scopes_count_only_together_with_the_current_listener() {
     for (version, scopes_first, sent) in
         [("current", true, 0), ("current", false, 0), ("older", true, 2), ("older", false, 2), ("none", false, 2)]
     {

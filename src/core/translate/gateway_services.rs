@@ -9,7 +9,7 @@ use super::internal_ports::recorded;
 use super::isolated_envoys::EnvoysIntent;
 use super::key::ParentKey;
 use super::service_intent::ServiceIntent;
-use crate::inputs::{Exposure, MadeSlice};
+use crate::inputs::{MadeService, MadeSlice};
 use crate::model::{ObjectName, TransportPort};
 use crate::multimap::MultiMap;
 use crate::store::Store;
@@ -24,11 +24,11 @@ pub(super) enum Refusal {
 }
 
 /// The Envoy ports of a Gateway that stands on a Service, by its own ports.
-pub(super) type Shares = BTreeMap<TransportPort, Result<u16, Refusal>>;
+pub(super) type PortOutcomes = BTreeMap<TransportPort, Result<u16, Refusal>>;
 
 /// The Services of Gateways.
 #[derive(Default)]
-pub(super) struct Exposures {
+pub(super) struct GatewayServices {
     intents: BTreeMap<ObjectName, ServiceIntent>,
     /// Gateways by the Services that they are to have, or stand on.
     by_service: MultiMap<ObjectName, ObjectName>,
@@ -37,17 +37,17 @@ pub(super) struct Exposures {
     /// Lent slices, by Gateway.
     slices: MultiMap<ObjectName, ObjectName>,
     /// The Envoy ports of Gateways that stand on a Service.
-    shares: BTreeMap<ObjectName, Shares>,
+    port_outcomes: BTreeMap<ObjectName, PortOutcomes>,
     /// Why Services cannot be created or updated, by Gateway.
     failures: BTreeMap<ObjectName, String>,
     /// The Envoys of fleet Isolated, by Gateway; and the Gateways by the Services of these Envoys.
     envoys: BTreeMap<ObjectName, EnvoysIntent>,
-    behind: BTreeMap<ObjectName, ObjectName>,
+    by_envoys: BTreeMap<ObjectName, ObjectName>,
     /// Why these Envoys cannot be created or updated, by Gateway.
-    undeployed: BTreeMap<ObjectName, String>,
+    envoys_problems: BTreeMap<ObjectName, String>,
 }
 
-impl Exposures {
+impl GatewayServices {
     /// The intents for the Services of Gateways.
     pub(super) fn intents(&self) -> &BTreeMap<ObjectName, ServiceIntent> {
         &self.intents
@@ -66,7 +66,7 @@ impl Exposures {
         }
         let chosen = match &intent {
             Some(ServiceIntent::Wanted(desired)) => desired.targets.values().copied().collect(),
-            Some(ServiceIntent::Behind(_) | ServiceIntent::Left) | None => BTreeSet::new(),
+            Some(ServiceIntent::Slices(_) | ServiceIntent::Left) | None => BTreeSet::new(),
         };
         self.ports.chosen.replace(gateway, &chosen);
         match intent {
@@ -82,14 +82,14 @@ impl Exposures {
     }
 
     /// The Envoy ports of a Gateway that stands on a Service; empty for any other Gateway.
-    pub(super) fn shares(&self, gateway: &ObjectName) -> &Shares {
-        static NOTHING: Shares = Shares::new();
-        self.shares.get(gateway).unwrap_or(&NOTHING)
+    pub(super) fn port_outcomes(&self, gateway: &ObjectName) -> &PortOutcomes {
+        static NOTHING: PortOutcomes = PortOutcomes::new();
+        self.port_outcomes.get(gateway).unwrap_or(&NOTHING)
     }
 
     /// Sets the Envoy ports that a Gateway requests by the Service it stands on, by its own ports. Returns the ports
     /// whose outcome changed.
-    pub(super) fn share(
+    pub(super) fn request_ports(
         &mut self,
         gateway: &ObjectName,
         asked: &BTreeMap<TransportPort, u16>,
@@ -103,22 +103,22 @@ impl Exposures {
         if stood != self.ports.asked.has_any(gateway) {
             self.ports.touch_rivals(gateway, dirty);
         }
-        let mut shares = Shares::new();
+        let mut port_outcomes = PortOutcomes::new();
         for (port, target) in asked {
             let same = |other: &&TransportPort| other.transport == port.transport && asked[other] == *target;
             let first = asked.keys().find(same).filter(|first| *first != port);
-            let share = match (first, self.ports.before(*target, gateway, store)) {
+            let outcome = match (first, self.ports.before(*target, gateway, store)) {
                 (Some(first), _) => Err(Refusal::Port(*target, *first)),
                 (None, Some(other)) => Err(Refusal::Gateway(*target, other.clone())),
                 (None, None) => Ok(*target),
             };
-            shares.insert(*port, share);
+            port_outcomes.insert(*port, outcome);
         }
-        let before = match shares.is_empty() {
-            true => self.shares.remove(gateway),
-            false => self.shares.insert(gateway.clone(), shares),
+        let before = match port_outcomes.is_empty() {
+            true => self.port_outcomes.remove(gateway),
+            false => self.port_outcomes.insert(gateway.clone(), port_outcomes),
         };
-        let (before, after) = (before.unwrap_or_default(), self.shares(gateway));
+        let (before, after) = (before.unwrap_or_default(), self.port_outcomes(gateway));
         let ports: BTreeSet<TransportPort> = before.keys().chain(after.keys()).copied().collect();
         ports.into_iter().filter(|port| before.get(port) != after.get(port)).collect()
     }
@@ -131,7 +131,7 @@ impl Exposures {
         let before = match intent {
             Some(intent) => {
                 if let EnvoysIntent::Wanted(desired) = &intent {
-                    self.behind.insert(desired.name.clone(), gateway.clone());
+                    self.by_envoys.insert(desired.name.clone(), gateway.clone());
                 }
                 self.envoys.insert(gateway.clone(), intent)
             }
@@ -139,7 +139,7 @@ impl Exposures {
         };
         // Their name depends on the Gateway's alone, so they have the same Service as long as they exist.
         if let (Some(EnvoysIntent::Wanted(desired)), false) = (&before, self.wants_envoys(gateway)) {
-            self.behind.remove(&desired.name);
+            self.by_envoys.remove(&desired.name);
         }
         true
     }
@@ -154,21 +154,21 @@ impl Exposures {
     }
 
     /// The Gateway whose own Envoys are behind a Service.
-    pub(super) fn behind(&self, service: &ObjectName) -> Option<&ObjectName> {
-        self.behind.get(service)
+    pub(super) fn gateway_behind(&self, service: &ObjectName) -> Option<&ObjectName> {
+        self.by_envoys.get(service)
     }
 
     /// Why a Gateway's Envoys or its Service cannot be created or updated: without Envoys a Service has no endpoints.
     pub(super) fn failure(&self, gateway: &ObjectName) -> Option<&str> {
-        self.undeployed.get(gateway).or_else(|| self.failures.get(gateway)).map(String::as_str)
+        self.envoys_problems.get(gateway).or_else(|| self.failures.get(gateway)).map(String::as_str)
     }
 
     /// Sets why a Gateway's own Envoys cannot be created or updated.
-    pub(super) fn set_undeployed(&mut self, gateway: ObjectName, text: Option<String>, dirty: &mut Dirty) {
+    pub(super) fn set_envoys_problem(&mut self, gateway: ObjectName, text: Option<String>, dirty: &mut Dirty) {
         dirty.statuses.insert(ParentKey::Gateway(gateway.clone()).object());
         match text {
-            Some(text) => self.undeployed.insert(gateway, text),
-            None => self.undeployed.remove(&gateway),
+            Some(text) => self.envoys_problems.insert(gateway, text),
+            None => self.envoys_problems.remove(&gateway),
         };
     }
 
@@ -182,8 +182,14 @@ impl Exposures {
     }
 
     /// Applies a change of a Service that leads to a Gateway: `old` is the former one.
-    pub(super) fn take_service(&mut self, name: &ObjectName, old: Option<&Exposure>, store: &Store, dirty: &mut Dirty) {
-        let new = store.service(name).and_then(|service| service.exposure.clone());
+    pub(super) fn take_service(
+        &mut self,
+        name: &ObjectName,
+        old: Option<&MadeService>,
+        store: &Store,
+        dirty: &mut Dirty,
+    ) {
+        let new = store.service(name).and_then(|service| service.made.clone());
         for (exposure, there) in [(old, false), (new.as_deref(), true)] {
             let Some(exposure) = exposure else { continue };
             for target in recorded(exposure).values() {

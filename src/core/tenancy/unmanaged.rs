@@ -1,10 +1,10 @@
-//! Tests of TenantGateways that stay as found: they could never be carried out since the program started.
+//! Tests of unmanaged TenantGateways: they could never be carried out since the program started.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::confluence::{engine, gone, http, key, name, namespace, standing, tenant, view};
+use super::confluence::{engine, existing_objects, gone, http, key, name, namespace, tenant, view};
 use super::*;
 use crate::model::ObjectName;
 
@@ -43,11 +43,11 @@ fn specs() -> [(Value, &'static [&'static str]); 2] {
 }
 
 #[test]
-fn what_was_live_before_the_start_stays_and_others_get_nothing() {
+fn hostnames_that_were_live_before_the_start_stay_and_others_are_not_granted() {
     for (spec, new) in specs() {
         let mut before = engine();
         before.apply([there(), vec![tenant("tenant-a", spec.clone())]].concat());
-        let objects = standing(&before);
+        let objects = existing_objects(&before);
         let mut engine = engine();
         let broken = tenant("tenant-a", json!({"apex": "", "attachedNamespaces": []}));
         let delta = engine.apply([there(), objects.clone(), vec![broken]].concat());
@@ -75,14 +75,14 @@ fn what_was_live_before_the_start_stays_and_others_get_nothing() {
 
 /// The order of events makes no difference.
 #[test]
-fn objects_that_are_told_later_are_found_as_well() {
+fn existing_objects_that_are_observed_later_count_as_well() {
     let mut before = engine();
     let (spec, _) = specs()[0].clone();
     before.apply([there(), vec![tenant("tenant-a", spec)]].concat());
     let mut engine = engine();
     engine.apply([there(), vec![tenant("tenant-a", json!({"apex": ""}))]].concat());
     assert!(!engine.governs(&name()) && granted(&engine, "tenant-a", "r").is_empty());
-    engine.apply(standing(&before));
+    engine.apply(existing_objects(&before));
     assert!(engine.governs(&name()));
     assert_eq!(granted(&engine, "tenant-a", "r"), ["x.a.org"]);
 }

@@ -6,15 +6,15 @@ use futures::stream::{Buffered, Collect, Iter};
 use crate::failure::Failure;
 
 /// Most futures that run at the same time.
-const SIDE_BY_SIDE: usize = 32;
+const MAX_CONCURRENT: usize = 32;
 
 /// Runs a future for each name of an order, a bounded number of them at a time; returns the results in their order.
-pub(super) fn side_by_side<F: Future>(each: impl Iterator<Item = F>) -> SideBySide<F> {
-    futures::stream::iter(each.collect::<Vec<_>>()).buffered(SIDE_BY_SIDE).collect()
+pub(super) fn run_concurrently<F: Future>(each: impl Iterator<Item = F>) -> RunConcurrently<F> {
+    futures::stream::iter(each.collect::<Vec<_>>()).buffered(MAX_CONCURRENT).collect()
 }
 
 /// The type is named, since the compiler cannot infer that a future which contains the iterator is `Send`.
-type SideBySide<F> = Collect<Buffered<Iter<std::vec::IntoIter<F>>>, Vec<<F as Future>::Output>>;
+type RunConcurrently<F> = Collect<Buffered<Iter<std::vec::IntoIter<F>>>, Vec<<F as Future>::Output>>;
 
 /// Returns the results, or the first failure. Names that failed with the same class are at fault together.
 pub(super) fn all<T>(results: Vec<Result<T, Failure>>) -> Result<Vec<T>, Failure> {

@@ -26,7 +26,7 @@ const ACK_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The work queue.
 #[derive(Default)]
-pub struct Turns {
+pub struct FairQueue {
     waiting: HashMap<Subject, Waiting>,
     /// The queued subjects of each namespace, in order of arrival. An entry is void if its number differs from that in
     /// `waiting`.
@@ -55,10 +55,10 @@ enum Subject {
     Object(ObjectKey),
     Challenge(Asked),
     TlsChallenges,
-    Trouble(ObjectName),
-    Awaited(ObjectName),
-    Unexposed(ObjectName),
-    Undeployed(ObjectName),
+    IssuanceProblem(ObjectName),
+    ExpectedIssuer(ObjectName),
+    ServiceProblem(ObjectName),
+    EnvoysProblem(ObjectName),
     Recorded(Ownable),
     Granted(RouteKey),
     Withheld(ObjectName),
@@ -73,10 +73,10 @@ impl Subject {
             Change::Object(ObjectChange::Delete(key)) => Subject::Object(key.clone()),
             Change::Fact(Fact::Challenge(asked, _)) => Subject::Challenge(asked.clone()),
             Change::Fact(Fact::TlsChallenges(_)) => Subject::TlsChallenges,
-            Change::Fact(Fact::Trouble(secret, _)) => Subject::Trouble(secret.clone()),
-            Change::Fact(Fact::Awaited(secret, _)) => Subject::Awaited(secret.clone()),
-            Change::Fact(Fact::Unexposed(gateway, _)) => Subject::Unexposed(gateway.clone()),
-            Change::Fact(Fact::Undeployed(gateway, _)) => Subject::Undeployed(gateway.clone()),
+            Change::Fact(Fact::IssuanceProblem(secret, _)) => Subject::IssuanceProblem(secret.clone()),
+            Change::Fact(Fact::ExpectedIssuer(secret, _)) => Subject::ExpectedIssuer(secret.clone()),
+            Change::Fact(Fact::ServiceProblem(gateway, _)) => Subject::ServiceProblem(gateway.clone()),
+            Change::Fact(Fact::EnvoysProblem(gateway, _)) => Subject::EnvoysProblem(gateway.clone()),
             Change::Fact(Fact::Recorded(what, _)) => Subject::Recorded(what.clone()),
             Change::Fact(Fact::Granted(route, _)) => Subject::Granted(route.clone()),
             Change::Fact(Fact::Withheld(set, _)) => Subject::Withheld(set.clone()),
@@ -93,10 +93,10 @@ impl Subject {
             (Subject::Challenge(asked), _) => asked.namespace.clone(),
             (Subject::Granted(route), _) => route.name.namespace.clone(),
             (
-                Subject::Trouble(name)
-                | Subject::Awaited(name)
-                | Subject::Unexposed(name)
-                | Subject::Undeployed(name)
+                Subject::IssuanceProblem(name)
+                | Subject::ExpectedIssuer(name)
+                | Subject::ServiceProblem(name)
+                | Subject::EnvoysProblem(name)
                 | Subject::Withheld(name)
                 | Subject::Governed(name),
                 _,
@@ -107,13 +107,13 @@ impl Subject {
     }
 }
 
-impl Turns {
-    /// Whether the queue is empty.
+impl FairQueue {
+    /// True if the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Whether a change of an object is queued.
+    /// True if a change of an object is queued.
     pub fn holds(&self, key: &ObjectKey) -> bool {
         self.waiting.contains_key(&Subject::Object(key.clone()))
     }
@@ -175,7 +175,7 @@ impl Turns {
     /// Returns urgent changes to be applied at once. They replace the queued changes of the same subjects; a queued
     /// deletion of an object that returns is kept before them.
     #[must_use]
-    pub fn overtaking(&mut self, changes: Vec<Change>) -> Vec<Change> {
+    pub fn take_urgent(&mut self, changes: Vec<Change>) -> Vec<Change> {
         if self.waiting.is_empty() {
             return changes;
         }
@@ -193,12 +193,12 @@ impl Turns {
         all
     }
 
-    /// The number of the next change: see [`Turns::has_taken`].
+    /// The number of the next change: see [`FairQueue::has_taken`].
     pub fn mark(&self) -> u64 {
         self.next
     }
 
-    /// Whether all changes before a mark have been taken.
+    /// True if all changes before a mark have been taken.
     pub fn has_taken(&self, mark: u64) -> bool {
         self.numbers.first().is_none_or(|first| *first >= mark)
     }
@@ -326,30 +326,30 @@ mod tests {
     /// they change.
     #[test]
     fn a_change_waits_for_no_more_than_a_share_of_each_other_namespace() {
-        let (mut turns, now) = (Turns::default(), Instant::now());
-        turns.push(flood(1));
-        assert_eq!(turns.take(0, now).changes.len(), 64, "a bounded batch");
-        turns.push(flood(2));
-        turns.push(vec![route("alice", "web", 1)]);
-        turns.push(flood(3));
-        let batch = turns.take(0, now);
+        let (mut queue, now) = (FairQueue::default(), Instant::now());
+        queue.push(flood(1));
+        assert_eq!(queue.take(0, now).changes.len(), 64, "a bounded batch");
+        queue.push(flood(2));
+        queue.push(vec![route("alice", "web", 1)]);
+        queue.push(flood(3));
+        let batch = queue.take(0, now);
         let place = names(&batch).iter().position(|name| name == "alice/web");
         assert_eq!((place, batch.changes.len()), (Some(8), 64));
-        assert_eq!(turns.len(), 500 - 63, "versions that were never taken in are not counted");
+        assert_eq!(queue.len(), 500 - 63, "versions that were never taken in are not counted");
     }
 
     #[test]
     fn many_who_change_much_have_one_share_each_before_anybody_has_two() {
-        let (mut turns, now) = (Turns::default(), Instant::now());
+        let (mut queue, now) = (FairQueue::default(), Instant::now());
         for number in 0..100 {
-            turns.push(
+            queue.push(
                 (0..20).map(|route_number| route(&format!("m{number}"), &format!("r{route_number}"), 1)).collect(),
             );
         }
-        turns.push(vec![route("alice", "web", 1)]);
+        queue.push(vec![route("alice", "web", 1)]);
         let mut before = 0;
         loop {
-            let batch = turns.take(0, now);
+            let batch = queue.take(0, now);
             match names(&batch).iter().position(|name| name == "alice/web") {
                 Some(place) => break before += place,
                 None => before += batch.changes.len(),
@@ -360,58 +360,58 @@ mod tests {
 
     #[test]
     fn the_newest_version_takes_the_place_of_the_one_that_waits() {
-        let (mut turns, now) = (Turns::default(), Instant::now());
+        let (mut queue, now) = (FairQueue::default(), Instant::now());
         let (old, new) = (route("a", "one", 1), route("a", "one", 2));
-        turns.push(vec![old.clone(), route("a", "two", 1)]);
-        turns.push(vec![new.clone()]);
-        assert_eq!(turns.take(0, now).changes, [new.clone(), route("a", "two", 1)], "in the place of the first");
-        turns.push(vec![new.clone(), gone(&new)]);
-        assert_eq!(turns.take(0, now).changes, [gone(&new)]);
-        turns.push(vec![gone(&new)]);
-        turns.push(vec![old.clone()]);
-        turns.push(vec![new.clone()]);
-        assert_eq!(turns.take(0, now).changes, [gone(&new), new], "it was away meanwhile");
-        assert!(turns.is_empty() && turns.due(0, now).is_none());
+        queue.push(vec![old.clone(), route("a", "two", 1)]);
+        queue.push(vec![new.clone()]);
+        assert_eq!(queue.take(0, now).changes, [new.clone(), route("a", "two", 1)], "in the place of the first");
+        queue.push(vec![new.clone(), gone(&new)]);
+        assert_eq!(queue.take(0, now).changes, [gone(&new)]);
+        queue.push(vec![gone(&new)]);
+        queue.push(vec![old.clone()]);
+        queue.push(vec![new.clone()]);
+        assert_eq!(queue.take(0, now).changes, [gone(&new), new], "it was away meanwhile");
+        assert!(queue.is_empty() && queue.due(0, now).is_none());
     }
 
     #[test]
-    fn what_cannot_wait_is_newer_than_what_waits() {
-        let (mut turns, now) = (Turns::default(), Instant::now());
+    fn an_urgent_change_replaces_the_queued_one() {
+        let (mut queue, now) = (FairQueue::default(), Instant::now());
         let (old, new) = (route("a", "one", 1), route("a", "one", 2));
-        turns.push(vec![old.clone(), route("a", "two", 1)]);
-        let mark = turns.mark();
-        assert_eq!(turns.overtaking(vec![new.clone()]), std::slice::from_ref(&new));
-        turns.push(vec![new.clone()]);
-        assert!(!turns.has_taken(mark));
-        assert_eq!(turns.take(0, now).changes, [route("a", "two", 1), new.clone()], "once, where it came last");
-        assert!(turns.has_taken(mark) && turns.is_empty());
-        turns.push(vec![gone(&new)]);
-        assert_eq!(turns.overtaking(vec![old.clone()]), [gone(&new), old.clone()]);
-        assert_eq!(turns.overtaking(vec![old.clone()]), [old]);
+        queue.push(vec![old.clone(), route("a", "two", 1)]);
+        let mark = queue.mark();
+        assert_eq!(queue.take_urgent(vec![new.clone()]), std::slice::from_ref(&new));
+        queue.push(vec![new.clone()]);
+        assert!(!queue.has_taken(mark));
+        assert_eq!(queue.take(0, now).changes, [route("a", "two", 1), new.clone()], "once, where it came last");
+        assert!(queue.has_taken(mark) && queue.is_empty());
+        queue.push(vec![gone(&new)]);
+        assert_eq!(queue.take_urgent(vec![old.clone()]), [gone(&new), old.clone()]);
+        assert_eq!(queue.take_urgent(vec![old.clone()]), [old]);
     }
 
     #[test]
     fn a_namespace_waits_until_envoys_have_its_last_batch_and_not_for_ever() {
-        let (mut turns, now) = (Turns::default(), Instant::now());
-        turns.push(flood(1));
-        let first = turns.take(0, now);
-        turns.published(first.namespaces, 1, now);
-        turns.push(vec![route("alice", "web", 1)]);
-        let second = turns.take(0, now);
+        let (mut queue, now) = (FairQueue::default(), Instant::now());
+        queue.push(flood(1));
+        let first = queue.take(0, now);
+        queue.published(first.namespaces, 1, now);
+        queue.push(vec![route("alice", "web", 1)]);
+        let second = queue.take(0, now);
         assert_eq!(names(&second), ["alice/web"], "a neighbour goes on");
-        turns.published(second.namespaces, 2, now);
-        assert_eq!((turns.take(0, now).changes.len(), turns.due(0, now)), (0, Some(now + ACK_TIMEOUT)));
-        assert_eq!(turns.due(1, now), Some(now), "acknowledged");
-        let third = turns.take(1, now);
+        queue.published(second.namespaces, 2, now);
+        assert_eq!((queue.take(0, now).changes.len(), queue.due(0, now)), (0, Some(now + ACK_TIMEOUT)));
+        assert_eq!(queue.due(1, now), Some(now), "acknowledged");
+        let third = queue.take(1, now);
         assert_eq!(third.changes.len(), 64);
-        turns.published(third.namespaces, 3, now);
-        assert!(turns.take(1, now).changes.is_empty());
-        assert_eq!(turns.take(1, now + ACK_TIMEOUT).changes.len(), 64, "an Envoy that hangs");
+        queue.published(third.namespaces, 3, now);
+        assert!(queue.take(1, now).changes.is_empty());
+        assert_eq!(queue.take(1, now + ACK_TIMEOUT).changes.len(), 64, "an Envoy that hangs");
     }
 
     #[test]
     fn a_large_object_is_as_many_small_ones() {
-        let (mut turns, now) = (Turns::default(), Instant::now());
+        let (mut queue, now) = (FairQueue::default(), Instant::now());
         let matches: Vec<_> = (0..64).map(|number| json!({"path": {"value": format!("/{number}")}})).collect();
         let large = |name: &str| {
             Change::put(
@@ -422,17 +422,17 @@ mod tests {
                 .expect("a route"),
             )
         };
-        turns.push((0..20).map(|number| large(&format!("r{number}"))).collect());
-        assert_eq!(turns.take(0, now).changes.len(), 4);
+        queue.push((0..20).map(|number| large(&format!("r{number}"))).collect());
+        assert_eq!(queue.take(0, now).changes.len(), 4);
     }
 
     #[test]
-    fn what_is_new_comes_before_what_goes() {
-        let (mut turns, now) = (Turns::default(), Instant::now());
+    fn new_objects_precede_deletions() {
+        let (mut queue, now) = (FairQueue::default(), Instant::now());
         let (old, new) = (route("a", "old", 1), route("a", "new", 1));
-        turns.push(vec![gone(&old), new.clone()]);
-        assert_eq!(turns.take(0, now).changes, [new.clone(), gone(&old)]);
-        turns.push(vec![gone(&old), old.clone(), new.clone()]);
-        assert_eq!(turns.take(0, now).changes, [gone(&old), old, new], "it came again");
+        queue.push(vec![gone(&old), new.clone()]);
+        assert_eq!(queue.take(0, now).changes, [new.clone(), gone(&old)]);
+        queue.push(vec![gone(&old), old.clone(), new.clone()]);
+        assert_eq!(queue.take(0, now).changes, [gone(&old), old, new], "it came again");
     }
 }

@@ -1,4 +1,4 @@
-//! The gate: the matcher from SNI to filter chain, and which connections are closed at once.
+//! The SNI matcher: the matcher from SNI to filter chain, and which connections are closed at once.
 
 use std::collections::BTreeMap;
 
@@ -22,15 +22,18 @@ use gatewright_core::model::{Chain, ChainName, Hostname, TLS_CHALLENGES};
 /// The ALPN list of a TLS-ALPN-01 validation connection (RFC 8737, 3), in Envoy's notation.
 const ACME_TLS: &str = "'acme-tls/1'";
 
-/// The `filter_chain_matcher` of a gate: a trie over the SNI, about 20 bytes a name.
+/// The `filter_chain_matcher` of a TLS frontend: a trie over the SNI, about 20 bytes a name.
 ///
 /// A connection whose SNI no entry covers finds no chain and is closed before anything is allocated for it. The entry
-/// of [`Hostname::any`] is the matcher's no-match action, which also takes connections without SNI. `None` if the gate
-/// has no entries.
+/// of [`Hostname::any`] is the matcher's no-match action, which also takes connections without SNI. `None` if there
+/// are no entries.
 ///
 /// With a chain for TLS-ALPN-01, each chain that terminates TLS has one more matcher in front, regardless of the number
 /// of names.
-pub(super) fn matcher(gate: &BTreeMap<Hostname, ChainName>, chains: &BTreeMap<ChainName, Chain>) -> Option<Matcher> {
+pub(super) fn matcher(
+    sni_matcher: &BTreeMap<Hostname, ChainName>,
+    chains: &BTreeMap<ChainName, Chain>,
+) -> Option<Matcher> {
     let challenges = chains.get_key_value(TLS_CHALLENGES).map(|(name, _)| name);
     let lead = |chain: &ChainName| match challenges {
         Some(challenges) if chains.get(chain).is_some_and(|chain| chain.tls.is_some()) => fork(challenges, chain),
@@ -38,7 +41,7 @@ pub(super) fn matcher(gate: &BTreeMap<Hostname, ChainName>, chains: &BTreeMap<Ch
     };
     let mut names: BTreeMap<&ChainName, Vec<String>> = BTreeMap::new();
     let mut catch_all = None;
-    for (hostname, chain) in gate {
+    for (hostname, chain) in sni_matcher {
         if hostname.is_any() {
             catch_all = Some(Box::new(lead(chain)));
         } else {
@@ -103,13 +106,13 @@ mod tests {
     use super::*;
     use crate::testdata::host;
 
-    fn gate(entries: &[(&str, &str)]) -> BTreeMap<Hostname, ChainName> {
+    fn sni_matcher(entries: &[(&str, &str)]) -> BTreeMap<Hostname, ChainName> {
         entries.iter().map(|(name, chain)| (host(name), ChainName::from(*chain))).collect()
     }
 
     #[test]
     fn names_are_grouped_by_chain_in_a_stable_order() {
-        let entries = gate(&[("b.org", "https"), ("a.org", "https"), ("*.w.org", "wild")]);
+        let entries = sni_matcher(&[("b.org", "https"), ("a.org", "https"), ("*.w.org", "wild")]);
         let made = matcher(&entries, &BTreeMap::new()).expect("a matcher");
         let texts = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
         let expected = [("https".to_owned(), texts(&["a.org", "b.org"])), ("wild".to_owned(), texts(&["*.w.org"]))];
@@ -119,10 +122,10 @@ mod tests {
 
     #[test]
     fn the_catch_all_is_the_no_match_action() {
-        let made = matcher(&gate(&[("", "any"), ("a.org", "https")]), &BTreeMap::new()).expect("a matcher");
+        let made = matcher(&sni_matcher(&[("", "any"), ("a.org", "https")]), &BTreeMap::new()).expect("a matcher");
         assert!(made.on_no_match.is_some());
         assert_eq!(opened(&made).len(), 1);
-        let only = matcher(&gate(&[("", "any")]), &BTreeMap::new()).expect("a matcher");
+        let only = matcher(&sni_matcher(&[("", "any")]), &BTreeMap::new()).expect("a matcher");
         assert!(only.on_no_match.is_some() && only.matcher_type.is_none());
     }
 

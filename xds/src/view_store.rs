@@ -11,7 +11,7 @@ use crate::tables::Tables;
 use crate::view::View;
 
 /// A view with its clients: streams wait for `published`, the owner watches the tracker.
-pub(crate) struct TypeStore {
+pub(crate) struct ViewStore {
     pub(crate) view: View,
     pub(crate) tables: RwLock<Tables>,
     pub(crate) published: Arc<Notify>,
@@ -25,11 +25,11 @@ pub(crate) struct TypeStore {
 }
 
 /// Receivers of the count of unknown secrets are notified once in so many.
-const UNKNOWN_TOLD: u64 = 128;
+const UNKNOWN_PER_NOTIFICATION: u64 = 128;
 
-impl TypeStore {
-    pub(crate) fn new(view: View, any_unknown: Arc<watch::Sender<u64>>, tracker: AckTracker) -> TypeStore {
-        TypeStore {
+impl ViewStore {
+    pub(crate) fn new(view: View, any_unknown: Arc<watch::Sender<u64>>, tracker: AckTracker) -> ViewStore {
+        ViewStore {
             view,
             tables: RwLock::default(),
             published: Arc::default(),
@@ -49,13 +49,13 @@ impl TypeStore {
     }
 
     /// Counts requests for secrets that do not exist.
-    pub(crate) fn asked_in_vain(&self, names: u64) {
-        let is_told = self.unknown.send_if_modified(|total| {
+    pub(crate) fn count_unknown(&self, names: u64) {
+        let is_notified = self.unknown.send_if_modified(|total| {
             let before = *total;
             *total += names;
-            *total / UNKNOWN_TOLD != before / UNKNOWN_TOLD
+            *total / UNKNOWN_PER_NOTIFICATION != before / UNKNOWN_PER_NOTIFICATION
         });
-        if is_told {
+        if is_notified {
             self.any_unknown.send_modify(|n| *n += 1);
         }
     }

@@ -33,29 +33,29 @@ pub(super) struct Selection<'a> {
 
 impl Selection<'_> {
     /// The namespace that the listener of a host selects; `None` selects no namespace.
-    pub(super) fn keeper_beside(self, id: HostId) -> Option<Arc<str>> {
+    pub(super) fn selected_namespace(self, id: HostId) -> Option<Arc<str>> {
         let held = &self.hosts[id];
         match held.owner() {
             Some(_) if self.lacks_its_certificate(held.host()) => None,
             Some(owner) => Some(owner.rank.namespace().clone()),
-            None if !held.bids().is_empty() => self.hosts.kept_by_others(held.host()),
+            None if !held.bids().is_empty() => self.hosts.owner_elsewhere(held.host()),
             None => self.home(held.host()),
         }
     }
 
     /// The namespace that a fixed listener selects, whose hostname may have no state.
-    pub(super) fn keeper_of_fixed(self, tenant: &ObjectName, hostname: &Hostname) -> Option<Arc<str>> {
+    pub(super) fn selected_namespace_of_fixed(self, tenant: &ObjectName, hostname: &Hostname) -> Option<Arc<str>> {
         match self.hosts.get(tenant, hostname) {
-            Some(held) => held.keeper().cloned(),
+            Some(held) => held.sole_namespace().cloned(),
             None => self.home(&Host::new(tenant, hostname)),
         }
     }
 
-    /// Whether an owned host needs a listener of its own, so that its owner is served and no other namespace is.
-    pub(super) fn wants_listener_beside(self, id: HostId, valid: &ResolvedTenant) -> bool {
+    /// True if an owned host needs a listener of its own, so that its owner is served and no other namespace is.
+    pub(super) fn needs_own_listener(self, id: HostId, valid: &ResolvedTenant) -> bool {
         let held = &self.hosts[id];
         let Some(owner) = held.owner().map(|owner| owner.rank.namespace()) else { return false };
-        let served = match self.sheltered(held.host(), valid) {
+        let served = match self.selected_by_wildcard(held.host(), valid) {
             Some(namespace) => namespace != *owner,
             None => held.is_secure(owner),
         };
@@ -63,16 +63,16 @@ impl Selection<'_> {
     }
 
     /// The namespace that the closest wildcard listener over a host selects.
-    fn sheltered(self, host: &Host, valid: &ResolvedTenant) -> Option<Arc<str>> {
+    fn selected_by_wildcard(self, host: &Host, valid: &ResolvedTenant) -> Option<Arc<str>> {
         let stands = |id: &HostId| {
             let held = &self.hosts[*id];
-            held.place().is_some() || valid.frame.wildcard() == Some(&held.host().hostname)
+            held.shard().is_some() || valid.template.wildcard() == Some(&held.host().hostname)
         };
         if let Some(over) = self.hosts.over(&host.tenant, &host.hostname).find(stands) {
-            return self.hosts[over].keeper().cloned();
+            return self.hosts[over].sole_namespace().cloned();
         }
-        let wildcard = valid.frame.wildcard().filter(|wildcard| wildcard.covers(&host.hostname))?;
-        self.keeper_of_fixed(&host.tenant, wildcard)
+        let wildcard = valid.template.wildcard().filter(|wildcard| wildcard.covers(&host.hostname))?;
+        self.selected_namespace_of_fixed(&host.tenant, wildcard)
     }
 
     /// The namespace that a wildcard listener selects while the wildcard has no bids: the owner of a wildcard over it,
@@ -81,12 +81,12 @@ impl Selection<'_> {
         let over = self.hosts.covering(host).next().map(|over| over.rank.namespace().clone());
         let of_gateway = || {
             let valid = self.tenants.resolved(&host.tenant)?;
-            (valid.frame.wildcard() == Some(&host.hostname)).then(|| host.tenant.namespace.clone())
+            (valid.template.wildcard() == Some(&host.hostname)).then(|| host.tenant.namespace.clone())
         };
         over.or_else(of_gateway).or_else(|| self.children.home(host).cloned())
     }
 
-    /// Whether the certificate of a host is an object that is not ours, so that the host is not served.
+    /// True if the certificate of a host is an object that is not ours, so that the host is not served.
     fn lacks_its_certificate(self, host: &Host) -> bool {
         let valid = self.tenants.resolved(&host.tenant);
         if !valid.is_some_and(|valid| valid.mode.per_host() && valid.source == Source::CertManager) {
@@ -103,7 +103,9 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    use super::super::confluence::{engine, event, family, gone, http, key, name, namespace, reason, tenant};
+    use super::super::confluence::{
+        engine, event, gone, http, key, name, namespace, reason, tenant, tenant_with_namespaces,
+    };
     use super::super::selection::selects;
     use super::super::*;
     use super::*;
@@ -121,7 +123,7 @@ mod tests {
         over.into_iter().find_map(|name| all.iter().find(|listener| listener.hostname.as_ref() == Ok(&name)))
     }
 
-    /// Whether the data plane admits routes of a namespace for a hostname.
+    /// True if the data plane admits routes of a namespace for a hostname.
     fn lets_in(engine: &Tenancy, hostname: &str, namespace: &str) -> bool {
         let all = listeners(engine);
         let hostname = Hostname::parse(hostname).expect("a hostname");
@@ -137,7 +139,7 @@ mod tests {
     fn a_listener_selects_the_owner_of_its_hostname_before_anything_is_refused() {
         for spec in [json!({"apex": "a.org", "tlsPassthroughServices": ["api"]}), shared()] {
             let mut engine = engine();
-            engine.apply(family(spec));
+            engine.apply(tenant_with_namespaces(spec));
             engine.apply(vec![
                 http("tenant-a", "shop", &["shop.a.org"]),
                 http("tenant-a-b", "own", &["own.b.a.org", "b.a.org"]),
@@ -159,9 +161,9 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_owns_below_a_wildcard_listener_is_left_to_the_namespace_whose_apex_it_is() {
+    fn unowned_hostnames_below_a_wildcard_listener_belong_to_the_namespace_of_the_apex() {
         let mut engine = engine();
-        engine.apply(family(shared()));
+        engine.apply(tenant_with_namespaces(shared()));
         for hostname in ["free.a.org", "free.b.a.org"] {
             let home = if hostname == "free.a.org" { "tenant-a" } else { "tenant-a-b" };
             for of in ["tenant-a", "tenant-a-b", "tenant-a-c", "cozy-x"] {
@@ -183,7 +185,7 @@ mod tests {
     #[test]
     fn a_host_whose_certificate_is_somebody_elses_is_nobodys_to_serve() {
         let mut engine = engine();
-        engine.apply(family(json!({"apex": "a.org"})));
+        engine.apply(tenant_with_namespaces(json!({"apex": "a.org"})));
         engine.apply(vec![http("tenant-a", "r", &["x.a.org"])]);
         let secret = names::host_certificate("cozystack", "x.a.org");
         let certificate = Derived { kind: DerivedKind::Certificate, name: ObjectName::new("tenant-a", secret) };
@@ -219,7 +221,7 @@ mod tests {
     #[test]
     fn a_parent_ref_that_names_the_listener_of_others_is_told() {
         let mut engine = engine();
-        engine.apply(family(shared()));
+        engine.apply(tenant_with_namespaces(shared()));
         let Change::Claimant(id, Some(mut route)) = http("cozy-x", "r", &["x.a.org"]) else { unreachable!() };
         Arc::make_mut(&mut route.parents)[0].section = Some("https".to_owned());
         engine.apply(vec![Change::Claimant(id, Some(route.clone()))]);
@@ -239,7 +241,7 @@ mod tests {
     fn work_does_not_grow_with_hosts() {
         let work = |hosts: usize| {
             let mut engine = engine();
-            engine.apply(family(shared()));
+            engine.apply(tenant_with_namespaces(shared()));
             let host = |n: usize, namespace: &str| http(namespace, &format!("r{n}"), &[&format!("h{n}.a.org")]);
             engine.apply((0..hosts).map(|n| host(n, "tenant-a")).collect());
             ["tenant-a", "cozy-x"].map(|namespace| {

@@ -6,19 +6,19 @@ use crate::model::ServicePort;
 
 /// The targets of a cluster.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Lead {
+pub(super) enum ClusterTargets {
     /// One Service port.
     One(ServicePort),
     /// Several Service ports with weights; `None` for an invalid reference.
-    Shares(Vec<(Option<ServicePort>, u32)>),
+    Weighted(Vec<(Option<ServicePort>, u32)>),
 }
 
-impl Lead {
+impl ClusterTargets {
     /// The Service ports among the targets.
     pub(super) fn ports(&self) -> BTreeSet<&ServicePort> {
         match self {
-            Lead::One(port) => BTreeSet::from([port]),
-            Lead::Shares(shares) => shares.iter().filter_map(|(port, _)| port.as_ref()).collect(),
+            ClusterTargets::One(port) => BTreeSet::from([port]),
+            ClusterTargets::Weighted(shares) => shares.iter().filter_map(|(port, _)| port.as_ref()).collect(),
         }
     }
 }

@@ -22,7 +22,7 @@ pub const SLICES_BY: &str = "endpointslice.kubernetes.io/managed-by";
 
 /// The parts that we use of a Service that we made for a Gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exposure {
+pub struct MadeService {
     /// The Gateway.
     pub gateway: ObjectName,
     /// `metadata.uid` of the Service.
@@ -85,8 +85,8 @@ impl MadeSlice {
     }
 }
 
-impl Exposure {
-    /// Whether the Service is of type LoadBalancer.
+impl MadeService {
+    /// True if the Service is of type LoadBalancer.
     pub fn is_balanced(&self) -> bool {
         self.kind == "LoadBalancer"
     }

@@ -1,4 +1,4 @@
-//! Queues changes of the watches until their turn: see [`gatewright_core::turns`].
+//! Queues changes of the watches, with fair queueing: see [`gatewright_core::fair_queue`].
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -8,10 +8,10 @@ use tokio::time::sleep_until;
 use super::KubernetesRuntime;
 use crate::lease::Term;
 use crate::watch::sync::WatchSync;
+use gatewright_core::fair_queue::FairQueue;
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::tenancy;
 use gatewright_core::translate::Change;
-use gatewright_core::turns::Turns;
 
 /// The changes that are not applied yet.
 #[derive(Default)]
@@ -19,7 +19,7 @@ pub(super) struct QueuedChanges {
     /// The changes that wait for the first complete view.
     pub(super) early: Vec<Change>,
     /// The changes that wait for their turn.
-    pub(super) turns: Turns,
+    pub(super) queue: FairQueue,
     /// The actions that wait until earlier changes are applied.
     afterwards: VecDeque<(u64, Afterwards)>,
     /// The changes for tenancy: existing derived objects, facts and records.
@@ -49,31 +49,31 @@ impl KubernetesRuntime {
         if !self.serving {
             return self.apply(changes, term);
         }
-        self.queued.turns.push(changes);
+        self.queued.queue.push(changes);
         // The only changes may be those for tenancy.
-        if self.queued.turns.is_empty() && !self.queued.known.is_empty() {
+        if self.queued.queue.is_empty() && !self.queued.known.is_empty() {
             self.apply(Vec::new(), term);
         }
     }
 
     /// Returns whether changes wait for their turn.
     pub fn is_behind(&self) -> bool {
-        !self.queued.turns.is_empty()
+        !self.queued.queue.is_empty()
     }
 
     /// Applies the next batch of queued changes.
     pub(super) fn take_turn(&mut self, term: Term) {
-        let batch = self.queued.turns.take(self.live.reached(), Instant::now());
+        let batch = self.queued.queue.take(self.live.reached(), Instant::now());
         if !batch.changes.is_empty() {
             let before = self.live.publication();
             self.apply(batch.changes, term);
             if self.live.publication() != before {
-                self.queued.turns.published(batch.namespaces, self.live.publication(), Instant::now());
+                self.queued.queue.published(batch.namespaces, self.live.publication(), Instant::now());
             }
             self.catch_up(term);
         }
         while let Some((mark, _)) = self.queued.afterwards.front()
-            && self.queued.turns.has_taken(*mark)
+            && self.queued.queue.has_taken(*mark)
         {
             let (_, afterwards) = self.queued.afterwards.pop_front().expect("there is one");
             self.take_afterwards(afterwards, term);
@@ -83,10 +83,10 @@ impl KubernetesRuntime {
 
     /// Does this once all changes that are queued now are applied.
     pub(super) fn in_turn(&mut self, afterwards: Afterwards, term: Term) {
-        if self.queued.afterwards.is_empty() && self.queued.turns.is_empty() {
+        if self.queued.afterwards.is_empty() && self.queued.queue.is_empty() {
             return self.take_afterwards(afterwards, term);
         }
-        self.queued.afterwards.push_back((self.queued.turns.mark(), afterwards));
+        self.queued.afterwards.push_back((self.queued.queue.mark(), afterwards));
     }
 
     fn take_afterwards(&mut self, afterwards: Afterwards, term: Term) {
@@ -109,7 +109,7 @@ impl KubernetesRuntime {
 
     /// Returns when the next batch is due.
     pub(super) fn due(&self) -> Option<Instant> {
-        if self.queued.turns.is_empty() { None } else { self.queued.turns.due(self.live.reached(), Instant::now()) }
+        if self.queued.queue.is_empty() { None } else { self.queued.queue.due(self.live.reached(), Instant::now()) }
     }
 
     /// Waits until that time.

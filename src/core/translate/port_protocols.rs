@@ -11,10 +11,10 @@ use crate::store::Store;
 /// Checks whether a listener of a namespace may use its protocol on its port.
 ///
 /// Only the class opens a port without hostnames: its listener gets all its traffic.
-pub(super) fn check(reach: &GatewayExposure, listener: &ParentListener, namespace: &str, store: &Store) -> Verdict {
-    let (Some(protocol), Fleet::Shared) = (listener.protocol, reach.fleet) else { return Ok(()) };
+pub(super) fn check(exposure: &GatewayExposure, listener: &ParentListener, namespace: &str, store: &Store) -> Verdict {
+    let (Some(protocol), Fleet::Shared) = (listener.protocol, exposure.fleet) else { return Ok(()) };
     let (port, family) = (listener.transport_port(), protocol.family());
-    let said = reach.ports.iter().flat_map(|ports| ports.iter());
+    let said = exposure.ports.iter().flat_map(|ports| ports.iter());
     let said = said.into_iter().find(|said| said.transport_port() == port);
     let Some(said) = said else {
         let text = || {

@@ -1,4 +1,4 @@
-//! Queues changes of manifests until their turn: see [`gatewright_core::turns`].
+//! Queues changes of manifests, with fair queueing: see [`gatewright_core::fair_queue`].
 
 use std::time::Instant;
 
@@ -17,20 +17,20 @@ pub(super) async fn until(due: Option<Instant>) {
 impl StandaloneRuntime {
     /// Applies all queued changes.
     pub(super) fn take_all(&mut self) -> Result<()> {
-        let changes = std::mem::take(&mut self.turns).into_changes();
+        let changes = std::mem::take(&mut self.queue).into_changes();
         if changes.is_empty() { Ok(()) } else { self.apply(changes) }
     }
 
     /// Applies the next batch of queued changes.
     pub(super) fn take_turn(&mut self) -> Result<()> {
-        let batch = self.turns.take(self.live.reached(), Instant::now());
+        let batch = self.queue.take(self.live.reached(), Instant::now());
         if batch.changes.is_empty() {
             return Ok(());
         }
         let before = self.live.publication();
         self.apply(batch.changes)?;
         if self.live.publication() != before {
-            self.turns.published(batch.namespaces, self.live.publication(), Instant::now());
+            self.queue.published(batch.namespaces, self.live.publication(), Instant::now());
         }
         Ok(())
     }

@@ -14,46 +14,47 @@ use crate::storage::{Key, Kind, StorageError};
 
 /// Age at which unused state is removed. State that is in use is renewed far more often: a window twice a day, failed
 /// attempts daily.
-const IDLE: SignedDuration = SignedDuration::from_hours(24 * 30);
+const RETENTION: SignedDuration = SignedDuration::from_hours(24 * 30);
 /// Most entries that are removed at a time; the others follow an hour later.
-const AT_ONCE: usize = 500;
+const MAX_REMOVALS: usize = 500;
 
 impl Keeper {
     /// Removes unneeded state; returns the number of removed entries.
-    pub(super) async fn sweep(&self, wanted: &BTreeSet<CertificateId>, now: Timestamp) -> usize {
+    pub(super) async fn collect_garbage(&self, wanted: &BTreeSet<CertificateId>, now: Timestamp) -> usize {
         let needed: BTreeSet<CertificateId> =
-            self.read(|shelf| wanted.iter().chain(shelf.held.keys()).chain(shelf.forced.keys()).cloned().collect());
+            self.read(|state| wanted.iter().chain(state.held.keys()).chain(state.forced.keys()).cloned().collect());
         let names: BTreeSet<String> =
             needed.iter().map(|id| Key::new(Kind::Renewal, id.as_str()).name().to_owned()).collect();
-        self.write(|shelf| shelf.windowless.retain(|id, _| needed.contains(id)));
-        let ended = self.read(|shelf| {
-            let all = shelf.held.values().filter(|s| !wanted.contains(&s.id) && s.certificate.not_after + IDLE <= now);
-            all.map(|stored| stored.id.clone()).take(AT_ONCE).collect::<Vec<_>>()
+        self.write(|state| state.windowless.retain(|id, _| needed.contains(id)));
+        let ended = self.read(|state| {
+            let all =
+                state.held.values().filter(|s| !wanted.contains(&s.id) && s.certificate.not_after + RETENTION <= now);
+            all.map(|stored| stored.id.clone()).take(MAX_REMOVALS).collect::<Vec<_>>()
         });
-        let mut gone = 0;
+        let mut removed = 0;
         for id in ended {
             match self.forget(&id).await {
-                Ok(()) => gone += 1,
+                Ok(()) => removed += 1,
                 Err(failure) => tracing::debug!(%id, %failure, "cannot remove an old certificate now"),
             }
         }
         for kind in [Kind::Renewal, Kind::Attempts] {
             let listed = self.storage.list(kind).await.unwrap_or_default();
             for key in listed.into_iter().filter(|key| !names.contains(key.name())) {
-                if gone >= AT_ONCE {
-                    return gone;
+                if removed >= MAX_REMOVALS {
+                    return removed;
                 }
-                match self.sweep_one(&key, now).await {
-                    Ok(went) => gone += usize::from(went),
+                match self.collect_entry(&key, now).await {
+                    Ok(went) => removed += usize::from(went),
                     // The entry was changed concurrently, or is tried again in the next run.
                     Err(error) => tracing::debug!(%key, %error, "cannot remove an old record now"),
                 }
             }
         }
-        gone
+        removed
     }
 
-    async fn sweep_one(&self, key: &Key, now: Timestamp) -> Result<bool, StorageError> {
+    async fn collect_entry(&self, key: &Key, now: Timestamp) -> Result<bool, StorageError> {
         let (last, id) = match key.kind() {
             Kind::Renewal => (readable::<Window>(&*self.storage, key).await?.map(|window| window.poll_at), None),
             _ => match readable::<(CertificateId, Attempts)>(&*self.storage, key).await? {
@@ -62,13 +63,13 @@ impl Keeper {
             },
         };
         // An unreadable entry is left to the operator, to whom it is reported.
-        if last.is_none_or(|last| now < last + IDLE) {
+        if last.is_none_or(|last| now < last + RETENTION) {
             return Ok(false);
         }
         self.storage.remove(key).await?;
-        self.write(|shelf| match id {
-            Some(id) => drop(shelf.attempts.remove(&id)),
-            None => drop(shelf.unclaimed.remove(key.name())),
+        self.write(|state| match id {
+            Some(id) => drop(state.attempts.remove(&id)),
+            None => drop(state.unclaimed.remove(key.name())),
         });
         Ok(true)
     }
@@ -83,12 +84,12 @@ mod tests {
 
     use super::super::Stored;
     use super::*;
-    use crate::bootstrap::self_signed;
     use crate::certificate::IssuedCertificate;
     use crate::failure::{Class, Failure};
     use crate::issuer::{IssueRequest, Issuer};
     use crate::names::Names;
     use crate::plan::Wanted;
+    use crate::self_signed::self_signed;
     use crate::storage::Storage;
     use crate::storage::dir::Directory;
 
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_kept_of_hosts_that_went_goes_and_what_is_wanted_is_never_touched() {
+    async fn state_of_removed_hosts_is_collected_and_state_of_wanted_ones_is_not() {
         let dir = tempfile::tempdir().expect("a directory");
         let storage: Arc<dyn Storage> = Arc::new(Directory::open(dir.path().join("acme")).expect("opened"));
         let ca = Arc::new(Ca::default());
@@ -172,7 +173,7 @@ mod tests {
         // Five of each stay. Ten of the others are deleted with their Secrets, as in a cluster.
         let stay: Vec<String> = hosts[..5].iter().chain(&hosts[30..35]).cloned().collect();
         for want in wanted(&hosts[10..20]) {
-            keeper.unlearn(&want.id);
+            keeper.drop_adopted(&want.id);
         }
         for n in 1..=28 {
             keeper.pass(&wanted(&stay), day(n)).await;
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_window_is_found_again_by_whoever_learns_of_its_certificate() {
+    async fn the_stored_window_of_an_adopted_certificate_is_used_again() {
         let dir = tempfile::tempdir().expect("a directory");
         let storage: Arc<dyn Storage> = Arc::new(Directory::open(dir.path().join("acme")).expect("opened"));
         let host = wanted(&["a.example.org".to_owned()]);
@@ -216,7 +217,7 @@ mod tests {
         // As in a cluster, where certificates are stored elsewhere.
         let second = open().await;
         assert!(second.held().is_empty());
-        second.learn(Stored::clone(&stored));
+        second.adopt(Stored::clone(&stored));
         assert_eq!(second.held()[0].window, Some(window));
     }
 }

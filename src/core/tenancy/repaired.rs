@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::confluence::{engine, event, family, gone, host, namespace, places, tenant, view};
+use super::confluence::{engine, event, gone, host, namespace, places, tenant, tenant_with_namespaces, view};
 use super::*;
 use crate::model::ObjectName;
 
@@ -23,8 +23,8 @@ fn a_foreign_listener_set_under_the_name_of_an_overflow_costs_nobody_a_place() {
     let hosts = || (0..100).map(host).collect::<Vec<_>>();
     // The foreign object existed before ours, or was created before ours was written.
     let (mut before, mut between) = (engine(), engine());
-    before.apply([vec![foreign(1)], family(json!({"apex": "a.org"})), hosts()].concat());
-    between.apply([family(json!({"apex": "a.org"})), hosts()].concat());
+    before.apply([vec![foreign(1)], tenant_with_namespaces(json!({"apex": "a.org"})), hosts()].concat());
+    between.apply([tenant_with_namespaces(json!({"apex": "a.org"})), hosts()].concat());
     assert_eq!(sets(&between), [1]);
     between.apply(vec![foreign(1)]);
     for engine in [before, between] {
@@ -39,7 +39,7 @@ proptest! {
     /// Broken edits, an apex that the namespace's label does not permit, and a label that changes before the apex: once
     /// all are repaired, no trace is left.
     #[test]
-    fn what_was_broken_for_a_while_ends_as_one_start_from_nothing(
+    fn repaired_tenant_gateways_end_in_the_state_of_a_fresh_start(
         events in proptest::collection::vec((event(), proptest::bool::weighted(0.2), 0_u8..8), 1..40),
     ) {
         let mut engine = engine();

@@ -9,38 +9,38 @@ use crate::budget::{Budget, Endpoint, Limits, Scope, Wait};
 use crate::storage::{Expect, Key, Kind, Storage, StorageError, read_json, write_json};
 
 /// Longest `Retry-After` of a CA that is obeyed.
-const LONGEST_TOLD: SignedDuration = SignedDuration::from_hours(1);
+const MAX_RETRY_AFTER: SignedDuration = SignedDuration::from_hours(1);
 
 /// The rate limits of our address at one CA.
 #[derive(Debug)]
-pub struct Traffic {
+pub struct AddressLimits {
     directory: String,
     ledger: Mutex<Budget>,
 }
 
 /// The rate limits of our address at all CAs, by directory URL.
 #[derive(Debug, Default)]
-pub struct RateLimits(Mutex<BTreeMap<String, Arc<Traffic>>>);
+pub struct RateLimits(Mutex<BTreeMap<String, Arc<AddressLimits>>>);
 
 impl RateLimits {
     /// Returns the limits of the CA behind a directory URL, with what is persisted about it.
-    pub(crate) async fn to(
+    pub(crate) async fn for_directory(
         &self,
         directory: &str,
         limits: &Limits,
         storage: &dyn Storage,
-    ) -> Result<Arc<Traffic>, StorageError> {
+    ) -> Result<Arc<AddressLimits>, StorageError> {
         let known = || self.0.lock().expect("nobody panics while holding it").get(directory).cloned();
         if let Some(known) = known() {
             return Ok(known);
         }
-        let traffic = Arc::new(Traffic::read(directory, limits, storage).await?);
+        let address_limits = Arc::new(AddressLimits::read(directory, limits, storage).await?);
         let mut all = self.0.lock().expect("nobody panics while holding it");
-        Ok(all.entry(directory.to_owned()).or_insert(traffic).clone())
+        Ok(all.entry(directory.to_owned()).or_insert(address_limits).clone())
     }
 }
 
-impl Traffic {
+impl AddressLimits {
     /// Makes limits of which nothing is spent.
     pub(crate) fn of(directory: &str, limits: &Limits) -> Self {
         Self { directory: directory.to_owned(), ledger: Mutex::new(Budget::new(limits.clone())) }
@@ -53,24 +53,24 @@ impl Traffic {
             Err(error) if error.is_of_the_entry() => None,
             Err(error) => return Err(error),
         };
-        let traffic = Self::of(directory, limits);
+        let address_limits = Self::of(directory, limits);
         if let Some(stored) = stored {
-            traffic.with(|ledger| {
+            address_limits.with(|ledger| {
                 *ledger = stored;
                 ledger.limits = limits.clone();
             });
         }
-        Ok(traffic)
+        Ok(address_limits)
     }
 
     /// Counts the next request and returns when it may be sent; returns the wait if the CA refuses requests until then.
-    pub(crate) fn request(&self, endpoint: Endpoint, now: Timestamp) -> Result<Timestamp, Wait> {
+    pub(crate) fn spend_request(&self, endpoint: Endpoint, now: Timestamp) -> Result<Timestamp, Wait> {
         self.with(|ledger| ledger.spend_request(endpoint, now))
     }
 
     /// Records the CA's `Retry-After`.
-    pub(crate) fn told(&self, endpoint: Endpoint, after: SignedDuration, now: Timestamp) {
-        self.with(|ledger| ledger.learn(Scope::Requests(endpoint), now + after.min(LONGEST_TOLD)));
+    pub(crate) fn record_retry_after(&self, endpoint: Endpoint, after: SignedDuration, now: Timestamp) {
+        self.with(|ledger| ledger.refuse_until(Scope::Requests(endpoint), now + after.min(MAX_RETRY_AFTER)));
     }
 
     /// Counts a new account and persists the count, before the account is made.

@@ -1,0 +1,113 @@
+//! The indexes of the store: from referenced objects to the objects that refer to them.
+
+use std::sync::Arc;
+
+use crate::inputs::{ObjectKey, ParentKey, RouteKey};
+use crate::model::ObjectName;
+use crate::multimap::MultiMap;
+
+/// The indexes. The store updates them with each object; others look up.
+#[derive(Default)]
+pub(crate) struct Indexes {
+    /// Gateways by GatewayClass.
+    pub(super) gateways_by_class: MultiMap<String, ObjectName>,
+    /// Gateways and GatewayClasses by the GatewayParameters that they refer to.
+    pub(super) users_of_parameters: MultiMap<ObjectName, ObjectKey>,
+    /// Gateways by the ConfigMaps and ClusterTrustBundles that they refer to.
+    pub(super) gateways_by_roots: MultiMap<ObjectName, ObjectName>,
+    /// ListenerSets by the Gateway that they extend.
+    pub(super) sets_by_gateway: MultiMap<ObjectName, ObjectName>,
+    /// Routes by the parents whose listeners they may reach.
+    pub(super) routes_by_parent: MultiMap<ParentKey, RouteKey>,
+    /// Routes whose hostnames tenancy decides, by the parents that they refer to.
+    pub(super) granted_by_parent: MultiMap<ParentKey, RouteKey>,
+    /// Routes by the Services that they refer to.
+    pub(super) routes_by_service: MultiMap<ObjectName, RouteKey>,
+    /// Parents by the Services that filters of their listeners name.
+    pub(super) parents_by_service: MultiMap<ObjectName, ParentKey>,
+    /// EndpointSlices by Service.
+    pub(super) slices_by_service: MultiMap<ObjectName, ObjectName>,
+    /// Policies by the Services that they target.
+    pub(super) policies_by_service: MultiMap<ObjectName, ObjectKey>,
+    /// Policies by the ConfigMaps and ClusterTrustBundles that they refer to.
+    pub(super) policies_by_roots: MultiMap<ObjectName, ObjectKey>,
+    /// Routes that refer into another namespace, by that namespace.
+    pub(super) routes_across: MultiMap<Arc<str>, RouteKey>,
+    /// Parents that refer into another namespace, by that namespace.
+    pub(super) parents_across: MultiMap<Arc<str>, ParentKey>,
+}
+
+impl Indexes {
+    /// The Gateways of a GatewayClass.
+    pub(crate) fn gateways_by_class<'a>(&'a self, class: &str) -> impl Iterator<Item = &'a ObjectName> + use<'a> {
+        self.gateways_by_class.of(class)
+    }
+
+    /// The Gateways and GatewayClasses that refer to GatewayParameters.
+    pub(crate) fn users_of_parameters<'a>(
+        &'a self,
+        parameters: &ObjectName,
+    ) -> impl Iterator<Item = &'a ObjectKey> + use<'a> {
+        self.users_of_parameters.of(parameters)
+    }
+
+    /// The Gateways that refer to a ConfigMap or ClusterTrustBundle.
+    pub(crate) fn gateways_by_roots<'a>(
+        &'a self,
+        roots: &ObjectName,
+    ) -> impl Iterator<Item = &'a ObjectName> + use<'a> {
+        self.gateways_by_roots.of(roots)
+    }
+
+    /// The ListenerSets that extend a Gateway.
+    pub(crate) fn sets_by_gateway<'a>(
+        &'a self,
+        gateway: &ObjectName,
+    ) -> impl Iterator<Item = &'a ObjectName> + use<'a> {
+        self.sets_by_gateway.of(gateway)
+    }
+
+    /// The routes whose hostnames tenancy decides at a parent that they refer to.
+    pub(crate) fn granted_by_parent<'a>(&'a self, parent: &ParentKey) -> impl Iterator<Item = &'a RouteKey> + use<'a> {
+        self.granted_by_parent.of(parent)
+    }
+
+    /// The routes that refer to a Service.
+    pub(crate) fn routes_by_service<'a>(
+        &'a self,
+        service: &ObjectName,
+    ) -> impl Iterator<Item = &'a RouteKey> + use<'a> {
+        self.routes_by_service.of(service)
+    }
+
+    /// The parents with a filter of a listener that names a Service.
+    pub(crate) fn parents_by_service<'a>(
+        &'a self,
+        service: &ObjectName,
+    ) -> impl Iterator<Item = &'a ParentKey> + use<'a> {
+        self.parents_by_service.of(service)
+    }
+
+    /// The policies that target a Service.
+    pub(crate) fn policies_by_service<'a>(
+        &'a self,
+        service: &ObjectName,
+    ) -> impl Iterator<Item = &'a ObjectKey> + use<'a> {
+        self.policies_by_service.of(service)
+    }
+
+    /// The policies that refer to a ConfigMap or ClusterTrustBundle.
+    pub(crate) fn policies_by_roots<'a>(&'a self, roots: &ObjectName) -> impl Iterator<Item = &'a ObjectKey> + use<'a> {
+        self.policies_by_roots.of(roots)
+    }
+
+    /// The routes of other namespaces that refer into a namespace: a ReferenceGrant there affects them.
+    pub(crate) fn routes_across<'a>(&'a self, namespace: &Arc<str>) -> impl Iterator<Item = &'a RouteKey> + use<'a> {
+        self.routes_across.of(namespace)
+    }
+
+    /// The parents of other namespaces that refer into a namespace: a ReferenceGrant there affects them.
+    pub(crate) fn parents_across<'a>(&'a self, namespace: &Arc<str>) -> impl Iterator<Item = &'a ParentKey> + use<'a> {
+        self.parents_across.of(namespace)
+    }
+}
