@@ -513,7 +513,6 @@ async fn it_is_installed_upgraded_rolled_back_and_uninstalled() -> Result<()> {
     for more in [
         "GatewayParameters gatewright-dedicated",
         "PriorityClass gatewright",
-        "ConfigMap gatewright-policies",
         "ValidatingAdmissionPolicy gatewright-route-hostnames",
         "ClusterRole gatewright-controller-certificates",
     ] {
