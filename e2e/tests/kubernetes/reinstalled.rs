@@ -127,11 +127,33 @@ async fn envoys_of_gateways_are_made_after_another_installation() -> Result<()> 
     server.until_may(&user, ("create", "apps", "deployments", NAMESPACE), false).await?;
     let policies = server.api("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", "").await?;
     let left = policies.list(&Default::default()).await?.items.into_iter().filter_map(|left| left.metadata.name);
-    assert_eq!(left.collect::<Vec<_>>(), ["gatewright-controller-isolated"]);
+    assert_eq!(left.collect::<Vec<_>>(), ["gatewright-controller-isolated-pods"]);
     with("install", &["--set", "envoy.image.tag=v1.40.9"])?;
     server.until_may(&user, ("create", "apps", "deployments", NAMESPACE), true).await?;
     let second = deployment().await?;
     assert_ne!(first, second);
     decided(&controller, &foreign(second.clone()), Some("of the PodTemplate")).await?;
-    decided(&controller, &second, None).await
+    decided(&controller, &second, None).await?;
+
+    // Without the PodTemplate nothing else stops, and the controller's token can still run no pod.
+    let templates = server.api("v1", "PodTemplate", NAMESPACE).await?;
+    templates.delete("gatewright-envoy-isolated", &Default::default()).await?;
+    decided(&controller, &second, Some("no params found")).await?;
+    let mut unlabelled = second.clone();
+    unlabelled["metadata"]["labels"] = json!({});
+    decided(&controller, &unlabelled, Some("and nothing else of these kinds")).await?;
+    let anybody = server.client_as("anybody", &["system:masters"]).await?;
+    for namespace in [NAMESPACE, "default"] {
+        let mut other = second.clone();
+        other["metadata"] = json!({"name": "other", "namespace": namespace});
+        let spec = json!({"maxUnavailable": 1, "selector": {"matchLabels": {"app": "other"}}});
+        let metadata = other["metadata"].clone();
+        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata});
+        let budget =
+            json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec});
+        for object in [other, account, budget] {
+            decided(&anybody, &object, None).await?;
+        }
+    }
+    Ok(())
 }
