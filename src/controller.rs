@@ -227,7 +227,8 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     }
     let (asks, mut questions) = mpsc::channel::<AdminRequest>(64);
     let probes = TcpListener::bind(options.probes).await.with_context(|| format!("--probes {}", options.probes))?;
-    info!("probes and metrics at http://{}", probes.local_addr()?);
+    let scheme = if options.ports.probes_tls_dir.is_some() { "https" } else { "http" };
+    info!("probes and metrics at {scheme}://{}", probes.local_addr()?);
     let heartbeat = Heartbeat::new(Instant::now());
     let readiness = Readiness::default();
     let access = (options.ports.metrics_access == cli::MetricsAccess::Authorized)

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use gatewright_control::envoy_certificates::PATH;
 use gatewright_core::inputs::parse_certificate;
 use http_body_util::{BodyExt, Full, Limited};
@@ -163,7 +163,7 @@ async fn obtain(options: &cli::EnvoyIdentity, roots: &str) -> Result<Pair> {
 async fn ask(at: &str, roots: &str, token: &str, request: String) -> Result<String> {
     let mut trusted = RootCertStore::empty();
     for root in CertificateDer::pem_slice_iter(roots.as_bytes()) {
-        trusted.add(root.context("the CA certificates")?).context("the CA certificates")?;
+        trusted.add(root.map_err(|_| anyhow!("the CA certificates are not PEM"))?).context("the CA certificates")?;
     }
     ensure!(!trusted.is_empty(), "there are no CA certificates");
     let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))

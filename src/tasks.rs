@@ -7,15 +7,11 @@ use std::panic::PanicHookInfo;
 use std::time::Duration;
 
 use anyhow::{Error, Result, anyhow};
+use gatewright_control::tasks::{name, named};
 use tokio::task::{Id, JoinError, JoinHandle, JoinSet};
 
 /// The maximum time until all tasks have ended: a connected Envoy holds its stream open.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
-
-tokio::task_local! {
-    /// The name of the running task.
-    static NAME: &'static str;
-}
 
 /// The tasks that run until the program ends.
 #[derive(Default)]
@@ -27,7 +23,7 @@ pub(crate) struct Tasks {
 impl Tasks {
     /// Spawns a task.
     pub(crate) fn spawn(&mut self, name: &'static str, task: impl Future<Output = Result<()>> + Send + 'static) {
-        let id = self.tasks.spawn(NAME.scope(name, task)).id();
+        let id = self.tasks.spawn(named(name, task)).id();
         self.names.insert(id, name);
     }
 
@@ -52,7 +48,7 @@ impl Tasks {
 
 /// Spawns a task that ends before the others do.
 pub(crate) fn spawn(name: &'static str, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
-    tokio::spawn(NAME.scope(name, task))
+    tokio::spawn(named(name, task))
 }
 
 /// Returns the error of the program that the end of this task causes.
@@ -78,7 +74,9 @@ pub fn log_panics() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info: &PanicHookInfo| {
         let thread = std::thread::current();
-        let task = NAME.try_with(|name| *name).unwrap_or_else(|_| thread.name().unwrap_or("without a name"));
+        // Tasks of the crates that know nothing of ours have spans.
+        let span = || tracing::Span::current().metadata().map(|span| span.name());
+        let task = name().or_else(span).or(thread.name()).unwrap_or("without a name");
         let place = info.location().map(ToString::to_string).unwrap_or_default();
         tracing::error!(task, place, "panicked: {}", message(info.payload()));
         if std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0") {

@@ -144,6 +144,37 @@ fn layers_are_what_cargo_says() {
     check("a pure crate names no client, runtime or log, and a lower layer no higher one", broken);
 }
 
+/// The files with the functions that name tasks.
+const NAMES_TASKS: [&str; 3] = ["src/control/tasks.rs", "src/tasks.rs", "acme/src/storage/mod.rs"];
+
+#[test]
+fn every_task_has_a_name() {
+    let mut broken = Vec::new();
+    let spawns = |line: &str| ["spawn(", "spawn_blocking("].iter().any(|call| line.contains(call));
+    let ours =
+        |source: &&Source| ["src/", "xds/src/", "acme/src/"].iter().any(|folder| source.path.starts_with(folder));
+    let all = sources();
+    let named = |source: &&Source| !source.is_test() && !NAMES_TASKS.contains(&source.path.as_str());
+    for source in all.iter().filter(ours).filter(named) {
+        let code: Vec<_> = source.code().collect();
+        for (index, (number, line)) in code.iter().enumerate().filter(|(_, (_, line))| spawns(line)) {
+            // Processes have command lines, and threads are built with their name.
+            let is_other = line.contains("spawn()") || line.contains("thread.spawn(");
+            let next = code.get(index + 1).map_or("", |(_, next)| next.trim());
+            let call = format!("{line}{next}");
+            let has_name =
+                ["named(", "instrument(", "tasks.spawn(\"", "tasks::spawn(\""].iter().any(|name| call.contains(name));
+            if !is_other && !has_name {
+                broken.push(format!("{}:{number}: {}", source.path, line.trim()));
+            }
+        }
+    }
+    check(
+        "a task has a name, by `tasks::named` and `tasks::blocking`, or a span in a crate that cannot name these",
+        broken,
+    );
+}
+
 #[test]
 fn files_are_short() {
     let long = sources().into_iter().filter(|source| !source.is_generated());

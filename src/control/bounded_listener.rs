@@ -13,6 +13,8 @@ use tokio::task::{AbortHandle, Id, JoinSet};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
+use crate::tasks::{joined, named};
+
 /// The maximum number of connections.
 const MAX_CONNECTIONS: usize = 256;
 /// The maximum number of connections of one client.
@@ -40,10 +42,11 @@ pub(crate) async fn receive<F, E>(
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             Some(ended) = connections.join_next_with_id() => {
-                seats.leave(match ended {
-                    Ok((id, ())) => id,
+                seats.leave(match &ended {
+                    Ok((id, ())) => *id,
                     Err(error) => error.id(),
                 });
+                joined(ended);
                 continue;
             }
             _ = stop.changed() => break,
@@ -62,11 +65,12 @@ pub(crate) async fn receive<F, E>(
             oldest.abort();
         }
         let answered = answer(stream);
-        let connection = connections.spawn(async move {
+        let connection = async move {
             if let Ok(Err(error)) = timeout(limit, answered).await {
                 debug!("{what}: {error}");
             }
-        });
+        };
+        let connection = connections.spawn(named(what, connection));
         seats.take(client, connection);
     }
     connections.shutdown().await;

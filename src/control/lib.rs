@@ -28,6 +28,7 @@ mod probes;
 pub mod programmed;
 pub mod publish;
 pub mod server_tls;
+pub mod tasks;
 mod tenants;
 
 pub use admin::{AdminError, AdminQuery, AdminRequest, ask, serve as serve_admin, tell};

@@ -27,6 +27,7 @@ use crate::admin::{AdminQuery, Asks, METRICS, live, put, typed};
 use crate::bounded_listener;
 use crate::heartbeat::Heartbeat;
 use crate::server_tls::server_tls;
+use crate::tasks::{blocking, joined};
 
 /// The time for which the metrics are cached.
 const FRESH: Duration = Duration::from_secs(1);
@@ -193,16 +194,16 @@ impl Files {
             return held;
         }
         let dir = self.dir.clone();
-        match tokio::task::spawn_blocking(move || server_config(&dir)).await {
-            Ok(Ok(config)) => {
+        match joined(blocking("certificate of probes", move || server_config(&dir)).await) {
+            Some(Ok(config)) => {
                 self.held.lock().expect("nobody panics while holding it").1 = config.clone();
                 config
             }
-            Ok(Err(error)) => {
+            Some(Err(error)) => {
                 warn!("the certificate of probes and metrics is not replaced: {error}");
                 held
             }
-            Err(_) => held,
+            None => held,
         }
     }
 }

@@ -6,15 +6,15 @@ use rustls::{ServerConfig, SupportedProtocolVersion};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
-/// The reason for which there is no TLS configuration.
+/// The reason for which there is no TLS configuration. It quotes nothing of a key.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerTlsError {
     /// The certificates cannot be read.
-    #[error("the certificates: {0}")]
-    Chain(rustls_pki_types::pem::Error),
+    #[error("the certificates are not PEM")]
+    Chain,
     /// The key cannot be read.
-    #[error("the key: {0}")]
-    Key(rustls_pki_types::pem::Error),
+    #[error("the key is not a private key in PEM")]
+    Key,
     /// Certificate and key do not match, or are of an unsupported type.
     #[error("{0}")]
     Pair(#[from] rustls::Error),
@@ -30,8 +30,9 @@ pub fn server_tls(
     key: &[u8],
     versions: &[&'static SupportedProtocolVersion],
 ) -> Result<Arc<ServerConfig>, ServerTlsError> {
-    let chain = CertificateDer::pem_slice_iter(chain).collect::<Result<Vec<_>, _>>().map_err(ServerTlsError::Chain)?;
-    let key = PrivateKeyDer::from_pem_slice(key).map_err(ServerTlsError::Key)?;
+    let chain =
+        CertificateDer::pem_slice_iter(chain).collect::<Result<Vec<_>, _>>().map_err(|_| ServerTlsError::Chain)?;
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| ServerTlsError::Key)?;
     let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_protocol_versions(versions)?
         .with_no_client_auth()

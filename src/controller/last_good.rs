@@ -20,6 +20,7 @@ use gatewright_control::envoy_access::EnvoyAccess;
 use gatewright_control::event::LAST_GOOD;
 use gatewright_control::fleet_views::FleetViews;
 use gatewright_control::metrics::gauge;
+use gatewright_control::tasks::blocking;
 use gatewright_core::model::{EnvoyFleet, ObjectName};
 use gatewright_kubernetes::keys;
 use jiff::Timestamp;
@@ -131,10 +132,10 @@ pub(super) struct Standby {
     serving: Option<Serving>,
 }
 
-/// The state that is served: its time, and its hosts with an expired certificate.
+/// The state that is served: its time, and the ends of its certificates by host.
 struct Serving {
     at: SystemTime,
-    ended: Vec<String>,
+    ends: Vec<(String, SystemTime)>,
 }
 
 impl Standby {
@@ -150,7 +151,7 @@ impl Standby {
         let started = Instant::now();
         let loaded: Option<Kept> = match paths {
             None => None,
-            Some(paths) => tokio::task::spawn_blocking(move || match load(&paths) {
+            Some(paths) => blocking("last good state", move || match load(&paths) {
                 Ok(loaded) => loaded,
                 Err(error) => {
                     warn!(event = LAST_GOOD, "last good state: {error:#}; it is not used");
@@ -196,14 +197,14 @@ impl Standby {
         }
         let kept = self.kept.take()?;
         let count = kept.count();
-        let Kept { at, shown, views, ended } = kept;
+        let Kept { at, shown, views, ends } = kept;
         self.suspect(&self.views);
         for ((_, view), state) in self.views.iter().zip(views) {
             self.cache.publish(view, Update { upserts: state.resources, removals: Vec::new() });
         }
         self.view_access.stand_in(&self.views);
         self.metrics.serves(Some(at));
-        self.serving = Some(Serving { at, ended });
+        self.serving = Some(Serving { at, ends });
         let lines = self.lines();
         warn!(
             event = LAST_GOOD,
@@ -255,11 +256,13 @@ impl Standby {
 
     /// Returns notices for people, while the state is served.
     pub(super) fn lines(&self) -> Vec<String> {
-        let Some(Serving { at, ended }) = &self.serving else { return Vec::new() };
+        let Some(Serving { at, ends }) = &self.serving else { return Vec::new() };
+        let now = SystemTime::now();
+        let ended: Vec<&str> = ends.iter().filter(|(_, end)| *end <= now).map(|(host, _)| &**host).collect();
         let age = at.elapsed().unwrap_or_default().as_secs();
         let mut lines = vec![format!("serving the last good state, of {}: {age} seconds old", time(*at))];
         if !ended.is_empty() {
-            let named = ended.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+            let named = ended[..ended.len().min(NAMED)].join(", ");
             let more = if ended.len() > NAMED { ", ..." } else { "" };
             lines.push(format!("expired certificates in it: {} ({named}{more})", ended.len()));
         }
@@ -327,7 +330,7 @@ impl Keeper {
                 continue;
             }
             let (begun, at, paths) = (Instant::now(), SystemTime::now(), self.paths.clone());
-            let ended = tokio::task::spawn_blocking(move || save(&paths, at, &shown, &views)).await;
+            let ended = blocking("last good state", move || save(&paths, at, &shown, &views)).await;
             let failure = match ended {
                 Ok(Ok(())) => None,
                 Ok(Err(error)) => Some(format!("{error:#}")),

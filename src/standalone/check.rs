@@ -55,7 +55,7 @@ pub async fn check(host: &Host, roots: &str) -> Result<u16, CheckError> {
         let tls = |error: &dyn std::fmt::Display| CheckError::Tls(error.to_string());
         let mut store = RootCertStore::empty();
         for root in CertificateDer::pem_slice_iter(roots.as_bytes()) {
-            store.add(root.map_err(|error| tls(&error))?).map_err(|error| tls(&error))?;
+            store.add(root.map_err(|_| tls(&"the CA certificates are not PEM"))?).map_err(|error| tls(&error))?;
         }
         let config = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
             .with_safe_default_protocol_versions()

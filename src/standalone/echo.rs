@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use gatewright_control::tasks::{joined, named};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
@@ -54,14 +55,16 @@ impl Echo {
                 accepted = self.listener.accept() => accepted,
                 _ = stop.wait_for(|stop| *stop) => break,
             };
-            while connections.try_join_next().is_some() {}
+            while let Some(ended) = connections.try_join_next() {
+                joined(ended);
+            }
             let Ok((stream, _)) = accepted else {
                 // No file descriptors are left for a moment.
                 sleep(Duration::from_millis(50)).await;
                 continue;
             };
             let (slots, name, tls) = (slots.clone(), self.name, self.tls.clone());
-            connections.spawn(async move {
+            let connection = async move {
                 let _slot = slots.acquire_owned().await.expect("nobody closes it");
                 match tls {
                     None => answer(stream, name).await,
@@ -71,7 +74,8 @@ impl Echo {
                         }
                     }
                 }
-            });
+            };
+            connections.spawn(named("backend of the example", connection));
         }
         connections.shutdown().await;
     }

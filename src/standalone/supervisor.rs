@@ -22,11 +22,12 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
-use tokio::task::{block_in_place, spawn_blocking};
+use tokio::task::block_in_place;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
 use gatewright_control::event::{PROCESS, warn_of_file};
+use gatewright_control::tasks::blocking;
 
 use launch::{DETACH, Launch, SHELL, digest};
 use plan::{Info, Plan, Wanted, plan};
@@ -140,7 +141,7 @@ impl Supervisor {
     /// Returns the running Envoys of this directory, oldest first.
     async fn running(&self) -> Vec<Process> {
         let dir = self.dir.clone();
-        let found = spawn_blocking(move || {
+        let found = blocking("processes of Envoy", move || {
             // The user of this process: the directory was checked to belong to it.
             let uid = fs::metadata(&dir)?.uid();
             process::find(&dir, uid)

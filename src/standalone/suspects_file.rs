@@ -10,6 +10,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use gatewright_control::event::warn_of_file;
+use gatewright_control::tasks::blocking;
 use xds::{Cache, Suspects, View};
 
 use crate::replace::replace;
@@ -66,7 +67,7 @@ impl SuspectsFile {
                 _ = stop.wait_for(|stop| *stop) => return,
             }
             let (file, present) = (self.clone(), suspects.borrow_and_update().clone());
-            let writing = tokio::task::spawn_blocking(move || file.write(&present));
+            let writing = blocking("file of refused parts", move || file.write(&present));
             if let Err(error) = writing.await.map_err(io::Error::from).flatten() {
                 warn_of_file(&self.0, error);
             }

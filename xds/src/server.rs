@@ -15,9 +15,10 @@ use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 use tokio_rustls::TlsAcceptor;
+use tracing::Instrument;
 
 use crate::admission::{Connection, IdleSlot, IdleSlots, source};
 use crate::cache::Cache;
@@ -79,11 +80,11 @@ impl Server {
                 accepted = listener.accept(), if connections.tasks.len() < self.limits.connections => {
                     let peer = accepted.and_then(|(io, _)| io.peer_cred().map(|c| (io, Peer::Unix { uid: c.uid(), gid: c.gid() })));
                     match peer {
-                        Ok((io, peer)) => connections.spawn(serve_connection(shared.clone(), io, Connection::new(peer, None), None)),
+                        Ok((io, peer)) => connections.begin(serve_connection(shared.clone(), io, Connection::new(peer, None), None)),
                         Err(error) => connections.failed(error).await,
                     }
                 }
-                Some(_) = connections.tasks.join_next(), if !connections.tasks.is_empty() => {}
+                Some(ended) = connections.tasks.join_next(), if !connections.tasks.is_empty() => Connections::ended(ended),
             }
         }
         connections.drain(&self.limits).await;
@@ -101,7 +102,7 @@ impl Server {
                     Ok((tcp, address)) => {
                         let idle = idle_connections.admit(address, self.limits.handshake);
                         let (shared, settings) = (shared.clone(), tls.begin());
-                        connections.spawn(async move {
+                        connections.begin(async move {
                             // Small responses must not be delayed to be sent with others; a failure to set the option
                             // is harmless.
                             let _ = tcp.set_nodelay(true);
@@ -110,7 +111,7 @@ impl Server {
                     }
                     Err(error) => connections.failed(error).await,
                 },
-                Some(_) = connections.tasks.join_next(), if !connections.tasks.is_empty() => {}
+                Some(ended) = connections.tasks.join_next(), if !connections.tasks.is_empty() => Connections::ended(ended),
             }
         }
         connections.drain(&self.limits).await;
@@ -137,8 +138,16 @@ struct Connections {
 }
 
 impl Connections {
-    fn spawn(&mut self, connection: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.spawn(connection);
+    fn begin(&mut self, connection: impl Future<Output = ()> + Send + 'static) {
+        // The report of a panic has the name of the span.
+        self.tasks.spawn(connection.instrument(tracing::error_span!("xds connection")));
+    }
+
+    /// Takes in the end of a connection. Its panic goes on in the server's task, which the program watches.
+    fn ended(ended: Result<(), JoinError>) {
+        if let Some(panic) = ended.err().and_then(|error| error.try_into_panic().ok()) {
+            std::panic::resume_unwind(panic);
+        }
     }
 
     /// Logs, and waits a moment: when file descriptors are exhausted, retrying at once would not help.
@@ -152,7 +161,11 @@ impl Connections {
     async fn drain(mut self, limits: &Limits) {
         // All connections may have ended already.
         let _ = self.down.send(true);
-        let all = async { while self.tasks.join_next().await.is_some() {} };
+        let all = async {
+            while let Some(ended) = self.tasks.join_next().await {
+                Self::ended(ended);
+            }
+        };
         if tokio::time::timeout(limits.drain, all).await.is_err() {
             tracing::warn!(connections = self.tasks.len(), "still open after the drain time; closing");
             self.tasks.shutdown().await;
@@ -256,7 +269,10 @@ async fn serve_connection(
     let limits = shared.limits.clone();
     let service = {
         let shared = shared.clone();
-        service_fn(move |request| service::respond(shared.clone(), connection.clone(), request))
+        service_fn(move |request| {
+            let span = tracing::error_span!("xds request");
+            service::respond(shared.clone(), connection.clone(), request).instrument(span)
+        })
     };
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder

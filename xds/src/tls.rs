@@ -348,7 +348,8 @@ fn certificates(what: &'static str, pem: &str) -> Result<Vec<CertificateDer<'sta
     match read {
         Ok(found) if !found.is_empty() => Ok(found),
         Ok(_) => Err(TlsError::Read { what, why: "no certificate in the PEM text".into() }),
-        Err(e) => Err(TlsError::Read { what, why: e.to_string() }),
+        // The text of the error quotes the line, which may have a key.
+        Err(_) => Err(TlsError::Read { what, why: "not PEM".to_owned() }),
     }
 }
 
@@ -426,7 +427,7 @@ fn verifier(client_roots: &str, clients: Clients, revoked: Revoked) -> Result<Ar
 fn tls_settings(pair: &Pair, client_roots: &str, clients: Clients, revoked: Revoked) -> Result<TlsSettings, TlsError> {
     let chain = certificates("server certificate", &pair.certificate)?;
     let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes())
-        .map_err(|e| TlsError::Read { what: "server key", why: e.to_string() })?;
+        .map_err(|_| TlsError::Read { what: "server key", why: "not a private key in PEM".to_owned() })?;
     let verifier = verifier(client_roots, clients, revoked)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let configure = |e: &dyn fmt::Display| TlsError::Configure(e.to_string());

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use tokio::sync::SemaphorePermit;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use super::problem::of_protocol;
 use super::record::{OrderRecord, remove_txt_records};
@@ -147,7 +148,8 @@ impl<'a> OrderAttempt<'a> {
     /// Starts to flush the persisted record to the disk, while requests to the CA go on.
     pub(super) fn start_flush(&mut self) {
         let (storage, key) = (self.issuer.storage.clone(), self.issuer.order_key(&self.record.id));
-        self.pending_flushes.spawn(async move { storage.flush(&key).await });
+        let flush = async move { storage.flush(&key).await };
+        self.pending_flushes.spawn(flush.instrument(tracing::error_span!("flush of an order")));
     }
 
     /// Waits until all writes are flushed to the disk, without the permit while there are some.

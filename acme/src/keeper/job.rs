@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use tokio::task::{AbortHandle, JoinSet};
+use tracing::Instrument;
 
 use super::Keeper;
 use crate::budget::Exempt;
@@ -66,7 +67,9 @@ impl RunningJobs {
 
     pub(super) fn start(&mut self, keeper: &Arc<Keeper>, job: Job, now: Timestamp) {
         let (keeper, id, tenant) = (keeper.clone(), job.id.clone(), job.tenant().to_owned());
-        let handle = self.tasks.spawn(async move { keeper.carry_out(job, now).await });
+        let work = async move { keeper.carry_out(job, now).await };
+        // The report of a panic has the name of the span.
+        let handle = self.tasks.spawn(work.instrument(tracing::error_span!("certificate")));
         *self.tenants.entry(tenant.clone()).or_default() += 1;
         self.slots.insert(id, (tenant, handle));
     }

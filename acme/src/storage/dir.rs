@@ -226,7 +226,7 @@ fn is_forced(kind: Kind) -> bool {
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StorageError> + Send + 'static,
 ) -> Result<T, StorageError> {
-    tokio::task::spawn_blocking(work).await.expect("file system calls do not panic and are not cancelled")
+    super::blocking(work).await.expect("file system calls do not panic and are not cancelled")
 }
 
 #[async_trait]

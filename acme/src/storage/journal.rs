@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use zeroize::Zeroizing;
 
 use super::file_pool::LARGEST;
-use super::{Key, Kind};
+use super::{Key, Kind, blocking};
 
 /// Size at which a journal is rotated; the old one is removed once the files of its entries are on the disk.
 const FULL: u64 = 8 << 20;
@@ -156,8 +156,7 @@ impl Journal {
             return Ok(Vec::new());
         }
         let this = self.clone();
-        let (is_full, replaced) =
-            tokio::task::spawn_blocking(move || this.force()).await.expect("it does not panic")?;
+        let (is_full, replaced) = blocking(move || this.force()).await.expect("it does not panic")?;
         if is_full {
             self.retire();
         }
@@ -191,7 +190,7 @@ impl Journal {
             return;
         }
         let this = self.clone();
-        *retiring = Some(tokio::task::spawn_blocking(move || {
+        *retiring = Some(blocking(move || {
             let done = this.put_aside();
             if let Err(error) = &done {
                 tracing::warn!(%error, "cannot remove a full journal now");

@@ -12,7 +12,14 @@ use std::fmt;
 use async_trait::async_trait;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::task::{JoinHandle, spawn_blocking};
 use zeroize::Zeroizing;
+
+/// Spawns a call of the file system on a thread where it may block. The report of a panic has the name of the span.
+fn blocking<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    let span = tracing::error_span!("storage");
+    spawn_blocking(move || span.in_scope(call))
+}
 
 /// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -192,3 +192,12 @@ authorization:
 {{- define "gatewright.namespaces" -}}
 {{- with .Values.controller.namespaces }}{{ append . $.Release.Namespace | uniq | sortAlpha | toJson }}{{ end }}
 {{- end -}}
+
+{{/* The first variable of policies that exempt the platform: the groups of trusted callers. */}}
+{{- define "gatewright.trustedGroups" -}}
+# Members of these groups are the platform. The last one has the service accounts of this installation.
+- name: trustedGroups
+  expression: >-
+    [{{ range .Values.policies.trustedGroups }}{{ toRawJson . }},
+    {{ end }}{{ toRawJson (printf "system:serviceaccounts:%s" .Release.Namespace) }}]
+{{- end -}}

@@ -107,23 +107,8 @@ pub(crate) fn holder() -> Result<String> {
     Ok(lease["spec"]["holderIdentity"].as_str().context("a holder")?.to_owned())
 }
 
-/// In the node of the control plane: ends the API server, which the kubelet starts again.
-const END_API_SERVER: &str = r#"
-for process in /proc/[0-9]*; do
-    case $(tr '\0' ' ' <"$process/cmdline" 2>/dev/null) in
-    kube-apiserver\ * | */kube-apiserver\ *) kill "${process#/proc/}" ;;
-    esac
-done
-"#;
-
-/// Waits until the policies around tenants are in force, after they were removed and installed again: the API server has to begin
-/// anew for it. When the last policy with a ConfigMap of parameters goes, it stops watching ConfigMaps for policies, and does not
-/// begin again for those that come later, which then find no parameters and let everything pass (Kubernetes 1.36,
-/// `admission/plugin/policy/generic/policy_source.go`).
+/// Waits until the policies around tenants are in force, a moment after they were installed.
 pub(crate) async fn policies_in_force() -> Result<()> {
-    let node = objects(&["nodes", "-l", "node-role.kubernetes.io/control-plane"])?.pop().context("a control plane")?;
-    let node = node["metadata"]["name"].as_str().context("its name")?;
-    run("docker", &["exec", node, "sh", "-c", END_API_SERVER])?;
     let foreign = root().join("kind/manifests/not-his.yaml").display().to_string();
     let deadline = Instant::now() + LIMIT;
     loop {

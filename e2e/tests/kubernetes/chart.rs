@@ -2,6 +2,7 @@
 //! reaches its command line, and a real API server accepts every example of values, an install, an upgrade, a rollback
 //! and an uninstall.
 
+mod hardened;
 mod settings;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -513,7 +514,6 @@ async fn it_is_installed_upgraded_rolled_back_and_uninstalled() -> Result<()> {
     for more in [
         "GatewayParameters gatewright-dedicated",
         "PriorityClass gatewright",
-        "ConfigMap gatewright-policies",
         "ValidatingAdmissionPolicy gatewright-route-hostnames",
         "ClusterRole gatewright-controller-certificates",
     ] {

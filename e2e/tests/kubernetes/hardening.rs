@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::cluster::{ACCOUNT, Cluster, NAMESPACE, service, tls_secret};
 use e2e::envoy::Envoy;
 use e2e::gatewright::Gatewright;
+use e2e::probe::{Probe, roots_of};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace, Secret, Service, ServiceAccount};
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
@@ -267,6 +268,29 @@ async fn metrics_are_for_whom_the_api_server_allows_them() -> Result<()> {
     }
     let ready = ask(Ipv4Addr::LOCALHOST, address, "/livez", None).await?;
     assert!(ready.starts_with("HTTP/1.1 200"), "probes are for everybody: {ready}");
+
+    // The same over TLS, and nothing in plain text.
+    let made = rcgen::generate_simple_self_signed(vec!["gatewright.example.org".to_owned()])?;
+    let keys = tempfile::Builder::new().prefix("probes").tempdir()?;
+    std::fs::write(keys.path().join("tls.crt"), made.cert.pem())?;
+    std::fs::write(keys.path().join("tls.key"), made.signing_key.serialize_pem())?;
+    let dir = keys.path().display().to_string();
+    let options = ["--metrics-access", "authorized", "--probes-tls-dir", &*dir];
+    let (mut three, _) = cluster.replica_with_xds_and("three", &options)?;
+    let line = three.line("probes and metrics at ").await?;
+    let address: SocketAddr = line.split("https://").nth(1).context("https")?.trim().parse()?;
+    let probe = Probe::https(address, "gatewright.example.org").roots(roots_of(&made.cert.pem())?).path("/metrics");
+    let plain = Probe::http(address, "gatewright.example.org").path("/metrics").send().await;
+    assert!(plain.is_err(), "{plain:?}");
+    for (token, code) in [(None, 401), (Some("forged"), 401), (Some(&*other), 403), (Some(&*reader), 200)] {
+        let probe = probe.clone();
+        let probe = match token {
+            Some(token) => probe.header("authorization", &format!("Bearer {token}")),
+            None => probe,
+        };
+        assert_eq!(probe.send().await?.status, code, "{token:?}");
+    }
+    assert_eq!(probe.path("/livez").send().await?.status, 200);
     Ok(())
 }
 
@@ -299,6 +323,25 @@ pub(crate) async fn until_settled(file: &Path) -> Result<()> {
     }
 }
 
+/// Adds a Gateway with a certificate that ends after a while.
+async fn brief(cluster: &Cluster, lasts: Duration) -> Result<()> {
+    let host = "brief.example.net";
+    let mut params = rcgen::CertificateParams::new(vec![host.to_owned()])?;
+    params.not_after = time::OffsetDateTime::now_utc() + lasts;
+    let key = rcgen::KeyPair::generate()?;
+    let mut secret = tls_secret("default", "brief", &[host])?;
+    secret["stringData"] = json!({"tls.crt": params.self_signed(&key)?.pem(), "tls.key": key.serialize_pem()});
+    cluster.server.put(secret).await?;
+    cluster
+        .server
+        .put(json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "brief", "namespace": "default"},
+            "spec": {"gatewayClassName": "gatewright", "listeners": [{
+                "name": "https", "protocol": "HTTPS", "port": e2e::world::free_port()?, "hostname": host,
+                "tls": {"certificateRefs": [{"name": "brief"}]}}]}}))
+        .await?;
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
 async fn a_controller_that_starts_without_an_api_server_serves_the_last_good_state() -> Result<()> {
@@ -306,6 +349,7 @@ async fn a_controller_that_starts_without_an_api_server_serves_the_last_good_sta
     let (_echo, address) = edge(&cluster).await?;
     cluster.server.put(route("web", HOST)).await?;
     cluster.server.put(route("old", "old.example.org")).await?;
+    brief(&cluster, Duration::from_secs(90)).await?;
     let volume = tempfile::Builder::new().prefix("volume").tempdir()?;
     let (file, key) = (volume.path().join("last-good"), volume.path().join("key"));
     let (file_text, key_text) = (file.display().to_string(), key.display().to_string());
@@ -344,6 +388,17 @@ async fn a_controller_that_starts_without_an_api_server_serves_the_last_good_sta
     let age = metrics.lines().find_map(|line| line.strip_prefix("gatewright_last_good_age_seconds "));
     let age: u64 = age.context("an age")?.parse()?;
     assert!((1..3600).contains(&age), "{age}");
+    // A certificate that ends meanwhile is said to have ended.
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let (code, told) = controller.probe("/readyz").await?;
+        assert_eq!(code, 200, "{told}");
+        if told.contains("expired certificates in it: 1 (brief.example.net)") {
+            break;
+        }
+        ensure!(Instant::now() < deadline, "an expired certificate is not told: {told}");
+        sleep(Duration::from_millis(200)).await;
+    }
 
     // It is back, and changes made meanwhile replace the last good configuration.
     cluster.server.resume().await?;

@@ -14,6 +14,7 @@ use tracing::{error, info, warn};
 use super::issuers::{IssuerError, Opened, issuer_id, open};
 use super::proxy_self_check::ProxyEndpoints;
 use super::settings::IssuerSettings;
+use crate::tasks::{blocking, joined};
 
 /// The interval at which the files are polled.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(5);
@@ -77,7 +78,8 @@ impl Named {
         let mut changed = Vec::new();
         for (name, settings, before, waits) in known {
             let looked = settings.clone();
-            let files = tokio::task::spawn_blocking(move || digests(&looked)).await.unwrap_or_else(|_| before.clone());
+            let files = blocking("files of issuers", move || digests(&looked)).await;
+            let files = joined(files).unwrap_or_else(|| before.clone());
             if files == before && !waits {
                 continue;
             }

@@ -90,8 +90,8 @@ pub(super) struct Kept {
     pub(super) at: SystemTime,
     pub(super) shown: Shown,
     pub(super) views: Vec<ViewState>,
-    /// The hosts whose certificate has expired.
-    pub(super) ended: Vec<String>,
+    /// The hosts with a certificate, and its end.
+    pub(super) ends: Vec<(String, SystemTime)>,
 }
 
 impl Kept {
@@ -151,7 +151,7 @@ pub(super) fn load(paths: &StatePaths) -> Result<Option<Kept>> {
     if ends(certificate.as_bytes()).is_none_or(|end| end <= now) {
         bail!("{}: the certificate of the xDS server has expired, and Envoys would refuse it", paths.file.display());
     }
-    let ended = resources.iter().filter(|resource| has_ended(resource, now)).map(|r| r.name().to_owned()).collect();
+    let ends = resources.iter().filter_map(|resource| Some((resource.name().to_owned(), end_of(resource)?))).collect();
     let revoked = RevokedClients { certificates: revoked, names: revoked_names };
     let shown = Shown { pair: Pair { certificate, key }, roots, revoked };
     let mut views = Vec::new();
@@ -164,23 +164,22 @@ pub(super) fn load(paths: &StatePaths) -> Result<Option<Kept>> {
     }
     views.push(ViewState { gateway: None, resources, suspects });
     views.reverse();
-    Ok(Some(Kept { at: UNIX_EPOCH + Duration::from_secs(at), shown, views, ended }))
+    Ok(Some(Kept { at: UNIX_EPOCH + Duration::from_secs(at), shown, views, ends }))
 }
 
-/// Returns whether the resource is a Secret whose certificate has expired.
-fn has_ended(resource: &Resource, now: SystemTime) -> bool {
+/// Returns the expiry of the certificate of a resource that is a Secret with one.
+fn end_of(resource: &Resource) -> Option<SystemTime> {
     if resource.kind() != Kind::Secret {
-        return false;
+        return None;
     }
     let Ok(Secret { r#type: Some(Type::TlsCertificate(tls)), .. }) = Secret::decode(&*resource.body()) else {
-        return false;
+        return None;
     };
-    let end = match tls.certificate_chain.and_then(|chain| chain.specifier) {
+    match tls.certificate_chain.and_then(|chain| chain.specifier) {
         Some(Specifier::InlineString(text)) => ends(text.as_bytes()),
         Some(Specifier::InlineBytes(bytes)) => ends(&bytes),
         _ => None,
-    };
-    end.is_some_and(|end| end <= now)
+    }
 }
 
 /// Returns the expiry of the first certificate of a PEM text.
@@ -265,7 +264,8 @@ pub(super) mod tests {
         assert_eq!((&shared.suspects, &of_dedicated.suspects), (&suspects, &Suspects::default()));
         assert_eq!((kept.at, kept.shown.pair.key.as_str()), (at, good.pair.key.as_str()));
         assert_eq!(kept.shown.revoked, good.revoked);
-        assert_eq!(kept.ended, ["b.example.org"]);
+        let ended = kept.ends.iter().filter(|(_, end)| *end <= SystemTime::now());
+        assert_eq!(ended.map(|(name, _)| &**name).collect::<Vec<_>>(), ["b.example.org"]);
         let versions =
             |all: &[Resource]| all.iter().map(|r| (r.name().to_owned(), r.version().to_owned())).collect::<Vec<_>>();
         assert_eq!(versions(&shared.resources), versions(&resources), "Envoys are sent nothing that they have");

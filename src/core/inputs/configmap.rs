@@ -8,7 +8,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
 use super::Meta;
-use crate::model::{ObjectName, encode_pem, x509};
+use crate::model::{ObjectName, encode_pem, problem_of_pem, x509};
 
 /// The key of a ConfigMap with CA certificates (Gateway API, `caCertificateRefs`).
 const KEY: &str = "ca.crt";
@@ -44,7 +44,7 @@ pub enum CaBundleError {
     Empty(&'static str),
     /// Not PEM.
     #[error("{0} is not PEM: {1}")]
-    Pem(&'static str, String),
+    Pem(&'static str, &'static str),
     /// A certificate is not X.509.
     #[error("certificate {1} of {0} is not X.509: {2}")]
     Certificate(&'static str, usize, String),
@@ -83,7 +83,7 @@ impl CaBundle {
     /// When there is no certificate, or an unreadable one: Envoy would refuse the whole bundle.
     pub fn parse(text: &[u8], place: &'static str) -> Result<Self, CaBundleError> {
         let ders = CertificateDer::pem_slice_iter(text).collect::<Result<Vec<_>, _>>();
-        let ders = ders.map_err(|error| CaBundleError::Pem(place, error.to_string()))?;
+        let ders = ders.map_err(|error| CaBundleError::Pem(place, problem_of_pem(&error)))?;
         let (mut seen, mut pem) = (BTreeSet::new(), String::new());
         for (index, der) in ders.iter().enumerate() {
             x509(der).map_err(|why| CaBundleError::Certificate(place, index + 1, why))?;
@@ -126,6 +126,9 @@ mod tests {
         assert_eq!(why(""), "ca.crt has no certificate in PEM");
         assert_eq!(why("nonsense"), "ca.crt has no certificate in PEM");
         assert!(why(&pem("%%%")).starts_with("ca.crt is not PEM: "), "{}", why(&pem("%%%")));
+        // A key without its line feeds, as YAML folds it.
+        let key = rcgen::KeyPair::generate().expect("a key").serialize_pem().replace('\n', " ");
+        assert_eq!(why(&key), "ca.crt is not PEM: a BEGIN line does not end with five hyphens");
         let second = root("one") + &pem("AAAA");
         assert!(why(&second).starts_with("certificate 2 of ca.crt is not X.509: "), "{}", why(&second));
     }

@@ -14,7 +14,7 @@ use x509_parser::extensions::GeneralName;
 use zeroize::Zeroizing;
 
 use super::Meta;
-use crate::model::{Certificate, Hostname, KeyForm, ObjectName, PrivateKey, encode_pem, x509};
+use crate::model::{Certificate, Hostname, KeyForm, ObjectName, PrivateKey, encode_pem, problem_of_pem, x509};
 
 /// A Secret, of which only a TLS certificate and small credentials are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,7 +147,7 @@ impl Secret {
 pub fn parse_certificate(chain: &[u8], key: &[u8]) -> Result<Certificate, SecretError> {
     let ders = CertificateDer::pem_slice_iter(chain)
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| SecretError::Chain(format!("not PEM: {error}")))?;
+        .map_err(|error| SecretError::Chain(format!("not PEM: {}", problem_of_pem(&error))))?;
     let leaf_der = ders.first().ok_or_else(|| SecretError::Chain("no certificate in it".to_owned()))?.clone();
     let leaf = x509(&leaf_der).map_err(|why| SecretError::Chain(format!("not X.509: {why}")))?;
     // Written anew: Envoy reads PEM differently, and whatever else stands in the text, keys above all, is not for it.
@@ -246,6 +246,9 @@ mod tests {
         for odd in [format!("a word\n{leaf}{key}{root_pem}"), format!("{end}{leaf}another\n{root_pem}{end}")] {
             assert_eq!(parse(&odd), Ok(plain.clone()), "{odd}");
         }
+        // A key without its line feeds, as YAML folds it.
+        let told = parse(&key.replace('\n', " ")).expect_err("no chain").to_string();
+        assert_eq!(told, "tls.crt: not PEM: a BEGIN line does not end with five hyphens");
         let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         let told = parse(&format!("{leaf}{broken}")).expect_err("no chain").to_string();
         assert!(told.starts_with("tls.crt: certificate 2: not X.509"), "{told}");

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use rustls_pki_types::pem::Error;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::{FrontendId, Hostname, ObjectName, RootsName, TlsParams};
@@ -47,6 +48,18 @@ impl PrivateKey {
 pub(crate) fn encode_pem(label: &str, der: &[u8]) -> String {
     let lines = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
     pem::encode_config(&pem::Pem::new(label, der), lines)
+}
+
+/// Returns what is wrong with PEM text. The text of the error quotes the line: with a key that was pasted without its line
+/// feeds, a status would show the key.
+pub(crate) fn problem_of_pem(error: &Error) -> &'static str {
+    match error {
+        Error::MissingSectionEnd { .. } => "a section has no END line",
+        Error::IllegalSectionStart { .. } => "a BEGIN line does not end with five hyphens",
+        Error::Base64Decode(_) => "a section is not base64",
+        Error::SectionTooLarge => "a section is too large",
+        _ => "it cannot be read",
+    }
 }
 
 /// A certificate in DER, behind which nothing stands; or what is wrong with it.

@@ -28,7 +28,7 @@ pub use backend::{
 };
 pub use backend_tls::{BackendTls, BackendTransport, SubjectAltName, TrustedRoots};
 pub use certificate::{Certificate, KeyForm, PrivateKey, Secret, SecretName};
-pub(crate) use certificate::{encode_pem, x509};
+pub(crate) use certificate::{encode_pem, problem_of_pem, x509};
 pub use client_validation::{ClientRoots, ClientValidation, RootsName, ValidationMode};
 pub use condition::{Condition, ConditionType, Reason, Status, clipped};
 pub use external_auth::{AuthProtocol, ExternalAuth};

@@ -14,6 +14,7 @@ mod writer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use gatewright_control::tasks::named;
 use kube::Client;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -170,7 +171,8 @@ impl Issuance {
         let (client, issuance_config, term) = (self.client.clone(), self.issuance_config.clone(), self.term.clone());
         let (out, lost, stop) = (self.events.0.clone(), self.lost.subscribe(), self.stop.subscribe());
         let counts = self.counts.clone();
-        self.work.spawn(work::work(client, issuance_config, term, lost, out, counts, stop));
+        let work = work::work(client, issuance_config, term, lost, out, counts, stop);
+        self.work.spawn(named("certificates of a term", work));
     }
 
     /// Takes in which ACME accounts answer challenges, as the lease holder published it.

@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use gatewright_control::tasks::{joined, named};
 use kube::Client;
 use kube::api::ApiResource;
 use tokio::sync::mpsc;
-use tokio::task::{AbortHandle, JoinError, JoinSet};
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
@@ -98,7 +99,8 @@ pub async fn run(
                     of_kind.begin();
                     begun.insert(*kind, Instant::now());
                     let start = |(scoped, names): &(ScopedWatch, Names)| {
-                        tasks.spawn(watch(client.clone(), resource.clone(), lists, names.clone(), scoped.clone()))
+                        let watch = watch(client.clone(), resource.clone(), lists, names.clone(), scoped.clone());
+                        tasks.spawn(named("watch of a kind", watch))
                     };
                     running.insert(*kind, (resource.clone(), each.iter().map(start).collect()));
                     if reported.remove(kind).is_some() && out.send(WatchEvent::Listing(*kind)).await.is_err() {
@@ -126,15 +128,10 @@ pub async fn run(
         tokio::select! {
             () = sleep(if unsure { RETRY_DELAY } else { DISCOVERY }.min(heard.limit())) => {}
             () = out.closed() => return,
-            Some(ended) = tasks.join_next() => propagate_panic(ended),
+            Some(ended) = tasks.join_next() => {
+                joined(ended);
+            }
         }
-    }
-}
-
-/// Propagates the panic of a watch: its kind would otherwise silently miss events. The caller of this task handles it.
-fn propagate_panic(ended: Result<(), JoinError>) {
-    if let Some(panic) = ended.err().and_then(|error| error.try_into_panic().ok()) {
-        std::panic::resume_unwind(panic);
     }
 }
 
@@ -143,7 +140,7 @@ async fn end(handles: &[AbortHandle], tasks: &mut JoinSet<()>) {
     handles.iter().for_each(AbortHandle::abort);
     while !handles.iter().all(AbortHandle::is_finished) {
         if let Some(ended) = tasks.join_next().await {
-            propagate_panic(ended);
+            joined(ended);
         }
     }
 }

@@ -4,6 +4,7 @@
 use std::fmt::Display;
 use std::time::Instant;
 
+use gatewright_control::tasks::named;
 use kube::Client;
 use kube::api::{Api, ApiResource, DeleteParams, GroupVersionKind, Patch, PatchParams, Preconditions};
 use kube::core::DynamicObject;
@@ -112,7 +113,8 @@ pub(crate) fn begin<T: Send + 'static>(
     object: &impl Display,
     request: impl Future<Output = T> + Send + 'static,
 ) {
-    requests.spawn(request.instrument(info_span!("request", what, %object)));
+    let span = info_span!("request", what, %object);
+    requests.spawn(named("request to the API server", request.instrument(span)));
 }
 
 /// Waits until a write has ended; `None` at the time `due`.
