@@ -1,7 +1,7 @@
 //! A CA of client certificates.
 
 use anyhow::Result;
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, Certificate, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use rustls::pki_types::CertificateDer;
 
 /// A new CA.
@@ -30,10 +30,24 @@ impl ClientCa {
     /// # Errors
     /// As [`ClientCa::new`].
     pub fn client(&self) -> Result<(CertificateDer<'static>, Vec<u8>)> {
+        let (certificate, key) = self.issue()?;
+        Ok((certificate.der().clone(), key.serialize_der()))
+    }
+
+    /// Issues a client certificate in PEM, with its key.
+    ///
+    /// # Errors
+    /// As [`ClientCa::new`].
+    pub fn client_pem(&self) -> Result<(String, String)> {
+        let (certificate, key) = self.issue()?;
+        Ok((certificate.pem(), key.serialize_pem()))
+    }
+
+    fn issue(&self) -> Result<(Certificate, KeyPair)> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, "a client");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let key = KeyPair::generate()?;
-        Ok((params.signed_by(&key, &self.issuer)?.der().clone(), key.serialize_der()))
+        Ok((params.signed_by(&key, &self.issuer)?, key))
     }
 }

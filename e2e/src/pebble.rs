@@ -12,7 +12,7 @@ use acme::challenge::dns::{DnsError, DnsProvider, DnsView, Seen, TxtRecord};
 use acme::client::Roots;
 use anyhow::{Context, Result, bail, ensure};
 use async_trait::async_trait;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -264,11 +264,14 @@ fn free_address() -> Result<SocketAddr> {
     Ok(SocketAddr::from(([127, 0, 0, 1], free_port()?)))
 }
 
-/// Makes a CA, and a certificate for 127.0.0.1 in the directory; returns the CA's certificate.
-fn server_certificate(dir: &Path) -> Result<String> {
+/// Makes a CA, and a certificate for 127.0.0.1 and localhost in the directory (`server.pem`, `server.key`); returns the
+/// CA's certificate.
+pub fn server_certificate(dir: &Path) -> Result<String> {
     let ca_key = KeyPair::generate()?;
     let mut ca = CertificateParams::new(Vec::<String>::new())?;
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    // Otherwise OpenSSL takes the server's certificate, which has the same default name, for a self-signed one.
+    ca.distinguished_name.push(DnType::CommonName, "CA of the test");
     let ca_pem = ca.self_signed(&ca_key)?.pem();
     let key = KeyPair::generate()?;
     let params = CertificateParams::new(vec!["127.0.0.1".to_owned(), "localhost".to_owned()])?;

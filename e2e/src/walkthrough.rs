@@ -1,5 +1,13 @@
-//! Runs a page of `docs/` as a reader would: its blocks marked `sh run` are run one after the other in one shell, and
-//! the following block `text shows` is compared with their output.
+//! Runs a page of `docs/` as a reader would: its marked blocks are run one after the other in one shell, and the
+//! following block `text shows` is compared with their output.
+//!
+//! | Mark of a block | Meaning |
+//! | --- | --- |
+//! | `sh run` | the commands succeed |
+//! | `sh fails` | the command fails, as the page says |
+//! | `sh serves` | the command runs until the page ends; the next step begins when it is ready |
+//!
+//! A word after the mark names a part of the page, which is run by itself (`sh run cluster`).
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,11 +20,26 @@ const SECONDS: u32 = 300;
 /// The wildcard in expected output, for any text.
 const ANY: char = '…';
 
+/// The expected end of commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// They succeed.
+    Success,
+    /// The command fails.
+    Failure,
+    /// The command runs until the page ends.
+    Never,
+}
+
 /// Commands of a page, with their expected output.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Step {
     /// The line of the page at which they begin.
     pub line: usize,
+    /// The part of the page to which they belong; empty for most pages.
+    pub part: String,
+    /// Their expected end.
+    pub end: End,
     /// The commands.
     pub commands: String,
     /// Expected lines in this order, perhaps with others between. `…` is any text; any white space matches any other.
@@ -47,17 +70,41 @@ pub fn steps(page: &str) -> Result<Vec<Step>> {
                 None => bail!("line {number}: the block does not end"),
             }
         }
-        match info {
-            "sh run" => steps.push(Step { line: number + 1, commands: inside.join("\n"), shows: Vec::new() }),
-            "text shows" => {
+        let (language, mark) = info.split_once(' ').unwrap_or((info, ""));
+        let (mark, part) = mark.split_once(' ').unwrap_or((mark, ""));
+        let end = match (language, mark) {
+            ("sh", "run") => End::Success,
+            ("sh", "fails") => End::Failure,
+            ("sh", "serves") => End::Never,
+            ("text", "shows") => {
                 let last = steps.last_mut().with_context(|| format!("line {number}: nothing was run before"))?;
                 last.shows.extend(inside.into_iter().filter(|line| !line.trim().is_empty()).map(str::to_owned));
+                continue;
             }
-            _ => {}
-        }
+            ("sh", "") => continue,
+            ("sh", _) => bail!("line {number}: {mark:?} is no mark of a block"),
+            _ => continue,
+        };
+        let (part, commands) = (part.to_owned(), inside.join("\n"));
+        steps.push(Step { line: number + 1, part, end, commands, shows: Vec::new() });
     }
     ensure!(!steps.is_empty(), "no block of the page is marked `sh run`");
     Ok(steps)
+}
+
+/// Returns the manifests of a page: its YAML blocks that have a `kind`, each with its line.
+pub fn manifests(page: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut lines = page.lines().zip(1..);
+    while let Some((line, number)) = lines.next() {
+        let Some((indent, "yaml")) = line.split_once("```") else { continue };
+        let inside = lines.by_ref().map(|(line, _)| line).take_while(|line| line.trim() != "```");
+        let text: Vec<&str> = inside.map(|line| line.strip_prefix(indent).unwrap_or(line)).collect();
+        if text.iter().any(|line| line.starts_with("kind:")) {
+            found.push((number + 1, text.join("\n") + "\n"));
+        }
+    }
+    found
 }
 
 /// Returns the first expected line that is missing in the output.
@@ -83,7 +130,7 @@ fn is_like(line: &str, printed: &str) -> bool {
 }
 
 /// The environment in which a page is run.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Place {
     /// The working directory of its first command.
     pub dir: PathBuf,
@@ -94,12 +141,49 @@ pub struct Place {
     /// True for a network namespace of its own, in which any port is free; its processes end with it. Else they run on
     /// this machine.
     pub alone: bool,
+    /// Commands of what the page presupposes.
+    pub before: String,
+    /// Words of the page that stand for something of the reader, and the ones to use for them.
+    pub replaced: Vec<(&'static str, String)>,
+    /// The command that succeeds when a command marked `sh serves` is ready.
+    pub ready: String,
 }
 
 /// Runs a page; an error names the line of the page whose commands fail, or whose output differs.
 pub fn follow(page: &Path, place: &Place) -> Result<()> {
+    follow_part(page, "", place)
+}
+
+/// Runs a part of a page.
+pub fn follow_part(page: &Path, part: &str, place: &Place) -> Result<()> {
+    run(steps_of(page, part)?, place)
+}
+
+/// Runs pages one after the other, in one shell.
+pub fn follow_pages(pages: &[PathBuf], place: &Place) -> Result<()> {
+    let mut all = Vec::new();
+    for page in pages {
+        all.extend(steps_of(page, "")?);
+    }
+    run(all, place)
+}
+
+/// Returns the steps of a part of a page, each with the page.
+fn steps_of(page: &Path, part: &str) -> Result<Vec<(PathBuf, Step)>> {
     let text = std::fs::read_to_string(page).with_context(|| page.display().to_string())?;
-    let steps = steps(&text).with_context(|| page.display().to_string())?;
+    let mut steps = steps(&text).with_context(|| page.display().to_string())?;
+    steps.retain(|step| step.part == part);
+    ensure!(!steps.is_empty(), "{}: no block belongs to part {part:?}", page.display());
+    Ok(steps.into_iter().map(|step| (page.to_owned(), step)).collect())
+}
+
+fn run(mut steps: Vec<(PathBuf, Step)>, place: &Place) -> Result<()> {
+    for (word, instead) in &place.replaced {
+        ensure!(steps.iter().any(|(_, step)| step.commands.contains(word)), "no page has {word:?}");
+        for (_, step) in &mut steps {
+            step.commands = step.commands.replace(word, instead);
+        }
+    }
     let work = tempfile::Builder::new().prefix("walkthrough").tempdir()?;
     let output = |number: usize| work.path().join(format!("{number}.out"));
     let mut script =
@@ -107,8 +191,22 @@ pub fn follow(page: &Path, place: &Place) -> Result<()> {
     if place.alone {
         script += "ip link set lo up\n";
     }
-    for (number, step) in steps.iter().enumerate() {
-        writeln!(script, "{{\n{}\n}} >'{}' 2>&1", step.commands, output(number).display())?;
+    writeln!(script, "{}", place.before)?;
+    for (number, (_, step)) in steps.iter().enumerate() {
+        let (commands, output) = (&step.commands, output(number).display().to_string());
+        match step.end {
+            End::Success => writeln!(script, "{{\n{commands}\n}} >'{output}' 2>&1")?,
+            End::Failure => writeln!(
+                script,
+                "if {{\n{commands}\n}} >'{output}' 2>&1; then echo 'the command succeeds' >>'{output}'; exit 1; fi"
+            )?,
+            End::Never => writeln!(
+                script,
+                "{{\n{commands}\n}} >'{output}' 2>&1 &\n\
+                 until {}; do kill -0 $! || exit 1; sleep 0.1; done",
+                if place.ready.is_empty() { "true" } else { &place.ready }
+            )?,
+        }
     }
     let file = work.path().join("script");
     std::fs::write(&file, script)?;
@@ -134,7 +232,7 @@ pub fn follow(page: &Path, place: &Place) -> Result<()> {
         .output()
         .context("running the commands of a page")?;
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-    for (number, step) in steps.iter().enumerate() {
+    for (number, (page, step)) in steps.iter().enumerate() {
         let printed = String::from_utf8_lossy(&std::fs::read(output(number)).unwrap_or_default()).into_owned();
         let at = format!("{}:{}", page.display(), step.line);
         let is_last = !output(number + 1).exists();
@@ -156,7 +254,7 @@ mod tests {
     const PAGE: &str = "# A page\n\n```sh run\necho one\necho two\n```\n\nshows\n\n```text shows\none\n…o\n```\n\n```sh\nexit 1\n```\n";
 
     fn place(dir: &Path) -> Place {
-        Place { dir: dir.to_owned(), path: Vec::new(), environment: vec![("WHO", "you".to_owned())], alone: false }
+        Place { dir: dir.to_owned(), environment: vec![("WHO", "you".to_owned())], ..Place::default() }
     }
 
     /// Runs a page with this text.
@@ -169,11 +267,15 @@ mod tests {
 
     #[test]
     fn blocks_that_are_marked_are_steps() {
-        let step =
-            Step {
-                line: 4, commands: "echo one\necho two".to_owned(), shows: vec!["one".to_owned(), "…o".to_owned()]
-            };
+        let step = Step {
+            line: 4,
+            part: String::new(),
+            end: End::Success,
+            commands: "echo one\necho two".to_owned(),
+            shows: vec!["one".to_owned(), "…o".to_owned()],
+        };
         assert_eq!(steps(PAGE).expect("a page"), [step]);
+        assert!(steps("```sh runs\na\n```\n").is_err(), "an unknown mark");
         assert!(
             steps("```text shows\na\n```\n").is_err() && steps("```sh run\necho\n").is_err() && steps("none").is_err()
         );
@@ -203,6 +305,30 @@ mod tests {
         followed("```sh run\nWHOM=$WHO\n```\n```sh run\necho \"for $WHOM\"\n```\n```text shows\nfor you\n```\n")
             .expect("it is right");
         followed(PAGE).expect("it is right");
+    }
+
+    #[test]
+    fn a_part_is_run_by_itself() {
+        let page = "```sh run\nexit 1\n```\n```sh serves b\necho $SITE; touch up; sleep 60\n```\n\
+                    ```text shows\nours\n```\n```sh fails b\ntest -e down\n```\n```sh fails c\ntrue\n```\n";
+        let dir = tempfile::Builder::new().prefix("page").tempdir().expect("a directory");
+        let file = dir.path().join("page.md");
+        std::fs::write(&file, page).expect("a page");
+        let before = "SITE=ours".to_owned();
+        let b = Place { before: before.clone(), ready: "test -e up".to_owned(), ..place(dir.path()) };
+        follow_part(&file, "b", &b).expect("it serves, and fails as it says");
+        let failed = follow_part(&file, "c", &place(dir.path())).expect_err("it succeeds").to_string();
+        assert!(failed.contains("the command succeeds"), "{failed}");
+        let up = vec![("touch up", "touch down".to_owned())];
+        let other = Place { before, ready: "test -e down".to_owned(), replaced: up, ..place(dir.path()) };
+        follow_part(&file, "b", &other).expect_err("the file is there now");
+        assert!(follow_part(&file, "d", &place(dir.path())).is_err(), "there is no such part");
+    }
+
+    #[test]
+    fn manifests_have_a_kind_and_may_be_indented() {
+        let page = "```yaml\ntls: {}\n```\n1. a\n\n   ```yaml\n   kind: A\n   spec:\n     a: 1\n   ```\n";
+        assert_eq!(manifests(page), [(7, "kind: A\nspec:\n  a: 1\n".to_owned())]);
     }
 
     #[test]

@@ -115,7 +115,7 @@ pub(super) fn open(mut file: impl Read, key: &[u8], mut take: impl FnMut(&[u8]) 
     let mut magic = [0; MAGIC.len()];
     file.read_exact(&mut magic)?;
     if magic != *MAGIC {
-        return Err(broken("it is no file of this program"));
+        return Err(broken("it is no file of this program, or of another version"));
     }
     let mut salt = [0; SALT];
     file.read_exact(&mut salt)?;

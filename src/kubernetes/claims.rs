@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 use tracing::warn;
 
 use super::FIELD_MANAGER;
+use crate::format;
 use crate::metrics::Writes;
 use crate::watch::observed::newer;
 use crate::watch::peers::{PeerEvent, follow};
@@ -201,6 +202,8 @@ pub struct Claims {
     namespace: String,
     shards: BTreeMap<String, Shard>,
     synced: bool,
+    /// The ConfigMaps that a newer version wrote, with the message about each: they are not read, and not written.
+    newer: BTreeMap<String, String>,
     /// The entries to be written, by ConfigMap.
     asked: BTreeMap<String, BTreeSet<Entry>>,
     /// The entries that an operator releases, until they are removed from the record.
@@ -222,6 +225,7 @@ impl Claims {
             namespace: namespace.to_owned(),
             shards: BTreeMap::new(),
             synced: false,
+            newer: BTreeMap::new(),
             asked: BTreeMap::new(),
             released: BTreeSet::new(),
             worker: Worker::new(AT_ONCE),
@@ -229,9 +233,12 @@ impl Claims {
         }
     }
 
-    /// Returns whether the whole record was listed: before that nothing has an owner.
-    pub(super) fn has_synced(&self) -> bool {
-        self.synced
+    /// Returns why the record is not completely known: before that nothing has an owner.
+    pub(super) fn pending(&self) -> Option<String> {
+        match self.newer.values().next() {
+            Some(text) => Some(text.clone()),
+            None => (!self.synced).then(|| "who claimed hostnames first: not listed yet".to_owned()),
+        }
     }
 
     /// Takes in an event of the watch.
@@ -255,6 +262,14 @@ impl Claims {
 
     fn see(&mut self, map: &ConfigMap) -> Vec<Recorded> {
         let (name, version) = (map.name_any(), map.resource_version().unwrap_or_default());
+        if let Err(newer) = format::check(&map.metadata) {
+            let text = format!("configmap {}/{name}: {newer}", self.namespace);
+            if self.newer.insert(name, text.clone()).as_ref() != Some(&text) {
+                warn!("{text}");
+            }
+            return Vec::new();
+        }
+        self.newer.remove(&name);
         let before = self.shards.entry(name.clone()).or_default();
         if !newer(&version, &before.version) {
             return Vec::new();
@@ -334,6 +349,9 @@ impl Claims {
 
     /// Returns the patch of a ConfigMap; `None` where nothing is to be changed, or the inputs are not completely known.
     fn document(&mut self, name: &str, pipeline: &Pipeline, complete: CompleteInputs) -> Option<Value> {
+        if self.newer.contains_key(name) {
+            return None;
+        }
         let asked = self.asked.entry(name.to_owned()).or_default();
         asked.retain(|entry| entry.proposal(pipeline).is_some());
         if asked.is_empty() {
@@ -355,7 +373,9 @@ impl Claims {
             self.released.iter().filter(|entry| entry.shard() == name).map(|entry| (entry.key(), Value::Null));
         let data: serde_json::Map<String, Value> = held.chain(asked.filter_map(line)).chain(released).collect();
         let version = there.map(|shard| shard.version.clone()).filter(|version| !version.is_empty());
-        (!data.is_empty()).then(|| json!({"metadata": {"resourceVersion": version}, "data": data}))
+        let annotations = json!({format::ANNOTATION: format::FORMAT.to_string()});
+        let metadata = json!({"resourceVersion": version, "annotations": annotations});
+        (!data.is_empty()).then(|| json!({"metadata": metadata, "data": data}))
     }
 
     /// Waits until a write has ended or a delayed retry is due.
@@ -403,7 +423,7 @@ async fn write(api: &Api<ConfigMap>, name: &str, there: bool, mut document: Valu
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         return api.patch(name, &params, &Patch::Merge(document)).await;
     }
-    document["metadata"] = json!({"name": name,
+    document["metadata"] = json!({"name": name, "annotations": document["metadata"]["annotations"],
         "labels": {"app.kubernetes.io/managed-by": "gatewright", LABEL.0: LABEL.1}});
     let map: ConfigMap = serde_json::from_value(document).map_err(kube::Error::SerdeError)?;
     api.create(&PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }, &map).await
@@ -419,7 +439,10 @@ pub async fn watch(client: Client, namespace: String, out: mpsc::Sender<ClaimEve
 #[cfg(test)]
 mod tests {
     use gatewright_core::model::{Transport, TransportPort};
+    use gatewright_core::pipeline::Written;
     use gatewright_core::translate::ListenersOf;
+    use hyper::{Request, Response};
+    use kube::client::Body;
 
     use super::*;
 
@@ -466,5 +489,33 @@ mod tests {
         }
         let line = Ownable::Port(TransportPort::tcp(81)).line(None);
         assert_eq!(Entry::parse("gatewright-owners-00", "_port.80", &line), None, "another key's");
+    }
+
+    #[tokio::test]
+    async fn a_record_of_a_newer_version_is_neither_read_nor_written() {
+        let nobody = |_: Request<Body>| std::future::pending::<Result<Response<Body>, std::convert::Infallible>>();
+        let client = Client::new(tower::service_fn(nobody), "default");
+        let mut claims = Claims::new(client, "gatewright-system");
+        let entry = Entry::Tenants(host("a.example.org"));
+        let map = |version: &str, format: &str, owner: &str| {
+            let document = json!({"metadata": {"name": entry.shard(), "resourceVersion": version,
+                "annotations": {format::ANNOTATION: format}}, "data": {"a.example.org": format!("42 {owner}")}});
+            ClaimEvent::Applied(serde_json::from_value(document).expect("a ConfigMap"))
+        };
+        assert_eq!(claims.take_in(map("5", "1", "alice")).len(), 1);
+        assert!(claims.take_in(ClaimEvent::Synced).is_empty() && claims.pending().is_none());
+        assert!(claims.take_in(map("6", "2", "bob")).is_empty());
+        let why = claims.pending().expect("it waits");
+        assert!(why.contains(&entry.shard()) && why.contains("format 2"), "{why}");
+        let complete = CompleteInputs { tenants: true, addresses: true, routes: true };
+        claims.release(entry.clone());
+        let pipeline = Pipeline::new(
+            translate::Settings::new("c", Vec::new()),
+            tenancy::Settings::default(),
+            Written::ToTheCluster,
+        );
+        assert_eq!(claims.document(&entry.shard(), &pipeline, complete), None);
+        assert_eq!(claims.take_in(map("7", "1", "bob")).len(), 1);
+        assert!(claims.pending().is_none() && claims.document(&entry.shard(), &pipeline, complete).is_some());
     }
 }

@@ -25,6 +25,7 @@ use serde::de::DeserializeOwned;
 use xds::TlsError;
 
 use self::revoked::Revocation;
+use crate::format::{self, NewerFormat};
 pub use accounts::{EnvoyAccounts, secret_of};
 pub use ca_rotation::{CaRotation, REPLACE};
 pub use gatewright_control::envoy_identity::identity_of;
@@ -69,6 +70,16 @@ pub enum KeysError {
         /// The description of what is invalid.
         why: String,
     },
+    /// A newer version wrote a Secret.
+    #[error("secret {namespace}/{name}: {why}")]
+    Newer {
+        /// The namespace of the Secret.
+        namespace: String,
+        /// The name of the Secret.
+        name: &'static str,
+        /// The formats.
+        why: NewerFormat,
+    },
     /// A certificate could not be revoked.
     #[error("{0}")]
     Revoke(String),
@@ -103,7 +114,7 @@ impl Keys {
         known: Option<&CaRotation>,
         may_write: bool,
     ) -> Result<Option<CaRotation>, KeysError> {
-        let held = self.get(AUTHORITY).await?;
+        let held = self.get_authority().await?;
         let found = held.as_ref().map(ca_rotation::read).transpose().map_err(|why| self.broken(AUTHORITY, why))?;
         if !may_write {
             return Ok(ca_rotation::follow(found, known));
@@ -122,6 +133,7 @@ impl Keys {
         }
         let (data, (since, at)) = decision.trust.written();
         let mut wanted = secret(AUTHORITY, data, held.as_ref());
+        format::record(&mut wanted.metadata);
         let annotations = wanted.metadata.annotations.get_or_insert_default();
         annotations.insert(since.to_owned(), at);
         annotations.remove(REPLACE);
@@ -214,7 +226,7 @@ impl Keys {
     pub async fn revoke(&self, who: &Revoke) -> Result<(), KeysError> {
         // Conflicting writers are a step of the CA rotation, or an operator.
         for _ in 0..ATTEMPTS {
-            let Some(held) = self.get(AUTHORITY).await? else {
+            let Some(held) = self.get_authority().await? else {
                 return Err(KeysError::Revoke(format!("secret {}/{AUTHORITY} is not there yet", self.namespace)));
             };
             let trust = ca_rotation::read(&held).map_err(|why| self.broken(AUTHORITY, why))?.trust;
@@ -263,6 +275,14 @@ impl Keys {
     }
 
     /// Writes a Secret, unless it was changed since it was read. Returns whether it was written.
+    /// Returns the Secret of the authority, of a format that this version knows.
+    async fn get_authority(&self) -> Result<Option<Secret>, KeysError> {
+        let held = self.get(AUTHORITY).await?;
+        let known = held.as_ref().map_or(Ok(()), |held| format::check(&held.metadata));
+        known.map_err(|why| KeysError::Newer { namespace: self.namespace.clone(), name: AUTHORITY, why })?;
+        Ok(held)
+    }
+
     async fn put(&self, name: &'static str, wanted: Secret, is_there: bool) -> Result<bool, KeysError> {
         written(put(&self.api, name, &wanted, is_there).await).map_err(|why| self.api_error("secret", name, why))
     }

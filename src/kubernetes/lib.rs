@@ -17,6 +17,7 @@ pub mod claims;
 mod client;
 mod compact_json;
 mod expose;
+mod format;
 pub mod isolated;
 pub mod issuance;
 pub mod keys;

@@ -5,7 +5,12 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use acme::storage::{StorageError, format};
+
 use crate::replace::replace;
+
+/// The format of the directory's files that this version writes. A change that older versions would misread raises it.
+const FORMAT: u32 = 1;
 
 /// A directory that only its owner may enter, locked against other processes of this program.
 pub struct PrivateDir {
@@ -41,6 +46,9 @@ pub enum PrivateDirError {
         /// The path of the directory.
         path: PathBuf,
     },
+    /// A newer version wrote the directory, or its format cannot be read.
+    #[error("{0}; --state-dir names another directory")]
+    Format(#[from] StorageError),
     /// Another process uses the directory.
     #[error("{} is in use by another gatewright: stop it, take its place with --take-over, or say --state-dir DIR", path.display())]
     InUse {
@@ -89,8 +97,13 @@ impl PrivateDir {
         if mode & 0o077 != 0 {
             return Err(PrivateDirError::Open { path, mode });
         }
+        // Before the lock, so that a running program is not asked to hand over in vain.
+        format::check(&path, FORMAT)?;
         match file.try_lock() {
-            Ok(()) => Ok(Self { path, _lock: file }),
+            Ok(()) => {
+                format::claim(&path, FORMAT)?;
+                Ok(Self { path, _lock: file })
+            }
             Err(TryLockError::WouldBlock) => Err(PrivateDirError::InUse { path }),
             Err(TryLockError::Error(why)) => Err(PrivateDirError::Io { path, why }),
         }
@@ -109,4 +122,29 @@ pub(super) fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
         return Ok(());
     }
     replace(path, |file| file.write_all(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_of_a_newer_version_is_left_as_it_is() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("state");
+        let opened = PrivateDir::open(&path).expect("it is new");
+        let format = path.join(format::FILE);
+        assert_eq!(fs::read_to_string(&format).expect("there"), "1\n");
+        // Also while another process uses it, which is not asked to hand over then.
+        fs::write(&format, "2\n").expect("written");
+        for in_use in [Some(opened), None] {
+            let refused = PrivateDir::open(&path).err().expect("it is newer");
+            assert!(matches!(refused, PrivateDirError::Format(StorageError::Newer { format: 2, .. })), "{refused}");
+            let text = refused.to_string();
+            let words = ["state/format", "format 2", "knows format 1", "--state-dir"];
+            assert!(words.iter().all(|word| text.contains(word)), "{text}");
+            drop(in_use);
+        }
+        assert_eq!(fs::read_to_string(&format).expect("there"), "2\n");
+    }
 }

@@ -534,7 +534,10 @@ struct SuggestedWindow {
 
 pub(crate) fn of_storage(error: &StorageError) -> Failure {
     let class = match error {
-        StorageError::Open { .. } | StorageError::Damaged { .. } | StorageError::Unreadable { .. } => Class::Config,
+        StorageError::Newer { .. }
+        | StorageError::Open { .. }
+        | StorageError::Damaged { .. }
+        | StorageError::Unreadable { .. } => Class::Config,
         // A foreign object concerns its host only, and may be removed at any time.
         StorageError::Foreign { .. } => Class::HostFault,
         StorageError::Conflict { .. } | StorageError::Io { .. } => Class::Transient,

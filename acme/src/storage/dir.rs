@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 
 use super::file_pool::{FilePool, LARGEST, LEFT, PREFIX};
 use super::journal::{Files, Journal, Replaced};
-use super::{Entry, Expect, Key, Kind, Lock, Storage, StorageError, Version};
+use super::{Entry, Expect, FORMAT, Key, Kind, Lock, Storage, StorageError, Version, format};
 
 /// Folder for unreadable entries that were set aside, to be inspected by an operator.
 const ASIDE: &str = "damaged";
@@ -32,6 +32,7 @@ impl Directory {
     pub fn open(root: impl Into<PathBuf>) -> Result<Self, StorageError> {
         let root = root.into();
         private_folder(&root)?;
+        format::claim(&root, FORMAT)?;
         let mut file_pool = BTreeMap::new();
         for kind in Kind::ALL {
             private_folder(&root.join(kind.as_str()))?;
@@ -324,6 +325,26 @@ mod tests {
         assert_eq!(mode(store.path()), 0o700);
         assert_eq!(mode(&store.path().join("certificates")), 0o700);
         assert_eq!(mode(&store.file(&key)), 0o600);
+    }
+
+    #[tokio::test]
+    async fn a_directory_of_a_newer_version_is_left_as_it_is() {
+        let (tmp, store) = store();
+        let key = Key::new(Kind::Account, "a@ca.example");
+        store.write(&key, b"{}", &Expect::Absent).await.expect("writes");
+        drop(store);
+        let root = tmp.path().join("acme");
+        let content = || {
+            let files =
+                ["format", "journal", "accounts/a_40ca.example.json"].map(|name| fs::read(root.join(name)).ok());
+            assert!(files[0].is_some() && files[1].is_some());
+            files
+        };
+        fs::write(root.join(format::FILE), "2\n").expect("written");
+        let before = content();
+        let refused = Directory::open(&root).expect_err("it is newer");
+        assert!(matches!(refused, StorageError::Newer { format: 2, known: FORMAT, .. }), "{refused}");
+        assert_eq!(content(), before);
     }
 
     #[tokio::test]

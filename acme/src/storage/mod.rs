@@ -5,6 +5,7 @@
 
 pub mod dir;
 mod file_pool;
+pub mod format;
 mod journal;
 
 use std::fmt;
@@ -14,6 +15,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::task::{JoinHandle, spawn_blocking};
 use zeroize::Zeroizing;
+
+/// The format of entries that this version writes. A change that older versions would misread raises it.
+pub const FORMAT: u32 = 1;
 
 /// Spawns a call of the file system on a thread where it may block. The report of a panic has the name of the span.
 fn blocking<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
@@ -208,6 +212,19 @@ pub enum StorageError {
     Conflict {
         /// The key of the entry.
         key: String,
+    },
+    /// A newer version of this program wrote the storage, or an object of it.
+    #[error(
+        "{object}: a newer version wrote this in format {format}, and this version knows format {known}; run that \
+         version or a newer one; nothing was changed"
+    )]
+    Newer {
+        /// The file or object that says so.
+        object: String,
+        /// Its format.
+        format: u32,
+        /// The newest format that this version knows.
+        known: u32,
     },
     /// The content is not the expected JSON.
     #[error("{key} cannot be read: not the JSON expected, at line {line}, column {column}; move it away to begin anew")]

@@ -16,7 +16,7 @@ fn followed(page: &str, tool: &str) -> Result<()> {
     }
     let dir = tempfile::Builder::new().prefix("quickstart").tempdir()?;
     let path = vec![programs.path().to_owned()];
-    let place = Place { dir: dir.path().to_owned(), path, environment: Vec::new(), alone: true };
+    let place = Place { dir: dir.path().to_owned(), path, alone: true, ..Place::default() };
     follow(&root.join("docs").join(page), &place)
 }
 

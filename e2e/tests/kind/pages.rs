@@ -12,7 +12,7 @@ fn followed(page: &str) -> Result<()> {
     // kubectl and Helm, as those who follow it have them.
     let path = vec![dir.join(".tools")];
     let environment = vec![("KUBECONFIG", dir.join(".tools/kind-state/kubeconfig").display().to_string())];
-    follow(&page, &Place { dir, path, environment, alone: false })
+    follow(&page, &Place { dir, path, environment, ..Place::default() })
 }
 
 #[test]

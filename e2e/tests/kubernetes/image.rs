@@ -45,7 +45,21 @@ fn blob(digest: &Value) -> Result<String> {
     Ok(format!("blobs/sha256/{hash}"))
 }
 
-fn tar(arguments: &[&str]) -> Result<Vec<u8>> {
+/// Returns the platforms of an image: those of its index and of the configurations, which agree.
+pub(super) fn platforms(archive: &Path) -> Result<Vec<String>> {
+    let top = document(archive, "index.json")?;
+    let index = document(archive, &blob(&top["manifests"][0]["digest"])?)?;
+    let mut platforms = Vec::new();
+    for manifest in index["manifests"].as_array().context("manifests")? {
+        let config = document(archive, &blob(&manifest["digest"])?)?;
+        let config = document(archive, &blob(&config["config"]["digest"])?)?;
+        ensure!(manifest["platform"]["architecture"] == config["architecture"], "{manifest} {config}");
+        platforms.push(config["architecture"].as_str().map(str::to_owned).context("an architecture")?);
+    }
+    Ok(platforms)
+}
+
+pub(super) fn tar(arguments: &[&str]) -> Result<Vec<u8>> {
     let out = Command::new("tar").args(arguments).output()?;
     ensure!(out.status.success(), "tar {}: {}", arguments.join(" "), String::from_utf8_lossy(&out.stderr));
     Ok(out.stdout)
@@ -110,15 +124,7 @@ fn an_image_has_each_platform_and_programs_that_stand_alone() -> Result<()> {
     let digest = build(&archive, &[("linux/amd64", &amd64), ("linux/arm64", &arm64)], &[])?;
     let top = document(&archive, "index.json")?;
     assert_eq!(top["manifests"][0]["digest"], digest.as_str());
-    let index = document(&archive, &blob(&top["manifests"][0]["digest"])?)?;
-    let mut platforms = Vec::new();
-    for manifest in index["manifests"].as_array().context("manifests")? {
-        let config = document(&archive, &blob(&manifest["digest"])?)?;
-        let config = document(&archive, &blob(&config["config"]["digest"])?)?;
-        assert_eq!(manifest["platform"]["architecture"], config["architecture"]);
-        platforms.push(config["architecture"].as_str().map(str::to_owned).context("an architecture")?);
-    }
-    assert_eq!(platforms, ["amd64", "arm64"]);
+    assert_eq!(platforms(&archive)?, ["amd64", "arm64"]);
 
     let told = refused(dir.path(), "linux/arm64", &amd64)?;
     assert!(told.contains("is for amd64, expected arm64"), "{told}");

@@ -19,6 +19,7 @@ use e2e::echo::Echo;
 use e2e::gatewright::Gatewright;
 use e2e::kubelet::Kubelet;
 use e2e::probe::Probe;
+use e2e::walkthrough::Place;
 use gatewright_core::model::ObjectName;
 use gatewright_core::translate::isolated_name;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
@@ -30,6 +31,7 @@ use tokio::time::{Instant, sleep};
 use xds::Pair;
 
 use super::fleet::apart::told;
+use super::pages::followed;
 use super::pods::{programs, until_ready, until_served};
 use super::trust::Keys;
 
@@ -204,7 +206,7 @@ async fn until_gone(server: &ApiServer, namespace: &str) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs Kubernetes and Envoy, and root for the network of pods: e2e/tools install"]
+#[ignore = "needs Kubernetes, Helm and Envoy, and root for the network of pods: e2e/tools install"]
 async fn gateways_with_envoys_of_their_own_are_served_apart() -> Result<()> {
     let (server, kubelet) = deployed().await?;
     // A leftover of an earlier run, which is not wanted: it is deleted.
@@ -262,7 +264,8 @@ async fn gateways_with_envoys_of_their_own_are_served_apart() -> Result<()> {
     until_said(&server, "bank", "Accepted", "the GatewayClass admits 2").await?;
     server.put(parameters("bank", "more", json!({"isolated": {"replicas": 2}}))).await?;
     until_pods(&server, "bank", 2).await?;
-    until_programmed(&server, "bank").await?;
+    until_said(&server, "bank", "Programmed", "acknowledged by 2 of 2 Envoys").await?;
+    followed(&server, "isolated.md", "", Place { dir: folder(), ..Place::default() }).await?;
     assert_eq!(writes(&server, "coop")?.len(), before, "{:#?}", writes(&server, "coop")?.last());
     // A manual change of the scale is reverted.
     let scaled = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name_of("bank"), "namespace": NAMESPACE},

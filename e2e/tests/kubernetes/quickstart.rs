@@ -29,7 +29,7 @@ async fn beside_cilium_is_as_its_page_says() -> Result<()> {
     let mut environment: Vec<_> = helm.map(|name| (name, home.path().display().to_string())).into();
     environment.push(("KUBECONFIG", kubeconfig));
     let page = root.join("docs/quickstart-cilium.md");
-    let place = Place { dir: root, path: vec![tools], environment, alone: false };
+    let place = Place { dir: root, path: vec![tools], environment, ..Place::default() };
     let followed = tokio::task::spawn_blocking(move || follow(&page, &place));
     // As LB IPAM does.
     let addressed = cilium.give_address(&server, "tenant-alice", "cozystack").await;

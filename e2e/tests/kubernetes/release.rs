@@ -1,5 +1,5 @@
-//! The output of `make release`: complete, with valid checksums, and reproducible. The program in it is a trial one;
-//! `make image` builds the real one.
+//! The output of `make release`: complete, for both platforms, with valid checksums, and reproducible. The programs in it
+//! are small ones; `make image` builds the real one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
@@ -7,10 +7,15 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use e2e::apiserver::ApiServer;
 use e2e::deploy::folder;
 use e2e::gatewright::binary;
 use e2e::helm::Helm;
+use e2e::walkthrough::Place;
 use serde_json::Value;
+
+use super::image::{platforms, tar};
+use super::pages::followed;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// A digest of Envoy's image, as passed by a user who knows it.
@@ -67,9 +72,74 @@ fn release(dir: &Path) -> Result<BTreeMap<String, String>> {
     Ok(sums.map(|(sum, name)| (name.to_owned(), sum.to_owned())).collect())
 }
 
+/// Installs the chart of a release, with its digests and values of the site.
+async fn as_the_page_says(release: &Path) -> Result<()> {
+    let server = ApiServer::start().await?;
+    server.install_gateway_api().await?;
+    server.apply(include_str!("../../../deploy/namespace.yaml")).await?;
+    let values = "controller: {replicas: 3}\n".to_owned();
+    let place = Place {
+        dir: release.to_owned(),
+        before: format!("cat >my-values.yaml <<'END'\n{values}END"),
+        replaced: vec![("gatewright-VERSION", format!("gatewright-{VERSION}"))],
+        ..Place::default()
+    };
+    followed(&server, "airgap.md", "", place).await?;
+    let controller =
+        server.api("apps/v1", "Deployment", "gatewright-system").await?.get("gatewright-controller").await?;
+    let container = &controller.data["spec"]["template"]["spec"]["containers"][0];
+    let digests = std::fs::read_to_string(release.join("digests.yaml"))?;
+    let own = digests.lines().find_map(|line| line.strip_prefix("  digest: ")).context("a digest")?;
+    assert!(container["image"].as_str().is_some_and(|image| image.ends_with(own)), "{container}");
+    assert_eq!(controller.data["spec"]["replicas"], 3);
+    Ok(())
+}
+
+/// Compiles a static program of a few lines, which runs another one or says its version.
+fn small_program(compiler: &str, path: &Path, text: &str) -> Result<()> {
+    std::fs::create_dir_all(path.parent().context("a directory")?)?;
+    let source = path.with_extension("c");
+    std::fs::write(&source, text)?;
+    output(Command::new(compiler).args(["-static", "-s", "-o"]).arg(path).arg(&source)).map(drop)
+}
+
+/// Nothing of Rust is compiled: programs of both platforms are where the build would put them.
 #[test]
-#[ignore = "needs Helm and kubectl: e2e/tools install helm kubernetes"]
-fn a_release_is_whole_and_the_same_twice() -> Result<()> {
+#[ignore = "needs Helm, kubectl, compilers for arm64 and QEMU: e2e/tools install helm kubernetes cross"]
+fn make_release_makes_everything_for_two_platforms() -> Result<()> {
+    let dir = tempfile::Builder::new().prefix("release").tempdir()?;
+    let (target, into) = (dir.path().join("target"), dir.path().join("dist"));
+    let at = |triple: &str| target.join(triple).join("image/gatewright");
+    let other = binary()?.display().to_string();
+    let runs =
+        format!("#include <unistd.h>\nint main(int c, char **v) {{ v[0] = {other:?}; execv(v[0], v); return 127; }}\n");
+    small_program("cc", &at("x86_64-unknown-linux-gnu"), &runs)?;
+    let says = format!("#include <stdio.h>\nint main(void) {{ puts(\"gatewright {VERSION}\"); return 0; }}\n");
+    small_program("aarch64-linux-gnu-gcc", &at("aarch64-unknown-linux-gnu"), &says)?;
+    let mut make = Command::new("make");
+    make.arg("--no-print-directory").arg("-C").arg(folder().join("..")).arg("release");
+    make.args(["PLATFORMS=linux/amd64 linux/arm64", "CARGO=true", "IMAGE=gatewright-trial"]);
+    make.arg(format!("DIST={}", into.display())).env("CARGO_TARGET_DIR", &target).env("UNPINNED", "1");
+    // An engine of this machine is not given the image.
+    make.env("DOCKER_HOST", "unix:///nonexistent").env_remove("BINARY").env_remove("MAKEFLAGS");
+    output(&mut make)?;
+
+    output(Command::new("sha256sum").args(["--check", "--quiet", "SHA256SUMS"]).current_dir(&into))?;
+    let sums = std::fs::read_to_string(into.join("SHA256SUMS"))?;
+    for (platform, triple) in [("amd64", "x86_64-unknown-linux-gnu"), ("arm64", "aarch64-unknown-linux-gnu")] {
+        let name = format!("gatewright-{VERSION}-linux-{platform}.tar.gz");
+        assert!(sums.contains(&name), "{sums}");
+        let packed = tar(&["-xzOf", &into.join(name).display().to_string(), "gatewright"])?;
+        assert!(packed == std::fs::read(at(triple))?, "the program of {platform} is another one");
+    }
+    let archive = into.join(format!("gatewright-{VERSION}-image.tar"));
+    assert_eq!(platforms(&archive)?, ["amd64", "arm64"]);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Helm, kubectl and Kubernetes: e2e/tools install helm kubernetes gateway-api"]
+async fn a_release_is_whole_and_the_same_twice() -> Result<()> {
     let dir = tempfile::Builder::new().prefix("release").tempdir()?;
     let sums = release(dir.path())?;
     let into = dir.path().join("dist");
@@ -111,6 +181,7 @@ fn a_release_is_whole_and_the_same_twice() -> Result<()> {
     let rendered = Helm::new(None)?.run(&["template", "gatewright", &chart])?;
     assert!(rendered.contains(&format!("image: {envoy}\n")), "{rendered}");
     assert!(std::fs::metadata(into.join("notes.md"))?.len() > 0);
+    as_the_page_says(&into).await?;
 
     let again = tempfile::Builder::new().prefix("release").tempdir()?;
     let second = release(again.path())?;

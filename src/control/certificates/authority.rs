@@ -229,6 +229,21 @@ impl Authority {
             || self.damaged.read().expect("nobody panics while holding it").contains_key(&domain)
     }
 
+    /// Creates the CA that will renew a certificate of a CA that is gone, so that clients can come to trust its root
+    /// before.
+    ///
+    /// # Errors
+    /// When the limits do not allow it, or it cannot be stored.
+    pub async fn prepare(&self, tenant: &str, names: &Names, now: Timestamp) -> Result<(), Failure> {
+        if self.has_ca_of(names) {
+            return Ok(());
+        }
+        if let Some((text, _)) = self.refusal(tenant, names) {
+            return Err(Failure::new(Class::Config, format!("{INTERNAL_CA}: {text}")));
+        }
+        self.keep(&domain(names.first()), tenant, now).await.map(drop)
+    }
+
     /// Returns the CA of a domain, creating it for a tenant if necessary.
     fn ca(&self, domain: &str, tenant: &str, now: Timestamp) -> Result<Arc<InternalCa>, Failure> {
         let unusable = |error: CaError| {
@@ -399,6 +414,26 @@ mod tests {
         assert_eq!((one.bundle(now), one.bundle(now).matches("BEGIN").count()), (two.bundle(now), 1));
         let again = Authority::stored(storage(), now).await.expect("opens");
         assert_eq!(again.bundle(now), one.bundle(now));
+    }
+
+    #[tokio::test]
+    async fn a_ca_can_be_made_before_it_signs_and_within_the_limits() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let storage = || Arc::new(acme::storage::dir::Directory::open(dir.path().join("s")).expect("opens"));
+        let now = Timestamp::now();
+        let authority = Authority::stored(storage(), now).await.expect("opens");
+        let authority = authority.within(AuthorityLimits { most: 1, ..AuthorityLimits::default() });
+        let names = |text| Names::parse([text]).expect("a name");
+        authority.prepare("alice", &names("a.example.org"), now).await.expect("made");
+        let bundle = authority.bundle(now);
+        assert_eq!(bundle.matches("BEGIN CERTIFICATE").count(), 1);
+        authority.prepare("alice", &names("b.example.org"), now).await.expect("it is there");
+        let refused = authority.prepare("alice", &names("a.example.net"), now).await.expect_err("a second one");
+        assert!(refused.message.contains("--internal-ca-limit"), "{refused}");
+        authority.issue(&request("a.example.org", now)).await.expect("it signs");
+        assert_eq!(authority.bundle(now), bundle, "by the root that was known before");
+        let again = Authority::stored(storage(), now).await.expect("opens");
+        assert_eq!(again.bundle(now), bundle);
     }
 
     #[tokio::test]

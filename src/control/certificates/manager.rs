@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use acme::failure::Class;
 use acme::fallback_issuer::FallbackIssuer;
 use acme::issuer::Issuer;
 use acme::keeper::{Keeper, Next, Outlook, Pass, WantedCertificates};
@@ -98,6 +99,9 @@ pub struct CertificateManager {
     report: watch::Sender<Arc<Pass>>,
     /// The thumbprints of accounts as last handed out.
     thumbprints: Mutex<BTreeMap<IssuerKey, Arc<str>>>,
+    /// Namespaces and names of found certificates of internal CAs that are gone, for instance with the namespace of the
+    /// controller.
+    without_ca: Mutex<Vec<(String, Names)>>,
     by_tls_alpn: bool,
 }
 
@@ -150,6 +154,7 @@ impl CertificateManager {
             nudge: watch::channel(0).0,
             report: watch::channel(Arc::default()).0,
             thumbprints: Mutex::default(),
+            without_ca: Mutex::default(),
         })
     }
 
@@ -221,7 +226,11 @@ impl CertificateManager {
             requests
                 .settle(&|issuer| self.resolve(issuer), &|asked, issuers| self.endpoints.active_account(asked, issuers))
         });
-        let Settled { certificate_updates, wanted, gone, found, targets } = settled;
+        let Settled { certificate_updates, wanted, gone, found, renewed_internally, targets } = settled;
+        if self.secret_targets.is_some() {
+            let lack_a_ca = renewed_internally.into_iter().filter(|(_, names)| !self.authority.has_ca_of(names));
+            self.without_ca.lock().expect("nobody panics while holding it").extend(lack_a_ca);
+        }
         if let Some(secret_targets) = &self.secret_targets {
             targets.into_iter().for_each(|(secret, target)| secret_targets.address(&secret, target));
         }
@@ -339,7 +348,8 @@ impl CertificateManager {
             let pass = report.borrow_and_update().clone();
             self.forget_ended(&pass).await;
             let certificate_updates = self.settle();
-            if !certificate_updates.is_empty() && out.send(certificate_updates).await.is_err() {
+            let has_new_roots = self.make_cas().await;
+            if (has_new_roots || !certificate_updates.is_empty()) && out.send(certificate_updates).await.is_err() {
                 return;
             }
             tokio::select! {
@@ -355,6 +365,22 @@ impl CertificateManager {
                 _ = stop.changed() => return,
             }
         }
+    }
+
+    /// Creates the internal CAs that found certificates lack. Their roots are published from the start; the certificates
+    /// stay until renewal. Returns whether there is a new one.
+    async fn make_cas(&self) -> bool {
+        let lacking = std::mem::take(&mut *self.without_ca.lock().expect("nobody panics while holding it"));
+        let (mut is_new, mut again) = (false, Vec::new());
+        for (tenant, names) in lacking {
+            match self.authority.prepare(&tenant, &names, Timestamp::now()).await {
+                Ok(()) => is_new = true,
+                Err(failure) if failure.class == Class::Transient => again.push((tenant, names)),
+                Err(failure) => warn!("{tenant}: {failure}"),
+            }
+        }
+        self.without_ca.lock().expect("nobody panics while holding it").extend(again);
+        is_new
     }
 
     /// Opens the issuers that objects describe, and closes those that no object describes any more.

@@ -19,6 +19,7 @@ use gatewright_core::model::{Hostname, ObjectName};
 use gatewright_core::multimap::MultiMap;
 use gatewright_core::tenancy::names::issuer as issuer_object;
 use gatewright_core::translate::{Asked, ChallengeAnswer};
+use gatewright_core::wanted::INTERNAL_CA;
 
 /// Returns the thumbprint of the account with which one of these issuers was last about to prove a host.
 pub(super) type ActiveAccount<'a> = &'a dyn Fn(&Asked, &[&IssuerRef]) -> Option<Arc<str>>;
@@ -66,6 +67,8 @@ pub(super) struct Settled {
     pub(super) gone: Vec<Hostname>,
     /// The certificates that were found in Secrets, for the keeper.
     pub(super) found: Vec<Stored>,
+    /// Those of them that the internal CA will renew: namespaces and names.
+    pub(super) renewed_internally: Vec<(String, Names)>,
     /// The targets, for the writer of Secrets.
     pub(super) targets: Vec<(ObjectName, Option<SecretTarget>)>,
 }
@@ -269,7 +272,12 @@ impl RequestIndex {
                 SecretTarget { id, names, issuer: issuer.clone(), twin, present }
             });
             if let Some(SecretTarget { id, names, issuer, .. }) = &target {
-                settled.found.extend(self.find(&secret, names, id, issuer));
+                if let Some(found) = self.find(&secret, names, id, issuer) {
+                    if issuer == INTERNAL_CA {
+                        settled.renewed_internally.push((secret.namespace.to_string(), names.clone()));
+                    }
+                    settled.found.push(found);
+                }
             }
             settled.targets.push((secret.clone(), target));
             let entry = &self.entries[&secret];
@@ -411,7 +419,6 @@ impl RequestIndex {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gatewright_core::wanted::INTERNAL_CA;
 
     fn host(i: usize) -> Hostname {
         Hostname::parse(&format!("h{i}.example.org")).expect("a hostname")

@@ -23,6 +23,9 @@ use crate::cli;
 use crate::controller::sealed::{self, Sealer};
 use crate::replace::replace;
 
+/// The format of the file that this version writes. A change that older versions would misread raises it.
+const FORMAT: u32 = 1;
+
 /// The paths of the file and of its key.
 #[derive(Clone, Debug)]
 pub(in crate::controller) struct StatePaths {
@@ -45,6 +48,9 @@ impl StatePaths {
 /// The first record of the file.
 #[derive(Serialize, Deserialize)]
 struct Head {
+    /// The format; a file of an earlier version has none, and is of format 1.
+    #[serde(default)]
+    format: u32,
     /// The time of the write, in seconds since 1970.
     at: u64,
     certificate: String,
@@ -115,7 +121,9 @@ pub(super) fn save(paths: &StatePaths, at: SystemTime, shown: &Shown, views: &[V
         gateway: view.gateway.as_ref().map(|gateway| (gateway.namespace.to_string(), gateway.name.to_string())),
     };
     let more = views.iter().skip(1).map(more).collect();
-    let head = Head { at: seconds(at), certificate, key: private, roots, suspects, revoked, revoked_names, more };
+    let format = FORMAT;
+    let head =
+        Head { format, at: seconds(at), certificate, key: private, roots, suspects, revoked, revoked_names, more };
     let head = Zeroizing::new(serde_json::to_vec(&head)?);
     let written = replace(&paths.file, |file| {
         let mut sealer = Sealer::new(file, &key)?;
@@ -125,6 +133,20 @@ pub(super) fn save(paths: &StatePaths, at: SystemTime, shown: &Shown, views: &[V
         sealer.finish()
     });
     written.with_context(|| paths.file.display().to_string())
+}
+
+/// Checks that the format of a first record is known, whatever else the record has.
+fn known(head: &[u8]) -> Result<()> {
+    #[derive(Deserialize)]
+    struct Format {
+        #[serde(default)]
+        format: u32,
+    }
+    let Format { format } = serde_json::from_slice(head)?;
+    if format > FORMAT {
+        bail!("a newer version wrote it in format {format}, and this version knows format {FORMAT}; it is not used");
+    }
+    Ok(())
 }
 
 /// Reads the file; `None` where there is none.
@@ -138,13 +160,16 @@ pub(super) fn load(paths: &StatePaths) -> Result<Option<Kept>> {
     let (mut head, mut resources) = (None::<Head>, Vec::new());
     let read = sealed::open(BufReader::new(file), &key, |record| {
         match &head {
-            None => head = Some(serde_json::from_slice(record).map_err(|error| invalid(&error))?),
+            None => {
+                known(record).map_err(|error| invalid(&error))?;
+                head = Some(serde_json::from_slice(record).map_err(|error| invalid(&error))?);
+            }
             Some(_) => resources.push(Resource::from_bytes(record).map_err(|error| invalid(&error))?),
         }
         Ok(())
     });
     read.with_context(|| paths.file.display().to_string())?;
-    let Some(Head { at, certificate, key, roots, suspects, revoked, revoked_names, more }) = head else {
+    let Some(Head { format: _, at, certificate, key, roots, suspects, revoked, revoked_names, more }) = head else {
         bail!("{}: it is empty", paths.file.display())
     };
     let now = SystemTime::now();
@@ -237,6 +262,25 @@ pub(super) mod tests {
         let one =
             r#"[{"kind": "rds", "name": "t", "virtual_host": "m", "parts": ["00112233445566778899aabbccddeeff"]}]"#;
         serde_json::from_str(one).expect("it is ours")
+    }
+
+    #[test]
+    fn a_state_of_a_newer_version_is_not_used_and_one_without_a_format_is() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let paths = paths(dir.path());
+        let write = |head: serde_json::Value| {
+            let file = File::create(&paths.file).expect("made");
+            let mut sealer = Sealer::new(file, &paths.key().expect("a key")).expect("begun");
+            sealer.record(head.to_string().as_bytes()).and_then(|()| sealer.finish()).expect("written");
+        };
+        write(serde_json::json!({"format": 2, "content": "of another kind"}));
+        let before = std::fs::read(&paths.file).expect("there");
+        let refused = format!("{:#}", load(&paths).err().expect("it is newer"));
+        assert!(refused.contains("format 2") && refused.contains("knows format 1"), "{refused}");
+        assert_eq!(std::fs::read(&paths.file).expect("there"), before);
+        let Shown { pair, roots, .. } = shown(DAY);
+        write(serde_json::json!({"at": 1, "certificate": pair.certificate, "key": pair.key, "roots": roots}));
+        assert!(load(&paths).expect("readable").is_some());
     }
 
     #[test]

@@ -109,7 +109,7 @@ impl KubernetesRuntime {
 
     /// Returns messages about what is pending.
     pub fn pending_work(&self) -> Vec<String> {
-        let claims = (!self.knows_claims()).then(|| "who claimed hostnames first: not listed yet".to_owned());
+        let claims = self.ownership.claims.as_ref().and_then(Claims::pending);
         let silent = self.heard.silent(Instant::now()).into_iter();
         let silent = silent.filter_map(|(kind, age)| self.view.silent(kind, age));
         self.view.pending_work().into_iter().chain(silent).chain(claims).collect()
@@ -117,7 +117,7 @@ impl KubernetesRuntime {
 
     /// Returns whether the record is listed, where first claims count.
     pub(super) fn knows_claims(&self) -> bool {
-        self.ownership.claims.as_ref().is_none_or(Claims::has_synced)
+        self.ownership.claims.as_ref().is_none_or(|claims| claims.pending().is_none())
     }
 
     /// Queues every entry that differs from the record.

@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
+use crate::format;
+
 /// The label of all entries; its value is their kind.
 pub(super) const LABEL: &str = "gatewright.io/keeps";
 const KEY: &str = "gatewright.io/key";
@@ -74,7 +76,7 @@ pub(super) fn document(namespace: &str, key: &Key, bytes: &[u8], version: Option
         "metadata": {
             "name": name(key), "namespace": namespace,
             "labels": {LABEL: key.kind().as_str(), "app.kubernetes.io/managed-by": "gatewright"},
-            "annotations": {KEY: key.name()},
+            "annotations": {KEY: key.name(), format::ANNOTATION: format::FORMAT.to_string()},
         },
     });
     match shape {

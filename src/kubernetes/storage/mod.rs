@@ -18,14 +18,15 @@ use acme::keeper::Stored;
 use acme::storage::{Entry, Expect, Key, Kind, Lock, StorageError, Version};
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Secret;
-use kube::Client;
 use kube::api::{Api, ApiResource, DeleteParams, GroupVersionKind, ListParams, PostParams, Preconditions};
 use kube::core::DynamicObject;
+use kube::{Client, ResourceExt};
 use serde_json::Value;
 use tokio::sync::{OwnedMutexGuard, watch};
 use zeroize::Zeroizing;
 
 use super::lease::{Term, leads};
+use crate::format::{self, NewerFormat};
 use crate::write::failure::Failure;
 use crate::write::request::in_time;
 use entry::Shape;
@@ -80,7 +81,7 @@ impl ObjectStorage {
         loop {
             let listed = in_time(self.api(shape).list(&page)).await.map_err(|e| failed("listing", what(), e))?;
             for object in listed.items {
-                self.note(shape, &object);
+                self.note(shape, &object)?;
             }
             match listed.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => page = page.continue_token(&token),
@@ -89,11 +90,21 @@ impl ObjectStorage {
         }
     }
 
-    fn note(&self, shape: Shape, object: &DynamicObject) {
+    /// Takes in the object of an entry.
+    ///
+    /// # Errors
+    /// When a newer version wrote it: nothing can be decided without it then, and it is not replaced.
+    fn note(&self, shape: Shape, object: &DynamicObject) -> Result<(), StorageError> {
+        format::check(&object.metadata).map_err(|NewerFormat(newer)| StorageError::Newer {
+            object: format!("{} {}/{}", shape.as_str(), self.namespace, object.name_any()),
+            format: newer,
+            known: format::FORMAT,
+        })?;
         if let Some((key, bytes)) = entry::read(shape, object) {
             let version = object.metadata.resource_version.clone().unwrap_or_default();
             self.with_entries(|entries| entries.insert(key, StoredEntry { bytes, version }));
         }
+        Ok(())
     }
 
     fn with_entries<T>(&self, act: impl FnOnce(&mut BTreeMap<Key, StoredEntry>) -> T) -> T {
@@ -129,7 +140,7 @@ impl ObjectStorage {
         let found = in_time(self.api(shape).get_opt(&entry::name(key))).await;
         self.with_entries(|entries| entries.remove(key));
         if let Some(object) = found.map_err(|e| failed("reading", key.to_string(), e))? {
-            self.note(shape, &object);
+            self.note(shape, &object)?;
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ mod dns;
 mod handover;
 mod losers;
 mod lost;
+mod namespace_deleted;
 mod path;
 pub(crate) mod place;
 mod replicas;

@@ -1,0 +1,194 @@
+//! Pages of `docs/` on a real API server: their commands are run with the real kubectl and Helm, and their manifests
+//! are validated.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use e2e::apiserver::ApiServer;
+use e2e::apiserver::manifests::documents;
+use e2e::client_ca::ClientCa;
+use e2e::cluster::{BACKEND, Cluster, is_true, service, tls_secret};
+use e2e::deploy::{folder, kustomized};
+use e2e::echo::Echo;
+use e2e::kubelet::Kubelet;
+use e2e::walkthrough::{Place, follow_part, manifests};
+use serde_json::{Value, json};
+use tokio::time::{Duration, Instant, sleep};
+
+use super::pods::programs;
+
+const GATEWAY: &str = "gateway.networking.k8s.io/v1";
+const LIMIT: Duration = Duration::from_secs(120);
+
+fn root() -> Result<PathBuf> {
+    Ok(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?)
+}
+
+/// Runs a part of a page as an administrator of the cluster, in a directory, with kubectl, Helm and our program.
+pub(super) async fn followed(server: &ApiServer, page: &str, part: &'static str, mut place: Place) -> Result<()> {
+    let root = root()?;
+    for tool in ["helm", "kubectl"] {
+        ensure!(root.join(".tools").join(tool).exists(), "no {tool} in .tools; run: e2e/tools install helm kubernetes");
+    }
+    let home = tempfile::Builder::new().prefix("helm").tempdir()?;
+    for name in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
+        place.environment.push((name, home.path().display().to_string()));
+    }
+    let kubeconfig = server.kubeconfig("admin", &["system:masters"])?.display().to_string();
+    place.environment.push(("KUBECONFIG", kubeconfig));
+    place.path.push(root.join(".tools"));
+    place.path.push(e2e::gatewright::binary()?.parent().context("a directory")?.to_owned());
+    let page = root.join("docs").join(page);
+    tokio::task::spawn_blocking(move || follow_part(&page, part, &place)).await.context("following the page")?
+}
+
+/// A place with this directory.
+fn place(dir: &Path) -> Place {
+    Place { dir: dir.to_owned(), ..Place::default() }
+}
+
+/// Makes the namespaces of objects.
+async fn make_namespaces(server: &ApiServer, objects: &[Value]) -> Result<()> {
+    for object in objects {
+        if let Some(namespace) = object["metadata"]["namespace"].as_str() {
+            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+            server.put(namespace).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Strict validation: no unknown field, and every rule of the schema.
+#[tokio::test]
+#[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api"]
+async fn manifests_of_all_pages_are_valid() -> Result<()> {
+    let server = ApiServer::start().await?;
+    server.install_gateway_api().await?;
+    server.install_crds(&folder().join("crds")).await?;
+    let mut pages: BTreeMap<bool, Vec<PathBuf>> = BTreeMap::new();
+    for entry in std::fs::read_dir(root()?.join("docs"))? {
+        let page = entry?.path();
+        if page.extension().is_some_and(|extension| extension == "md") {
+            let is_experimental = page.file_stem().is_some_and(|name| name == "experimental");
+            pages.entry(is_experimental).or_default().push(page);
+        }
+    }
+    let mut count = 0;
+    for (is_experimental, pages) in pages {
+        if is_experimental {
+            server.install_experimental_gateway_api().await?;
+        }
+        for page in pages {
+            for (line, yaml) in manifests(&std::fs::read_to_string(&page)?) {
+                let at = format!("{}:{line}", page.display());
+                let objects = documents(&yaml).with_context(|| at.clone())?;
+                make_namespaces(&server, &objects).await?;
+                for object in objects {
+                    server.dry_run(object).await.with_context(|| at.clone())?;
+                    count += 1;
+                }
+            }
+        }
+    }
+    ensure!(count > 20, "{count} objects were found");
+    Ok(())
+}
+
+/// Applies the manifests of a page.
+async fn apply_manifests(server: &ApiServer, page: &str) -> Result<()> {
+    for (_, yaml) in manifests(&std::fs::read_to_string(root()?.join("docs").join(page))?) {
+        server.apply(&yaml).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Kubernetes, Envoy, curl, and root for port 443: e2e/tools install"]
+async fn clients_are_asked_for_certificates_as_the_page_says() -> Result<()> {
+    const HOST: &str = "app.example.org";
+    // An address of this run: ports of the page are fixed.
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let address = Ipv4Addr::new(127, 77, high, low.max(1));
+    let cluster = Cluster::start().await?.reached_at(IpAddr::V4(address));
+    let server = &cluster.server;
+    let echo = Echo::start_on("web", BACKEND).await?;
+    let mut controller = cluster.controller("one")?;
+    controller.line("xDS at").await?;
+    let (mut envoy, _tls) = cluster.envoy("envoy-a").await?;
+    server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;
+    server.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "infra"}})).await?;
+    let ca = ClientCa::new("clients")?;
+    let mut edge = tls_secret("infra", "edge", &[HOST])?;
+    server.put(edge.clone()).await?;
+    server
+        .put(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "partners", "namespace": "infra"},
+            "data": {"ca.crt": ca.pem}}))
+        .await?;
+    for object in service("infra", "web", echo.address().port()) {
+        server.put(object).await?;
+    }
+    let rules = json!([{"backendRefs": [{"name": "web", "port": 80}]}]);
+    server
+        .put(json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": "web", "namespace": "infra"},
+            "spec": {"parentRefs": [{"name": "edge"}], "hostnames": [HOST], "rules": rules}}))
+        .await?;
+    apply_manifests(server, "client-certificates.md").await?;
+
+    let dir = tempfile::Builder::new().prefix("page").tempdir()?;
+    let (certificate, key) = ca.client_pem()?;
+    let roots = edge["stringData"]["tls.crt"].take();
+    // The reader's machine looks up the host in DNS, and trusts its certificate.
+    let curl = format!("resolve = {HOST}:443:{address}\ncacert = roots.pem\nsilent\nshow-error\n");
+    for (name, text) in [
+        ("ca.crt", &*ca.pem),
+        ("me.pem", &certificate),
+        ("me.key", &key),
+        ("roots.pem", roots.as_str().context("a certificate")?),
+        (".curlrc", &curl),
+    ] {
+        std::fs::write(dir.path().join(name), text)?;
+    }
+    let curl_home = vec![("CURL_HOME", dir.path().display().to_string())];
+    // curl of the page begins when the change is live, which a reader sees in the Gateway's status.
+    let wait = "kubectl() { command kubectl \"$@\"; command kubectl -n infra wait gateway/edge --timeout=2m \
+                --for=jsonpath='{.status.listeners[0].conditions[?(@.type==\"ResolvedRefs\")].status}'=True; \
+                command kubectl -n infra wait gateway/edge --for=condition=Programmed --timeout=2m; }";
+    envoy.ready().await?;
+    let place = Place { environment: curl_home, before: wait.to_owned(), ..place(dir.path()) };
+    followed(server, "client-certificates.md", "", place).await?;
+    cluster.until(GATEWAY, "Gateway", "infra", "edge", |gateway| is_true(&gateway["status"], "Programmed")).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api"]
+async fn objects_of_a_cluster_are_linted_as_the_pages_say() -> Result<()> {
+    let server = ApiServer::start().await?;
+    server.install_gateway_api().await?;
+    server.install_crds(&folder().join("crds")).await?;
+    let dir = tempfile::Builder::new().prefix("page").tempdir()?;
+    for (page, part) in [("migrate.md", "cluster"), ("tenancy.md", "")] {
+        followed(&server, page, part, place(dir.path())).await?;
+    }
+    // What is read is what is there.
+    server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;
+    server
+        .put(json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": "lost", "namespace": "default"},
+            "spec": {"parentRefs": [{"name": "none"}], "rules": [{"backendRefs": [{"name": "none", "port": 80}]}]}}))
+        .await?;
+    let refused = followed(&server, "tenancy.md", "", place(dir.path())).await.expect_err("a route without a Gateway");
+    ensure!(format!("{refused:#}").contains("httproute default/lost"), "{refused:#}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Kubernetes, Helm and Envoy, and root for the network of pods: e2e/tools install"]
+async fn the_chart_is_installed_and_tested_as_its_page_says() -> Result<()> {
+    let mut server = ApiServer::start().await?;
+    server.install_gateway_api().await?;
+    server.start_controllers_of_pods()?;
+    let _kubelet = Kubelet::start(&server, &programs()?).await?;
+    followed(&server, "chart.md", "", place(&root()?)).await
+}
