@@ -10,17 +10,15 @@ use e2e::apiserver::ApiServer;
 use e2e::apiserver::manifests::documents;
 use e2e::client_ca::ClientCa;
 use e2e::cluster::{BACKEND, Cluster, is_true, service, tls_secret};
-use e2e::deploy::{folder, kustomized};
+use e2e::deploy::folder;
 use e2e::echo::Echo;
 use e2e::kubelet::Kubelet;
 use e2e::walkthrough::{Place, follow_part, manifests};
 use serde_json::{Value, json};
-use tokio::time::{Duration, Instant, sleep};
 
 use super::pods::programs;
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
-const LIMIT: Duration = Duration::from_secs(120);
 
 fn root() -> Result<PathBuf> {
     Ok(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?)
