@@ -73,7 +73,7 @@ e2e: ## run the tests against real programs; TEST=binary or TEST="binary part-of
 conformance: ## run the Gateway API's conformance suite against deploy/, reports in docs/conformance; TEST=ShortName selects one test
 	e2e/tools install envoy kubernetes gateway-api conformance
 	CONFORMANCE_TEST=$(TEST) CONFORMANCE_REPORTS=$(if $(TEST),,$(CURDIR)/docs/conformance) \
-	    $(CARGO) test -p e2e --test kubernetes -- --ignored --nocapture conformance::
+	    $(CARGO) test --workspace --test kubernetes -- --ignored --nocapture conformance::
 
 chaos: ## inject random faults while hosts are added and removed; STEPS=200 faults, SEED=n repeats a run
 	e2e/tools install envoy kubernetes gateway-api cert-manager-crds pebble faketime
@@ -117,7 +117,7 @@ generate: ## generate the Gateway API types from the release's CRDs, and the des
 	perl -0pi -e 's/^#\[kube\(.*?\)\]\n//msg; s/^ *pub use kube::CustomResource;\n//m; s/derive\(CustomResource, /derive(/' \
 	    $(KINDS:%=src/core/gateway_api/%.rs)
 	rustfmt --edition 2024 $(KINDS:%=src/core/gateway_api/%.rs)
-	UPDATE=1 $(CARGO) test --quiet -p gatewright-envoy descriptors
+	UPDATE=1 $(CARGO) test --quiet --workspace --lib descriptors
 
 reference: ## generate docs/reference/ from the code
 	UPDATE=1 $(CARGO) test --workspace --test reference

@@ -32,6 +32,7 @@ use gatewright_control::heartbeat::{self, Heartbeat};
 use gatewright_control::{
     AdminQuery, AdminRequest, ControlPlane, Probes, ProbesTls, ReadMetrics, Readiness, serve_admin,
 };
+use gatewright_core::channel::Channel;
 use gatewright_core::model::ObjectName;
 use gatewright_core::tenancy;
 use gatewright_core::translate::{EndpointPolicy, Fleet, Recording, Settings, Unlisted};
@@ -42,7 +43,9 @@ use gatewright_kubernetes::issuance::{Issuance, IssuanceConfig, watch_answers};
 use gatewright_kubernetes::keys::{EnvoyAccounts, PodCertificates};
 use gatewright_kubernetes::lease::{self, Candidate, Term};
 use gatewright_kubernetes::replicas::{self, Replica};
-use gatewright_kubernetes::{Fence, KubernetesRuntime, LastHeard, MetricsReaders, connect, kinds, watch_all};
+use gatewright_kubernetes::{
+    Fence, KubernetesRuntime, LastHeard, MetricsReaders, connect, kinds, watch_all, watch_fields,
+};
 
 /// The interval at which the validity of certificates is checked.
 const CERTIFICATES: Duration = Duration::from_secs(60);
@@ -192,6 +195,13 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     tasks.spawn("lease", async move { Ok(lease::run(for_lease, candidate, term_sender, lease_stop).await?) });
     // A small buffer: a watch waits while we are busy, and the server keeps further events.
     let (sender, mut watch_events) = mpsc::channel(16);
+    if options.gateway_api.gateway_api_channel == Channel::Experimental {
+        let (for_fields, sender) = (client.clone(), sender.clone());
+        tasks.spawn("fields of definitions", async move {
+            watch_fields(for_fields, sender).await;
+            Ok(())
+        });
+    }
     let for_watches = client.clone();
     tasks.spawn("watches", async move {
         watch_all(for_watches, kinds, namespaces, heard, sender).await;

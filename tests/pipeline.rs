@@ -243,7 +243,7 @@ fn a_listener_set_stays_as_written_and_is_evaluated_without_what_another_owns() 
         pipeline.apply(vec![change], SystemTime::UNIX_EPOCH);
         let work = pipeline.engine().counters().since(&before);
         assert_eq!(status(&pipeline), (names.into_iter().map(str::to_owned).collect(), reason));
-        let held = pipeline.engine().store().listener_set(&written.meta.name).expect("the ListenerSet is there");
+        let held = pipeline.engine().store().listener_set(&written.key()).expect("the ListenerSet is there");
         assert_eq!(**held, *written, "as its author wrote it");
         // The Gateway, which gets the listener for x instead, and this ListenerSet.
         assert_eq!(work.parents, 2, "{work:?}");

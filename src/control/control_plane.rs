@@ -18,7 +18,7 @@ use crate::lag::Lag;
 use crate::metrics::{self, Connected, Program};
 use crate::programmed::{Acks, FleetAcks, Refused};
 use crate::publish;
-use gatewright_core::inputs::{Kind, ObjectChange, ObjectKey};
+use gatewright_core::inputs::{Kind, ObjectChange, ObjectKey, SetKey};
 use gatewright_core::model::{ObjectName, SecretName, Status};
 use gatewright_core::pipeline::{Outcome, Pipeline, Written};
 use gatewright_core::statuses::{Context, documents};
@@ -359,7 +359,7 @@ impl ControlPlane {
         for gateway in acknowledged {
             self.awaited.remove(&gateway);
             let sets = self.pipeline.engine().store().sets_of(&gateway);
-            let sets = sets.map(|set| ObjectKey::new(Kind::ListenerSet, set.clone()));
+            let sets = sets.map(SetKey::object);
             let in_doubt = &mut self.in_doubt;
             self.touched.extend(sets.filter(|set| in_doubt.remove(set)));
             self.touched.insert(ObjectKey::new(Kind::Gateway, gateway));
@@ -385,7 +385,7 @@ impl ControlPlane {
         if acknowledged < connected {
             self.awaited.insert(gateway);
         }
-        if key.kind == Kind::ListenerSet && (connected == 0 || acknowledged < connected) {
+        if SetKey::of(key).is_some() && (connected == 0 || acknowledged < connected) {
             self.in_doubt.insert(key.clone());
         }
     }
@@ -409,8 +409,7 @@ impl ControlPlane {
     fn gateway_of<'a>(&'a self, key: &'a ObjectKey) -> Option<&'a ObjectName> {
         match key.kind {
             Kind::Gateway => Some(&key.name),
-            Kind::ListenerSet => self.engine().store().listener_set(&key.name).and_then(|set| set.parent.as_ref()),
-            _ => None,
+            _ => self.engine().store().listener_set(&SetKey::of(key)?).and_then(|set| set.parent.as_ref()),
         }
     }
 
@@ -535,7 +534,8 @@ fn subject(changes: &[Change]) -> Subject {
         Change::Fact(Fact::Granted(route, _)) => format!("hostnames of {}", route.object()),
         Change::Fact(Fact::Governed(gateway, _)) => format!("whether a TenantGateway has gateway {gateway}"),
         Change::Fact(Fact::TrustBundles(_)) => "ClusterTrustBundles".to_owned(),
-        Change::Fact(Fact::Withheld(set, _)) => format!("listeners of listenerset {set}"),
+        Change::Fact(Fact::Definitions(_)) => "definitions of the Gateway API".to_owned(),
+        Change::Fact(Fact::Withheld(set, _)) => format!("listeners of {}", set.object()),
     };
     let text = match changes {
         [] => "validity of certificates".to_owned(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gatewright_core::inputs::ObjectKey;
+use gatewright_core::inputs::{ObjectKey, SetKey};
 use gatewright_core::model::{Condition, ConditionType, EnvoyFleet, Reason, Status};
 use gatewright_core::translate::{
     ListenerId, ListenerStatus, ObjectStatus, ParentKey, RouteKey, StatusBody, isolated_name,
@@ -77,7 +77,7 @@ impl FleetAcks {
                 programmed(&mut gateway.conditions, &refused.map_or(verdict, Err));
             }
             StatusBody::ListenerSet(set) => {
-                let parent = ParentKey::ListenerSet(key.name.clone());
+                let parent = ParentKey::ListenerSet(SetKey { name: key.name.clone(), kind: set.kind });
                 let refused = self.listeners(&parent, &mut set.listeners, &verdict);
                 programmed(&mut set.conditions, &refused.map_or(verdict, Err));
             }

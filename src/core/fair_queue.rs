@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::inputs::{Kind, Object, ObjectChange, ObjectKey};
+use crate::inputs::{Kind, Object, ObjectChange, ObjectKey, SetKey};
 use crate::model::ObjectName;
 use crate::translate::{Asked, Change, Fact, Ownable, RouteKey};
 
@@ -61,9 +61,10 @@ enum Subject {
     EnvoysProblem(ObjectName),
     Recorded(Ownable),
     Granted(RouteKey),
-    Withheld(ObjectName),
+    Withheld(SetKey),
     Governed(ObjectName),
     TrustBundles,
+    Definitions,
 }
 
 impl Subject {
@@ -82,6 +83,7 @@ impl Subject {
             Change::Fact(Fact::Withheld(set, _)) => Subject::Withheld(set.clone()),
             Change::Fact(Fact::Governed(gateway, _)) => Subject::Governed(gateway.clone()),
             Change::Fact(Fact::TrustBundles(_)) => Subject::TrustBundles,
+            Change::Fact(Fact::Definitions(_)) => Subject::Definitions,
         }
     }
 
@@ -92,17 +94,19 @@ impl Subject {
             (Subject::Object(key), _) => key.name.namespace.clone(),
             (Subject::Challenge(asked), _) => asked.namespace.clone(),
             (Subject::Granted(route), _) => route.name.namespace.clone(),
+            (Subject::Withheld(set), _) => set.name.namespace.clone(),
             (
                 Subject::IssuanceProblem(name)
                 | Subject::ExpectedIssuer(name)
                 | Subject::ServiceProblem(name)
                 | Subject::EnvoysProblem(name)
-                | Subject::Withheld(name)
                 | Subject::Governed(name),
                 _,
             ) => name.namespace.clone(),
             (_, Change::Fact(Fact::Recorded(_, Some(owner)))) => owner.namespace.clone(),
-            (Subject::TlsChallenges | Subject::TrustBundles | Subject::Recorded(_), _) => "".into(),
+            (Subject::TlsChallenges | Subject::TrustBundles | Subject::Definitions | Subject::Recorded(_), _) => {
+                "".into()
+            }
         }
     }
 }

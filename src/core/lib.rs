@@ -9,6 +9,7 @@
 
 pub mod channel;
 mod counters;
+pub mod definitions;
 pub mod fair_queue;
 pub mod gateway_api;
 pub mod inputs;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::inputs::{
-    Kind, Listener, ListenerSet, Namespace, Object, ObjectChange, ObjectKey, ParentRef, Route, Secret,
+    Kind, Listener, ListenerSet, Namespace, Object, ObjectChange, ObjectKey, ParentRef, Route, Secret, SetKey, SetKind,
 };
 use crate::model::{HostnameGrant, ObjectName};
 use crate::store::parent_key;
@@ -306,7 +306,7 @@ impl Pipeline {
         for key in claims {
             match RouteKey::of(&key) {
                 Some(route) => self.grant(route, batch),
-                None => self.withhold(&key, batch),
+                None => self.withhold(key, batch),
             }
         }
     }
@@ -322,13 +322,14 @@ impl Pipeline {
     }
 
     /// Tells the translation the withheld listeners of a ListenerSet.
-    fn withhold(&self, key: &ObjectKey, batch: &mut Batch) {
-        let withheld = match batch.changes.get(key) {
+    fn withhold(&self, key: ObjectKey, batch: &mut Batch) {
+        let Some(set) = SetKey::of(&key) else { return };
+        let withheld = match batch.changes.get(&key) {
             Some(Change::Object(ObjectChange::Put(Object::ListenerSet(set)))) => self.withheld(set),
             Some(_) => BTreeSet::new(),
-            None => self.engine.store().listener_set(&key.name).map(|set| self.withheld(set)).unwrap_or_default(),
+            None => self.engine.store().listener_set(&set).map(|set| self.withheld(set)).unwrap_or_default(),
         };
-        batch.facts.push(Change::Fact(Fact::Withheld(key.name.clone(), withheld)));
+        batch.facts.push(Change::Fact(Fact::Withheld(set, withheld)));
     }
 
     /// The grants of a route, one for each parent that it refers to and where hostnames must be granted.
@@ -350,10 +351,13 @@ impl Pipeline {
             return BTreeSet::new();
         };
         let name = &set.meta.name;
-        if names::overflow_of(&name.name).is_some_and(|(of, _)| *of == *tenant.name) && !self.is_theirs(name) {
+        let is_overflow =
+            set.kind == SetKind::Stable && names::overflow_of(&name.name).is_some_and(|(of, _)| *of == *tenant.name);
+        if is_overflow && !self.is_theirs(name) {
             return BTreeSet::new();
         }
-        let verdict = self.tenancy.verdict(&ClaimKey { kind: ClaimKind::ListenerSet, name: name.clone() }, tenant);
+        let verdict =
+            self.tenancy.verdict(&ClaimKey { kind: ClaimKind::ListenerSet(set.kind), name: name.clone() }, tenant);
         let is_granted = |listener: &Listener| {
             let hostname = listener.hostname.as_ref();
             hostname.is_ok_and(|hostname| verdict.is_some_and(|verdict| verdict.granted.contains(hostname)))

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::inputs::{Kind, ObjectKey, ParentRef};
 use crate::model::{ConditionType, Reason, Status, clipped};
 use crate::pipeline::Pipeline;
-use crate::tenancy::{self, ClaimKey, ClaimKind, Derived, DerivedKind, ParentState, Tenancy, Verdict};
+use crate::tenancy::{self, ClaimKey, Derived, DerivedKind, ParentState, Tenancy, Verdict};
 use crate::translate::{ObjectStatus, StatusBody, parent_ref, status_document};
 
 /// The data for statuses that the core does not have.
@@ -52,7 +52,7 @@ pub fn documents(pipeline: &Pipeline, context: &dyn Context) -> Vec<Value> {
     for (claim, tenant, verdict) in tenancy.verdicts() {
         let key = claim.object();
         let own = tenancy.is_own(tenant);
-        if key.kind == Kind::ListenerSet {
+        if claim.kind.is_set() {
             // It has a single list of conditions, which belongs to the controller that serves it.
             let conditions = all.get_mut(&key).filter(|_| own).map(|document| &mut document["conditions"]);
             refuse(conditions.and_then(Value::as_array_mut), verdict);
@@ -76,7 +76,7 @@ pub fn documents(pipeline: &Pipeline, context: &dyn Context) -> Vec<Value> {
 /// The entries of `status.parents` with the verdicts on a route's claims at Gateways of other data planes, and the
 /// generation that they were computed from.
 pub fn claims(tenancy: &Tenancy, key: &ObjectKey, now: &str) -> (Vec<Value>, i64) {
-    let Some(claim) = ClaimKey::of(key).filter(|claim| claim.kind != ClaimKind::ListenerSet) else {
+    let Some(claim) = ClaimKey::of(key).filter(|claim| !claim.kind.is_set()) else {
         return (Vec::new(), i64::MAX);
     };
     let (mut entries, mut generation) = (Vec::new(), i64::MAX);

@@ -13,10 +13,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::channel::Channel;
+use crate::definitions::Definitions;
 use crate::inputs::{
     ClusterTrustBundle, ConfigMap, EndpointSlice, Gateway, GatewayClass, GatewayParameters, Kind, ListenerFilter,
     ListenerSet, LocalRef, Located, MadeService, MadeSlice, Namespace, Object, ObjectKey, ParentKey, Policy,
-    ReferenceGrant, Route, RouteKey, RouteKind, Secret, Service,
+    ReferenceGrant, Route, RouteKey, RouteKind, Secret, Service, SetKey, SetKind,
 };
 use crate::interner::Interner;
 use crate::model::{HostnameGrant, ObjectName, ServicePort};
@@ -34,9 +35,9 @@ pub struct Store {
     namespaces: BTreeMap<Arc<str>, Arc<Namespace>>,
     classes: BTreeMap<ObjectName, Arc<GatewayClass>>,
     gateways: BTreeMap<ObjectName, Arc<Gateway>>,
-    listener_sets: BTreeMap<ObjectName, Arc<ListenerSet>>,
+    listener_sets: BTreeMap<SetKey, Arc<ListenerSet>>,
     /// The listeners that tenancy withholds, by ListenerSets, which may not exist yet.
-    withheld: BTreeMap<ObjectName, BTreeSet<Arc<str>>>,
+    withheld: BTreeMap<SetKey, BTreeSet<Arc<str>>>,
     routes: BTreeMap<RouteKey, Arc<Route>>,
     /// The grants of tenancy, by routes, which may not exist yet.
     granted: BTreeMap<RouteKey, RouteGrants>,
@@ -63,6 +64,8 @@ pub struct Store {
     watched: Namespaces,
     /// Which fields are served.
     channel: Channel,
+    /// The definitions of the Gateway API.
+    definitions: Definitions,
 }
 
 macro_rules! replace {
@@ -81,7 +84,8 @@ impl Store {
     pub(crate) fn in_cluster(home: Option<Arc<str>>, watched: Namespaces, channel: Channel) -> Self {
         // Of a cluster it is told once it is known.
         let has_trust_bundles = channel == Channel::Experimental;
-        Self { reserved: Reserved::new(home), watched, has_trust_bundles, channel, ..Self::default() }
+        let definitions = Definitions::unknown();
+        Self { reserved: Reserved::new(home), watched, has_trust_bundles, channel, definitions, ..Self::default() }
     }
 
     /// An addition to messages about an object that is not found, or not granted: whether its namespace is not watched.
@@ -127,7 +131,7 @@ impl Store {
                 Replaced::default()
             }
             Object::ListenerSet(o) => {
-                let (old, new) = replace!(self.listener_sets, o.meta.name.clone(), o);
+                let (old, new) = replace!(self.listener_sets, o.key(), o);
                 self.index_listener_set(old.as_deref(), Some(&new));
                 Replaced::default()
             }
@@ -207,8 +211,8 @@ impl Store {
                 self.index_gateway(Some(&old), None);
                 Replaced::default()
             }
-            Kind::ListenerSet => {
-                let old = self.listener_sets.remove(name)?;
+            Kind::ListenerSet | Kind::XListenerSet => {
+                let old = self.listener_sets.remove(&SetKey::of(key)?)?;
                 self.index_listener_set(Some(&old), None);
                 Replaced::default()
             }
@@ -301,16 +305,10 @@ impl Store {
     fn index_listener_set(&mut self, old: Option<&ListenerSet>, new: Option<&ListenerSet>) {
         for (set, there) in [(old, false), (new, true)] {
             let Some(set) = set else { continue };
-            let name = &set.meta.name;
-            let key = ParentKey::ListenerSet(name.clone());
             if let Some(parent) = &set.parent {
-                if there {
-                    self.indexes.sets_by_gateway.insert(parent.clone(), name.clone());
-                } else {
-                    self.indexes.sets_by_gateway.remove(parent, name);
-                }
+                self.indexes.sets_by_gateway.set(parent, &set.key(), there);
             }
-            self.index_listeners(&key, &set.listeners, there);
+            self.index_listeners(&ParentKey::ListenerSet(set.key()), &set.listeners, there);
         }
     }
 
@@ -377,6 +375,18 @@ impl Store {
         }
     }
 
+    /// The definitions of the Gateway API.
+    pub(crate) fn definitions(&self) -> &Definitions {
+        &self.definitions
+    }
+
+    /// Sets the definitions of the Gateway API. Returns whether that changed them.
+    pub(crate) fn set_definitions(&mut self, new: Definitions) -> bool {
+        let is_changed = self.definitions != new;
+        self.definitions = new;
+        is_changed
+    }
+
     /// The labels of a namespace; empty for an unknown one.
     pub fn labels(&self, namespace: &str) -> &BTreeMap<String, String> {
         static NONE: BTreeMap<String, String> = BTreeMap::new();
@@ -403,9 +413,9 @@ impl Store {
         self.parameters.get(name)
     }
 
-    /// A ListenerSet by name.
-    pub fn listener_set(&self, name: &ObjectName) -> Option<&Arc<ListenerSet>> {
-        self.listener_sets.get(name)
+    /// A ListenerSet by kind and name.
+    pub fn listener_set(&self, key: &SetKey) -> Option<&Arc<ListenerSet>> {
+        self.listener_sets.get(key)
     }
 
     /// A route by kind and name.
@@ -459,8 +469,7 @@ impl Store {
     /// one namespace, else by a ReferenceGrant in the target's.
     pub fn permits(&self, kind: Kind, from: &str, to_kind: &str, to: &ObjectName) -> bool {
         *from == *to.namespace
-            || of_namespace(&self.grants, &to.namespace)
-                .any(|(_, grant)| grant.permits(kind.as_str(), from, to_kind, &to.name))
+            || of_namespace(&self.grants, &to.namespace).any(|(_, grant)| grant.permits(kind, from, to_kind, &to.name))
     }
 
     /// The routes of a namespace.
@@ -476,7 +485,7 @@ impl Store {
     }
 
     /// The ListenerSets that refer to a Gateway, by name.
-    pub fn sets_of(&self, gateway: &ObjectName) -> impl Iterator<Item = &ObjectName> {
+    pub fn sets_of(&self, gateway: &ObjectName) -> impl Iterator<Item = &SetKey> {
         self.indexes.sets_by_gateway.of(gateway)
     }
 
@@ -486,8 +495,10 @@ impl Store {
     }
 
     /// The ListenerSets of a namespace.
-    pub(crate) fn sets_in(&self, namespace: &Arc<str>) -> Vec<ObjectName> {
-        of_namespace(&self.listener_sets, namespace).map(|(name, _)| name.clone()).collect()
+    pub(crate) fn sets_in(&self, namespace: &Arc<str>) -> Vec<SetKey> {
+        let first = SetKey { name: ObjectName::new(namespace.clone(), ""), kind: SetKind::Stable };
+        let sets = self.listener_sets.range(first..).map(|(key, _)| key);
+        sets.take_while(|key| key.name.namespace == *namespace).cloned().collect()
     }
 }
 
@@ -523,7 +534,7 @@ fn of_namespace<'a, V>(
 /// The parent that a parentRef of a route in `namespace` refers to.
 pub(crate) fn parent_key(parent: &crate::inputs::ParentRef, namespace: &Arc<str>) -> Option<ParentKey> {
     let (kind, name) = parent.target(namespace)?;
-    Some(if kind == Kind::Gateway { ParentKey::Gateway(name) } else { ParentKey::ListenerSet(name) })
+    ParentKey::of(&ObjectKey::new(kind, name))
 }
 
 /// The parents whose listeners a parentRef to `parent` may reach.
@@ -531,7 +542,7 @@ pub(crate) fn reached(parent: &ParentKey, grant: Option<&HostnameGrant>) -> Vec<
     match (parent, grant) {
         (ParentKey::Gateway(_), Some(grant)) => {
             let own = grant.on_gateway.then(|| parent.clone());
-            own.into_iter().chain(grant.sets.iter().cloned().map(ParentKey::ListenerSet)).collect()
+            own.into_iter().chain(grant.sets.iter().cloned().map(SetKey::stable).map(ParentKey::ListenerSet)).collect()
         }
         _ => vec![parent.clone()],
     }

@@ -39,6 +39,7 @@ pub use live_object::{ApplyAction, LiveObject, derived};
 pub use runtime::{KubernetesRuntime, kinds};
 pub use secrets::refs::{BodyAction, BodyRefs};
 pub use storage::ObjectStorage;
+pub use watch::defined_fields::run as watch_fields;
 pub use watch::discovery::{DiscoveryError, Served, discover};
 pub use watch::kinds::run as watch_all;
 pub use watch::last_heard::LastHeard;

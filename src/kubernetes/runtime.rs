@@ -42,6 +42,7 @@ use claims::Ownership;
 use gatewright_control::event::{Event, Severity, WATCH};
 use gatewright_control::{ControlPlane, Effects};
 use gatewright_core::channel::Channel;
+use gatewright_core::definitions::{DefinedFields, Definitions};
 use gatewright_core::inputs::{Kind, ObjectChange, ObjectKey};
 use gatewright_core::model::EnvoyFleet;
 use gatewright_core::pipeline::Outcome;
@@ -52,13 +53,14 @@ use queue::{Afterwards, QueuedChanges};
 use statuses::Statuses;
 
 /// The watched kinds.
-pub(crate) const KINDS: [Kind; 23] = [
+pub(crate) const KINDS: [Kind; 24] = [
     Kind::Namespace,
     Kind::TenantGateway,
     Kind::GatewayClass,
     Kind::GatewayParameters,
     Kind::Gateway,
     Kind::ListenerSet,
+    Kind::XListenerSet,
     Kind::HTTPRoute,
     Kind::GRPCRoute,
     Kind::TLSRoute,
@@ -84,7 +86,7 @@ pub(crate) const KINDS: [Kind; 23] = [
 pub fn kinds(tenants: bool, channel: Channel) -> Vec<Kind> {
     let is_watched = |kind: &Kind| match kind {
         Kind::TenantGateway | Kind::Issuer | Kind::Certificate => tenants,
-        Kind::ClusterTrustBundle | Kind::XBackendTrafficPolicy => channel == Channel::Experimental,
+        Kind::ClusterTrustBundle | Kind::XBackendTrafficPolicy | Kind::XListenerSet => channel == Channel::Experimental,
         _ => true,
     };
     KINDS.into_iter().filter(is_watched).collect()
@@ -94,6 +96,10 @@ pub fn kinds(tenants: bool, channel: Channel) -> Vec<Kind> {
 pub struct KubernetesRuntime {
     live: ControlPlane,
     view: WatchSync,
+    /// Fields of the experimental channel, as the last answer of the API server has them.
+    fields: DefinedFields,
+    /// The definitions that the translation knows.
+    definitions: Option<Definitions>,
     heard: LastHeard,
     objects: Objects,
     references: References,
@@ -122,6 +128,8 @@ impl KubernetesRuntime {
         Self {
             live,
             view: WatchSync::new(&KINDS),
+            fields: DefinedFields::default(),
+            definitions: None,
             heard: LastHeard::default(),
             objects: Objects::default(),
             references: References::new(client.clone()),
@@ -182,6 +190,10 @@ impl KubernetesRuntime {
                 self.begin(term);
                 return;
             }
+            WatchEvent::Fields(fields) => {
+                self.fields = fields;
+                return self.tell_definitions(term);
+            }
             WatchEvent::Complete(kind) => return self.in_turn(Afterwards::Complete(kind), term),
             WatchEvent::Trouble(kind, text) => (kind, self.view_not_complete(kind).trouble(kind, text)),
             WatchEvent::Missing(kind) => (kind, self.view_not_complete(kind).missing(kind)),
@@ -202,6 +214,7 @@ impl KubernetesRuntime {
                 if kind == Kind::ClusterTrustBundle {
                     self.apply(vec![self.trust_bundles()], term);
                 }
+                self.tell_definitions(term);
                 self.enqueue_kind(kind, term);
             }
         }
@@ -332,6 +345,16 @@ impl KubernetesRuntime {
         Change::Fact(Fact::TrustBundles(!self.view.is_missing(Kind::ClusterTrustBundle)))
     }
 
+    /// Tells the translation which kinds and fields the API server has, if that changed.
+    fn tell_definitions(&mut self, term: Term) {
+        let missing = KINDS.into_iter().filter(|kind| self.view.is_missing(*kind)).collect();
+        let definitions = Definitions { fields: self.fields, missing };
+        if self.serving && self.definitions.as_ref() != Some(&definitions) {
+            self.definitions = Some(definitions.clone());
+            self.apply(vec![Change::Fact(Fact::Definitions(definitions))], term);
+        }
+    }
+
     /// Starts to serve if the view is complete.
     fn begin(&mut self, term: Term) {
         if self.serving || !self.view.has_synced() || !self.knows_claims() {
@@ -342,6 +365,7 @@ impl KubernetesRuntime {
         info!("the view is complete: {} objects", early.len());
         early.push(self.trust_bundles());
         self.apply(early, term);
+        self.tell_definitions(term);
         self.note_undecided();
         if self.leads(term) {
             self.enqueue_all();

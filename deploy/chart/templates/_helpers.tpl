@@ -142,10 +142,10 @@ authorization:
   verbs: [list, watch]
 {{- if eq (.Values.controller.settings.gatewayApiChannel | default "standard") "experimental" }}
 - apiGroups: [gateway.networking.x-k8s.io]
-  resources: [xbackendtrafficpolicies]
+  resources: [xbackendtrafficpolicies, xlistenersets]
   verbs: [list, watch]
 - apiGroups: [gateway.networking.x-k8s.io]
-  resources: [xbackendtrafficpolicies/status]
+  resources: [xbackendtrafficpolicies/status, xlistenersets/status]
   verbs: [patch]
 {{- end }}
 - apiGroups: [gateway.cozystack.io]

@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 use e2e::apiserver::ApiServer;
-use e2e::cluster::{Cluster, condition, service};
+use e2e::cluster::{Cluster, NAMESPACE, condition, service};
 use e2e::helm::Helm;
 use serde_json::{Value, json};
 
@@ -39,7 +39,17 @@ async fn policies_and_routes_of_the_experimental_channel_are_told() -> Result<()
     let cluster = Cluster::over(server).await?;
     let server = &cluster.server;
     Helm::new(None)?.grant_experimental_channel(server).await?;
-    server.apply(include_str!("../../../deploy/gatewayclass.yaml")).await?;
+    let parameters = |default: &str| {
+        json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
+            "metadata": {"name": "open", "namespace": NAMESPACE}, "spec": {"defaultGateways": default}})
+    };
+    server.put(parameters("Refuse")).await?;
+    let reference =
+        json!({"group": "gatewright.io", "kind": "GatewayParameters", "name": "open", "namespace": NAMESPACE});
+    let class = json!({"controllerName": "gatewright.io/gateway-controller", "parametersRef": reference});
+    server
+        .put(json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "gatewright"}, "spec": class}))
+        .await?;
     for object in service("default", "web", 8080) {
         server.put(object).await?;
     }
@@ -58,11 +68,22 @@ async fn policies_and_routes_of_the_experimental_channel_are_told() -> Result<()
     let mut controller = cluster.controller_with("one", &["--gateway-api-channel", "experimental"])?;
     controller.line("xDS at").await?;
 
-    cluster.until(GATEWAY, "HTTPRoute", "default", "app", |route| accepted(route) == [json!("edge")]).await?;
-    let is_default = |gateway: &Value| {
-        condition(&gateway["status"], "DefaultGateway").is_some_and(|default| default["status"] == "True")
+    // Without the permission of its class a Gateway is no default one.
+    let default_is = async |status: &str, reason: &str| {
+        let told = |gateway: &Value| {
+            condition(&gateway["status"], "DefaultGateway")
+                .is_some_and(|told| told["status"] == status && told["reason"] == reason)
+        };
+        cluster.until(GATEWAY, "Gateway", "default", "edge", told).await
     };
-    cluster.until(GATEWAY, "Gateway", "default", "edge", is_default).await?;
+    let refused = default_is("False", "NotAllowed").await?;
+    let text = condition(&refused["status"], "DefaultGateway").map(|told| told["message"].to_string());
+    assert!(text.as_ref().is_some_and(|text| text.contains("spec.defaultGateways to Allow")), "{text:?}");
+    let route = server.api(GATEWAY, "HTTPRoute", "default").await?.get("app").await?;
+    assert!(accepted(&serde_json::to_value(route)?).is_empty());
+    server.put(parameters("Allow")).await?;
+    cluster.until(GATEWAY, "HTTPRoute", "default", "app", |route| accepted(route) == [json!("edge")]).await?;
+    default_is("True", "DefaultGateway").await?;
     let policy_is = async |name: &str, status: &str, reason: &str| {
         let wanted = (json!("edge"), json!(status), json!(reason));
         cluster.until(POLICY, "XBackendTrafficPolicy", "default", name, |policy| told(policy) == wanted).await

@@ -74,6 +74,7 @@ mod tests {
         };
         let listener = |name: &str, message: &str| ListenerStatus {
             name: name.into(),
+            port: 80,
             supported_kinds: Vec::new(),
             attached_routes: 0,
             conditions: vec![bad(message)],

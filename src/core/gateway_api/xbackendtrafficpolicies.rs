@@ -89,3 +89,32 @@ pub struct XBackendTrafficPolicyTargetRefs {
     pub kind: String,
     pub name: String,
 }
+
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub struct XBackendTrafficPolicyStatus {
+    pub ancestors: Vec<XBackendTrafficPolicyStatusAncestors>,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub struct XBackendTrafficPolicyStatusAncestors {
+    #[serde(rename = "ancestorRef")]
+    pub ancestor_ref: XBackendTrafficPolicyStatusAncestorsAncestorRef,
+    pub conditions: Vec<Condition>,
+    #[serde(rename = "controllerName")]
+    pub controller_name: String,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
+pub struct XBackendTrafficPolicyStatusAncestorsAncestorRef {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "sectionName")]
+    pub section_name: Option<String>,
+}

@@ -22,7 +22,7 @@ use crate::model::Hostname;
 pub(super) fn salvage(value: &Value, why: ParseError) -> Result<Object, ParseError> {
     let object = match value["kind"].as_str() {
         Some("Gateway") => gateway(value, &why).map(Object::Gateway),
-        Some("ListenerSet") => listener_set(value).map(Object::ListenerSet),
+        Some("ListenerSet" | "XListenerSet") => listener_set(value).map(Object::ListenerSet),
         Some("BackendTLSPolicy") => Policy::salvage(Kind::BackendTLSPolicy, value, &why).map(Object::Policy),
         Some("XBackendTrafficPolicy") => Policy::salvage(Kind::XBackendTrafficPolicy, value, &why).map(Object::Policy),
         Some(kind) => {

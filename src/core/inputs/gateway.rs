@@ -9,7 +9,7 @@ use super::kind::GATEWAY_GROUP;
 use super::schema::{port, same_shape};
 use super::{
     Address, AddressRequest, FrontendTls, ListenerFilter, LocalRef, Meta, NamespaceRule, ParametersRef, ParseError,
-    Selector,
+    Selector, SetKey, SetKind,
 };
 use crate::gateway_api::gatewayclasses::GatewayClassSpec;
 use crate::gateway_api::gateways::{self as gw, GatewaySpec};
@@ -77,9 +77,11 @@ pub struct Infrastructure {
     pub parameters: Option<ParametersRef>,
 }
 
-/// A ListenerSet.
+/// A ListenerSet of either kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerSet {
+    /// Its kind.
+    pub kind: SetKind,
     /// Its metadata.
     pub meta: Meta,
     /// The Gateway it extends; `None` when the parent is no Gateway.
@@ -193,15 +195,21 @@ impl Gateway {
 }
 
 impl ListenerSet {
-    pub(super) fn read(meta: Meta, spec: ListenerSetSpec) -> Result<Self, ParseError> {
+    pub(super) fn read(kind: SetKind, meta: Meta, spec: ListenerSetSpec) -> Result<Self, ParseError> {
         let parent = spec.parent_ref;
         let group = parent.group.as_deref().unwrap_or(GATEWAY_GROUP);
-        let kind = parent.kind.as_deref().unwrap_or("Gateway");
+        let parent_kind = parent.kind.as_deref().unwrap_or("Gateway");
         let namespace = parent.namespace.map_or_else(|| meta.name.namespace.clone(), Arc::from);
-        let name = (group == GATEWAY_GROUP && kind == "Gateway").then(|| ObjectName::new(namespace, parent.name));
+        let name =
+            (group == GATEWAY_GROUP && parent_kind == "Gateway").then(|| ObjectName::new(namespace, parent.name));
         // The generated types of a Gateway's and a ListenerSet's listeners differ by name only.
         let listeners = read_listeners(&meta, same_shape(spec.listeners)?)?;
-        Ok(Self { meta, parent: name, listeners })
+        Ok(Self { kind, meta, parent: name, listeners })
+    }
+
+    /// Its key.
+    pub fn key(&self) -> SetKey {
+        SetKey { name: self.meta.name.clone(), kind: self.kind }
     }
 }
 

@@ -1,6 +1,6 @@
 //! A ReferenceGrant: permits references from other namespaces into its own.
 
-use super::Meta;
+use super::{Kind, Meta};
 use crate::gateway_api::referencegrants::ReferenceGrantSpec;
 
 /// A ReferenceGrant. Any `from` together with any `to` is permitted.
@@ -23,11 +23,11 @@ impl ReferenceGrant {
         }
     }
 
-    /// True if an object of `from_kind` in `from_namespace` (both of the Gateway API group) may refer to the core
-    /// object `to_kind` named `name` in this grant's namespace.
-    pub fn permits(&self, from_kind: &str, from_namespace: &str, to_kind: &str, name: &str) -> bool {
+    /// True if an object of `from_kind` in `from_namespace` may refer to the core object `to_kind` named `name` in
+    /// this grant's namespace.
+    pub fn permits(&self, from_kind: Kind, from_namespace: &str, to_kind: &str, name: &str) -> bool {
         let from = self.from.iter().any(|(group, kind, namespace)| {
-            group == super::kind::GATEWAY_GROUP && kind == from_kind && namespace == from_namespace
+            group == from_kind.group() && kind == from_kind.as_str() && namespace == from_namespace
         });
         from && self.to.iter().any(|(group, kind, only)| {
             group.is_empty() && kind == to_kind && only.as_deref().is_none_or(|only| only == name)

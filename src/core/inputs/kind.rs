@@ -12,6 +12,8 @@ pub enum Kind {
     GatewayClass,
     Gateway,
     ListenerSet,
+    /// ListenerSet of Gateway API bundles up to v1.4.
+    XListenerSet,
     HTTPRoute,
     GRPCRoute,
     TLSRoute,
@@ -39,11 +41,12 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds that are parsed, in the order in which they should be read.
-    pub const ALL: [Kind; 19] = [
+    pub const ALL: [Kind; 20] = [
         Kind::Namespace,
         Kind::GatewayClass,
         Kind::Gateway,
         Kind::ListenerSet,
+        Kind::XListenerSet,
         Kind::HTTPRoute,
         Kind::GRPCRoute,
         Kind::TLSRoute,
@@ -68,6 +71,7 @@ impl Kind {
             Kind::GatewayClass => "GatewayClass",
             Kind::Gateway => "Gateway",
             Kind::ListenerSet => "ListenerSet",
+            Kind::XListenerSet => "XListenerSet",
             Kind::HTTPRoute => "HTTPRoute",
             Kind::GRPCRoute => "GRPCRoute",
             Kind::TLSRoute => "TLSRoute",
@@ -99,7 +103,7 @@ impl Kind {
             Kind::TenantGateway => "gateway.cozystack.io",
             Kind::Issuer | Kind::Certificate => "cert-manager.io",
             Kind::GatewayParameters => super::OWN_GROUP,
-            Kind::XBackendTrafficPolicy => "gateway.networking.x-k8s.io",
+            Kind::XBackendTrafficPolicy | Kind::XListenerSet => EXPERIMENTAL_GROUP,
             _ => GATEWAY_GROUP,
         }
     }
@@ -122,7 +126,9 @@ impl Kind {
             Kind::TLSRoute => &["v1", "v1alpha3", "v1alpha2"],
             Kind::TCPRoute | Kind::UDPRoute => &["v1", "v1alpha2"],
             Kind::BackendTLSPolicy => &["v1", "v1alpha3"],
-            Kind::TenantGateway | Kind::GatewayParameters | Kind::XBackendTrafficPolicy => &["v1alpha1"],
+            Kind::TenantGateway | Kind::GatewayParameters | Kind::XBackendTrafficPolicy | Kind::XListenerSet => {
+                &["v1alpha1"]
+            }
             _ => &["v1"],
         }
     }
@@ -135,6 +141,8 @@ impl Kind {
 
 /// The API group of the Gateway API.
 pub(crate) const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
+/// The API group of kinds that are in the experimental channel only.
+const EXPERIMENTAL_GROUP: &str = "gateway.networking.x-k8s.io";
 
 /// Kind and name: what identifies an object. Printed as `httproute default/web`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

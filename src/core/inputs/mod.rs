@@ -43,6 +43,7 @@ mod tenantgateway;
 mod text;
 mod tlsroute;
 mod trust_bundle;
+mod xlistenerset;
 
 pub use address::{Address, AddressRequest};
 pub use backendtlspolicy::{Roots, Validation};
@@ -66,13 +67,13 @@ pub(crate) use names::is_label;
 pub use namespace::{HOST_LABEL, Namespace};
 pub use object::Object;
 pub use parameters::{
-    AllowedHostnames, EscapedSlashes, FleetKind, GatewayParameters, NamedServices, PARAMETERS_CRD, Parameters,
-    ParametersRef, PortProtocol, RouteHostnames, ServiceParameters, ServiceType, SpokenProtocol,
+    AllowedHostnames, DefaultGateways, EscapedSlashes, FleetKind, GatewayParameters, NamedServices, PARAMETERS_CRD,
+    Parameters, ParametersRef, PortProtocol, RouteHostnames, ServiceParameters, ServiceType, SpokenProtocol,
 };
 pub use policy::{Policy, PolicyRules, PolicyTarget};
 pub use reference::{LocalRef, ParentRef};
 pub use route::{BackendRef, Extent, Filters, Regexes, Route, RouteKind, RouteKinds, RouteRule};
-pub use route_key::{ParentKey, RouteKey};
+pub use route_key::{ParentKey, RouteKey, SetKey, SetKind};
 pub use secret::{
     CERT_MANAGER, CERTIFICATE_NAME, ISSUED_BY, ISSUED_SERIAL, Secret, SecretError, issued_by, parse_certificate,
 };

@@ -9,9 +9,10 @@ use serde_json::Value;
 use super::admitted::salvage;
 use super::document::{Fields, read, text};
 use super::trust_bundle;
+use super::xlistenerset::xlistenerset;
 use super::{
     ClusterTrustBundle, ConfigMap, EndpointSlice, Gateway, GatewayClass, GatewayParameters, Kind, ListenerSet, Located,
-    Meta, Namespace, ObjectKey, ParseError, Policy, ReferenceGrant, Route, Secret, Service, TenantGateway,
+    Meta, Namespace, ObjectKey, ParseError, Policy, ReferenceGrant, Route, Secret, Service, SetKind, TenantGateway,
     TrafficRules, Validation,
 };
 use crate::gateway_api as gw;
@@ -100,8 +101,10 @@ impl Object {
             }
             Kind::ListenerSet => {
                 let object: Manifest<gw::listenersets::ListenerSetSpec> = read(value, fields)?;
-                Object::ListenerSet(ListenerSet::read(Meta::read(known, &object.metadata)?, object.spec)?)
+                let meta = Meta::read(known, &object.metadata)?;
+                Object::ListenerSet(ListenerSet::read(SetKind::Stable, meta, object.spec)?)
             }
+            Kind::XListenerSet => Object::ListenerSet(xlistenerset(value, fields)?),
             Kind::HTTPRoute => {
                 let object: Manifest<gw::httproutes::HttpRouteSpec> = read(value, fields)?;
                 let mut route = Route::read_http(Meta::read(known, &object.metadata)?, object.spec)?;
@@ -175,7 +178,7 @@ impl Object {
             Object::Namespace(o) => (Kind::Namespace, ObjectName::new("", o.name.clone())),
             Object::GatewayClass(o) => (Kind::GatewayClass, o.meta.name.clone()),
             Object::Gateway(o) => (Kind::Gateway, o.meta.name.clone()),
-            Object::ListenerSet(o) => (Kind::ListenerSet, o.meta.name.clone()),
+            Object::ListenerSet(o) => (o.kind.kind(), o.meta.name.clone()),
             Object::Route(o) => (o.kind.kind(), o.meta.name.clone()),
             Object::ReferenceGrant(o) => (Kind::ReferenceGrant, o.meta.name.clone()),
             Object::Policy(o) => (o.kind(), o.meta.name.clone()),
@@ -195,7 +198,7 @@ impl Object {
 
 /// An object as written, with a specification `S`. Its status is not read: it is ours or not needed.
 #[derive(Deserialize)]
-struct Manifest<S> {
-    metadata: ObjectMeta,
-    spec: S,
+pub(super) struct Manifest<S> {
+    pub(super) metadata: ObjectMeta,
+    pub(super) spec: S,
 }

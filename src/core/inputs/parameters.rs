@@ -40,6 +40,8 @@ pub struct Parameters {
     pub ports: Option<Arc<[PortProtocol]>>,
     /// In a class's parameters: whether Gateways may stand on Services that they name.
     pub named_services: Option<NamedServices>,
+    /// In a class's parameters: whether Gateways may be default Gateways.
+    pub default_gateways: Option<DefaultGateways>,
     /// The Service of each Gateway of fleet Dedicated or Isolated.
     #[serde(default)]
     pub service: ServiceParameters,
@@ -187,6 +189,16 @@ pub enum NamedServices {
     Allow,
 }
 
+/// Decides whether Gateways may be default Gateways (`spec.defaultScope`), to which routes of all namespaces may come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum DefaultGateways {
+    /// No Gateway is one.
+    #[default]
+    Refuse,
+    /// Each Gateway may be one.
+    Allow,
+}
+
 /// A kind of fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum FleetKind {
@@ -311,6 +323,7 @@ mod tests {
             fields,
             [
                 "allowedHostnames",
+                "defaultGateways",
                 "escapedSlashes",
                 "fleet",
                 "isolated",
@@ -329,6 +342,9 @@ mod tests {
         }
         for named in schema["namedServices"]["enum"].as_array().expect("values") {
             Object::parse(parse(json!({"namedServices": named}))).expect("what the definition lists is understood");
+        }
+        for default in schema["defaultGateways"]["enum"].as_array().expect("values") {
+            Object::parse(parse(json!({"defaultGateways": default}))).expect("what the definition lists is understood");
         }
         let allowed = json!([{"namespaces": {"matchLabels": {"team": "a"}, "matchExpressions": [
             {"key": "b", "operator": "In", "values": ["c"]}]}, "hostnames": ["a.org", "*.a.org", "*"]}]);

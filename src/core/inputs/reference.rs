@@ -53,14 +53,10 @@ pub struct ParentRef {
 impl ParentRef {
     /// Kind and name of the parent for a route in `namespace`; `None` when the parent is no Gateway or ListenerSet.
     pub fn target(&self, namespace: &Arc<str>) -> Option<(Kind, ObjectName)> {
-        if self.group.as_deref().is_some_and(|group| group != super::kind::GATEWAY_GROUP) {
-            return None;
-        }
-        let kind = match self.kind.as_deref().unwrap_or("Gateway") {
-            "Gateway" => Kind::Gateway,
-            "ListenerSet" => Kind::ListenerSet,
-            _ => return None,
-        };
+        let (group, kind) = (self.group.as_deref(), self.kind.as_deref());
+        let (group, kind) = (group.unwrap_or(Kind::Gateway.group()), kind.unwrap_or(Kind::Gateway.as_str()));
+        let parents = [Kind::Gateway, Kind::ListenerSet, Kind::XListenerSet];
+        let kind = parents.into_iter().find(|known| known.group() == group && known.as_str() == kind)?;
         let namespace = self.namespace.as_deref().map_or_else(|| namespace.clone(), Arc::from);
         Some((kind, ObjectName::new(namespace, self.name.as_str())))
     }

@@ -3,26 +3,76 @@
 use super::{Kind, ObjectKey, RouteKind};
 use crate::model::ObjectName;
 
+/// The kinds of a ListenerSet: the same object in two API groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum SetKind {
+    /// `ListenerSet` of `gateway.networking.k8s.io`.
+    Stable,
+    /// `XListenerSet` of `gateway.networking.x-k8s.io`, in bundles up to v1.4.
+    Experimental,
+}
+
+impl SetKind {
+    /// The kind of objects.
+    pub fn kind(self) -> Kind {
+        match self {
+            SetKind::Stable => Kind::ListenerSet,
+            SetKind::Experimental => Kind::XListenerSet,
+        }
+    }
+
+    /// Converts a kind of objects; `None` for kinds that are no ListenerSets.
+    pub fn of(kind: Kind) -> Option<Self> {
+        [SetKind::Stable, SetKind::Experimental].into_iter().find(|known| known.kind() == kind)
+    }
+}
+
+/// A ListenerSet of either kind. Sorted by name, so that those of a namespace stand together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SetKey {
+    /// Its name.
+    pub name: ObjectName,
+    /// Its kind.
+    pub kind: SetKind,
+}
+
+impl SetKey {
+    /// The key of a `ListenerSet` of `gateway.networking.k8s.io`.
+    pub fn stable(name: ObjectName) -> Self {
+        Self { name, kind: SetKind::Stable }
+    }
+
+    /// The key of its object.
+    pub fn object(&self) -> ObjectKey {
+        ObjectKey::new(self.kind.kind(), self.name.clone())
+    }
+
+    /// Converts an object's key; `None` for kinds that are no ListenerSets.
+    pub fn of(key: &ObjectKey) -> Option<Self> {
+        Some(Self { name: key.name.clone(), kind: SetKind::of(key.kind)? })
+    }
+}
+
 /// The parent of a route: a Gateway or a ListenerSet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ParentKey {
     /// A Gateway.
     Gateway(ObjectName),
     /// A ListenerSet.
-    ListenerSet(ObjectName),
+    ListenerSet(SetKey),
 }
 
 impl ParentKey {
     /// Its name.
     pub fn name(&self) -> &ObjectName {
         match self {
-            ParentKey::Gateway(name) | ParentKey::ListenerSet(name) => name,
+            ParentKey::Gateway(name) | ParentKey::ListenerSet(SetKey { name, .. }) => name,
         }
     }
 
     pub(crate) fn name_mut(&mut self) -> &mut ObjectName {
         match self {
-            ParentKey::Gateway(name) | ParentKey::ListenerSet(name) => name,
+            ParentKey::Gateway(name) | ParentKey::ListenerSet(SetKey { name, .. }) => name,
         }
     }
 
@@ -30,7 +80,7 @@ impl ParentKey {
     pub fn object(&self) -> ObjectKey {
         match self {
             ParentKey::Gateway(name) => ObjectKey::new(Kind::Gateway, name.clone()),
-            ParentKey::ListenerSet(name) => ObjectKey::new(Kind::ListenerSet, name.clone()),
+            ParentKey::ListenerSet(set) => set.object(),
         }
     }
 
@@ -38,8 +88,7 @@ impl ParentKey {
     pub fn of(key: &ObjectKey) -> Option<Self> {
         match key.kind {
             Kind::Gateway => Some(ParentKey::Gateway(key.name.clone())),
-            Kind::ListenerSet => Some(ParentKey::ListenerSet(key.name.clone())),
-            _ => None,
+            _ => SetKey::of(key).map(ParentKey::ListenerSet),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::inputs::{ObjectKey, ParentKey, RouteKey};
+use crate::inputs::{ObjectKey, ParentKey, RouteKey, SetKey};
 use crate::model::ObjectName;
 use crate::multimap::MultiMap;
 
@@ -16,7 +16,7 @@ pub(crate) struct Indexes {
     /// Gateways by the ConfigMaps and ClusterTrustBundles that they refer to.
     pub(super) gateways_by_roots: MultiMap<ObjectName, ObjectName>,
     /// ListenerSets by the Gateway that they extend.
-    pub(super) sets_by_gateway: MultiMap<ObjectName, ObjectName>,
+    pub(super) sets_by_gateway: MultiMap<ObjectName, SetKey>,
     /// Routes by the parents whose listeners they may reach.
     pub(super) routes_by_parent: MultiMap<ParentKey, RouteKey>,
     /// Routes whose hostnames tenancy decides, by the parents that they refer to.
@@ -60,10 +60,7 @@ impl Indexes {
     }
 
     /// The ListenerSets that extend a Gateway.
-    pub(crate) fn sets_by_gateway<'a>(
-        &'a self,
-        gateway: &ObjectName,
-    ) -> impl Iterator<Item = &'a ObjectName> + use<'a> {
+    pub(crate) fn sets_by_gateway<'a>(&'a self, gateway: &ObjectName) -> impl Iterator<Item = &'a SetKey> + use<'a> {
         self.sets_by_gateway.of(gateway)
     }
 

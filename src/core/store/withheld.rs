@@ -4,13 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Store;
-use crate::inputs::{Listener, ParentKey};
-use crate::model::ObjectName;
+use crate::inputs::{Listener, ParentKey, SetKey};
 
 impl Store {
     /// Sets the listeners of a ListenerSet that tenancy withholds, by name. Returns whether that changed the listeners
     /// of an existing ListenerSet.
-    pub(crate) fn set_withheld(&mut self, set: &ObjectName, listeners: BTreeSet<Arc<str>>) -> bool {
+    pub(crate) fn set_withheld(&mut self, set: &SetKey, listeners: BTreeSet<Arc<str>>) -> bool {
         if self.withheld.get(set).map_or(listeners.is_empty(), |held| *held == listeners) {
             return false;
         }
@@ -26,8 +25,8 @@ impl Store {
     pub(crate) fn listeners(&self, parent: &ParentKey) -> impl Iterator<Item = &Arc<Listener>> {
         let (listeners, withheld) = match parent {
             ParentKey::Gateway(name) => (self.gateways.get(name).map(|gateway| &gateway.listeners), None),
-            ParentKey::ListenerSet(name) => {
-                (self.listener_sets.get(name).map(|set| &set.listeners), self.withheld.get(name))
+            ParentKey::ListenerSet(key) => {
+                (self.listener_sets.get(key).map(|set| &set.listeners), self.withheld.get(key))
             }
         };
         let is_withheld = move |listener: &Listener| withheld.is_some_and(|names| names.contains(&listener.name));

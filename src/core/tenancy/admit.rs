@@ -18,6 +18,7 @@ use super::render::HOST_LABEL;
 use super::solver::Solvers;
 use super::tenants::{ResolvedTenant, Tenants};
 use super::{ClaimKey, ClaimKind, Claimant, Mode, Settings, Source};
+use crate::inputs::SetKind;
 use crate::model::{Hostname, ObjectName, Reason};
 
 /// The states that the stage reads and writes.
@@ -101,8 +102,14 @@ impl Admitting<'_> {
         let (own, from) = (&tenant.namespace, &key.name.namespace);
         let made_by_us = match key.kind {
             ClaimKind::HttpRoute => key.name.name.strip_suffix(names::REDIRECT) == Some(&*tenant.name),
-            ClaimKind::ListenerSet => names::overflow_of(&key.name.name).is_some_and(|(of, _)| *of == *tenant.name),
-            ClaimKind::GrpcRoute | ClaimKind::TlsRoute | ClaimKind::TcpRoute | ClaimKind::UdpRoute => false,
+            ClaimKind::ListenerSet(SetKind::Stable) => {
+                names::overflow_of(&key.name.name).is_some_and(|(of, _)| *of == *tenant.name)
+            }
+            ClaimKind::ListenerSet(SetKind::Experimental)
+            | ClaimKind::GrpcRoute
+            | ClaimKind::TlsRoute
+            | ClaimKind::TcpRoute
+            | ClaimKind::UdpRoute => false,
         };
         let made_by_us = own == from && made_by_us || self.settings.is_solver(key, tenant);
         !made_by_us && (own == from || self.namespaces.member_of(from) == Some(own))
@@ -167,7 +174,7 @@ impl Admitting<'_> {
         }
         let passthrough = valid.template.passes_through(hostname);
         match key.kind {
-            ClaimKind::ListenerSet if *namespace != valid.object.name.namespace => {
+            ClaimKind::ListenerSet(_) if *namespace != valid.object.name.namespace => {
                 not_allowed(format!("{hostname}: the Gateway takes ListenerSets of its own namespace only"))
             }
             ClaimKind::TlsRoute if !passthrough => {
@@ -180,7 +187,7 @@ impl Admitting<'_> {
             }
             _ if hostname.is_wildcard()
                 && (valid.mode, valid.source != Source::InternalCa) == (Mode::Http01, true)
-                && key.kind != ClaimKind::ListenerSet =>
+                && !key.kind.is_set() =>
             {
                 let text = format!("{hostname}: HTTP-01 issues no wildcard certificates; use dns01");
                 Some((Reason::WildcardNotIssuable, text))
@@ -194,7 +201,7 @@ impl Admitting<'_> {
 /// be empty.
 fn nameless(kind: ClaimKind) -> Option<Finding> {
     match kind {
-        ClaimKind::ListenerSet => None,
+        ClaimKind::ListenerSet(_) => None,
         ClaimKind::HttpRoute | ClaimKind::GrpcRoute | ClaimKind::TlsRoute => {
             let text = "spec.hostnames: at least one is needed on a shared Gateway".to_owned();
             Some((Reason::HostnameRequired, text))

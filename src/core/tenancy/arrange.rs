@@ -15,7 +15,7 @@ use super::places::WaitingFor;
 use super::provided_secrets::ProvidedSecrets;
 use super::selection::Takes;
 use super::tenants::Tenants;
-use super::{ClaimKind, Desired, Settings, Source, names};
+use super::{Desired, Settings, Source, names};
 use crate::inputs::Listener;
 use crate::model::ObjectName;
 use crate::wanted::WantedCertificate;
@@ -68,7 +68,7 @@ impl<'a> Arranging<'a> {
         let sole_namespace = selected_namespace.unwrap_or_else(|| sole_namespace.filter(|_| contested));
         // The owner may change while the hostname stays contested; the selector then changes too.
         let changed = held.contest(contested, sole_namespace.clone());
-        let of_sets = |rank: &&Rank| rank.kind == ClaimKind::ListenerSet;
+        let of_sets = |rank: &&Rank| rank.kind.is_set();
         // A ListenerSet with a plain-HTTP listener leaves TLS to our listener.
         let mut secured = held.bids().iter().filter(|bid| bid.secure && of_sets(&&bid.rank));
         let by_set = secured.any(|bid| Some(bid.rank.namespace()) == owner.as_ref());

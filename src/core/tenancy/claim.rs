@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::names;
-use crate::inputs::{Kind, ListenerSet, ObjectKey, ParentRef, Route, RouteKind};
+use crate::inputs::{Kind, ListenerSet, ObjectKey, ParentRef, Route, RouteKind, SetKind};
 use crate::model::{Hostname, HostnameError, ObjectName};
 
 /// The kinds that claim hostnames.
@@ -17,7 +17,7 @@ pub enum ClaimKind {
     TcpRoute,
     /// It has no hostname to claim, and is always refused.
     UdpRoute,
-    ListenerSet,
+    ListenerSet(SetKind),
 }
 
 /// A claiming object.
@@ -46,6 +46,13 @@ pub struct Claimant {
     pub plain: Vec<Hostname>,
 }
 
+impl ClaimKind {
+    /// True if it is a ListenerSet.
+    pub fn is_set(self) -> bool {
+        matches!(self, ClaimKind::ListenerSet(_))
+    }
+}
+
 impl ClaimKey {
     /// The key of the object.
     pub fn object(&self) -> ObjectKey {
@@ -55,7 +62,7 @@ impl ClaimKey {
             ClaimKind::TlsRoute => Kind::TLSRoute,
             ClaimKind::TcpRoute => Kind::TCPRoute,
             ClaimKind::UdpRoute => Kind::UDPRoute,
-            ClaimKind::ListenerSet => Kind::ListenerSet,
+            ClaimKind::ListenerSet(kind) => kind.kind(),
         };
         ObjectKey::new(kind, self.name.clone())
     }
@@ -68,8 +75,7 @@ impl ClaimKey {
             Kind::TLSRoute => ClaimKind::TlsRoute,
             Kind::TCPRoute => ClaimKind::TcpRoute,
             Kind::UDPRoute => ClaimKind::UdpRoute,
-            Kind::ListenerSet => ClaimKind::ListenerSet,
-            _ => return None,
+            kind => ClaimKind::ListenerSet(SetKind::of(kind)?),
         };
         Some(Self { kind, name: key.name.clone() })
     }
@@ -98,7 +104,10 @@ pub(crate) fn tenant_of(parent: &ParentRef, namespace: &Arc<str>) -> Option<Obje
     let (kind, name) = parent.target(namespace)?;
     match kind {
         Kind::Gateway => Some(name),
-        _ => names::overflow_of(&name.name).map(|(tenant, _)| ObjectName::new(name.namespace.clone(), tenant)),
+        Kind::ListenerSet => {
+            names::overflow_of(&name.name).map(|(tenant, _)| ObjectName::new(name.namespace.clone(), tenant))
+        }
+        _ => None,
     }
 }
 
@@ -138,7 +147,7 @@ impl From<&ListenerSet> for Claimant {
         let plain = of(true).filter_map(|listener| listener.hostname.as_ref().ok());
         let plain = plain.filter(|hostname| !secure.contains(hostname)).cloned().collect();
         Self {
-            key: ClaimKey { kind: ClaimKind::ListenerSet, name: set.meta.name.clone() },
+            key: ClaimKey { kind: ClaimKind::ListenerSet(set.kind), name: set.meta.name.clone() },
             generation: set.meta.generation,
             challenge: false,
             parents: parent.into_iter().collect(),

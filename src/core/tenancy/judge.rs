@@ -132,10 +132,10 @@ impl Judging<'_> {
                 format!("{name}: a certificate has room for {NAMES} names, and those of {child} are not among them");
             return Some((Reason::CertificateLimitReached, text));
         }
-        if key.kind == ClaimKind::ListenerSet {
+        if key.kind.is_set() {
             return None;
         }
-        let same = |rank: &Rank| *rank.namespace() == key.name.namespace && rank.kind == ClaimKind::ListenerSet;
+        let same = |rank: &Rank| *rank.namespace() == key.name.namespace && rank.kind.is_set();
         if held.ranks().any(same) {
             let text = format!("{name}: a ListenerSet of this namespace has its listener: name that one as parent");
             return Some((Reason::NoMatchingListenerHostname, text));

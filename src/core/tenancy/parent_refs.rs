@@ -55,7 +55,7 @@ impl Ports {
         match claimant.key.kind {
             ClaimKind::GrpcRoute if !valid.template.own => false,
             ClaimKind::HttpRoute | ClaimKind::GrpcRoute => claimant.naming(tenant).any(reaches),
-            ClaimKind::ListenerSet => !claimant.plain.contains(hostname),
+            ClaimKind::ListenerSet(_) => !claimant.plain.contains(hostname),
             ClaimKind::TlsRoute => true,
             ClaimKind::TcpRoute | ClaimKind::UdpRoute => false,
         }
@@ -67,7 +67,7 @@ impl Ports {
         let route = match claimant.key.kind {
             ClaimKind::HttpRoute | ClaimKind::TlsRoute => true,
             ClaimKind::GrpcRoute => valid.template.own,
-            ClaimKind::TcpRoute | ClaimKind::UdpRoute | ClaimKind::ListenerSet => false,
+            ClaimKind::TcpRoute | ClaimKind::UdpRoute | ClaimKind::ListenerSet(_) => false,
         };
         (route && only).then(|| refused_on_plain(claimant, valid)).flatten()
     }
@@ -126,7 +126,11 @@ fn unmatched_parent_ref(
         return None;
     }
     let (kind, name) = parent.target(&claimant.key.name.namespace)?;
-    let kind = if kind == Kind::Gateway { DerivedKind::Gateway } else { DerivedKind::ListenerSet };
+    let kind = match kind {
+        Kind::Gateway => DerivedKind::Gateway,
+        Kind::ListenerSet => DerivedKind::ListenerSet,
+        _ => return None,
+    };
     // Objects that are not ours are unknown here.
     let made = derivations.desired(&Derived { kind, name })?;
     let all = || {

@@ -11,7 +11,7 @@ use super::settings::Settings;
 use super::solving::Solving;
 use crate::inputs::{
     Address, AddressRequest, AllowedRoutes, Gateway, Listener, ListenerSet, ListenerTls, LocalRef, Meta, Mode,
-    NamespaceRule, Selector, TenantGateway, TlsMode,
+    NamespaceRule, Selector, SetKind, TenantGateway, TlsMode,
 };
 use crate::model::{Hostname, ObjectName};
 
@@ -193,7 +193,12 @@ impl GatewayTemplate {
     /// An overflow ListenerSet of the Gateway.
     pub(super) fn overflow(&self, name: &str, listeners: Vec<Arc<Listener>>) -> Desired {
         let name = ObjectName::new(self.owner.name.namespace.clone(), name);
-        let set = ListenerSet { meta: written(name), parent: Some(self.owner.name.clone()), listeners };
+        let set = ListenerSet {
+            kind: SetKind::Stable,
+            meta: written(name),
+            parent: Some(self.owner.name.clone()),
+            listeners,
+        };
         Desired::listener_set(&self.owner, set)
     }
 

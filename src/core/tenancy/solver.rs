@@ -35,7 +35,7 @@ impl Solvers<'_> {
     /// Derives the route beside one with hostnames on port 80.
     pub(super) fn solve_beside(self, claims: &Claims, id: ClaimId, dirty: &mut Dirty) {
         let (key, tenant) = claims[id].names();
-        let may = key.name.namespace == tenant.namespace && key.kind != ClaimKind::ListenerSet;
+        let may = key.name.namespace == tenant.namespace && !key.kind.is_set();
         if self.settings.solver.is_none() || !may {
             return;
         }

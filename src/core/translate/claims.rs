@@ -11,7 +11,7 @@ use super::ownership::ListenersOf;
 use super::parent::{Parent, ParentListener};
 use super::protocol::{Family, Protocol};
 use super::tls_options::TlsSettings;
-use crate::model::{Certificate, FrontendId, Hostname, ListenerFilters, ObjectName, Reason};
+use crate::model::{Certificate, FrontendId, Hostname, ListenerFilters, Reason};
 use crate::multimap::MultiMap;
 
 /// Precedence of a listener: on a shared port by the precedence of its Gateway; then the Gateway's own listeners before
@@ -27,8 +27,8 @@ pub(super) struct Rank {
     pub(super) set: bool,
     /// Creation time of its parent.
     pub(super) created: i64,
-    /// Name of its parent.
-    pub(super) parent: ObjectName,
+    /// Its parent. An XListenerSet comes after the ListenerSet with its name.
+    pub(super) parent: ParentKey,
     /// Its name in its parent.
     pub(super) listener: Arc<str>,
 }
@@ -232,7 +232,7 @@ pub(super) fn claims_of(parent: &Parent) -> BTreeMap<Place, (Claim, Content)> {
                 gateway: parent.placement.precedence.clone(),
                 set: matches!(parent.key, ParentKey::ListenerSet(_)),
                 created: parent.created,
-                parent: parent.key.name().clone(),
+                parent: parent.key.clone(),
                 listener: listener.name.clone(),
             };
             let claim = Claim {
@@ -255,18 +255,23 @@ pub(super) fn claims_of(parent: &Parent) -> BTreeMap<Place, (Claim, Content)> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use proptest::prelude::*;
     use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::inputs::SetKey;
+    use crate::model::ObjectName;
 
     fn claim(set: Option<u8>, index: usize, hostname: &str, protocol: Protocol) -> (Rank, Claim) {
         let name = ObjectName::new("ns", set.map_or("gw".to_owned(), |n| format!("set{n}")));
         let parent = match set {
-            None => ParentKey::Gateway(name.clone()),
-            Some(_) => ParentKey::ListenerSet(name.clone()),
+            None => ParentKey::Gateway(name),
+            Some(_) => ParentKey::ListenerSet(SetKey::stable(name)),
         };
         let listener: Arc<str> = Arc::from(format!("l{index}"));
-        let rank = Rank { gateway: None, set: set.is_some(), created: 0, parent: name, listener: listener.clone() };
+        let rank =
+            Rank { gateway: None, set: set.is_some(), created: 0, parent: parent.clone(), listener: listener.clone() };
         let hostname = Hostname::parse(hostname).expect("a hostname");
         (rank, Claim { listener: ListenerId { parent, name: listener }, hostname, protocol, admitted: None })
     }
@@ -304,8 +309,8 @@ mod tests {
         let (mut rank, mut claim) = claim(set, index, hostname, protocol);
         rank.gateway = Some(Arc::new((i64::from(gateway), name.clone())));
         if set.is_none() {
-            rank.parent = name.clone();
-            claim.listener.parent = ParentKey::Gateway(name);
+            rank.parent = ParentKey::Gateway(name);
+            claim.listener.parent = rank.parent.clone();
         }
         (rank, claim)
     }
@@ -367,7 +372,7 @@ mod tests {
             let mut order: Vec<_> = claims.iter().map(|(rank, _)| rank.clone()).collect();
             order.sort();
             for rank in order {
-                let winner = all.outcome(&hostname, |_| true).0.map(|w| w.listener.parent.name().clone());
+                let winner = all.outcome(&hostname, |_| true).0.map(|w| w.listener.parent.clone());
                 prop_assert_eq!(winner, Some(rank.parent.clone()));
                 all.set(rank, None);
             }

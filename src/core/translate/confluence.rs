@@ -21,7 +21,7 @@ use proptest::test_runner::FileFailurePersistence;
 use serde_json::{Value, json};
 
 use differences::differences;
-use facts::{governed, granted, subject, trust_bundles, withheld};
+use facts::{definitions, governed, granted, subject, trust_bundles, withheld};
 use filters::{addresses, filters};
 use fleets::Seen;
 use named::{misled, named, refer};
@@ -166,9 +166,15 @@ fn secret(namespace: &str, name: &str, serial: &str) -> Object {
     Object::Secret(Secret::with_certificate(ObjectName::new(namespace, name), Arc::new(certificate)))
 }
 
+/// The API group of a kind of the Gateway API.
+fn group(kind: &str) -> &'static str {
+    if kind == "XListenerSet" { "gateway.networking.x-k8s.io" } else { "gateway.networking.k8s.io" }
+}
+
 fn gateway_object(kind: &str, namespace: &str, name: &str, created: u32, spec: Value) -> Object {
+    let version = if kind == "XListenerSet" { "v1alpha1" } else { "v1" };
     object(json!({
-        "apiVersion": "gateway.networking.k8s.io/v1", "kind": kind,
+        "apiVersion": format!("{}/{version}", group(kind)), "kind": kind,
         "metadata": {"namespace": namespace, "name": name,
                      "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z")},
         "spec": spec
@@ -285,20 +291,26 @@ fn frontend_tls() -> impl Strategy<Value = Value> {
 }
 
 fn listener_set() -> impl Strategy<Value = Object> {
-    (pick(NAMESPACES), pick(&["s", "t"]), 0u32..3, pick(NAMESPACES), listeners()).prop_map(
-        |(namespace, name, created, parent, listeners)| {
+    let kind = pick(&["ListenerSet", "ListenerSet", "XListenerSet"]);
+    (kind, pick(NAMESPACES), pick(&["s", "t"]), 0u32..3, pick(NAMESPACES), listeners()).prop_map(
+        |(kind, namespace, name, created, parent, listeners)| {
             let spec = json!({"parentRef": {"namespace": parent, "name": "g"}, "listeners": listeners});
-            gateway_object("ListenerSet", namespace, name, created, spec)
+            gateway_object(kind, namespace, name, created, spec)
         },
     )
 }
 
 fn parent_refs() -> impl Strategy<Value = Value> {
-    let one = (pick(&["Gateway", "ListenerSet"]), pick(NAMESPACES), pick(&["", "l0", "l1"]), pick(&["g", "f"]));
+    let one = (
+        pick(&["Gateway", "ListenerSet", "XListenerSet"]),
+        pick(NAMESPACES),
+        pick(&["", "l0", "l1"]),
+        pick(&["g", "f"]),
+    );
     proptest::collection::vec(one, 0..3).prop_map(|all| {
         let parent = |(kind, namespace, section, gateway): (&str, &str, &str, &str)| {
             let name = if kind == "Gateway" { gateway } else { "s" };
-            let mut parent = json!({"kind": kind, "namespace": namespace, "name": name});
+            let mut parent = json!({"group": group(kind), "kind": kind, "namespace": namespace, "name": name});
             if !section.is_empty() {
                 parent["sectionName"] = json!(section);
             }
@@ -368,11 +380,22 @@ static ROOTS: LazyLock<[String; 2]> = LazyLock::new(|| {
 });
 
 fn other() -> impl Strategy<Value = Object> {
-    let grant = (pick(NAMESPACES), pick(&["Gateway", "HTTPRoute", "GRPCRoute", "TCPRoute", "UDPRoute", "ListenerSet"]), pick(&["Secret", "Service", "ConfigMap"]), pick(NAMESPACES))
+    let grant = (
+        pick(NAMESPACES),
+        pick(&["Gateway", "HTTPRoute", "GRPCRoute", "TCPRoute", "UDPRoute", "ListenerSet", "XListenerSet"]),
+        pick(&["Secret", "Service", "ConfigMap"]),
+        pick(NAMESPACES),
+    )
         .prop_map(|(namespace, from, to, from_namespace)| {
-            let spec = json!({"from": [{"group": "gateway.networking.k8s.io", "kind": from, "namespace": from_namespace}],
+            let spec = json!({"from": [{"group": group(from), "kind": from, "namespace": from_namespace}],
                 "to": [{"group": "", "kind": to}]});
-            gateway_object("ReferenceGrant", namespace, &format!("{}-{}", from.to_lowercase(), to.to_lowercase()), 0, spec)
+            gateway_object(
+                "ReferenceGrant",
+                namespace,
+                &format!("{}-{}", from.to_lowercase(), to.to_lowercase()),
+                0,
+                spec,
+            )
         });
     let class = (pick(&["ours", "theirs"]), pick(&[CONTROLLER, "example.com/other"])).prop_map(|(name, controller)| {
         object(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
@@ -416,7 +439,7 @@ fn event() -> impl Strategy<Value = Change> {
         prop_oneof![3 => gateway(), 2 => listener_set(), 4 => route(), 4 => other(), 2 => policy(), 1 => named()];
     let objects = (object, proptest::bool::weighted(0.2))
         .prop_map(|(object, delete)| if delete { Change::delete(object.key()) } else { Change::put(object) });
-    prop_oneof![12 => objects, 2 => challenge(), 1 => granted(), 1 => withheld(), 1 => trust_bundles(), 1 => governed()]
+    prop_oneof![12 => objects, 2 => challenge(), 1 => granted(), 1 => withheld(), 1 => trust_bundles(), 1 => definitions(), 1 => governed()]
 }
 
 fn challenge() -> impl Strategy<Value = Change> {
@@ -448,7 +471,8 @@ fn parameters(fleet: &str) -> Object {
         "Shared, open" => json!({"fleet": "Shared", "ports": [
             {"port": 20_001, "protocol": "TCP"}, {"port": 80, "protocol": "UDP"},
             {"port": 443, "protocol": "UDP", "namespaces": {"matchLabels": {"team": "blue"}}}]}),
-        "Dedicated, named" => json!({"fleet": "Dedicated", "namedServices": "Allow"}),
+        "Dedicated, named" => json!({"fleet": "Dedicated", "namedServices": "Allow", "defaultGateways": "Allow"}),
+        "Shared" => json!({"fleet": "Shared", "defaultGateways": "Allow"}),
         fleet => json!({"fleet": fleet}),
     };
     object(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",

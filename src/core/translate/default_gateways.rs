@@ -1,12 +1,13 @@
 //! Default Gateways (GEP-3793): which Gateways are, and to which of them a route comes that names none.
 
 use super::attachments::{OfRoute, Way};
+use super::fleet;
 use super::key::Verdict;
 use super::parent::Parent;
 use super::parents::Parents;
 use super::settings::Settings;
 use crate::channel::Channel;
-use crate::inputs::{Gateway, Kind, ParentRef, Route};
+use crate::inputs::{DefaultGateways, Gateway, Kind, ParentRef, Route};
 use crate::model::{ObjectName, Reason};
 use crate::store::{Store, parent_key};
 
@@ -22,9 +23,20 @@ pub(super) fn verdict(gateway: &Gateway, store: &Store, settings: &Settings) -> 
         refuse(Reason::Unsupported, "it is of the experimental channel, --gateway-api-channel is standard")
     } else if store.is_governed(&gateway.meta.name) {
         refuse(Reason::NotAllowed, "a TenantGateway decides which routes the Gateway takes")
+    } else if !allows(&gateway.class, store) {
+        let text = "the GatewayClass does not allow default Gateways: leave it out, or have the operator set \
+                    spec.defaultGateways to Allow in the GatewayParameters of the class";
+        refuse(Reason::NotAllowed, text)
     } else {
         Some(Ok(()))
     }
+}
+
+/// True if Gateways of a class may be default Gateways: whoever may create one would otherwise reach the routes of all
+/// namespaces.
+fn allows(class: &str, store: &Store) -> bool {
+    let parameters = store.class(class).and_then(|class| fleet::class_parameters(class, store).ok().flatten());
+    parameters.and_then(|parameters| parameters.default_gateways) == Some(DefaultGateways::Allow)
 }
 
 /// The default Gateways that a route comes to: those that allow its kind and namespace, as many as its status has room

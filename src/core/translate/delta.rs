@@ -6,7 +6,8 @@ use std::sync::Arc;
 use super::{
     Asked, ChallengeAnswer, EnvoysIntent, ObjectStatus, Ownable, OwnerRecord, RouteGrants, RouteKey, ServiceIntent,
 };
-use crate::inputs::{Object, ObjectChange, ObjectKey};
+use crate::definitions::Definitions;
+use crate::inputs::{Object, ObjectChange, ObjectKey, SetKey};
 use crate::model::{
     BackendId, ClientRoots, Cluster, ClusterId, Endpoints, Frontend, FrontendId, Hostname, ObjectName, Scope, Secret,
     SecretName, ServicePort, Table, TableId,
@@ -52,13 +53,15 @@ pub enum Fact {
     Granted(RouteKey, RouteGrants),
     /// The listeners of a ListenerSet that tenancy withholds, by name, since others own their hostnames. Set by the
     /// pipeline from tenancy's decisions; the ListenerSet is evaluated without them.
-    Withheld(ObjectName, BTreeSet<Arc<str>>),
+    Withheld(SetKey, BTreeSet<Arc<str>>),
     /// True if a TenantGateway decides which hostnames routes have at a Gateway. Told by the pipeline, as tenancy
     /// decides it; such a Gateway is no default one.
     Governed(ObjectName, bool),
     /// True if the API server serves ClusterTrustBundles. Set by their watch; decides the features of classes, and
     /// whether references to bundles are of a supported kind.
     TrustBundles(bool),
+    /// The definitions of the cluster. Set by discovery; decides the features of classes.
+    Definitions(Definitions),
 }
 
 impl Change {

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::status::{ListenerStatus, ObjectStatus, StatusBody};
-use crate::inputs::{Kind, ParentRef};
+use crate::inputs::{Kind, ParentRef, SetKind};
 use crate::model::{Condition, Status, StatusAddress, clipped};
 
 /// Builds the `status` of an object. `since` returns, in RFC 3339, `lastTransitionTime` of a condition, which is
@@ -23,7 +23,10 @@ pub fn status_document(status: &ObjectStatus, controller: &str, since: &dyn Fn(&
         }),
         StatusBody::ListenerSet(set) => json!({
             "conditions": writer.conditions("", &set.conditions),
-            "listeners": writer.listeners(&set.listeners),
+            "listeners": match set.kind {
+                SetKind::Stable => writer.listeners(&set.listeners),
+                SetKind::Experimental => writer.listeners_with_ports(&set.listeners),
+            },
         }),
         StatusBody::Route(route) => json!({
             "parents": route.parents.iter().enumerate().map(|(index, (parent, conditions))| json!({
@@ -91,6 +94,16 @@ impl Writer<'_> {
             })
         };
         listeners.iter().map(write).collect()
+    }
+
+    /// The entries of an XListenerSet, whose schema requires a port other than 0.
+    fn listeners_with_ports(&self, listeners: &[ListenerStatus]) -> Vec<Value> {
+        let mut entries = self.listeners(listeners);
+        for (entry, listener) in entries.iter_mut().zip(listeners) {
+            entry["port"] = json!(listener.port);
+        }
+        entries.retain(|entry| entry["port"] != 0);
+        entries
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A tenant who may write EndpointSlices may write any address. In a cluster an address is used if it belongs to a pod
 //! of the same namespace that the endpoint names: tenants cannot write the addresses of pods. Others are left out, and
-//! reported in the statuses of routes to the Service.
+//! reported in the statuses of routes to the Service, and of listeners whose filters name it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -16,10 +16,9 @@ use super::denied::forms;
 use super::dirty::Dirty;
 use super::emissions::Emissions;
 use super::frontends::Frontends;
-use super::key::{RouteKey, Verdict};
+use super::key::{ParentKey, RouteKey, Verdict};
 use super::limits::Quotas;
 use super::settings::Settings;
-use crate::inputs::Route;
 use crate::model::{
     Addresses, ClusterId, Endpoints, ObjectName, Reason, ServicePort, Transport, TransportPort, WeightedEndpoints,
 };
@@ -203,15 +202,16 @@ impl ServiceEndpoints {
         }
     }
 
-    /// Returns whether all endpoints of a route's backends may be used.
-    pub(super) fn verdict(&self, route: &Route) -> Verdict {
-        let told = crate::store::target_ports(route).find_map(|port| self.ports.get(&port)?.told.as_deref());
+    /// Returns whether all endpoints of Service ports may be used.
+    pub(super) fn verdict(&self, ports: impl IntoIterator<Item = ServicePort>) -> Verdict {
+        let told = ports.into_iter().find_map(|port| self.ports.get(&port)?.told.as_deref());
         told.map_or(Ok(()), |text| Err((Reason::EndpointNotPermitted, text.to_owned())))
     }
 }
 
-/// Marks the statuses of routes to a Service.
+/// Marks the statuses of routes to a Service, and of Gateways and ListenerSets whose filters name it.
 fn touch_users(port: &ServicePort, store: &Store, dirty: &mut Dirty) {
+    dirty.statuses.extend(store.indexes().parents_by_service(&port.service).map(ParentKey::object));
     dirty.statuses.extend(store.indexes().routes_by_service(&port.service).map(RouteKey::object));
 }
 

@@ -201,7 +201,7 @@ impl Evaluation<'_> {
         let old = self.frontends.get(id).and_then(|frontend| frontend.claims().get(rank)).cloned();
         for (claim, there) in [(old.as_ref(), false), (claim, true)] {
             let Some(claim) = claim else { continue };
-            let namespace = rank.parent.namespace.clone();
+            let namespace = rank.parent.name().namespace.clone();
             let through = rank.gateway.as_ref().map_or_else(|| namespace.clone(), |first| first.1.namespace.clone());
             let claimant = Claimant {
                 created: if self.settings.believes_creation_times { rank.created } else { 0 },

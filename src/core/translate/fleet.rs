@@ -32,6 +32,7 @@ pub(super) fn gateway_exposure(
         ("allowedHostnames", own.as_ref().is_some_and(|own| own.allowed_hostnames.is_some())),
         ("ports", own.as_ref().is_some_and(|own| own.ports.is_some())),
         ("namedServices", own.as_ref().is_some_and(|own| own.named_services.is_some())),
+        ("defaultGateways", own.as_ref().is_some_and(|own| own.default_gateways.is_some())),
     ];
     if let Some((field, _)) = of_classes.iter().find(|(_, said)| *said) {
         let path = "spec.infrastructure.parametersRef";

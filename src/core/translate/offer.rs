@@ -15,9 +15,10 @@ use super::protocol::Protocol;
 use super::surroundings::Surroundings;
 use super::tls_options::{self, TlsSettings};
 use super::{allowed_hostnames, default_gateways, fleet, internal_ports, port_protocols, routability};
+use crate::channel::Channel;
 use crate::inputs::{
     Address, EscapedSlashes, Gateway, IsolatedParameters, Kind, Listener, ListenerSet, Meta, RouteKinds,
-    ServiceParameters, TlsMode,
+    ServiceParameters, SetKind, TlsMode,
 };
 use crate::model::{Hostname, ObjectName, Reason};
 
@@ -77,9 +78,12 @@ pub(super) fn gateway(gateway: &Gateway, around: &Surroundings<'_>) -> Parent {
 /// Evaluates a ListenerSet that extends `gateway`, itself evaluated as `base`, without the listeners that tenancy
 /// withholds.
 pub(super) fn listener_set(set: &ListenerSet, gateway: &Gateway, base: &Parent, around: &Surroundings<'_>) -> Parent {
-    let key = ParentKey::ListenerSet(set.meta.name.clone());
+    let key = ParentKey::ListenerSet(set.key());
     let namespace = &set.meta.name.namespace;
-    let accepted = if !gateway.allowed_listeners.admits(
+    let accepted = if (set.kind, around.settings.channel) == (SetKind::Experimental, Channel::Standard) {
+        let text = "an XListenerSet is served with --gateway-api-channel experimental only: use a ListenerSet";
+        Err((Reason::Invalid, text.to_owned()))
+    } else if !gateway.allowed_listeners.admits(
         &base.placement.gateway.namespace,
         namespace,
         around.store.labels(namespace),

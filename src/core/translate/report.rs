@@ -1,5 +1,7 @@
 //! Computes the statuses of objects from the states of the engine.
 
+use std::fmt::Write;
+
 use super::admission::Admission;
 use super::attachments::{Attachments, Way};
 use super::backend_policies::BackendPolicies;
@@ -25,11 +27,12 @@ use super::statuses::Statuses;
 use super::wanted_index::ListenerOutcomes;
 use super::{bind, default_gateways, exposure, features, fleet, named_service};
 use crate::channel::Channel;
-use crate::inputs::{Address, Kind, ObjectKey};
+use crate::inputs::{Address, Kind, ObjectKey, SetKey};
 use crate::model::{
-    Condition, ConditionType, GatewayAddress, Reason, Routability, Status, StatusAddress, TransportPort,
+    Condition, ConditionType, GatewayAddress, ListenerFilters, Reason, Routability, Status, StatusAddress,
+    TransportPort,
 };
-use crate::store::Store;
+use crate::store::{Store, target_ports};
 
 /// The states from which statuses are computed: the results of all earlier stages.
 #[derive(Clone, Copy)]
@@ -55,7 +58,7 @@ impl Report<'_> {
         match key.kind {
             Kind::GatewayClass => self.class_status(key),
             Kind::Gateway => self.gateway_status(key),
-            Kind::ListenerSet => self.listener_set_status(key),
+            Kind::ListenerSet | Kind::XListenerSet => self.listener_set_status(SetKey::of(key)?),
             Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy => self.policy_status(key),
             _ => self.route_status(&RouteKey::of(key)?),
         }
@@ -65,7 +68,8 @@ impl Report<'_> {
         let class = self.store.class(&key.name.name).filter(|c| c.controller == self.settings.controller)?;
         let fleet = fleet::of_class(class, self.store, self.settings);
         let (channel, bundles) = (self.settings.channel, self.store.has_trust_bundles());
-        let features = fleet.as_ref().map(|fleet| features::supported(*fleet, channel, bundles));
+        let supported = |fleet: &Fleet| features::supported(*fleet, channel, bundles, self.store.definitions());
+        let features = fleet.as_ref().map(supported);
         let features = features.unwrap_or_default();
         let conditions = vec![condition(ConditionType::Accepted, fleet.map(|_| ()), Reason::Accepted)];
         Some(ObjectStatus {
@@ -217,10 +221,16 @@ impl Report<'_> {
         })
     }
 
-    fn listener_set_status(self, key: &ObjectKey) -> Option<ObjectStatus> {
-        let parent = self.parents.get(&ParentKey::ListenerSet(key.name.clone()))?;
+    fn listener_set_status(self, key: SetKey) -> Option<ObjectStatus> {
+        let kind = key.kind;
+        let parent = self.parents.get(&ParentKey::ListenerSet(key))?;
         let listeners = self.listener_statuses(parent);
-        let accepted = listeners_verdict(parent, &listeners);
+        let mut accepted = listeners_verdict(parent, &listeners);
+        // Their entries cannot be written: the schema of an XListenerSet's status has no port 0.
+        let unassigned = parent.listeners.iter().filter(|listener| listener.port == 0 && parent.accepted.is_ok());
+        for (name, text) in unassigned.filter_map(|l| Some((&l.name, &l.accepted.as_ref().err()?.1))) {
+            let _ = write!(accepted.message, "; {name} {text}");
+        }
         let programmed = match (&parent.accepted, accepted.status) {
             (Err((Reason::NotAllowed, text)), _) => Err((Reason::NotAllowed, text.clone())),
             (Err((_, text)), _) => Err((Reason::ParentNotProgrammed, text.clone())),
@@ -229,7 +239,7 @@ impl Report<'_> {
             (Ok(()), _) => Err((Reason::ListenersNotValid, accepted.message.clone())),
         };
         let conditions = vec![accepted, condition(ConditionType::Programmed, programmed, Reason::Programmed)];
-        let body = StatusBody::ListenerSet(ListenerSetStatus { conditions, listeners });
+        let body = StatusBody::ListenerSet(ListenerSetStatus { kind, conditions, listeners });
         Some(ObjectStatus { generation: parent.generation, body })
     }
 
@@ -297,6 +307,9 @@ impl Report<'_> {
             // True.
             resolved = if listener.protocol.is_some() { Ok(()) } else { Err((reason, text)) };
         }
+        if let (Ok(()), Some(ListenerFilters::Ask(servers))) = (&resolved, listener.guard.filters.as_deref()) {
+            resolved = self.service_endpoints.verdict(servers.iter().map(|auth| auth.server.port.clone()));
+        }
         conditions.push(condition(ConditionType::ResolvedRefs, resolved, Reason::ResolvedRefs));
         if let Some(reason) = conflict.filter(|reason| *reason != Reason::Pending) {
             let message = conflict_text(reason);
@@ -323,6 +336,7 @@ impl Report<'_> {
         }
         ListenerStatus {
             name: listener.name.clone(),
+            port: listener.port,
             supported_kinds: listener.kinds.iter().map(|k| (k.kind().group(), k.kind().as_str())).collect(),
             attached_routes: self.attachments.count(&id),
             conditions,
@@ -333,7 +347,7 @@ impl Report<'_> {
         let route = self.store.route(key)?;
         let resolved = self.resolutions.get(key)?;
         let attachments = self.attachments.get(key)?;
-        let references = resolved.references.clone().and_then(|()| self.service_endpoints.verdict(route));
+        let references = resolved.references.clone().and_then(|()| self.service_endpoints.verdict(target_ports(route)));
         let mut parents = Vec::new();
         // A grant may reach several parents by one parentRef: it is accepted if one of them accepts the route.
         for reached in attachments.chunk_by(|(a, ..), (b, ..)| a == b && *a != Way::Default) {

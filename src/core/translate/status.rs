@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::inputs::ParentRef;
+use crate::inputs::{ParentRef, SetKind};
 use crate::model::{Condition, ObjectName, StatusAddress};
 
 /// The status of one object.
@@ -101,6 +101,8 @@ pub struct GatewayStatus {
 /// The status of a ListenerSet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ListenerSetStatus {
+    /// Its kind.
+    pub kind: SetKind,
     /// Its conditions.
     pub conditions: Vec<Condition>,
     /// Its listeners, in their order.
@@ -112,6 +114,8 @@ pub struct ListenerSetStatus {
 pub struct ListenerStatus {
     /// Its name.
     pub name: Arc<str>,
+    /// Its port; 0 if it has none.
+    pub port: u16,
     /// The supported route kinds: group and kind.
     pub supported_kinds: Vec<(&'static str, &'static str)>,
     /// The number of accepted routes.

@@ -7,7 +7,7 @@ use super::fingerprint::fingerprint;
 use super::key::ParentKey;
 use super::parents::Parents;
 use super::status::{ObjectStatus, Reported, StatusBody};
-use crate::inputs::{Kind, ObjectKey};
+use crate::inputs::{Kind, ObjectKey, SetKey};
 use crate::model::{ConditionType, ObjectName, Status};
 use crate::multimap::MultiMap;
 
@@ -16,8 +16,8 @@ use crate::multimap::MultiMap;
 pub(super) struct Statuses {
     reported: BTreeMap<ObjectKey, Reported>,
     /// The accepted ListenerSets, by Gateway, and the reverse index.
-    accepted_sets: MultiMap<ObjectName, ObjectName>,
-    gateway_of_set: BTreeMap<ObjectName, ObjectName>,
+    accepted_sets: MultiMap<ObjectName, SetKey>,
+    gateway_of_set: BTreeMap<SetKey, ObjectName>,
 }
 
 impl Statuses {
@@ -44,8 +44,8 @@ impl Statuses {
 
     /// Sets the status of an object, and adds it to the result if it changed.
     pub(super) fn set(&mut self, key: &ObjectKey, status: Option<ObjectStatus>, parents: &Parents, dirty: &mut Dirty) {
-        if key.kind == Kind::ListenerSet {
-            self.count_listener_set(key, status.as_ref(), parents, dirty);
+        if let Some(set) = SetKey::of(key) {
+            self.count_listener_set(&set, status.as_ref(), parents, dirty);
         }
         let new = status
             .as_ref()
@@ -62,7 +62,7 @@ impl Statuses {
     /// Updates the number of accepted ListenerSets of the Gateway.
     fn count_listener_set(
         &mut self,
-        key: &ObjectKey,
+        set: &SetKey,
         status: Option<&ObjectStatus>,
         parents: &Parents,
         dirty: &mut Dirty,
@@ -73,20 +73,20 @@ impl Statuses {
             }
             _ => false,
         });
-        let gateway = parents.get(&ParentKey::ListenerSet(key.name.clone())).map(|p| p.placement.gateway.clone());
+        let gateway = parents.get(&ParentKey::ListenerSet(set.clone())).map(|p| p.placement.gateway.clone());
         let now = gateway.filter(|_| accepted);
         let before = match &now {
-            Some(gateway) => self.gateway_of_set.insert(key.name.clone(), gateway.clone()),
-            None => self.gateway_of_set.remove(&key.name),
+            Some(gateway) => self.gateway_of_set.insert(set.clone(), gateway.clone()),
+            None => self.gateway_of_set.remove(set),
         };
         if before == now {
             return;
         }
         if let Some(old) = &before {
-            self.accepted_sets.remove(old, &key.name);
+            self.accepted_sets.remove(old, set);
         }
         if let Some(new) = &now {
-            self.accepted_sets.insert(new.clone(), key.name.clone());
+            self.accepted_sets.insert(new.clone(), set.clone());
         }
         let gateways = [before, now].into_iter().flatten().map(|name| ObjectKey::new(Kind::Gateway, name));
         dirty.statuses.extend(gateways);

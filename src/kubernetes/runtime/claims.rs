@@ -95,7 +95,7 @@ impl KubernetesRuntime {
     /// Returns the records whose inputs are completely known.
     pub(super) fn complete_inputs(view: &WatchSync) -> claims::CompleteInputs {
         let gateways = [Kind::GatewayClass, Kind::Gateway].into_iter().all(|kind| view.is_current(kind));
-        let others = [Kind::ListenerSet, Kind::GatewayParameters, Kind::Namespace];
+        let others = [Kind::ListenerSet, Kind::XListenerSet, Kind::GatewayParameters, Kind::Namespace];
         let others = others.into_iter().all(|kind| view.is_current(kind) || view.is_missing(kind));
         let addresses = gateways && others;
         let routes = [Kind::HTTPRoute, Kind::GRPCRoute, Kind::TLSRoute, Kind::TCPRoute, Kind::UDPRoute];

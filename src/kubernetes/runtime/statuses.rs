@@ -158,7 +158,7 @@ impl KubernetesRuntime {
         let Some(document) = self.statuses.writer.declared(key, document, &current, now) else {
             return more.map_or(Decision::Nothing, Decision::Later);
         };
-        if matches!(key.kind, Kind::Gateway | Kind::ListenerSet)
+        if matches!(key.kind, Kind::Gateway | Kind::ListenerSet | Kind::XListenerSet)
             && let Some(at) = self.patience(key, now)
         {
             return Decision::Later(at);

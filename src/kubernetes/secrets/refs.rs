@@ -92,7 +92,7 @@ impl BodyRefs {
     }
 
     fn permits(&self, referrer: &ObjectKey, secret: &ObjectName) -> bool {
-        let (kind, namespace) = (referrer.kind.as_str(), &*referrer.name.namespace);
+        let (kind, namespace) = (referrer.kind, &*referrer.name.namespace);
         let first = ObjectName::new(secret.namespace.clone(), "");
         let grants = self.grants.range(first..).take_while(|(name, _)| name.namespace == secret.namespace);
         *namespace == *secret.namespace

@@ -61,12 +61,13 @@ const TRANSIENT_DELAY: Duration = Duration::from_secs(2);
 /// The number of equal writes in a row after which a write conflict is reported.
 const FIGHT: u32 = 4;
 /// The kinds whose views must be complete before anything is written, since the desired state follows from them.
-const SOURCES: [Kind; 8] = [
+const SOURCES: [Kind; 9] = [
     Kind::TenantGateway,
     Kind::Namespace,
     Kind::GatewayClass,
     Kind::Gateway,
     Kind::ListenerSet,
+    Kind::XListenerSet,
     Kind::HTTPRoute,
     Kind::GRPCRoute,
     Kind::TLSRoute,

@@ -143,6 +143,9 @@ fn line(kind: Kind, state: &State) -> String {
         State::Complete => format!("{kind}: watched"),
         State::Stale(text) => format!("{kind}: watch interrupted: {text}"),
         State::Unreadable(text) => format!("{kind}: {text}"),
+        State::Missing if kind == Kind::XListenerSet.as_str() => {
+            format!("{kind}: not served by this API server; bundles since v1.5 have ListenerSet instead")
+        }
         State::Missing => format!("{kind}: not served by this API server; waiting for its definition"),
     }
 }

@@ -315,6 +315,7 @@ mod tests {
     fn gateway(conditions: Vec<Condition>) -> ObjectStatus {
         let listener = ListenerStatus {
             name: "l".into(),
+            port: 80,
             supported_kinds: vec![("gateway.networking.k8s.io", "HTTPRoute")],
             attached_routes: 1,
             conditions: conditions.clone(),

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use e2e::echo::Echo;
-use e2e::world::{World, api, class, free_port, service};
+use e2e::world::{CONTROLLER, World, api, free_port, object, service};
 use gatewright_core::translate::Change;
 use serde_json::json;
 
@@ -19,7 +19,13 @@ async fn a_route_is_served_where_default_gateways_are() -> Result<()> {
     let (one, two, echo) = (free_port()?, free_port()?, Echo::start("web").await?);
     let rules = json!([{"backendRefs": [{"name": "web", "port": 80}]}]);
     let route = api("HTTPRoute", "app", json!({"useDefaultGateways": "All", "hostnames": [HOST], "rules": rules}));
-    let mut changes = vec![class(), gateway("one", one, "All"), gateway("two", two, "None"), route];
+    let reference =
+        json!({"group": "gatewright.io", "kind": "GatewayParameters", "namespace": "default", "name": "open"});
+    let class = object(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+        "metadata": {"name": "ours"}, "spec": {"controllerName": CONTROLLER, "parametersRef": reference}}));
+    let allows = object(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
+        "metadata": {"namespace": "default", "name": "open"}, "spec": {"defaultGateways": "Allow"}}));
+    let mut changes = vec![class, allows, gateway("one", one, "All"), gateway("two", two, "None"), route];
     changes.extend(service("web", echo.address()));
     let world = World::start(changes).await?;
     let served =

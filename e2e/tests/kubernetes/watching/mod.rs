@@ -5,6 +5,7 @@
 mod absence;
 mod dedicated;
 mod definitions;
+mod features;
 mod older_bundle;
 mod pages;
 mod rights;

@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
 use super::{HOSTS, NAMESPACES, pick};
-use crate::inputs::RouteKind;
+use crate::definitions::{DefinedFields, Definitions};
+use crate::inputs::{Kind, RouteKind, SetKey, SetKind};
 use crate::model::{Hostname, HostnameGrant, ObjectName, Reason};
 use crate::translate::{Change, Fact, ParentKey, RouteKey};
 
@@ -20,19 +21,21 @@ pub(super) fn subject(fact: &Change) -> String {
         Change::Fact(Fact::TlsChallenges(_)) => "TLS-ALPN-01".to_owned(),
         Change::Fact(Fact::IssuanceProblem(secret, _)) => secret.to_string(),
         Change::Fact(Fact::Granted(route, _)) => format!("granted {}", route.object()),
-        Change::Fact(Fact::Withheld(set, _)) => format!("withheld of {set}"),
+        Change::Fact(Fact::Withheld(set, _)) => format!("withheld of {}", set.object()),
         Change::Fact(Fact::Governed(gateway, _)) => format!("governed {gateway}"),
         Change::Fact(Fact::TrustBundles(_)) => "trust bundles".to_owned(),
+        Change::Fact(Fact::Definitions(_)) => "definitions".to_owned(),
         Change::Fact(Fact::Recorded(..)) | Change::Object(_) => unreachable!("no event of these tests"),
     }
 }
 
 /// The fact that tenancy withholds listeners of a ListenerSet: all of them, some, or none.
 pub(super) fn withheld() -> impl Strategy<Value = Change> {
-    (pick(NAMESPACES), pick(&["s", "t"]), subsequence(&["l0", "l1", "l2"][..], 0..4)).prop_map(
-        |(namespace, name, listeners)| {
+    let kind = select(&[SetKind::Stable, SetKind::Experimental][..]);
+    (kind, pick(NAMESPACES), pick(&["s", "t"]), subsequence(&["l0", "l1", "l2"][..], 0..4)).prop_map(
+        |(kind, namespace, name, listeners)| {
             let listeners = listeners.into_iter().map(Arc::from).collect();
-            Change::Fact(Fact::Withheld(ObjectName::new(namespace, name), listeners))
+            Change::Fact(Fact::Withheld(SetKey { name: ObjectName::new(namespace, name), kind }, listeners))
         },
     )
 }
@@ -40,6 +43,15 @@ pub(super) fn withheld() -> impl Strategy<Value = Change> {
 /// The fact whether the API server serves ClusterTrustBundles.
 pub(super) fn trust_bundles() -> impl Strategy<Value = Change> {
     any::<bool>().prop_map(|can_be| Change::Fact(Fact::TrustBundles(can_be)))
+}
+
+/// The definitions of a cluster.
+pub(super) fn definitions() -> impl Strategy<Value = Change> {
+    (any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(listener_filters, routability, udp)| {
+        let missing = udp.then_some(Kind::UDPRoute).into_iter().collect();
+        let fields = DefinedFields { listener_filters, routability };
+        Change::Fact(Fact::Definitions(Definitions { fields, missing }))
+    })
 }
 
 /// That a TenantGateway has a Gateway, or that it has not.

@@ -1,6 +1,7 @@
 //! Locality: the work for one change does not grow with the number of hosts.
 
 use super::*;
+use crate::inputs::SetKey;
 
 /// One host as a tenant publishes it: a ListenerSet with a certificate of its own, and a route.
 fn host(n: usize) -> Vec<Change> {
@@ -157,7 +158,7 @@ fn the_work_for_one_host_does_not_grow_with_the_number_of_hosts() {
 fn a_withheld_listener_evaluates_its_listener_set_alone() {
     let withheld = |listeners: &[&str]| {
         let listeners = listeners.iter().copied().map(Arc::from).collect();
-        vec![Change::Fact(Fact::Withheld(ObjectName::new("a", "s7"), listeners))]
+        vec![Change::Fact(Fact::Withheld(SetKey::stable(ObjectName::new("a", "s7")), listeners))]
     };
     let work = |count| {
         let steps = [withheld(&["https"]), withheld(&["https"]), withheld(&[])];
@@ -300,7 +301,7 @@ fn work_of_default_gateways(count: usize) -> Vec<Work> {
     let mut engine = engine();
     let gateway = |namespace: &str, name: &str, scope: &str| {
         let listener = json!({"name": "http", "port": 80, "protocol": "HTTP"});
-        let spec = json!({"gatewayClassName": "ours", "listeners": [listener], "defaultScope": scope});
+        let spec = json!({"gatewayClassName": "open", "listeners": [listener], "defaultScope": scope});
         Change::put(gateway_object("Gateway", namespace, name, 0, spec))
     };
     let route = |n: usize, path: &str| {
@@ -308,7 +309,12 @@ fn work_of_default_gateways(count: usize) -> Vec<Work> {
         let spec = json!({"useDefaultGateways": "All", "hostnames": [format!("h{n}.example.org")], "rules": [rule]});
         Change::put(gateway_object("HTTPRoute", "a", &format!("r{n}"), 0, spec))
     };
-    let mut changes = vec![Change::put(classes()[0].clone()), gateway("a", "g", "All")];
+    let reference = json!({"group": "gatewright.io", "kind": "GatewayParameters", "namespace": "a", "name": "open"});
+    let class = object(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+        "metadata": {"name": "open"}, "spec": {"controllerName": CONTROLLER, "parametersRef": reference}}));
+    let allows = object(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
+        "metadata": {"namespace": "a", "name": "open"}, "spec": {"defaultGateways": "Allow"}}));
+    let mut changes = vec![Change::put(class), Change::put(allows), gateway("a", "g", "All")];
     changes.extend((0..count).map(|n| route(n, "/")));
     engine.apply(changes, now());
     let steps = [

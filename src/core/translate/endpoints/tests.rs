@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::channel::Channel;
 use crate::inputs::{Kind, Located, Object, ObjectKey};
 use crate::model::{AppProtocol, BackendId, ConditionType, Status};
 use crate::translate::{Change, Delta, EndpointPolicy, Engine, Fleet, Settings, StatusBody};
@@ -138,6 +139,41 @@ fn a_refused_endpoint_is_left_out_and_told_until_it_is_gone() {
     assert!(told.refused("and 2 more"), "{:?}", told.verdict);
     told.list(&["10.1.0.1"], 8080);
     assert_eq!((told.used(), &told.verdict), (vec!["10.1.0.1:8080"], &None));
+}
+
+/// A refused endpoint of an authorization server is told by the listener whose filter names the server.
+#[test]
+fn a_listener_tells_the_refused_endpoints_of_its_authorization_server() {
+    let mut told = Told::new(Settings {
+        fleet: Fleet::Shared,
+        envoys: Some(ObjectName::new("ours", "envoy")),
+        endpoints: EndpointPolicy { loopback: false, denied: Vec::new() },
+        channel: Channel::Experimental,
+        ..Settings::new("c", vec![])
+    });
+    let auth = json!({"protocol": "HTTP", "http": {}, "backendRef": {"name": "login", "port": 80}});
+    let filters = json!({"requests": [{"type": "ExternalAuth", "externalAuth": auth}]});
+    let mut guarded = gateway(80);
+    guarded["spec"]["listeners"][0]["filters"] = filters;
+    told.put(service("mallory", "login", json!({"ports": [{"port": 80}]})));
+    told.put(guarded);
+    told.put(slice("mallory", "login", &["169.254.169.254"], 8080));
+    let resolved = |told: &Told| {
+        let key = ObjectKey::new(Kind::Gateway, ObjectName::new("mallory", "edge"));
+        let StatusBody::Gateway(gateway) = told.engine.status(&key).expect("a status").body else {
+            panic!("a Gateway")
+        };
+        let conditions = gateway.listeners.into_iter().flat_map(|listener| listener.conditions);
+        conditions.into_iter().find(|c| c.kind == ConditionType::ResolvedRefs).expect("it is told")
+    };
+    let refused = resolved(&told);
+    assert_eq!((refused.status, refused.reason), (Status::False, Reason::EndpointNotPermitted));
+    assert!(refused.message.contains("169.254.169.254:8080"), "{}", refused.message);
+    // The status is reported anew when the endpoint is gone.
+    let gone = Change::put(Object::parse(slice("mallory", "login", &[], 8080)).expect("a slice"));
+    let Delta { statuses, .. } = told.engine.apply(vec![gone], SystemTime::UNIX_EPOCH);
+    assert!(statuses.keys().any(|key| key.kind == Kind::Gateway), "{statuses:?}");
+    assert_eq!(resolved(&told).status, Status::True);
 }
 
 #[test]

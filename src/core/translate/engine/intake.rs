@@ -59,6 +59,12 @@ impl Engine {
                 }
                 return;
             }
+            Change::Fact(Fact::Definitions(definitions)) => {
+                if self.store.set_definitions(definitions) {
+                    self.touch_classes(dirty);
+                }
+                return;
+            }
             Change::Fact(Fact::TrustBundles(can_be)) => {
                 if self.store.set_trust_bundles(can_be) {
                     self.touch_trust_bundles(dirty);
@@ -85,7 +91,9 @@ impl Engine {
             }
             Kind::GatewayParameters => touch_parameters(&self.store, name, dirty),
             Kind::Gateway => touch_parent(ParentKey::Gateway(name.clone()), dirty),
-            Kind::ListenerSet => touch_parent(ParentKey::ListenerSet(name.clone()), dirty),
+            Kind::ListenerSet | Kind::XListenerSet => {
+                dirty.parents.extend(ParentKey::of(&key));
+            }
             Kind::HTTPRoute | Kind::GRPCRoute | Kind::TLSRoute | Kind::TCPRoute | Kind::UDPRoute => {
                 let route = RouteKey::of(&key).expect("these are kinds of routes");
                 touch_route(&route, dirty);
@@ -144,6 +152,11 @@ impl Engine {
         let (policies, gateways) = self.store.users_of_trust_bundles();
         dirty.policies.extend(policies);
         dirty.parents.extend(gateways.into_iter().map(ParentKey::Gateway));
+        self.touch_classes(dirty);
+    }
+
+    /// Marks the statuses of classes, which list features.
+    fn touch_classes(&self, dirty: &mut Dirty) {
         dirty.statuses.extend(self.store.class_names().map(|name| ObjectKey::new(Kind::GatewayClass, name.clone())));
     }
 
