@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use gatewright::cli::Cli;
+use gatewright_control::certificates::{DnsSettings, issuers_from};
 
 /// Pages, or parts of them, and the test that runs their marked blocks: file and function.
 const RUN: &[(&str, &str, &str, &str)] = &[
@@ -267,6 +268,23 @@ fn the_program_accepts_every_command_line_of_the_pages() {
     }
     assert!(count > 60, "command lines are found: {count}");
     check("the program accepts it", &broken);
+}
+
+#[test]
+fn the_program_reads_the_settings_of_issuers() {
+    let page = fs::read_to_string(root().join("docs/certificates.md")).expect("a page");
+    let yaml: Vec<&str> = page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    let of = |field: &str| yaml.iter().find(|text| text.trim_start().starts_with(field)).expect(field).to_string();
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    // The limits are those of one issuer; here of the last one.
+    fs::write(file.path(), of("issuers:") + &of("limits:")).expect("written");
+    let issuers = issuers_from(file.path()).expect("a file for --issuers");
+    assert_eq!(issuers.keys().collect::<Vec<_>>(), ["bound", "corp", "public"]);
+    let providers = of("cloudflare:");
+    for line in providers.lines() {
+        serde_yaml_ng::from_str::<DnsSettings>(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+    }
+    assert_eq!(providers.lines().count(), 6, "{providers}");
 }
 
 #[test]

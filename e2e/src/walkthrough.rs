@@ -94,15 +94,19 @@ pub fn steps(page: &str) -> Result<Vec<Step>> {
 
 /// Returns the manifests of a page: its YAML blocks that have a `kind`, each with its line.
 pub fn manifests(page: &str) -> Vec<(usize, String)> {
+    let has_kind = |text: &str| text.lines().any(|line| line.starts_with("kind:"));
+    yaml(page).into_iter().filter(|(_, text)| has_kind(text)).collect()
+}
+
+/// Returns the YAML blocks of a page, each with its line.
+pub fn yaml(page: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut lines = page.lines().zip(1..);
     while let Some((line, number)) = lines.next() {
         let Some((indent, "yaml")) = line.split_once("```") else { continue };
         let inside = lines.by_ref().map(|(line, _)| line).take_while(|line| line.trim() != "```");
         let text: Vec<&str> = inside.map(|line| line.strip_prefix(indent).unwrap_or(line)).collect();
-        if text.iter().any(|line| line.starts_with("kind:")) {
-            found.push((number + 1, text.join("\n") + "\n"));
-        }
+        found.push((number + 1, text.join("\n") + "\n"));
     }
     found
 }
