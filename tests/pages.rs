@@ -19,6 +19,7 @@ const RUN: &[(&str, &str, &str, &str)] = &[
     ("client-certificates.md", "", "kubernetes/pages.rs", "clients_are_asked_for_certificates_as_the_page_says"),
     ("fleets.md", "", "kubernetes/isolated.rs", "gateways_with_envoys_of_their_own_are_served_apart"),
     ("kind.md", "", "kind/pages.rs", "what_one_looks_at_is_as_its_page_says"),
+    ("logging.md", "", "envoy/pages.rs", "events_are_selected_as_the_page_says"),
     ("migrate.md", "", "envoy/quickstart.rs", "what_ingress2gateway_writes_becomes_what_the_page_says"),
     ("migrate.md", "cluster", "kubernetes/pages.rs", "objects_of_a_cluster_are_linted_as_the_pages_say"),
     ("quickstart-airgap.md", "", "kind/installs.rs", "the_archive_installs_without_the_internet"),

@@ -149,7 +149,7 @@ pub struct Place {
     pub before: String,
     /// Words of the page that stand for something of the reader, and the ones to use for them.
     pub replaced: Vec<(&'static str, String)>,
-    /// The command that succeeds when a command marked `sh serves` is ready.
+    /// The command that succeeds when a command marked `sh serves` is ready; the file `$output` has what that printed.
     pub ready: String,
 }
 
@@ -188,7 +188,7 @@ pub fn follow_part(page: &Path, part: &str, place: &Place) -> Result<()> {
             )?,
             End::Never => writeln!(
                 script,
-                "{{\n{commands}\n}} >'{output}' 2>&1 &\n\
+                "{{\n{commands}\n}} >'{output}' 2>&1 &\noutput='{output}'\n\
                  until {}; do kill -0 $! || exit 1; sleep 0.1; done",
                 if place.ready.is_empty() { "true" } else { &place.ready }
             )?,
