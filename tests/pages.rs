@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use gatewright::cli::Cli;
+use gatewright_control::certificates::{DnsSettings, issuers_from};
 
 /// Pages, or parts of them, and the test that runs their marked blocks: file and function.
 const RUN: &[(&str, &str, &str, &str)] = &[
@@ -19,6 +20,7 @@ const RUN: &[(&str, &str, &str, &str)] = &[
     ("client-certificates.md", "", "kubernetes/pages.rs", "clients_are_asked_for_certificates_as_the_page_says"),
     ("isolated.md", "", "kubernetes/isolated.rs", "gateways_with_envoys_of_their_own_are_served_apart"),
     ("kind.md", "", "kind/pages.rs", "what_one_looks_at_is_as_its_page_says"),
+    ("logging.md", "", "envoy/pages.rs", "events_are_selected_as_the_page_says"),
     ("migrate.md", "", "envoy/quickstart.rs", "what_ingress2gateway_writes_becomes_what_the_page_says"),
     ("migrate.md", "cluster", "kubernetes/pages.rs", "objects_of_a_cluster_are_linted_as_the_pages_say"),
     ("quickstart-airgap.md", "", "kind/installs.rs", "the_archive_installs_without_the_internet"),
@@ -267,6 +269,23 @@ fn the_program_accepts_every_command_line_of_the_pages() {
     }
     assert!(count > 60, "command lines are found: {count}");
     check("the program accepts it", &broken);
+}
+
+#[test]
+fn the_program_reads_the_settings_of_issuers() {
+    let page = fs::read_to_string(root().join("docs/certificates.md")).expect("a page");
+    let yaml: Vec<&str> = page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    let of = |field: &str| yaml.iter().find(|text| text.trim_start().starts_with(field)).expect(field).to_string();
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    // The limits are those of one issuer; here of the last one.
+    fs::write(file.path(), of("issuers:") + &of("limits:")).expect("written");
+    let issuers = issuers_from(file.path()).expect("a file for --issuers");
+    assert_eq!(issuers.keys().collect::<Vec<_>>(), ["bound", "corp", "public"]);
+    let providers = of("cloudflare:");
+    for line in providers.lines() {
+        serde_yaml_ng::from_str::<DnsSettings>(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+    }
+    assert_eq!(providers.lines().count(), 6, "{providers}");
 }
 
 #[test]

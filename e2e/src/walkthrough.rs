@@ -94,15 +94,19 @@ pub fn steps(page: &str) -> Result<Vec<Step>> {
 
 /// Returns the manifests of a page: its YAML blocks that have a `kind`, each with its line.
 pub fn manifests(page: &str) -> Vec<(usize, String)> {
+    let has_kind = |text: &str| text.lines().any(|line| line.starts_with("kind:"));
+    yaml(page).into_iter().filter(|(_, text)| has_kind(text)).collect()
+}
+
+/// Returns the YAML blocks of a page, each with its line.
+pub fn yaml(page: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut lines = page.lines().zip(1..);
     while let Some((line, number)) = lines.next() {
         let Some((indent, "yaml")) = line.split_once("```") else { continue };
         let inside = lines.by_ref().map(|(line, _)| line).take_while(|line| line.trim() != "```");
         let text: Vec<&str> = inside.map(|line| line.strip_prefix(indent).unwrap_or(line)).collect();
-        if text.iter().any(|line| line.starts_with("kind:")) {
-            found.push((number + 1, text.join("\n") + "\n"));
-        }
+        found.push((number + 1, text.join("\n") + "\n"));
     }
     found
 }
@@ -145,7 +149,7 @@ pub struct Place {
     pub before: String,
     /// Words of the page that stand for something of the reader, and the ones to use for them.
     pub replaced: Vec<(&'static str, String)>,
-    /// The command that succeeds when a command marked `sh serves` is ready.
+    /// The command that succeeds when a command marked `sh serves` is ready; the file `$output` has what that printed.
     pub ready: String,
 }
 
@@ -202,7 +206,7 @@ fn run(mut steps: Vec<(PathBuf, Step)>, place: &Place) -> Result<()> {
             )?,
             End::Never => writeln!(
                 script,
-                "{{\n{commands}\n}} >'{output}' 2>&1 &\n\
+                "{{\n{commands}\n}} >'{output}' 2>&1 &\noutput='{output}'\n\
                  until {}; do kill -0 $! || exit 1; sleep 0.1; done",
                 if place.ready.is_empty() { "true" } else { &place.ready }
             )?,

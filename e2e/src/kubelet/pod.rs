@@ -38,6 +38,8 @@ pub(super) struct Running {
     init: Option<Process>,
     containers: BTreeMap<String, Process>,
     restarts: BTreeMap<String, u32>,
+    /// Containers of a pod that is not restarted, once they have ended, and whether they succeeded.
+    finished: BTreeMap<String, bool>,
     /// Time before which nothing is started.
     not_before: Instant,
     killed_at: Option<Instant>,
@@ -64,6 +66,7 @@ impl Running {
             init: None,
             containers: BTreeMap::new(),
             restarts: BTreeMap::new(),
+            finished: BTreeMap::new(),
             not_before: Instant::now(),
             killed_at: None,
             told_to_end: BTreeSet::new(),
@@ -152,7 +155,15 @@ impl Running {
             if !ended {
                 continue;
             }
-            if self.containers.remove(&container.name).is_some() {
+            if self.finished.contains_key(&container.name) {
+                continue;
+            }
+            if let Some(mut process) = self.containers.remove(&container.name) {
+                if spec.restart_policy.as_deref() == Some("Never") {
+                    let is_good = process.ended()?.is_some_and(|status| status.success());
+                    self.finished.insert(container.name.clone(), is_good);
+                    continue;
+                }
                 *self.restarts.entry(container.name.clone()).or_default() += 1;
                 self.not_before = Instant::now() + AGAIN;
                 continue;
@@ -283,7 +294,13 @@ impl Running {
             })
             .collect();
         let address = self.network.address;
-        json!({"phase": if runs { "Running" } else { "Pending" }, "hostIP": NODE_ADDRESS, "podIP": address,
+        let phase = match self.finished.len() == spec.containers.len() {
+            true if self.finished.values().all(|is_good| *is_good) => "Succeeded",
+            true => "Failed",
+            false if runs => "Running",
+            false => "Pending",
+        };
+        json!({"phase": phase, "hostIP": NODE_ADDRESS, "podIP": address,
             "podIPs": [{"ip": address}], "containerStatuses": containers,
             "startTime": pod.creation_timestamp(),
             "conditions": [condition("PodScheduled", true), condition("Initialized", self.initialized == inits),

@@ -115,6 +115,23 @@ until curl --silent --fail --cacert corp-root.pem https://localhost:14000/dir >d
     follow_pages(&[page("certificates.md"), page("certificates-failures.md")], &place)
 }
 
+#[test]
+#[ignore = "needs Envoy, jq, and root or user namespaces: e2e/tools install envoy"]
+fn events_are_selected_as_the_page_says() -> Result<()> {
+    let programs = programs(&["envoy"])?;
+    let dir = tempfile::Builder::new().prefix("page").tempdir()?;
+    let break_route = "sed -i '/backendRefs/s/port: 80/port: 81/' manifests/shop.yaml";
+    let place = Place {
+        dir: dir.path().to_owned(),
+        path: vec![programs.path().to_owned()],
+        alone: true,
+        before: site(&[(HOST, issuer("internal-ca"))]) + break_route,
+        ready: "grep -q BackendNotFound \"$output\"".to_owned(),
+        ..Place::default()
+    };
+    follow(&page("logging.md"), &place)
+}
+
 /// Runs a page beside the program, which serves a directory.
 fn served(name: &str) -> Result<()> {
     let programs = programs(&["envoy"])?;
