@@ -86,6 +86,7 @@ fuzz: ## fuzz the parsers of objects, manifests, certificates and untrusted answ
 # libFuzzer, guided by coverage. A stable compiler has the counters. Inputs that reach new code are added to the corpus.
 COVERAGE := -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares
+FUZZ ?= objects
 GUIDED = $(TARGET)/guided/x86_64-unknown-linux-gnu/release/$(FUZZ)
 fuzz-guided: ## fuzz one target, guided by coverage; FUZZ=objects SECONDS=600, needs g++
 	cd e2e/fuzz && RUSTFLAGS='$(COVERAGE)' $(CARGO) build --release --target x86_64-unknown-linux-gnu \

@@ -4,6 +4,7 @@ use std::time::SystemTime;
 use serde_json::{Value, json};
 
 use crate::inputs::{Kind, MANAGED_BY, MANAGER, Object, ObjectKey, SLICES_BY};
+use crate::limits::Limits;
 use crate::model::{Condition, ConditionType, Frontend, ObjectName, Status, TransportPort};
 use crate::translate::{
     Change, Counters, DedicatedEnvoys, Delta, Engine, Fleet, Resource, ResourceKey, ServiceIntent, Settings, StatusBody,
@@ -19,7 +20,12 @@ struct Site {
 
 impl Site {
     fn new() -> Self {
+        Self::within(Limits::default())
+    }
+
+    fn within(limits: Limits) -> Self {
         let settings = Settings {
+            limits,
             fleet: Fleet::Shared,
             envoys: Some(ObjectName::new("ours", "envoy")),
             dedicated: DedicatedEnvoys::Apart(ObjectName::new("ours", "own")),
@@ -290,6 +296,27 @@ fn of_gateways_that_come_together_the_older_has_the_target_port_and_others_are_n
     assert!(site.listeners("b", "edge")[0].starts_with("PortUnavailable"));
     assert!(!site.write("b", "edge"), "and what led there before does no more");
     assert_eq!((site.served("a", "edge"), site.served("b", "edge")), (vec![(80, 20_002)], vec![]));
+}
+
+/// Nobody takes all ports of the Envoys: those that a namespace gets are limited, and another namespace gets the next one.
+#[test]
+fn a_namespace_gets_as_many_target_ports_as_the_limit_says_and_no_more() {
+    let mut site = Site::within(Limits { max_ports_per_namespace: 2, ..Limits::default() });
+    let ports: Vec<(u16, Value)> = (0..3).map(|n| (80 + n, json!(20_001 + n))).collect();
+    site.put(service("a", "web", &ports));
+    for (name, created, port) in [("one", 1, 80), ("two", 2, 81), ("three", 3, 82)] {
+        site.stand("a", name, created, "web", &[port]);
+    }
+    assert!(site.write("a", "one") && site.write("a", "two"));
+    assert!(site.told("a", "three")[0].contains("--max-ports-per-namespace 2"), "{:?}", site.told("a", "three"));
+    site.put(service("b", "web", &[(80, json!(20_003))]));
+    site.stand("b", "edge", 4, "web", &[80]);
+    assert!(site.write("b", "edge"));
+    assert_eq!(site.served("b", "edge"), [(80, 20_003)]);
+    // The limit is of what is there: with one Gateway less the next has its turn, and a port that somebody else has is not taken.
+    site.delete(Kind::Gateway, "a", "one");
+    assert!(site.listeners("a", "three")[0].starts_with("PortUnavailable"), "{:?}", site.listeners("a", "three"));
+    assert_eq!(site.served("b", "edge"), [(80, 20_003)]);
 }
 
 #[test]
