@@ -14,9 +14,9 @@ use gatewright::offline;
 use gatewright_control::publish;
 use gatewright_core::channel::Channel;
 use gatewright_core::inputs::{Kind, Located, Object, ObjectChange, ObjectKey};
-use gatewright_core::model::ObjectName;
-use gatewright_core::pipeline::{Pipeline, Written};
-use gatewright_core::tenancy;
+use gatewright_core::model::{Hostname, ObjectName};
+use gatewright_core::pipeline::{Outcome, Pipeline, Written};
+use gatewright_core::tenancy::{self, DerivedKind, Record};
 use gatewright_core::translate::{Change, DedicatedEnvoys, Delta, Fact, Fleet, Ownable, OwnerRecord, Settings};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -259,43 +259,85 @@ fn located(kind: &str, step: &Value) -> Option<Object> {
     Some(if kind == "Pod" { Object::Pod(located) } else { Object::Node(located) })
 }
 
+/// What a start from nothing is told: the last objects, and what the program remembers of earlier ones.
+#[derive(Default)]
+struct Last {
+    objects: BTreeMap<ObjectKey, Object>,
+    /// Secrets as they were when they last had a certificate that can be served.
+    good: BTreeMap<ObjectKey, Object>,
+    owners: BTreeMap<Ownable, OwnerRecord>,
+    claims: BTreeMap<Hostname, Record>,
+    /// Whether hostnames have places in ListenerSets, which no input says.
+    places: bool,
+}
+
+impl Last {
+    fn take(&mut self, change: &ObjectChange) {
+        match change {
+            ObjectChange::Put(object) => {
+                self.objects.insert(object.key(), object.clone());
+                if matches!(object, Object::Secret(secret) if secret.usable(now()).is_some()) {
+                    self.good.insert(object.key(), object.clone());
+                }
+            }
+            ObjectChange::Delete(key) => {
+                self.objects.remove(key);
+                self.good.remove(key);
+            }
+        }
+    }
+
+    fn decided(&mut self, outcome: Outcome) {
+        put(&mut self.owners, outcome.delta.records);
+        put(&mut self.claims, outcome.tenancy.records);
+        self.places |= outcome.tenancy.objects.keys().any(|derived| derived.kind == DerivedKind::ListenerSet);
+    }
+}
+
+fn put<K: Ord, V>(all: &mut BTreeMap<K, V>, changes: BTreeMap<K, Option<V>>) {
+    for (key, value) in changes {
+        match value {
+            Some(value) => drop(all.insert(key, value)),
+            None => drop(all.remove(&key)),
+        }
+    }
+}
+
+/// Has the pipeline tell its stages what they decided about each other, which the next call does.
+fn settle(pipeline: &mut Pipeline, last: &mut Last) {
+    for _ in 0..3 {
+        last.decided(pipeline.apply(Vec::new(), now()));
+    }
+}
+
 /// Runs the steps.
 pub(super) fn run(data: &[u8]) {
     let mut steps = lines(data);
     let said = steps.first_mut().and_then(|step| Said::deserialize(step.get_mut("settings")?.take()).ok());
     let (settings, tenancy) = said.unwrap_or_default().pipeline();
     let mut pipeline = Pipeline::new(settings.clone(), tenancy.clone(), Written::Here);
-    let mut last: BTreeMap<ObjectKey, Object> = BTreeMap::new();
-    let mut records: BTreeMap<Ownable, OwnerRecord> = BTreeMap::new();
-    // A start from nothing cannot know what was live before a TenantGateway or a Secret turned bad.
-    let mut keeps = false;
+    let mut last = Last::default();
     for (at, step) in steps.iter().enumerate() {
         let Some(change) = change(at, step) else { continue };
-        match &change {
-            ObjectChange::Put(object) => {
-                let before = last.insert(object.key(), object.clone());
-                let is_other = before.is_some_and(|before| before != *object);
-                keeps |= is_other && matches!(object, Object::Secret(_));
-                keeps |= matches!(object, Object::TenantGateway(_));
-            }
-            ObjectChange::Delete(key) => drop(last.remove(key)),
-        }
+        last.take(&change);
         let outcome = pipeline.apply(vec![Change::Object(change)], now());
         constraints(&outcome.delta);
-        for (what, owner) in outcome.delta.records {
-            match owner {
-                Some(owner) => drop(records.insert(what, owner)),
-                None => drop(records.remove(&what)),
-            }
-        }
+        last.decided(outcome);
     }
-    shown(last.values().cloned().collect(), settings.clone(), tenancy.clone());
-    if keeps {
+    settle(&mut pipeline, &mut last);
+    shown(last.objects.values().cloned().collect(), settings.clone(), tenancy.clone());
+    // A TenantGateway that cannot be carried out keeps what was live before.
+    let is_frozen = |tenant| pipeline.tenancy().readiness(tenant).is_none_or(|readiness| readiness.frozen);
+    if last.places || pipeline.tenancy().tenants().any(is_frozen) {
         return;
     }
+    let Last { objects, good, owners, claims, .. } = last;
     let mut anew = Pipeline::new(settings, tenancy, Written::Here);
-    let recorded = records.into_iter().map(|(what, owner)| Change::Fact(Fact::Recorded(what, Some(owner))));
-    anew.apply(last.into_values().map(Change::put).chain(recorded).collect(), now());
+    anew.apply(good.into_values().map(Change::put).collect(), now());
+    let owners = owners.into_iter().map(|(what, owner)| Change::Fact(Fact::Recorded(what, Some(owner))));
+    let claims = claims.into_iter().map(|(host, record)| tenancy::Fact::Recorded(host, Some(record)).into());
+    anew.apply_with(objects.into_values().map(Change::put).chain(owners).collect(), claims.collect(), now());
+    settle(&mut anew, &mut Last::default());
     let (was, is): (BTreeMap<_, _>, BTreeMap<_, _>) =
         (pipeline.engine().statuses().collect(), anew.engine().statuses().collect());
     for (key, status) in &is {

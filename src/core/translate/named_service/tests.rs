@@ -305,12 +305,12 @@ fn a_namespace_gets_as_many_target_ports_as_the_limit_says_and_no_more() {
     let ports: Vec<(u16, Value)> = (0..3).map(|n| (80 + n, json!(20_001 + n))).collect();
     site.put(service("a", "web", &ports));
     for (name, created, port) in [("one", 1, 80), ("two", 2, 81), ("three", 3, 82)] {
-        site.stand("a", name, created, "web", &[port]);
+        site.put_gateway_on("a", name, created, "web", &[port]);
     }
     assert!(site.write("a", "one") && site.write("a", "two"));
     assert!(site.told("a", "three")[0].contains("--max-ports-per-namespace 2"), "{:?}", site.told("a", "three"));
     site.put(service("b", "web", &[(80, json!(20_003))]));
-    site.stand("b", "edge", 4, "web", &[80]);
+    site.put_gateway_on("b", "edge", 4, "web", &[80]);
     assert!(site.write("b", "edge"));
     assert_eq!(site.served("b", "edge"), [(80, 20_003)]);
     // The limit is of what is there: with one Gateway less the next has its turn, and a port that somebody else has is not taken.
