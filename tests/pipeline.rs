@@ -300,7 +300,10 @@ fn the_gateway_of_a_tenant_gateway_is_no_default_one_whatever_is_written_into_it
     let tenancy = tenancy::Settings { certificates: tenancy::Source::Acme, ..tenancy::Settings::default() };
     let mut pipeline = Pipeline::new(settings, tenancy, Written::ToTheCluster);
     let class = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
-        "metadata": {"name": "cilium"}, "spec": {"controllerName": "ours"}});
+        "metadata": {"name": "cilium"}, "spec": {"controllerName": "ours", "parametersRef":
+            {"group": "gatewright.io", "kind": "GatewayParameters", "namespace": "infra", "name": "open"}}});
+    let parameters = json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
+        "metadata": {"namespace": "infra", "name": "open"}, "spec": {"defaultGateways": "Allow"}});
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tenant-a", "labels": {
         "namespace.cozystack.io/gateway": "tenant-a", "namespace.cozystack.io/host": "a.org"}}});
     let listeners = json!([{"name": "https", "protocol": "HTTPS", "port": 443, "tls": {"certificateRefs": [{"name": "x"}]},
@@ -321,7 +324,7 @@ fn the_gateway_of_a_tenant_gateway_is_no_default_one_whatever_is_written_into_it
         let key = ObjectKey::new(Kind::HTTPRoute, ObjectName::new("stranger", "r"));
         pipeline.engine().status(&key).is_some()
     };
-    let objects = [class, namespace, gateway, route].map(|value| Change::put(object(value)));
+    let objects = [class, parameters, namespace, gateway, route].map(|value| Change::put(object(value)));
     pipeline.apply(objects.to_vec(), SystemTime::UNIX_EPOCH);
     assert_eq!(condition(&pipeline), Some((Status::True, Reason::DefaultGateway)), "it is a Gateway as any other");
     assert!(told(&pipeline));

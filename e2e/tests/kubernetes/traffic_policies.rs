@@ -4,7 +4,9 @@
 use anyhow::Result;
 use e2e::apiserver::ApiServer;
 use e2e::cluster::{Cluster, NAMESPACE, condition, service};
+use e2e::deploy::folder;
 use e2e::helm::Helm;
+use e2e::tenants::until;
 use serde_json::{Value, json};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
@@ -31,6 +33,32 @@ fn accepted(route: &Value) -> Vec<Value> {
     parents.filter(good).map(|parent| parent["parentRef"]["name"].clone()).collect()
 }
 
+/// A tenant's route that wants default Gateways needs hostnames as one that names Gateways does.
+#[tokio::test]
+#[ignore = "needs Kubernetes: e2e/tools install"]
+async fn a_tenants_route_to_default_gateways_needs_hostnames() -> Result<()> {
+    let server = ApiServer::start().await?;
+    server.install_experimental_gateway_api().await?;
+    server.apply(include_str!("../../../deploy/policies/parameters.yaml")).await?;
+    server.apply(include_str!("../../../deploy/policies/route-hostnames.yaml")).await?;
+    server
+        .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tenant-a",
+            "labels": {"namespace.cozystack.io/host": "a.example.org"}}}))
+        .await?;
+    let route = |name: &str, defaults: &str, hostnames: Value| {
+        json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": name, "namespace": "tenant-a"},
+            "spec": {"useDefaultGateways": defaults, "hostnames": hostnames, "rules": [{}]}})
+    };
+    until("the policy takes effect", async || {
+        let told = server.dry_run(route("all", "All", json!([]))).await.map_err(|error| format!("{error:#}"));
+        Ok(told.is_err_and(|text| text.contains("must name a host")))
+    })
+    .await?;
+    server.put(route("named", "All", json!(["x.a.example.org"]))).await?;
+    server.put(route("nowhere", "None", json!([]))).await?;
+    Ok(())
+}
+
 #[tokio::test]
 #[ignore = "needs Kubernetes and Helm: e2e/tools install"]
 async fn policies_and_routes_of_the_experimental_channel_are_told() -> Result<()> {
@@ -39,6 +67,7 @@ async fn policies_and_routes_of_the_experimental_channel_are_told() -> Result<()
     let cluster = Cluster::over(server).await?;
     let server = &cluster.server;
     Helm::new(None)?.grant_experimental_channel(server).await?;
+    server.install_crds(&folder().join("crds")).await?;
     let parameters = |default: &str| {
         json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
             "metadata": {"name": "open", "namespace": NAMESPACE}, "spec": {"defaultGateways": default}})

@@ -10,6 +10,7 @@ mod locality;
 mod named;
 mod policies;
 mod rules;
+mod sets;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -27,6 +28,7 @@ use fleets::Seen;
 use named::{misled, named, refer};
 use policies::policy;
 use rules::{with_auth, with_session};
+use sets::{group, listener_set, parent_refs};
 
 use super::certificate::issued_secret_name;
 use super::{
@@ -166,11 +168,6 @@ fn secret(namespace: &str, name: &str, serial: &str) -> Object {
     Object::Secret(Secret::with_certificate(ObjectName::new(namespace, name), Arc::new(certificate)))
 }
 
-/// The API group of a kind of the Gateway API.
-fn group(kind: &str) -> &'static str {
-    if kind == "XListenerSet" { "gateway.networking.x-k8s.io" } else { "gateway.networking.k8s.io" }
-}
-
 fn gateway_object(kind: &str, namespace: &str, name: &str, created: u32, spec: Value) -> Object {
     let version = if kind == "XListenerSet" { "v1alpha1" } else { "v1" };
     object(json!({
@@ -287,36 +284,6 @@ fn frontend_tls() -> impl Strategy<Value = Value> {
         "every" => json!({"default": validation}),
         "one" => json!({"default": {}, "perPort": [{"port": 443, "tls": validation}]}),
         _ => json!({"default": validation, "perPort": [{"port": 443, "tls": {}}]}),
-    })
-}
-
-fn listener_set() -> impl Strategy<Value = Object> {
-    let kind = pick(&["ListenerSet", "ListenerSet", "XListenerSet"]);
-    (kind, pick(NAMESPACES), pick(&["s", "t"]), 0u32..3, pick(NAMESPACES), listeners()).prop_map(
-        |(kind, namespace, name, created, parent, listeners)| {
-            let spec = json!({"parentRef": {"namespace": parent, "name": "g"}, "listeners": listeners});
-            gateway_object(kind, namespace, name, created, spec)
-        },
-    )
-}
-
-fn parent_refs() -> impl Strategy<Value = Value> {
-    let one = (
-        pick(&["Gateway", "ListenerSet", "XListenerSet"]),
-        pick(NAMESPACES),
-        pick(&["", "l0", "l1"]),
-        pick(&["g", "f"]),
-    );
-    proptest::collection::vec(one, 0..3).prop_map(|all| {
-        let parent = |(kind, namespace, section, gateway): (&str, &str, &str, &str)| {
-            let name = if kind == "Gateway" { gateway } else { "s" };
-            let mut parent = json!({"group": group(kind), "kind": kind, "namespace": namespace, "name": name});
-            if !section.is_empty() {
-                parent["sectionName"] = json!(section);
-            }
-            parent
-        };
-        Value::Array(all.into_iter().map(parent).collect())
     })
 }
 
