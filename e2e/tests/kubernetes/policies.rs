@@ -370,8 +370,8 @@ async fn labels(server: &ApiServer, tenants: &Client) -> Result<()> {
     Ok(())
 }
 
-/// No ConfigMap is needed for a decision, and the policies do not stop the cluster: other labels, statuses, finalizers and the
-/// finalization of namespaces are nobody's but theirs who have the right.
+/// The policies need no ConfigMap to decide, and block nothing that the cluster's own controllers write: other labels, statuses,
+/// finalizers, and the finalization of namespaces.
 async fn unhindered(server: &ApiServer, tenants: &Client) -> Result<()> {
     for namespace in ["kube-system", "default"] {
         let all = server.api("v1", "ConfigMap", namespace).await?;
