@@ -23,8 +23,8 @@ pub fn name() -> Option<&'static str> {
     NAME.try_with(|name| *name).ok()
 }
 
-/// Returns the result of a task that was joined; `None` if it was aborted. Its panic goes on in the caller, so that it ends the
-/// program.
+/// Returns the result of a task that was joined; `None` if it was aborted. Its panic goes on in the caller, so that it
+/// ends the program.
 pub fn joined<T>(ended: Result<T, JoinError>) -> Option<T> {
     match ended {
         Ok(done) => Some(done),

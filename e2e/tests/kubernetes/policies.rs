@@ -305,8 +305,8 @@ async fn policies(server: &ApiServer) -> Result<()> {
     settings(server).await
 }
 
-/// The policies of earlier versions had a ConfigMap of parameters. After the last policy with one was deleted, an API server
-/// watches ConfigMaps for policies no more, and finds no parameters until it is restarted (Kubernetes 1.36,
+/// Policies of earlier versions had a ConfigMap of parameters. After the last policy with one was deleted, an API
+/// server watches ConfigMaps for policies no more, and finds no parameters until it is restarted (Kubernetes 1.36,
 /// `admission/plugin/policy/generic/policy_source.go`). A policy of today decides there nevertheless.
 async fn earlier(server: &ApiServer, tenants: &Client) -> Result<()> {
     let foreign = route("HTTPRoute", "tenant-a", &["b.example.org"]);
@@ -370,8 +370,8 @@ async fn labels(server: &ApiServer, tenants: &Client) -> Result<()> {
     Ok(())
 }
 
-/// No ConfigMap is needed for a decision, and the policies do not stop the cluster: other labels, statuses, finalizers and the
-/// finalization of namespaces are nobody's but theirs who have the right.
+/// The policies need no ConfigMap to decide, and block nothing that the cluster's own controllers write: other labels,
+/// statuses, finalizers, and the finalization of namespaces.
 async fn unhindered(server: &ApiServer, tenants: &Client) -> Result<()> {
     for namespace in ["kube-system", "default"] {
         let all = server.api("v1", "ConfigMap", namespace).await?;

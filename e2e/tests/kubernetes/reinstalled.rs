@@ -1,4 +1,4 @@
-//! What an uninstall and a new installation, or an option switched off and on, must not change: admission policies are in
+//! Admission policies after an uninstall and a new installation, or an option that was switched off and on: they are in
 //! force again, without a restart of the API server.
 
 use std::time::Duration;

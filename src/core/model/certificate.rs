@@ -50,8 +50,8 @@ pub(crate) fn encode_pem(label: &str, der: &[u8]) -> String {
     pem::encode_config(&pem::Pem::new(label, der), lines)
 }
 
-/// Returns what is wrong with PEM text. The text of the error quotes the line: with a key that was pasted without its line
-/// feeds, a status would show the key.
+/// Returns what is wrong with PEM text. The text of the error quotes the line: with a key that was pasted without its
+/// line feeds, a status would show the key.
 pub(crate) fn problem_of_pem(error: &Error) -> &'static str {
     match error {
         Error::MissingSectionEnd { .. } => "a section has no END line",

@@ -1,5 +1,5 @@
-//! What hardens an installation is in what the chart renders: limits of every container, one priority, images by digest, and
-//! NetworkPolicies in both directions.
+//! Hardening of the rendered chart: limits of every container, one priority, images by digest, and NetworkPolicies in
+//! both directions.
 
 use std::collections::BTreeSet;
 

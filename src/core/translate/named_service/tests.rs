@@ -298,7 +298,7 @@ fn of_gateways_that_come_together_the_older_has_the_target_port_and_others_are_n
     assert_eq!((site.served("a", "edge"), site.served("b", "edge")), (vec![(80, 20_002)], vec![]));
 }
 
-/// Nobody takes all ports of the Envoys: those that a namespace gets are limited, and another namespace gets the next one.
+/// Nobody takes all ports of the Envoys: those of a namespace are limited, and another namespace gets the next one.
 #[test]
 fn a_namespace_gets_as_many_target_ports_as_the_limit_says_and_no_more() {
     let mut site = Site::within(Limits { max_ports_per_namespace: 2, ..Limits::default() });
@@ -313,7 +313,7 @@ fn a_namespace_gets_as_many_target_ports_as_the_limit_says_and_no_more() {
     site.put_gateway_on("b", "edge", 4, "web", &[80]);
     assert!(site.write("b", "edge"));
     assert_eq!(site.served("b", "edge"), [(80, 20_003)]);
-    // The limit is of what is there: with one Gateway less the next has its turn, and a port that somebody else has is not taken.
+    // With one Gateway less the next has its turn, and a port that somebody else has is not taken.
     site.delete(Kind::Gateway, "a", "one");
     assert!(site.listeners("a", "three")[0].starts_with("PortUnavailable"), "{:?}", site.listeners("a", "three"));
     assert_eq!(site.served("b", "edge"), [(80, 20_003)]);
