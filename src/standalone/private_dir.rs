@@ -48,7 +48,7 @@ pub enum PrivateDirError {
     },
     /// A newer version wrote the directory, or its format cannot be read.
     #[error("{0}; --state-dir names another directory")]
-    Format(#[from] StorageError),
+    Format(StorageError),
     /// Another process uses the directory.
     #[error("{} is in use by another gatewright: stop it, take its place with --take-over, or say --state-dir DIR", path.display())]
     InUse {
@@ -98,10 +98,10 @@ impl PrivateDir {
             return Err(PrivateDirError::Open { path, mode });
         }
         // Before the lock, so that a running program is not asked to hand over in vain.
-        format::check(&path, FORMAT)?;
+        format::check(&path, FORMAT).map_err(PrivateDirError::Format)?;
         match file.try_lock() {
             Ok(()) => {
-                format::claim(&path, FORMAT)?;
+                format::claim(&path, FORMAT).map_err(PrivateDirError::Format)?;
                 Ok(Self { path, _lock: file })
             }
             Err(TryLockError::WouldBlock) => Err(PrivateDirError::InUse { path }),

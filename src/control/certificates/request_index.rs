@@ -271,13 +271,13 @@ impl RequestIndex {
                 };
                 SecretTarget { id, names, issuer: issuer.clone(), twin, present }
             });
-            if let Some(SecretTarget { id, names, issuer, .. }) = &target {
-                if let Some(found) = self.find(&secret, names, id, issuer) {
-                    if issuer == INTERNAL_CA {
-                        settled.renewed_internally.push((secret.namespace.to_string(), names.clone()));
-                    }
-                    settled.found.push(found);
+            if let Some(SecretTarget { id, names, issuer, .. }) = &target
+                && let Some(found) = self.find(&secret, names, id, issuer)
+            {
+                if issuer == INTERNAL_CA {
+                    settled.renewed_internally.push((secret.namespace.to_string(), names.clone()));
                 }
+                settled.found.push(found);
             }
             settled.targets.push((secret.clone(), target));
             let entry = &self.entries[&secret];

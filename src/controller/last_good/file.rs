@@ -144,7 +144,7 @@ fn known(head: &[u8]) -> Result<()> {
     }
     let Format { format } = serde_json::from_slice(head)?;
     if format > FORMAT {
-        bail!("a newer version wrote it in format {format}, and this version knows format {FORMAT}; it is not used");
+        bail!("a newer version wrote it in format {format}, and this version knows format {FORMAT}");
     }
     Ok(())
 }
