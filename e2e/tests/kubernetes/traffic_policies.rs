@@ -39,7 +39,6 @@ fn accepted(route: &Value) -> Vec<Value> {
 async fn a_tenants_route_to_default_gateways_needs_hostnames() -> Result<()> {
     let server = ApiServer::start().await?;
     server.install_experimental_gateway_api().await?;
-    server.apply(include_str!("../../../deploy/policies/parameters.yaml")).await?;
     server.apply(include_str!("../../../deploy/policies/route-hostnames.yaml")).await?;
     server
         .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tenant-a",
