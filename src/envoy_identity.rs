@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_is_taken_up_and_what_is_broken_is_not() {
+    fn intact_state_of_an_earlier_run_is_used_and_broken_state_is_not() {
         let dir = tempfile::tempdir().expect("a directory");
         assert!(EnvoyCertificate::of(dir.path()).is_none());
         let left = held(SystemTime::now(), HOUR);

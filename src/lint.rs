@@ -134,7 +134,7 @@ spec: {ports: [{port: 80}]}
     }
 
     #[test]
-    fn what_is_well_is_not_mentioned() {
+    fn valid_objects_are_not_mentioned() {
         assert_eq!(check(&(FAMILY.to_owned() + &route("tenant-a", "r", "x.a.org", "{name: web, port: 80}"))), [""; 0]);
     }
 
@@ -164,7 +164,7 @@ spec: {ports: [{port: 80}]}
     }
 
     #[test]
-    fn what_is_wrong_with_a_tenant_names_the_field() {
+    fn a_fault_of_a_tenant_gateway_names_the_field() {
         let found = check(&FAMILY.replace("apex: a.org", "apex: A.org"));
         assert!(found[0].starts_with("tenantgateway tenant-a/cozystack InvalidSpec: spec.apex"), "{found:?}");
         let gateway = "---\napiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\n\

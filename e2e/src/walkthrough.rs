@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_or_shows_something_else_is_named_by_its_line() {
+    fn a_command_that_fails_or_differs_is_named_by_its_line() {
         let failed = followed("a\n```sh run\necho so far\nfalse\n```\n").expect_err("it fails").to_string();
         assert!(failed.contains("page.md:3: exit status: 1") && failed.contains("so far"), "{failed}");
         let other = followed("```sh run\necho a\n```\n```text shows\nb\n```\n").expect_err("it differs");

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_gets_no_answer_is_told_from_which_socket_and_what_to_do() {
+    async fn a_missing_answer_is_reported_with_the_socket_and_the_remedy() {
         let dir = tempfile::tempdir().expect("a directory");
         let socket = dir.path().join("admin.sock");
         let place = socket.display().to_string();

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_is_seen_until_it_ends_whoever_comes_and_goes() {
+    fn a_stand_in_envoy_is_seen_until_it_ends_whatever_others_do() {
         let access = EnvoyAccess::default();
         let [a, b, c] = ["a", "b", "c"].map(|namespace| ObjectName::new(namespace, "edge"));
         let seen = || {

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_names_its_fleet() {
+    fn a_written_identity_is_parsed_again_and_names_its_fleet() {
         // A namespace or a Gateway may have the name of a fixed part of the URI.
         let isolated = [("a", "edge"), ("ns", "pod"), ("fleet", "ns"), ("a.b", "node")];
         let isolated = isolated.map(|(namespace, name)| EnvoyFleet::Isolated(ObjectName::new(namespace, name)));
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_exactly_one_pod_is_none() {
+    fn a_uri_of_anything_but_one_pod_is_rejected() {
         let uri = PodIdentity { fleet: EnvoyFleet::Shared, pod: pod() }.to_string();
         for wrong in [
             identity_of(&EnvoyFleet::Shared),

@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_author_has_to_change_is_a_warning_and_what_is_on_its_way_is_not() {
+    fn a_fault_of_an_author_is_a_warning_and_progress_is_not() {
         let (broken, waits) = (condition("BackendNotFound"), condition("Pending"));
         assert_eq!((broken.severity(), waits.severity()), (Severity::Warn, Severity::Info));
         assert_eq!(

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_cut_off_or_moved_is_not_read() {
+    fn a_changed_truncated_or_moved_file_is_rejected() {
         let file = sealed(&[vec![1; CHUNK - 4], vec![2; CHUNK - 4], vec![3; 9]]);
         assert_eq!(opened(&file, KEYS[0]).expect("whole").len(), 3);
         for at in [0, 9, 50, file.len() - 1] {

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_all_constraints_passes() {
+    fn a_message_within_all_constraints_passes() {
         assert_eq!(verdict(&with(|_| ())), Ok(()));
     }
 
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_envoy_refuses_is_named_with_its_place() {
+    fn a_violated_constraint_is_named_with_its_path() {
         let regex = |regex: &str| {
             let matcher = RegexMatcher { regex: regex.into(), ..Default::default() };
             Some(PathSpecifier::SafeRegex(matcher))

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_decides_on_framing_and_hosts_is_kept_in_either_spelling() {
+    fn headers_of_framing_and_hosts_are_protected_in_either_spelling() {
         let rules = made(http(), &[], 0).decoder_header_mutation_rules.expect("rules");
         assert!(rules.allow_envoy.is_none() && rules.allow_all_routing.is_none(), "off by default");
         let text = rules.disallow_expression.expect("an expression").regex;

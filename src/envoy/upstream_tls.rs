@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_offered_is_what_is_spoken() {
+    fn the_offered_alpn_is_the_protocol_in_use() {
         let offered = |protocol| context(&tls(TrustedRoots::File("/ca".into()), None), protocol).1.alpn_protocols;
         assert_eq!(offered(AppProtocol::Http1), ["http/1.1"]);
         assert_eq!(offered(AppProtocol::H2c), ["h2"]);

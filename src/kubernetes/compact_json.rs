@@ -117,7 +117,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_kept_is_what_was_there(
+        fn decompression_returns_the_original(
             parts in proptest::collection::vec(prop_oneof![
                 any::<String>(), (0..PHRASES.len()).prop_map(|number| PHRASES[number].to_owned()),
                 "[\\x00-\\x1f]{1,3}".prop_map(|text| text),

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_with_defaults_and_in_another_order_is_not_written() {
+    fn an_object_with_defaults_and_another_order_is_not_written() {
         let mut there = server(&wanted());
         there["spec"]["listeners"].as_array_mut().expect("a list").reverse();
         assert_eq!(step(there, Some(&wanted()), OWNER), ApplyAction::Nothing);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_compared_is_remembered_by_its_digest() {
+    fn a_compared_object_is_remembered_by_its_digest() {
         let mut there = held(server(&wanted()));
         let json = there.clone();
         there.keep_digest(&wanted());
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_neither_written_nor_deleted() {
+    fn foreign_objects_are_neither_written_nor_deleted() {
         let mut anew = wanted();
         anew["metadata"]["ownerReferences"][0]["uid"] = json!("u-2");
         assert_eq!(step(server(&wanted()), Some(&anew), "u-2"), ApplyAction::Nothing);

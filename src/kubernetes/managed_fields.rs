@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_changed_is_seen_in_the_managed_fields() {
+    fn changes_of_others_are_seen_in_the_managed_fields() {
         let applied =
             json!({"spec": {"replicas": 2, "selector": {"a": "b"}, "containers": [{"name": "envoy", "image": "e"}]}});
         let tree = json!({"f:spec": {"f:replicas": {}, "f:selector": {},

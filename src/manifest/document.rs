@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_we_do_not_read_is_said() {
+    fn unsupported_kinds_are_reported() {
         let parsed = check("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n");
         assert!(parsed.problems[0].reason.contains("HTTPRoute"), "{:?}", parsed.problems);
         let parsed = check("kind: Service\n");

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_noted_is_there_after_a_restart_for_this_directory_and_this_user_alone() {
+    fn a_noted_version_is_restored_for_the_same_directory_and_user_alone() {
         let dir = tempfile::tempdir().expect("a directory");
         let (path, root) = (dir.path().join("last-good"), Path::new("/etc/x"));
         let (mut book, first) = LastGood::open(&path, root);

@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_deleted_goes_when_it_does_not_come_back_and_everything_at_once_only_after_a_while() {
+    fn deletions_are_applied_after_a_delay_and_a_deletion_of_everything_later() {
         let site = Site::new();
         site.put("a.yaml", &service("a"));
         site.put("b.yaml", &service("b"));

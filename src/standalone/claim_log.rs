@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_there_after_a_restart_and_a_cut_line_is_not() {
+    fn written_records_survive_a_restart_and_a_truncated_line_does_not() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("claims");
         let (mut claim_log, records) = ClaimLog::<Tenants>::open(&path).expect("opens");
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_waits_until_it_can() {
+    fn records_that_cannot_be_written_wait_until_they_can() {
         let dir = tempfile::tempdir().expect("a directory");
         let (path, away) = (dir.path().join("claims"), dir.path().join("away"));
         let (mut claim_log, _) = ClaimLog::<Tenants>::open(&path).expect("opens");

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_kept_comes_back_and_what_cannot_be_read_is_nothing() {
+    fn stored_suspects_are_restored_and_an_unreadable_file_is_ignored() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = SuspectsFile::at(dir.path().join("refused-parts"));
         assert!(file.read().is_empty());

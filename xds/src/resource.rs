@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_of_a_resource_is_never_its_content() {
+    fn the_printed_form_of_a_resource_never_has_its_content() {
         let message = extensions::transport_sockets::tls::v3::Secret { name: "the key".into(), ..Default::default() };
         assert!(!format!("{:?}", Resource::new("host", &message)).contains("the key"));
     }

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_printed_before_is_left_out() {
+    fn earlier_lines_are_omitted() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("log");
         std::fs::write(&file, "one\n").unwrap();

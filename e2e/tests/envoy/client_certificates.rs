@@ -199,7 +199,7 @@ fn shared_class() -> Vec<Change> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
-async fn who_has_no_valid_certificate_is_let_in_where_the_port_says_so_alone() -> Result<()> {
+async fn clients_without_a_valid_certificate_are_admitted_only_where_the_port_says_so() -> Result<()> {
     let echo = Echo::start("web").await?;
     let (one, two) = (ClientCa::new("one")?, ClientCa::new("two")?);
     let (strict, own, lax, open, closed) = (free_port()?, free_port()?, free_port()?, free_port()?, free_port()?);

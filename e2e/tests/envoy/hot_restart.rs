@@ -362,7 +362,7 @@ fn kill(signal: &str, pid: u32) -> Result<()> {
 
 #[tokio::test]
 #[ignore = "needs Envoy"]
-async fn what_only_looks_like_an_envoy_of_ours_is_left_alone() -> Result<()> {
+async fn a_process_that_only_resembles_our_envoy_is_left_alone() -> Result<()> {
     let site = Site::new().await?;
     let sockets = site.state.path().canonicalize()?.join("hot");
     let mut command = Command::new("setpriv");

@@ -69,7 +69,7 @@ async fn a_directory_that_vanishes_costs_no_request() -> Result<()> {
 
 #[tokio::test]
 #[ignore = "needs Envoy"]
-async fn what_is_broken_or_away_at_a_start_is_served_as_it_was() -> Result<()> {
+async fn broken_or_missing_files_at_a_start_are_served_in_their_last_version() -> Result<()> {
     let site = Site::new().await?;
     let (program, _, load) = site.serving().await?;
     load.more(ANSWERS).await?;

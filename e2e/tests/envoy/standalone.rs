@@ -213,7 +213,7 @@ async fn status_and_explain_tell_the_truth() -> Result<()> {
 
 #[tokio::test]
 #[ignore = "needs Envoy"]
-async fn what_envoy_refuses_is_told_and_hurts_nobody_else() -> Result<()> {
+async fn a_refusal_by_envoy_is_reported_and_affects_no_others() -> Result<()> {
     let mut site = Standalone::start().await?;
     let port = free_port()?;
     // No machine has an address of TEST-NET-1 (RFC 5737): Envoy cannot bind it.

@@ -365,7 +365,7 @@ async fn another_issuer_takes_over_without_a_failed_request() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
-async fn who_came_first_keeps_the_name_over_a_restart() -> Result<()> {
+async fn the_first_claimant_keeps_a_hostname_over_a_restart() -> Result<()> {
     let (early, late) = (Echo::start("early").await?, Echo::start("late").await?);
     let host = "shop.a.example.org";
     let files = [

@@ -23,12 +23,12 @@ fn run(name: &str, cases: u64) {
 }
 
 #[test]
-fn whatever_objects_say_the_end_is_that_of_a_start_from_nothing() {
+fn any_objects_end_in_the_state_of_a_start_from_nothing() {
     run("objects", 200);
 }
 
 #[test]
-fn whatever_is_in_a_file_is_read_or_told_in_a_line() {
+fn any_file_is_read_or_reported_in_a_line() {
     run("manifests", 300);
 }
 
@@ -43,17 +43,17 @@ fn any_conversation_of_an_xds_client_stays_in_bounds_and_ends() {
 }
 
 #[test]
-fn whatever_dns_servers_answer_a_look_ends() {
+fn a_lookup_ends_for_any_answers_of_dns_servers() {
     run("dns", 300);
 }
 
 #[test]
-fn whatever_a_ca_answers_an_order_ends_and_proves_nothing_else() {
+fn an_order_ends_for_any_answers_of_a_ca_and_proves_nothing_else() {
     run("ca", 60);
 }
 
 #[test]
-fn whatever_certificates_say_envoy_gets_certificates() {
+fn envoy_gets_certificates_for_any_content_of_secrets() {
     run("certificates", 1_000);
 }
 

@@ -309,7 +309,7 @@ async fn nothing_that_is_published_is_refused() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
-async fn what_envoy_alone_refuses_harms_nobody_else() -> Result<()> {
+async fn a_route_that_envoy_alone_refuses_harms_no_other() -> Result<()> {
     let (_dir, envoy) = strict()?;
     let mut site = Site::start(&[EXPERIMENTAL[0], EXPERIMENTAL[1], "--envoy", &envoy]).await?;
     let mut routes = Routes::new();

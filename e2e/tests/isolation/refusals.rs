@@ -121,8 +121,7 @@ async fn first_answer(site: &Site, host: &str) -> Result<(u16, String)> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
-async fn who_shares_a_table_with_refused_routes_is_served_from_the_first_answer_on_after_a_restart_of_both()
--> Result<()> {
+async fn neighbours_of_refused_routes_are_served_from_the_first_answer_after_a_restart_of_both() -> Result<()> {
     let (_dir, envoy) = strict()?;
     let mut site = Site::start(&["--envoy", &envoy]).await?;
     let evil = |number: usize| {
@@ -152,7 +151,7 @@ async fn who_shares_a_table_with_refused_routes_is_served_from_the_first_answer_
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
-async fn who_shares_a_hostname_with_a_refused_route_changes_as_ever() -> Result<()> {
+async fn other_routes_of_the_hostname_of_a_refused_route_get_their_changes() -> Result<()> {
     let (_dir, envoy) = strict()?;
     let site = Site::start(&["--envoy", &envoy]).await?;
     site.share_names()?;

@@ -327,7 +327,7 @@ fn culprit<'a>(texts: &[&'a String]) -> Result<Option<(&'a String, String)>> {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 #[allow(clippy::print_stdout, reason = "how many were compared is worth reading")]
-async fn what_is_taken_envoy_takes() -> Result<()> {
+async fn accepted_expressions_are_accepted_by_envoy() -> Result<()> {
     let all = expressions();
     let taken = taken(&all)?;
     println!("{} of {} are taken", taken.len(), all.len());

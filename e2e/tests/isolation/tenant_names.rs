@@ -147,7 +147,7 @@ fn is_given_up(site: &Site, host: &str) -> Result<bool> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
-async fn what_a_tenant_gave_up_is_nobody_elses_for_a_while() -> Result<()> {
+async fn a_hostname_that_a_tenant_released_is_reserved_for_a_while() -> Result<()> {
     let tenants = Tenants::start(&["--hostname-claims", "first-come"]).await?;
     let host = "shop.m.alice.example";
     let site = &tenants.site;

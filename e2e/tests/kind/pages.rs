@@ -23,7 +23,7 @@ fn the_quick_start_is_as_its_page_says() -> Result<()> {
 
 #[test]
 #[ignore = "needs a kind cluster: make kind-e2e"]
-fn what_one_looks_at_is_as_its_page_says() -> Result<()> {
+fn the_output_of_commands_is_as_their_page_says() -> Result<()> {
     followed("kind.md")
 }
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api"]
-async fn what_is_deployed_is_taken() -> Result<()> {
+async fn the_manifests_are_accepted() -> Result<()> {
     let server = ApiServer::start().await?;
     server.install_gateway_api().await?;
     strict(&server).await
@@ -104,7 +104,7 @@ fn said(pod: &Value, name: &str) -> Result<Command> {
 }
 
 #[test]
-fn what_speaks_of_pods_and_ports_speaks_of_those_that_are_there() -> Result<()> {
+fn manifests_name_pods_and_ports_that_exist() -> Result<()> {
     for policy in deployed("NetworkPolicy")? {
         let mut open = BTreeSet::new();
         for rule in policy["spec"]["ingress"].as_array().into_iter().flatten() {
@@ -133,7 +133,7 @@ fn what_speaks_of_pods_and_ports_speaks_of_those_that_are_there() -> Result<()> 
 }
 
 #[test]
-fn what_programs_are_told_fits_to_what_is_said_of_them() -> Result<()> {
+fn arguments_of_programs_match_their_manifests() -> Result<()> {
     let controller = deployed("Deployment")?.pop().context("a Deployment")?["spec"]["template"]["spec"].clone();
     let envoy = deployed("DaemonSet")?.pop().context("a DaemonSet")?["spec"]["template"]["spec"].clone();
     let Command::Controller(options) = said(&controller, "gatewright")? else { anyhow::bail!("no controller") };

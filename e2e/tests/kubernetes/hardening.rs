@@ -65,7 +65,7 @@ fn secret(kind: &str, annotations: Value) -> Value {
 
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install"]
-async fn who_has_the_controllers_token_writes_what_the_controller_writes_and_no_more() -> Result<()> {
+async fn the_token_of_the_controller_writes_only_what_the_controller_writes() -> Result<()> {
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
     server.put(tls_secret("default", "theirs", &["a.example.org"])?).await?;

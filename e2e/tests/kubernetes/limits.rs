@@ -476,7 +476,7 @@ async fn a_missing_right(cluster: &Cluster) -> Result<()> {
 
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api cert-manager-crds"]
-async fn what_is_known_to_go_wrong_elsewhere_does_not_here() -> Result<()> {
+async fn known_faults_of_other_controllers_do_not_occur() -> Result<()> {
     let cluster = cluster().await?;
     let mut controller = cluster.controller_with("one", &["--cert-manager-namespace", "elsewhere-cm"])?;
     controller.line("holding the lease").await?;

@@ -126,7 +126,7 @@ fn route(namespace: &str, gateway: &str, name: &str, host: &str) -> Value {
 
 #[tokio::test]
 #[ignore = "needs Kubernetes and Envoy, and root for the network of pods: e2e/tools install"]
-async fn what_is_deployed_runs_and_serves() -> Result<()> {
+async fn the_deployment_runs_and_serves() -> Result<()> {
     let mut server = ApiServer::start().await?;
     server.install_gateway_api().await?;
     server.start_controllers_of_pods()?;

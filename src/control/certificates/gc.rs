@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_kept_of_tenants_that_went_goes_after_a_season_and_limits_keep_their_meaning() {
+    async fn state_of_removed_tenants_is_collected_after_its_retention_and_limits_keep_their_meaning() {
         let (_dir, storage, start) = empty();
         let storage = &*storage;
         let day = |n: i64| start + SignedDuration::from_hours(24 * n);

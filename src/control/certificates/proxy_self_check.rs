@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_found_soon_and_what_is_not_is_not_asked_for_all_the_time() {
+    fn a_served_challenge_is_found_soon_and_a_missing_one_is_not_requested_all_the_time() {
         let (mut passed, mut asked) = (Duration::ZERO, 0);
         while passed < SELF_CHECK_TIMEOUT {
             let pause = pause_after(passed);

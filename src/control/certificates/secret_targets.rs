@@ -90,7 +90,7 @@ mod tests {
     use acme::self_signed::self_signed;
 
     #[test]
-    fn what_is_found_is_held_for_its_names_and_its_issuer() {
+    fn a_found_certificate_is_held_for_its_names_and_its_issuer() {
         let name = DnsName::parse("a.example.org").expect("a name");
         let made = self_signed(&name, Timestamp::now()).expect("made");
         let parsed =

@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn an_invalid_setting_is_named() {
         for (text, word) in [
             ("issuers: {le: {directory: lets}}", "issuers.le.directory: \"lets\": expected letsencrypt"),
             ("issuers: {le: {directory: letsencrypt, contacts: [me]}}", "issuers.le.contact: \"me\": expected mailto:"),

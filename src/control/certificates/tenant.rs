@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_a_directory_holds_for_tenants_but_no_credential_does() {
+    fn facts_about_a_directory_hold_for_tenants_and_credentials_do_not() {
         let bundle = Some(Credential::Given(Zeroizing::new("roots".to_owned())));
         let dns = Some(DnsSettings { skip_propagation_check: true, ..DnsSettings::default() });
         let directory = "https://ca.test/dir".to_owned();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_tenant_names_does_not_lead_everywhere() {
+    fn endpoints_that_a_tenant_names_are_restricted() {
         let key = SecretKey { name: "tsig".into(), key: "value".into(), optional: None };
         let block = inputs::Rfc2136 {
             nameserver: "169.254.169.254:53".into(),

@@ -42,7 +42,7 @@ fn envoys(live: &mut ControlPlane, acknowledged: &[Generation]) {
 }
 
 #[test]
-fn what_is_said_of_an_envoy_that_comes_late_is_looked_at_when_it_has_acknowledged() {
+fn statuses_are_evaluated_again_when_a_late_envoy_has_acknowledged() {
     let (mut live, key) = (live(), ObjectKey::new(Kind::Gateway, ObjectName::new("a", "edge")));
     put(&mut live, gateway(80));
     let newest = live.publication();
@@ -70,7 +70,7 @@ fn nothing_is_kept_of_a_gateway_that_is_gone() {
 }
 
 #[test]
-fn whose_a_refused_resource_is_is_looked_up_once_until_something_changes() {
+fn the_owner_of_a_refused_resource_is_looked_up_once_until_a_change() {
     let (mut live, key) = (live(), ObjectKey::new(Kind::Gateway, ObjectName::new("a", "edge")));
     put(&mut live, gateway(80));
     let refused = Rejection {
@@ -134,7 +134,7 @@ fn a_refusal_is_told_once_with_the_object_that_it_is_about() {
 }
 
 #[test]
-fn what_nobody_acknowledges_is_not_remembered_for_ever() {
+fn unacknowledged_publications_are_not_remembered_forever() {
     let mut live = live();
     for number in 0..ANNOUNCED + 10 {
         put(&mut live, gateway(if number % 2 == 0 { 80 } else { 81 }));
@@ -163,7 +163,7 @@ fn a_condition_is_told_once_for_as_long_as_it_stands() {
 }
 
 #[test]
-fn what_is_told_of_a_tenantgateway_has_the_generation_that_was_judged() {
+fn the_status_of_a_tenantgateway_has_the_generation_that_was_evaluated() {
     let mut live = live();
     let tenant = json!({"apiVersion": "gateway.cozystack.io/v1alpha1", "kind": "TenantGateway",
         "metadata": {"name": "edge", "namespace": "a", "uid": "u", "generation": 7}, "spec": {"apex": "not a name"}});

@@ -66,8 +66,10 @@ impl Object {
         let kind = text(value, "kind").ok_or(ParseError::NoType("kind"))?;
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
         let Some(known) = Kind::ALL.into_iter().find(|k| k.as_str() == kind && k.group() == group) else {
-            // YAML adds indented lines below a string to that string: in a Secret these may be a private key.
-            let shown = |text: &str| if text.contains(' ') { "(not shown)".to_owned() } else { text.to_owned() };
+            // YAML adds indented lines below a string to that string, by a space, or by a line feed after an empty line: in
+            // a Secret these may be a private key.
+            let is_name = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
+            let shown = |text: &str| if is_name(text) { text } else { "(not shown)" }.to_owned();
             return Err(ParseError::UnknownKind {
                 kind: shown(kind),
                 api_version: shown(api_version),

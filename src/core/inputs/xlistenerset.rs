@@ -14,7 +14,8 @@ use crate::gateway_api::listenersets::ListenerSetSpec;
 pub(super) fn xlistenerset(value: &Value, fields: Fields) -> Result<ListenerSet, ParseError> {
     let mut value = value.clone();
     let mut unassigned = Vec::new();
-    for listener in value["spec"]["listeners"].as_array_mut().into_iter().flatten() {
+    let listeners = value.pointer_mut("/spec/listeners").and_then(Value::as_array_mut);
+    for listener in listeners.into_iter().flatten() {
         let is_unassigned = listener.get("port").is_none_or(|port| *port == 0);
         unassigned.push(is_unassigned);
         if let Some(fields) = listener.as_object_mut().filter(|_| is_unassigned) {
@@ -49,5 +50,10 @@ mod tests {
         assert_eq!(SetKey::of(&object.key()), Some(set.key()));
         let ports: Vec<_> = set.listeners.iter().map(|l| (&*l.name, l.port, l.unreadable.is_some())).collect();
         assert_eq!(ports, [("set", 80, false), ("none", 0, true), ("zero", 0, true)]);
+        for spec in [json!(["listeners"]), json!("listeners"), json!(null), json!({"listeners": 1})] {
+            let object = json!({"apiVersion": "gateway.networking.x-k8s.io/v1alpha1", "kind": "XListenerSet",
+                "metadata": {"namespace": "a", "name": "x"}, "spec": &spec});
+            assert!(Object::parse(object).is_err(), "{spec}");
+        }
     }
 }

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_not_written_again_and_what_differs_is() {
+    fn an_equal_object_is_not_written_again_and_a_different_one_is() {
         let made = written(&check(&[], &desired(), "u"));
         assert_eq!(made.iter().map(|m| &m["kind"]).collect::<Vec<_>>(), ["Service", "EndpointSlice"]);
         assert_eq!(check(&made, &desired(), "u"), Plan::default());
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_somebody_else_is_left_alone() {
+    fn objects_of_others_are_left_alone() {
         let made = written(&check(&[], &desired(), "u"));
         assert_eq!(
             check(&made, &desired(), "another"),

@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_for_a_name_is_looked_at_when_it_is_free() {
+    async fn a_gateway_that_waits_for_a_service_name_is_reconciled_when_it_is_free() {
         let desired = |gateway: &str| {
             let desired = DesiredService {
                 name: ObjectName::new("a", "b-c-d"),

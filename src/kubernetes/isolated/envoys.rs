@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_an_earlier_run_left_and_nobody_wants_goes_and_what_is_left_stays() {
+    async fn unwanted_objects_of_an_earlier_run_are_deleted_and_those_to_be_left_stay() {
         let (client, asked) = client();
         let mut envoys = informed(client);
         let observed = |of: &str| Observed { uid: "u".to_owned(), gateway: Some(gateway(of)), ..Observed::default() };

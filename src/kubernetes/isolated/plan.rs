@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_not_written_again_and_what_differs_is() {
+    fn an_equal_object_is_not_written_again_and_a_different_one_is() {
         let steps = check(&BTreeMap::new(), &desired(2), &template()).expect("nothing is in the way");
         assert_eq!(steps.len(), 4);
         assert!(matches!(&steps[3], Step::Create(IsolatedKind::Deployment, _)), "the pods come last");
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_wants_goes_by_its_uid_pods_first() {
+    fn unwanted_objects_are_deleted_by_uid_pods_first() {
         let observed = written(&check(&BTreeMap::new(), &desired(2), &template()).expect("nothing is in the way"));
         let name = ObjectName::new("ours", "n");
         let steps = removal(observed.iter().map(|(kind, observed)| (*kind, name.clone(), observed)));

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_our_labels_and_names_a_gateway_is_ours() {
+    fn objects_with_our_labels_that_name_a_gateway_are_ours() {
         let read = |change: fn(&mut Value)| {
             let mut meta = json!({"name": "gatewright-isolated-edge-0", "uid": "u",
                 "labels": {MANAGED_BY: MANAGER, NAME: "gatewright-isolated-edge-0"},

@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_settled_stays_and_is_not_written_again() {
+    fn a_settled_state_stays_and_is_not_written_again() {
         let trust = first();
         let later = now() + CA_LIFETIME - RENEW - DAY;
         let decision = decided(Some(kept(&trust, &[])), Some(&trust), later);
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_operator_asks_for_is_done() {
+    fn requests_of_an_operator_are_carried_out() {
         let old = first();
         let graceful = decided(Some(kept(&old, &[(REPLACE, "gracefully")])), Some(&old), now());
         assert!(graceful.write && graceful.trust.next.is_some() && graceful.trust.has(&old.signer.root));

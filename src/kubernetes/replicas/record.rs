@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_replica_has_counts_by_the_state_it_speaks_of() {
+    fn acknowledgements_of_another_replica_count_for_the_state_that_they_name() {
         let mut others = Others::default();
         others.set("b", Some((1, record(7, 3, &[node("x", 3), node("y", 2)]))));
         assert_eq!(

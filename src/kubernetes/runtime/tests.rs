@@ -104,7 +104,7 @@ impl Site {
 /// A Gateway moved from the dedicated to the shared fleet, and a route left us: a process that restarts with the same
 /// name has the Lease before it has a view.
 #[tokio::test]
-async fn what_an_earlier_run_left_is_found_also_by_who_had_the_lease_before_the_view() {
+async fn leftovers_of_an_earlier_run_are_found_also_if_the_lease_precedes_the_view() {
     let mut site = Site::new(tenancy::Settings::default());
     site.runtime.lead(site.term);
     site.put(json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "g", "uid": "1"},

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_refused_is_waited_for_twice_and_asked_for_until_it_comes() {
+    async fn a_refused_secret_is_awaited_twice_and_requested_until_it_is_read() {
         let mut bodies = Bodies::new(client(async |path: String| (StatusCode::OK, secret(&path))), Kind::Secret);
         let name = ObjectName::new("a", "x");
         bodies.ask(name.clone());
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_changed_while_it_was_read_is_still_awaited() {
+    async fn a_secret_that_changed_during_its_read_is_still_awaited() {
         let mut bodies = Bodies::new(client(async |path: String| (StatusCode::OK, secret(&path))), Kind::Secret);
         let name = ObjectName::new("a", "x");
         bodies.ask(name.clone());

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_written_is_told_unless_something_worse_is() {
+    fn a_failed_write_is_reported_unless_something_worse_is() {
         let text = "Certificate a/x: refused: no".to_owned();
         let mut troubles = [Trouble { reason: "ReconcileError", text, of_one_host: true }];
         let mut told = status("Reconciled");
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_of_an_earlier_generation_does_not_count() {
+    fn conditions_of_an_earlier_generation_do_not_count() {
         let condition =
             |kind: &str, generation: i64| json!({"type": kind, "status": "True", "observedGeneration": generation});
         let told = json!({"conditions": [condition("Accepted", 2), condition("Programmed", 1)],

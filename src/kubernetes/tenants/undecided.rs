@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_undecided_is_looked_at_again_once_its_owner_is_mended() {
+    fn undecided_objects_are_reconsidered_once_their_owner_is_repaired() {
         let of = |name: &str| Derived { kind: DerivedKind::Certificate, name: ObjectName::new("a", name) };
         let mut undecided = Undecided::default();
         for (owner, name) in [("one", "x"), ("one", "y"), ("two", "z"), ("one", "gone"), ("three", "gone")] {

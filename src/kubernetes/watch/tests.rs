@@ -79,7 +79,7 @@ async fn reported(names: Names, events: Vec<watcher::Result<Event<DynamicObject>
 }
 
 #[tokio::test]
-async fn what_a_new_list_lacks_is_gone_and_nothing_sooner() {
+async fn objects_missing_in_a_new_list_are_deleted_and_none_earlier() {
     let names = Names::default();
     let reported = reported(
         names,
@@ -115,7 +115,7 @@ async fn what_a_new_list_lacks_is_gone_and_nothing_sooner() {
 
 /// A kind disappears from discovery and is served again, by another watch.
 #[tokio::test]
-async fn what_another_watch_told_of_is_gone_when_the_next_one_lacks_it() {
+async fn objects_of_a_former_watch_are_deleted_when_the_next_one_lacks_them() {
     let names = Names::default();
     let first = vec![Ok(Event::Init), Ok(Event::InitApply(route("x", "1"))), Ok(Event::InitDone)];
     reported(names.clone(), first).await;
@@ -125,7 +125,7 @@ async fn what_another_watch_told_of_is_gone_when_the_next_one_lacks_it() {
 
 /// A watch is aborted while the channel has no room for its events.
 #[tokio::test]
-async fn what_could_not_be_told_any_more_is_told_by_the_next_watch() {
+async fn undelivered_events_are_delivered_by_the_next_watch() {
     let names = Names::default();
     let first = vec![Ok(Event::Init), Ok(Event::InitApply(route("x", "1"))), Ok(Event::InitDone)];
     reported(names.clone(), first).await;

@@ -119,7 +119,7 @@ mod tests {
     use gatewright_core::model::ObjectName;
 
     #[test]
-    fn what_another_undoes_is_written_ever_more_rarely_and_something_new_at_once() {
+    fn a_reverted_write_is_repeated_ever_more_rarely_and_a_new_one_is_immediate() {
         let key = ObjectKey::new(Kind::Gateway, ObjectName::new("a", "g"));
         let document = |text: &str, time: &str| {
             json!({"metadata": {"resourceVersion": time}, "status": {"conditions": [

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_people_can_heal_is_tried_rarely_and_what_is_gone_never() {
+    fn permanent_failures_are_retried_rarely_and_missing_objects_never() {
         assert_eq!(of(404, "").pause(0), None);
         assert_eq!(of(422, "").pause(30), Some(Duration::from_secs(60)));
         assert_eq!(of(409, "").pause(0), Some(Duration::from_millis(50)));

@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_not_written_again_and_times_are_kept() {
+    fn an_equal_status_is_not_written_again_and_times_are_kept() {
         let status = gateway(vec![accepted(Status::True)]);
         let first = check(Kind::Gateway, Some(&status), &seen(2, Value::Null)).expect("nothing is there yet");
         assert_eq!(first["status"]["conditions"][0]["observedGeneration"], 2);
@@ -467,7 +467,7 @@ mod tests {
 
     /// Cozystack's controller leaves entries behind; where TenantGateways are implemented here, they are ours.
     #[test]
-    fn what_claims_are_told_is_ours_where_tenant_gateways_are() {
+    fn statuses_of_claims_are_ours_where_tenant_gateways_are() {
         let told = |name: &str, status: &str| {
             json!({"controllerName": CONTROLLER, "parentRef": {"name": name}, "conditions": [
                 {"type": "Accepted", "status": status, "lastTransitionTime": NOW}]})
@@ -486,7 +486,7 @@ mod tests {
 
     /// Cilium 1.20 writes into the first entry of its parentRef, whichever controller wrote it.
     #[test]
-    fn what_claims_are_told_comes_after_what_the_gateways_controller_says() {
+    fn statuses_of_claims_follow_those_of_the_controller_of_the_gateway() {
         let entry = |controller: &str, kinds: &[&str]| {
             let conditions: Vec<Value> =
                 kinds.iter().map(|kind| json!({"type": kind, "status": "True", "lastTransitionTime": NOW})).collect();

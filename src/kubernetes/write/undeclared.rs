@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_server_does_not_know_is_left_out_for_a_while() {
+    fn undeclared_fields_are_omitted_for_a_while() {
         let mut undeclared = Undeclared::default();
         let (mut now, kind) = (Instant::now(), Kind::Gateway);
         let made = || {

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_envoy_that_serves_is_left_alone() {
+    fn a_process_that_is_no_serving_envoy_is_left_alone() {
         let dir = Path::new("/state");
         let mut validates = command("/state");
         validates.extend(["--mode".into(), "validate".into()]);

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_running_envoy_needs_stays() {
+    fn files_of_a_running_envoy_stay() {
         let dir = tempfile::tempdir().expect("a directory");
         let launch = Launch { base_id: 71, epoch: 1, digest: "aa".to_owned() };
         let kept = ["hot_parent_711", "hot_udp_child_712", "bootstrap-aa.json", "lock", "hot_x_y", "bootstrap.json"];

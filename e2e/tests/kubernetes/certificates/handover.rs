@@ -31,7 +31,7 @@ fn by_cert_manager(host: &str) -> Value {
 
 #[tokio::test]
 #[ignore = "needs Kubernetes, Envoy and Pebble: e2e/tools install"]
-async fn what_cert_manager_issued_is_served_until_it_is_due() -> Result<()> {
+async fn certificates_of_cert_manager_are_served_until_their_renewal_is_due() -> Result<()> {
     let place = Place::start().await?;
     let server = &place.cluster.server;
     let host = "kept.cert.example.org";

@@ -225,21 +225,21 @@ async fn in_mode(mode: Mode) -> Result<()> {
 
 #[tokio::test]
 #[ignore = "needs Kubernetes and Cilium's controllers: e2e/tools install"]
-async fn what_is_refused_is_not_served_with_a_certificate_for_each_host() -> Result<()> {
+async fn a_refused_hostname_is_not_served_with_a_certificate_for_each_host() -> Result<()> {
     let (spec, annotations) = (json!({}), json!({}));
     in_mode(Mode { name: "http01", spec, annotations, per_host: true, wildcards: false }).await
 }
 
 #[tokio::test]
 #[ignore = "needs Kubernetes and Cilium's controllers: e2e/tools install"]
-async fn what_is_refused_is_not_served_with_certificates_of_the_internal_ca() -> Result<()> {
+async fn a_refused_hostname_is_not_served_with_certificates_of_the_internal_ca() -> Result<()> {
     let (spec, annotations) = (json!({}), json!({"gatewright.io/issuer": "internal-ca"}));
     in_mode(Mode { name: "internal-ca", spec, annotations, per_host: true, wildcards: true }).await
 }
 
 #[tokio::test]
 #[ignore = "needs Kubernetes and Cilium's controllers: e2e/tools install"]
-async fn what_is_refused_is_not_served_under_a_wildcard_certificate_by_dns01() -> Result<()> {
+async fn a_refused_hostname_is_not_served_under_a_wildcard_certificate_by_dns01() -> Result<()> {
     let dns01 = json!({"provider": "cloudflare", "cloudflare": {"apiTokenSecretRef": {"name": "t", "key": "k"}}});
     let (spec, annotations) = (json!({"certMode": "dns01", "dns01": dns01}), json!({}));
     in_mode(Mode { name: "dns01", spec, annotations, per_host: false, wildcards: true }).await
@@ -247,7 +247,7 @@ async fn what_is_refused_is_not_served_under_a_wildcard_certificate_by_dns01() -
 
 #[tokio::test]
 #[ignore = "needs Kubernetes and Cilium's controllers: e2e/tools install"]
-async fn what_is_refused_is_not_served_under_a_wildcard_certificate_of_the_user() -> Result<()> {
+async fn a_refused_hostname_is_not_served_under_a_wildcard_certificate_of_the_user() -> Result<()> {
     let spec = json!({"certMode": "existingSecret", "wildcardSecretRef": {"name": "wildcard"}});
     in_mode(Mode { name: "existingSecret", spec, annotations: json!({}), per_host: false, wildcards: true }).await
 }
@@ -255,7 +255,7 @@ async fn what_is_refused_is_not_served_under_a_wildcard_certificate_of_the_user(
 /// The reasons that need many hosts, or hostnames with equal hashes.
 #[tokio::test]
 #[ignore = "needs Kubernetes and Cilium's controllers: e2e/tools install"]
-async fn what_has_no_listener_is_not_served() -> Result<()> {
+async fn a_hostname_without_a_listener_is_not_served() -> Result<()> {
     let shared = json!({"apex": "a.org", "certMode": "existingSecret", "wildcardSecretRef": {"name": "wildcard"}});
     for (spec, listener_sets, reason) in [
         (json!({"apex": "a.org"}), false, "ListenerLimitReached"),

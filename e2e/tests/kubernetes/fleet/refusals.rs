@@ -29,7 +29,7 @@ async fn add(cluster: &Cluster, namespace: &str) -> Result<()> {
 
 #[tokio::test]
 #[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
-async fn what_is_refused_of_a_service_stands_in_its_gateway_until_it_is_taken() -> Result<()> {
+async fn the_refusal_of_a_service_is_in_the_status_of_its_gateway_until_it_is_accepted() -> Result<()> {
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
     dedicated(&cluster).await?;
@@ -135,7 +135,7 @@ async fn what_is_refused_of_a_service_stands_in_its_gateway_until_it_is_taken() 
 
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api"]
-async fn what_somebody_else_made_under_a_name_of_ours_is_left_and_told() -> Result<()> {
+async fn foreign_objects_under_our_names_are_left_and_reported() -> Result<()> {
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
     dedicated(&cluster).await?;

@@ -56,7 +56,7 @@ fn deployment(template: &Value) -> Value {
 
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install"]
-async fn who_has_the_controllers_token_runs_no_pod_but_envoys_of_the_template() -> Result<()> {
+async fn the_token_of_the_controller_runs_no_pods_but_envoys_of_the_template() -> Result<()> {
     let server = ApiServer::start().await?;
     for object in with_component("isolated")? {
         let kinds =

@@ -59,7 +59,7 @@ fn pairs(all: &[(&str, &str)]) -> Vec<(String, String)> {
 
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api cert-manager-crds"]
-async fn who_claimed_first_keeps_it_over_restarts_and_leaders() -> Result<()> {
+async fn the_first_claimant_keeps_a_hostname_over_restarts_and_leaders() -> Result<()> {
     let cluster = cluster().await?;
     let server = &cluster.server;
     namespace(server, OWNER, "first.example.org").await?;

@@ -27,7 +27,7 @@ async fn label(cluster: &Cluster, space: &str) -> Result<Option<String>> {
 
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api cert-manager-crds"]
-async fn what_cannot_be_read_takes_nothing_away() -> Result<()> {
+async fn unreadable_objects_take_nothing_away() -> Result<()> {
     let cluster = cluster().await?;
     let server = &cluster.server;
     let mut controller = cluster.controller("one")?;

@@ -17,7 +17,7 @@ use e2e::tenants::{
 
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api cert-manager-crds"]
-async fn what_others_write_is_left_alone_taken_over_or_put_right() -> Result<()> {
+async fn changes_of_others_are_left_alone_taken_over_or_reverted() -> Result<()> {
     let cluster = cluster().await?;
     let before = before_us(&cluster).await?;
     let mut controller = cluster.controller("one")?;

@@ -47,7 +47,7 @@ async fn services(cluster: &Cluster) -> Result<usize> {
 
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api cert-manager-crds"]
-async fn what_a_server_lacks_while_it_comes_up_is_waited_for() -> Result<()> {
+async fn kinds_that_a_starting_server_lacks_are_awaited() -> Result<()> {
     let cluster = settled().await?;
     let before = cluster.writes()?.len();
     let proxy = Proxy::start(&cluster.server, ACCOUNT).await?;
@@ -73,7 +73,7 @@ async fn what_a_server_lacks_while_it_comes_up_is_waited_for() -> Result<()> {
 
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api cert-manager-crds"]
-async fn what_a_server_lacks_for_a_moment_is_not_gone_and_what_it_lacks_for_long_is_told() -> Result<()> {
+async fn kinds_missing_for_a_moment_are_not_deleted_and_those_missing_for_long_are_reported() -> Result<()> {
     let cluster = settled().await?;
     let before = cluster.writes()?.len();
     let proxy = Proxy::start(&cluster.server, ACCOUNT).await?;

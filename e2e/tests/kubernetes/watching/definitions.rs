@@ -105,7 +105,7 @@ async fn begin() -> Result<Cluster> {
 
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api cert-manager-crds"]
-async fn what_is_removed_and_installed_again_ends_as_it_was() -> Result<()> {
+async fn removed_and_reinstalled_definitions_end_in_the_same_state() -> Result<()> {
     let cluster = begin().await?;
     let server = &cluster.server;
     let mut controller = cluster.controller("one")?;

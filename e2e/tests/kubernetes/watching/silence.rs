@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api"]
-async fn what_is_never_answered_is_asked_again() -> Result<()> {
+async fn an_unanswered_request_is_repeated() -> Result<()> {
     let cluster = Cluster::start().await?;
     let proxy = Proxy::start(&cluster.server, ACCOUNT).await?;
     proxy.weather.silent.store(true, Ordering::Relaxed);

@@ -25,7 +25,7 @@ fn gateway(number: u16) -> Value {
 
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api"]
-async fn whoever_cannot_renew_the_lease_writes_nothing_when_another_may_have_it() -> Result<()> {
+async fn a_replica_that_cannot_renew_the_lease_writes_nothing_when_another_may_hold_it() -> Result<()> {
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
     server.apply(include_str!("../../../../deploy/gatewayclass.yaml")).await?;

@@ -57,7 +57,7 @@ async fn certificates_are_handed_out_once_survive_a_restart_and_are_taken_back()
 }
 
 #[tokio::test]
-async fn what_cannot_be_got_is_a_trouble_and_hurts_nobody_else() {
+async fn an_unobtainable_certificate_is_reported_and_affects_no_others() {
     let dir = tempfile::tempdir().expect("a directory");
     let manager = manager(dir.path()).await;
     let wants = vec![want("a.example.org", INTERNAL_CA), want("b.example.org", "nobody"), want("co.uk", INTERNAL_CA)];
