@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use e2e::apiserver::ApiServer;
@@ -58,6 +59,20 @@ async fn make_namespaces(server: &ApiServer, objects: &[Value]) -> Result<()> {
     Ok(())
 }
 
+/// Renders the chart with values, which its schema has to allow.
+fn chart_takes(values: &Value) -> Result<()> {
+    let (root, file) = (root()?, tempfile::NamedTempFile::new()?);
+    std::fs::write(file.path(), values.to_string())?;
+    let mut helm = Command::new(root.join(".tools/helm"));
+    let ended = helm
+        .args(["template", "gatewright", "deploy/chart", "--values"])
+        .arg(file.path())
+        .current_dir(root)
+        .output()?;
+    ensure!(ended.status.success(), "the chart refuses {values}: {}", String::from_utf8_lossy(&ended.stderr));
+    Ok(())
+}
+
 /// Returns the objects of a block, around whose parts the page leaves out the rest. Settings of other programs and of
 /// files are none.
 fn completed(documents: Vec<Value>) -> Result<Vec<Value>> {
@@ -103,6 +118,10 @@ fn completed(documents: Vec<Value>) -> Result<Vec<Value>> {
             spec["targetRefs"] = json!([{"group": "", "kind": "Service", "name": "cart"}]);
             vec![object(GATEWAY, "BackendTLSPolicy", spec)]
         }
+        () if has("networkPolicy") || has("metrics") => {
+            chart_takes(part)?;
+            Vec::new()
+        }
         // A kustomization, and files of `--acme-dns` and `--issuers`.
         () if ["resources", "cloudflare", "issuers", "limits"].into_iter().any(has) => Vec::new(),
         () => anyhow::bail!("which object has the fields {first:?}?"),
@@ -128,6 +147,11 @@ async fn manifests_of_all_pages_are_valid() -> Result<()> {
     for (is_experimental, pages) in pages {
         if is_experimental {
             server.install_experimental_gateway_api().await?;
+            // The last bundle that has XListenerSets is an older one.
+            let (name, only) = ("gateway.networking.x-k8s.io_xlistenersets.yaml", tempfile::tempdir()?);
+            let older = root()?.join(".tools/gateway-api-older/config/crd/experimental").join(name);
+            std::fs::copy(older, only.path().join(name))?;
+            server.install_crds(only.path()).await?;
         }
         for page in pages {
             for (line, text) in yaml(&std::fs::read_to_string(&page)?) {
