@@ -467,7 +467,7 @@ fn answer(
     let text = match ask.what {
         AdminQuery::Status => runtime.live().statuses(Timestamp::now()).to_string(),
         AdminQuery::Explain(question) => {
-            serde_json::to_string(&runtime.live().explain(&question)).expect("strings and booleans")
+            serde_json::to_string(&runtime.explain(&question, term)).expect("strings and booleans")
         }
         AdminQuery::Owners => runtime.live().owners().to_string(),
         AdminQuery::Release(what) => runtime.release(what, term).err().unwrap_or_default(),

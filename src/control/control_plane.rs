@@ -33,6 +33,8 @@ use complaints::Complaints;
 use refusals::{Refusal, Refusals, refusals, rejected_name};
 use states::States;
 
+/// What is said of Envoys when none is connected to a replica that does not know those of all others.
+const ELSEWHERE: &str = "no Envoy is connected to this replica; the lease holder knows those of all replicas";
 /// The maximum number of changes whose acknowledgement is still to be announced: without Envoys none ever is.
 const ANNOUNCED: usize = 256;
 
@@ -423,8 +425,9 @@ impl ControlPlane {
         json!({"apiVersion": "v1", "kind": "List", "items": documents(&self.pipeline, &clock)})
     }
 
-    /// Explains a URL: the objects that serve it, and the Envoys.
-    pub fn explain(&self, question: &Question) -> Explanation {
+    /// Explains a URL: the objects that serve it, and the Envoys. Without `knows_all`, Envoys may be connected to other
+    /// replicas of which this one does not know: that none is connected here is then no failure.
+    pub fn explain(&self, question: &Question, knows_all: bool) -> Explanation {
         let mut told = self.engine().explain(question);
         crate::tenants::explain(&self.pipeline, question, &mut told);
         let frontend = told.frontend.as_deref().filter(|_| told.ok());
@@ -441,11 +444,12 @@ impl ControlPlane {
                 Some(part) => r.name.starts_with(&own) && *part.virtual_host == *question.host,
             };
             let refused = self.rejections(&progress).find(concerns);
-            let text = match refused {
-                Some(refused) => format!("refused {}: {}", rejected_name(refused), refused.text),
-                None => acks.text(),
+            let (ok, text) = match refused {
+                Some(refused) => (false, format!("refused {}: {}", rejected_name(refused), refused.text)),
+                None if acks.all == 0 && !knows_all => (true, ELSEWHERE.to_owned()),
+                None => (acks.are_complete(), acks.text()),
             };
-            told.links.push(Link { what: "envoys", ok: refused.is_none() && acks.are_complete(), text });
+            told.links.push(Link { what: "envoys", ok, text });
         }
         told
     }

@@ -47,7 +47,7 @@ use gatewright_core::inputs::{Kind, ObjectChange, ObjectKey};
 use gatewright_core::model::EnvoyFleet;
 use gatewright_core::pipeline::Outcome;
 use gatewright_core::tenancy;
-use gatewright_core::translate::{Change, Fact};
+use gatewright_core::translate::{Change, Explanation, Fact, Question};
 use objects::Objects;
 use queue::{Afterwards, QueuedChanges};
 use statuses::Statuses;
@@ -460,6 +460,12 @@ impl KubernetesRuntime {
         if self.leads(term) && self.serving {
             self.want(touched);
         }
+    }
+
+    /// Explains a URL. Only the lease holder knows the Envoys of all replicas.
+    pub fn explain(&mut self, question: &Question, term: Term) -> Explanation {
+        let knows_all = self.leads(term);
+        self.live.explain(question, knows_all)
     }
 
     fn want(&mut self, keys: BTreeSet<ObjectKey>) {

@@ -158,7 +158,7 @@ impl StandaloneRuntime {
             AdminQuery::Release(what) => self.release(&what)?,
             AdminQuery::Status => self.live.statuses(Timestamp::now()).to_string(),
             AdminQuery::Explain(question) => {
-                serde_json::to_string(&self.live.explain(&question)).expect("strings and booleans")
+                serde_json::to_string(&self.live.explain(&question, true)).expect("strings and booleans")
             }
             AdminQuery::Clients => self.live.clients().to_string(),
             AdminQuery::Metrics => {

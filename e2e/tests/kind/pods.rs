@@ -42,12 +42,16 @@ async fn pods_are_restricted_and_the_cli_works_in_them() -> Result<()> {
     let foreign = root().join("kind/manifests/not-his.yaml").display().to_string();
     let refused = kubectl(&["apply", "-f", &foreign]).expect_err("it is alice's name");
     assert!(format!("{refused:#}").contains("must equal bob.example.org"), "{refused:#}");
+    // In any replica, whether an Envoy is connected to it or not.
     let told = gatewright(&["explain", &format!("https://{HOST}/")])?;
     assert!(!told.contains("FAILS"), "{told}");
     let told = gatewright(&["claims"])?;
     assert!(told.contains(HOST), "{told}");
-    // Certificates are with the holder of the Lease.
+    // The Envoys of all replicas, and certificates, are with the holder of the Lease.
     let holder = format!("pod/{}", holder()?);
+    let url = format!("https://{HOST}/");
+    let told = kubectl(&["-n", NAMESPACE, "exec", &holder, "--", "gatewright", "explain", &url])?;
+    assert!(told.contains("acknowledged by "), "{told}");
     let told = kubectl(&["-n", NAMESPACE, "exec", &holder, "--", "gatewright", "certs"])?;
     assert!(told.contains(HOST), "{told}");
     Ok(())

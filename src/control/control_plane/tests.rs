@@ -304,3 +304,41 @@ fn a_gateway_is_programmed_by_envoys_of_its_fleet() {
     assert_eq!(programmed(&mut live, "bank"), (true, "acknowledged by 1 of 1 Envoys".to_owned()));
     assert!(!programmed(&mut live, "shop").0);
 }
+
+#[test]
+fn envoys_that_only_another_replica_knows_are_no_failure() {
+    let mut live = live();
+    put(&mut live, gateway(80));
+    let (name, labels) = (json!({"name": "web", "namespace": "a"}), json!({"kubernetes.io/service-name": "web"}));
+    put(&mut live, json!({"apiVersion": "v1", "kind": "Service", "metadata": name, "spec": {"ports": [{"port": 80}]}}));
+    put(
+        &mut live,
+        json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"name": "web", "namespace": "a", "labels": labels},
+            "ports": [{"port": 8080}], "endpoints": [{"addresses": ["10.1.0.1"]}]}),
+    );
+    put(
+        &mut live,
+        json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute", "metadata": name,
+            "spec": {"parentRefs": [{"name": "edge"}], "hostnames": ["a.example.org"],
+                "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}}),
+    );
+    let question = Question {
+        tls: false,
+        host: "a.example.org".to_owned(),
+        port: 80,
+        path: "/".to_owned(),
+        method: "GET".to_owned(),
+        address: None,
+    };
+    let last = |live: &ControlPlane, knows_all| {
+        let link = live.explain(&question, knows_all).links.pop().expect("it has links");
+        (link.what, link.ok, link.text)
+    };
+    assert_eq!(last(&live, true), ("envoys", false, "no Envoy is connected".to_owned()));
+    let (what, ok, text) = last(&live, false);
+    assert!(what == "envoys" && ok && text.contains("lease holder"), "{text}");
+    // An Envoy that is known, and has not acknowledged, is a failure for every replica.
+    envoys(&mut live, &[0]);
+    assert_eq!(last(&live, false), ("envoys", false, "acknowledged by 0 of 1 Envoys".to_owned()));
+}
