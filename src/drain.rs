@@ -95,12 +95,12 @@ async fn controller_ready(address: &str, patience: Duration) -> Result<()> {
 
 /// Drains Envoy's connections, until there are none or `patience` is over.
 async fn end(admin: &Path, patience: Duration) -> Result<()> {
-    let told =
+    let post =
         async |path: &str| tell(admin, path).await.with_context(|| format!("Envoy at {}: {path}", admin.display()));
     // HTTP/1 responses get "connection: close", HTTP/2 connections get GOAWAY; and Envoy is not ready any more.
-    told("/healthcheck/fail").await?;
+    post("/healthcheck/fail").await?;
     // Drains TCP as well; after Envoy's own drain time it accepts no more connections.
-    told("/drain_listeners?graceful&skip_exit").await?;
+    post("/drain_listeners?graceful&skip_exit").await?;
     let begun = Instant::now();
     let mut open = None;
     while begun.elapsed() < patience {
@@ -115,11 +115,11 @@ async fn end(admin: &Path, patience: Duration) -> Result<()> {
         Some(open) => warn!("{open} connections are cut off after {} s", begun.elapsed().as_secs()),
         None => warn!("Envoy does not say how many connections it has"),
     }
-    told("/quitquitquit").await?;
+    post("/quitquitquit").await?;
     Ok(())
 }
 
 async fn connections(admin: &Path) -> Option<u64> {
-    let told = ask(admin, "/stats?filter=^server\\.total_connections$").await.ok()?;
-    told.lines().find_map(|line| line.strip_prefix("server.total_connections: ")?.trim().parse().ok())
+    let stats = ask(admin, "/stats?filter=^server\\.total_connections$").await.ok()?;
+    stats.lines().find_map(|line| line.strip_prefix("server.total_connections: ")?.trim().parse().ok())
 }

@@ -101,17 +101,17 @@ async fn keep(options: &cli::EnvoyIdentity) -> Result<bool> {
     let write = |files: &[(&str, &str)]| publish(dir, files).with_context(|| format!("--dir {}", dir.display()));
     let mut held = EnvoyCertificate::of(dir);
     // The CA certificates that were last written for Envoy.
-    let mut told = held.as_ref().map(|held| held.roots.clone());
+    let mut written = held.as_ref().map(|held| held.roots.clone());
     let (mut said, mut pause) = (String::new(), PAUSES[0]);
     loop {
         let failed = match std::fs::read_to_string(&options.roots) {
             Err(error) => Some(format!("{}: {error}", options.roots.display())),
             Ok(roots) => {
                 if let Some(held) = &held
-                    && told.as_ref() != Some(&roots)
+                    && written.as_ref() != Some(&roots)
                 {
                     write(&held.files(&roots))?;
-                    told = Some(roots.clone());
+                    written = Some(roots.clone());
                 }
                 match wanted(held.as_ref(), &roots, SystemTime::now()) {
                     false => None,
@@ -122,7 +122,7 @@ async fn keep(options: &cli::EnvoyIdentity) -> Result<bool> {
                                 write(&new.files(&roots))?;
                                 let until = Timestamp::try_from(new.ends).unwrap_or(Timestamp::MAX);
                                 info!(%until, "certificate from {}", options.controller);
-                                (told, held) = (Some(roots), Some(new));
+                                (written, held) = (Some(roots), Some(new));
                                 sleep(if options.once { Duration::ZERO } else { SOONEST }).await;
                                 None
                             }

@@ -231,14 +231,14 @@ fn translate(options: &cli::Translate) -> Result<bool> {
         ..offline_settings(&options.endpoints, &options.issuer_use, options.gateway_api, options.addresses.clone())
     };
     let tenancy = run::tenancy_settings(&options.tenants);
-    let told =
+    let translation =
         offline::translate(objects, settings, tenancy, SystemTime::now()).context("rendering what Envoy would get")?;
     print(
-        &json!({"desired": told.desired, "resources": told.resources, "statuses": told.statuses,
-            "certificates": told.wants}),
+        &json!({"desired": translation.desired, "resources": translation.resources, "statuses": translation.statuses,
+            "certificates": translation.wants}),
         options.output,
     )?;
-    Ok(told.ok && problems.is_empty())
+    Ok(translation.ok && problems.is_empty())
 }
 
 /// Returns the path of the admin socket of the running program.
@@ -297,11 +297,11 @@ async fn certs(options: &cli::Certs) -> Result<bool> {
             Ok(true)
         }
         Some(CertsVerb::Check { host }) => {
-            let told: Value = answer(&socket, &format!("/certs/check?host={}", encoded(host))).await?;
-            let checks = Vec::<Check>::deserialize(&told)?;
+            let reply: Value = answer(&socket, &format!("/certs/check?host={}", encoded(host))).await?;
+            let checks = Vec::<Check>::deserialize(&reply)?;
             match options.program.output {
-                Output::Yaml => print(&told, Document::Yaml)?,
-                Output::Json => print(&told, Document::Json)?,
+                Output::Yaml => print(&reply, Document::Yaml)?,
+                Output::Json => print(&reply, Document::Json)?,
                 Output::Table => {
                     let mut out = io::stdout().lock();
                     let now = jiff::Timestamp::now();
@@ -348,13 +348,13 @@ async fn claims(options: &cli::Claims) -> Result<bool> {
         writeln!(io::stdout(), "{what} is released: see gatewright claims for who has it now")?;
         return Ok(true);
     }
-    let told: Value = answer(&socket, "/owners").await?;
+    let reply: Value = answer(&socket, "/owners").await?;
     match options.program.output {
-        Output::Yaml => print(&told, Document::Yaml),
-        Output::Json => print(&told, Document::Json),
+        Output::Yaml => print(&reply, Document::Yaml),
+        Output::Json => print(&reply, Document::Json),
         Output::Table => {
             let mut rows = vec![["WHAT", "NAMESPACE", "PROTOCOL", "SINCE", "RELEASED"].map(str::to_owned)];
-            for row in told.as_array().into_iter().flatten() {
+            for row in reply.as_array().into_iter().flatten() {
                 let text = |field: &str| row[field].as_str().unwrap_or("-").to_owned();
                 rows.push(["what", "namespace", "protocol", "since", "released"].map(text));
             }
@@ -371,12 +371,12 @@ async fn envoys(options: &cli::Envoys) -> Result<bool> {
         writeln!(io::stdout(), "{said}")?;
         return Ok(true);
     }
-    let told: Value = answer(&socket, "/envoys").await?;
+    let reply: Value = answer(&socket, "/envoys").await?;
     match options.program.output {
-        Output::Yaml => print(&told, Document::Yaml),
-        Output::Json => print(&told, Document::Json),
+        Output::Yaml => print(&reply, Document::Yaml),
+        Output::Json => print(&reply, Document::Json),
         Output::Table => {
-            let rows = Vec::<EnvoyRow>::deserialize(&told)?;
+            let rows = Vec::<EnvoyRow>::deserialize(&reply)?;
             io::stdout().write_all(table(&connected(&rows)).as_bytes())?;
             Ok(true)
         }
@@ -444,12 +444,12 @@ fn images(options: &cli::Images) -> Result<bool> {
 
 async fn explain(options: &cli::Explain) -> Result<bool> {
     let path = format!("/explain?url={}&method={}", encoded(&options.url), encoded(&options.method));
-    let told: Value = answer(&socket_of(&options.program)?, &path).await?;
-    let links = told["links"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let reply: Value = answer(&socket_of(&options.program)?, &path).await?;
+    let links = reply["links"].as_array().map(Vec::as_slice).unwrap_or_default();
     let good = links.last().is_some_and(|link| link["ok"] == true);
     match options.program.output {
-        Output::Yaml => print(&told, Document::Yaml)?,
-        Output::Json => print(&told, Document::Json)?,
+        Output::Yaml => print(&reply, Document::Yaml)?,
+        Output::Json => print(&reply, Document::Json)?,
         Output::Table => {
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             let mark = |link: &Value| if link["ok"] == true { "ok" } else { "FAILS" }.to_owned();

@@ -87,19 +87,19 @@ impl Context for AtOnce {
 
 fn want(want: &WantedCertificate) -> Value {
     let names: Vec<&str> = want.names.iter().map(Hostname::as_str).collect();
-    let mut told = json!({"secret": want.secret.to_string(), "hostnames": names});
+    let mut entry = json!({"secret": want.secret.to_string(), "hostnames": names});
     match &want.issuer {
-        Issuer::Named(name) => told["issuer"] = json!(name),
+        Issuer::Named(name) => entry["issuer"] = json!(name),
         Issuer::Acme(acme) => {
             let solver = match &acme.solver {
                 Solver::Http01 => "http01".to_owned(),
                 Solver::Dns01(provider) => format!("dns01 by {}", provider.as_str()),
             };
-            told["issuer"] =
+            entry["issuer"] =
                 json!({"directory": acme.directory, "account": acme.account.to_string(), "solver": solver});
         }
     }
-    told
+    entry
 }
 
 /// Returns the Service that a Gateway wants, or the slices behind the one on which it stands, abridged.

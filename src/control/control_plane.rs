@@ -59,7 +59,7 @@ pub struct ControlPlane {
     since: Since,
     waiting: VecDeque<Announcement>,
     /// The rejections that were logged.
-    told: BTreeSet<Refusal>,
+    logged: BTreeSet<Refusal>,
     /// The conditions that were logged.
     complaints: Complaints,
     changes: u64,
@@ -140,7 +140,7 @@ impl ControlPlane {
             generations: views.each(|_| 0),
             since: BTreeMap::new(),
             waiting: VecDeque::new(),
-            told: BTreeSet::new(),
+            logged: BTreeSet::new(),
             complaints: Complaints::default(),
             changes: 0,
             touched: BTreeSet::new(),
@@ -428,9 +428,9 @@ impl ControlPlane {
     /// Explains a URL: the objects that serve it, and the Envoys. Without `knows_all`, Envoys may be connected to other
     /// replicas of which this one does not know: that none is connected here is then no failure.
     pub fn explain(&self, question: &Question, knows_all: bool) -> Explanation {
-        let mut told = self.engine().explain(question);
-        crate::tenants::explain(&self.pipeline, question, &mut told);
-        let frontend = told.frontend.as_deref().filter(|_| told.ok());
+        let mut explanation = self.engine().explain(question);
+        crate::tenants::explain(&self.pipeline, question, &mut explanation);
+        let frontend = explanation.frontend.as_deref().filter(|_| explanation.ok());
         if let Some((gateway, _)) = frontend.and_then(|name| name.rsplit_once(':')) {
             let progress = self.progress();
             // The frontend of a shared fleet is as new as the newest of its Gateways.
@@ -449,9 +449,9 @@ impl ControlPlane {
                 None if acks.all == 0 && !knows_all => (true, ELSEWHERE.to_owned()),
                 None => (acks.are_complete(), acks.text()),
             };
-            told.links.push(Link { what: "envoys", ok, text });
+            explanation.links.push(Link { what: "envoys", ok, text });
         }
-        told
+        explanation
     }
 
     /// Returns the state of each Envoy, as JSON.

@@ -28,7 +28,7 @@ pub const LAST_GOOD: &str = "LastGood";
 pub const XDS_KEYS: &str = "XdsKeys";
 
 /// The maximum number of listeners in the text of an event.
-const LISTENERS_TOLD: usize = 4;
+const LISTENERS_NAMED: usize = 4;
 
 /// Logs a warning about a file: its path, and `text`.
 pub fn warn_of_file(path: &Path, text: impl fmt::Display) {
@@ -266,10 +266,10 @@ impl fmt::Display for Event {
                 let of = match &listeners[..] {
                     [] => String::new(),
                     [one] => format!("listener {one}: "),
-                    some if some.len() <= LISTENERS_TOLD => format!("listeners {}: ", some.join(", ")),
+                    some if some.len() <= LISTENERS_NAMED => format!("listeners {}: ", some.join(", ")),
                     many => {
-                        let (told, others) = many.split_at(LISTENERS_TOLD);
-                        format!("listeners {} and {} more: ", told.join(", "), others.len())
+                        let (named, others) = many.split_at(LISTENERS_NAMED);
+                        format!("listeners {} and {} more: ", named.join(", "), others.len())
                     }
                 };
                 write!(f, "{object}: {of}{condition}={status} {reason}: {message}{stays}")

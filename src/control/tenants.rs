@@ -39,11 +39,11 @@ pub(super) fn complaints(pipeline: &Pipeline, delta: &Delta) -> Vec<Event> {
 }
 
 /// Adds the owner of the hostname as the first links, since everything else follows from it.
-pub(super) fn explain(pipeline: &Pipeline, question: &Question, told: &mut Explanation) {
+pub(super) fn explain(pipeline: &Pipeline, question: &Question, explanation: &mut Explanation) {
     let Ok(host) = Hostname::parse(&question.host) else { return };
     let owners = pipeline.tenancy().explain(&host);
     // Plain HTTP has no owner: it redirects all requests to HTTPS.
-    let matters = question.tls && !told.links.is_empty();
+    let matters = question.tls && !explanation.links.is_empty();
     let links =
         owners.into_iter().take(4).map(|owner| Link { what: "tenant", ok: owner.ok || !matters, text: owner.text });
     let mut links: Vec<Link> = links.collect();
@@ -52,8 +52,8 @@ pub(super) fn explain(pipeline: &Pipeline, question: &Question, told: &mut Expla
     for link in links.iter_mut().filter(|_| held) {
         link.ok = true;
     }
-    links.append(&mut told.links);
-    told.links = links;
+    links.append(&mut explanation.links);
+    explanation.links = links;
 }
 
 /// Returns the TenantGateway and the namespaces that a host is served for, as the table shows them.

@@ -55,9 +55,9 @@ impl Xds {
             namespace: self.options.namespace.clone(),
             accounts: self.accounts.clone(),
             term,
-            told: BTreeMap::new(),
+            logged: BTreeMap::new(),
         };
-        let told = |trust: &CaRotation, now: &Shown| -> Result<(), TlsError> {
+        let publish = |trust: &CaRotation, now: &Shown| -> Result<(), TlsError> {
             self.signing.send_replace(Some(Signing::new(trust.clone(), &now.pair)?));
             self.shown.send_replace(Some(now.clone()));
             Ok(())
@@ -67,7 +67,7 @@ impl Xds {
             None => tokio::select! {
                 trust = tending.first() => {
                     let shown = shown(&trust)?;
-                    told(&trust, &shown)?;
+                    publish(&trust, &shown)?;
                     (Some(trust), shown)
                 }
                 _ = stop.wait_for(|stop| *stop) => return Ok(()),
@@ -141,7 +141,7 @@ impl Xds {
                 }
                 let rotated = shown(&new).and_then(|shown| {
                     tls.rotate(&shown.pair, &shown.roots)?;
-                    told(&new, &shown)
+                    publish(&new, &shown)
                 });
                 match rotated {
                     Ok(()) => {
@@ -199,7 +199,7 @@ struct Tending {
     namespace: String,
     accounts: EnvoyAccounts,
     term: watch::Receiver<Term>,
-    told: BTreeMap<String, String>,
+    logged: BTreeMap<String, String>,
 }
 
 impl Tending {
@@ -217,7 +217,7 @@ impl Tending {
         let may_write = leads(*self.term.borrow());
         match self.keys.reconcile(known, may_write).await {
             Ok(trust) => {
-                self.told.remove(keys::AUTHORITY);
+                self.logged.remove(keys::AUTHORITY);
                 trust
             }
             Err(error) => {
@@ -270,7 +270,7 @@ impl Tending {
         }
         match self.keys.envoy(trust, fleet).await {
             Ok(true) => self.tell_new("secret", secret),
-            Ok(false) => drop(self.told.remove(secret)),
+            Ok(false) => drop(self.logged.remove(secret)),
             Err(error) => self.tell(secret, &error),
         }
     }
@@ -281,7 +281,7 @@ impl Tending {
         }
         match self.keys.roots(trust).await {
             Ok(true) => self.tell_new("configmap", keys::ROOTS),
-            Ok(false) => drop(self.told.remove(keys::ROOTS)),
+            Ok(false) => drop(self.logged.remove(keys::ROOTS)),
             Err(error) => self.tell(keys::ROOTS, &error),
         }
     }
@@ -292,7 +292,7 @@ impl Tending {
         }
         match self.keys.seal().await {
             Ok(true) => self.tell_new("secret", keys::SEAL),
-            Ok(false) => drop(self.told.remove(keys::SEAL)),
+            Ok(false) => drop(self.logged.remove(keys::SEAL)),
             Err(error) => self.tell(keys::SEAL, &error),
         }
     }
@@ -305,9 +305,9 @@ impl Tending {
     /// Logs an error, once.
     fn tell(&mut self, about: &str, error: &KeysError) {
         let error = error.to_string();
-        if self.told.get(about) != Some(&error) {
+        if self.logged.get(about) != Some(&error) {
             warn!(event = XDS_KEYS, "{error}");
-            self.told.insert(about.to_owned(), error);
+            self.logged.insert(about.to_owned(), error);
         }
     }
 }

@@ -67,7 +67,7 @@ pub fn documents(pipeline: &Pipeline, context: &dyn Context) -> Vec<Value> {
         let Some(parents) = document["parents"].as_array_mut() else { continue };
         for (index, parent) in tenancy.parents(claim, tenant).into_iter().enumerate() {
             let since = context.since(&key, &format!("claims/{tenant}/{index}/Accepted"), status);
-            parents.push(told(parent, verdict, &since));
+            parents.push(parent_status(parent, verdict, &since));
         }
     }
     all.into_iter().map(|(key, status)| item(&key, status)).collect()
@@ -85,7 +85,7 @@ pub fn claims(tenancy: &Tenancy, key: &ObjectKey, now: &str) -> (Vec<Value>, i64
             continue;
         }
         generation = generation.min(verdict.generation);
-        entries.extend(tenancy.parents(&claim, tenant).into_iter().map(|parent| told(parent, verdict, now)));
+        entries.extend(tenancy.parents(&claim, tenant).into_iter().map(|parent| parent_status(parent, verdict, now)));
     }
     (entries, generation)
 }
@@ -104,9 +104,9 @@ pub fn refused(tenancy: &Tenancy, key: &ObjectKey, status: &mut ObjectStatus) {
     }
 }
 
-fn told(parent: &ParentRef, verdict: &Verdict, since: &str) -> Value {
+fn parent_status(parent: &ParentRef, verdict: &Verdict, since: &str) -> Value {
     let (mut reason, mut message) = (verdict.reason, verdict.message.clone());
-    if let Some((_, finding)) = verdict.told.iter().find(|(of, _)| verdict.is_accepted() && of == parent) {
+    if let Some((_, finding)) = verdict.findings.iter().find(|(of, _)| verdict.is_accepted() && of == parent) {
         (reason, message) = finding.clone();
     }
     json!({

@@ -82,7 +82,7 @@ macro_rules! replace {
 impl Store {
     /// A store for a cluster; `home` is the installation's namespace, `watched` are the watched ones.
     pub(crate) fn in_cluster(home: Option<Arc<str>>, watched: Namespaces, channel: Channel) -> Self {
-        // Of a cluster it is told once it is known.
+        // Corrected as soon as the discovery of the API server has answered.
         let has_trust_bundles = channel == Channel::Experimental;
         let definitions = Definitions::unknown();
         Self { reserved: Reserved::new(home), watched, has_trust_bundles, channel, definitions, ..Self::default() }

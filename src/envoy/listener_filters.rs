@@ -128,10 +128,10 @@ fn marking(mut route: Route, mark: Option<&str>) -> Route {
 
 /// A route with one more configuration of a filter.
 fn with(mut route: Route, name: &str, config: Any) -> Route {
-    let told: HashMap<String, Any> = std::mem::take(&mut route.typed_per_filter_config);
-    let mut told: Vec<(&str, Any)> = told.iter().map(|(name, config)| (name.as_str(), config.clone())).collect();
-    told.push((name, config));
-    Route { typed_per_filter_config: map(&told), ..route }
+    let configs: HashMap<String, Any> = std::mem::take(&mut route.typed_per_filter_config);
+    let mut configs: Vec<(&str, Any)> = configs.iter().map(|(name, config)| (name.as_str(), config.clone())).collect();
+    configs.push((name, config));
+    Route { typed_per_filter_config: map(&configs), ..route }
 }
 
 fn mutation(mutation: HeaderMutation) -> HeaderMutationPerRoute {

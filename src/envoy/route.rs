@@ -139,8 +139,8 @@ fn made(route: &Route, shares: &[&WeightedTarget], action: PbAction) -> pb::Rout
 fn per_filter(rule: &Rule, shares: &[&WeightedTarget]) -> HashMap<String, Any> {
     let cors = rule.cors.as_ref().map(|cors| (cors::FILTER, any(&cors::policy(cors))));
     let own = route_filters::filters(rule, shares).map(|filters| (route_filters::FILTER, any(&filters)));
-    let told: Vec<_> = cors.into_iter().chain(own).collect();
-    map(&told)
+    let configs: Vec<_> = cors.into_iter().chain(own).collect();
+    map(&configs)
 }
 
 /// A fixed status without a body.

@@ -209,7 +209,7 @@ pub struct Claims {
     /// The entries that an operator releases, until they are removed from the record.
     released: BTreeSet<Entry>,
     worker: Worker<String, WriteOutcome>,
-    told: BTreeMap<String, String>,
+    logged: BTreeMap<String, String>,
 }
 
 /// The outcome of a write; `None` when a delayed retry is due.
@@ -229,7 +229,7 @@ impl Claims {
             asked: BTreeMap::new(),
             released: BTreeSet::new(),
             worker: Worker::new(AT_ONCE),
-            told: BTreeMap::new(),
+            logged: BTreeMap::new(),
         }
     }
 
@@ -388,14 +388,14 @@ impl Claims {
         let Some((name, outcome)) = event.0 else { return Vec::new() };
         match outcome {
             Ok(map) => {
-                self.told.remove(&name);
+                self.logged.remove(&name);
                 self.worker.done(&name);
                 self.see(&map)
             }
             Err(failure) => {
                 let text = failure.to_string();
                 let usual = matches!(failure, Failure::Conflict | Failure::Gone);
-                if !usual && self.told.insert(name.clone(), text.clone()).as_ref() != Some(&text) {
+                if !usual && self.logged.insert(name.clone(), text.clone()).as_ref() != Some(&text) {
                     let object =
                         ObjectKey::new(Kind::ConfigMap, ObjectName::new(self.namespace.as_str(), name.as_str()));
                     let text = format!("{object}: {text}; new hostnames have no owner until it is written");

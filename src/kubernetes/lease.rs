@@ -66,7 +66,7 @@ pub async fn run(
     let api: Api<Lease> = Api::namespaced(client, &candidate.namespace);
     let mut rival = Rival::default();
     let mut held: Option<Lease> = None;
-    let mut told = String::new();
+    let mut logged = String::new();
     let object = format!("lease {}/{}", candidate.namespace, candidate.name);
     loop {
         let asked = Instant::now();
@@ -77,23 +77,23 @@ pub async fn run(
                     let identity = &candidate.identity;
                     info!(event = LEASE, %object, identity, "holding the {object} as {identity}");
                 }
-                told.clear();
+                logged.clear();
                 held = Some(lease);
             }
             Ok(Ok(None)) => {
                 if term.send_replace(None).is_some() {
                     warn!(event = LEASE, %object, identity = candidate.identity, "the {object} went to another replica");
                 }
-                told.clear();
+                logged.clear();
             }
             other => {
                 let text = match other {
                     Ok(Err(error)) => explain(&error, &candidate),
                     _ => "the API server does not answer".to_owned(),
                 };
-                if told != text {
+                if logged != text {
                     warn!(event = LEASE, %object, identity = candidate.identity, "{object}: {text}");
-                    told = text;
+                    logged = text;
                 }
                 // The present term ends by itself at its deadline.
                 term.send_if_modified(|term| {

@@ -66,9 +66,9 @@ impl Watcher {
         let watched = watched.map_err(|why| WatchError::Watch { path: path(), why })?;
         let opened = Reader::open(root, safety, store, Now::read());
         let (reader, outcome) = opened.map_err(|why| WatchError::Open { path: path(), why })?;
-        let (told, outcomes) = mpsc::unbounded_channel();
-        let (stale_told, stale) = watch::channel(reader.stale());
-        let watching = Watching { reader, sender, events, watched, told, stale: stale_told };
+        let (outcome_sender, outcomes) = mpsc::unbounded_channel();
+        let (stale_sender, stale) = watch::channel(reader.stale());
+        let watching = Watching { reader, sender, events, watched, outcome_sender, stale: stale_sender };
         let thread = std::thread::Builder::new().name("manifests".to_owned());
         thread.spawn(move || watching.run()).map_err(WatchError::Thread)?;
         Ok((Self { outcomes, stale }, outcome))
@@ -107,13 +107,13 @@ struct Watching {
     events: Receiver<Events>,
     /// The watched directory, and its watcher.
     watched: Option<(Identity, RecommendedWatcher)>,
-    told: mpsc::UnboundedSender<Outcome>,
+    outcome_sender: mpsc::UnboundedSender<Outcome>,
     stale: watch::Sender<Vec<Stale>>,
 }
 
 impl Watching {
     fn run(mut self) {
-        while !self.told.is_closed() {
+        while !self.outcome_sender.is_closed() {
             let mut touched = self.touched();
             let mut notes = Vec::new();
             if let Some(there) = self.reader.there()
@@ -130,9 +130,9 @@ impl Watching {
             let mut outcome = self.reader.turn(&touched, Now::read(), true);
             outcome.notes.extend(notes);
             let stale = self.reader.stale();
-            self.stale.send_if_modified(|told| {
-                let is_different = *told != stale;
-                *told = stale;
+            self.stale.send_if_modified(|current| {
+                let is_different = *current != stale;
+                *current = stale;
                 is_different
             });
             self.tell(outcome);
@@ -146,7 +146,7 @@ impl Watching {
         let Outcome { changes, problems, notes } = &outcome;
         if !changes.is_empty() || !problems.is_empty() || !notes.is_empty() {
             // The receiver may be dropped, which is noticed above.
-            let _ = self.told.send(outcome);
+            let _ = self.outcome_sender.send(outcome);
         }
     }
 

@@ -83,9 +83,9 @@ impl OrderAttempt<'_> {
             match (order.state().status, &mut accepted, &mut finalized) {
                 (OrderStatus::Pending, None, _) => {
                     // If everything was proven already, the CA says so at once, and there is nothing to wait for.
-                    let told = authorize::authorize(self, &mut order).await?;
+                    let responded = authorize::authorize(self, &mut order).await?;
                     let (mut polls, asked) = (validation.polls(), Instant::now());
-                    if told && polls.is_immediate() && self.handle.last().retry_after.is_none() {
+                    if responded && polls.is_immediate() && self.handle.last().retry_after.is_none() {
                         // A CA this fast is not polled: the order is finalized at once, and the CA answers
                         // orderNotReady if it is not done.
                         polls.pause();
@@ -95,7 +95,7 @@ impl OrderAttempt<'_> {
                             finalized = Some((issuance.polls(), Instant::now()));
                             continue;
                         }
-                    } else if told {
+                    } else if responded {
                         self.wait(&mut polls).await?;
                     }
                     accepted = Some((polls, asked));

@@ -79,8 +79,8 @@ pub(super) fn of_problem(
         (Class::Account, _) => failure.dependency = Some(Box::new(Dependency::Account)),
         _ => {}
     }
-    let told = exchange.and_then(|e| e.retry_after).map(|d| now + d).or_else(|| refusal::retry_after(said, now));
-    if let Some(at) = told
+    let retry_at = exchange.and_then(|e| e.retry_after).map(|d| now + d).or_else(|| refusal::retry_after(said, now));
+    if let Some(at) = retry_at
         && matches!(class, Class::RateLimited | Class::Transient)
     {
         // The longest window of any limit is a week; a longer wait is a mistake.
@@ -219,7 +219,7 @@ pub(super) fn is_kind(error: &Error, kind: &str) -> bool {
 /// each attempt, above all tokens of challenges. Links are kept whole: a paused name can be resumed only there.
 fn stable(text: &str) -> String {
     let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(LONGEST_LINK).collect();
-    let mut told = String::new();
+    let mut stable = String::new();
     for word in text.split_inclusive(' ') {
         let is_link = word.contains("://");
         let word = match word.split_once(CHALLENGES) {
@@ -230,13 +230,13 @@ fn stable(text: &str) -> String {
             None if is_link => word.to_owned(),
             None => without_tokens(word),
         };
-        if told.chars().count() + word.chars().count() > LONGEST_TEXT && !is_link {
-            told.extend(word.chars().take(LONGEST_TEXT.saturating_sub(told.chars().count())));
+        if stable.chars().count() + word.chars().count() > LONGEST_TEXT && !is_link {
+            stable.extend(word.chars().take(LONGEST_TEXT.saturating_sub(stable.chars().count())));
             continue;
         }
-        told.push_str(&word);
+        stable.push_str(&word);
     }
-    told.trim_end().to_owned()
+    stable.trim_end().to_owned()
 }
 
 /// The path prefix of HTTP-01 challenges.
@@ -248,21 +248,21 @@ fn without_tokens(word: &str) -> String {
     let is_token = |part: &str| {
         part.len() >= 20 && part.bytes().any(|b| b.is_ascii_uppercase()) && part.bytes().any(|b| b.is_ascii_lowercase())
     };
-    let mut told = String::new();
+    let mut text = String::new();
     let mut rest = word;
     while !rest.is_empty() {
         let end = |is: bool| {
             rest.find(|c: char| (c.is_ascii_alphanumeric() || matches!(c, '-' | '_')) != is).unwrap_or(rest.len())
         };
         let (part, others) = rest.split_at(end(true));
-        told.push_str(if is_token(part) { "…" } else { part });
+        text.push_str(if is_token(part) { "…" } else { part });
         rest = others;
         let (between, others) = rest
             .split_at(rest.find(|c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')).unwrap_or(rest.len()));
-        told.push_str(between);
+        text.push_str(between);
         rest = others;
     }
-    told
+    text
 }
 
 #[cfg(test)]

@@ -100,18 +100,18 @@ pub(super) fn scope(detail: &str, names: &Names) -> Option<Scope> {
 /// Returns the names of an order that a problem concerns: those of its subproblems, else those in its detail. Empty if
 /// that is all of them: then it concerns the order.
 pub(super) fn culprits(problem: &Problem, names: Option<&Names>) -> Vec<String> {
-    let told = problem.subproblems.iter().filter_map(|sub| match &sub.identifier {
+    let named = problem.subproblems.iter().filter_map(|sub| match &sub.identifier {
         Some(Identifier::Dns(name)) => Some(name.clone()),
         _ => None,
     });
-    let told: Vec<String> = told.collect();
-    let Some(names) = names else { return told };
+    let named: Vec<String> = named.collect();
+    let Some(names) = names else { return named };
     // A CA may name the base of a wildcard, as authorizations do.
     let is = |said: &str, name: &crate::names::DnsName| said == name.as_str() || said == name.base();
     let found = |said: &[String]| -> Vec<String> {
         names.iter().filter(|name| said.iter().any(|word| is(word, name))).map(ToString::to_string).collect()
     };
-    let culprits = match found(&told) {
+    let culprits = match found(&named) {
         none if none.is_empty() => found(&words(problem.detail.as_deref().unwrap_or_default())),
         some => some,
     };

@@ -37,36 +37,38 @@ pub fn routes(at: OfManager) -> Router {
     Router::new()
         .route(
             "/certs",
-            get(|State(at): State<OfManager>| async move { told(manager(&at).map(|manager| Json(manager.tell()))) }),
+            get(
+                |State(at): State<OfManager>| async move { response(manager(&at).map(|manager| Json(manager.tell()))) },
+            ),
         )
         .route(
             "/certs/renew",
             post(|State(at): State<OfManager>, Query(asked): Query<Host>| async move {
-                told(manager(&at).and_then(|manager| manager.renew(&asked.host)).map(Json))
+                response(manager(&at).and_then(|manager| manager.renew(&asked.host)).map(Json))
             }),
         )
         .route(
             "/certs/check",
             get(|State(at): State<OfManager>, Query(asked): Query<Host>| async move {
-                told(async { manager(&at)?.check(&asked.host).await.map(Json) }.await)
+                response(async { manager(&at)?.check(&asked.host).await.map(Json) }.await)
             }),
         )
         .route(
             "/certs/change-key",
             post(|State(at): State<OfManager>, Query(asked): Query<Name>| async move {
-                told(async { manager(&at)?.change_key(&asked.issuer).await.map(Json) }.await)
+                response(async { manager(&at)?.change_key(&asked.issuer).await.map(Json) }.await)
             }),
         )
         .route(
             "/certs/new-account",
             post(|State(at): State<OfManager>, Query(asked): Query<Name>| async move {
-                told(async { manager(&at)?.new_account(&asked.issuer).await.map(Json) }.await)
+                response(async { manager(&at)?.new_account(&asked.issuer).await.map(Json) }.await)
             }),
         )
         .with_state(at)
 }
 
-fn told<T: IntoResponse>(answer: Result<T, String>) -> Response {
+fn response<T: IntoResponse>(answer: Result<T, String>) -> Response {
     match answer {
         Ok(answer) => answer.into_response(),
         Err(text) => (StatusCode::BAD_REQUEST, text).into_response(),

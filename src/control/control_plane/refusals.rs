@@ -24,7 +24,7 @@ const NOBODY_ALONE: &str = "refused by Envoy together with configuration of othe
 const MAX_TEXT: usize = 512;
 
 /// Returns the message for the author of a rejected object.
-fn told(text: &str) -> String {
+fn clipped_message(text: &str) -> String {
     let clipped: String = text.chars().take(MAX_TEXT).map(|c| if c.is_control() { ' ' } else { c }).collect();
     let more = if text.chars().nth(MAX_TEXT).is_some() { "..." } else { "" };
     format!("refused by Envoy: {clipped}{more}")
@@ -133,12 +133,12 @@ impl ControlPlane {
 
     /// Returns events of the rejections that were not logged yet.
     pub(super) fn new_refusals(&mut self, all: BTreeMap<Refusal, RefusedKey>) -> Vec<Event> {
-        let new: Vec<_> = all.iter().filter(|(refusal, _)| !self.told.contains(*refusal)).collect();
+        let new: Vec<_> = all.iter().filter(|(refusal, _)| !self.logged.contains(*refusal)).collect();
         let keys: BTreeSet<&RefusedKey> = new.iter().map(|(_, key)| *key).collect();
         let objects = self.blames(keys).into_iter().filter_map(|(key, blame)| Some((key, one(&blame)?)));
         let objects: BTreeMap<&RefusedKey, ObjectKey> = objects.collect();
         let events = new.into_iter().map(|(refusal, key)| refusal.event(objects.get(key).cloned())).collect();
-        self.told = all.into_keys().collect();
+        self.logged = all.into_keys().collect();
         events
     }
 
@@ -148,7 +148,7 @@ impl ControlPlane {
         let mut attributed = Refused::default();
         for (key, blame) in self.blames(refused.keys()) {
             let text = &refused[key];
-            let text = if blame.is_of_one_namespace() { told(text) } else { NOBODY_ALONE.to_owned() };
+            let text = if blame.is_of_one_namespace() { clipped_message(text) } else { NOBODY_ALONE.to_owned() };
             attributed.listeners.extend(blame.listeners.into_iter().map(|listener| (listener, text.clone())));
             for route in blame.routes {
                 // The status of a route has the message of its first rejected rule, but that of a whole resource has

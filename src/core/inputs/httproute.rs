@@ -232,7 +232,7 @@ type Read<T> = Result<Result<T, Unsupported>, ParseError>;
 fn filters(namespace: &Arc<str>, list: Vec<gw::HttpRouteRulesFilters>) -> Read<Filters> {
     let mut all = Filters::default();
     let mut seen = Vec::new();
-    let mut told = Ok(());
+    let mut verdict = Ok(());
     for filter in schema::at_most("filters", 16, list)? {
         let kind: String = same_shape(&filter.r#type)?;
         let missing = || ParseError::Schema(format!("filters: a filter of type {kind} needs its settings"));
@@ -242,24 +242,24 @@ fn filters(namespace: &Arc<str>, list: Vec<gw::HttpRouteRulesFilters>) -> Read<F
         match filter.r#type {
             gw::HttpRouteRulesFiltersType::RequestHeaderModifier => {
                 all.request_headers = edits(same_shape(filter.request_header_modifier.ok_or_else(missing)?)?)?;
-                told = told.and(headers("requestHeaderModifier", &all.request_headers));
+                verdict = verdict.and(headers("requestHeaderModifier", &all.request_headers));
             }
             gw::HttpRouteRulesFiltersType::ResponseHeaderModifier => {
                 all.response_headers = edits(same_shape(filter.response_header_modifier.ok_or_else(missing)?)?)?;
-                told = told.and(headers("responseHeaderModifier", &all.response_headers));
+                verdict = verdict.and(headers("responseHeaderModifier", &all.response_headers));
             }
             gw::HttpRouteRulesFiltersType::RequestMirror => {
                 all.mirrors.push(mirror(namespace, filter.request_mirror.ok_or_else(missing)?)?);
             }
             gw::HttpRouteRulesFiltersType::RequestRedirect => {
                 let redirect = redirect(filter.request_redirect.ok_or_else(missing)?)?;
-                told = told.and(new_path("requestRedirect.path", redirect.path.as_ref(), text::redirected_path));
+                verdict = verdict.and(new_path("requestRedirect.path", redirect.path.as_ref(), text::redirected_path));
                 all.redirect = Some(redirect);
             }
             gw::HttpRouteRulesFiltersType::UrlRewrite => {
                 let rewrite = filter.url_rewrite.ok_or_else(missing)?;
                 let path = rewrite.path.map(|path| path_rewrite(same_shape(path)?)).transpose()?;
-                told = told.and(new_path("urlRewrite.path", path.as_ref(), text::rewritten_path));
+                verdict = verdict.and(new_path("urlRewrite.path", path.as_ref(), text::rewritten_path));
                 all.rewrite = Rewrite { hostname: one_host("urlRewrite.hostname", rewrite.hostname)?, path };
             }
             gw::HttpRouteRulesFiltersType::Cors => all.cors = Some(cors(filter.cors.ok_or_else(missing)?)?),
@@ -279,7 +279,7 @@ fn filters(namespace: &Arc<str>, list: Vec<gw::HttpRouteRulesFilters>) -> Read<F
         }
         seen.push(kind);
     }
-    if let Err(refused) = told {
+    if let Err(refused) = verdict {
         return Ok(Err(refused.into()));
     }
     if all.redirect.is_some() && all.rewrite != Rewrite::default() {

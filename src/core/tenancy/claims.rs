@@ -194,8 +194,8 @@ impl Claims {
 
     /// The verdicts on one claimant, for each TenantGateway that it refers to, in no order.
     pub(super) fn verdicts_of(&self, claim: &ClaimKey) -> impl Iterator<Item = (&ObjectName, &Verdict)> {
-        let told = self.of(claim).map(|id| &self[id]);
-        told.filter_map(|claim| Some((&claim.tenant, claim.verdict.as_ref()?)))
+        let claims = self.of(claim).map(|id| &self[id]);
+        claims.filter_map(|claim| Some((&claim.tenant, claim.verdict.as_ref()?)))
     }
 
     /// The verdict on a claimant under a TenantGateway.

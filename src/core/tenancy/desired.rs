@@ -250,11 +250,11 @@ fn allowed(allowed: &AllowedRoutes) -> Value {
         }
         if !expressions.is_empty() {
             let expression = |(key, operator, values): &(String, String, Vec<String>)| {
-                let mut told = json!({"key": key, "operator": operator});
+                let mut expression = json!({"key": key, "operator": operator});
                 if !values.is_empty() {
-                    told["values"] = json!(values);
+                    expression["values"] = json!(values);
                 }
-                told
+                expression
             };
             selector.insert("matchExpressions".to_owned(), expressions.iter().map(expression).collect());
         }

@@ -94,8 +94,8 @@ impl Evaluation<'_> {
     fn check(&self, tenant: &TenantGateway) -> Result<ResolvedTenant, Obstacle> {
         let default = self.settings.certificates;
         let (apex, mode) = tenant.check(default).map_err(|error| ("InvalidSpec", error.to_string()))?;
-        let told = tenant.source().expect("checked just now");
-        let source = told.unwrap_or(default);
+        let stated = tenant.source().expect("checked just now");
+        let source = stated.unwrap_or(default);
         let asks = mode != Mode::ExistingSecret && source != Source::InternalCa;
         if let Some(directory) = tenant.annotations.get(DIRECTORY).filter(|_| asks)
             && self.settings.directories.as_ref().is_some_and(|known| !known.contains(directory))
@@ -143,7 +143,7 @@ impl Evaluation<'_> {
             }
             _ => {
                 let own = self.tenants.is_own_class(render::class(tenant, self.settings));
-                if let Some(lack) = told.and_then(|source| self.settings.issues_not(mode, source, own)) {
+                if let Some(lack) = stated.and_then(|source| self.settings.issues_not(mode, source, own)) {
                     return Err((lack.0, format!("metadata.annotations[{ISSUER}]: {}", lack.1)));
                 }
                 let solving = Solving::new((mode, source), own, uid, self.settings);

@@ -36,10 +36,11 @@ impl Explaining<'_> {
             let (ok, text) = self.tell(tenant, host);
             OwnershipExplanation { tenant: tenant.clone(), ok, text }
         };
-        let mut told: Vec<OwnershipExplanation> = over.into_iter().map(|valid| tell(&valid.object.name)).collect();
+        let mut explanations: Vec<OwnershipExplanation> =
+            over.into_iter().map(|valid| tell(&valid.object.name)).collect();
         // A TenantGateway that serves it comes first.
-        told.sort_by_key(|ownership| !ownership.ok);
-        told
+        explanations.sort_by_key(|ownership| !ownership.ok);
+        explanations
     }
 
     fn tell(&self, tenant: &ObjectName, host: &Hostname) -> (bool, String) {

@@ -74,14 +74,14 @@ impl Ports {
 
     /// Findings about single parentRefs of a claimant that is accepted as a whole: it names no existing listener, or
     /// one that does not accept the route; or the route is served without TLS as well.
-    pub(super) fn told(
+    pub(super) fn findings(
         self,
         claimant: &Claimant,
         valid: &ResolvedTenant,
         granted: &[Hostname],
         derivations: &Derivations,
     ) -> Vec<(ParentRef, (Reason, String))> {
-        let told = |parent: &ParentRef| {
+        let finding_of = |parent: &ParentRef| {
             let finding = unmatched_parent_ref(claimant, parent, granted, derivations).or_else(|| {
                 let foreign = !valid.template.own && claimant.key.kind == ClaimKind::HttpRoute;
                 let refused = refused_on_plain(claimant, valid).filter(|_| foreign);
@@ -99,7 +99,7 @@ impl Ports {
             });
             Some((parent.clone(), finding?))
         };
-        claimant.naming(&valid.object.name).filter_map(told).collect()
+        claimant.naming(&valid.object.name).filter_map(finding_of).collect()
     }
 }
 

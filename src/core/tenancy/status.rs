@@ -143,15 +143,15 @@ impl TenantStatus {
             "lastTransitionTime": since,
         });
         let listener = |listener: &ListenerState| {
-            let mut told = json!({"name": listener.name, "ready": listener.reason.is_none()});
+            let mut entry = json!({"name": listener.name, "ready": listener.reason.is_none()});
             let texts =
                 [("hostname", listener.hostname.as_deref()), ("certificateName", listener.certificate.as_deref())];
             for (field, text) in texts.into_iter().chain([("reason", listener.reason)]) {
                 if let Some(text) = text {
-                    told[field] = json!(text);
+                    entry[field] = json!(text);
                 }
             }
-            told
+            entry
         };
         json!({
             "observedGeneration": self.generation,
@@ -237,7 +237,7 @@ impl<'a> Statuses<'a> {
     ) -> impl Iterator<Item = (&'a Arc<Listener>, Option<&'static str>)> {
         let listeners = self.derivations.desired(object).into_iter().flat_map(|desired| desired.listeners());
         listeners.map(|listener| {
-            (listener, state.listeners.get(&listener.name).map_or(Some("Pending"), |told| told.lacks()))
+            (listener, state.listeners.get(&listener.name).map_or(Some("Pending"), |found| found.lacks()))
         })
     }
 }

@@ -71,7 +71,7 @@ struct PortState {
     /// Its ready addresses that may not be used.
     refused: Box<[SocketAddr]>,
     /// Why they may not be used.
-    told: Option<Box<str>>,
+    problem: Option<Box<str>>,
 }
 
 impl PortState {
@@ -120,7 +120,7 @@ impl ServiceEndpoints {
         for form in state.forms() {
             self.by_address.remove(&form, port);
         }
-        if state.told.is_some() {
+        if state.problem.is_some() {
             touch_users(port, store, dirty);
         }
     }
@@ -181,7 +181,7 @@ impl ServiceEndpoints {
             return;
         }
         let (addresses, refused) = allowed.permitted(port);
-        let told = (!refused.is_empty()).then(|| refusal(port, &refused).into_boxed_str());
+        let problem = (!refused.is_empty()).then(|| refusal(port, &refused).into_boxed_str());
         let refused: Box<[SocketAddr]> = refused.into_iter().map(|(address, _)| address).collect();
         let ServiceEndpoints { ports, by_address, .. } = self;
         let state = ports.get_mut(port).expect("looked up above");
@@ -196,16 +196,16 @@ impl ServiceEndpoints {
             before.difference(&after).for_each(|form| by_address.remove(form, port));
             after.difference(&before).for_each(|form| by_address.insert(*form, port.clone()));
         }
-        if state.told != told {
-            state.told = told;
+        if state.problem != problem {
+            state.problem = problem;
             touch_users(port, allowed.store, dirty);
         }
     }
 
     /// Returns whether all endpoints of Service ports may be used.
     pub(super) fn verdict(&self, ports: impl IntoIterator<Item = ServicePort>) -> Verdict {
-        let told = ports.into_iter().find_map(|port| self.ports.get(&port)?.told.as_deref());
-        told.map_or(Ok(()), |text| Err((Reason::EndpointNotPermitted, text.to_owned())))
+        let problem = ports.into_iter().find_map(|port| self.ports.get(&port)?.problem.as_deref());
+        problem.map_or(Ok(()), |text| Err((Reason::EndpointNotPermitted, text.to_owned())))
     }
 }
 

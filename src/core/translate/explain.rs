@@ -82,30 +82,30 @@ impl<'a> Explainer<'a> {
 
     /// Traces a URL from the frontend to the endpoints.
     pub(super) fn explain(&self, question: &Question) -> Explanation {
-        let mut told = Explanation::default();
+        let mut explanation = Explanation::default();
         let host = match Hostname::parse(&question.host) {
             Ok(host) if host.is_exact() => host,
             Ok(_) => {
-                told.fail("host", format!("{:?} is no single host", question.host));
-                return told;
+                explanation.fail("host", format!("{:?} is no single host", question.host));
+                return explanation;
             }
             Err(error) => {
-                told.fail("host", error.to_string());
-                return told;
+                explanation.fail("host", error.to_string());
+                return explanation;
             }
         };
-        let Some((id, hostname)) = self.find_frontend(question, &host, &mut told) else { return told };
-        told.frontend = Some(id.to_string());
+        let Some((id, hostname)) = self.find_frontend(question, &host, &mut explanation) else { return explanation };
+        explanation.frontend = Some(id.to_string());
         let frontend = self.frontends().get(&id).expect("found above");
         let (listener, protocol) = frontend.winner(&hostname).expect("found with the frontend");
         let namespace = &listener.parent.name().namespace;
-        told.hold(
+        explanation.hold(
             "namespace",
             format!("{namespace} owns listener {:?} of {}", listener.name, listener.parent.object()),
         );
-        told.hold("listener", format!("{protocol:?} hostname {hostname} on port {}", id.port));
+        explanation.hold("listener", format!("{protocol:?} hostname {hostname} on port {}", id.port));
         let Some(own) = self.admission().parents.get(&listener.parent).and_then(|p| p.listener(&listener.name)) else {
-            return told;
+            return explanation;
         };
         if protocol.terminates() {
             match own.served.certificate() {
@@ -115,20 +115,20 @@ impl<'a> Explainer<'a> {
                     let text =
                         format!("serial {} by {}, valid until {until}", certificate.serial(), certificate.issuer);
                     if certificate.names.iter().any(|name| name.covers(&host)) {
-                        told.hold("certificate", text);
+                        explanation.hold("certificate", text);
                     } else {
-                        told.hold("certificate", format!("{text}; NOTE: it does not name {host}"));
+                        explanation.hold("certificate", format!("{text}; NOTE: it does not name {host}"));
                     }
                 }
                 None => {
                     let reason = own.resolved.as_ref().err().map(|(_, text)| text.clone());
-                    told.fail("certificate", reason.unwrap_or_else(|| "it is still being issued".to_owned()));
-                    return told;
+                    explanation.fail("certificate", reason.unwrap_or_else(|| "it is still being issued".to_owned()));
+                    return explanation;
                 }
             }
         }
-        self.explain_route(question, &host, &id, listener, *protocol, &mut told);
-        told
+        self.explain_route(question, &host, &id, listener, *protocol, &mut explanation);
+        explanation
     }
 
     /// Finds the frontend and the listener's hostname for a host.
@@ -136,7 +136,7 @@ impl<'a> Explainer<'a> {
         &self,
         question: &Question,
         host: &Hostname,
-        told: &mut Explanation,
+        explanation: &mut Explanation,
     ) -> Option<(FrontendId, Hostname)> {
         let port = TransportPort::tcp(question.port);
         let on_port: Vec<_> = self.frontends().iter().filter(|(id, _)| id.transport_port() == port).collect();
@@ -172,13 +172,13 @@ impl<'a> Explainer<'a> {
                 refusal = format!("port {} of gateway {} speaks {protocol:?}", id.port, id.gateway);
                 continue;
             }
-            told.hold(
+            explanation.hold(
                 "frontend",
                 format!("gateway {} port {} on {}", id.gateway, id.port, addresses(frontend.addresses())),
             );
             return Some((id.clone(), hostname.clone()));
         }
-        told.fail("frontend", refusal);
+        explanation.fail("frontend", refusal);
         None
     }
 
@@ -189,7 +189,7 @@ impl<'a> Explainer<'a> {
         id: &FrontendId,
         listener: &super::ListenerId,
         protocol: Protocol,
-        told: &mut Explanation,
+        explanation: &mut Explanation,
     ) {
         let candidates = std::iter::once(host.clone()).chain(host.covering()).chain(Some(Hostname::any()));
         if self.admission().kept_for(host, listener).is_some()
@@ -197,12 +197,13 @@ impl<'a> Explainer<'a> {
         {
             let text =
                 format!("{host} belongs to routes of another namespace, which give it to no listener of this port");
-            told.fail("route", text);
+            explanation.fail("route", text);
             return;
         }
         let hostname = candidates.into_iter().find(|name| self.admission().served(name, listener).next().is_some());
         let Some(hostname) = hostname else {
-            told.fail("route", format!("no route serves {host} through this listener: requests are answered 404"));
+            explanation
+                .fail("route", format!("no route serves {host} through this listener: requests are answered 404"));
             return;
         };
         let at = Port { number: id.port, tls: protocol.family() == Family::Tls };
@@ -215,43 +216,43 @@ impl<'a> Explainer<'a> {
                 self.admission().served(&hostname, listener).map(|(key, _)| key.object().to_string()).collect();
             let text =
                 format!("{} {} matches no rule of {}: answered 404", question.method, question.path, keys.join(", "));
-            told.fail("route", text);
+            explanation.fail("route", text);
             return;
         };
         let mut conditions = String::new();
         if !route.matches.headers.is_empty() || !route.matches.query.is_empty() {
             let _ = write!(conditions, " (if its header and query conditions hold)");
         }
-        told.hold("route", format!("{} for {hostname}{conditions}", route.name));
-        self.explain_action(&route.rule, told);
+        explanation.hold("route", format!("{} for {hostname}{conditions}", route.name));
+        self.explain_action(&route.rule, explanation);
     }
 
-    fn explain_action(&self, rule: &Rule, told: &mut Explanation) {
+    fn explain_action(&self, rule: &Rule, explanation: &mut Explanation) {
         match &rule.action {
             Action::Respond(status) => {
-                told.fail("backend", format!("the rule cannot be carried out: answered {status}"))
+                explanation.fail("backend", format!("the rule cannot be carried out: answered {status}"))
             }
             Action::Redirect(redirect) => {
                 let to = redirect.hostname.as_deref().unwrap_or("the same host");
                 let scheme = redirect.scheme.as_deref().unwrap_or("the same scheme");
-                told.hold("redirect", format!("{} to {to} by {scheme}", redirect.status));
+                explanation.hold("redirect", format!("{} to {to} by {scheme}", redirect.status));
             }
             Action::Forward(shares) => {
                 let shares: Vec<&WeightedTarget> = shares.iter().filter(|share| share.weight > 0).collect();
                 if shares.is_empty() {
-                    told.fail("backend", "no backend has a share: answered 500".to_owned());
+                    explanation.fail("backend", "no backend has a share: answered 500".to_owned());
                     return;
                 }
                 for share in shares {
                     let Target::Backend(backend) = &share.target else {
                         let text = format!("a backendRef with weight {} does not resolve: answered 500", share.weight);
-                        told.fail("backend", text);
+                        explanation.fail("backend", text);
                         return;
                     };
-                    told.hold("backend", format!("Service {} with weight {}", backend.port, share.weight));
+                    explanation.hold("backend", format!("Service {} with weight {}", backend.port, share.weight));
                     let (endpoints, refused) = self.allowed.permitted(&backend.port);
                     if endpoints.is_empty() {
-                        told.fail(
+                        explanation.fail(
                             "endpoints",
                             match refused.first() {
                                 None => format!("Service {} has no ready endpoints: answered 503", backend.port),
@@ -264,7 +265,7 @@ impl<'a> Explainer<'a> {
                         return;
                     }
                     let list: Vec<_> = endpoints.iter().take(5).map(ToString::to_string).collect();
-                    told.hold("endpoints", format!("{} ready: {}", endpoints.len(), list.join(", ")));
+                    explanation.hold("endpoints", format!("{} ready: {}", endpoints.len(), list.join(", ")));
                 }
             }
         }

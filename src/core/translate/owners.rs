@@ -72,8 +72,8 @@ impl Owners<'_> {
             };
             let owner = self.register.decide(&what, now.as_secs(), &consents);
             let before = self.register.owner(&what).map(|owner| (owner.namespace.clone(), owner.protocol));
-            let Some(told) = self.register.record(&what, owner, dirty.now()) else { continue };
-            dirty.record(what.clone(), told);
+            let Some(recorded) = self.register.record(&what, owner, dirty.now()) else { continue };
+            dirty.record(what.clone(), recorded);
             let after = self.register.owner(&what).map(|owner| (owner.namespace.clone(), owner.protocol));
             if before != after {
                 self.touch_owned(&what, dirty);

@@ -299,8 +299,8 @@ impl Report<'_> {
         }
         conditions.push(programmed);
         let mut resolved = listener.resolved.clone();
-        if let (Some(text), Err((_, told))) = (self.awaits(parent, listener), &mut resolved) {
-            *told = text;
+        if let (Some(text), Err((_, message))) = (self.awaits(parent, listener), &mut resolved) {
+            *message = text;
         }
         if let Err((reason @ Reason::InvalidTLSConfig, text)) = resolved {
             // The specification has no such reason for ResolvedRefs: for a listener without references the condition is

@@ -52,11 +52,11 @@ impl Notices {
 }
 
 /// Returns the ACME accounts that answer challenges, as JSON. Issuers that are still being set up keep the accounts of
-/// `told`, the text so far.
-fn answers(manager: &CertificateManager, told: &str) -> String {
-    let before: ChallengeAccounts = serde_json::from_str(told).unwrap_or_default();
+/// `current`, the text so far.
+fn answers(manager: &CertificateManager, current: &str) -> String {
+    let before: ChallengeAccounts = serde_json::from_str(current).unwrap_or_default();
     let answers = manager.answers(&before);
-    if answers == before { told.to_owned() } else { serde_json::to_string(&answers).expect("texts") }
+    if answers == before { current.to_owned() } else { serde_json::to_string(&answers).expect("texts") }
 }
 
 /// Returns the roots of the internal CA, as PEM.

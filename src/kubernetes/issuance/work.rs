@@ -70,13 +70,13 @@ async fn open(
     issuance_config: &IssuanceConfig,
     term: &watch::Receiver<Term>,
 ) -> (Arc<ObjectStorage>, Arc<CertificateManager>) {
-    let mut told = String::new();
+    let mut logged = String::new();
     loop {
         match try_open(client, issuance_config, term).await {
             Ok(opened) => return opened,
-            Err(text) if text != told => {
+            Err(text) if text != logged => {
                 warn!("cannot start to issue certificates: {text}");
-                told = text;
+                logged = text;
             }
             Err(_) => {}
         }

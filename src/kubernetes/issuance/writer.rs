@@ -73,7 +73,7 @@ pub(super) struct CertificateWriter {
     lost: AllLost,
     withdrawn: AllLost,
     /// The writes whose failure was logged.
-    told: BTreeSet<Task>,
+    logged: BTreeSet<Task>,
 }
 
 impl CertificateWriter {
@@ -92,7 +92,7 @@ impl CertificateWriter {
             held: BTreeMap::new(),
             lost: AllLost::new(),
             withdrawn: AllLost::new(),
-            told: BTreeSet::new(),
+            logged: BTreeSet::new(),
         }
     }
 
@@ -172,7 +172,7 @@ impl CertificateWriter {
 
     fn forget(&mut self, task: &Task) {
         self.worker.drop(task);
-        self.told.remove(task);
+        self.logged.remove(task);
     }
 
     /// Starts the queued writes, up to the limit.
@@ -246,7 +246,7 @@ impl CertificateWriter {
         };
         let Some((text, failure)) = failure else {
             self.worker.done(&task);
-            self.told.remove(&task);
+            self.logged.remove(&task);
             if let Task::Install(name) = &task
                 && !self.worker.is_wanted(&task)
             {
@@ -254,7 +254,7 @@ impl CertificateWriter {
             }
             return;
         };
-        if !matches!(failure, Failure::Conflict | Failure::Gone) && self.told.insert(task.clone()) {
+        if !matches!(failure, Failure::Conflict | Failure::Gone) && self.logged.insert(task.clone()) {
             match &task {
                 Task::Publish => warn!("{text}"),
                 Task::Install(name) | Task::Withdraw(name) => {
@@ -384,7 +384,7 @@ mod tests {
         writer.withdraw(lost, now);
         assert_eq!(writer.worker.due(), None, "it is withdrawn");
         writer.withdraw(AllLost::new(), now);
-        assert!(writer.withdrawn.is_empty() && writer.told.is_empty());
+        assert!(writer.withdrawn.is_empty() && writer.logged.is_empty());
     }
 
     #[tokio::test]

@@ -68,7 +68,7 @@ pub struct Replicas {
     worker: Worker<(), WriteOutcome>,
     conflict_backoff: WriteConflictBackoff<()>,
     /// The error of the last failed write, as last logged.
-    told: String,
+    logged: String,
 }
 
 /// The outcome of a write of our record.
@@ -88,7 +88,7 @@ impl Replicas {
             written: None,
             worker: Worker::new(1),
             conflict_backoff: WriteConflictBackoff::default(),
-            told: String::new(),
+            logged: String::new(),
         }
     }
 
@@ -170,11 +170,11 @@ impl Replicas {
         let Err(failure) = outcome else {
             self.worker.done(&());
             self.written = Some(record);
-            self.told.clear();
+            self.logged.clear();
             return;
         };
         let text = failure.to_string();
-        if self.told != text {
+        if self.logged != text {
             let object = format!("lease {}/{}", self.replica.namespace, name(&self.replica));
             warn!(
                 event = LEASE,
@@ -182,7 +182,7 @@ impl Replicas {
                 identity = self.replica.identity,
                 "{object}: {text}; other replicas do not know what Envoys here have acknowledged"
             );
-            self.told = text;
+            self.logged = text;
         }
         self.conflict_backoff.failed(&());
         self.worker.failed_and_due(&(), &failure, now);

@@ -119,8 +119,8 @@ impl KubernetesRuntime {
         for tenant in pipeline.tenancy().solved(host) {
             let gateway = self.objects.get(&ObjectKey::new(Kind::Gateway, tenant.clone()));
             let status = gateway.map(|seen| seen.status()).unwrap_or_default();
-            let told = status["addresses"].as_array().into_iter().flatten();
-            all.extend(told.filter_map(|address| address["value"].as_str()?.parse::<IpAddr>().ok()));
+            let addresses = status["addresses"].as_array().into_iter().flatten();
+            all.extend(addresses.filter_map(|address| address["value"].as_str()?.parse::<IpAddr>().ok()));
         }
         all
     }

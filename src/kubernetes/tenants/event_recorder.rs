@@ -36,26 +36,26 @@ impl EventRecorder {
 
     /// Notes that a status is being written to the object of this UID, in place of the status `before`.
     pub fn note(&mut self, key: &ObjectKey, uid: &str, before: &Value, after: &Value, kinds: &[&str]) {
-        let told = transitions(before, after, kinds);
-        if told.is_empty() {
+        let events = transitions(before, after, kinds);
+        if events.is_empty() {
             self.pending.remove(key);
         } else {
-            self.pending.insert(key.clone(), (uid.to_owned(), told));
+            self.pending.insert(key.clone(), (uid.to_owned(), events));
         }
     }
 
     /// Takes in the outcome of the write: after a success the transitions are recorded.
     pub fn written(&mut self, key: &ObjectKey, done: bool) {
         while self.tasks.try_join_next().is_some() {}
-        let Some((uid, told)) = self.pending.remove(key).filter(|_| done) else { return };
-        for told in told {
+        let Some((uid, events)) = self.pending.remove(key).filter(|_| done) else { return };
+        for event in events {
             if self.tasks.len() >= AT_ONCE {
-                debug!("{key}: too many events: {} is not told", told.reason);
+                debug!("{key}: too many events: {} is not recorded", event.reason);
                 continue;
             }
             let (client, key, uid) = (self.client.clone(), key.clone(), uid.clone());
             begin(&mut self.tasks, "event", &key.to_string(), async move {
-                if let Err(failure) = in_time(tell(client, &key, uid, told)).await {
+                if let Err(failure) = in_time(record(client, &key, uid, event)).await {
                     debug!("{key}: event: {failure}");
                 }
             });
@@ -90,7 +90,7 @@ fn transitions(before: &Value, after: &Value, kinds: &[&str]) -> Vec<Transition>
     };
     let all =
         conditions(after).into_iter().filter(|(_, condition)| kinds.iter().any(|kind| condition["type"] == *kind));
-    let mut told: Vec<Transition> = all
+    let mut found: Vec<Transition> = all
         .filter(changed)
         .map(|(_, condition)| Transition {
             warning: condition["status"] != "True",
@@ -98,8 +98,8 @@ fn transitions(before: &Value, after: &Value, kinds: &[&str]) -> Vec<Transition>
             note: condition["message"].as_str().unwrap_or_default().chars().take(NOTE).collect(),
         })
         .collect();
-    told.dedup();
-    told
+    found.dedup();
+    found
 }
 
 /// Returns the conditions of a status, and those of each parent of a route, each with a key of its place.
@@ -120,7 +120,7 @@ fn placed<'a>(place: &str, value: &'a Value) -> Vec<(String, &'a Value)> {
 }
 
 /// Writes the Event of a transition, about the object of this UID.
-async fn tell(client: Client, key: &ObjectKey, uid: String, told: Transition) -> kube::Result<()> {
+async fn record(client: Client, key: &ObjectKey, uid: String, transition: Transition) -> kube::Result<()> {
     let namespace = if key.name.namespace.is_empty() { "default" } else { &*key.name.namespace };
     let now = Timestamp::now();
     // Names of Events have at most 253 bytes, and may not end with a dot.
@@ -133,9 +133,9 @@ async fn tell(client: Client, key: &ObjectKey, uid: String, told: Transition) ->
         },
         event_time: Some(MicroTime(now)),
         action: Some("UpdateStatus".to_owned()),
-        reason: Some(told.reason),
-        note: Some(told.note),
-        type_: Some(if told.warning { "Warning" } else { "Normal" }.to_owned()),
+        reason: Some(transition.reason),
+        note: Some(transition.note),
+        type_: Some(if transition.warning { "Warning" } else { "Normal" }.to_owned()),
         reporting_controller: Some("gatewright.io/gateway-controller".to_owned()),
         reporting_instance: Some(format!("{FIELD_MANAGER}-{}", std::process::id())),
         regarding: Some(ObjectReference {
@@ -162,7 +162,10 @@ mod tests {
     }
 
     fn reasons(before: &Value, after: &Value) -> Vec<(bool, String)> {
-        transitions(before, after, &["Ready", "Accepted"]).into_iter().map(|told| (told.warning, told.reason)).collect()
+        transitions(before, after, &["Ready", "Accepted"])
+            .into_iter()
+            .map(|transition| (transition.warning, transition.reason))
+            .collect()
     }
 
     #[test]

@@ -43,8 +43,8 @@ pub(super) fn state(seen: &ObservedObject, stands: bool) -> ParentState {
     let listeners: BTreeMap<_, _> = status["listeners"].as_array().into_iter().flatten().filter_map(listener).collect();
     let waits = |listener: &Value| {
         let conditions = listener["conditions"].as_array()?;
-        let told = conditions.iter().find(|c| c["type"] == "Programmed" && c["reason"] == "Pending")?;
-        Some((Arc::from(listener["name"].as_str()?), told["message"].as_str()?.to_owned()))
+        let pending = conditions.iter().find(|c| c["type"] == "Programmed" && c["reason"] == "Pending")?;
+        Some((Arc::from(listener["name"].as_str()?), pending["message"].as_str()?.to_owned()))
     };
     let pending = status["listeners"].as_array().into_iter().flatten().filter_map(waits).collect();
     let conditions = &status["conditions"];
@@ -72,13 +72,13 @@ pub(super) fn lay_troubles(status: &mut TenantStatus, troubles: &[Trouble]) {
     }
     let texts: Vec<&str> = troubles.iter().take(4).map(|trouble| trouble.text.as_str()).collect();
     let more = if troubles.len() > 4 { format!("; and {} more", troubles.len() - 4) } else { String::new() };
-    let told = format!("{}{more}", texts.join("; "));
+    let text = format!("{}{more}", texts.join("; "));
     match troubles.iter().find(|trouble| !trouble.of_one_host) {
-        None if status.ready => status.message = format!("{}; {told}", status.message),
+        None if status.ready => status.message = format!("{}; {text}", status.message),
         graver => {
             status.ready = false;
             status.reason = graver.or(troubles.first()).map_or(status.reason, |trouble| trouble.reason);
-            status.message = told;
+            status.message = text;
         }
     }
 }

@@ -12,7 +12,7 @@ use super::request::failed;
 pub(crate) struct GatewayTroubles {
     /// The constructor of the fact for the engine.
     fact: fn(ObjectName, Option<String>) -> Fact,
-    told: BTreeMap<ObjectName, String>,
+    reported: BTreeMap<ObjectName, String>,
     /// The changes that the engine has not taken yet.
     news: Vec<Change>,
 }
@@ -20,14 +20,14 @@ pub(crate) struct GatewayTroubles {
 impl GatewayTroubles {
     /// Creates the state without problems.
     pub(crate) fn new(fact: fn(ObjectName, Option<String>) -> Fact) -> Self {
-        Self { fact, told: BTreeMap::new(), news: Vec::new() }
+        Self { fact, reported: BTreeMap::new(), news: Vec::new() }
     }
 
     /// Sets the problem of a Gateway; `None` where it has none any more.
     pub(crate) fn tell(&mut self, gateway: &ObjectName, reason: &'static str, trouble: Option<String>) {
         let before = match &trouble {
-            Some(text) => self.told.insert(gateway.clone(), text.clone()),
-            None => self.told.remove(gateway),
+            Some(text) => self.reported.insert(gateway.clone(), text.clone()),
+            None => self.reported.remove(gateway),
         };
         if before == trouble {
             return;
@@ -47,6 +47,6 @@ impl GatewayTroubles {
 
     /// Returns the number of Gateways with a problem.
     pub(crate) fn count(&self) -> usize {
-        self.told.len()
+        self.reported.len()
     }
 }

@@ -149,7 +149,7 @@ fn parents(status: Option<&ObjectStatus>, current: &Value, us: &StatusOwner<'_>,
     };
     let there = current["parents"].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut moved = false;
-    for entry in told(there, us, own.len()) {
+    for entry in claim_entries(there, us, own.len()) {
         let turn = turn(there, entry, us);
         moved |= turn == Turn::Last;
         if turn != Turn::NotYet {
@@ -210,7 +210,7 @@ fn ancestors(status: Option<&ObjectStatus>, current: &Value, controller: &str, n
 
 /// Returns the entries about claims at Gateways of other controllers, as far as there is room: each such controller has
 /// to write an entry of its own, without which the route is not served. Rejections come first.
-fn told<'a>(there: &[Value], us: &'a StatusOwner<'_>, own: usize) -> Vec<&'a Value> {
+fn claim_entries<'a>(there: &[Value], us: &'a StatusOwner<'_>, own: usize) -> Vec<&'a Value> {
     let entries = us.claims.as_ref().map_or(&[][..], |(entries, _)| entries);
     let others = there.iter().filter(|entry| !is_ours(entry, us)).count().max(entries.len());
     let room = PARENTS.saturating_sub(own + others);

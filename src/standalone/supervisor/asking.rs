@@ -19,7 +19,7 @@ pub(super) async fn info(admin: &Path) -> Option<Info> {
 
 /// Makes connections end after their request in progress. Returns whether Envoy accepted it.
 pub(super) async fn end_connections(admin: &Path) -> bool {
-    timeout(TIMEOUT, tell(admin, "/healthcheck/fail")).await.is_ok_and(|told| told.is_ok())
+    timeout(TIMEOUT, tell(admin, "/healthcheck/fail")).await.is_ok_and(|answer| answer.is_ok())
 }
 
 /// Makes Envoy accept no more connections.

@@ -80,13 +80,13 @@ impl Tenancy {
 
     /// All verdicts, by claimant.
     pub fn verdicts(&self) -> impl Iterator<Item = (&ClaimKey, &ObjectName, &Verdict)> {
-        let told = self.claims.iter().filter_map(|claim| {
+        let verdicts = self.claims.iter().filter_map(|claim| {
             let (key, tenant) = claim.names();
             Some((key, tenant, claim.verdict()?))
         });
-        let mut told: Vec<_> = told.collect();
-        told.sort_by_key(|(claim, tenant, _)| (*claim, *tenant));
-        told.into_iter()
+        let mut verdicts: Vec<_> = verdicts.collect();
+        verdicts.sort_by_key(|(claim, tenant, _)| (*claim, *tenant));
+        verdicts.into_iter()
     }
 
     /// The verdicts on one claimant, for each TenantGateway that it refers to, in no order.
