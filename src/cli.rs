@@ -89,7 +89,8 @@ pub enum Command {
     Standalone(Standalone),
     /// Serve the Gateways of a Kubernetes cluster with a fleet of Envoys
     Controller(Controller),
-    /// Print the Envoy resources and the statuses that manifests result in; needs no running program
+    /// Print the Envoy resources and the statuses that manifests result in; exit 1 if an object is refused, incomplete,
+    /// or waits for a certificate; needs no running program
     Translate(Translate),
     /// Print the problems of manifests: refused objects, lost hostnames, unresolved references; needs no running
     /// program
