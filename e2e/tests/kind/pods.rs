@@ -61,22 +61,29 @@ async fn pods_are_restricted_and_the_cli_works_in_them() -> Result<()> {
 #[ignore = "needs a kind cluster: make kind-e2e"]
 async fn alerts_speak_of_metrics_that_there_are() -> Result<()> {
     until_served(&shop()?).await?;
-    let mut told = String::new();
-    for pod in objects(&["pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=controller"])? {
-        let name = pod["metadata"]["name"].as_str().context("a name")?;
-        told += &kubectl(&["get", "--raw", &format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}:8080/proxy/metrics")])?;
-    }
     let chart = root().join("deploy/chart").display().to_string();
     let enabled = "monitoring.prometheusRule.enabled=true";
     let rules = run("helm", &["template", "g", &chart, "--set", enabled, "--show-only", "templates/monitoring.yaml"])?;
     let words = rules.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let metrics: BTreeSet<&str> = words.filter(|word| word.starts_with("gatewright_")).collect();
     assert!(metrics.len() >= 6, "{metrics:?}");
-    for metric in metrics {
-        let family = metric.strip_suffix("_total").unwrap_or(metric);
-        assert!(told.contains(&format!("# TYPE {family} ")), "no metric is called {metric}:\n{told}");
+    // Those of certificates exist once a replica holds the Lease.
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let mut text = String::new();
+        for pod in objects(&["pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=controller"])? {
+            let name = pod["metadata"]["name"].as_str().context("a name")?;
+            let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}:8080/proxy/metrics");
+            text += &kubectl(&["get", "--raw", &path])?;
+        }
+        let family = |metric: &str| format!("# TYPE {} ", metric.strip_suffix("_total").unwrap_or(metric));
+        let missing: Vec<&&str> = metrics.iter().filter(|metric| !text.contains(&family(metric))).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "no metrics are called {missing:?}:\n{text}");
+        sleep(Duration::from_secs(1)).await;
     }
-    Ok(())
 }
 
 /// In a node: leaves the container with this ID 32 MiB of memory more than it has, takes more than that within it, and has the
