@@ -33,8 +33,8 @@ use complaints::Complaints;
 use refusals::{Refusal, Refusals, refusals, rejected_name};
 use states::States;
 
-/// What is said of Envoys when none is connected to a replica that does not know those of all others.
-const ELSEWHERE: &str = "no Envoy is connected to this replica; the lease holder knows those of all replicas";
+/// The text of link `envoys` of an explanation, in a replica without connected Envoys that does not hold the Lease.
+const NO_ENVOY_HERE: &str = "no Envoy is connected to this replica; the lease holder knows those of all replicas";
 /// The maximum number of changes whose acknowledgement is still to be announced: without Envoys none ever is.
 const ANNOUNCED: usize = 256;
 
@@ -425,8 +425,8 @@ impl ControlPlane {
         json!({"apiVersion": "v1", "kind": "List", "items": documents(&self.pipeline, &clock)})
     }
 
-    /// Explains a URL: the objects that serve it, and the Envoys. Without `knows_all`, Envoys may be connected to other
-    /// replicas of which this one does not know: that none is connected here is then no failure.
+    /// Explains a URL: the objects that serve it, and the Envoys. `knows_all` is true if this replica knows the Envoys of
+    /// all replicas; in any other one it is no failure that no Envoy is connected.
     pub fn explain(&self, question: &Question, knows_all: bool) -> Explanation {
         let mut explanation = self.engine().explain(question);
         crate::tenants::explain(&self.pipeline, question, &mut explanation);
@@ -446,7 +446,7 @@ impl ControlPlane {
             let refused = self.rejections(&progress).find(concerns);
             let (ok, text) = match refused {
                 Some(refused) => (false, format!("refused {}: {}", rejected_name(refused), refused.text)),
-                None if acks.all == 0 && !knows_all => (true, ELSEWHERE.to_owned()),
+                None if acks.all == 0 && !knows_all => (true, NO_ENVOY_HERE.to_owned()),
                 None => (acks.are_complete(), acks.text()),
             };
             explanation.links.push(Link { what: "envoys", ok, text });
