@@ -106,7 +106,7 @@ pub fn refused(tenancy: &Tenancy, key: &ObjectKey, status: &mut ObjectStatus) {
 
 fn parent_status(parent: &ParentRef, verdict: &Verdict, since: &str) -> Value {
     let (mut reason, mut message) = (verdict.reason, verdict.message.clone());
-    if let Some((_, finding)) = verdict.findings.iter().find(|(of, _)| verdict.is_accepted() && of == parent) {
+    if let Some((_, finding)) = verdict.parents.iter().find(|(of, _)| verdict.is_accepted() && of == parent) {
         (reason, message) = finding.clone();
     }
     json!({

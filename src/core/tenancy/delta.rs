@@ -159,7 +159,7 @@ pub struct Verdict {
     /// True if the Gateway has listeners for some of them.
     pub on_gateway: bool,
     /// Findings for the conditions of single parentRefs, if the claim as a whole is accepted.
-    pub findings: Vec<(ParentRef, (Reason, String))>,
+    pub parents: Vec<(ParentRef, (Reason, String))>,
 }
 
 impl Verdict {

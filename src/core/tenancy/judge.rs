@@ -94,11 +94,11 @@ impl Judging<'_> {
         }
         let reason = findings.first().map_or(Reason::Accepted, |(reason, _)| *reason);
         let generation = claimant.map_or(0, |claimant| claimant.generation);
-        let findings = claimant.filter(|_| seen).zip(self.tenants.resolved(tenant));
-        let findings =
-            findings.map(|(claimant, valid)| self.settings.ports.findings(claimant, valid, &granted, self.derivations));
-        let findings = findings.unwrap_or_default();
-        let verdict = seen.then_some(Verdict { generation, reason, message, granted, sets, on_gateway, findings });
+        let resolved = claimant.filter(|_| seen).zip(self.tenants.resolved(tenant));
+        let parents = resolved.map_or_else(Vec::new, |(claimant, valid)| {
+            self.settings.ports.parent_findings(claimant, valid, &granted, self.derivations)
+        });
+        let verdict = seen.then_some(Verdict { generation, reason, message, granted, sets, on_gateway, parents });
         self.claims[id].judge(verdict, dirty);
         self.claims.release(id);
     }

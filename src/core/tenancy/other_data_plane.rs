@@ -227,7 +227,7 @@ mod tests {
         engine.apply(vec![Change::Claimant(id, Some(route.clone()))]);
         let told = |engine: &Tenancy| {
             let verdict = engine.verdict(&key("cozy-x", "r"), &name()).expect("there is one");
-            verdict.findings.iter().map(|(_, (reason, _))| reason.as_str()).collect::<Vec<_>>()
+            verdict.parents.iter().map(|(_, (reason, _))| reason.as_str()).collect::<Vec<_>>()
         };
         assert_eq!(told(&engine), ["NotAllowedByListeners"]);
         // The owner of the wildcard may name its listener.

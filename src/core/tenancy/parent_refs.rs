@@ -74,7 +74,7 @@ impl Ports {
 
     /// Findings about single parentRefs of a claimant that is accepted as a whole: it names no existing listener, or
     /// one that does not accept the route; or the route is served without TLS as well.
-    pub(super) fn findings(
+    pub(super) fn parent_findings(
         self,
         claimant: &Claimant,
         valid: &ResolvedTenant,

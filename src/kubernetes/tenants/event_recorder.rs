@@ -36,26 +36,26 @@ impl EventRecorder {
 
     /// Notes that a status is being written to the object of this UID, in place of the status `before`.
     pub fn note(&mut self, key: &ObjectKey, uid: &str, before: &Value, after: &Value, kinds: &[&str]) {
-        let events = transitions(before, after, kinds);
-        if events.is_empty() {
+        let transitions = transitions(before, after, kinds);
+        if transitions.is_empty() {
             self.pending.remove(key);
         } else {
-            self.pending.insert(key.clone(), (uid.to_owned(), events));
+            self.pending.insert(key.clone(), (uid.to_owned(), transitions));
         }
     }
 
     /// Takes in the outcome of the write: after a success the transitions are recorded.
     pub fn written(&mut self, key: &ObjectKey, done: bool) {
         while self.tasks.try_join_next().is_some() {}
-        let Some((uid, events)) = self.pending.remove(key).filter(|_| done) else { return };
-        for event in events {
+        let Some((uid, transitions)) = self.pending.remove(key).filter(|_| done) else { return };
+        for transition in transitions {
             if self.tasks.len() >= AT_ONCE {
-                debug!("{key}: too many events: {} is not recorded", event.reason);
+                debug!("{key}: too many events: {} is not recorded", transition.reason);
                 continue;
             }
             let (client, key, uid) = (self.client.clone(), key.clone(), uid.clone());
             begin(&mut self.tasks, "event", &key.to_string(), async move {
-                if let Err(failure) = in_time(record(client, &key, uid, event)).await {
+                if let Err(failure) = in_time(record(client, &key, uid, transition)).await {
                     debug!("{key}: event: {failure}");
                 }
             });
