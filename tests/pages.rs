@@ -51,10 +51,6 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("gatewright standalone ./manifests", "the log is an example; the test of events compares the names and fields"),
     ("gatewright controller --acme-directory letsencrypt", "it needs Let's Encrypt; tests of issuers have such rules"),
     ("kubectl -n gatewright-system exec", "it needs a kubelet; quickstart-kind.md does the same"),
-    (
-        "holder=$(kubectl -n gatewright-system get lease",
-        "it is for the next command, which needs a kubelet; kind/pods.rs does it",
-    ),
     ("kubectl apply --server-side -f https://", "it needs GitHub; tests have the same file"),
     ("make bench", "benchmarks take long, and print figures"),
     ("cargo bench", "benchmarks take long, and print figures"),
