@@ -39,8 +39,14 @@ pub(crate) fn kubectl_of(arguments: &[&str], object: &Value) -> Result<String> {
     kubectl(&[arguments, &["-f", &file.path().display().to_string()]].concat())
 }
 
+/// Runs `gatewright` in a pod of the controller.
 pub(crate) fn gatewright(arguments: &[&str]) -> Result<String> {
-    kubectl(&[&["-n", NAMESPACE, "exec", "deployment/gatewright-controller", "--", "gatewright"], arguments].concat())
+    gatewright_in("deployment/gatewright-controller", arguments)
+}
+
+/// Runs `gatewright` in a pod, or in one of a workload.
+pub(crate) fn gatewright_in(workload: &str, arguments: &[&str]) -> Result<String> {
+    kubectl(&[&["-n", NAMESPACE, "exec", workload, "--", "gatewright"], arguments].concat())
 }
 
 pub(crate) fn objects(arguments: &[&str]) -> Result<Vec<Value>> {

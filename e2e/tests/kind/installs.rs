@@ -120,6 +120,7 @@ async fn an_uninstall_leaves_what_is_the_users_and_no_more() -> Result<()> {
     let before = objects(&["secrets", "-n", "tenant-alice", "--field-selector=type=kubernetes.io/tls"])?;
     assert!(!before.is_empty());
     let written = identities(&objects(&["tenantgateways,httproutes", "-A"])?);
+    assert!(written.len() >= 4, "a TenantGateway and a route of each tenant: {written:?}");
 
     run("helm", &["uninstall", "gatewright", "-n", NAMESPACE, "--wait", "--timeout=3m"])?;
     kubectl(&["-n", NAMESPACE, "wait", "pods", "--all", "--for=delete", "--timeout=3m"])?;
@@ -156,7 +157,7 @@ async fn an_uninstall_leaves_what_is_the_users_and_no_more() -> Result<()> {
     std::fs::remove_file(&file)?;
     // Compared only now, so that a difference does not leave the other tests without an installation.
     let lost: Vec<&String> = written.difference(&stayed).collect();
-    assert!(lost.is_empty(), "users wrote these: {lost:?}");
+    assert!(lost.is_empty(), "what users wrote stays: {lost:?} is gone");
     until_served(&shop()?).await?;
     let data = |all: &[Value]| all.iter().map(|secret| secret["data"].clone()).collect::<Vec<_>>();
     let after = objects(&["secrets", "-n", "tenant-alice", "--field-selector=type=kubernetes.io/tls"])?;

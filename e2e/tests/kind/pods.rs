@@ -8,8 +8,8 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::cluster::{
-    HOST, LATE, LIMIT, NAMESPACE, at, container, envoys, gatewright, holder, kubectl, kubectl_of, late, objects,
-    rolled_out, root, run, shop, until_served,
+    HOST, LATE, LIMIT, NAMESPACE, at, container, envoys, gatewright, gatewright_in, holder, kubectl, kubectl_of, late,
+    objects, rolled_out, root, run, shop, until_served,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -43,16 +43,16 @@ async fn pods_are_restricted_and_the_cli_works_in_them() -> Result<()> {
     let refused = kubectl(&["apply", "-f", &foreign]).expect_err("it is alice's name");
     assert!(format!("{refused:#}").contains("must equal bob.example.org"), "{refused:#}");
     // In any replica, whether an Envoy is connected to it or not.
-    let told = gatewright(&["explain", &format!("https://{HOST}/")])?;
+    let url = format!("https://{HOST}/");
+    let told = gatewright(&["explain", &url])?;
     assert!(!told.contains("FAILS"), "{told}");
     let told = gatewright(&["claims"])?;
     assert!(told.contains(HOST), "{told}");
     // The Envoys of all replicas, and certificates, are with the holder of the Lease.
     let holder = format!("pod/{}", holder()?);
-    let url = format!("https://{HOST}/");
-    let told = kubectl(&["-n", NAMESPACE, "exec", &holder, "--", "gatewright", "explain", &url])?;
+    let told = gatewright_in(&holder, &["explain", &url])?;
     assert!(told.contains("acknowledged by "), "{told}");
-    let told = kubectl(&["-n", NAMESPACE, "exec", &holder, "--", "gatewright", "certs"])?;
+    let told = gatewright_in(&holder, &["certs"])?;
     assert!(told.contains(HOST), "{told}");
     Ok(())
 }
