@@ -14,7 +14,7 @@ const CRATES: [(&str, &[&str]); 7] = [
     ("src/envoy", &[]),
     ("src/control", &[]),
     ("src/kubernetes", &[]),
-    ("src", &["core", "envoy", "control", "kubernetes"]),
+    ("src", &["core", "envoy", "control", "kubernetes", "public_suffix"]),
     ("xds/src", &[]),
     ("acme/src", &[]),
 ];

@@ -80,12 +80,12 @@ impl DnsName {
     /// Returns the registered domain (one label below the public suffix), by which CAs count certificates. For names
     /// outside the public suffix list it is the last two labels.
     pub fn registered_domain(&self) -> &str {
-        psl::domain_str(self.base()).unwrap_or(self.base())
+        public_suffix::registered_domain(self.base()).unwrap_or(self.base())
     }
 
     /// Returns true if the name itself is a public suffix, such as `co.uk`, for which no public CA issues.
     pub fn is_public_suffix(&self) -> bool {
-        psl::suffix(self.base().as_bytes()).is_some_and(|s| s.is_known() && s.as_bytes() == self.base().as_bytes())
+        public_suffix::is_public_suffix(self.base())
     }
 }
 

@@ -116,8 +116,7 @@ impl Evaluation<'_> {
             let text = format!("metadata.namespace: there is no Namespace {namespace}: add it");
             return Err(("NamespaceNotFound", text));
         };
-        let suffix = psl::suffix(apex.as_str().as_bytes());
-        if suffix.is_some_and(|suffix| suffix.is_known() && suffix.as_bytes() == apex.as_str().as_bytes()) {
+        if public_suffix::is_public_suffix(apex.as_str()) {
             let text =
                 format!("spec.apex: {apex} is a public suffix, below which others register domains: use one of yours");
             return Err(("ApexNotAllowed", text));

@@ -274,8 +274,7 @@ fn is_below(wide: &Ownable, what: &Ownable) -> bool {
 /// True if a wildcard covers all domains below a public suffix, such as `*.co.uk`: its owner does not own these
 /// domains.
 fn is_public(wide: &Hostname) -> bool {
-    let Some(bare) = wide.as_str().strip_prefix("*.") else { return false };
-    psl::suffix(bare.as_bytes()).is_some_and(|suffix| suffix.is_known() && suffix.as_bytes() == bare.as_bytes())
+    wide.as_str().strip_prefix("*.").is_some_and(public_suffix::is_public_suffix)
 }
 
 fn same_owner(a: Option<&OwnerRecord>, b: Option<&OwnerRecord>) -> bool {
