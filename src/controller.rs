@@ -184,6 +184,10 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let heard = LastHeard::default();
     let runtime = KubernetesRuntime::new(client.clone(), &options.controller_name, replica, live, issuance);
     let mut runtime = runtime.watching(&kinds, heard.clone());
+    let asks_for_fields = options.gateway_api.gateway_api_channel == Channel::Experimental;
+    if asks_for_fields {
+        runtime = runtime.awaiting_fields();
+    }
 
     let candidate = Candidate {
         namespace: options.namespace.clone(),
@@ -195,7 +199,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     tasks.spawn("lease", async move { Ok(lease::run(for_lease, candidate, term_sender, lease_stop).await?) });
     // A small buffer: a watch waits while we are busy, and the server keeps further events.
     let (sender, mut watch_events) = mpsc::channel(16);
-    if options.gateway_api.gateway_api_channel == Channel::Experimental {
+    if asks_for_fields {
         let (for_fields, sender) = (client.clone(), sender.clone());
         tasks.spawn("fields of definitions", async move {
             watch_fields(for_fields, sender).await;

@@ -96,8 +96,8 @@ pub fn kinds(tenants: bool, channel: Channel) -> Vec<Kind> {
 pub struct KubernetesRuntime {
     live: ControlPlane,
     view: WatchSync,
-    /// Fields of the experimental channel, as the last answer of the API server has them.
-    fields: DefinedFields,
+    /// Fields of the experimental channel, as the last answer of the API server has them; `None` before the first.
+    fields: Option<DefinedFields>,
     /// The definitions that the translation knows.
     definitions: Option<Definitions>,
     heard: LastHeard,
@@ -128,7 +128,7 @@ impl KubernetesRuntime {
         Self {
             live,
             view: WatchSync::new(&KINDS),
-            fields: DefinedFields::default(),
+            fields: Some(DefinedFields::default()),
             definitions: None,
             heard: LastHeard::default(),
             objects: Objects::default(),
@@ -157,6 +157,11 @@ impl KubernetesRuntime {
     pub fn isolating(mut self, client: Client, namespace: &str, template: &str) -> Self {
         self.isolated = Some(IsolatedEnvoys::new(client, namespace, template));
         self
+    }
+
+    /// Announces [`WatchEvent::Fields`]: the statuses of classes wait for the first one, since it decides about features.
+    pub fn awaiting_fields(self) -> Self {
+        Self { fields: None, ..self }
     }
 
     /// Returns the control plane.
@@ -191,8 +196,14 @@ impl KubernetesRuntime {
                 return;
             }
             WatchEvent::Fields(fields) => {
-                self.fields = fields;
-                return self.tell_definitions(term);
+                let is_first = self.fields.replace(fields).is_none();
+                self.tell_definitions(term);
+                if is_first && self.serving && self.leads(term) {
+                    self.want(
+                        self.objects.seen().keys().filter(|key| key.kind == Kind::GatewayClass).cloned().collect(),
+                    );
+                }
+                return;
             }
             WatchEvent::Complete(kind) => return self.in_turn(Afterwards::Complete(kind), term),
             WatchEvent::Trouble(kind, text) => (kind, self.view_not_complete(kind).trouble(kind, text)),
@@ -348,7 +359,7 @@ impl KubernetesRuntime {
     /// Tells the translation which kinds and fields the API server has, if that changed.
     fn tell_definitions(&mut self, term: Term) {
         let missing = KINDS.into_iter().filter(|kind| self.view.is_missing(*kind)).collect();
-        let definitions = Definitions { fields: self.fields, missing };
+        let definitions = Definitions { fields: self.fields.unwrap_or_default(), missing };
         if self.serving && self.definitions.as_ref() != Some(&definitions) {
             self.definitions = Some(definitions.clone());
             self.apply(vec![Change::Fact(Fact::Definitions(definitions))], term);

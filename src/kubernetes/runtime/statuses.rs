@@ -29,6 +29,8 @@ const COUNTING: Duration = Duration::from_secs(2);
 /// The time that the status of a route is delayed after its claims have changed, so that the controller of its Gateway
 /// writes first.
 const OTHERS: Duration = Duration::from_millis(700);
+/// The time after the start that the status of a class is delayed until the fields of the definitions are known.
+const FIELDS: Duration = Duration::from_secs(5);
 /// The time after the start in which Envoys reconnect.
 const FIRST: Duration = Duration::from_secs(30);
 
@@ -162,6 +164,10 @@ impl KubernetesRuntime {
             && let Some(at) = self.patience(key, now)
         {
             return Decision::Later(at);
+        }
+        let until = self.started + FIELDS;
+        if key.kind == Kind::GatewayClass && self.fields.is_none() && now < until {
+            return Decision::Later(until);
         }
         match self.statuses.conflict_backoff.not_before(key, &document, now) {
             Some(at) => Decision::Later(at),

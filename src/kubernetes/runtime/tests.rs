@@ -186,6 +186,32 @@ async fn no_claim_is_forgotten_while_routes_are_not_known() {
 }
 
 #[tokio::test]
+async fn the_status_of_a_class_waits_for_the_fields_of_the_definitions() {
+    const STATUS: &str = "PATCH /apis/gateway.networking.k8s.io/v1/gatewayclasses/g/status";
+    let mut site = Site::new(tenancy::Settings::default());
+    site.runtime = site.runtime.awaiting_fields();
+    // The deadline is out of the test's reach.
+    site.runtime.started += Duration::from_secs(3600);
+    site.runtime.lead(site.term);
+    site.put(json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "g", "uid": "1"},
+        "spec": {"controllerName": CONTROLLER}}));
+    site.put(
+        json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"namespace": "a", "name": "left", "uid": "4"},
+        "spec": {"parentRefs": [{"name": "another"}], "rules": [{}]},
+        "status": {"parents": [{"controllerName": CONTROLLER, "parentRef": {"name": "edge"}, "conditions": []}]}}),
+    );
+    site.all_is_seen();
+    // Statuses of other kinds do not wait.
+    site.until_asked("PATCH /apis/gateway.networking.k8s.io/v1/namespaces/a/httproutes/left/status").await;
+    assert!(!site.asked.lock().expect("nobody panics").iter().any(|asked| asked == STATUS));
+    // Also where the answer changes nothing: no such field is defined.
+    site.runtime.take_in(WatchEvent::Fields(DefinedFields::default()), site.term);
+    site.runtime.write(site.term);
+    site.until_asked(STATUS).await;
+    site.runtime.stop().await;
+}
+
+#[tokio::test]
 async fn credentials_that_went_are_used_no_more() {
     let mut site = Site::new(tenancy::Settings::default());
     site.all_is_seen();
