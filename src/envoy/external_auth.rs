@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use envoy_types::pb::envoy::config::common::mutation_rules::v3::HeaderMutationRules;
 use envoy_types::pb::envoy::config::core::v3::{
-    ApiVersion, GrpcService, HttpUri, TypedExtensionConfig,
+    ApiVersion, GrpcService, HeaderValue, HttpUri, TypedExtensionConfig,
     grpc_service::{EnvoyGrpc, TargetSpecifier},
     http_uri::HttpUpstreamType,
 };
@@ -73,6 +73,12 @@ fn ext_authz(auth: &ExternalAuth) -> ExtAuthz {
                 authority,
                 ..Default::default()
             })),
+            // A check that comes back as a request is a loop too.
+            initial_metadata: vec![HeaderValue {
+                key: CDN_LOOP.to_owned(),
+                value: format!("%REQ({CDN_LOOP})%"),
+                ..Default::default()
+            }],
             ..Default::default()
         }),
         AuthProtocol::Http { path, answers } => {

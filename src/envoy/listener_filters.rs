@@ -11,7 +11,9 @@ use envoy_types::pb::envoy::config::common::mutation_rules::v3::{HeaderMutation,
 use envoy_types::pb::envoy::config::core::v3::{
     HeaderValue, HeaderValueOption, TypedExtensionConfig, header_value_option::HeaderAppendAction,
 };
-use envoy_types::pb::envoy::config::route::v3::{FilterConfig, Route, VirtualHost};
+use envoy_types::pb::envoy::config::route::v3::{
+    FilterConfig, Route, VirtualHost, route::Action, route_action::ClusterSpecifier,
+};
 use envoy_types::pb::envoy::extensions::common::matching::v3::{ExtensionWithMatcher, ExtensionWithMatcherPerRoute};
 use envoy_types::pb::envoy::extensions::filters::http::composite::v3::{
     Composite, ExecuteFilterAction, FilterChainConfiguration,
@@ -80,16 +82,9 @@ pub(super) fn guarded(host: &Host, filters: &ListenerFilters, first: Option<&Rou
         }
         ListenerFilters::Ask(servers) => servers,
     };
-    let mut own: Vec<(String, Vec<TypedExtensionConfig>)> = Vec::new();
-    let mut all: Vec<Route> = first.collect();
-    for route in &host.routes {
-        let filters = route_filters::delegated(&route.rule);
-        let mark = (!filters.is_empty()).then(|| name(&filters));
-        all.extend(routes(route).into_iter().map(|made| marking(made, mark.as_deref())));
-        if let Some(mark) = mark.filter(|mark| own.iter().all(|(known, _)| known != mark)) {
-            own.push((mark, filters));
-        }
-    }
+    let mut marked = MarkedFilters::default();
+    let made_routes = host.routes.iter().flat_map(routes).map(|route| marked.mark(route));
+    let mut all: Vec<Route> = first.chain(made_routes).collect();
     // Every request has a route, so that the filters run for it.
     all.push(answer(404));
     let ask = servers.iter().map(external_auth::before_routes).collect();
@@ -101,7 +96,7 @@ pub(super) fn guarded(host: &Host, filters: &ListenerFilters, first: Option<&Rou
         typed_per_filter_config: map(&[
             (FILTER, any(&ask)),
             (MARK, any(&mutation(unmarked))),
-            (MARKED, any(&ExtensionWithMatcherPerRoute { xds_matcher: Some(by_mark(own)) })),
+            (MARKED, any(&ExtensionWithMatcherPerRoute { xds_matcher: Some(marked.by_mark()) })),
         ]),
         ..made
     }
@@ -110,28 +105,61 @@ pub(super) fn guarded(host: &Host, filters: &ListenerFilters, first: Option<&Rou
 /// A route that the filters do not stand before.
 fn unasked(route: &Route) -> Route {
     let off = any(&FilterConfig { disabled: true, ..Default::default() });
-    with(route.clone(), FILTER, off)
+    Route { typed_per_filter_config: with(&route.typed_per_filter_config, FILTER, off), ..route.clone() }
 }
 
-/// A route whose filters, if it has some, are made by its mark.
-fn marking(mut route: Route, mark: Option<&str>) -> Route {
-    route.typed_per_filter_config.remove(route_filters::FILTER);
-    let Some(mark) = mark else { return route };
-    let option = HeaderValueOption {
-        header: Some(HeaderValue { key: ROUTE_HEADER.to_owned(), value: mark.to_owned(), ..Default::default() }),
-        append_action: HeaderAppendAction::OverwriteIfExistsOrAdd.into(),
-        ..Default::default()
-    };
-    let set = HeaderMutation { action: Some(header_mutation::Action::Append(option)) };
-    with(route, MARK, any(&mutation(set)))
+/// The filters of the routes of a virtual host, each list of them with its mark.
+#[derive(Default)]
+struct MarkedFilters(Vec<(String, Vec<TypedExtensionConfig>)>);
+
+impl MarkedFilters {
+    /// A route whose filters are made by its mark, and so are those of its shares, which stand in place of the route's.
+    fn mark(&mut self, mut route: Route) -> Route {
+        if let Some(Action::Route(action)) = &mut route.action
+            && let Some(ClusterSpecifier::WeightedClusters(shares)) = &mut action.cluster_specifier
+        {
+            for share in &mut shares.clusters {
+                share.typed_per_filter_config = self.replace(std::mem::take(&mut share.typed_per_filter_config));
+            }
+        }
+        Route { typed_per_filter_config: self.replace(route.typed_per_filter_config), ..route }
+    }
+
+    /// Replaces filters by their mark.
+    fn replace(&mut self, mut configs: HashMap<String, Any>) -> HashMap<String, Any> {
+        let filters = route_filters::take_out(&mut configs);
+        if filters.is_empty() {
+            return configs;
+        }
+        let mark = name(&filters);
+        let option = HeaderValueOption {
+            header: Some(HeaderValue { key: ROUTE_HEADER.to_owned(), value: mark.clone(), ..Default::default() }),
+            append_action: HeaderAppendAction::OverwriteIfExistsOrAdd.into(),
+            ..Default::default()
+        };
+        if self.0.iter().all(|(known, _)| *known != mark) {
+            self.0.push((mark, filters));
+        }
+        let set = HeaderMutation { action: Some(header_mutation::Action::Append(option)) };
+        with(&configs, MARK, any(&mutation(set)))
+    }
+
+    /// From the mark of a request to the filters of its route. A mark that is not known is of another version, and lets
+    /// nobody pass.
+    fn by_mark(self) -> Matcher {
+        let chosen = self.0.into_iter().map(|(mark, filters)| when(MatchPattern::Exact(mark), filters));
+        let any = RegexMatcher { regex: ".+".to_owned(), engine_type: Some(EngineType::GoogleRe2(GoogleRe2 {})) };
+        let unknown = when(MatchPattern::SafeRegex(any), vec![external_auth::nobody()]);
+        let matchers = chosen.chain([unknown]).collect();
+        Matcher { matcher_type: Some(MatcherType::MatcherList(MatcherList { matchers })), on_no_match: None }
+    }
 }
 
-/// A route with one more configuration of a filter.
-fn with(mut route: Route, name: &str, config: Any) -> Route {
-    let configs: HashMap<String, Any> = std::mem::take(&mut route.typed_per_filter_config);
-    let mut configs: Vec<(&str, Any)> = configs.iter().map(|(name, config)| (name.as_str(), config.clone())).collect();
-    configs.push((name, config));
-    Route { typed_per_filter_config: map(&configs), ..route }
+/// The configurations of a route's filters with one more.
+fn with(configs: &HashMap<String, Any>, name: &str, config: Any) -> HashMap<String, Any> {
+    let mut all: Vec<(&str, Any)> = configs.iter().map(|(name, config)| (name.as_str(), config.clone())).collect();
+    all.push((name, config));
+    map(&all)
 }
 
 fn mutation(mutation: HeaderMutation) -> HeaderMutationPerRoute {
@@ -144,15 +172,6 @@ fn name(filters: &[TypedExtensionConfig]) -> String {
     let mut hash = Sha256::new();
     filters.iter().for_each(|filter| hash.update(filter.encode_length_delimited_to_vec()));
     hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// From the mark of a request to the filters of its route. A mark that is not known is of another version, and lets nobody pass.
-fn by_mark(own: Vec<(String, Vec<TypedExtensionConfig>)>) -> Matcher {
-    let chosen = own.into_iter().map(|(mark, filters)| when(MatchPattern::Exact(mark), filters));
-    let any = RegexMatcher { regex: ".+".to_owned(), engine_type: Some(EngineType::GoogleRe2(GoogleRe2 {})) };
-    let unknown = when(MatchPattern::SafeRegex(any), vec![external_auth::nobody()]);
-    let matchers = chosen.chain([unknown]).collect();
-    Matcher { matcher_type: Some(MatcherType::MatcherList(MatcherList { matchers })), on_no_match: None }
 }
 
 fn when(mark: MatchPattern, filters: Vec<TypedExtensionConfig>) -> FieldMatcher {
@@ -177,7 +196,12 @@ fn when(mark: MatchPattern, filters: Vec<TypedExtensionConfig>) -> FieldMatcher 
 
 #[cfg(test)]
 mod tests {
-    use gatewright_core::model::{Action, AppProtocol, AuthProtocol, ExternalAuth, Route as ModelRoute};
+    use std::collections::BTreeSet;
+
+    use envoy_types::pb::envoy::config::route::v3::route::Action as PbAction;
+    use gatewright_core::model::{
+        Action, AppProtocol, AuthProtocol, ExternalAuth, Route as ModelRoute, Session, WeightedTarget,
+    };
 
     use super::*;
     use crate::testdata::{backend, host, route, rule, to};
@@ -225,6 +249,29 @@ mod tests {
             panic!("a list")
         };
         assert_eq!(list.matchers.len(), 3, "two that are known, and all others");
+    }
+
+    #[test]
+    fn the_filters_of_shares_are_made_by_their_own_mark() {
+        let session = |name: &str| Some(Box::new(Session::Header(name.to_owned())));
+        let kept = |name: &str| WeightedTarget { session: session(name), ..to("web", 1) };
+        let mut shares = rule(Action::Forward(vec![kept("x-one"), kept("x-two"), to("web", 1)]));
+        shares.auth = Some(Box::new(auth("x")));
+        let only = route("/only", rule(Action::Forward(vec![kept("x-one")])));
+        let made = made(ListenerFilters::Ask(vec![auth("first")]), vec![route("/shares", shares), only]);
+        let Some(PbAction::Route(action)) = &made.routes[1].action else { panic!("it forwards") };
+        let Some(ClusterSpecifier::WeightedClusters(clusters)) = &action.cluster_specifier else { panic!("shares") };
+        let configs: Vec<_> = clusters.clusters.iter().map(|share| &share.typed_per_filter_config).collect();
+        assert!(configs.iter().all(|configs| !configs.contains_key(route_filters::FILTER)), "none before it is known");
+        let marks: BTreeSet<_> = configs.iter().map(|configs| configs.get(MARK).map(|mark| &mark.value)).collect();
+        assert_eq!(
+            (marks.len(), marks.contains(&None)),
+            (3, true),
+            "one for each session, and the rule's for the rest"
+        );
+        let whole: Vec<_> = self::marks(&made).into_iter().map(|mark| mark.map(|mark| &mark.value)).collect();
+        assert!(whole[1].is_some() && !marks.contains(&whole[1]), "the rule's is of its server alone");
+        assert!(whole[2].is_some(), "a single share's session is the route's");
     }
 
     #[test]

@@ -1,8 +1,12 @@
 //! Filters of single routes: Envoy's filter chain filter, which is in every connection manager and inactive on routes
 //! without such filters.
 
+use std::collections::HashMap;
+
 use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::envoy::extensions::filters::http::filter_chain::v3::{FilterChain, FilterChainConfigPerRoute};
+use envoy_types::pb::google::protobuf::Any;
+use prost::Message;
 
 use super::{external_auth, session};
 use gatewright_core::model::{Rule, Session, WeightedTarget};
@@ -32,9 +36,13 @@ fn chain(rule: &Rule, session: Option<&Session>) -> Option<FilterChainConfigPerR
     (!filters.is_empty()).then_some(FilterChainConfigPerRoute { filter_chain: Some(FilterChain { filters }) })
 }
 
-/// The same for the composite filter, which goes on with none of them behind one that waits: the server comes last. Who may not
-/// pass gets no session all the same, since there is no backend that it could name.
-pub(super) fn delegated(rule: &Rule) -> Vec<TypedExtensionConfig> {
-    let session = rule.session.as_deref().map(session::filter);
-    session.into_iter().chain(rule.auth.as_deref().map(external_auth::filter)).collect()
+/// Takes the filters out of the configuration of a route or of one of several shares, for the composite filter, which goes on
+/// with none of them behind one that waits: the server comes last. Who may not pass gets no session all the same, since
+/// there is no backend that it could name.
+pub(super) fn take_out(configs: &mut HashMap<String, Any>) -> Vec<TypedExtensionConfig> {
+    let Some(config) = configs.remove(FILTER) else { return Vec::new() };
+    match FilterChainConfigPerRoute::decode(config.value.as_slice()) {
+        Ok(FilterChainConfigPerRoute { filter_chain: Some(chain) }) => chain.filters.into_iter().rev().collect(),
+        _ => vec![external_auth::nobody()],
+    }
 }

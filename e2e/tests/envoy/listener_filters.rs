@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::auth::{AuthServer, KEY};
 use e2e::echo::Echo;
 use e2e::grpc::Grpc;
+use e2e::link::Link;
 use e2e::probe::{Answer, Probe};
 use e2e::served::PATIENCE;
 use e2e::world::{World, api, class, free_port, object, secret, service};
@@ -177,6 +178,80 @@ async fn every_request_of_a_listener_is_asked_about_before_a_route_is_looked_for
     for host in [GUARDED, WIDE] {
         let mut connection = over_tls(https, host).connect().await?;
         assert_eq!(connection.ask(&over_tls(https, OPEN)).await?.status, 421);
+    }
+    Ok(())
+}
+
+/// A policy of sessions on a Service.
+fn sessions(name: &str) -> Change {
+    object(json!({"apiVersion": "gateway.networking.x-k8s.io/v1alpha1", "kind": "XBackendTrafficPolicy",
+        "metadata": {"namespace": "default", "name": name},
+        "spec": {"targetRefs": [{"group": "", "kind": "Service", "name": name}],
+            "sessionPersistence": {"type": "Cookie", "cookie": {"name": "sid"}}}}))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn filters_of_shares_run_only_for_the_route_that_the_servers_choose() -> Result<()> {
+    let http = free_port()?;
+    let (web, other) = (Echo::start("web").await?, Echo::start("other").await?);
+    let (first, own) = (AuthServer::start().await?, AuthServer::start().await?);
+    let mut changes =
+        vec![class(), secret("app", "*.example.org")?, gateway(http, free_port()?, &json!([ask("first")]))];
+    for (name, address) in
+        [("web", web.address()), ("other", other.address()), ("first", first.address()), ("own", own.address())]
+    {
+        changes.extend(service(name, address));
+    }
+    let alice = json!([{"path": {"value": "/alice"}, "headers": [{"name": "X-User", "value": "alice"}]}]);
+    changes.push(route("chosen", &[GUARDED], json!([{"matches": alice, "backendRefs": [server("web")]}])));
+    // Without the header of the server this route takes every request.
+    let shares = json!([{"name": "other", "port": 80, "weight": 1}, {"name": "other", "port": 80, "weight": 1}]);
+    let only = json!([{"path": {"value": "/only"}}]);
+    let rules = json!([
+        {"filters": [ask("own")], "backendRefs": shares},
+        {"matches": only, "backendRefs": [server("other")]},
+    ]);
+    changes.extend([route("wide", &[GUARDED], rules), sessions("other")]);
+    let world = World::start(changes).await?;
+
+    let ask_for = |path: &'static str| to(http, GUARDED, path).header("authorization", KEY);
+    let passed = ask_for("/alice").send().await?;
+    assert_eq!(said(&passed)?["name"], "web", "{}", world.envoy.log());
+    assert!(own.asked().is_empty(), "the server of another route is asked nothing");
+    assert!(passed.headers.get("set-cookie").is_none(), "{passed:?}");
+
+    let session =
+        |answer: &Answer| answer.headers.get("set-cookie").is_some_and(|cookie| cookie.as_bytes().starts_with(b"sid="));
+    let passed = ask_for("/elsewhere").send().await?;
+    assert_eq!(said(&passed)?["name"], "other");
+    assert_eq!(own.asked().len(), 1, "asked once for its own route");
+    assert!(session(&passed), "{passed:?}");
+    let passed = ask_for("/only").send().await?;
+    assert_eq!(said(&passed)?["name"], "other");
+    assert!(session(&passed) && own.asked().is_empty(), "{passed:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn a_check_that_comes_back_as_a_request_is_a_loop() -> Result<()> {
+    for protocol in ["HTTP", "GRPC"] {
+        let http = free_port()?;
+        let web = Echo::start("web").await?;
+        // Envoy itself, by way of another program, which can be any Service of a tenant.
+        let back = Link::start(SocketAddr::from((Ipv4Addr::LOCALHOST, http))).await?;
+        let auth = json!({"protocol": protocol, protocol.to_lowercase(): {}, "backendRef": server("back")});
+        let filter = json!({"type": "ExternalAuth", "externalAuth": auth});
+        let listener = json!({"name": "all", "port": http, "protocol": "HTTP", "filters": {"requests": [filter]}});
+        let mut changes =
+            vec![class(), api("Gateway", "edge", json!({"gatewayClassName": "ours", "listeners": [listener]}))];
+        changes.extend(service("web", web.address()).into_iter().chain(service("back", back.address())));
+        changes.push(route("app", &[], json!([{"backendRefs": [server("web")]}])));
+        let world = World::start(changes).await?;
+        assert_eq!(to(http, GUARDED, "/").send().await?.status, 403, "{protocol}\n{}", world.envoy.log());
+        let requests = world.envoy.stat(&format!("http.default/edge_{http}.downstream_rq_total")).await?;
+        assert!((2..=3).contains(&requests), "{protocol}: {requests} for one");
     }
     Ok(())
 }
