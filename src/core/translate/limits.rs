@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::attachments::{Attachments, Contribution, handed_out};
+use super::admission::Admission;
+use super::attachments::{Contribution, handed_out};
+use super::backend_policies::BackendPolicies;
 use super::dirty::Dirty;
 use super::endpoints::ServiceEndpoints;
 use super::experimental;
 use super::gateway_exposure::Fleet;
 use super::key::{ParentKey, RouteKey};
 use super::parent::Parent;
-use super::parents::Parents;
 use super::quota::{Member, Quota};
 use super::resolutions::Resolved;
 use crate::inputs::{EndpointSlice, Extent, Kind, ObjectKey, Route, RouteRule, Unsupported};
@@ -75,9 +76,9 @@ pub(super) fn retries(rule: &RouteRule, limits: &Limits) -> (Option<Retry>, Opti
     (Some(Retry { attempts: found.min(most), ..asked.clone() }), (found > most).then(text))
 }
 
-/// Why a route as a whole is beyond the limits.
-pub(super) fn too_large(route: &Route, store: &Store, limits: &Limits) -> Option<String> {
-    let Extent { matches, bytes, regexes: _ } = store.extent(route);
+/// Why a route of this extent as a whole is beyond the limits.
+fn too_large(extent: Extent, limits: &Limits) -> Option<String> {
+    let Extent { matches, bytes, regexes: _ } = extent;
     if matches > limits.max_matches_per_route {
         let most = limits.max_matches_per_route;
         return Some(format!("{matches} matches, counted for each hostname, --max-matches-per-route is {most}"));
@@ -91,6 +92,7 @@ pub(super) fn too_large(route: &Route, store: &Store, limits: &Limits) -> Option
 
 /// The objects of each namespace that are within its quotas.
 pub(super) struct Quotas {
+    limits: Limits,
     /// Routes, their matches and their bytes.
     routes: Quota<Arc<str>, RouteKey, 3>,
     /// Regular expressions of routes that have some.
@@ -118,6 +120,7 @@ impl Quotas {
         let bytes = limits.max_routes_kib_per_namespace.saturating_mul(1024);
         let routes = [limits.max_routes_per_namespace, limits.max_matches_per_namespace, bytes];
         Self {
+            limits: *limits,
             routes: Quota::new(routes),
             regexes: Quota::new([limits.max_regexes_per_namespace]),
             charged: BTreeMap::new(),
@@ -147,6 +150,7 @@ impl Quotas {
         &mut self,
         key: &ObjectKey,
         store: &Store,
+        policies: &BackendPolicies,
         service_endpoints: &ServiceEndpoints,
         dirty: &mut Dirty,
     ) {
@@ -164,16 +168,18 @@ impl Quotas {
             }
             _ => {
                 if let Some(route) = RouteKey::of(key) {
-                    self.note_route(route, store, dirty);
+                    self.note_route(route, store, policies, dirty);
                 }
             }
         }
     }
 
-    fn note_route(&mut self, key: RouteKey, store: &Store, dirty: &mut Dirty) {
+    /// Updates the weight of a route. One that is too large for itself is not served, and leaves room for the others.
+    fn note_route(&mut self, key: RouteKey, store: &Store, policies: &BackendPolicies, dirty: &mut Dirty) {
         let (mut route, mut regexes) = (None, None);
-        if let Some(there) = store.route(&key) {
-            let (group, created, extent) = (key.name.namespace.clone(), there.meta.created, store.extent(there));
+        let there = store.route(&key).map(|route| (route, policies.extent(route)));
+        if let Some((there, extent)) = there.filter(|(_, extent)| too_large(*extent, &self.limits).is_none()) {
+            let (group, created) = (key.name.namespace.clone(), there.meta.created);
             if extent.regexes > 0 {
                 regexes = Some(Member { group: group.clone(), created, weight: [extent.regexes] });
             }
@@ -185,9 +191,15 @@ impl Quotas {
     }
 
     /// Takes down anew how much the routes to a Service ask for.
-    pub(super) fn note_routes_to(&mut self, service: &ObjectName, store: &Store, dirty: &mut Dirty) {
+    pub(super) fn note_routes_to(
+        &mut self,
+        service: &ObjectName,
+        store: &Store,
+        policies: &BackendPolicies,
+        dirty: &mut Dirty,
+    ) {
         for route in store.indexes().routes_by_service(service) {
-            self.note_route(route.clone(), store, dirty);
+            self.note_route(route.clone(), store, policies, dirty);
             dirty.routes.insert(route.clone());
         }
     }
@@ -196,11 +208,12 @@ impl Quotas {
     pub(super) fn charge(
         &mut self,
         key: &RouteKey,
-        attachments: &Attachments,
-        parents: &Parents,
+        admission: Admission<'_>,
         store: &Store,
+        policies: &BackendPolicies,
         dirty: &mut Dirty,
     ) {
+        let Admission { parents, attachments, .. } = admission;
         let filters = |(listener, ..): &Contribution| parents.listener(listener).map_or(0, |l| l.guard.bytes);
         let bytes: u64 = handed_out(key, attachments.of(key)).iter().map(filters).sum();
         let before = match bytes {
@@ -208,7 +221,7 @@ impl Quotas {
             _ => self.charged.insert(key.clone(), bytes),
         };
         if before.unwrap_or_default() != bytes {
-            self.note_route(key.clone(), store, dirty);
+            self.note_route(key.clone(), store, policies, dirty);
             dirty.routes.insert(key.clone());
         }
     }
@@ -270,15 +283,20 @@ impl Quotas {
         store.slices(service).all(|slice| self.serves(slice))
     }
 
-    /// Limits the resolved rules of a route to the quota of its namespace.
-    pub(super) fn of_namespace(
+    /// Limits the resolved rules of a route to what a route may have, and to the quota of its namespace.
+    pub(super) fn limited(
         &self,
         key: &RouteKey,
         route: &Route,
         mut resolved: Resolved,
         store: &Store,
-        limits: &Limits,
+        policies: &BackendPolicies,
     ) -> Resolved {
+        let limits = &self.limits;
+        if let Some(text) = too_large(policies.extent(route), limits) {
+            resolved.invalid = Some((Reason::LimitReached, text));
+            return resolved;
+        }
         let namespace = &key.name.namespace;
         let beyond = if !self.routes.has(key) {
             Some(format!(
@@ -398,7 +416,10 @@ mod tests {
             "spec": {"parentRefs": [{"name": "g"}], "hostnames": names, "rules": rules}});
         let Ok(Object::Route(route)) = Object::parse(route) else { panic!("a route") };
         let settings = Settings { limits: *limits, ..Settings::new("c", Vec::new()) };
-        let resolved = resolve(&route, &Store::default(), &settings);
+        let (store, policies) = (Store::default(), BackendPolicies::default());
+        let resolved = resolve(&route, &store, &settings);
+        let key = RouteKey { kind: route.kind, name: route.meta.name.clone() };
+        let resolved = Quotas::new(limits).limited(&key, &route, resolved, &store, &policies);
         let (reason, text) = resolved.invalid.unzip();
         (reason, text.or(resolved.partial).unwrap_or_default())
     }
