@@ -44,6 +44,7 @@ impl Engine {
             store: &self.store,
             parents: &self.parents,
             attachments: &mut self.attachments,
+            quotas: &mut self.quotas,
             register: &mut self.register,
         }
     }
