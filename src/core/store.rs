@@ -63,7 +63,6 @@ pub struct Store {
     /// The watched namespaces.
     watched: Namespaces,
     /// Which fields are served.
-    channel: Channel,
     /// The definitions of the Gateway API.
     definitions: Definitions,
 }
@@ -85,7 +84,7 @@ impl Store {
         // Corrected as soon as the discovery of the API server has answered.
         let has_trust_bundles = channel == Channel::Experimental;
         let definitions = Definitions::unknown();
-        Self { reserved: Reserved::new(home), watched, has_trust_bundles, channel, definitions, ..Self::default() }
+        Self { reserved: Reserved::new(home), watched, has_trust_bundles, definitions, ..Self::default() }
     }
 
     /// An addition to messages about an object that is not found, or not granted: whether its namespace is not watched.

@@ -10,6 +10,7 @@ use super::default_gateways;
 use super::dirty::Dirty;
 use super::gateway_exposure::GatewayExposure;
 use super::key::{ListenerId, ParentKey, RouteKey};
+use super::limits::Quotas;
 use super::parent::{Parent, ParentListener};
 use super::parents::Parents;
 use super::protocol::Protocol;
@@ -44,6 +45,7 @@ pub(super) struct Attaching<'a> {
     pub(super) store: &'a Store,
     pub(super) parents: &'a Parents,
     pub(super) attachments: &'a mut Attachments,
+    pub(super) quotas: &'a mut Quotas,
     /// Claims of routes.
     pub(super) register: &'a mut Register,
 }
@@ -54,7 +56,8 @@ impl Attaching<'_> {
         // The Gateway of a ListenerSet may have changed though no attachment has.
         dirty.uses.insert(key.object());
         dirty.charged.insert(key.clone());
-        let new = self.attachments_of(key);
+        let new = self.attachments_of(key, dirty);
+        self.leave_defaults(key, &new, dirty);
         if self.attachments.of(key) == new {
             for (listener, hostname, _) in handed_out(key, &new) {
                 dirty.solved.insert((listener, hostname));
@@ -86,26 +89,40 @@ impl Attaching<'_> {
         }
     }
 
-    fn attachments_of(&self, key: &RouteKey) -> OfRoute {
+    /// Frees what the route counts for at default Gateways that it comes to no longer.
+    fn leave_defaults(&mut self, key: &RouteKey, new: &OfRoute, dirty: &mut Dirty) {
+        let defaults = |all: &[(Way, ParentKey, Attachment)]| -> BTreeSet<ParentKey> {
+            let all = all.iter().filter(|(way, ..)| *way == Way::Default);
+            all.map(|(_, parent, _)| parent.clone()).collect()
+        };
+        for gone in defaults(self.attachments.of(key)).difference(&defaults(new)) {
+            self.quotas.charge_default(&(key.clone(), gone.clone()), None, dirty);
+        }
+    }
+
+    fn attachments_of(&mut self, key: &RouteKey, dirty: &mut Dirty) -> OfRoute {
         let mut all = Vec::new();
-        let Some(route) = self.store.route(key) else { return all };
+        let (store, parents) = (self.store, self.parents);
+        let Some(route) = store.route(key) else { return all };
         all.reserve_exact(route.parents.len());
         for (index, reference) in route.parents.iter().enumerate() {
             let parent = crate::store::parent_key(reference, &key.name.namespace);
-            let Some(parent) = parent.and_then(|parent| self.parents.get(&parent)) else { continue };
+            let Some(parent) = parent.and_then(|parent| parents.get(&parent)) else { continue };
             // Parents that the grant attaches the route to, beside the named one.
-            let grant = self.store.grant(key, &parent.key);
+            let grant = store.grant(key, &parent.key);
             let mut reached = crate::store::reached(&parent.key, grant);
             reached.retain(|other| *other != parent.key);
-            let reached = reached.iter().filter_map(|other| self.parents.get(other));
+            let reached = reached.iter().filter_map(|other| parents.get(other));
             for parent in std::iter::once(parent).chain(reached) {
-                let attachment = attach(route, Some(reference), grant, parent, self.store);
+                let attachment = attach(route, Some(reference), grant, parent, store);
                 all.push((Way::Reference(index), parent.key.clone(), attachment));
             }
         }
         let dates = self.settings.believes_creation_times;
-        for parent in default_gateways::of_route(route, self.parents, self.store, dates) {
-            all.push((Way::Default, parent.key.clone(), attach(route, None, None, parent, self.store)));
+        let by_default = |parent: &Parent| attach(route, None, None, parent, store);
+        for (parent, attachment) in default_gateways::of_route(route, parents, store, dates, by_default) {
+            let attachment = self.quotas.at_default(route, parent, attachment, dirty);
+            all.push((Way::Default, parent.key.clone(), attachment));
         }
         all
     }

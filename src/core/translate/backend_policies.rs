@@ -9,28 +9,33 @@ use super::dirty::Dirty;
 use super::emissions::Emissions;
 use super::experimental;
 use super::judged_policy::{Effect, Judged};
-use crate::inputs::{Kind, ObjectKey, SessionPersistence};
+use crate::inputs::{Extent, Kind, ObjectKey, Policy, Route, SessionPersistence};
 use crate::model::{
     Action, AppProtocol, Backend, BackendId, BackendTls, BackendTransport, Cluster, ExternalAuth, ListenerFilters,
     ObjectName, RetryBudget, Rule, SecretName, ServicePort, Target,
 };
+use crate::multimap::MultiMap;
 
 /// Policies, and their target Services.
 #[derive(Default)]
 pub(super) struct BackendPolicies {
-    judged: BTreeMap<ObjectKey, Judged>,
+    judged: BTreeMap<ObjectKey, (Arc<Policy>, Judged)>,
+    /// The policies of each place that have effect there if they are first, in order of precedence: the oldest, then
+    /// the first by name.
+    ranked: MultiMap<Place, (i64, ObjectKey)>,
+    /// The accepted policies of each Service.
+    accepted: MultiMap<ObjectName, ObjectKey>,
     services: BTreeMap<ObjectName, Targeted>,
     /// The target Services of each route and of the filters of each Gateway or ListenerSet, and the Gateways of these.
     users: BTreeMap<ObjectKey, Uses>,
 }
 
-/// The policies that come first at a Service: of each kind, for each port name and for all of them (`None`).
-pub(super) type First = BTreeMap<(Kind, Option<Arc<str>>), ObjectKey>;
+/// Where policies of a kind compete: a Service, or one of its ports by name.
+pub(super) type Place = (ObjectName, Kind, Option<Arc<str>>);
 
 /// A Service that is the target of policies.
 #[derive(Default)]
 struct Targeted {
-    first: First,
     /// By which BackendTLSPolicy each of its ports goes.
     ports: BTreeMap<u16, ObjectKey>,
     /// The sessions that stay with its endpoints.
@@ -46,6 +51,8 @@ pub(super) struct Ranked {
     pub(super) begins_or_ends: bool,
     /// True if what routes to it become is another.
     pub(super) changes_routes: bool,
+    /// True if other sessions stay with it.
+    pub(super) changes_session: bool,
 }
 
 /// The Services with policies that a route, or filters of listeners, refer to, and the Gateways of these.
@@ -73,7 +80,7 @@ impl BackendPolicies {
             AppProtocol::Http1 | AppProtocol::H2c | AppProtocol::Terminated => self.tls_policy(&id.port),
         };
         let Some(policy) = policy else { return BackendTransport::Plain };
-        match (self.judged.get(policy).and_then(|judged| judged.effect.tls()), &id.client) {
+        match (self.judged(policy).and_then(|judged| judged.effect.tls()), &id.client) {
             (None, _) => BackendTransport::Refused,
             (Some(tls), None) => BackendTransport::Tls(tls.clone()),
             (Some(tls), Some(gateway)) => {
@@ -86,56 +93,86 @@ impl BackendPolicies {
     /// How many retries a backend is sent.
     fn retries(&self, id: &BackendId) -> Option<RetryBudget> {
         let (AppProtocol::Http1 | AppProtocol::H2c) = id.protocol else { return None };
-        match self.traffic(&self.services.get(&id.port.service)?.first)? {
+        match self.traffic(&id.port.service)? {
             Effect::Traffic { retries, .. } => *retries,
             Effect::Tls(_) => None,
         }
     }
 
     /// The effect of the first XBackendTrafficPolicy of a Service.
-    fn traffic(&self, first: &First) -> Option<&Effect> {
-        let policy = first.get(&(Kind::XBackendTrafficPolicy, None))?;
-        Some(&self.judged.get(policy)?.effect)
+    fn traffic(&self, service: &ObjectName) -> Option<&Effect> {
+        let policy = self.first(&(service.clone(), Kind::XBackendTrafficPolicy, None))?;
+        Some(&self.judged(policy)?.effect)
     }
 
     /// The evaluation of a policy by itself.
     pub(super) fn judged(&self, policy: &ObjectKey) -> Option<&Judged> {
-        self.judged.get(policy)
+        self.judged.get(policy).map(|(_, judged)| judged)
     }
 
-    /// Sets or removes what a policy is by itself. Whether that is something else.
-    pub(super) fn set_judged(&mut self, policy: &ObjectKey, new: Option<Judged>) -> bool {
-        if self.judged.get(policy) == new.as_ref() {
-            return false;
+    /// Sets or removes what a policy is by itself. Returns the Services where that changes which policy is first, or
+    /// what the first one is.
+    pub(super) fn set_judged(&mut self, key: &ObjectKey, new: Option<(Arc<Policy>, Judged)>) -> BTreeSet<ObjectName> {
+        if self.judged.get(key) == new.as_ref() {
+            return BTreeSet::new();
         }
-        match new {
-            Some(new) => drop(self.judged.insert(policy.clone(), new)),
-            None => drop(self.judged.remove(policy)),
+        let old = self.judged.remove(key);
+        let places: BTreeSet<Place> = old.iter().chain(&new).flat_map(|(policy, _)| places_of(policy)).collect();
+        let first = |of: &Self| -> Vec<_> { places.iter().map(|place| of.first(place).cloned()).collect() };
+        let before = first(self);
+        for (of, there) in [(&old, false), (&new, true)] {
+            let Some((policy, judged)) = of else { continue };
+            for place in places_of(policy) {
+                if judged.is_accepted() {
+                    self.accepted.set(&place.0, key, there);
+                }
+                if judged.competes() {
+                    self.ranked.set(&place, &(policy.meta.created, key.clone()), there);
+                }
+            }
         }
-        true
+        if let Some(new) = new {
+            self.judged.insert(key.clone(), new);
+        }
+        let after = first(self);
+        let changed = places.into_iter().zip(before.into_iter().zip(after));
+        let changed = changed.filter(|(_, (before, after))| before != after || after.as_ref() == Some(key));
+        changed.map(|((service, ..), _)| service).collect()
     }
 
-    /// Which policy of a kind comes first at a Service, or at a port of it.
-    pub(super) fn first(&self, service: &ObjectName, at: &(Kind, Option<Arc<str>>)) -> Option<&ObjectKey> {
-        self.services.get(service)?.first.get(at)
+    /// Which policy comes first at a place.
+    pub(super) fn first(&self, place: &Place) -> Option<&ObjectKey> {
+        self.ranked.first(place).map(|(_, key)| key)
     }
 
-    /// Sets which policies come first at a Service, and by which BackendTLSPolicy each of its ports goes.
+    /// The accepted policies of a Service. These are at most as many as a namespace may have.
+    pub(super) fn accepted(&self, service: &ObjectName) -> impl Iterator<Item = &ObjectKey> {
+        self.accepted.of(service)
+    }
+
+    /// Sets whether a Service is the target of policies, and by which BackendTLSPolicy each of its ports goes.
     pub(super) fn set_ranking(
         &mut self,
         service: &ObjectName,
-        first: First,
+        is_known: bool,
         ports: BTreeMap<u16, ObjectKey>,
     ) -> Ranked {
-        let session = self.traffic(&first).and_then(Effect::session).cloned();
+        let session = self.traffic(service).and_then(Effect::session).cloned();
         let before = self.services.remove(service);
-        let (was_known, is_known) = (before.is_some(), !first.is_empty());
-        let Targeted { ports: had, session: stayed, gateways, first: _ } = before.unwrap_or_default();
-        let changes_routes = !had.keys().eq(ports.keys()) || stayed != session;
+        let was_known = before.is_some();
+        let Targeted { ports: had, session: stayed, gateways } = before.unwrap_or_default();
+        let changes_session = stayed != session;
+        let changes_routes = !had.keys().eq(ports.keys()) || changes_session;
         if is_known {
-            self.services.insert(service.clone(), Targeted { first, ports, session, gateways });
+            self.services.insert(service.clone(), Targeted { ports, session, gateways });
         }
-        Ranked { begins_or_ends: was_known != is_known, changes_routes }
+        Ranked { begins_or_ends: was_known != is_known, changes_routes, changes_session }
+    }
+
+    /// How much of Envoy's configuration a route becomes, with the sessions of its Services.
+    pub(super) fn extent(&self, route: &Route) -> Extent {
+        let session = |service: &ObjectName| self.services.get(service)?.session.as_ref();
+        route.extent(&|service| session(service).map_or(0, SessionPersistence::bytes))
     }
 
     /// Returns whether there is neither a Service with policies nor a route or filter that refers to one.
@@ -266,10 +303,58 @@ impl BackendPolicies {
     }
 }
 
+/// The places where a policy competes with others of its kind.
+fn places_of(policy: &Policy) -> impl Iterator<Item = Place> {
+    let kind = policy.kind();
+    policy.targets.iter().map(move |target| (target.service.clone(), kind, target.section.clone()))
+}
+
 /// Compiles a backend, or removes it if no resource refers to it any more.
 pub(super) fn compile_backend(id: BackendId, policies: &BackendPolicies, emissions: &mut Emissions, dirty: &mut Dirty) {
     let is_used = emissions.backends().is_used(&id);
     let made = || Backend { transport: policies.transport(&id), retries: policies.retries(&id), id: id.clone() };
     let resource = is_used.then(made).map(|backend| Resource::Cluster(Cluster::Backend(backend)));
     emissions.emit(ResourceKey::Backend(id), resource, dirty);
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::inputs::Object;
+
+    fn object(group: &str, kind: &str, spec: &Value) -> Object {
+        let value =
+            json!({"apiVersion": group, "kind": kind, "metadata": {"namespace": "a", "name": "x"}, "spec": spec});
+        Object::parse(value).expect("an object")
+    }
+
+    /// How much more a route is with a policy on Service `web`.
+    fn more(rule: &Value) -> u64 {
+        let spec = json!({"hostnames": ["a.org", "b.org"], "rules": [rule]});
+        let Object::Route(route) = object("gateway.networking.k8s.io/v1", "HTTPRoute", &spec) else {
+            panic!("a route")
+        };
+        let mut policies = BackendPolicies::default();
+        let before = policies.extent(&route).bytes;
+        let session = SessionPersistence::Cookie { name: Some("sid".to_owned()), path: "/".to_owned(), lifetime: None };
+        let of = Targeted { session: Some(session), ..Targeted::default() };
+        policies.services.insert(ObjectName::new("a", "web"), of);
+        policies.extent(&route).bytes - before
+    }
+
+    #[test]
+    fn a_session_counts_for_each_hostname_match_and_share_where_it_is_served() {
+        let to = |name: &str| json!({"name": name, "port": 80});
+        let matches = json!([{"path": {"value": "/a"}}, {"path": {"value": "/b"}}, {"path": {"value": "/c"}}]);
+        let one =
+            SessionPersistence::Cookie { name: Some("sid".to_owned()), path: "/".to_owned(), lifetime: None }.bytes();
+        let alone = json!({"matches": matches, "backendRefs": [to("web")]});
+        let shared = json!({"matches": matches, "backendRefs": [to("web"), to("other"), to("web")]});
+        assert_eq!(more(&alone), 2 * 3 * one);
+        assert_eq!(more(&shared), 2 * 3 * 2 * one);
+        let own = json!({"matches": matches, "backendRefs": [to("web")], "sessionPersistence": {}});
+        assert_eq!(more(&own), 0);
+    }
 }

@@ -1,6 +1,6 @@
 //! Default Gateways (GEP-3793): which Gateways are, and to which of them a route comes that names none.
 
-use super::attachments::{OfRoute, Way};
+use super::attachments::{Attachment, OfRoute, Way};
 use super::fleet;
 use super::key::Verdict;
 use super::parent::Parent;
@@ -40,9 +40,16 @@ fn allows(class: &str, store: &Store) -> bool {
 }
 
 /// The default Gateways that a route comes to: those that allow its kind and namespace, as many as its status has room
-/// for. Those of its own namespace come first, then the oldest, where `dates` can be believed, then the first by name.
-/// One that the route names is reached as its parentRef says.
-pub(super) fn of_route<'a>(route: &Route, parents: &'a Parents, store: &Store, dates: bool) -> Vec<&'a Parent> {
+/// for. Those with a listener that `attach` attaches it to come first, of these those of its own namespace, then the
+/// oldest, where `dates` can be believed, then the first by name. One that the route names is reached as its parentRef
+/// says.
+pub(super) fn of_route<'a>(
+    route: &Route,
+    parents: &'a Parents,
+    store: &Store,
+    dates: bool,
+    attach: impl Fn(&Parent) -> Attachment,
+) -> Vec<(&'a Parent, Attachment)> {
     let namespace = &route.meta.name.namespace;
     let asks = route.uses_defaults.then(|| parents.defaults());
     let is_named = |parent: &Parent| {
@@ -54,13 +61,13 @@ pub(super) fn of_route<'a>(route: &Route, parents: &'a Parents, store: &Store, d
         let mut listeners = parent.listeners.iter();
         listeners.any(|l| l.kinds.contains(route.kind) && l.allowed.namespaces.admits(own, namespace, labels))
     };
-    let mut all: Vec<&Parent> =
-        asks.into_iter().flatten().filter(|parent| !is_named(parent) && allows(parent)).collect();
-    let rank = |parent: &Parent| {
+    let all = asks.into_iter().flatten().filter(|parent| !is_named(parent) && allows(parent));
+    let mut all: Vec<(&Parent, Attachment)> = all.map(|parent| (parent, attach(parent))).collect();
+    all.sort_by_cached_key(|(parent, attachment)| {
         let name = parent.key.name().clone();
-        (name.namespace != *namespace, if dates { parent.created } else { 0 }, name)
-    };
-    all.sort_by_cached_key(|parent| rank(parent));
+        let created = if dates { parent.created } else { 0 };
+        (attachment.listeners.is_empty(), name.namespace != *namespace, created, name)
+    });
     all.truncate(PARENTS.saturating_sub(route.parents.len()));
     all
 }
@@ -83,4 +90,96 @@ pub(super) fn note(route: &Route, attachments: &OfRoute) -> String {
     let full =
         (route.parents.len() + defaults >= PARENTS).then_some("; with 32 parents the route has all that it may have");
     format!("attached to a default Gateway{}", full.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use serde_json::{Value, json};
+
+    use super::super::{Change, Engine, StatusBody};
+    use super::*;
+    use crate::inputs::{Object, ObjectKey};
+    use crate::limits::Limits;
+
+    const GATEWAY: &str = "gateway.networking.k8s.io/v1";
+
+    fn put(value: Value) -> Change {
+        Change::put(Object::parse(value).expect("an object"))
+    }
+
+    /// An installation with a class of default Gateways.
+    fn engine(limits: Limits) -> Engine {
+        let settings = Settings { limits, channel: Channel::Experimental, ..Settings::new("c", Vec::new()) };
+        let mut engine = Engine::new(settings);
+        let reference =
+            json!({"group": "gatewright.io", "kind": "GatewayParameters", "namespace": "infra", "name": "p"});
+        let class = json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "open"},
+            "spec": {"controllerName": "c", "parametersRef": reference}});
+        let parameters = json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
+            "metadata": {"namespace": "infra", "name": "p"}, "spec": {"defaultGateways": "Allow"}});
+        engine.apply(vec![put(class), put(parameters)], SystemTime::UNIX_EPOCH);
+        engine
+    }
+
+    /// A default Gateway with a listener.
+    fn gateway(namespace: &str, name: &str, mut listener: Value) -> Change {
+        listener["name"] = json!("http");
+        listener["protocol"] = json!("HTTP");
+        listener["allowedRoutes"] = json!({"namespaces": {"from": "All"}});
+        put(json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"namespace": namespace, "name": name},
+            "spec": {"gatewayClassName": "open", "defaultScope": "All", "listeners": [listener]}}))
+    }
+
+    /// A route of namespace `a` that wants default Gateways.
+    fn route(name: &str) -> Change {
+        put(json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"namespace": "a", "name": name},
+            "spec": {"useDefaultGateways": "All", "hostnames": [format!("{name}.example.org")], "rules": [{}]}}))
+    }
+
+    fn key(name: &str) -> ObjectKey {
+        ObjectKey::new(Kind::HTTPRoute, ObjectName::new("a", name))
+    }
+
+    /// The reason of `Accepted` of a route at a default Gateway.
+    fn accepted(engine: &Engine, route: &str, namespace: &str) -> Option<&'static str> {
+        let StatusBody::Route(status) = engine.status(&key(route))?.body else { panic!("a route's") };
+        let at = status.parents.iter().find(|(at, _)| at.namespace.as_deref() == Some(namespace))?;
+        Some(at.1.first()?.reason.as_str())
+    }
+
+    #[test]
+    fn filters_of_a_default_gateway_refuse_routes_there_and_nowhere_else() {
+        let mut engine = engine(Limits { max_routes_kib_per_namespace: 512, ..Limits::default() });
+        let filter = json!({"type": "ExternalAuth",
+            "externalAuth": {"protocol": "HTTP", "backendRef": {"name": "auth", "port": 80}}});
+        let filters = |count: usize| json!({"port": 8080, "filters": {"requests": vec![&filter; count]}});
+        let mut apply = |changes: Vec<Change>| {
+            engine.apply(changes, SystemTime::UNIX_EPOCH);
+            ["r1", "r2", "r3"].map(|route| ["infra", "b"].map(|at| accepted(&engine, route, at)))
+        };
+        let (good, refused) = (Some("Accepted"), Some("LimitReached"));
+        let gateways = vec![gateway("infra", "g", json!({"port": 80})), gateway("b", "g", filters(16))];
+        apply(gateways);
+        let told = apply(vec![route("r1"), route("r2"), route("r3")]);
+        assert_eq!(told, [[good, good], [good, good], [good, refused]]);
+        // The oldest, here the first by name, have what fits.
+        assert_eq!(apply(vec![Change::delete(key("r1"))]), [[None, None], [good, good], [good, good]]);
+        assert_eq!(apply(vec![route("r1")]), [[good, good], [good, good], [good, refused]]);
+        assert_eq!(apply(vec![gateway("b", "g", filters(8))]), [[good, good]; 3]);
+        assert_eq!(apply(vec![gateway("b", "g", filters(16))]), [[good, good], [good, good], [good, refused]]);
+    }
+
+    #[test]
+    fn default_gateways_without_a_matching_listener_take_no_place_of_others() {
+        let mut engine = engine(Limits::default());
+        let others = (0..PARENTS).map(|n| {
+            gateway(&format!("a{}", n / 4), &format!("g{n}"), json!({"port": 80, "hostname": "other.example.com"}))
+        });
+        let own = gateway("infra", "g", json!({"port": 80}));
+        engine.apply(others.chain([own, route("r")]).collect(), SystemTime::UNIX_EPOCH);
+        assert_eq!(accepted(&engine, "r", "infra"), Some("Accepted"));
+        assert_eq!(accepted(&engine, "r", "a0"), Some("NoMatchingListenerHostname"));
+    }
 }

@@ -13,7 +13,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::admission::count_route;
+use super::admission::{Admission, count_route};
 use super::assembly::forget_idle;
 use super::attachments::Attachments;
 use super::backend_policies::{BackendPolicies, compile_backend};
@@ -128,8 +128,9 @@ impl Engine {
             self.attaching().attach(&key, &mut dirty);
         }
         while let Some(key) = dirty.charged.pop_first() {
-            let Self { quotas, attachments, parents, store, .. } = self;
-            quotas.charge(&key, attachments, parents, store, &mut dirty);
+            let Self { quotas, attachments, parents, register, store, policies, .. } = self;
+            let admission = Admission { parents, attachments, register };
+            quotas.charge(&key, admission, store, policies, &mut dirty);
         }
         self.bind(&mut dirty);
         self.counters.owned += self.owners().settle(now, &mut dirty);

@@ -94,7 +94,7 @@ impl Evaluation<'_> {
         }
         if old.as_ref().map(filter_bytes) != new.as_ref().map(filter_bytes) {
             let is_default = [&old, &new].into_iter().flatten().any(Parent::is_default);
-            dirty.charged.extend(self.store.routes_reaching(key, is_default).cloned());
+            dirty.attachments.extend(self.store.routes_reaching(key, is_default).cloned());
         }
         self.attachments.touch_attached(key, old.as_ref(), new.as_ref(), self.store, dirty);
         touch_slashes(self.attachments, old.as_ref(), new.as_ref(), dirty);

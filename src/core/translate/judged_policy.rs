@@ -55,6 +55,20 @@ impl Effect {
 }
 
 impl Judged {
+    /// True if the policy can be carried out.
+    pub(super) fn is_accepted(&self) -> bool {
+        self.accepted.is_ok()
+    }
+
+    /// True if the policy takes precedence over younger ones of its kind. A BackendTLSPolicy that cannot be carried out
+    /// does: otherwise its Services would go by a laxer one, or by none.
+    pub(super) fn competes(&self) -> bool {
+        match self.effect {
+            Effect::Tls(_) => true,
+            Effect::Traffic { .. } => self.is_accepted(),
+        }
+    }
+
     /// Judges a policy.
     pub(super) fn of(policy: &Policy, store: &Store, settings: &Settings) -> Self {
         match &policy.rules {

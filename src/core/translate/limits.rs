@@ -1,16 +1,17 @@
 //! Limits of routes and quotas of namespaces: objects beyond them are not served, and their status says so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::attachments::{Attachments, Contribution, handed_out};
+use super::admission::Admission;
+use super::attachments::{Attached, Attachment, Contribution, Way, handed_out};
+use super::backend_policies::BackendPolicies;
 use super::dirty::Dirty;
 use super::endpoints::ServiceEndpoints;
 use super::experimental;
 use super::gateway_exposure::Fleet;
 use super::key::{ParentKey, RouteKey};
 use super::parent::Parent;
-use super::parents::Parents;
 use super::quota::{Member, Quota};
 use super::resolutions::Resolved;
 use crate::inputs::{EndpointSlice, Extent, Kind, ObjectKey, Route, RouteRule, Unsupported};
@@ -75,9 +76,9 @@ pub(super) fn retries(rule: &RouteRule, limits: &Limits) -> (Option<Retry>, Opti
     (Some(Retry { attempts: found.min(most), ..asked.clone() }), (found > most).then(text))
 }
 
-/// Why a route as a whole is beyond the limits.
-pub(super) fn too_large(route: &Route, store: &Store, limits: &Limits) -> Option<String> {
-    let Extent { matches, bytes, regexes: _ } = store.extent(route);
+/// Why a route of this extent as a whole is beyond the limits.
+fn too_large(extent: Extent, limits: &Limits) -> Option<String> {
+    let Extent { matches, bytes, regexes: _ } = extent;
     if matches > limits.max_matches_per_route {
         let most = limits.max_matches_per_route;
         return Some(format!("{matches} matches, counted for each hostname, --max-matches-per-route is {most}"));
@@ -91,12 +92,16 @@ pub(super) fn too_large(route: &Route, store: &Store, limits: &Limits) -> Option
 
 /// The objects of each namespace that are within its quotas.
 pub(super) struct Quotas {
+    limits: Limits,
     /// Routes, their matches and their bytes.
     routes: Quota<Arc<str>, RouteKey, 3>,
     /// Regular expressions of routes that have some.
     regexes: Quota<Arc<str>, RouteKey, 1>,
     /// Bytes of the filters that listeners have before hostnames of routes.
     charged: BTreeMap<RouteKey, u64>,
+    /// The same at default Gateways, of which a route's namespace knows nothing: for each namespace of routes and
+    /// namespace of Gateways.
+    at_defaults: Quota<(Arc<str>, Arc<str>), (RouteKey, ParentKey), 1>,
     /// Listeners and ports of Gateways and ListenerSets, and bytes of their filters.
     parents: Quota<Arc<str>, ParentKey, 3>,
     /// Gateways of fleet Isolated.
@@ -118,9 +123,11 @@ impl Quotas {
         let bytes = limits.max_routes_kib_per_namespace.saturating_mul(1024);
         let routes = [limits.max_routes_per_namespace, limits.max_matches_per_namespace, bytes];
         Self {
+            limits: *limits,
             routes: Quota::new(routes),
             regexes: Quota::new([limits.max_regexes_per_namespace]),
             charged: BTreeMap::new(),
+            at_defaults: Quota::new([bytes]),
             parents: Quota::new([limits.max_listeners_per_namespace, limits.max_ports_per_namespace, bytes]),
             isolated: Quota::new([limits.max_isolated_gateways_per_namespace]),
             defaults: Quota::new([limits.max_default_gateways_per_namespace]),
@@ -147,6 +154,7 @@ impl Quotas {
         &mut self,
         key: &ObjectKey,
         store: &Store,
+        policies: &BackendPolicies,
         service_endpoints: &ServiceEndpoints,
         dirty: &mut Dirty,
     ) {
@@ -164,16 +172,18 @@ impl Quotas {
             }
             _ => {
                 if let Some(route) = RouteKey::of(key) {
-                    self.note_route(route, store, dirty);
+                    self.note_route(route, store, policies, dirty);
                 }
             }
         }
     }
 
-    fn note_route(&mut self, key: RouteKey, store: &Store, dirty: &mut Dirty) {
+    /// Updates the weight of a route. One that is too large for itself is not served, and leaves room for the others.
+    fn note_route(&mut self, key: RouteKey, store: &Store, policies: &BackendPolicies, dirty: &mut Dirty) {
         let (mut route, mut regexes) = (None, None);
-        if let Some(there) = store.route(&key) {
-            let (group, created, extent) = (key.name.namespace.clone(), there.meta.created, store.extent(there));
+        let there = store.route(&key).map(|route| (route, policies.extent(route)));
+        if let Some((there, extent)) = there.filter(|(_, extent)| too_large(*extent, &self.limits).is_none()) {
+            let (group, created) = (key.name.namespace.clone(), there.meta.created);
             if extent.regexes > 0 {
                 regexes = Some(Member { group: group.clone(), created, weight: [extent.regexes] });
             }
@@ -185,9 +195,15 @@ impl Quotas {
     }
 
     /// Takes down anew how much the routes to a Service ask for.
-    pub(super) fn note_routes_to(&mut self, service: &ObjectName, store: &Store, dirty: &mut Dirty) {
+    pub(super) fn note_routes_to(
+        &mut self,
+        service: &ObjectName,
+        store: &Store,
+        policies: &BackendPolicies,
+        dirty: &mut Dirty,
+    ) {
         for route in store.indexes().routes_by_service(service) {
-            self.note_route(route.clone(), store, dirty);
+            self.note_route(route.clone(), store, policies, dirty);
             dirty.routes.insert(route.clone());
         }
     }
@@ -196,21 +212,64 @@ impl Quotas {
     pub(super) fn charge(
         &mut self,
         key: &RouteKey,
-        attachments: &Attachments,
-        parents: &Parents,
+        admission: Admission<'_>,
         store: &Store,
+        policies: &BackendPolicies,
         dirty: &mut Dirty,
     ) {
+        let Admission { parents, attachments, .. } = admission;
+        let attachments = attachments.of(key);
+        let defaults = attachments.iter().filter(|(way, ..)| *way == Way::Default).map(|(_, parent, _)| parent);
+        let defaults: BTreeSet<&ParentKey> = defaults.collect();
         let filters = |(listener, ..): &Contribution| parents.listener(listener).map_or(0, |l| l.guard.bytes);
-        let bytes: u64 = handed_out(key, attachments.of(key)).iter().map(filters).sum();
+        let all = handed_out(key, attachments);
+        let bytes: u64 = all.iter().filter(|(at, ..)| !defaults.contains(&at.parent)).map(filters).sum();
         let before = match bytes {
             0 => self.charged.remove(key),
             _ => self.charged.insert(key.clone(), bytes),
         };
         if before.unwrap_or_default() != bytes {
-            self.note_route(key.clone(), store, dirty);
+            self.note_route(key.clone(), store, policies, dirty);
             dirty.routes.insert(key.clone());
         }
+    }
+
+    /// Counts the filters of a default Gateway for each hostname that a route gives to its listeners, and refuses the
+    /// route there, and only there, if they are too many.
+    pub(super) fn at_default(
+        &mut self,
+        route: &Route,
+        parent: &Parent,
+        attachment: Attachment,
+        dirty: &mut Dirty,
+    ) -> Attachment {
+        let name = &route.meta.name;
+        let at = (RouteKey { kind: route.kind, name: name.clone() }, parent.key.clone());
+        let filters = |at: &Attached| parent.listener(&at.listener).map_or(0, |listener| listener.guard.bytes);
+        let bytes = |at: &Attached| filters(at).saturating_mul(at.names.len() as u64);
+        let bytes: u64 = attachment.listeners.iter().map(bytes).sum();
+        let (own, theirs) = (name.namespace.clone(), parent.key.name().namespace.clone());
+        let text = format!(
+            "the routes of namespace {own} up to this one, the oldest first, exceed with the filters of default Gateways \
+             of namespace {theirs} --max-routes-kib-per-namespace {}",
+            self.limits.max_routes_kib_per_namespace
+        );
+        let member = Member { group: (own, theirs), created: route.meta.created, weight: [bytes] };
+        self.charge_default(&at, (bytes > 0).then_some(member), dirty);
+        if self.at_defaults.has(&at) {
+            return attachment;
+        }
+        Attachment { listeners: Vec::new(), accepted: Err((Reason::LimitReached, text)) }
+    }
+
+    /// Sets what a route counts for at a default Gateway, and marks the routes whose verdict changes.
+    pub(super) fn charge_default(
+        &mut self,
+        at: &(RouteKey, ParentKey),
+        member: Option<Member<(Arc<str>, Arc<str>), 1>>,
+        dirty: &mut Dirty,
+    ) {
+        dirty.attachments.extend(self.at_defaults.set(at, member).into_iter().map(|(route, _)| route));
     }
 
     fn note_slice(
@@ -270,15 +329,20 @@ impl Quotas {
         store.slices(service).all(|slice| self.serves(slice))
     }
 
-    /// Limits the resolved rules of a route to the quota of its namespace.
-    pub(super) fn of_namespace(
+    /// Limits the resolved rules of a route to what a route may have, and to the quota of its namespace.
+    pub(super) fn limited(
         &self,
         key: &RouteKey,
         route: &Route,
         mut resolved: Resolved,
         store: &Store,
-        limits: &Limits,
+        policies: &BackendPolicies,
     ) -> Resolved {
+        let limits = &self.limits;
+        if let Some(text) = too_large(policies.extent(route), limits) {
+            resolved.invalid = Some((Reason::LimitReached, text));
+            return resolved;
+        }
         let namespace = &key.name.namespace;
         let beyond = if !self.routes.has(key) {
             Some(format!(
@@ -398,7 +462,10 @@ mod tests {
             "spec": {"parentRefs": [{"name": "g"}], "hostnames": names, "rules": rules}});
         let Ok(Object::Route(route)) = Object::parse(route) else { panic!("a route") };
         let settings = Settings { limits: *limits, ..Settings::new("c", Vec::new()) };
-        let resolved = resolve(&route, &Store::default(), &settings);
+        let (store, policies) = (Store::default(), BackendPolicies::default());
+        let resolved = resolve(&route, &store, &settings);
+        let key = RouteKey { kind: route.kind, name: route.meta.name.clone() };
+        let resolved = Quotas::new(limits).limited(&key, &route, resolved, &store, &policies);
         let (reason, text) = resolved.invalid.unzip();
         (reason, text.or(resolved.partial).unwrap_or_default())
     }
@@ -473,6 +540,28 @@ mod tests {
         let filter = json!({"type": "RequestHeaderModifier", "requestHeaderModifier": {"set": set}});
         let (reason, text) = told(&json!([{"matches": matches, "filters": [filter]}]), 1, &Limits::default());
         assert!(reason == Some(Reason::LimitReached) && text.contains("--max-route-kib is 1024"), "{text}");
+    }
+
+    #[test]
+    fn a_route_that_is_too_large_leaves_room_for_the_others_of_its_namespace() {
+        let limits = Limits { max_matches_per_route: 4, max_matches_per_namespace: 6, ..Limits::default() };
+        let (store, policies) = (&mut Store::default(), BackendPolicies::default());
+        let (mut quotas, mut dirty) = (Quotas::new(&limits), Dirty::default());
+        let mut outcome = |name: &str, matches: usize| {
+            let matches: Vec<Value> =
+                (0..matches).map(|index| json!({"path": {"value": format!("/{index}")}})).collect();
+            let route = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+                "metadata": {"namespace": "a", "name": name}, "spec": {"rules": [{"matches": matches}]}});
+            let Ok(Object::Route(route)) = Object::parse(route) else { panic!("a route") };
+            store.put(Object::Route(route.clone()));
+            let key = RouteKey { kind: route.kind, name: route.meta.name.clone() };
+            quotas.note_route(key.clone(), store, &policies, &mut dirty);
+            let resolved = resolve(&route, store, &Settings::new("c", Vec::new()));
+            quotas.limited(&key, &route, resolved, store, &policies).invalid.map(|(_, text)| text)
+        };
+        assert!(outcome("a", 5).is_some_and(|text| text.contains("--max-matches-per-route")));
+        assert_eq!(outcome("b", 4), None);
+        assert!(outcome("c", 4).is_some_and(|text| text.contains("--max-matches-per-namespace 6")));
     }
 
     #[test]

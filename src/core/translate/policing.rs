@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use super::admission::Admission;
 use super::attachments::handed_out;
-use super::backend_policies::{BackendPolicies, First, Uses};
+use super::backend_policies::{BackendPolicies, Uses};
 use super::backends::Backends;
 use super::dirty::Dirty;
 use super::judged_policy::Judged;
 use super::key::{ParentKey, RouteKey};
 use super::limits::Quotas;
 use super::settings::Settings;
-use crate::inputs::{Kind, ListenerFilter, ObjectKey, Policy};
+use crate::inputs::{Kind, ListenerFilter, ObjectKey};
 use crate::model::ObjectName;
 use crate::store::{Store, targets};
 
@@ -22,7 +22,7 @@ use crate::store::{Store, targets};
 pub(super) struct Policing<'a> {
     pub(super) settings: &'a Settings,
     pub(super) store: &'a Store,
-    pub(super) quotas: &'a Quotas,
+    pub(super) quotas: &'a mut Quotas,
     pub(super) admission: Admission<'a>,
     /// The backends that are in use.
     pub(super) backends: &'a Backends,
@@ -30,42 +30,37 @@ pub(super) struct Policing<'a> {
 }
 
 impl Policing<'_> {
-    /// Judges a policy by itself, and marks the Services that it is about where that comes out otherwise than before.
+    /// Judges a policy by itself, and marks the Services that go by another policy for it. The work does not grow with
+    /// the other policies: of those beyond the limit there may be any number.
     pub(super) fn judge(&mut self, key: &ObjectKey, dirty: &mut Dirty) {
-        let policy = self.store.policy(key);
-        let new = policy.map(|policy| match self.quotas.policy_beyond(key, &self.settings.limits) {
-            Some(error) => Judged::refused(policy, error),
-            None => Judged::of(policy, self.store, self.settings),
+        let new = self.store.policy(key).map(|policy| {
+            let judged = match self.quotas.policy_beyond(key, &self.settings.limits) {
+                Some(error) => Judged::refused(policy, error),
+                None => Judged::of(policy, self.store, self.settings),
+            };
+            (policy.clone(), judged)
         });
         dirty.statuses.insert(key.clone());
-        if self.policies.set_judged(key, new) {
-            let targets = policy.into_iter().flat_map(|policy| &policy.targets);
-            dirty.policed.extend(targets.map(|target| target.service.clone()));
-        }
+        dirty.policed.extend(self.policies.set_judged(key, new));
     }
 
     /// Decides which policies a Service goes by, and marks what changes by that. Of several of a kind the oldest comes
     /// first, then the first by name; one for a port comes before one for all (Gateway API, `BackendTLSPolicySpec`).
     pub(super) fn rank(&mut self, service: &ObjectName, dirty: &mut Dirty) {
-        let policies = self.store.indexes().policies_by_service(service).filter_map(|key| self.store.policy(key));
-        let mut policies: Vec<&Arc<Policy>> = policies.collect();
-        policies.sort_by(|a, b| (a.meta.created, &a.meta.name).cmp(&(b.meta.created, &b.meta.name)));
-        dirty.statuses.extend(policies.iter().map(|policy| policy.key()));
+        dirty.statuses.extend(self.policies.accepted(service).cloned());
         dirty.backends.extend(self.backends.of_service(service).cloned());
-        let mut first = First::new();
-        for policy in policies {
-            for target in policy.targets.iter().filter(|target| target.service == *service) {
-                first.entry((policy.kind(), target.section.clone())).or_insert_with(|| policy.key());
-            }
-        }
         let of_port = |name: &Arc<str>| {
-            let at = |section| first.get(&(Kind::BackendTLSPolicy, section));
+            let at = |section| self.policies.first(&(service.clone(), Kind::BackendTLSPolicy, section));
             at(Some(name.clone())).or(at(None))
         };
         let ports = self.store.service(service).map(|service| service.ports.as_slice()).unwrap_or_default();
         let ports: BTreeMap<u16, ObjectKey> =
             ports.iter().filter_map(|port| Some((port.port, of_port(&port.name)?.clone()))).collect();
-        let ranked = self.policies.set_ranking(service, first, ports);
+        let is_targeted = self.store.indexes().policies_by_service(service).next().is_some();
+        let ranked = self.policies.set_ranking(service, is_targeted, ports);
+        if ranked.changes_session {
+            self.quotas.note_routes_to(service, self.store, self.policies, dirty);
+        }
         if !ranked.begins_or_ends && !ranked.changes_routes {
             return;
         }
@@ -84,7 +79,8 @@ impl Policing<'_> {
     }
 
     /// Updates the Gateways at which a route, or the filters of a Gateway or ListenerSet, refer to Services with
-    /// policies: the statuses of the policies name these Gateways.
+    /// policies: the statuses of the policies name these Gateways. References without a ReferenceGrant do not count:
+    /// anybody could have such, at Gateways with names of their choice.
     pub(super) fn note_uses(&mut self, key: &ObjectKey, dirty: &mut Dirty) {
         if self.policies.is_empty() {
             return;
@@ -103,7 +99,7 @@ impl Policing<'_> {
         let Admission { parents, attachments, .. } = self.admission;
         let accepted = attachments.of(key).iter().filter(|(.., attachment)| attachment.accepted.is_ok());
         let gateways = accepted.filter_map(|(_, parent, _)| Some(parents.get(parent)?.placement.gateway.clone()));
-        self.uses(services, gateways)
+        self.uses(&key.object(), services, gateways)
     }
 
     /// Returns the Services that the filters of an accepted Gateway or ListenerSet refer to.
@@ -114,15 +110,19 @@ impl Policing<'_> {
         };
         let filters = self.store.listeners(&key).flat_map(|listener| &listener.filters);
         let services = filters.filter_map(ListenerFilter::auth).map(|auth| &auth.server.name);
-        self.uses(services, std::iter::once(parent.placement.gateway.clone()))
+        self.uses(&key.object(), services, std::iter::once(parent.placement.gateway.clone()))
     }
 
     fn uses<'b>(
         &self,
+        by: &ObjectKey,
         services: impl Iterator<Item = &'b ObjectName>,
         gateways: impl Iterator<Item = ObjectName>,
     ) -> Uses {
-        let services: BTreeSet<ObjectName> = services.filter(|of| self.policies.knows(of)).cloned().collect();
+        let counts = |service: &&ObjectName| {
+            self.policies.knows(service) && self.store.permits(by.kind, &by.name.namespace, "Service", service)
+        };
+        let services: BTreeSet<ObjectName> = services.filter(counts).cloned().collect();
         let gateways = if services.is_empty() { BTreeSet::new() } else { gateways.collect() };
         Uses { services, gateways }
     }

@@ -11,7 +11,9 @@ impl Report<'_> {
         let policy = self.store.policy(key)?;
         let judged = self.policies.judged(key)?;
         let services = policy.targets.iter().map(|target| &target.service);
-        let gateways: Vec<ObjectName> = self.policies.gateways(services).into_iter().cloned().collect();
+        let mut gateways: Vec<ObjectName> = self.policies.gateways(services).into_iter().cloned().collect();
+        // Where there is no room for all, those of its own namespace are told of.
+        gateways.sort_by_key(|gateway| gateway.namespace != policy.meta.name.namespace);
         if gateways.is_empty() {
             return None;
         }
@@ -37,7 +39,7 @@ impl Report<'_> {
                 Some(section) => format!("port {section} of Service {}", service.name),
                 None => format!("Service {}", service.name),
             };
-            let first = self.policies.first(service, &(kind, section.clone()));
+            let first = self.policies.first(&(service.clone(), kind, section.clone()));
             if let Some(first) = first.filter(|first| first.name != policy.meta.name) {
                 let (kind, name) = (kind.as_str(), &first.name.name);
                 let text = format!("{place} has {kind} {name}, which takes precedence (older, or first by name)");

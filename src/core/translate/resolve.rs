@@ -4,6 +4,7 @@ use std::sync::{Arc, LazyLock};
 
 use super::admission::Admission;
 use super::attachments::handed_out;
+use super::backend_policies::BackendPolicies;
 use super::backend_reference::Referrer;
 use super::dirty::Dirty;
 use super::experimental;
@@ -23,6 +24,7 @@ pub(super) struct Resolving<'a> {
     pub(super) settings: &'a Settings,
     pub(super) store: &'a Store,
     pub(super) quotas: &'a Quotas,
+    pub(super) policies: &'a BackendPolicies,
     pub(super) admission: Admission<'a>,
     pub(super) resolutions: &'a mut Resolutions,
 }
@@ -32,7 +34,7 @@ impl Resolving<'_> {
     pub(super) fn resolve(&mut self, key: &RouteKey, dirty: &mut Dirty) {
         let new = self.store.route(key).map(|route| {
             let resolved = resolve(route, self.store, self.settings);
-            Resolution::of(self.quotas.of_namespace(key, route, resolved, self.store, &self.settings.limits))
+            Resolution::of(self.quotas.limited(key, route, resolved, self.store, self.policies))
         });
         if !self.resolutions.set(key, new) {
             return;
@@ -103,10 +105,7 @@ pub(super) fn resolve(route: &Route, store: &Store, settings: &Settings) -> Reso
         }
     }
     rules.shrink_to_fit();
-    let invalid = match limits::too_large(route, store, limits) {
-        Some(text) => Some((Reason::LimitReached, text)),
-        None => (served == 0 && !problems.is_empty()).then(|| (reason, clipped(problems.join("; ")))),
-    };
+    let invalid = (served == 0 && !problems.is_empty()).then(|| (reason, clipped(problems.join("; "))));
     notes.extend(experimental::defaults_in_vain(route, channel));
     for error in route.hostnames.iter().filter_map(|hostname| hostname.as_ref().err()) {
         problems.push(error.to_string());

@@ -127,7 +127,7 @@ pub struct ListenerStatus {
 /// Of a policy on Services.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PolicyStatus {
-    /// The Gateways with routes to its Services: its ancestors, sorted.
+    /// The Gateways with routes to its Services: its ancestors, those of its own namespace first, sorted by name.
     pub gateways: Vec<ObjectName>,
     /// The conditions, the same for each Gateway.
     pub conditions: Vec<Condition>,

@@ -192,6 +192,8 @@ fn ancestors(status: Option<&ObjectStatus>, current: &Value, controller: &str, n
         _ => Vec::new(),
     };
     let there = current["ancestors"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let others = there.iter().filter(|entry| entry["controllerName"] != controller).count();
+    own.truncate(ANCESTORS.saturating_sub(others));
     let mut all = Vec::new();
     for entry in there {
         let of = |one: &Value| parent(&one["ancestorRef"]) == parent(&entry["ancestorRef"]);
@@ -459,6 +461,14 @@ mod tests {
         assert_eq!(ancestors[1]["ancestorRef"]["name"], "g00");
         let settled = seen(2, written["status"].clone());
         assert_eq!(check(Kind::BackendTLSPolicy, Some(&policy(20)), &settled), None, "it is not written again");
+        // A Gateway that comes before those that are told of takes the place of the last one.
+        let mut more = policy(20);
+        let StatusBody::Policy(body) = &mut more.body else { panic!("a policy's") };
+        body.gateways.insert(0, ObjectName::new("a", "first"));
+        let written = check(Kind::BackendTLSPolicy, Some(&more), &settled).expect("a difference");
+        let names: Vec<_> = written["status"]["ancestors"].as_array().into_iter().flatten().collect();
+        let has = |name: &str| names.iter().any(|entry| entry["ancestorRef"]["name"] == name);
+        assert!(names.len() == ANCESTORS && has("first") && has("g13") && !has("g14"), "{names:?}");
         let left = check(Kind::BackendTLSPolicy, None, &settled).expect("a difference");
         assert_eq!(left["status"]["ancestors"], json!([theirs]));
         assert_eq!(check(Kind::BackendTLSPolicy, None, &seen(2, left["status"].clone())), None);

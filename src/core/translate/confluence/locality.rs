@@ -295,6 +295,62 @@ fn the_work_for_a_traffic_policy_does_not_grow_with_the_number_of_hosts() {
     assert_eq!((sessions.routes, sessions.units, two), (1, 1, 2), "{small:?}");
 }
 
+/// The work around `count` policies of a kind beyond the limit, all of them for one Service: to change one of them, to
+/// change the one that is first, and to add an older one.
+fn work_beside_policies_beyond_the_limit(kind: &str, count: usize) -> Vec<Work> {
+    let limits = Limits {
+        max_backend_tls_policies_per_namespace: 2,
+        max_backend_traffic_policies_per_namespace: 2,
+        ..Limits::NONE
+    };
+    let mut engine = Engine::new(Settings { limits, ..settings("reached") });
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "a", "name": "web"},
+        "spec": {"ports": [{"port": 80}]}});
+    let listeners = json!([{"name": "http", "port": 80, "protocol": "HTTP"}]);
+    let gateway = json!({"gatewayClassName": "ours", "listeners": listeners});
+    let route = json!({"parentRefs": [{"name": "g"}], "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]});
+    let policy = |name: &str, created: u32, variant: u8| {
+        let mut spec = json!({"targetRefs": [{"group": "", "kind": "Service", "name": "web"}]});
+        let version = match kind {
+            "BackendTLSPolicy" => {
+                let hostname = format!("v{variant}.internal");
+                spec["validation"] = json!({"hostname": hostname, "wellKnownCACertificates": "System"});
+                "gateway.networking.k8s.io/v1"
+            }
+            _ => {
+                spec["sessionPersistence"] = json!({"type": "Cookie", "cookie": {"name": format!("v{variant}")}});
+                "gateway.networking.x-k8s.io/v1alpha1"
+            }
+        };
+        let created = format!("2026-01-01T00:00:{created:02}Z");
+        let metadata = json!({"namespace": "a", "name": name, "creationTimestamp": created});
+        Change::put(object(json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec})))
+    };
+    let mut changes = vec![
+        Change::put(classes()[0].clone()),
+        Change::put(object(service)),
+        Change::put(gateway_object("Gateway", "a", "g", 0, gateway)),
+        Change::put(gateway_object("HTTPRoute", "a", "r", 0, route)),
+        policy("one", 1, 1),
+        policy("two", 2, 1),
+    ];
+    changes.extend((0..count).map(|n| policy(&format!("p{n}"), 3, 1)));
+    engine.apply(changes, now());
+    let steps = [policy("p7", 3, 2), policy("one", 1, 2), policy("zero", 0, 3)];
+    measured(&mut engine, steps.map(|step| vec![step]))
+}
+
+#[test]
+fn the_work_for_a_policy_does_not_grow_with_those_beyond_the_limit() {
+    for kind in ["BackendTLSPolicy", "XBackendTrafficPolicy"] {
+        let few = work_beside_policies_beyond_the_limit(kind, 10);
+        assert_eq!(few, work_beside_policies_beyond_the_limit(kind, 500), "{kind}");
+        // The policy that changes, and of the others those within the limit.
+        assert!(few.iter().all(|(work, ..)| work.policies <= 2 && work.statuses <= 4), "{kind}: {few:?}");
+        assert_eq!((few[0].0.statuses, few[0].1, few[0].2), (1, 0, 0), "{kind}: {few:?}");
+    }
+}
+
 /// The work around default Gateways when `count` routes want some: a route more, another that changes, a Gateway that
 /// is none, and one that becomes a default one which allows none of them.
 fn work_of_default_gateways(count: usize) -> Vec<Work> {

@@ -1,7 +1,5 @@
 //! Intake of changes: updates the inputs, and marks what depends on them.
 
-use std::sync::Arc;
-
 use super::super::delta::{Change, Fact};
 use super::super::dirty::Dirty;
 use super::super::fleet::{touch_class, touch_fleet, touch_parameters};
@@ -73,7 +71,7 @@ impl Engine {
             }
         };
         let Some(replaced) = replaced else { return };
-        self.quotas.note_extent(&key, &self.store, &self.service_endpoints, dirty);
+        self.quotas.note_extent(&key, &self.store, &self.policies, &self.service_endpoints, dirty);
         self.service_endpoints.touch_addresses(&replaced.addresses, dirty);
         let name = &key.name;
         match key.kind {
@@ -99,8 +97,14 @@ impl Engine {
                 touch_route(&route, dirty);
             }
             Kind::ReferenceGrant => {
-                dirty.parents.extend(self.store.indexes().parents_across(&name.namespace).cloned());
-                dirty.routes.extend(self.store.indexes().routes_across(&name.namespace).cloned());
+                for parent in self.store.indexes().parents_across(&name.namespace) {
+                    dirty.parents.insert(parent.clone());
+                    dirty.uses.insert(parent.object());
+                }
+                for route in self.store.indexes().routes_across(&name.namespace) {
+                    dirty.routes.insert(route.clone());
+                    dirty.uses.insert(route.object());
+                }
             }
             Kind::Service => {
                 dirty.routes.extend(self.store.indexes().routes_by_service(name).cloned());
@@ -130,12 +134,9 @@ impl Engine {
             // Services with these addresses are marked above.
             Kind::Pod | Kind::Node => {}
             Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy => {
-                let (old, new) = (replaced.policy.as_ref(), self.store.policy(&key));
-                let targets = old.into_iter().chain(new).flat_map(|policy| &policy.targets);
-                dirty.policed.extend(targets.map(|target| target.service.clone()));
-                for service in self.store.resized(old.map(Arc::as_ref), new.map(Arc::as_ref)) {
-                    self.quotas.note_routes_to(&service, &self.store, dirty);
-                }
+                let policies = [replaced.policy.as_ref(), self.store.policy(&key)].into_iter().flatten();
+                let services = policies.flat_map(|policy| &policy.targets).map(|target| &target.service);
+                dirty.policed.extend(services.filter(|service| self.begins_or_ends(service)).cloned());
                 dirty.policies.insert(key);
             }
             Kind::ConfigMap | Kind::ClusterTrustBundle => {
@@ -145,6 +146,12 @@ impl Engine {
             }
             Kind::TenantGateway | Kind::Issuer | Kind::Certificate => {}
         }
+    }
+
+    /// True if a Service becomes the target of policies, or ceases to be one.
+    fn begins_or_ends(&self, service: &ObjectName) -> bool {
+        let is_targeted = self.store.indexes().policies_by_service(service).next().is_some();
+        is_targeted != self.policies.knows(service)
     }
 
     /// Marks the users of ClusterTrustBundles, and classes, which list them among their features.

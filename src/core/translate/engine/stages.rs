@@ -44,6 +44,7 @@ impl Engine {
             store: &self.store,
             parents: &self.parents,
             attachments: &mut self.attachments,
+            quotas: &mut self.quotas,
             register: &mut self.register,
         }
     }
@@ -80,7 +81,7 @@ impl Engine {
         Policing {
             settings: &self.settings,
             store: &self.store,
-            quotas: &self.quotas,
+            quotas: &mut self.quotas,
             admission: Admission { parents: &self.parents, attachments: &self.attachments, register: &self.register },
             backends: self.emissions.backends(),
             policies: &mut self.policies,
@@ -92,6 +93,7 @@ impl Engine {
             settings: &self.settings,
             store: &self.store,
             quotas: &self.quotas,
+            policies: &self.policies,
             admission: Admission { parents: &self.parents, attachments: &self.attachments, register: &self.register },
             resolutions: &mut self.resolutions,
         }
