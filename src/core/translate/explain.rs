@@ -3,14 +3,13 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
+pub use self::hosts::Host;
 use super::admission::Admission;
 use super::endpoints::AllowedEndpoints;
 use super::frontends::Frontends;
 use super::protocol::{Family, Protocol};
 use super::routes::{Port, Routing};
-use crate::model::{
-    Action, FrontendId, Hostname, Match, ObjectName, PathMatch, Rule, Target, TransportPort, WeightedTarget,
-};
+use crate::model::{Action, FrontendId, Hostname, Match, PathMatch, Rule, Target, TransportPort, WeightedTarget};
 
 /// A question: the parts of a URL.
 #[derive(Clone, Debug)]
@@ -270,76 +269,6 @@ impl<'a> Explainer<'a> {
             }
         }
     }
-
-    /// The served hostnames with port, protocol, the owner of the listener, and the certificate.
-    pub(super) fn hosts(&self) -> Vec<Host> {
-        let mut hosts = Vec::new();
-        for (id, frontend) in self.frontends().iter().filter(|(_, frontend)| frontend.has_hostnames()) {
-            for (hostname, (listener, protocol)) in frontend.winners() {
-                let Some(parent) = self.admission().parents.get(&listener.parent) else { continue };
-                let (own, gateway) = (parent.listener(&listener.name), &parent.placement.gateway);
-                let certificate = own.and_then(|own| own.served.certificate().cloned());
-                let mut served: Vec<Hostname> = self
-                    .admission()
-                    .attachments
-                    .names_of(listener)
-                    .filter(|name| hostname.covers(name))
-                    .cloned()
-                    .collect();
-                if served.is_empty() {
-                    served.push(hostname.clone());
-                }
-                for name in
-                    served.into_iter().filter(|name| frontend.owner(name).is_some_and(|(_, l, _)| l == listener))
-                {
-                    hosts.push(Host {
-                        hostname: name,
-                        frontend: id.clone(),
-                        addresses: frontend.addresses().to_vec(),
-                        protocol: *protocol,
-                        gateway: gateway.clone(),
-                        owner: ObjectName::new(
-                            listener.parent.name().namespace.clone(),
-                            listener.parent.name().name.clone(),
-                        ),
-                        certificate: certificate.clone(),
-                    });
-                }
-            }
-        }
-        hosts.sort_by(|a, b| (&a.hostname, &a.frontend).cmp(&(&b.hostname, &b.frontend)));
-        hosts
-    }
-
-    /// The namespaces of the routes that serve a hostname on a frontend.
-    pub(super) fn tenants(&self, host: &Host) -> Vec<String> {
-        let Some(frontend) = self.frontends().get(&host.frontend) else { return Vec::new() };
-        let Some((_, listener, _)) = frontend.owner(&host.hostname) else { return Vec::new() };
-        let routes = self.admission().served(&host.hostname, listener);
-        let mut all: Vec<String> = routes.map(|(key, _)| key.name.namespace.to_string()).collect();
-        all.sort();
-        all.dedup();
-        all
-    }
-}
-
-/// A served hostname.
-#[derive(Clone, Debug)]
-pub struct Host {
-    /// The name; may be a wildcard.
-    pub hostname: Hostname,
-    /// The frontend.
-    pub frontend: FrontendId,
-    /// The addresses that the frontend is bound to.
-    pub addresses: Vec<IpAddr>,
-    /// The protocol.
-    pub protocol: Protocol,
-    /// The Gateway.
-    pub gateway: ObjectName,
-    /// The Gateway or ListenerSet of the listener.
-    pub owner: ObjectName,
-    /// The certificate, if TLS is terminated.
-    pub certificate: Option<std::sync::Arc<crate::model::Certificate>>,
 }
 
 /// True if path and method of a match hold; conditions on headers and query parameters are ignored.
@@ -365,3 +294,5 @@ fn addresses(all: &[IpAddr]) -> String {
     let texts: Vec<_> = all.iter().map(ToString::to_string).collect();
     texts.join(", ")
 }
+
+mod hosts;
