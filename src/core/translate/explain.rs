@@ -52,6 +52,8 @@ pub struct Explanation {
     pub links: Vec<Link>,
     /// The frontend that serves the URL, once found: its acknowledgement counts.
     pub frontend: Option<String>,
+    /// Notes about the inputs as a whole: what is not as its author wrote it.
+    pub notes: Vec<String>,
 }
 
 impl Explanation {
