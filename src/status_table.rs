@@ -48,10 +48,11 @@ mod tests {
     fn each_condition_of_an_object_its_listeners_parents_and_ancestors_has_a_row() {
         let conditions = json!([{"type": "Accepted", "status": "False", "reason": "Invalid", "message": "no"}]);
         let object = |kind: &str, status: Value| json!({"kind": kind, "metadata": {"namespace": "a", "name": "x"}, "status": status});
+        let (parent, ancestor) = (json!({"name": "edge", "sectionName": "l"}), json!({"name": "edge"}));
         let list = json!({"items": [
             object("Gateway", json!({"conditions": conditions, "listeners": [{"name": "l", "conditions": conditions}]})),
-            object("HTTPRoute", json!({"parents": [{"parentRef": {"name": "edge", "sectionName": "l"}, "conditions": conditions}]})),
-            object("BackendTLSPolicy", json!({"ancestors": [{"ancestorRef": {"name": "edge"}, "conditions": conditions}]})),
+            object("HTTPRoute", json!({"parents": [{"parentRef": parent, "conditions": conditions}]})),
+            object("BackendTLSPolicy", json!({"ancestors": [{"ancestorRef": ancestor, "conditions": conditions}]})),
         ]});
         let rows = rows(&list);
         let objects: Vec<&str> = rows[1..].iter().map(|row| row[0].as_str()).collect();

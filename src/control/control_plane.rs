@@ -431,14 +431,13 @@ impl ControlPlane {
         let mut explanation = self.engine().explain(question);
         crate::tenants::explain(&self.pipeline, question, &mut explanation);
         let frontend = explanation.frontend.as_deref().filter(|_| explanation.ok());
-        if let Some((gateway, _)) = frontend.and_then(|name| name.rsplit_once(':')) {
+        if let Some((frontend, (gateway, _))) = frontend.and_then(|name| Some((name, name.rsplit_once(':')?))) {
             let progress = self.progress();
             // The frontend of a shared fleet is as new as the newest of its Gateways.
             let acks = match gateway.split_once('/') {
                 Some((namespace, name)) => self.acks_of(&ObjectName::new(namespace, name), &progress),
                 None => self.acks_of_view(self.views.shared(), &progress),
             };
-            let frontend = explanation.frontend.as_deref().unwrap_or_default();
             let refused = self.rejections(&progress).find(|r| concerns(r, frontend, &question.host));
             let (ok, text) = match refused {
                 Some(refused) => (false, format!("refused {}: {}", rejected_name(refused), refused.text)),
