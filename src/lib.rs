@@ -15,6 +15,7 @@ pub mod offline;
 mod replace;
 pub mod run;
 pub mod standalone;
+pub mod status_table;
 pub mod table;
 mod tasks;
 

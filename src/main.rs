@@ -13,6 +13,7 @@ use gatewright::cli::{self, CertsVerb, ClaimsVerb, Cli, Command, Document, Envoy
 use gatewright::manifest::{Folder, Parsed, Problem, Safety, parse, read, scan};
 use gatewright::offline;
 use gatewright::run;
+use gatewright::status_table;
 use gatewright::table::table;
 use gatewright::{controller, drain, envoy_identity};
 use gatewright_control::certificates::{self, Check, Report};
@@ -263,28 +264,11 @@ async fn status(options: &cli::Status) -> Result<bool> {
         Output::Json => return print(&list, Document::Json),
         Output::Table => {}
     }
-    let mut rows = vec![["OBJECT", "CONDITION", "STATUS", "REASON", "MESSAGE"].map(str::to_owned)];
-    for item in list["items"].as_array().into_iter().flatten() {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let namespace = item["metadata"]["namespace"].as_str().map(|ns| format!("{ns}/")).unwrap_or_default();
-        let name = format!("{} {namespace}{}", text(&item["kind"]).to_lowercase(), text(&item["metadata"]["name"]));
-        let status = &item["status"];
-        let mut add = |of: String, conditions: &Value| {
-            for c in conditions.as_array().into_iter().flatten() {
-                rows.push([of.clone(), text(&c["type"]), text(&c["status"]), text(&c["reason"]), text(&c["message"])]);
-            }
-        };
-        add(name.clone(), &status["conditions"]);
-        for listener in status["listeners"].as_array().into_iter().flatten() {
-            add(format!("{name} listener {}", text(&listener["name"])), &listener["conditions"]);
-        }
-        for parent in status["parents"].as_array().into_iter().flatten() {
-            let reference = &parent["parentRef"];
-            let section = reference["sectionName"].as_str().map(|section| format!("/{section}")).unwrap_or_default();
-            add(format!("{name} at {}{section}", text(&reference["name"])), &parent["conditions"]);
-        }
+    let mut out = io::stdout().lock();
+    out.write_all(table(&status_table::rows(&list)).as_bytes())?;
+    for note in list["notes"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        writeln!(out, "NOTE: {note}")?;
     }
-    io::stdout().write_all(table(&rows).as_bytes())?;
     Ok(true)
 }
 
@@ -453,8 +437,11 @@ async fn explain(options: &cli::Explain) -> Result<bool> {
         Output::Table => {
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             let mark = |link: &Value| if link["ok"] == true { "ok" } else { "FAILS" }.to_owned();
-            let rows: Vec<_> =
-                links.iter().map(|link| [mark(link), text(&link["what"]), text(&link["text"])]).collect();
+            let notes = reply["notes"].as_array().into_iter().flatten();
+            // The result is the last row.
+            let notes = notes.map(|note| ["NOTE".to_owned(), "manifests".to_owned(), text(note)]);
+            let links = links.iter().map(|link| [mark(link), text(&link["what"]), text(&link["text"])]);
+            let rows: Vec<_> = notes.chain(links).collect();
             io::stdout().write_all(table(&rows).as_bytes())?;
             true
         }

@@ -30,7 +30,7 @@ use gatewright_core::translate::{
 use gatewright_envoy::Edge;
 
 use complaints::Complaints;
-use refusals::{Refusal, Refusals, refusals, rejected_name};
+use refusals::{Refusal, Refusals, concerns, refusals, rejected_name};
 use states::States;
 
 /// The text of link `envoys` of an explanation, in a replica without connected Envoys that does not hold the Lease.
@@ -431,19 +431,14 @@ impl ControlPlane {
         let mut explanation = self.engine().explain(question);
         crate::tenants::explain(&self.pipeline, question, &mut explanation);
         let frontend = explanation.frontend.as_deref().filter(|_| explanation.ok());
-        if let Some((gateway, _)) = frontend.and_then(|name| name.rsplit_once(':')) {
+        if let Some((frontend, (gateway, _))) = frontend.and_then(|name| Some((name, name.rsplit_once(':')?))) {
             let progress = self.progress();
             // The frontend of a shared fleet is as new as the newest of its Gateways.
             let acks = match gateway.split_once('/') {
                 Some((namespace, name)) => self.acks_of(&ObjectName::new(namespace, name), &progress),
                 None => self.acks_of_view(self.views.shared(), &progress),
             };
-            let own = format!("{gateway}:");
-            let concerns = |r: &&Rejection| match &r.part {
-                None => r.name.starts_with(&own),
-                Some(part) => r.name.starts_with(&own) && *part.virtual_host == *question.host,
-            };
-            let refused = self.rejections(&progress).find(concerns);
+            let refused = self.rejections(&progress).find(|r| concerns(r, frontend, &question.host));
             let (ok, text) = match refused {
                 Some(refused) => (false, format!("refused {}: {}", rejected_name(refused), refused.text)),
                 None if acks.all == 0 && !knows_all => (true, NO_ENVOY_HERE.to_owned()),

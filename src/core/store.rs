@@ -407,6 +407,11 @@ impl Store {
         self.gateways.get(name)
     }
 
+    /// All Gateways, of any class.
+    pub(crate) fn gateways(&self) -> impl Iterator<Item = &Arc<Gateway>> {
+        self.gateways.values()
+    }
+
     /// GatewayParameters by name.
     pub fn parameters(&self, name: &ObjectName) -> Option<&Arc<GatewayParameters>> {
         self.parameters.get(name)

@@ -107,6 +107,11 @@ impl Folder {
         Some((file, *line))
     }
 
+    /// Returns the first problem of a file or directory.
+    pub fn problem(&self, path: &Path) -> Option<&Problem> {
+        self.problems.get(path)?.first()
+    }
+
     /// Returns all present problems.
     pub fn problems(&self) -> Vec<Problem> {
         self.problems.values().flatten().cloned().collect()

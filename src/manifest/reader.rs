@@ -146,10 +146,11 @@ impl Reader {
     pub(super) fn stale(&self) -> Vec<Stale> {
         let is_served = |place: &Path| self.folder.files().any(|file| file.starts_with(place));
         let unread = self.unread.iter().filter(|(place, _)| is_served(place));
-        let unread = unread.map(|(path, at)| Stale { path: path.clone(), at: *at });
+        let stale = |path: &Path, at| Stale { path: path.to_owned(), at, why: self.folder.problem(path).cloned() };
+        let unread = unread.map(|(path, at)| stale(path, *at));
         let is_below = |path: &Path| self.unread.keys().any(|place| path.starts_with(place));
         let broken = self.broken.iter().filter(|path| self.folder.has(path) && !is_below(path));
-        let broken = broken.filter_map(|path| Some(Stale { path: path.clone(), at: self.read.get(path)?.0 }));
+        let broken = broken.filter_map(|path| Some(stale(path, self.read.get(path)?.0)));
         unread.chain(broken).collect()
     }
 
@@ -461,6 +462,11 @@ mod tests {
         assert!(told.len() == 1 && texts.iter().all(|text| told[0].contains(text)), "{told:?}");
     }
 
+    fn stale(reader: &Reader, path: &Path, at: Now, why: &str) {
+        let [stale] = &reader.stale()[..] else { panic!("{:?}", reader.stale()) };
+        assert!((&*stale.path, stale.at) == (path, at.time) && stale.to_string().contains(why), "{stale}");
+    }
+
     #[test]
     fn a_directory_that_vanishes_is_served_until_it_is_back() {
         let (site, elsewhere) = (Site::new(), |site: &Site| site.dir.path().join("elsewhere"));
@@ -471,7 +477,7 @@ mod tests {
         fs::rename(site.root(), elsewhere(&site)).expect("moved");
         one(&site.turn(&mut reader, SECOND), &["manifests: cannot be read", "served until it is readable again"]);
         assert_eq!(site.turn(&mut reader, 600 * SECOND), NONE);
-        assert_eq!(reader.stale(), [Stale { path: site.root(), at: site.begun.time }]);
+        stale(&reader, &site.root(), site.begun, "manifests: cannot be read");
         fs::rename(elsewhere(&site), site.root()).expect("moved");
         site.remove("b.yaml");
         site.put("c.yaml", &service("c"));
@@ -542,6 +548,7 @@ mod tests {
             let whole = |at: SystemTime| at.duration_since(SystemTime::UNIX_EPOCH).expect("later").as_secs();
             let stale: Vec<_> = reader.stale().iter().map(|stale| (stale.path.clone(), whole(stale.at))).collect();
             let at = |after: Duration| whole(site.after(after).time);
+            assert!(reader.stale()[1].to_string().contains("c.yaml:2: "), "{:?}", reader.stale());
             assert_eq!(
                 stale,
                 [(site.root().join("a.yaml"), at(Duration::ZERO)), (site.root().join("c.yaml"), at(100 * SECOND))]
@@ -583,7 +590,7 @@ mod tests {
         fs::set_permissions(&below, fs::Permissions::from_mode(0o777)).expect("set");
         one(&site.turn(&mut reader, SECOND), &["below: may be written by others"]);
         assert_eq!(site.turn(&mut reader, 2 * SECOND), NONE);
-        assert_eq!(reader.stale(), [Stale { path: below.clone(), at: site.after(SECOND).time }]);
+        stale(&reader, &below, site.after(SECOND), "below: may be written by others");
         let (mut reader, told) = site.open(3 * SECOND);
         assert!(told.len() == 3 && told[..2] == ["put a", "put b"], "{told:?}");
         fs::set_permissions(&below, fs::Permissions::from_mode(0o755)).expect("set");

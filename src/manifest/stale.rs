@@ -10,6 +10,8 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 
+use super::document::Problem;
+
 /// A file or directory whose last good content is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stale {
@@ -17,12 +19,15 @@ pub struct Stale {
     pub path: PathBuf,
     /// The time of the content.
     pub at: SystemTime,
+    /// Why a newer content is not served: the file, the line and the error.
+    pub why: Option<Problem>,
 }
 
 impl fmt::Display for Stale {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = Timestamp::try_from(self.at).unwrap_or_default();
-        write!(f, "{} is served as it was at {}", self.path.display(), at.strftime("%Y-%m-%dT%H:%M:%SZ"))
+        write!(f, "{} is served as it was at {}", self.path.display(), at.strftime("%Y-%m-%dT%H:%M:%SZ"))?;
+        self.why.as_ref().map_or(Ok(()), |why| write!(f, ": {why}"))
     }
 }
 

@@ -21,7 +21,7 @@ use gatewright_core::inputs::Kind;
 use gatewright_core::model::ObjectName;
 use gatewright_core::pipeline;
 use gatewright_core::tenancy;
-use gatewright_core::translate::Change;
+use gatewright_core::translate::{Change, Explanation};
 
 /// The state of the main loop.
 pub(super) struct StandaloneRuntime {
@@ -156,9 +156,15 @@ impl StandaloneRuntime {
         let text = match ask.what {
             AdminQuery::Owners => self.live.owners().to_string(),
             AdminQuery::Release(what) => self.release(&what)?,
-            AdminQuery::Status => self.live.statuses(Timestamp::now()).to_string(),
+            AdminQuery::Status => {
+                let mut list = self.live.statuses(Timestamp::now());
+                list["notes"] = stale.iter().map(Stale::to_string).collect();
+                list.to_string()
+            }
             AdminQuery::Explain(question) => {
-                serde_json::to_string(&self.live.explain(&question, true)).expect("strings and booleans")
+                let notes = stale.iter().map(Stale::to_string).collect();
+                let explanation = Explanation { notes, ..self.live.explain(&question, true) };
+                serde_json::to_string(&explanation).expect("strings and booleans")
             }
             AdminQuery::Clients => self.live.clients().to_string(),
             AdminQuery::Metrics => {

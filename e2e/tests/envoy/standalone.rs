@@ -132,6 +132,14 @@ async fn saving_breaking_and_deleting_files() -> Result<()> {
     let line = site.program.line("unknown field").await?;
     assert!(line.contains("web.yaml:7") && line.contains("httproute default/web"), "{line}");
     assert_eq!(site.status("web.example.org").await?, 200);
+    let url = format!("https://web.example.org:{}/", site.port);
+    for command in [&["status"][..], &["explain", &url]] {
+        for output in ["table", "json"] {
+            let (code, text) = site.ask(&[command, &["-o", output]].concat())?;
+            assert!(code == 0 && text.contains("web.yaml is served as it was at"), "{text}");
+            assert!(text.contains("web.yaml:7: ") && text.contains("unknown field"), "{text}");
+        }
+    }
 
     // An object that is in two files belongs to the first.
     site.save("web.yaml", &route("web", "web.example.org", "web"))?;
@@ -254,6 +262,96 @@ async fn a_refusal_by_envoy_is_reported_and_affects_no_others() -> Result<()> {
     let (code, text) = site.ask(&["explain", &url])?;
     assert_eq!(code, 0, "{text}");
     Ok(())
+}
+
+/// The Gateway of the site with more lines of its `spec`, and more listeners.
+fn with(base: &str, spec: &str, listeners: &str) -> String {
+    base.replace("  listeners:\n", &format!("{spec}  listeners:\n{listeners}"))
+}
+
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn a_refused_port_of_a_gateway_leaves_its_other_ports_good() -> Result<()> {
+    let mut site = Standalone::start().await?;
+    let holder = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let busy = holder.local_addr()?.port();
+    let base = fs::read_to_string(site.file("base.yaml"))?;
+    site.save("base.yaml", &with(&base, "", &format!("  - {{name: busy, protocol: HTTP, port: {busy}}}\n")))?;
+    let line = site.program.line("refused").await?;
+    assert!(line.contains(&busy.to_string()), "{line}");
+    site.save("web.yaml", &route("web", "web.example.org", "web"))?;
+    site.program.line("httproute default/web: 1 host changed, acked 1/1").await?;
+    assert_eq!(site.status("web.example.org").await?, 200);
+    let (code, text) = site.ask(&["explain", &format!("https://web.example.org:{}/", site.port)])?;
+    assert!(code == 0 && text.contains("acknowledged by 1 of 1 Envoys"), "{text}");
+    let (code, text) = site.ask(&["explain", &format!("http://web.example.org:{busy}/")])?;
+    assert!(code == 1 && text.contains(&format!("refused default/edge:{busy}")), "{text}");
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn a_backend_that_cannot_be_verified_is_explained_as_it_is_answered() -> Result<()> {
+    let mut site = Standalone::start().await?;
+    let policy = |section: &str| {
+        format!(
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: BackendTLSPolicy\nmetadata: {{name: web}}\nspec:\n  \
+             targetRefs: [{{group: \"\", kind: Service, name: web{section}}}]\n  \
+             validation: {{hostname: web.internal, caCertificateRefs: [{{group: \"\", kind: ConfigMap, name: none}}]}}\n"
+        )
+    };
+    site.save("policy.yaml", &policy(""))?;
+    site.save("web.yaml", &route("web", "web.example.org", "web"))?;
+    site.program.line("httproute default/web: 1 host changed, acked 1/1").await?;
+    until(&site, Some(503)).await?;
+    let url = format!("https://web.example.org:{}/", site.port);
+    let (code, text) = site.ask(&["explain", &url])?;
+    let last = text.lines().last().unwrap_or_default();
+    assert!(code == 1 && last.starts_with("FAILS") && last.contains("backend TLS"), "{text}");
+    assert!(last.contains("NoValidCACertificate") && last.contains("answered 503"), "{text}");
+    let (_, text) = site.ask(&["status"])?;
+    assert!(text.lines().any(|line| line.starts_with("backendtlspolicy default/web at edge")), "{text}");
+
+    // A port that the Service does not have: the policy has no effect.
+    site.save("policy.yaml", &policy(", sectionName: https"))?;
+    until(&site, Some(200)).await?;
+    let (_, text) = site.ask(&["explain", &url])?;
+    assert!(text.contains("plain text is sent; NOTE: backendtlspolicy default/web"), "{text}");
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn a_port_that_lets_no_client_in_is_explained_as_it_answers() -> Result<()> {
+    let mut site = Standalone::start().await?;
+    site.save("web.yaml", &route("web", "web.example.org", "web"))?;
+    site.program.line("httproute default/web: 1 host changed, acked 1/1").await?;
+    let base = fs::read_to_string(site.file("base.yaml"))?;
+    let tls = "  tls: {frontend: {default: {validation: {caCertificateRefs: [{group: \"\", kind: ConfigMap, \
+               name: clients}]}}}}\n";
+    site.save("base.yaml", &with(&base, tls, ""))?;
+    site.program.line("NoValidCACertificate").await?;
+    until(&site, None).await?;
+    let url = format!("https://web.example.org:{}/", site.port);
+    let (code, text) = site.ask(&["explain", &url])?;
+    let last = text.lines().last().unwrap_or_default();
+    assert!(code == 1 && last.starts_with("FAILS") && last.contains("client certificate"), "{text}");
+    assert!(last.contains("default/clients"), "{text}");
+
+    let ca = e2e::client_ca::ClientCa::new("clients")?;
+    let config_map = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "clients"},
+        "data": {"ca.crt": ca.pem}});
+    site.save("clients.yaml", &config_map.to_string())?;
+    site.program.line("configmap default/clients: ").await?;
+    let (code, text) = site.ask(&["explain", &url])?;
+    assert!(code == 0 && text.contains("requires one that a CA"), "{text}");
+    Ok(())
+}
+
+/// Waits until `web.example.org` is answered with this status, or not at all.
+async fn until(site: &Standalone, status: Option<u16>) -> Result<()> {
+    let answered = async { while site.status("web.example.org").await.ok() != status {} };
+    tokio::time::timeout(e2e::served::PATIENCE, answered).await.with_context(|| format!("never {status:?}"))
 }
 
 /// An Envoy that is started by others, from our bootstrap, with a program that starts none.

@@ -11,6 +11,7 @@ use crate::fleet_views::ViewId;
 use crate::programmed::Refused;
 use crate::publish::{self, Withheld};
 use gatewright_core::inputs::ObjectKey;
+use gatewright_core::model::Hostname;
 use gatewright_core::translate::{Blame, Delta, ResourceKey, RouteKey};
 
 /// The messages of rejected resources, or parts of them, by kind and name.
@@ -37,6 +38,21 @@ pub(super) fn rejected_name(r: &Rejection) -> String {
         Some(part) if r.kind == xds::Kind::Listener => format!("{} (filter chain {:?})", r.name, part.virtual_host),
         Some(part) => format!("{} (virtual host {:?}, route {:?})", r.name, part.virtual_host, part.route),
     }
+}
+
+/// Returns whether a host on a frontend is not served as published because of a rejection.
+pub(super) fn concerns(r: &Rejection, frontend: &str, host: &str) -> bool {
+    let covers = |name: &str| {
+        name == "*"
+            || Hostname::parse(name).is_ok_and(|name| Hostname::parse(host).is_ok_and(|host| name.covers(&host)))
+    };
+    let is_here = match r.name.strip_prefix(frontend) {
+        None => false,
+        Some("") => true,
+        // Routes are named after the frontend and the hostname that they belong to.
+        Some(rest) => rest.strip_prefix('|').is_some_and(covers),
+    };
+    is_here && r.part.as_ref().is_none_or(|part| *part.virtual_host == *host)
 }
 
 /// A rejection, for logging it once.

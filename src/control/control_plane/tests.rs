@@ -305,8 +305,8 @@ fn a_gateway_is_programmed_by_envoys_of_its_fleet() {
     assert!(!programmed(&mut live, "shop").0);
 }
 
-#[test]
-fn envoys_that_only_another_replica_knows_are_no_failure() {
+/// A URL that is served, and the program that serves it.
+fn served() -> (ControlPlane, Question) {
     let mut live = live();
     put(&mut live, gateway(80));
     let (name, labels) = (json!({"name": "web", "namespace": "a"}), json!({"kubernetes.io/service-name": "web"}));
@@ -331,6 +331,12 @@ fn envoys_that_only_another_replica_knows_are_no_failure() {
         method: "GET".to_owned(),
         address: None,
     };
+    (live, question)
+}
+
+#[test]
+fn envoys_that_only_another_replica_knows_are_no_failure() {
+    let (mut live, question) = served();
     let last = |live: &ControlPlane, knows_all| {
         let link = live.explain(&question, knows_all).links.pop().expect("it has links");
         (link.what, link.ok, link.text)
@@ -341,4 +347,26 @@ fn envoys_that_only_another_replica_knows_are_no_failure() {
     // An Envoy that is known, and has not acknowledged, is a failure for every replica.
     envoys(&mut live, &[0]);
     assert_eq!(last(&live, false), ("envoys", false, "acknowledged by 0 of 1 Envoys".to_owned()));
+}
+
+#[test]
+fn a_refusal_on_another_port_or_for_another_host_is_no_failure() {
+    let (mut live, question) = served();
+    let newest = live.publication();
+    let node = NodeProgress { node: "e".into(), identity: "i".into(), acknowledged: newest };
+    for (kind, name, good) in [
+        (xds::Kind::Listener, "a/edge:80", false),
+        (xds::Kind::Listener, "a/edge:8080", true),
+        (xds::Kind::Listener, "a/edge:80/udp", true),
+        (xds::Kind::Route, "a/edge:80|*.example.org", false),
+        (xds::Kind::Route, "a/edge:80|*.example.net", true),
+        (xds::Kind::Scope, "a/edge:80|a.example.org", false),
+        (xds::Kind::Scope, "a/edge:80|b.example.org", true),
+    ] {
+        let (view, version, text) = (View::new("v"), Arc::from("1"), Arc::from("no room"));
+        let refused = Rejection { view, node: "e".into(), kind, name: name.into(), part: None, version, text };
+        live.set_others(live.views.each(|_| vec![node.clone()]), vec![refused]);
+        let explanation = live.explain(&question, true);
+        assert_eq!(explanation.ok(), good, "{name}: {explanation:?}");
+    }
 }

@@ -68,12 +68,13 @@ impl BackendPolicies {
         self.tls_policy(port).is_some()
     }
 
-    fn tls_policy(&self, port: &ServicePort) -> Option<&ObjectKey> {
+    /// The BackendTLSPolicy that a Service port goes by.
+    pub(super) fn tls_policy(&self, port: &ServicePort) -> Option<&ObjectKey> {
         self.services.get(&port.service)?.ports.get(&port.port)
     }
 
     /// The transport of connections to a backend.
-    fn transport(&self, id: &BackendId) -> BackendTransport {
+    pub(super) fn transport(&self, id: &BackendId) -> BackendTransport {
         let policy = match id.protocol {
             // Forwarded bytes may be TLS already, and datagrams cannot be TLS.
             AppProtocol::Tcp | AppProtocol::Udp => None,

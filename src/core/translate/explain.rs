@@ -1,16 +1,20 @@
 //! Explains why a URL is served or not: the chain from the hostname to the endpoints, up to the first link that fails.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
+pub use self::hosts::Host;
 use super::admission::Admission;
+use super::client_validation::Clients;
 use super::endpoints::AllowedEndpoints;
 use super::frontends::Frontends;
+use super::key::RouteKey;
+use super::parent::{Parent, ParentListener};
 use super::protocol::{Family, Protocol};
+use super::report::Report;
 use super::routes::{Port, Routing};
-use crate::model::{
-    Action, FrontendId, Hostname, Match, ObjectName, PathMatch, Rule, Target, TransportPort, WeightedTarget,
-};
+use crate::model::{FrontendId, Hostname, Match, PathMatch, TransportPort, ValidationMode};
 
 /// A question: the parts of a URL.
 #[derive(Clone, Debug)]
@@ -32,7 +36,8 @@ pub struct Question {
 /// One link of the chain.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Link {
-    /// The name of the step: `frontend`, `listener`, `certificate`, `route`, `backend`, `endpoints`.
+    /// The name of the step: `frontend`, `listener`, `certificate`, `client certificate`, `filters`, `route`, `backend`,
+    /// `backend TLS`, `endpoints`.
     pub what: &'static str,
     /// True if it holds.
     pub ok: bool,
@@ -47,6 +52,8 @@ pub struct Explanation {
     pub links: Vec<Link>,
     /// The frontend that serves the URL, once found: its acknowledgement counts.
     pub frontend: Option<String>,
+    /// Notes about the inputs as a whole: what is not as its author wrote it.
+    pub notes: Vec<String>,
 }
 
 impl Explanation {
@@ -69,6 +76,7 @@ impl Explanation {
 pub(super) struct Explainer<'a> {
     pub(super) routing: Routing<'a>,
     pub(super) allowed: AllowedEndpoints<'a>,
+    pub(super) report: Report<'a>,
 }
 
 impl<'a> Explainer<'a> {
@@ -104,28 +112,17 @@ impl<'a> Explainer<'a> {
             format!("{namespace} owns listener {:?} of {}", listener.name, listener.parent.object()),
         );
         explanation.hold("listener", format!("{protocol:?} hostname {hostname} on port {}", id.port));
-        let Some(own) = self.admission().parents.get(&listener.parent).and_then(|p| p.listener(&listener.name)) else {
-            return explanation;
-        };
+        let Some(parent) = self.admission().parents.get(&listener.parent) else { return explanation };
+        let Some(own) = parent.listener(&listener.name) else { return explanation };
         if protocol.terminates() {
-            match own.served.certificate() {
-                Some(certificate) => {
-                    let until = jiff::Timestamp::try_from(certificate.not_after).map(|t| t.to_string());
-                    let until = until.unwrap_or_else(|_| "an unknown time".to_owned());
-                    let text =
-                        format!("serial {} by {}, valid until {until}", certificate.serial(), certificate.issuer);
-                    if certificate.names.iter().any(|name| name.covers(&host)) {
-                        explanation.hold("certificate", text);
-                    } else {
-                        explanation.hold("certificate", format!("{text}; NOTE: it does not name {host}"));
-                    }
-                }
-                None => {
-                    let reason = own.resolved.as_ref().err().map(|(_, text)| text.clone());
-                    explanation.fail("certificate", reason.unwrap_or_else(|| "it is still being issued".to_owned()));
-                    return explanation;
-                }
-            }
+            self.explain_handshake(&host, parent, own, &mut explanation);
+        }
+        if own.guard.refuses() {
+            let why = own.guard.accepted.as_ref().err().or(own.guard.resolved.as_ref().err());
+            explanation.fail("filters", why.map(|(_, text)| text.clone()).unwrap_or_default());
+        }
+        if !explanation.ok() {
+            return explanation;
         }
         self.explain_route(question, &host, &id, listener, *protocol, &mut explanation);
         explanation
@@ -141,20 +138,22 @@ impl<'a> Explainer<'a> {
         let port = TransportPort::tcp(question.port);
         let on_port: Vec<_> = self.frontends().iter().filter(|(id, _)| id.transport_port() == port).collect();
         let here = |addresses: &[IpAddr]| question.address.is_none_or(|ip| addresses.contains(&ip));
-        let mut refusal = format!("no Gateway of ours listens on port {}", question.port);
+        let mut refusal = None;
         for (id, frontend) in on_port.into_iter().filter(|(_, f)| here(f.addresses())) {
             if self.frontends().rival(id, self.admission().register).is_some() {
-                refusal = format!("another Gateway holds port {} on the address of gateway {}", id.port, id.gateway);
+                let text = format!("another Gateway holds port {} on the address of gateway {}", id.port, id.gateway);
+                refusal = Some(text);
                 continue;
             }
             let Some((hostname, listener, protocol)) = frontend.owner(host) else {
                 let names: Vec<_> = frontend.winners().take(5).map(|(name, _)| name.to_string()).collect();
-                refusal = format!(
+                let text = format!(
                     "no listener of gateway {} on port {} matches {host} (it has {})",
                     id.gateway,
                     id.port,
                     names.join(", ")
                 );
+                refusal = Some(with_causes(text, self.causes_of_listeners(host, question.port)));
                 continue;
             };
             let is_of_another = || {
@@ -162,14 +161,14 @@ impl<'a> Explainer<'a> {
                     || self.admission().is_of_another_admitted(host, listener)
             };
             if hostname != host && is_of_another() {
-                refusal = format!(
+                refusal = Some(format!(
                     "{host} belongs to another namespace than listener {:?} for {hostname} on port {}: it is kept from it",
                     listener.name, id.port
-                );
+                ));
                 continue;
             }
             if (protocol == Protocol::Http) == question.tls {
-                refusal = format!("port {} of gateway {} speaks {protocol:?}", id.port, id.gateway);
+                refusal = Some(format!("port {} of gateway {} speaks {protocol:?}", id.port, id.gateway));
                 continue;
             }
             explanation.hold(
@@ -178,8 +177,32 @@ impl<'a> Explainer<'a> {
             );
             return Some((id.clone(), hostname.clone()));
         }
-        explanation.fail("frontend", refusal);
+        let nobody = || {
+            let text = format!("no Gateway of ours listens on port {}", question.port);
+            let causes = self.causes_of_listeners(host, question.port);
+            with_causes(text, if causes.is_empty() { self.gateways_of_others(question.port) } else { causes })
+        };
+        explanation.fail("frontend", refusal.unwrap_or_else(nobody));
         None
+    }
+
+    /// Adds the certificate that a listener serves, and what it requires of clients.
+    fn explain_handshake(&self, host: &Hostname, parent: &Parent, own: &ParentListener, explanation: &mut Explanation) {
+        let Some(certificate) = own.served.certificate() else {
+            let pending = || "it is still being issued".to_owned();
+            let why = self.cause_at(parent, own).or_else(|| own.resolved.as_ref().err().map(|(_, text)| text.clone()));
+            explanation.fail("certificate", why.unwrap_or_else(pending));
+            return;
+        };
+        let until = jiff::Timestamp::try_from(certificate.not_after).map(|t| t.to_string());
+        let until = until.unwrap_or_else(|_| "an unknown time".to_owned());
+        let text = format!("serial {} by {}, valid until {until}", certificate.serial(), certificate.issuer);
+        if certificate.names.iter().any(|name| name.covers(host)) {
+            explanation.hold("certificate", text);
+        } else {
+            explanation.hold("certificate", format!("{text}; NOTE: it does not name {host}"));
+        }
+        explain_clients(parent, own, explanation);
     }
 
     fn explain_route(
@@ -202,8 +225,8 @@ impl<'a> Explainer<'a> {
         }
         let hostname = candidates.into_iter().find(|name| self.admission().served(name, listener).next().is_some());
         let Some(hostname) = hostname else {
-            explanation
-                .fail("route", format!("no route serves {host} through this listener: requests are answered 404"));
+            let text = format!("no route serves {host} through this listener: {}", answered(protocol, 404));
+            explanation.fail("route", with_causes(text, self.causes_of_routes(host, listener)));
             return;
         };
         let at = Port { number: id.port, tls: protocol.family() == Family::Tls };
@@ -212,11 +235,11 @@ impl<'a> Explainer<'a> {
             .iter()
             .find(|route| !matches!(protocol, Protocol::Http | Protocol::Https) || matches(&route.matches, question));
         let Some(route) = found else {
-            let keys: Vec<_> =
-                self.admission().served(&hostname, listener).map(|(key, _)| key.object().to_string()).collect();
-            let text =
-                format!("{} {} matches no rule of {}: answered 404", question.method, question.path, keys.join(", "));
-            explanation.fail("route", text);
+            let keys: BTreeSet<&RouteKey> = self.admission().served(&hostname, listener).map(|(key, _)| key).collect();
+            let names: Vec<_> = keys.iter().map(|key| key.object().to_string()).collect();
+            let (method, path) = (&question.method, &question.path);
+            let text = format!("{method} {path} matches no rule of {}: {}", names.join(", "), answered(protocol, 404));
+            explanation.fail("route", with_causes(text, self.causes_in_rules(&keys)));
             return;
         };
         let mut conditions = String::new();
@@ -224,122 +247,51 @@ impl<'a> Explainer<'a> {
             let _ = write!(conditions, " (if its header and query conditions hold)");
         }
         explanation.hold("route", format!("{} for {hostname}{conditions}", route.name));
-        self.explain_action(&route.rule, explanation);
-    }
-
-    fn explain_action(&self, rule: &Rule, explanation: &mut Explanation) {
-        match &rule.action {
-            Action::Respond(status) => {
-                explanation.fail("backend", format!("the rule cannot be carried out: answered {status}"))
-            }
-            Action::Redirect(redirect) => {
-                let to = redirect.hostname.as_deref().unwrap_or("the same host");
-                let scheme = redirect.scheme.as_deref().unwrap_or("the same scheme");
-                explanation.hold("redirect", format!("{} to {to} by {scheme}", redirect.status));
-            }
-            Action::Forward(shares) => {
-                let shares: Vec<&WeightedTarget> = shares.iter().filter(|share| share.weight > 0).collect();
-                if shares.is_empty() {
-                    explanation.fail("backend", "no backend has a share: answered 500".to_owned());
-                    return;
-                }
-                for share in shares {
-                    let Target::Backend(backend) = &share.target else {
-                        let text = format!("a backendRef with weight {} does not resolve: answered 500", share.weight);
-                        explanation.fail("backend", text);
-                        return;
-                    };
-                    explanation.hold("backend", format!("Service {} with weight {}", backend.port, share.weight));
-                    let (endpoints, refused) = self.allowed.permitted(&backend.port);
-                    if endpoints.is_empty() {
-                        explanation.fail(
-                            "endpoints",
-                            match refused.first() {
-                                None => format!("Service {} has no ready endpoints: answered 503", backend.port),
-                                Some((address, why)) => format!(
-                                    "Service {}: nothing is sent to its endpoint {address} ({why}): answered 503",
-                                    backend.port
-                                ),
-                            },
-                        );
-                        return;
-                    }
-                    let list: Vec<_> = endpoints.iter().take(5).map(ToString::to_string).collect();
-                    explanation.hold("endpoints", format!("{} ready: {}", endpoints.len(), list.join(", ")));
-                }
-            }
-        }
-    }
-
-    /// The served hostnames with port, protocol, the owner of the listener, and the certificate.
-    pub(super) fn hosts(&self) -> Vec<Host> {
-        let mut hosts = Vec::new();
-        for (id, frontend) in self.frontends().iter().filter(|(_, frontend)| frontend.has_hostnames()) {
-            for (hostname, (listener, protocol)) in frontend.winners() {
-                let Some(parent) = self.admission().parents.get(&listener.parent) else { continue };
-                let (own, gateway) = (parent.listener(&listener.name), &parent.placement.gateway);
-                let certificate = own.and_then(|own| own.served.certificate().cloned());
-                let mut served: Vec<Hostname> = self
-                    .admission()
-                    .attachments
-                    .names_of(listener)
-                    .filter(|name| hostname.covers(name))
-                    .cloned()
-                    .collect();
-                if served.is_empty() {
-                    served.push(hostname.clone());
-                }
-                for name in
-                    served.into_iter().filter(|name| frontend.owner(name).is_some_and(|(_, l, _)| l == listener))
-                {
-                    hosts.push(Host {
-                        hostname: name,
-                        frontend: id.clone(),
-                        addresses: frontend.addresses().to_vec(),
-                        protocol: *protocol,
-                        gateway: gateway.clone(),
-                        owner: ObjectName::new(
-                            listener.parent.name().namespace.clone(),
-                            listener.parent.name().name.clone(),
-                        ),
-                        certificate: certificate.clone(),
-                    });
-                }
-            }
-        }
-        hosts.sort_by(|a, b| (&a.hostname, &a.frontend).cmp(&(&b.hostname, &b.frontend)));
-        hosts
-    }
-
-    /// The namespaces of the routes that serve a hostname on a frontend.
-    pub(super) fn tenants(&self, host: &Host) -> Vec<String> {
-        let Some(frontend) = self.frontends().get(&host.frontend) else { return Vec::new() };
-        let Some((_, listener, _)) = frontend.owner(&host.hostname) else { return Vec::new() };
-        let routes = self.admission().served(&host.hostname, listener);
-        let mut all: Vec<String> = routes.map(|(key, _)| key.name.namespace.to_string()).collect();
-        all.sort();
-        all.dedup();
-        all
+        self.explain_action(route, protocol, explanation);
     }
 }
 
-/// A served hostname.
-#[derive(Clone, Debug)]
-pub struct Host {
-    /// The name; may be a wildcard.
-    pub hostname: Hostname,
-    /// The frontend.
-    pub frontend: FrontendId,
-    /// The addresses that the frontend is bound to.
-    pub addresses: Vec<IpAddr>,
-    /// The protocol.
-    pub protocol: Protocol,
-    /// The Gateway.
-    pub gateway: ObjectName,
-    /// The Gateway or ListenerSet of the listener.
-    pub owner: ObjectName,
-    /// The certificate, if TLS is terminated.
-    pub certificate: Option<std::sync::Arc<crate::model::Certificate>>,
+/// Adds what a listener requires of clients, beside the certificate that it serves.
+fn explain_clients(parent: &Parent, own: &ParentListener, explanation: &mut Explanation) {
+    let ParentListener { port, clients, .. } = own;
+    let gateway = &parent.placement.gateway;
+    let unresolved = parent.placement.clients.of_port(*port).and_then(|(_, resolved)| resolved.as_ref().err());
+    let causes: Vec<String> = unresolved.map(|(_, text)| text.clone()).into_iter().collect();
+    if let Err((_, text)) = clients.verdict() {
+        explanation.fail("client certificate", with_causes(text, causes));
+        return;
+    }
+    let Clients::Checked(validation) = clients else { return };
+    let text = match validation.mode {
+        ValidationMode::AllowValidOnly => {
+            format!("port {port} requires one that a CA of spec.tls.frontend of gateway {gateway} has signed")
+        }
+        ValidationMode::AllowInsecureFallback => {
+            format!(
+                "port {port} requests one, and lets clients in without (AllowInsecureFallback of gateway {gateway})"
+            )
+        }
+    };
+    explanation.hold("client certificate", with_notes(text, causes));
+}
+
+/// A text with the causes of what it says.
+fn with_causes(text: String, causes: Vec<String>) -> String {
+    std::iter::once(text).chain(causes).collect::<Vec<_>>().join("; ")
+}
+
+/// A text with notes about what is not as people may expect.
+fn with_notes(text: String, notes: Vec<String>) -> String {
+    std::iter::once(text).chain(notes.into_iter().map(|note| format!("NOTE: {note}"))).collect::<Vec<_>>().join("; ")
+}
+
+/// What clients get in place of a backend's answer.
+fn answered(protocol: Protocol, status: u16) -> String {
+    match protocol {
+        Protocol::Http | Protocol::Https => format!("answered {status}"),
+        Protocol::TlsTerminate | Protocol::TlsPassthrough | Protocol::Tcp => "connections are closed".to_owned(),
+        Protocol::Udp => "datagrams are dropped".to_owned(),
+    }
 }
 
 /// True if path and method of a match hold; conditions on headers and query parameters are ignored.
@@ -365,3 +317,9 @@ fn addresses(all: &[IpAddr]) -> String {
     let texts: Vec<_> = all.iter().map(ToString::to_string).collect();
     texts.join(", ")
 }
+
+mod backends;
+mod causes;
+mod hosts;
+#[cfg(test)]
+mod tests;

@@ -247,7 +247,7 @@ impl Report<'_> {
         parent.listeners.iter().map(|listener| self.listener_status(parent, listener)).collect()
     }
 
-    fn listener_status(self, parent: &Parent, listener: &ParentListener) -> ListenerStatus {
+    pub(super) fn listener_status(self, parent: &Parent, listener: &ParentListener) -> ListenerStatus {
         let id = parent.id(listener);
         let port = listener.transport_port();
         let frontend = parent.frontend(port);

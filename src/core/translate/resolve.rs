@@ -63,7 +63,7 @@ pub(super) fn resolve(route: &Route, store: &Store, settings: &Settings) -> Reso
     let mut served = 0;
     let (mut refused, mut notes) = (Vec::new(), Vec::new());
     for (index, rule) in route.rules.iter().enumerate() {
-        let label = rule.name.clone().unwrap_or_else(|| index.to_string());
+        let label = label(index, rule);
         match limits::unmatched(rule, &mut regexes, limits) {
             Some(text) => problems.push(format!("rule {label}: {text}")),
             None => {
@@ -117,6 +117,17 @@ pub(super) fn resolve(route: &Route, store: &Store, settings: &Settings) -> Reso
         (invalid.is_none() && !problems.is_empty()).then(|| clipped(format!("Dropped Rule: {}", problems.join("; "))));
     let note = (invalid.is_none() && !notes.is_empty()).then(|| clipped(notes.join("; ")));
     Resolved { rules, references: resolver.references, partial, note, invalid }
+}
+
+/// The name of a rule in messages and in Envoy: its own, or its index.
+pub(super) fn label(index: usize, rule: &RouteRule) -> String {
+    rule.name.clone().unwrap_or_else(|| index.to_string())
+}
+
+/// Why a backendRef of a route does not resolve.
+pub(super) fn unresolved(route: &Route, backend: &BackendRef, store: &Store) -> Option<String> {
+    let resolver = Resolver { route, store, references: Ok(()) };
+    resolver.look_up(&backend.target, backend.port, "backendRef").err().map(|(_, text)| text)
 }
 
 /// A rule that answers every request with one status.

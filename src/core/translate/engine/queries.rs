@@ -200,6 +200,7 @@ impl Engine {
                 admission: self.admission(),
             },
             allowed: AllowedEndpoints { settings, store, quotas: &self.quotas, frontends },
+            report: self.report(),
         }
     }
 }

@@ -1,0 +1,79 @@
+//! The served hostnames, with the namespaces that serve them.
+
+use std::net::IpAddr;
+
+use super::super::protocol::Protocol;
+use super::Explainer;
+use crate::model::{FrontendId, Hostname, ObjectName};
+
+/// A served hostname.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// The name; may be a wildcard.
+    pub hostname: Hostname,
+    /// The frontend.
+    pub frontend: FrontendId,
+    /// The addresses that the frontend is bound to.
+    pub addresses: Vec<IpAddr>,
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The Gateway.
+    pub gateway: ObjectName,
+    /// The Gateway or ListenerSet of the listener.
+    pub owner: ObjectName,
+    /// The certificate, if TLS is terminated.
+    pub certificate: Option<std::sync::Arc<crate::model::Certificate>>,
+}
+
+impl Explainer<'_> {
+    /// The served hostnames with port, protocol, the owner of the listener, and the certificate.
+    pub(in super::super) fn hosts(&self) -> Vec<Host> {
+        let mut hosts = Vec::new();
+        for (id, frontend) in self.frontends().iter().filter(|(_, frontend)| frontend.has_hostnames()) {
+            for (hostname, (listener, protocol)) in frontend.winners() {
+                let Some(parent) = self.admission().parents.get(&listener.parent) else { continue };
+                let (own, gateway) = (parent.listener(&listener.name), &parent.placement.gateway);
+                let certificate = own.and_then(|own| own.served.certificate().cloned());
+                let mut served: Vec<Hostname> = self
+                    .admission()
+                    .attachments
+                    .names_of(listener)
+                    .filter(|name| hostname.covers(name))
+                    .cloned()
+                    .collect();
+                if served.is_empty() {
+                    served.push(hostname.clone());
+                }
+                for name in
+                    served.into_iter().filter(|name| frontend.owner(name).is_some_and(|(_, l, _)| l == listener))
+                {
+                    hosts.push(Host {
+                        hostname: name,
+                        frontend: id.clone(),
+                        addresses: frontend.addresses().to_vec(),
+                        protocol: *protocol,
+                        gateway: gateway.clone(),
+                        owner: ObjectName::new(
+                            listener.parent.name().namespace.clone(),
+                            listener.parent.name().name.clone(),
+                        ),
+                        certificate: certificate.clone(),
+                    });
+                }
+            }
+        }
+        hosts.sort_by(|a, b| (&a.hostname, &a.frontend).cmp(&(&b.hostname, &b.frontend)));
+        hosts
+    }
+
+    /// The namespaces of the routes that serve a hostname on a frontend.
+    pub(in super::super) fn tenants(&self, host: &Host) -> Vec<String> {
+        let Some(frontend) = self.frontends().get(&host.frontend) else { return Vec::new() };
+        let Some((_, listener, _)) = frontend.owner(&host.hostname) else { return Vec::new() };
+        let routes = self.admission().served(&host.hostname, listener);
+        let mut all: Vec<String> = routes.map(|(key, _)| key.name.namespace.to_string()).collect();
+        all.sort();
+        all.dedup();
+        all
+    }
+}
