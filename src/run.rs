@@ -40,7 +40,7 @@ use gatewright_control::{AdminRequest, ControlPlane, serve_admin};
 use gatewright_core::fair_queue::FairQueue;
 use gatewright_core::tenancy;
 use gatewright_core::translate::{Change, EndpointPolicy, Fact, Settings, Unlisted};
-use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, bootstrap};
+use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, bootstrap, is_bind_error};
 use queue::until;
 use runtime::StandaloneRuntime;
 
@@ -239,7 +239,11 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let listener = xds::bind_unix(&socket, 0o600).with_context(|| format!("xDS socket {}", socket.display()))?;
     // Only Envoys of the user that this program runs as are admitted.
     let user = std::fs::metadata(dir.path()).context("the private directory")?.uid();
-    let limits = xds::Limits { on_demand_secrets: options.edge.envoy_certificates, ..Default::default() };
+    let limits = xds::Limits {
+        on_demand_secrets: options.edge.envoy_certificates,
+        is_temporary: is_bind_error,
+        ..Default::default()
+    };
     let server = Server::new(cache.clone(), UnixPeers::new().allow(user, view.clone())).with_limits(limits);
     tasks.spawn("xDS", async move {
         let stopped = async move {

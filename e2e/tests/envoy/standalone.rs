@@ -1,10 +1,11 @@
 //! The program with a directory and a real Envoy, as a user runs it.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use e2e::echo::Echo;
@@ -253,6 +254,54 @@ async fn a_refusal_by_envoy_is_reported_and_affects_no_others() -> Result<()> {
     assert_eq!(probe.send().await?.status, 200);
     let (code, text) = site.ask(&["explain", &url])?;
     assert_eq!(code, 0, "{text}");
+    Ok(())
+}
+
+/// A Gateway of one HTTPS listener, and its route.
+fn second(port: u16) -> String {
+    format!(
+        "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {{name: late}}\nspec:\n  \
+         gatewayClassName: ours\n  listeners:\n  - name: https\n    hostname: late.example.net\n    \
+         protocol: HTTPS\n    port: {port}\n    tls: {{options: {{gatewright.io/issuer: internal-ca}}}}\n---\n"
+    ) + &route("late", "late.example.net", "web").replace("name: edge", "name: late")
+}
+
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn a_port_that_becomes_free_is_served_without_an_edit() -> Result<()> {
+    let mut site = Standalone::start().await?;
+    let port = free_port()?;
+    // The standard library does not set SO_REUSEPORT: Envoy cannot bind the port.
+    let holder = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+    site.save("late.yaml", &second(port))?;
+    let line = site.program.line("refused Listener default/late").await?;
+    let advice = format!("ss -lntup 'sport = :{port}'");
+    assert!(line.contains("Address already in use") && line.contains(&advice), "{line}");
+    let (_, text) = site.ask(&["status"])?;
+    let programmed = |text: &str| {
+        let line = text.lines().find(|line| line.contains("gateway default/late ") && line.contains("Programmed"));
+        line.unwrap_or_default().to_owned()
+    };
+    let line = programmed(&text);
+    assert!(line.contains("False") && line.contains("in use") && line.contains(&advice), "{text}");
+
+    // Envoy is asked again, and each refusal is in its own log.
+    let log = site.state.path().join("envoy.log");
+    let refusals = || -> Result<usize> {
+        let text = fs::read_to_string(&log)?;
+        Ok(text.lines().filter(|line| line.contains("failed to bind")).count())
+    };
+    while refusals()? < 2 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    drop(holder);
+    site.program.line("has bound the address of Listener default/late").await?;
+    let probe = Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), "late.example.net");
+    assert_eq!(probe.send().await?.status, 200);
+    let (_, text) = site.ask(&["status"])?;
+    assert!(programmed(&text).contains("True"), "{text}");
+    let log = site.program.output();
+    assert_eq!(log.lines().filter(|line| line.contains("already in use")).count(), 1, "{log}");
     Ok(())
 }
 
