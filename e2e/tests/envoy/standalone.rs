@@ -277,6 +277,7 @@ async fn a_port_that_becomes_free_is_served_without_an_edit() -> Result<()> {
     let line = site.program.line("refused Listener default/late").await?;
     let advice = format!("ss -lntup 'sport = :{port}'");
     assert!(line.contains("Address already in use") && line.contains(&advice), "{line}");
+    site.program.line("secret default/late-").await?;
     let (_, text) = site.ask(&["status"])?;
     let programmed = |text: &str| {
         let line = text.lines().find(|line| line.contains("gateway default/late ") && line.contains("Programmed"));
