@@ -2,6 +2,7 @@
 //! machine.
 
 mod check;
+mod check_tls;
 mod claim_log;
 mod demo;
 mod echo;
@@ -10,7 +11,7 @@ mod private_dir;
 mod supervisor;
 mod suspects_file;
 
-pub use check::{CheckError, check, example};
+pub use check::{Answer, CheckError, check, example};
 pub use claim_log::{Addresses, ClaimLog, ClaimLogError, Entry, Tenants};
 pub use demo::Demo;
 pub use echo::Echo;
