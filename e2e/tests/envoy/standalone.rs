@@ -335,6 +335,43 @@ async fn an_envoy_started_elsewhere_is_served() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn an_empty_directory_is_reported_and_served_once_it_has_objects() -> Result<()> {
+    let (echo, port) = (Echo::start("web").await?, free_port()?);
+    let (manifests, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
+    let (dir, private) = (manifests.path().display().to_string(), state.path().display().to_string());
+    let mut program = Gatewright::start(&["standalone", &dir, "--state-dir", &private, "--envoy", &envoy()?])?;
+    let line = program.line("has no object").await?;
+    assert!(line.contains("WARN") && line.contains(&dir), "{line}");
+    fs::write(manifests.path().join("base.yaml"), base(port, echo.address()))?;
+    program.line("secret default/").await?;
+    Ok(())
+}
+
+/// Two Envoys of one user can bind one port, and the kernel divides the connections between them.
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn a_port_of_another_program_is_reported() -> Result<()> {
+    let mut first = Standalone::start().await?;
+    let state = tempfile::tempdir()?;
+    fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
+    let (dir, private) = (first.manifests.path().display().to_string(), state.path().display().to_string());
+    let mut second = Gatewright::start(&["standalone", &dir, "--state-dir", &private, "--envoy", &envoy()?])?;
+    let port = first.port;
+    let line = second.line("another program listens").await?;
+    assert!(line.contains("WARN") && line.contains("gateway default/edge"), "{line}");
+    assert!(line.contains(&format!("ss -ltnp 'sport = :{port}'")), "{line}");
+    second.line("secret default/").await?;
+    first.save("web.yaml", &route("web", "web.example.org", "web"))?;
+    second.line("httproute default/web").await?;
+    first.program.line("httproute default/web").await?;
+    let told = |program: &Gatewright| program.output().matches("another program listens").count();
+    assert_eq!((told(&first.program), told(&second)), (0, 1));
+    Ok(())
+}
+
 fn children(pid: u32) -> Result<Vec<String>> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     let mut all: Vec<String> = text?.split_whitespace().map(str::to_owned).collect();
