@@ -61,7 +61,7 @@ impl CertificateManager {
 pub(super) fn not_wanted(name: &DnsName) -> String {
     format!(
         "no listener wants a certificate for {name} from an issuer: see `gatewright certs`; the certificate of a \
-         listener's certificateRefs is managed by others: `gatewright explain https://{name}/` shows it"
+         listener's certificateRefs is managed by others: `gatewright explain https://{name}:PORT/` shows it"
     )
 }
 

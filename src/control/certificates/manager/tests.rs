@@ -74,5 +74,5 @@ async fn an_unobtainable_certificate_is_reported_and_affects_no_others() {
     assert!(error("co.uk").contains("public suffix"), "{}", error("co.uk"));
     let error = manager.renew("x.example.net").expect_err("no listener wants it");
     assert!(error.contains("no listener wants a certificate for x.example.net from an issuer"), "{error}");
-    assert!(error.contains("`gatewright explain https://x.example.net/` shows it"), "{error}");
+    assert!(error.contains("`gatewright explain https://x.example.net:PORT/` shows it"), "{error}");
 }
