@@ -97,8 +97,8 @@ pub enum Command {
     Lint(Lint),
     /// Print the conditions of every object, as the running program would write them to Kubernetes
     Status(Status),
-    /// Print every certificate: issuer, expiry, next step and its time, last error, and the rest of the CA's rate
-    /// limits
+    /// Print every certificate that an issuer issues: issuer, expiry, next step and its time, last error, and the rest
+    /// of the CA's rate limits; `explain` shows the certificate of a listener's certificateRefs
     Certs(Certs),
     /// Print the owners of hostnames on shared addresses, or release a hostname
     Claims(Claims),
@@ -218,6 +218,7 @@ pub struct Acme {
 
 /// The settings of TenantGateways.
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Tenants")]
 pub struct Tenants {
     /// Port of plain HTTP of the Gateways of TenantGateways
     #[arg(long, value_name = "PORT", default_value_t = 80, value_parser = clap::value_parser!(u16).range(1..))]
@@ -359,24 +360,6 @@ pub struct Controller {
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub gateway_api: GatewayApi,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub limits: Limits,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub acme: Acme,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub issuer_use: IssuerUse,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub internal_ca: InternalCa,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub edge: Edge,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub log: Log,
     /// Listening address of the xDS server for Envoys
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:18000")]
     pub xds: SocketAddr,
@@ -396,6 +379,24 @@ pub struct Controller {
     /// Path of this program's admin socket [default: none]
     #[arg(long, value_name = "SOCKET")]
     pub admin: Option<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub limits: Limits,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub acme: Acme,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub issuer_use: IssuerUse,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub internal_ca: InternalCa,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub edge: Edge,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub log: Log,
 }
 
 /// `status`
@@ -541,5 +542,25 @@ mod tests {
         Cli::command().debug_assert();
         assert!(Cli::try_parse_from(["gatewright", "standalone", "--envoy", "x", "--no-envoy"]).is_err());
         assert!(Cli::try_parse_from(["gatewright", "translate", "-", "-o", "json"]).is_ok());
+    }
+
+    /// The heading of a flattened struct applies to every option after it that has none of its own.
+    #[test]
+    fn options_are_under_their_own_headings() {
+        let own: [(&str, &[&str]); 6] = [
+            ("Limits of a namespace", &["max_"]),
+            ("Certificates by ACME", &["acme_", "issuers"]),
+            ("Rules for issuers", &["issuer_allow", "issuers_for"]),
+            ("Internal CA", &["internal_ca_"]),
+            ("Log", &["log_format"]),
+            ("Tenants", &["tenant_", "hostname_", "unlabelled_namespaces", "reserved_hostnames"]),
+        ];
+        let command = Cli::command();
+        for (sub, option) in command.get_subcommands().flat_map(|sub| sub.get_arguments().map(move |arg| (sub, arg))) {
+            let (id, heading) = (option.get_id().as_str(), option.get_help_heading());
+            let known = own.iter().find(|(of, _)| Some(*of) == heading);
+            let is_own = known.is_none_or(|(_, prefixes)| prefixes.iter().any(|prefix| id.starts_with(prefix)));
+            assert!(is_own, "{} --help has {id} under {heading:?}", sub.get_name());
+        }
     }
 }

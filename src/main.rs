@@ -35,6 +35,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// The exit status if no running program answers, so that nothing is known about its state. 2 is a wrong command line.
 const NOBODY_ANSWERS: u8 = 3;
 
+/// The exit status if the reader of the output has ended, as a shell reports it for a program that SIGPIPE ends.
+const UNREAD: u8 = 141;
+
 /// The interval of `certs --watch`.
 const WATCH: std::time::Duration = std::time::Duration::from_secs(1);
 
@@ -46,6 +49,8 @@ fn main() -> ExitCode {
     match perform(cli.command) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
+        // The reader has read enough, as `head` does.
+        Err(error) if is_unread(&error) => ExitCode::from(UNREAD),
         Err(error) => {
             // Standard error may be closed.
             let _ = writeln!(io::stderr(), "gatewright: {error:#}");
@@ -53,6 +58,11 @@ fn main() -> ExitCode {
             ExitCode::from(if nobody { NOBODY_ANSWERS } else { 1 })
         }
     }
+}
+
+/// Returns whether the output could not be written because its reader has ended.
+fn is_unread(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 fn perform(command: Command) -> Result<bool> {
@@ -103,7 +113,9 @@ fn perform(command: Command) -> Result<bool> {
         Command::Ready(options) => runtime()?.block_on(drain::ready(options)),
         Command::Images(options) => images(&options),
         Command::Completion { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "gatewright", &mut io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "gatewright", &mut script);
+            io::stdout().write_all(&script)?;
             Ok(true)
         }
         Command::Man { dir } => {

@@ -25,8 +25,8 @@ use acme::storage::dir::Directory;
 use crate::cli::{self, CONTROLLER};
 use crate::manifest::{Outcome, Safety, Watcher};
 use crate::standalone::{
-    Addresses, ClaimLog, Demo, Lifetime, Order, PrivateDir, Supervisor, SuspectsFile, Tenants, find, hand_over_routes,
-    take_over,
+    Addresses, ClaimLog, Demo, Lifetime, Order, PortProbe, PrivateDir, Supervisor, SuspectsFile, Tenants, find,
+    hand_over_routes, take_over,
 };
 use crate::tasks::{self, Tasks};
 use gatewright_control::certificates::{
@@ -40,7 +40,7 @@ use gatewright_control::{AdminRequest, ControlPlane, serve_admin};
 use gatewright_core::fair_queue::FairQueue;
 use gatewright_core::tenancy;
 use gatewright_core::translate::{Change, EndpointPolicy, Fact, Settings, Unlisted};
-use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, bootstrap};
+use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, bootstrap, is_bind_error};
 use queue::until;
 use runtime::StandaloneRuntime;
 
@@ -175,6 +175,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             authorities: DeniedNetworks::private().allowing(options.acme.acme_allowed_networks.iter().copied()),
         }),
         written: std::fs::read_to_string(dir.path().join("ca.crt")).unwrap_or_default(),
+        port_probe: envoy.is_some().then(|| PortProbe::new(dir.path().to_owned())),
         bundle: dir.path().join("ca.crt"),
         roots_wait: false,
         start: Instant::now(),
@@ -187,6 +188,13 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             let safety = if options.allow_unsafe_manifests { Safety::Off } else { Safety::Strict };
             let store = dir.path().join("last-good");
             let (opened, outcome) = Watcher::open(path, safety, Some(&store))?;
+            if outcome.changes.is_empty() {
+                let dir = path.display();
+                warn!(
+                    "{dir} has no object: expected files ending in .yaml, .yml or .json with a GatewayClass, a Gateway and \
+                     routes; they are served once they are there"
+                );
+            }
             site.take(outcome);
             site.take_all()?;
             watcher = Some(opened);
@@ -239,7 +247,11 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let listener = xds::bind_unix(&socket, 0o600).with_context(|| format!("xDS socket {}", socket.display()))?;
     // Only Envoys of the user that this program runs as are admitted.
     let user = std::fs::metadata(dir.path()).context("the private directory")?.uid();
-    let limits = xds::Limits { on_demand_secrets: options.edge.envoy_certificates, ..Default::default() };
+    let limits = xds::Limits {
+        on_demand_secrets: options.edge.envoy_certificates,
+        is_temporary: is_bind_error,
+        ..Default::default()
+    };
     let server = Server::new(cache.clone(), UnixPeers::new().allow(user, view.clone())).with_limits(limits);
     tasks.spawn("xDS", async move {
         let stopped = async move {

@@ -27,10 +27,10 @@ pub struct Translate {
     pub gateway_api: GatewayApi,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
-    pub limits: Limits,
+    pub endpoints: Endpoints,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
-    pub endpoints: Endpoints,
+    pub limits: Limits,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub tenants: Tenants,
@@ -66,11 +66,11 @@ pub struct Lint {
     pub gateway_api: GatewayApi,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
+    pub endpoints: Endpoints,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
     pub limits: Limits,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub issuer_use: IssuerUse,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub endpoints: Endpoints,
 }

@@ -48,10 +48,13 @@ pub struct Standalone {
     pub gateway_api: GatewayApi,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
-    pub limits: Limits,
+    pub endpoints: Endpoints,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
-    pub endpoints: Endpoints,
+    pub state: State,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub limits: Limits,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub acme: Acme,
@@ -70,7 +73,4 @@ pub struct Standalone {
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub tenants: Tenants,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub state: State,
 }

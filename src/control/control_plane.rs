@@ -313,7 +313,8 @@ impl ControlPlane {
         let progress = self.with_others(own);
         let mut events = Events::default();
         let refused = self.rejections(&progress).map(|r| (Refusal::of(r), refusals::key(r))).collect();
-        events.extend(self.new_refusals(refused));
+        let nodes = progress.values().flat_map(|progress| &progress.nodes).map(|node| &*node.node).collect();
+        events.extend(self.changed_refusals(refused, &nodes));
         self.waiting.retain(|waiting| {
             let acks: Vec<_> = waiting
                 .published

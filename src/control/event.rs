@@ -117,6 +117,13 @@ pub enum Event {
         /// The message of Envoy.
         text: String,
     },
+    /// An Envoy accepts a listener that it rejected because it could not bind the address.
+    Bound {
+        /// The Envoy.
+        node: String,
+        /// The name of the listener.
+        resource: String,
+    },
     /// An object is ignored because it cannot be parsed.
     Unreadable {
         /// The object.
@@ -155,7 +162,7 @@ impl Event {
     pub fn severity(&self) -> Severity {
         match self {
             Self::Unchanged { .. } => Severity::Debug,
-            Self::Acknowledged { .. } | Self::FloodEnded => Severity::Info,
+            Self::Acknowledged { .. } | Self::Bound { .. } | Self::FloodEnded => Severity::Info,
             Self::Condition { .. } if self.is_on_its_way() => Severity::Info,
             Self::Condition { .. }
             | Self::Rejected { .. }
@@ -231,6 +238,7 @@ impl Event {
                 let (object, namespace) = named(object.as_ref());
                 at_its_severity!(event = "Rejected", object, namespace, envoy = node, r#type = kind, resource);
             }
+            Self::Bound { node, resource } => at_its_severity!(event = "Bound", envoy = node, resource),
             Self::Unreadable { object, .. } => {
                 let (object, namespace) = named(Some(object));
                 at_its_severity!(event = "Unreadable", object, namespace);
@@ -276,6 +284,9 @@ impl fmt::Display for Event {
             }
             Self::Rejected { node, kind, resource, text, .. } => {
                 write!(f, "envoy {node:?} refused {kind} {resource}: {text}")
+            }
+            Self::Bound { node, resource } => {
+                write!(f, "envoy {node:?} has bound the address of Listener {resource} and serves it")
             }
             Self::Unreadable { object, why } => write!(f, "{object} is ignored: {why}"),
             Self::RequestFailed { text, .. } | Self::Manifest { text, .. } => f.write_str(text),

@@ -85,6 +85,7 @@ impl Xds {
             streams_per_instance: self.options.credentials.xds_streams_per_pod as usize,
             streams_per_address: self.options.ports.xds_streams_per_address as usize,
             streams_per_network: self.options.ports.xds_streams_per_address as usize * 16,
+            is_temporary: gatewright_envoy::is_bind_error,
             ..Default::default()
         };
         let server = Server::new(self.cache, credentials.certificates(self.views)).with_limits(limits);

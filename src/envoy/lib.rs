@@ -10,6 +10,7 @@
 //! Protobuf maps of `envoy-types` are `HashMap`s, whose encoding is not stable from two entries on. Maps made here have
 //! one entry, or iterate in the order of their keys (`proto.rs`), so equal values encode to equal bytes.
 
+mod bind_error;
 mod bootstrap;
 mod chain;
 mod cluster;
@@ -47,6 +48,7 @@ mod virtual_host;
 #[cfg(test)]
 mod testdata;
 
+pub use bind_error::{BindError, is_bind_error};
 pub use bootstrap::{Admin, AdsServer, BootstrapOptions, MutualTls, bootstrap, bootstrap_with_static, keys_files};
 pub use cluster::{REFUSED, cluster, cluster_within, endpoints};
 pub use constraints::check;

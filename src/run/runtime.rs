@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 use crate::manifest::{self, Outcome, Stale};
 use crate::replace::replace;
-use crate::standalone::{Addresses, ClaimLog, Tenants};
+use crate::standalone::{Addresses, ClaimLog, PortProbe, Tenants};
 use gatewright_control::certificates::{CertificateManager, CertificateUpdate, WantedTracker};
 use gatewright_control::event::{Events, Severity, warn_of_file};
 use gatewright_control::{AdminQuery, AdminRequest, ControlPlane, Effects};
@@ -38,6 +38,8 @@ pub(super) struct StandaloneRuntime {
     pub(super) owners: ClaimLog<Addresses>,
     /// The content of that record at the start, until it is applied.
     pub(super) initial_owners: Vec<Change>,
+    /// The probe of new ports; `None` where others start Envoy.
+    pub(super) port_probe: Option<PortProbe>,
     pub(super) bundle: PathBuf,
     /// The text that was last written there.
     pub(super) written: String,
@@ -71,7 +73,12 @@ impl StandaloneRuntime {
     /// requests of certificates that have changed by it or by these Secrets.
     pub(super) fn publish(&mut self, changes: Vec<Change>, secrets: Vec<ObjectName>) -> Result<Events> {
         let (claim_log, owners, known) = (&mut self.claim_log, &mut self.owners, std::mem::take(&mut self.known));
+        let port_probe = &mut self.port_probe;
         let mut record = |outcome: &pipeline::Outcome| {
+            // Before Envoy can have bound the ports.
+            if let Some(port_probe) = port_probe {
+                port_probe.probe(&outcome.delta);
+            }
             owners.append(&outcome.delta.records);
             if let Some(claim_log) = claim_log {
                 claim_log.append(&outcome.tenancy.records);

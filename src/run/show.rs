@@ -1,4 +1,4 @@
-//! The table of served hosts, printed once they are served: each page is fetched as a client would.
+//! The table of served hosts, printed once they are served: each host is checked as a client would.
 
 use std::io::{self, Write};
 
@@ -12,19 +12,18 @@ use gatewright_control::{losers, tenants};
 use gatewright_core::translate::Protocol;
 
 impl StandaloneRuntime {
-    /// Fetches every page and prints the table. Returns `Ok(false)` when a page was not served.
+    /// Checks every host and prints the table. Returns `Ok(false)` when a host was not served.
     pub(super) async fn show(&self) -> Result<bool> {
-        let roots = self.manager.authority().bundle(Timestamp::now());
         let mut rows = vec![["HOST", "TENANTS", "CERTIFICATE", "UNTIL", "ANSWER"].map(str::to_owned)];
         let (mut good, mut curl) = (true, None);
         for host in self.live.engine().hosts() {
             let tls = host.protocol != Protocol::Http;
             let scheme = if tls { "https" } else { "http" };
             let name = example(&host);
-            let answer = match check(&host, &roots).await {
-                Ok(status) => {
-                    good &= status < 500;
-                    status.to_string()
+            let answer = match check(&host).await {
+                Ok(answer) => {
+                    good &= answer.is_good();
+                    answer.to_string()
                 }
                 Err(error) => {
                     good = false;
@@ -36,7 +35,7 @@ impl StandaloneRuntime {
                     let until = Timestamp::try_from(held.not_after).unwrap_or_default();
                     (held.issuer.to_string(), until.strftime("%Y-%m-%d").to_string())
                 }
-                None if tls => ("the backend's own".to_owned(), "-".to_owned()),
+                None if host.protocol == Protocol::TlsPassthrough => ("the backend's own".to_owned(), "-".to_owned()),
                 None => ("-".to_owned(), "-".to_owned()),
             };
             let port = host.frontend.port;

@@ -2,19 +2,22 @@
 //! machine.
 
 mod check;
+mod check_tls;
 mod claim_log;
 mod demo;
 mod echo;
 mod hand_over;
+mod port_probe;
 mod private_dir;
 mod supervisor;
 mod suspects_file;
 
-pub use check::{CheckError, check, example};
+pub use check::{Answer, CheckError, check, example};
 pub use claim_log::{Addresses, ClaimLog, ClaimLogError, Entry, Tenants};
 pub use demo::Demo;
 pub use echo::Echo;
 pub use hand_over::{HandOverError, routes as hand_over_routes, take_over};
+pub use port_probe::PortProbe;
 pub use private_dir::{PrivateDir, PrivateDirError};
 pub use supervisor::{Lifetime, NoEnvoy, Order, Supervisor, find};
 pub use suspects_file::SuspectsFile;

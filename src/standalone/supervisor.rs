@@ -72,6 +72,12 @@ pub struct Supervisor {
     pub patience: u32,
 }
 
+/// Returns the ids of the running Envoys of a private directory.
+pub(super) fn pids_of(dir: &Path) -> Vec<u32> {
+    let found = fs::metadata(dir).and_then(|meta| process::find(dir, meta.uid()));
+    found.unwrap_or_default().into_iter().map(|process| process.pid).collect()
+}
+
 /// The fate of Envoy when this program is killed or fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifetime {

@@ -57,6 +57,13 @@ pub struct Limits {
     /// Most updates of one stream per second, on average. Faster changes are sent together: an exchange with a client
     /// costs much more than one more resource in it.
     pub pushes_per_second: u32,
+    /// Returns true for an error of a client that may accept the same resource later, because the reason lies outside
+    /// of the resource: it is offered again, with back-off, until it is accepted or changes.
+    pub is_temporary: fn(&str) -> bool,
+    /// Time until such a resource is offered again; doubled with each refusal.
+    pub first_retry: Duration,
+    /// Longest time until such a resource is offered again.
+    pub longest_retry: Duration,
     /// Time within which a client must answer a response.
     pub answer_within: Duration,
     /// Interval of HTTP/2 pings on an idle connection, and time limit of their answer.
@@ -93,6 +100,9 @@ impl Default for Limits {
             requests_per_second: 2_000,
             push_burst: 64,
             pushes_per_second: 250,
+            is_temporary: |_| false,
+            first_retry: Duration::from_secs(5),
+            longest_retry: Duration::from_secs(120),
             answer_within: Duration::from_secs(120),
             keepalive: Duration::from_secs(30),
             handshake: Duration::from_secs(10),

@@ -27,9 +27,12 @@
 //! *Quarantine.* A refused response is sent again in parts, all at once: the resources that the NACK does not name
 //! together, and each suspect alone. A resource that is refused alone is the culprit, and is held back until it
 //! changes. A route configuration is then divided ([`crate::division`]), so that only its refused routes are held back.
+//! If the reason lies outside of the resource ([`Limits::is_temporary`]), the same version is offered again, with
+//! back-off (the module `retry`).
 
 mod divide;
 mod quarantine;
+mod retry;
 mod round;
 mod scope_sources;
 #[cfg(test)]
@@ -43,7 +46,7 @@ use self::scope_sources::ScopeSources;
 use crate::division::HeldPart;
 use crate::kind::Rank;
 use crate::rejection::Part;
-use crate::subscription::{Held, InFlight, Item, Quarantined, Subscription, canonical_secret_name, on_demand};
+use crate::subscription::{Held, InFlight, Item, Quarantined, Retry, Subscription, canonical_secret_name, on_demand};
 use crate::tables::Tables;
 use crate::view::Generation;
 use crate::wire::DeltaRequest;
@@ -181,6 +184,8 @@ pub(crate) struct Session {
     scope_sources: ScopeSources,
     /// Removals that wait because the last good version of a refused resource may reference the removed one.
     deferred: BTreeSet<(Kind, Arc<str>)>,
+    /// The retries of refused resources, by the time at which they are due.
+    retries: BTreeSet<(Instant, Kind, Arc<str>)>,
     nonces: u64,
     requests: u64,
     /// Incremented with each change of state that others may see.
@@ -215,6 +220,7 @@ impl Session {
             warming: BTreeSet::new(),
             scope_sources: ScopeSources::default(),
             deferred: BTreeSet::new(),
+            retries: BTreeSet::new(),
             nonces: 0,
             requests: 0,
             revision: 0,
@@ -481,7 +487,7 @@ impl Session {
         self.effects.push(Effect::Answered { kind, after, refused: refusal.is_some() });
         match refusal {
             None => self.accepted(kind, answered, tables),
-            Some(text) => self.refused(kind, answered, &text, tables),
+            Some(text) => self.refused(kind, answered, &text, tables, now),
         }
     }
 
@@ -496,7 +502,8 @@ impl Session {
             }
             let healed = match &item {
                 Item::Upsert(r) | Item::Part { complete: r, .. } => {
-                    sub.quarantine.get(r.name()).is_some_and(|q| &*q.version != r.version())
+                    let refused = sub.quarantine.get(r.name());
+                    refused.is_some_and(|q| &*q.version != r.version() || q.retry.is_some())
                 }
                 Item::Fallback(_) | Item::Withhold(_) => false,
                 Item::Remove(_) | Item::Absent(_) => true,

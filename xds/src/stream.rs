@@ -183,7 +183,9 @@ impl<D: Dialect> Conversation<D> {
                 continue;
             }
             let (resume, next) = (self.request_rate.empty_until(now), self.push_rate.empty_until(now));
-            self.timer.set([self.expires, self.overdue(), resume, next].into_iter().flatten().min());
+            self.timer.set(
+                [self.expires, self.overdue(), self.session.retry_due(), resume, next].into_iter().flatten().min(),
+            );
             // In this order, since the likelier event is found sooner; token buckets bound the first two.
             tokio::select! {
                 biased;

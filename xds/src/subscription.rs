@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::division::{self, Division};
 use crate::suspects::Suspects;
@@ -71,6 +71,17 @@ pub(crate) struct Quarantined {
     pub(crate) version: Arc<str>,
     /// The version that the client has instead.
     pub(crate) held: Held,
+    /// The next retry, if the client may accept the same version later.
+    pub(crate) retry: Option<Retry>,
+}
+
+/// The next retry of a refused version.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Retry {
+    /// Its time.
+    pub(crate) due: Instant,
+    /// The pause since the refusal.
+    pub(crate) pause: Duration,
 }
 
 /// The version that a client has of a resource whose current version it refuses.

@@ -157,6 +157,7 @@ async fn a_killed_program_leaves_envoy_serving_and_the_next_one_takes_it_over() 
         program = site.start(&[])?;
         let line = program.line(TOOK_OVER).await?;
         assert!(line.contains(&format!("process {pid},")), "{line}");
+        assert!(!program.output().contains("another program listens"), "{}", program.output());
         // Changes right after a restart are served.
         fs::write(site.manifests.path().join("late.yaml"), route("late"))?;
         let line = program.line("httproute default/late: 1 host changed").await?;

@@ -12,6 +12,7 @@ mod last_good;
 mod layout;
 mod listener_filters;
 mod live;
+mod once;
 mod pages;
 mod ports;
 mod program;

@@ -1,12 +1,13 @@
 //! The program with a directory and a real Envoy, as a user runs it.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use e2e::echo::Echo;
 use e2e::gatewright::Gatewright;
 use e2e::probe::Probe;
@@ -354,6 +355,57 @@ async fn until(site: &Standalone, status: Option<u16>) -> Result<()> {
     tokio::time::timeout(e2e::served::PATIENCE, answered).await.with_context(|| format!("never {status:?}"))
 }
 
+/// A Gateway of one HTTPS listener, and its route.
+fn second(port: u16) -> String {
+    format!(
+        "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {{name: late}}\nspec:\n  \
+         gatewayClassName: ours\n  listeners:\n  - name: https\n    hostname: late.example.net\n    \
+         protocol: HTTPS\n    port: {port}\n    tls: {{options: {{gatewright.io/issuer: internal-ca}}}}\n---\n"
+    ) + &route("late", "late.example.net", "web").replace("name: edge", "name: late")
+}
+
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn a_port_that_becomes_free_is_served_without_an_edit() -> Result<()> {
+    let mut site = Standalone::start().await?;
+    let port = free_port()?;
+    // The standard library does not set SO_REUSEPORT: Envoy cannot bind the port.
+    let holder = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+    site.save("late.yaml", &second(port))?;
+    let line = site.program.line("refused Listener default/late").await?;
+    let advice = format!("ss -lntup 'sport = :{port}'");
+    assert!(line.contains("Address already in use") && line.contains(&advice), "{line}");
+    site.program.line("secret default/late-").await?;
+    let (_, text) = site.ask(&["status"])?;
+    let programmed = |text: &str| {
+        let line = text.lines().find(|line| line.contains("gateway default/late ") && line.contains("Programmed"));
+        line.unwrap_or_default().to_owned()
+    };
+    let line = programmed(&text);
+    assert!(line.contains("False") && line.contains("in use") && line.contains(&advice), "{text}");
+
+    // Envoy is asked again, and each refusal is in its own log.
+    let log = site.state.path().join("envoy.log");
+    let refusals = || -> Result<usize> {
+        let text = fs::read_to_string(&log)?;
+        Ok(text.lines().filter(|line| line.contains("failed to bind")).count())
+    };
+    let until = Instant::now() + e2e::served::PATIENCE;
+    while refusals()? < 2 {
+        ensure!(Instant::now() < until, "it was asked once");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    drop(holder);
+    site.program.line("has bound the address of Listener default/late").await?;
+    let probe = Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), "late.example.net");
+    assert_eq!(probe.send().await?.status, 200);
+    let (_, text) = site.ask(&["status"])?;
+    assert!(programmed(&text).contains("True"), "{text}");
+    let log = site.program.output();
+    assert_eq!(log.lines().filter(|line| line.contains("already in use")).count(), 1, "{log}");
+    Ok(())
+}
+
 /// An Envoy that is started by others, from our bootstrap, with a program that starts none.
 #[tokio::test]
 #[ignore = "needs Envoy"]
@@ -380,6 +432,43 @@ async fn an_envoy_started_elsewhere_is_served() -> Result<()> {
         let found = fs::metadata(state.path().join(socket))?.permissions().mode() & 0o777;
         assert_eq!(found, mode, "{socket} is ours alone");
     }
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn an_empty_directory_is_reported_and_served_once_it_has_objects() -> Result<()> {
+    let (echo, port) = (Echo::start("web").await?, free_port()?);
+    let (manifests, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
+    let (dir, private) = (manifests.path().display().to_string(), state.path().display().to_string());
+    let mut program = Gatewright::start(&["standalone", &dir, "--state-dir", &private, "--envoy", &envoy()?])?;
+    let line = program.line("has no object").await?;
+    assert!(line.contains("WARN") && line.contains(&dir), "{line}");
+    fs::write(manifests.path().join("base.yaml"), base(port, echo.address()))?;
+    program.line("secret default/").await?;
+    Ok(())
+}
+
+/// Two Envoys of one user can bind one port, and the kernel divides the connections between them.
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn a_port_of_another_program_is_reported() -> Result<()> {
+    let mut first = Standalone::start().await?;
+    let state = tempfile::tempdir()?;
+    fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
+    let (dir, private) = (first.manifests.path().display().to_string(), state.path().display().to_string());
+    let mut second = Gatewright::start(&["standalone", &dir, "--state-dir", &private, "--envoy", &envoy()?])?;
+    let port = first.port;
+    let line = second.line("another program listens").await?;
+    assert!(line.contains("WARN") && line.contains("gateway default/edge"), "{line}");
+    assert!(line.contains(&format!("ss -ltnp 'sport = :{port}'")), "{line}");
+    second.line("secret default/").await?;
+    first.save("web.yaml", &route("web", "web.example.org", "web"))?;
+    second.line("httproute default/web").await?;
+    first.program.line("httproute default/web").await?;
+    let told = |program: &Gatewright| program.output().matches("another program listens").count();
+    assert_eq!((told(&first.program), told(&second)), (0, 1));
     Ok(())
 }
 

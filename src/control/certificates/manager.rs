@@ -589,7 +589,7 @@ fn wanted_by(host: &str, wants: &[CertificateRequest]) -> Result<Vec<Certificate
         asked = wants.iter().filter(|want| want.covers(&name)).cloned().collect();
     }
     match asked.is_empty() {
-        true => Err(format!("no listener wants a certificate for {name}: see `gatewright certs`")),
+        true => Err(check::not_wanted(&name)),
         false => Ok(asked),
     }
 }

@@ -13,6 +13,7 @@ use crate::publish::{self, Withheld};
 use gatewright_core::inputs::ObjectKey;
 use gatewright_core::model::Hostname;
 use gatewright_core::translate::{Blame, Delta, ResourceKey, RouteKey};
+use gatewright_envoy::{BindError, is_bind_error};
 
 /// The messages of rejected resources, or parts of them, by kind and name.
 pub(super) type Refusals = BTreeMap<RefusedKey, Arc<str>>;
@@ -28,7 +29,15 @@ const MAX_TEXT: usize = 512;
 fn clipped_message(text: &str) -> String {
     let clipped: String = text.chars().take(MAX_TEXT).map(|c| if c.is_control() { ' ' } else { c }).collect();
     let more = if text.chars().nth(MAX_TEXT).is_some() { "..." } else { "" };
-    format!("refused by Envoy: {clipped}{more}")
+    format!("refused by Envoy: {}{more}", clipped.trim_end())
+}
+
+/// Returns the message of a rejection, with what to do if Envoy cannot bind the address.
+fn with_advice(message: String, text: &str) -> String {
+    match BindError::of(text) {
+        Some(error) => format!("{}; {error}", message.trim_end()),
+        None => message,
+    }
 }
 
 /// Returns the name of the rejected resource or part, for the log and for comparison.
@@ -72,7 +81,18 @@ impl Refusal {
     /// Returns the event about the object that the resource was made from.
     pub(super) fn event(&self, object: Option<ObjectKey>) -> Event {
         let Self { node, kind, resource, text } = self.clone();
-        Event::Rejected { node, object, kind: format!("{kind:?}"), resource, text: text.to_string() }
+        Event::Rejected {
+            node,
+            object,
+            kind: format!("{kind:?}"),
+            resource,
+            text: with_advice(text.to_string(), &text),
+        }
+    }
+
+    /// Returns the event that the address is bound now.
+    fn end_event(&self) -> Event {
+        Event::Bound { node: self.node.clone(), resource: self.resource.clone() }
     }
 }
 
@@ -147,15 +167,33 @@ impl ControlPlane {
         self.generations[id] = self.cache.publish(&view, update);
     }
 
-    /// Returns events of the rejections that were not logged yet.
-    pub(super) fn new_refusals(&mut self, all: BTreeMap<Refusal, RefusedKey>) -> Vec<Event> {
+    /// Returns events of the rejections that were not logged yet, and of bind errors that are over. `nodes` are the
+    /// Envoys that are connected.
+    pub(super) fn changed_refusals(
+        &mut self,
+        all: BTreeMap<Refusal, RefusedKey>,
+        nodes: &BTreeSet<&str>,
+    ) -> Vec<Event> {
         let new: Vec<_> = all.iter().filter(|(refusal, _)| !self.logged.contains(*refusal)).collect();
         let keys: BTreeSet<&RefusedKey> = new.iter().map(|(_, key)| *key).collect();
         let objects = self.blames(keys).into_iter().filter_map(|(key, blame)| Some((key, one(&blame)?)));
         let objects: BTreeMap<&RefusedKey, ObjectKey> = objects.collect();
-        let events = new.into_iter().map(|(refusal, key)| refusal.event(objects.get(key).cloned())).collect();
+        let new = new.into_iter().map(|(refusal, key)| refusal.event(objects.get(key).cloned()));
+        let over = self.logged.iter().filter(|logged| nodes.contains(&*logged.node) && self.is_over(logged, &all));
+        let events = new.chain(over.map(Refusal::end_event)).collect();
         self.logged = all.into_keys().collect();
         events
+    }
+
+    /// Returns whether a logged rejection was a bind error and the resource, which is still published, is accepted now.
+    fn is_over(&self, logged: &Refusal, all: &BTreeMap<Refusal, RefusedKey>) -> bool {
+        let same = |other: &&Refusal| {
+            (&other.node, other.kind, &other.resource) == (&logged.node, logged.kind, &logged.resource)
+        };
+        let is_published = |view| self.cache.get(view, logged.kind, &logged.resource).is_some();
+        is_bind_error(&logged.text)
+            && !all.keys().any(|other| same(&other))
+            && self.views.iter().any(|(_, view)| is_published(view))
     }
 
     /// Returns the objects that rejected resources were made from, each with its message: Envoy's message is shown in
@@ -164,7 +202,12 @@ impl ControlPlane {
         let mut attributed = Refused::default();
         for (key, blame) in self.blames(refused.keys()) {
             let text = &refused[key];
-            let text = if blame.is_of_one_namespace() { clipped_message(text) } else { NOBODY_ALONE.to_owned() };
+            // No configuration is to blame for an address that Envoy cannot bind.
+            let text = if blame.is_of_one_namespace() || is_bind_error(text) {
+                with_advice(clipped_message(text), text)
+            } else {
+                NOBODY_ALONE.to_owned()
+            };
             attributed.listeners.extend(blame.listeners.into_iter().map(|listener| (listener, text.clone())));
             for route in blame.routes {
                 // The status of a route has the message of its first rejected rule, but that of a whole resource has

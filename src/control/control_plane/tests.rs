@@ -134,6 +134,43 @@ fn a_refusal_is_told_once_with_the_object_that_it_is_about() {
 }
 
 #[test]
+fn a_bind_error_says_what_to_do_and_is_over_when_the_same_envoy_accepts_the_listener() {
+    let mut live = live();
+    put(&mut live, gateway(80));
+    let refused = Rejection {
+        view: View::new("v"),
+        node: Arc::from("envoy"),
+        kind: xds::Kind::Listener,
+        name: Arc::from("a/edge:80"),
+        part: None,
+        version: Arc::from("1"),
+        text: Arc::from("cannot bind '0.0.0.0:80': Address already in use"),
+    };
+    let node = NodeProgress { node: Arc::from("envoy"), identity: Arc::from("uid:0"), acknowledged: 0 };
+    let told = |live: &mut ControlPlane, nodes: &[NodeProgress], refused: &[Rejection]| -> Vec<String> {
+        live.set_others(live.views.each(|_| nodes.to_vec()), refused.to_vec());
+        let events = live.acknowledgement_events(Duration::ZERO);
+        let is_about_it = |event: &&Event| matches!(event, Event::Rejected { .. } | Event::Bound { .. });
+        events.iter().filter(is_about_it).map(ToString::to_string).collect()
+    };
+    let (connected, refused) = (std::slice::from_ref(&node), std::slice::from_ref(&refused));
+    let first = told(&mut live, connected, refused);
+    assert!(matches!(&first[..], [one] if one.contains("ss -lntup 'sport = :80'")), "{first:?}");
+    let status = live.fleet().refused.listeners.values().next().cloned().unwrap_or_default();
+    assert!(status.contains("Address already in use; another process has the port"), "{status}");
+
+    assert_eq!(told(&mut live, &[], &[]), Vec::<String>::new(), "the Envoy has ended");
+    assert_eq!(told(&mut live, connected, refused).len(), 1);
+    let over = told(&mut live, connected, &[]);
+    assert_eq!(over, ["envoy \"envoy\" has bound the address of Listener a/edge:80 and serves it"]);
+    assert_eq!(told(&mut live, connected, &[]), Vec::<String>::new());
+
+    assert_eq!(told(&mut live, connected, refused).len(), 1);
+    put(&mut live, gateway(81));
+    assert_eq!(told(&mut live, connected, &[]), Vec::<String>::new(), "the listener is gone");
+}
+
+#[test]
 fn unacknowledged_publications_are_not_remembered_forever() {
     let mut live = live();
     for number in 0..ANNOUNCED + 10 {

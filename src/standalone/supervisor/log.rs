@@ -88,8 +88,15 @@ const ORDINARY: [&str; 4] = [
     "terminating parent process",
 ];
 
+/// Envoy logs several lines each time it is asked to bind an address and cannot. The program reports that once itself,
+/// except for a Unix socket, which is Envoy's own.
+fn is_reported_once(line: &str) -> bool {
+    line.split_once("cannot bind '").is_some_and(|(_, address)| !address.starts_with('/'))
+}
+
 fn is_told(line: &str) -> bool {
-    !ORDINARY.iter().any(|text| line.contains(text))
+    !is_reported_once(line)
+        && !ORDINARY.iter().any(|text| line.contains(text))
         && ["[warning]", "[error]", "[critical]"].iter().any(|level| line.contains(level))
 }
 
@@ -102,5 +109,7 @@ mod tests {
         assert!(is_told("[2026-01-01 00:00:00.000][1][warning][config] [x.cc:1] refused"));
         assert!(!is_told("[2026-01-01 00:00:00.000][1][info][main] [x.cc:1] started"));
         assert!(!is_told("[2026-01-01 00:00:00.000][1][warning][misc] message is marked as work-in-progress"));
+        let bind = |address| format!("[1][error][config] [x.cc:1] cannot bind '{address}': Address already in use");
+        assert!(is_told(&bind("/run/admin.sock")) && !is_told(&bind("0.0.0.0:80")));
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 impl Session {
-    pub(super) fn refused(&mut self, kind: Kind, answered: InFlight, text: &str, tables: &Tables) {
+    pub(super) fn refused(&mut self, kind: Kind, answered: InFlight, text: &str, tables: &Tables, now: Instant) {
         let sub = self.subscriptions[kind as usize].as_deref_mut().expect("the caller found it");
         let mut items = answered.items;
         if kind == Kind::Listener {
@@ -31,6 +31,9 @@ impl Session {
         }
         let text: Arc<str> = clip(text).into();
         match items.pop() {
+            Some(Item::Upsert(r) | Item::Part { complete: r, .. }) if (self.limits.is_temporary)(&text) => {
+                self.refused_for_now(kind, &r, &text, tables, now);
+            }
             Some(Item::Upsert(r)) => self.divide_or_hold_back(kind, &r, &text, tables),
             Some(Item::Part { complete, sent }) => self.part_refused(kind, (&complete, &sent), &text, tables),
             Some(Item::Fallback(r)) => {
@@ -74,7 +77,7 @@ impl Session {
             None if elsewhere || sub.older.contains(&name) => Held::Unknown,
             None => Held::Nothing,
         };
-        sub.quarantine.insert(name.clone(), Quarantined { version: version.clone(), held });
+        sub.quarantine.insert(name.clone(), Quarantined { version: version.clone(), held, retry: None });
         self.effects.push(Effect::Rejected { kind, name, version, text });
     }
 }

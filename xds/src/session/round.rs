@@ -7,6 +7,7 @@ impl Session {
     /// Returns the next response, if one can be sent now. `may` is called each time the view has changes, and returns
     /// true if they may be taken up now (rate limit).
     pub(crate) fn next(&mut self, tables: &Tables, now: Instant, mut may: impl FnMut() -> bool) -> Option<Outgoing> {
+        self.retry(tables, now);
         loop {
             let behind = self.behind(tables);
             let wait = behind && !may();

@@ -57,6 +57,14 @@ impl CertificateManager {
     }
 }
 
+/// Returns the message for a host for which no issuer is to issue a certificate.
+pub(super) fn not_wanted(name: &DnsName) -> String {
+    format!(
+        "no listener wants a certificate for {name} from an issuer: see `gatewright certs`; the certificate of a \
+         listener's certificateRefs is managed by others: `gatewright explain https://{name}:PORT/` shows it"
+    )
+}
+
 async fn look(opened: &Opened, name: &Hostname) -> Result<Vec<String>, Failure> {
     let name = DnsName::parse(name.as_str()).map_err(|error| Failure::new(Class::Config, error.to_string()))?;
     opened.issuer.findings(&name).await
