@@ -333,9 +333,12 @@ spec: {ports: [{port: 80}]}
         );
         for kind in ["HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute"] {
             let hostnames = if matches!(kind, "TCPRoute" | "UDPRoute") { "" } else { "hostnames: [a.org], " };
+            let transport = if kind == "UDPRoute" { "UDP" } else { "TCP" };
             let text = format!(
                 "---\napiVersion: gateway.networking.k8s.io/v1\nkind: {kind}\nmetadata: {{name: r, namespace: infra}}\n\
-                 spec: {{parentRefs: [{{name: edgy}}, {{name: set, kind: ListenerSet}}], {hostnames}rules: []}}\n"
+                 spec: {{parentRefs: [{{name: edgy}}, {{name: set, kind: ListenerSet}}], {hostnames}\n  \
+                 rules: [{{backendRefs: [{{name: web, port: 80}}]}}]}}\n---\n\
+                 apiVersion: v1\nkind: Service\nmetadata: {{name: web, namespace: infra}}\nspec: {{ports: [{{port: 80, protocol: {transport}}}]}}\n"
             );
             let told = check(&(EDGE.to_owned() + &text));
             let missing = |parent: &str| {
@@ -386,7 +389,7 @@ spec: {ports: [{port: 80}]}
             )
         };
         let told = check(&(EDGE.replace("port: 80", "port: 8080") + &tenant("tenant-b") + &tenant("tenant-c")));
-        let remedy = "another Gateway holds port 443 on the same address; give its TenantGateway another address by the \
+        let remedy = "another Gateway holds port 80 on the same address; give its TenantGateway another address by the \
                       annotation gatewright.io/addresses";
         assert!(
             told.iter().any(|found| found.starts_with("tenantgateway tenant-c/cozystack ") && found.ends_with(remedy)),
@@ -399,7 +402,7 @@ spec: {ports: [{port: 80}]}
     fn a_service_without_endpoint_slice_is_found_where_others_have_one() {
         let slice = "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
                      metadata: {name: web, namespace: team-a, labels: {kubernetes.io/service-name: web}}\n\
-                     addressType: IPv4\nendpoints: [{addresses: [127.0.0.1]}]\nports: [{port: 80}]\n";
+                     addressType: IPv4\nendpoints: [{addresses: [127.0.0.1]}]\nports: [{port: 8000}]\n";
         assert_eq!(check(&[EDGE, SHOP, slice].concat()), [""; 0]);
         let told = check(&[EDGE, SHOP, &slice.replace("service-name: web", "service-name: wbe")].concat());
         assert!(told.len() == 1 && told[0].starts_with("service team-a/web NoEndpointSlice: "), "{told:?}");
