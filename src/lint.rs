@@ -289,7 +289,11 @@ spec:
   gatewayClassName: gatewright
   listeners:
   - {name: web, protocol: HTTP, port: 80, hostname: '*.example.org', allowedRoutes: {namespaces: {from: All}}}
-  - {name: labelled, protocol: HTTP, port: 80, hostname: shop.org, allowedRoutes: {namespaces: {from: Selector, selector: {matchLabels: {tenant: 'yes'}}}}}
+  - name: labelled
+    allowedRoutes: {namespaces: {from: Selector, selector: {matchLabels: {tenant: 'yes'}}}}
+    protocol: HTTP
+    port: 80
+    hostname: shop.org
 ";
 
     const SHOP: &str = "\
@@ -338,7 +342,8 @@ spec: {ports: [{port: 80}]}
                 "---\napiVersion: gateway.networking.k8s.io/v1\nkind: {kind}\nmetadata: {{name: r, namespace: infra}}\n\
                  spec: {{parentRefs: [{{name: edgy}}, {{name: set, kind: ListenerSet}}], {hostnames}\n  \
                  rules: [{{backendRefs: [{{name: web, port: 80}}]}}]}}\n---\n\
-                 apiVersion: v1\nkind: Service\nmetadata: {{name: web, namespace: infra}}\nspec: {{ports: [{{port: 80, protocol: {transport}}}]}}\n"
+                 apiVersion: v1\nkind: Service\nmetadata: {{name: web, namespace: infra}}\n\
+                 spec: {{ports: [{{port: 80, protocol: {transport}}}]}}\n"
             );
             let told = check(&(EDGE.to_owned() + &text));
             let missing = |parent: &str| {
@@ -369,8 +374,7 @@ spec: {ports: [{port: 80}]}
 
     #[test]
     fn a_listener_is_named_and_tls_that_is_not_there_is_found() {
-        let https = EDGE
-            .replace("protocol: HTTP, port: 80, hostname: shop.org", "protocol: HTTPS, port: 443, hostname: shop.org");
+        let https = EDGE.replace("protocol: HTTP\n    port: 80", "protocol: HTTPS\n    port: 443");
         let told = check(&(https + SHOP));
         assert!(
             told.len() == 1
@@ -383,7 +387,8 @@ spec: {ports: [{port: 80}]}
     fn tenant_gateways_on_one_address_are_found_with_the_remedy() {
         let tenant = |name: &str| {
             format!(
-                "---\napiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}, labels: {{namespace.cozystack.io/host: {name}.org}}}}\n\
+                "---\napiVersion: v1\nkind: Namespace\n\
+                 metadata: {{name: {name}, labels: {{namespace.cozystack.io/host: {name}.org}}}}\n\
                  ---\napiVersion: gateway.cozystack.io/v1alpha1\nkind: TenantGateway\n\
                  metadata: {{name: cozystack, namespace: {name}}}\nspec: {{apex: {name}.org, gatewayClassName: gatewright}}\n"
             )

@@ -145,8 +145,22 @@ spec:
 
     #[test]
     fn a_field_of_indented_json_is_found() {
-        let text = "{\n  \"kind\": \"Gateway\",\n  \"spec\": {\n    \"listeners\": [\n      {\n        \"port\": 1\n      },\n      \
-                    {\n        \"name\": \"a\",\n        \"port\": 2\n      }\n    ]\n  }\n}\n";
+        let text = "\
+{
+  \"kind\": \"Gateway\",
+  \"spec\": {
+    \"listeners\": [
+      {
+        \"port\": 1
+      },
+      {
+        \"name\": \"a\",
+        \"port\": 2
+      }
+    ]
+  }
+}
+";
         assert_eq!(line_of(text, "spec.listeners[0].port"), 5);
         assert_eq!(line_of(text, "spec.listeners[1].port"), 9);
     }
