@@ -121,11 +121,11 @@ async fn classes_and_parents_that_do_not_exist_are_in_the_log() -> Result<()> {
     let mut site = Standalone::start().await?;
     site.save("lost.yaml", &route("lost", "lost.example.org", "web").replace("name: edge", "name: edgy"))?;
     let line = site.program.line("httproute default/lost: parent").await?;
-    assert!(line.contains("WARN") && line.ends_with("parent Gateway default/edgy does not exist"), "{line}");
+    assert!(line.contains("WARN") && line.contains("parent Gateway default/edgy does not exist"), "{line}");
     let base = fs::read_to_string(site.file("base.yaml"))?;
     site.save("base.yaml", &base.replace("gatewayClassName: ours", "gatewayClassName: yours"))?;
     let line = site.program.line("gateway default/edge: class").await?;
-    assert!(line.contains("WARN") && line.ends_with("class yours does not exist (there is: ours)"), "{line}");
+    assert!(line.contains("WARN") && line.contains("class yours does not exist (there is: ours)"), "{line}");
     Ok(())
 }
 
