@@ -1,17 +1,18 @@
 //! Lint: finds what would be rejected or would lose, without anything running. Pure.
 //!
-//! In: objects. Out: [`Finding`]s: errors of TenantGateways, hostnames that routes would not get, and references that
-//! do not resolve or are not permitted, whichever controller serves the Gateways.
+//! In: objects. Out: [`Finding`]s: errors of TenantGateways, classes and parents that do not exist, hostnames that routes
+//! would not get, and references that do not resolve or are not permitted, whichever controller serves the Gateways.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use gatewright_control::publish;
-use gatewright_core::inputs::{Object, ObjectKey};
-use gatewright_core::model::{Condition, ConditionType, ObjectName, Reason};
+use gatewright_core::inputs::{Kind, Object, ObjectKey};
+use gatewright_core::model::{Condition, ConditionType, ObjectName, Reason, Status};
 use gatewright_core::pipeline::{Pipeline, Written};
 use gatewright_core::tenancy::{self, GATEWAY_LABEL};
 use gatewright_core::translate::{Change, RouteKey, Settings};
+use gatewright_core::unserved::Unserved;
 
 /// An error of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,78 +23,175 @@ pub struct Finding {
     pub reason: String,
     /// The message: the error, and the remedy.
     pub message: String,
+    /// The listeners of the object that have it; empty where it is the object's own.
+    pub listeners: Vec<String>,
+}
+
+/// The errors found so far, each once, with the listeners that have it.
+struct Findings {
+    /// The objects that an author wrote; the author cannot change derived ones.
+    given: BTreeSet<ObjectKey>,
+    found: BTreeMap<(ObjectKey, String, String), BTreeSet<String>>,
+}
+
+impl Findings {
+    fn add(&mut self, object: &ObjectKey, reason: &str, message: &str) {
+        self.add_of(object, None, reason, message);
+    }
+
+    fn add_of(&mut self, object: &ObjectKey, listener: Option<&str>, reason: &str, message: &str) {
+        if self.given.contains(object) {
+            let finding = (object.clone(), reason.to_owned(), message.to_owned());
+            self.found.entry(finding).or_default().extend(listener.map(str::to_owned));
+        }
+    }
+
+    fn sorted(self) -> Vec<Finding> {
+        let each = |((object, reason, message), listeners): (_, BTreeSet<String>)| Finding {
+            object,
+            reason,
+            message,
+            listeners: listeners.into_iter().collect(),
+        };
+        self.found.into_iter().map(each).collect()
+    }
 }
 
 /// Lints objects as a complete set.
 pub fn lint(objects: Vec<Object>, settings: Settings, tenancy: tenancy::Settings, now: SystemTime) -> Vec<Finding> {
-    let given: BTreeSet<ObjectKey> = objects.iter().map(Object::key).collect();
+    let mut found = Findings { given: objects.iter().map(Object::key).collect(), found: BTreeMap::new() };
     let mut pipeline = Pipeline::new(settings, tenancy, Written::Here);
     let outcome = pipeline.apply(objects.into_iter().map(Change::put).collect(), now);
-    let mut found: BTreeMap<(ObjectKey, String), BTreeSet<String>> = BTreeMap::new();
-    let mut add = |object: &ObjectKey, reason: &str, message: &str| {
-        // The author cannot change derived objects.
-        if given.contains(object) {
-            found.entry((object.clone(), reason.to_owned())).or_default().insert(message.to_owned());
-        }
-    };
-    let engine = pipeline.engine();
-    for (key, status) in engine.statuses() {
-        for condition in status.conditions().filter(|condition| is_wrong(condition)) {
-            add(key, condition.reason.as_str(), &condition.message);
-        }
+    conditions(&pipeline, &mut found);
+    hidden(&pipeline, &mut found);
+    for object in &outcome.concerned {
+        unserved(&pipeline, object, &mut found);
     }
-    for (key, (reason, message)) in engine.unresolved() {
-        add(&key.object(), reason.as_str(), message);
+    for (key, (reason, message)) in pipeline.engine().unresolved() {
+        found.add(&key.object(), reason.as_str(), message);
     }
     for withheld in publish::checked(&mut publish::update(&outcome.delta), |_, _| None) {
         let route = withheld.part.as_ref().and_then(|part| RouteKey::of_envoy_route(&part.route));
         if let Some(route) = route {
-            add(&route.object(), Reason::Invalid.as_str(), &withheld.text);
+            found.add(&route.object(), Reason::Invalid.as_str(), &withheld.text);
         }
     }
+    tenants(&pipeline, &mut found);
+    found.sorted()
+}
+
+/// Finds conditions that are not good. Those of a derived object are its TenantGateway's, if they say that something is
+/// not accepted: the rest, such as a certificate that is not issued yet, is not known offline.
+fn conditions(pipeline: &Pipeline, found: &mut Findings) {
+    for (key, status) in pipeline.engine().statuses() {
+        let tenant = pipeline.derived_from(key);
+        for (listener, condition) in status.conditions_of_listeners() {
+            match &tenant {
+                None if is_wrong(condition) => {
+                    found.add_of(key, listener, condition.reason.as_str(), &condition.message);
+                }
+                Some(tenant) if condition.kind == ConditionType::Accepted && condition.status == Status::False => {
+                    found.add_of(tenant, listener, condition.reason.as_str(), &condition.message);
+                }
+                None if listener.is_some()
+                    && condition.kind == ConditionType::Programmed
+                    && condition.status == Status::True
+                    && !condition.message.is_empty() =>
+                {
+                    found.add_of(key, listener, "CertificateNotValid", &condition.message);
+                }
+                None | Some(_) => {}
+            }
+        }
+    }
+}
+
+/// Returns whether a condition is an error of the object's author. Of `Programmed` only what the author wrote is known
+/// offline.
+fn is_wrong(condition: &Condition) -> bool {
+    let is_known = condition.kind != ConditionType::Programmed || condition.reason == Reason::InvalidTLSConfig;
+    is_known && !condition.is_healthy()
+}
+
+/// Finds what is not served though all conditions are good.
+fn hidden(pipeline: &Pipeline, found: &mut Findings) {
+    let engine = pipeline.engine();
+    for (route, hostnames) in engine.unmatched_hostnames() {
+        for hostname in hostnames {
+            let text = format!(
+                "hostname {hostname}: no listener of the parents has a hostname that matches it and allows the route \
+                 (allowedRoutes)"
+            );
+            found.add(&route.object(), Reason::NoMatchingListenerHostname.as_str(), &text);
+        }
+    }
+    // Objects of a cluster may have been given without EndpointSlices: there each Service with a selector has one.
+    if found.given.iter().any(|key| key.kind == Kind::EndpointSlice) {
+        for service in engine.services_without_slices() {
+            let text = "routes refer to it, and no EndpointSlice has its name in the label kubernetes.io/service-name: \
+                        requests are answered 503";
+            found.add(&ObjectKey::new(Kind::Service, service), "NoEndpointSlice", text);
+        }
+    }
+}
+
+/// Finds classes and parents that do not exist. A TenantGateway may have a class of another controller: that one serves
+/// the Gateway that is derived from it.
+fn unserved(pipeline: &Pipeline, object: &ObjectKey, found: &mut Findings) {
+    let tenant = pipeline.derived_from(object);
+    for why in pipeline.unserved(object) {
+        match (&tenant, &why) {
+            (Some(_), Unserved::OtherController { .. }) => {}
+            (Some(tenant), _) => found.add(tenant, why.reason(), &why.to_string()),
+            (None, _) => found.add(object, why.reason(), &why.to_string()),
+        }
+    }
+}
+
+/// Finds errors of TenantGateways, and claims that get no hostname.
+fn tenants(pipeline: &Pipeline, found: &mut Findings) {
     let tenancy = pipeline.tenancy();
     for (namespace, gateway) in tenancy.dangling() {
-        let key = ObjectKey::new(gatewright_core::inputs::Kind::Namespace, ObjectName::new("", namespace.clone()));
+        let key = ObjectKey::new(Kind::Namespace, ObjectName::new("", namespace.clone()));
         let text = format!("label {GATEWAY_LABEL} names {gateway}, where there is no TenantGateway");
-        add(&key, "DanglingInheritance", &text);
+        found.add(&key, "DanglingInheritance", &text);
     }
     for name in tenancy.tenants() {
-        let key = ObjectKey::new(gatewright_core::inputs::Kind::TenantGateway, name.clone());
+        let key = ObjectKey::new(Kind::TenantGateway, name.clone());
         if let Some(readiness) = tenancy.readiness(name).filter(|readiness| readiness.reason != "Reconciled") {
-            add(&key, readiness.reason, &readiness.message);
+            found.add(&key, readiness.reason, &readiness.message);
         }
         if !tenancy.governs(name) && tenancy.readiness(name).is_some_and(|readiness| !readiness.frozen) {
-            add(&key, "ForeignObject", &format!("Gateway {name} is in a manifest of its own: remove that one"));
+            found.add(&key, "ForeignObject", &format!("Gateway {name} is in a manifest of its own: remove that one"));
         }
     }
     for (claim, _, verdict) in tenancy.verdicts().filter(|(.., verdict)| !verdict.is_accepted()) {
-        add(&claim.object(), verdict.reason.as_str(), &verdict.message);
+        found.add(&claim.object(), verdict.reason.as_str(), &verdict.message);
     }
-    let each = |((object, reason), messages): ((ObjectKey, String), BTreeSet<String>)| {
-        messages.into_iter().map(move |message| Finding { object: object.clone(), reason: reason.clone(), message })
-    };
-    found.into_iter().flat_map(each).collect()
-}
-
-/// Returns whether a condition is an error of the object's author. `Programmed` is not known offline.
-fn is_wrong(condition: &Condition) -> bool {
-    condition.kind != ConditionType::Programmed && !condition.is_healthy()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
+
     use serde::Deserialize as _;
 
     fn check(text: &str) -> Vec<String> {
         let objects = serde_yaml_ng::Deserializer::from_str(text)
             .map(|document| Object::parse(serde_json::Value::deserialize(document).expect("YAML")).expect("an object"));
-        let settings = Settings::new("gatewright.io/gateway-controller", Vec::new());
+        let settings = Settings::new("gatewright.io/gateway-controller", vec![Ipv4Addr::LOCALHOST.into()]);
         let found = lint(objects.collect(), settings, tenancy::Settings::default(), SystemTime::UNIX_EPOCH);
-        found.into_iter().map(|f| format!("{} {}: {}", f.object, f.reason, f.message)).collect()
+        let place = |f: &Finding| f.listeners.iter().map(|listener| format!(" {listener}")).collect::<String>();
+        found.into_iter().map(|f| format!("{}{} {}: {}", f.object, place(&f), f.reason, f.message)).collect()
     }
 
     const FAMILY: &str = "\
+apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: cilium}
+spec: {controllerName: io.cilium/gateway-controller}
+---
 apiVersion: v1
 kind: Namespace
 metadata: {name: tenant-a, labels: {namespace.cozystack.io/host: a.org, namespace.cozystack.io/gateway: tenant-a}}
@@ -168,9 +266,150 @@ spec: {ports: [{port: 80}]}
         let found = check(&FAMILY.replace("apex: a.org", "apex: A.org"));
         assert!(found[0].starts_with("tenantgateway tenant-a/cozystack InvalidSpec: spec.apex"), "{found:?}");
         let gateway = "---\napiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\n\
-                       metadata: {name: cozystack, namespace: tenant-a}\nspec:\n  gatewayClassName: x\n  \
+                       metadata: {name: cozystack, namespace: tenant-a}\nspec:\n  gatewayClassName: cilium\n  \
                        listeners: [{name: a, port: 80, protocol: HTTP}]\n";
         let found = check(&(FAMILY.to_owned() + gateway));
         assert!(found.iter().any(|found| found.contains("ForeignObject")), "{found:?}");
+    }
+
+    const EDGE: &str = "\
+apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: gatewright}
+spec: {controllerName: gatewright.io/gateway-controller}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: team-a, labels: {tenant: 'yes'}}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: edge, namespace: infra}
+spec:
+  gatewayClassName: gatewright
+  listeners:
+  - {name: web, protocol: HTTP, port: 80, hostname: '*.example.org', allowedRoutes: {namespaces: {from: All}}}
+  - name: labelled
+    allowedRoutes: {namespaces: {from: Selector, selector: {matchLabels: {tenant: 'yes'}}}}
+    protocol: HTTP
+    port: 80
+    hostname: shop.org
+";
+
+    const SHOP: &str = "\
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: shop, namespace: team-a}
+spec:
+  parentRefs: [{name: edge, namespace: infra}]
+  hostnames: [a.example.org, shop.org]
+  rules: [{backendRefs: [{name: web, port: 80}]}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: team-a}
+spec: {ports: [{port: 80}]}
+";
+
+    #[test]
+    fn a_class_that_does_not_exist_or_is_another_controllers_is_found() {
+        assert_eq!(check(&(EDGE.to_owned() + SHOP)), [""; 0]);
+        let typo = EDGE.replace("gatewayClassName: gatewright", "gatewayClassName: gatewrite");
+        let no_class = "gateway infra/edge ClassNotFound: class gatewrite does not exist (there is: gatewright)";
+        assert_eq!(check(&(typo + SHOP)), [no_class]);
+        let other = EDGE.replace("gatewright.io/gateway-controller", "example.org/controller");
+        let served = "gateway infra/edge OtherController: class gatewright has controllerName example.org/controller: it is not \
+                      served, which needs gatewright.io/gateway-controller";
+        assert_eq!(check(&(other + SHOP)), [served]);
+        let of_tenant = FAMILY.replace("spec: {apex: a.org}", "spec: {apex: a.org, gatewayClassName: gone}");
+        let no_class = "tenantgateway tenant-a/cozystack ClassNotFound: class gone does not exist (there is no GatewayClass \
+                        of Gatewright)";
+        assert_eq!(check(&of_tenant), [no_class]);
+    }
+
+    #[test]
+    fn a_parent_that_does_not_exist_is_found_for_every_kind() {
+        let nowhere = EDGE.to_owned() + &SHOP.replace("{name: edge, namespace: infra}", "{name: edge}");
+        assert_eq!(
+            check(&nowhere),
+            ["httproute team-a/shop ParentNotFound: parent Gateway team-a/edge does not exist"]
+        );
+        for kind in ["HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute"] {
+            let hostnames = if matches!(kind, "TCPRoute" | "UDPRoute") { "" } else { "hostnames: [a.org], " };
+            let transport = if kind == "UDPRoute" { "UDP" } else { "TCP" };
+            let text = format!(
+                "---\napiVersion: gateway.networking.k8s.io/v1\nkind: {kind}\nmetadata: {{name: r, namespace: infra}}\n\
+                 spec: {{parentRefs: [{{name: edgy}}, {{name: set, kind: ListenerSet}}], {hostnames}\n  \
+                 rules: [{{backendRefs: [{{name: web, port: 80}}]}}]}}\n---\n\
+                 apiVersion: v1\nkind: Service\nmetadata: {{name: web, namespace: infra}}\n\
+                 spec: {{ports: [{{port: 80, protocol: {transport}}}]}}\n"
+            );
+            let told = check(&(EDGE.to_owned() + &text));
+            let missing = |parent: &str| {
+                format!("{} infra/r ParentNotFound: parent {parent} does not exist", kind.to_lowercase())
+            };
+            assert_eq!(told, [missing("Gateway infra/edgy"), missing("ListenerSet infra/set")]);
+        }
+        let set = "---\napiVersion: gateway.networking.k8s.io/v1\nkind: ListenerSet\nmetadata: {name: set, namespace: infra}\n\
+                   spec: {parentRef: {name: edgy}, listeners: [{name: a, port: 80, protocol: HTTP}]}\n";
+        let missing = "listenerset infra/set ParentNotFound: parent Gateway infra/edgy does not exist";
+        assert_eq!(check(&(EDGE.to_owned() + set)), [missing]);
+        // The error of the TenantGateway says why it has no Gateway.
+        let wrong =
+            FAMILY.replace("apex: a.org", "apex: A.org") + &route("tenant-a", "r", "x.a.org", "{name: web, port: 80}");
+        assert!(!check(&wrong).iter().any(|found| found.contains("ParentNotFound")));
+    }
+
+    #[test]
+    fn a_hostname_of_a_route_that_no_listener_takes_is_found_although_another_one_is_served() {
+        let unmatched = |hostname: &str| {
+            let what = "no listener of the parents has a hostname that matches it and allows the route (allowedRoutes)";
+            [format!("httproute team-a/shop NoMatchingListenerHostname: hostname {hostname}: {what}")]
+        };
+        let without_label = EDGE.replace(", labels: {tenant: 'yes'}", "");
+        assert_eq!(check(&(without_label + SHOP)), unmatched("shop.org"));
+        assert_eq!(check(&(EDGE.to_owned() + &SHOP.replace("shop.org", "shop.net"))), unmatched("shop.net"));
+    }
+
+    #[test]
+    fn a_listener_is_named_and_tls_that_is_not_there_is_found() {
+        let https = EDGE.replace("protocol: HTTP\n    port: 80", "protocol: HTTPS\n    port: 443");
+        let told = check(&(https + SHOP));
+        assert!(
+            told.len() == 1
+                && told[0].starts_with("gateway infra/edge labelled InvalidTLSConfig: no tls.certificateRefs"),
+            "{told:?}"
+        );
+    }
+
+    #[test]
+    fn tenant_gateways_on_one_address_are_found_with_the_remedy() {
+        let tenant = |name: &str| {
+            format!(
+                "---\napiVersion: v1\nkind: Namespace\n\
+                 metadata: {{name: {name}, labels: {{namespace.cozystack.io/host: {name}.org}}}}\n\
+                 ---\napiVersion: gateway.cozystack.io/v1alpha1\nkind: TenantGateway\n\
+                 metadata: {{name: cozystack, namespace: {name}}}\nspec: {{apex: {name}.org, gatewayClassName: gatewright}}\n"
+            )
+        };
+        let told = check(&(EDGE.replace("port: 80", "port: 8080") + &tenant("tenant-b") + &tenant("tenant-c")));
+        let remedy = "another Gateway holds port 80 on the same address; give its TenantGateway another address by the \
+                      annotation gatewright.io/addresses";
+        assert!(
+            told.iter().any(|found| found.starts_with("tenantgateway tenant-c/cozystack ") && found.ends_with(remedy)),
+            "{told:#?}"
+        );
+        assert!(told.iter().all(|found| found.starts_with("tenantgateway tenant-c/cozystack ")), "{told:#?}");
+    }
+
+    #[test]
+    fn a_service_without_endpoint_slice_is_found_where_others_have_one() {
+        let slice = "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+                     metadata: {name: web, namespace: team-a, labels: {kubernetes.io/service-name: web}}\n\
+                     addressType: IPv4\nendpoints: [{addresses: [127.0.0.1]}]\nports: [{port: 8000}]\n";
+        assert_eq!(check(&[EDGE, SHOP, slice].concat()), [""; 0]);
+        let told = check(&[EDGE, SHOP, &slice.replace("service-name: web", "service-name: wbe")].concat());
+        assert!(told.len() == 1 && told[0].starts_with("service team-a/web NoEndpointSlice: "), "{told:?}");
     }
 }

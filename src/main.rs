@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, Parser};
 use gatewright::cli::CONTROLLER;
 use gatewright::cli::{self, CertsVerb, ClaimsVerb, Cli, Command, Document, EnvoysVerb, Output};
+use gatewright::lint::Finding;
 use gatewright::manifest::{Folder, Parsed, Problem, Safety, parse, read, scan};
 use gatewright::offline;
 use gatewright::run;
@@ -25,8 +26,8 @@ use gatewright_core::tenancy;
 use gatewright_core::translate::{Settings, Unlisted};
 use gatewright_envoy::Admin;
 use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 #[global_allocator]
@@ -205,33 +206,77 @@ fn lint(options: &cli::Lint) -> Result<bool> {
     };
     let tenancy = tenancy::Settings { listener_sets: !options.no_listener_sets, ..tenancy::Settings::default() };
     let found = gatewright::lint::lint(objects, settings, tenancy, SystemTime::now());
-    let place = |path: &Path, line: usize| (path.display().to_string(), line);
-    let mut rows: Vec<(String, usize, String, String, String)> = Vec::new();
-    for problem in problems {
-        let (file, line) = place(&problem.path, problem.line);
-        rows.push((file, line, problem.object.unwrap_or_default(), "Unreadable".to_owned(), problem.reason));
-    }
-    for finding in found {
-        let (file, line) =
-            folder.place(&finding.object).map_or_else(Default::default, |(path, line)| place(path, line));
-        rows.push((file, line, finding.object.to_string(), finding.reason, finding.message));
-    }
+    let of_problems = problems.into_iter().map(LintRow::from);
+    let of_findings = found.into_iter().map(|finding| LintRow::of_finding(finding, &folder));
+    let mut rows: Vec<LintRow> = of_problems.chain(of_findings).collect();
     rows.sort();
-    let list = |(file, line, object, reason, message): &(String, usize, String, String, String)| json!({"file": file, "line": line, "object": object, "reason": reason, "message": message});
-    let list = Value::Array(rows.iter().map(list).collect());
+    let list = serde_json::to_value(&rows)?;
     match options.output {
         Output::Yaml => print(&list, Document::Yaml)?,
         Output::Json => print(&list, Document::Json)?,
         Output::Table if rows.is_empty() => true,
         Output::Table => {
             let head = ["WHERE", "OBJECT", "REASON", "MESSAGE"].map(str::to_owned);
-            let row = |(file, line, object, reason, message)| [format!("{file}:{line}"), object, reason, message];
-            let rows: Vec<[String; 4]> = std::iter::once(head).chain(rows.iter().cloned().map(row)).collect();
+            let rows: Vec<[String; 4]> = std::iter::once(head).chain(rows.into_iter().map(LintRow::cells)).collect();
             io::stdout().write_all(table(&rows).as_bytes())?;
             true
         }
     };
     Ok(list.as_array().is_some_and(Vec::is_empty))
+}
+
+/// A line of the output of `lint`.
+#[derive(PartialEq, Eq, PartialOrd, Ord, Serialize)]
+struct LintRow {
+    file: String,
+    /// The line in the file; 0 where it concerns the whole file.
+    #[serde(skip_serializing_if = "is_zero")]
+    line: usize,
+    object: String,
+    /// The listeners of the object; empty where it is the object's own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    listeners: Vec<String>,
+    reason: String,
+    message: String,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(line: &usize) -> bool {
+    *line == 0
+}
+
+impl From<Problem> for LintRow {
+    fn from(problem: Problem) -> Self {
+        Self {
+            file: problem.path.display().to_string(),
+            line: problem.line,
+            object: problem.object.unwrap_or_default(),
+            listeners: Vec::new(),
+            reason: problem.kind.as_str().to_owned(),
+            message: problem.reason,
+        }
+    }
+}
+
+impl LintRow {
+    fn of_finding(finding: Finding, folder: &Folder) -> Self {
+        let (file, line) = folder.place(&finding.object).unwrap_or((Path::new(""), 0));
+        let (file, object) = (file.display().to_string(), finding.object.to_string());
+        let Finding { listeners, reason, message, .. } = finding;
+        Self { file, line, object, listeners, reason, message }
+    }
+
+    /// The cells of the table.
+    fn cells(self) -> [String; 4] {
+        let Self { file, line, object, listeners, reason, message } = self;
+        let place = if line == 0 { file } else { format!("{file}:{line}") };
+        let of = match &listeners[..] {
+            [] => String::new(),
+            [one] => format!("listener {one}: "),
+            several => format!("listeners {}: ", several.join(", ")),
+        };
+        [place, object, reason, of + &message]
+    }
 }
 
 fn translate(options: &cli::Translate) -> Result<bool> {

@@ -4,6 +4,7 @@ mod queue;
 mod release;
 mod runtime;
 mod show;
+mod unserved_log;
 
 use std::net::Ipv4Addr;
 use std::os::unix::fs::MetadataExt;
@@ -43,6 +44,7 @@ use gatewright_core::translate::{Change, EndpointPolicy, Fact, Settings, Unliste
 use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, bootstrap, is_bind_error};
 use queue::until;
 use runtime::StandaloneRuntime;
+use unserved_log::UnservedLog;
 
 /// The interval at which the validity of certificates is checked.
 const CERTIFICATES: Duration = Duration::from_secs(60);
@@ -179,6 +181,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         bundle: dir.path().join("ca.crt"),
         roots_wait: false,
         start: Instant::now(),
+        unserved: UnservedLog::default(),
     };
 
     // Everything is read and translated before Envoys are answered, so that they never see a part of it.

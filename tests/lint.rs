@@ -25,6 +25,11 @@ apiVersion: gateway.cozystack.io/v1alpha1
 kind: TenantGateway
 metadata: {name: cozystack, namespace: tenant-a}
 spec: {apex: a.org}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: cilium}
+spec: {controllerName: io.cilium/gateway-controller}
 ";
 
 #[test]
@@ -57,4 +62,45 @@ fn a_directory_is_read_and_what_cannot_be_read_is_found() {
     let told = lint(&[&path], "");
     let text = String::from_utf8_lossy(&told.stdout);
     assert!(told.status.code() == Some(1) && text.contains("typo.yaml") && text.contains("certMoed"), "{text}");
+}
+
+#[test]
+fn what_concerns_a_whole_file_has_no_line_and_a_second_definition_a_reason_of_its_own() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for name in ["a.yaml", "b.yaml"] {
+        std::fs::write(dir.path().join(name), TENANT).expect("writes");
+    }
+    std::fs::write(dir.path().join("c.yaml"), b"\xff").expect("writes");
+    let path = dir.path().display().to_string();
+    let told = lint(&[&path], "");
+    let text = String::from_utf8_lossy(&told.stdout);
+    let row = |file: &str| text.lines().filter(|line| line.contains(file)).collect::<Vec<_>>();
+    assert!(row("/b.yaml:").iter().all(|line| line.contains("DefinedTwice")) && row("/b.yaml:").len() == 3, "{text}");
+    assert!(row("/c.yaml ").iter().all(|line| line.contains("Unreadable")) && row("/c.yaml ").len() == 1, "{text}");
+    let found: serde_json::Value = serde_json::from_slice(&lint(&[&path, "-o", "json"], "").stdout).expect("JSON");
+    let of_file = |finding: &&serde_json::Value| finding["reason"] == "Unreadable";
+    let whole = found.as_array().expect("a list").iter().find(of_file).expect("found");
+    assert!(whole.get("line").is_none(), "{whole}");
+}
+
+#[test]
+fn the_listener_of_a_finding_is_named() {
+    let gateway = "\
+apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: gatewright}
+spec: {controllerName: gatewright.io/gateway-controller}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: edge, namespace: infra}
+spec:
+  gatewayClassName: gatewright
+  listeners: [{name: own, port: 443, protocol: HTTPS, hostname: a.org, tls: {certificateRefs: [{name: gone}]}}]
+";
+    let text = lint(&["-"], gateway);
+    let text = String::from_utf8_lossy(&text.stdout);
+    assert!(text.contains("listener own: certificateRefs: Secret infra/gone does not exist"), "{text}");
+    let found: serde_json::Value = serde_json::from_slice(&lint(&["-", "-o", "json"], gateway).stdout).expect("JSON");
+    assert_eq!(found[0]["listeners"], serde_json::json!(["own"]));
 }

@@ -9,6 +9,7 @@ use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use gatewright::cli::Cli;
 use gatewright_control::certificates::{DnsSettings, issuers_from};
+use gatewright_core::inputs::Kind;
 
 /// Pages, or parts of them, and the test that runs their marked blocks: file and function.
 const RUN: &[(&str, &str, &str, &str)] = &[
@@ -73,7 +74,10 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("kubectl get gatewayclass", "it reads one object, for an example of its output"),
     ("kubectl -n shop get gateway,service", "it reads objects of the reader, for an example of their output"),
     ("kubectl get crd -o custom-columns", "it reads; the definitions are the reader's"),
-    ("kubectl get gateways,listenersets,httproutes,services", "migrate.md and tenancy.md run the same pipe"),
+    (
+        "kubectl get gatewayclasses,gatewayparameters,gateways,listenersets,httproutes,services",
+        "migrate.md and tenancy.md run the same pipe",
+    ),
     ("kubectl label namespace legacy", "the namespace is the reader's; tests of endpoints write the same label"),
     ("kubectl -n kube-system delete configmap gatewright-policies", "an earlier version wrote the ConfigMap"),
     (
@@ -319,6 +323,14 @@ fn the_program_reads_the_settings_of_issuers() {
         serde_yaml_ng::from_str::<DnsSettings>(line).unwrap_or_else(|error| panic!("{line}: {error}"));
     }
     assert_eq!(providers.lines().count(), 6, "{providers}");
+}
+
+#[test]
+fn the_page_of_standalone_names_every_kind_that_is_read() {
+    let page = fs::read_to_string(root().join("docs/standalone.md")).expect("the page");
+    let list = page.split_once("**Which kinds.** ").and_then(|(_, rest)| rest.split_once('.')).expect("the list").0;
+    let named: BTreeSet<&str> = list.split([',', ' ', '\n']).filter(|word| !matches!(*word, "" | "and")).collect();
+    assert_eq!(named, Kind::ALL.map(Kind::as_str).into());
 }
 
 #[test]

@@ -42,11 +42,12 @@ pub struct Translate {
 /// `lint`
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-Reports hostnames that routes would not get (conflicts, outside of the apex, wildcards that cannot be issued, name
-collisions, limits), problems of TenantGateways, and references that do not resolve or lack a ReferenceGrant.
+Reports hostnames that routes would not get (no listener takes them, conflicts, outside of the apex, wildcards that
+cannot be issued, name collisions, limits), problems of TenantGateways, classes and parents that do not exist, and
+references that do not resolve or lack a ReferenceGrant. The input is taken as all objects that there are.
 
 Example:
-  kubectl get gateways,httproutes,tenantgateways,namespaces -A -o yaml | gatewright lint -
+  kubectl get gatewayclasses,gateways,listenersets,httproutes,tenantgateways,namespaces,services -A -o yaml | gatewright lint -
 
 Exit status: 0 no problems, 1 problems were found, 2 invalid command line.")]
 pub struct Lint {

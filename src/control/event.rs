@@ -10,6 +10,7 @@ use xds::Generation;
 
 use gatewright_core::inputs::ObjectKey;
 use gatewright_core::model::Reason;
+use gatewright_core::unserved::Unserved;
 
 /// The field with the name of an event: where it is present, other fields have the information of the text.
 pub const FIELD: &str = "event";
@@ -104,6 +105,13 @@ pub enum Event {
         /// True if the configuration before is still served.
         frozen: bool,
     },
+    /// No controller can serve an object: it has a class or a parent that is not there.
+    Unserved {
+        /// The object.
+        object: ObjectKey,
+        /// Why.
+        why: Unserved,
+    },
     /// An Envoy rejected a resource, or a part of one (NACK); logged once.
     Rejected {
         /// The Envoy.
@@ -165,6 +173,7 @@ impl Event {
             Self::Acknowledged { .. } | Self::Bound { .. } | Self::FloodEnded => Severity::Info,
             Self::Condition { .. } if self.is_on_its_way() => Severity::Info,
             Self::Condition { .. }
+            | Self::Unserved { .. }
             | Self::Rejected { .. }
             | Self::Unreadable { .. }
             | Self::RequestFailed { .. }
@@ -234,6 +243,10 @@ impl Event {
                     reason
                 );
             }
+            Self::Unserved { object, why } => {
+                let (object, namespace) = named(Some(object));
+                at_its_severity!(event = "Unserved", object, namespace, reason = why.reason());
+            }
             Self::Rejected { node, object, kind, resource, .. } => {
                 let (object, namespace) = named(object.as_ref());
                 at_its_severity!(event = "Rejected", object, namespace, envoy = node, r#type = kind, resource);
@@ -282,6 +295,7 @@ impl fmt::Display for Event {
                 };
                 write!(f, "{object}: {of}{condition}={status} {reason}: {message}{stays}")
             }
+            Self::Unserved { object, why } => write!(f, "{object}: {why}"),
             Self::Rejected { node, kind, resource, text, .. } => {
                 write!(f, "envoy {node:?} refused {kind} {resource}: {text}")
             }

@@ -24,4 +24,5 @@ pub mod statuses;
 pub mod store;
 pub mod tenancy;
 pub mod translate;
+pub mod unserved;
 pub mod wanted;

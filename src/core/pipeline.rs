@@ -21,6 +21,7 @@ use crate::tenancy::{
     names, tenant_of,
 };
 use crate::translate::{Change, Delta, Engine, Fact, Ownable, RouteGrants, RouteKey, Settings};
+use crate::unserved::{Unserved, concerned, unserved};
 
 /// The destination of desired objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +55,9 @@ pub struct Outcome {
     pub delta: Delta,
     /// Desired objects, wanted certificates, verdicts.
     pub tenancy: tenancy::Delta,
+    /// The objects for which [`Pipeline::unserved`] may have another answer than before; empty in a cluster, where other
+    /// controllers have objects of their own.
+    pub concerned: BTreeSet<ObjectKey>,
 }
 
 impl Pipeline {
@@ -79,6 +83,19 @@ impl Pipeline {
     /// The translation stage, for queries.
     pub fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    /// The TenantGateway that an object is derived from.
+    pub fn derived_from(&self, key: &ObjectKey) -> Option<ObjectKey> {
+        let derived = derivable(key).filter(|derived| self.tenancy.objects().contains_key(derived))?;
+        Some(ObjectKey::new(Kind::TenantGateway, self.tenancy.tenant_of(&derived)?.clone()))
+    }
+
+    /// Why an object has no controller here that could serve it and say so in a status. It supposes that there are no
+    /// objects but those seen so far.
+    pub fn unserved(&self, key: &ObjectKey) -> Vec<Unserved> {
+        let is_tenant = |name: &ObjectName| self.tenancy.readiness(name).is_some();
+        unserved(key, self.engine.store(), &self.controller, is_tenant)
     }
 
     /// The time at which there is work without a change: see [`Engine::next_deadline`], and the end of tenancy's
@@ -132,11 +149,17 @@ impl Pipeline {
         self.tell_grants(&decided, &mut batch);
         let facts = batch.facts.into_iter();
         let recorded: Vec<Ownable> = facts.as_slice().iter().filter_map(recorded).cloned().collect();
+        let mut changed: Vec<ObjectKey> = Vec::new();
+        if self.written == Written::Here {
+            changed.extend(batch.changes.keys().cloned());
+            changed.extend(decided.tenants.keys().map(|name| ObjectKey::new(Kind::Gateway, name.clone())));
+        }
         let delta = self.engine.apply(facts.chain(batch.changes.into_values()).collect(), now);
         for what in recorded.iter().chain(delta.records.keys()) {
             self.tell_owner(what);
         }
-        Outcome { delta, tenancy: decided }
+        let concerned = changed.iter().flat_map(|key| concerned(key, self.engine.store())).collect();
+        Outcome { delta, tenancy: decided, concerned }
     }
 
     /// Tells tenancy which namespace owns a hostname on shared addresses: of several TenantGateways with claimants of

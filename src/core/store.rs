@@ -397,6 +397,11 @@ impl Store {
         self.namespaces.get(namespace).map(|namespace| &*namespace.uid).filter(|uid| !uid.is_empty())
     }
 
+    /// All GatewayClasses.
+    pub(crate) fn classes(&self) -> impl Iterator<Item = &GatewayClass> {
+        self.classes.values().map(Arc::as_ref)
+    }
+
     /// A GatewayClass by name.
     pub fn class(&self, name: &str) -> Option<&Arc<GatewayClass>> {
         self.classes.get(&ObjectName::new("", name))

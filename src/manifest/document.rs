@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::place;
 use gatewright_control::event::Event;
 use gatewright_core::inputs::{Object, ObjectKey};
 
@@ -19,8 +20,29 @@ pub struct Problem {
     pub line: usize,
     /// The object, as far as it is known.
     pub object: Option<String>,
+    /// The kind of the problem.
+    pub kind: ProblemKind,
     /// The message: the error, and the remedy.
     pub reason: String,
+}
+
+/// The kind of a problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ProblemKind {
+    /// It cannot be read.
+    Unreadable,
+    /// An object that is defined elsewhere as well; that definition is used.
+    DefinedTwice,
+}
+
+impl ProblemKind {
+    /// The reason, for programs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ProblemKind::Unreadable => "Unreadable",
+            ProblemKind::DefinedTwice => "DefinedTwice",
+        }
+    }
 }
 
 impl fmt::Display for Problem {
@@ -59,13 +81,15 @@ const DOCUMENTS: usize = 100_000;
 
 /// Parses the text of a file: JSON by the suffix of its name, otherwise YAML with any number of documents.
 pub fn parse(path: &Path, text: &str) -> Parsed {
+    // Editors on Windows put a byte order mark before the text.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut parsed = Parsed::default();
     let path = Arc::new(path.to_path_buf());
     let json = path.extension().is_some_and(|ending| ending == "json");
     let documents = if json { vec![(1, text)] } else { documents(text) };
     if documents.len() > DOCUMENTS {
         let reason = format!("{} documents in one file, at most {DOCUMENTS} are read", documents.len());
-        parsed.problems.push(Problem { path, line: 0, object: None, reason });
+        parsed.problems.push(Problem { path, line: 0, object: None, kind: ProblemKind::Unreadable, reason });
         return parsed;
     }
     for (line, text) in documents {
@@ -76,7 +100,13 @@ pub fn parse(path: &Path, text: &str) -> Parsed {
             Err((at, message)) => {
                 let reason = in_file(&message, line, at);
                 let line = line.saturating_add(at.saturating_sub(1));
-                parsed.problems.push(Problem { path: path.clone(), line, object: None, reason });
+                parsed.problems.push(Problem {
+                    path: path.clone(),
+                    line,
+                    object: None,
+                    kind: ProblemKind::Unreadable,
+                    reason,
+                });
             }
         }
     }
@@ -93,7 +123,13 @@ fn object(path: &Arc<PathBuf>, line: usize, text: &str, mut value: Value, parsed
             }
             _ => {
                 let reason = "a List needs items".to_owned();
-                parsed.problems.push(Problem { path: path.clone(), line, object: None, reason });
+                parsed.problems.push(Problem {
+                    path: path.clone(),
+                    line,
+                    object: None,
+                    kind: ProblemKind::Unreadable,
+                    reason,
+                });
             }
         }
         return;
@@ -105,7 +141,13 @@ fn object(path: &Arc<PathBuf>, line: usize, text: &str, mut value: Value, parsed
         Err(error) => {
             let reason = error.to_string();
             let line = line + line_of(text, &reason);
-            parsed.problems.push(Problem { path: path.clone(), line, object: named, reason });
+            parsed.problems.push(Problem {
+                path: path.clone(),
+                line,
+                object: named,
+                kind: ProblemKind::Unreadable,
+                reason,
+            });
         }
     }
 }
@@ -136,24 +178,11 @@ fn name(value: &Value) -> Option<String> {
     Some(format!("{} {namespace}{name}", kind.to_lowercase()))
 }
 
-/// Returns the offset in lines of the field that a message names: the last part of a dotted path, or the word in the
-/// first backquotes.
+/// Returns the offset in lines of the field that a message names: the path before the first colon, or after `unknown
+/// field`.
 fn line_of(text: &str, reason: &str) -> usize {
-    let path = reason.strip_prefix("unknown field ").or_else(|| reason.split_once(':').map(|(path, _)| path));
-    let quoted = reason.split('`').nth(1);
-    let word =
-        |text: &str| text.rsplit('.').next().unwrap_or_default().split('[').next().unwrap_or_default().to_owned();
-    for field in [quoted.map(word), path.map(word)].into_iter().flatten().filter(|field| !field.is_empty()) {
-        let starts = |line: &str| {
-            line.trim_start_matches([' ', '-', '{', '"', ','])
-                .strip_prefix(&field)
-                .is_some_and(|rest| rest.starts_with([':', '"']))
-        };
-        if let Some(at) = text.lines().position(starts) {
-            return at;
-        }
-    }
-    0
+    let path = reason.strip_prefix("unknown field ").or_else(|| reason.split_once(": ").map(|(path, _)| path));
+    path.filter(|path| !path.contains(' ')).map_or(0, |path| place::line_of(text, path))
 }
 
 /// Returns the YAML documents of a text, each with its first line.
@@ -256,6 +285,22 @@ mod tests {
         assert!(open[0].starts_with("x.yaml:6: ") && open[0].ends_with(began), "{open:?}");
         let json = parse(Path::new("x.json"), "{\n\n]").problems[0].to_string();
         assert_eq!(json, "x.json:3: not JSON: key must be a string at column 1");
+    }
+
+    #[test]
+    fn an_error_of_a_type_names_the_field_and_its_line() {
+        let route = "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {name: a}\nspec:\n  rules:\n  \
+                     - backendRefs:\n    - name: a\n      port: 80\n  - backendRefs:\n    - name: a\n      port: \"80\"\n";
+        let why = "httproute default/a: spec.rules[1].backendRefs[0].port: invalid type: string \"80\", expected i32";
+        assert_eq!(check(&format!("{SERVICE}---\n{route}")).problems[0].to_string(), format!("x.yaml:17: {why}"));
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_the_text() {
+        let parsed = check(&format!("\u{feff}{SERVICE}---\n{SERVICE}"));
+        assert_eq!((parsed.objects.len(), parsed.problems.len()), (2, 0), "{:?}", parsed.problems);
+        let json = "\u{feff}{\"apiVersion\": \"v1\", \"kind\": \"Namespace\", \"metadata\": {\"name\": \"a\"}}";
+        assert_eq!(parse(Path::new("x.json"), json).objects.len(), 1);
     }
 
     #[test]

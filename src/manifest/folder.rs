@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::document::{Parsed, Problem, label};
+use super::document::{Parsed, Problem, ProblemKind, label};
 use gatewright_core::inputs::{Object, ObjectChange, ObjectKey};
 
 /// The files of a directory, as last read. Pure.
@@ -62,6 +62,7 @@ impl Folder {
                     path: Arc::new(path.to_path_buf()),
                     line,
                     object: Some(label(&key)),
+                    kind: ProblemKind::DefinedTwice,
                     reason: format!("is already defined in line {first} of this file; that one is used"),
                 }),
                 None => {
@@ -152,6 +153,7 @@ impl Folder {
                     path: Arc::new(path.to_path_buf()),
                     line: *line,
                     object: Some(label(&key)),
+                    kind: ProblemKind::DefinedTwice,
                     reason: format!("is already defined in {}; that one is used", first.display()),
                 });
             }

@@ -7,12 +7,13 @@
 mod document;
 mod folder;
 mod last_good;
+mod place;
 mod reader;
 mod scan;
 mod stale;
 mod watcher;
 
-pub use document::{Parsed, Problem, parse};
+pub use document::{Parsed, Problem, ProblemKind, parse};
 pub use folder::{Folder, Outcome};
 pub use scan::{Safety, read, scan};
 pub use stale::{ManifestMetrics, Stale};

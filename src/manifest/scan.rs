@@ -1,12 +1,13 @@
 //! Finds the files of a directory, and rejects those that other users may change.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Parsed, Problem, parse};
+use super::{Parsed, Problem, ProblemKind, parse};
 
 /// The maximum size of a file.
 const FILE_BYTES: u64 = 64 << 20;
@@ -26,48 +27,92 @@ pub enum Safety {
 /// Returns the manifest files at or under a path, sorted, and the problems of reaching them: nothing below the path of
 /// a problem was examined.
 pub fn scan(root: &Path, path: &Path, safety: Safety) -> (Vec<PathBuf>, Vec<Problem>) {
-    let (mut files, mut problems) = (Vec::new(), Vec::new());
-    walk(root, path, safety, 0, &mut files, &mut problems);
-    files.sort();
-    (files, problems)
+    let mut walk = Walk {
+        root,
+        real_root: root.canonicalize().unwrap_or_else(|_| root.to_path_buf()),
+        safety,
+        visited: BTreeSet::new(),
+        files: Vec::new(),
+        problems: Vec::new(),
+    };
+    for around in path.ancestors().skip(1).take_while(|around| around.starts_with(root)) {
+        if walk.leads_back(around) {
+            return (Vec::new(), Vec::new());
+        }
+        walk.visited.extend(around.canonicalize());
+    }
+    walk.walk(path, 0);
+    walk.files.sort();
+    (walk.files, walk.problems)
 }
 
-fn walk(root: &Path, path: &Path, safety: Safety, depth: usize, files: &mut Vec<PathBuf>, problems: &mut Vec<Problem>) {
-    if hidden(root, path) {
-        return;
-    }
-    let meta = match fs::metadata(path) {
-        Ok(meta) => meta,
-        Err(error) if error.kind() == ErrorKind::NotFound => return,
-        // A file without the suffix of a manifest is ignored.
-        Err(_) if path.extension().is_some() && !is_manifest(path) => return,
-        Err(error) => return problems.push(problem(path, format!("cannot be read: {error}"))),
-    };
-    if meta.is_file() {
-        // A file that is the argument itself is read whatever its suffix.
-        if is_manifest(path) || path == root {
-            files.push(path.to_path_buf());
+/// A search for files.
+struct Walk<'a> {
+    root: &'a Path,
+    real_root: PathBuf,
+    safety: Safety,
+    /// The directories so far, without links.
+    visited: BTreeSet<PathBuf>,
+    files: Vec<PathBuf>,
+    problems: Vec<Problem>,
+}
+
+impl Walk<'_> {
+    fn walk(&mut self, path: &Path, depth: usize) {
+        let is_other = path.extension().is_some() && !is_manifest(path);
+        if hidden(self.root, path) {
+            return;
         }
-        return;
-    }
-    if !meta.is_dir() {
-        return;
-    }
-    if let Err(reason) = trusted(root, path, safety)
-        .and_then(|()| if depth > MAX_DEPTH { Err(format!("deeper than {MAX_DEPTH} directories")) } else { Ok(()) })
-    {
-        problems.push(problem(path, reason));
-        return;
-    }
-    let entries = fs::read_dir(path).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
-    match entries {
-        Ok(entries) => {
-            for entry in entries {
-                walk(root, &entry.path(), safety, depth + 1, files, problems);
+        let meta = match fs::metadata(path) {
+            Ok(meta) => meta,
+            // A file without the suffix of a manifest is ignored.
+            Err(_) if is_other => return,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                if let Ok(target) = fs::read_link(path) {
+                    let reason = format!("is a link to {}, which does not exist: remove the link", target.display());
+                    self.problems.push(problem(path, reason));
+                }
+                return;
+            }
+            Err(error) => return self.problems.push(problem(path, format!("cannot be read: {error}"))),
+        };
+        if meta.is_file() {
+            // A file that is the argument itself is read whatever its suffix.
+            if is_manifest(path) || path == self.root {
+                self.files.push(path.to_path_buf());
+            }
+        } else if meta.is_dir() {
+            match self.entries(path, depth) {
+                Ok(entries) => entries.iter().for_each(|entry| self.walk(entry, depth + 1)),
+                Err(reason) => self.problems.push(problem(path, reason)),
             }
         }
+    }
+
+    /// Returns the paths in a directory, sorted, or why it is not examined.
+    fn entries(&mut self, path: &Path, depth: usize) -> Result<Vec<PathBuf>, String> {
+        trusted(self.root, path, self.safety)?;
+        if depth > MAX_DEPTH {
+            return Err(format!("deeper than {MAX_DEPTH} directories"));
+        }
         // The directory may have been deleted meanwhile; it is examined again then.
-        Err(error) => problems.push(problem(path, format!("cannot be read: {error}"))),
+        let failed = |error| format!("cannot be read: {error}");
+        let real = path.canonicalize().map_err(failed)?;
+        if self.leads_back(path) || !self.visited.insert(real.clone()) {
+            return Err(format!("is a link to {}, whose files are read already: remove the link", real.display()));
+        }
+        let entries = fs::read_dir(path).and_then(|entries| entries.collect::<Result<Vec<_>, _>>()).map_err(failed)?;
+        let mut entries: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).collect();
+        entries.sort();
+        Ok(entries)
+    }
+
+    /// Returns whether a path is a link to a directory whose files are read at their own paths.
+    fn leads_back(&self, path: &Path) -> bool {
+        let is_read = |target: PathBuf| {
+            target.is_dir() && target.starts_with(&self.real_root) && !hidden(&self.real_root, &target)
+        };
+        path != self.root && path.is_symlink() && path.canonicalize().is_ok_and(is_read)
     }
 }
 
@@ -132,5 +177,71 @@ fn trusted(root: &Path, path: &Path, safety: Safety) -> Result<(), String> {
 }
 
 pub(super) fn problem(path: &Path, reason: String) -> Problem {
-    Problem { path: Arc::new(path.to_path_buf()), line: 0, object: None, reason }
+    Problem { path: Arc::new(path.to_path_buf()), line: 0, object: None, kind: ProblemKind::Unreadable, reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    /// A directory with `b/web.yaml`; then files and problems of it, relative to it.
+    fn scanned(prepare: impl Fn(&Path), below: &str) -> (Vec<String>, Vec<String>) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let root = dir.path();
+        fs::create_dir(root.join("b")).expect("created");
+        fs::write(root.join("b/web.yaml"), "").expect("written");
+        prepare(root);
+        let (files, problems) = scan(root, &root.join(below), Safety::Off);
+        let relative =
+            |text: String| text.replace(&format!("{}/", root.display()), "").replace(&root.display().to_string(), ".");
+        let files = files.iter().map(|file| relative(file.display().to_string()));
+        (files.collect(), problems.iter().map(|problem| relative(problem.to_string())).collect())
+    }
+
+    #[test]
+    fn links_that_lead_back_are_told_once_and_not_followed() {
+        let link = |root: &Path| {
+            symlink(".", root.join("a")).expect("linked");
+            symlink("..", root.join("b/up")).expect("linked");
+            symlink("b", root.join("c")).expect("linked");
+        };
+        let (files, problems) = scanned(link, "");
+        assert_eq!(files, ["b/web.yaml"]);
+        let told =
+            |link: &str, to: &str| format!("{link}: is a link to {to}, whose files are read already: remove the link");
+        assert_eq!(problems, [told("a", "."), told("b/up", "."), told("c", "b")]);
+        // A change is noticed at each path that leads to it.
+        assert_eq!(scanned(link, "c/web.yaml"), (Vec::new(), Vec::new()));
+        assert_eq!(scanned(link, "b/web.yaml").0, ["b/web.yaml"]);
+    }
+
+    #[test]
+    fn a_link_to_a_hidden_or_an_outer_directory_is_followed_and_may_not_lead_to_itself() {
+        let outer = tempfile::tempdir().expect("a directory");
+        fs::write(outer.path().join("outer.yaml"), "").expect("written");
+        symlink(".", outer.path().join("self")).expect("linked");
+        let link = |root: &Path| {
+            fs::create_dir(root.join(".data")).expect("created");
+            fs::write(root.join(".data/inner.yaml"), "").expect("written");
+            symlink(".data", root.join("current")).expect("linked");
+            symlink(outer.path(), root.join("outer")).expect("linked");
+        };
+        let (files, problems) = scanned(link, "");
+        assert_eq!(files, ["b/web.yaml", "current/inner.yaml", "outer/outer.yaml"]);
+        assert!(problems.len() == 1 && problems[0].starts_with("outer/self: is a link to "), "{problems:?}");
+    }
+
+    #[test]
+    fn a_link_that_leads_nowhere_is_told() {
+        let link = |root: &Path| {
+            symlink("gone.yaml", root.join("a.yaml")).expect("linked");
+            symlink("gone", root.join("dir")).expect("linked");
+            symlink("gone.txt", root.join("a.txt")).expect("linked");
+        };
+        let (files, problems) = scanned(link, "");
+        assert_eq!(files, ["b/web.yaml"]);
+        let told = |link: &str, to: &str| format!("{link}: is a link to {to}, which does not exist: remove the link");
+        assert_eq!(problems, [told("a.yaml", "gone.yaml"), told("dir", "gone")]);
+    }
 }

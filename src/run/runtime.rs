@@ -10,6 +10,7 @@ use anyhow::Result;
 use jiff::Timestamp;
 use tracing::{info, warn};
 
+use super::unserved_log::UnservedLog;
 use crate::manifest::{self, Outcome, Stale};
 use crate::replace::replace;
 use crate::standalone::{Addresses, ClaimLog, PortProbe, Tenants};
@@ -46,6 +47,8 @@ pub(super) struct StandaloneRuntime {
     /// True if a write of it has failed and is to be retried.
     pub(super) roots_wait: bool,
     pub(super) start: Instant,
+    /// The objects that no Gateway serves, as far as the log has them.
+    pub(super) unserved: UnservedLog,
 }
 
 impl StandaloneRuntime {
@@ -73,13 +76,14 @@ impl StandaloneRuntime {
     /// requests of certificates that have changed by it or by these Secrets.
     pub(super) fn publish(&mut self, changes: Vec<Change>, secrets: Vec<ObjectName>) -> Result<Events> {
         let (claim_log, owners, known) = (&mut self.claim_log, &mut self.owners, std::mem::take(&mut self.known));
-        let port_probe = &mut self.port_probe;
+        let (port_probe, unserved) = (&mut self.port_probe, &mut self.unserved);
         let mut record = |outcome: &pipeline::Outcome| {
             // Before Envoy can have bound the ports.
             if let Some(port_probe) = port_probe {
                 port_probe.probe(&outcome.delta);
             }
             owners.append(&outcome.delta.records);
+            unserved.examine_later(&outcome.concerned);
             if let Some(claim_log) = claim_log {
                 claim_log.append(&outcome.tenancy.records);
             }
@@ -87,11 +91,15 @@ impl StandaloneRuntime {
         };
         let changes = std::mem::take(&mut self.initial_owners).into_iter().chain(changes).collect();
         // Outside of a cluster no Services can be created.
-        let Effects { events, services: _, envoys: _, wanted } =
+        let Effects { mut events, services: _, envoys: _, wanted } =
             self.live.apply(changes, known, &mut record, SystemTime::now(), self.start.elapsed())?;
         let changes = self.wanted_tracker.changes(self.live.pipeline(), wanted, secrets);
         if !changes.is_empty() {
             self.manager.change(changes);
+        }
+        // A parent or a class may be among the changes that still wait.
+        if self.queue.is_empty() {
+            events.extend(self.unserved.news(self.live.pipeline()));
         }
         Ok(events)
     }

@@ -115,6 +115,38 @@ async fn a_log_for_programs_has_an_object_a_line() -> Result<()> {
     Ok(())
 }
 
+/// What has no controller has no status: the log alone can say why it is not served.
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn classes_and_parents_that_do_not_exist_are_in_the_log() -> Result<()> {
+    let mut site = Standalone::start().await?;
+    site.save("lost.yaml", &route("lost", "lost.example.org", "web").replace("name: edge", "name: edgy"))?;
+    let line = site.program.line("httproute default/lost: parent").await?;
+    assert!(line.contains("WARN") && line.contains("parent Gateway default/edgy does not exist"), "{line}");
+    let base = fs::read_to_string(site.file("base.yaml"))?;
+    site.save("base.yaml", &base.replace("gatewayClassName: ours", "gatewayClassName: yours"))?;
+    let line = site.program.line("gateway default/edge: class").await?;
+    assert!(line.contains("WARN") && line.contains("class yours does not exist (there is: ours)"), "{line}");
+    Ok(())
+}
+
+/// Reading ends, and each link is told once.
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn links_that_lead_back_are_told_and_what_is_beside_them_is_served() -> Result<()> {
+    let mut site = Standalone::start().await?;
+    for name in ["a", "b"] {
+        std::os::unix::fs::symlink(".", site.file(name))?;
+        let line = site.program.line(&format!("/{name}: is a link to")).await?;
+        assert!(line.contains("WARN") && line.contains("read already"), "{line}");
+    }
+    site.save("web.yaml", &route("web", "web.example.org", "web"))?;
+    site.program.line("httproute default/web: ").await?;
+    assert_eq!(site.status("web.example.org").await?, 200);
+    ensure!(!site.program.output().contains("already defined"), "{}", site.program.output());
+    Ok(())
+}
+
 #[tokio::test]
 #[ignore = "needs Envoy"]
 async fn saving_breaking_and_deleting_files() -> Result<()> {

@@ -213,7 +213,7 @@ mod tests {
             super::super::Object::parse(object).expect_err("it is wrong").to_string()
         };
         let as_text = told(serde_json::json!({"stringData": key}));
-        assert_eq!(as_text, "invalid type: string (not shown), expected a map");
+        assert_eq!(as_text, "stringData: invalid type: string (not shown), expected a map");
         assert_eq!(told(serde_json::json!({line: 1})), "unknown field (not shown)");
         assert_eq!(told(serde_json::json!({"datas": 1})), "unknown field datas");
         for fields in [

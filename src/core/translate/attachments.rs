@@ -54,6 +54,11 @@ impl Attachments {
         self.of_route.get(key).map(Vec::as_slice).unwrap_or_default()
     }
 
+    /// The attachments of all routes that reach a parent.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&RouteKey, &OfRoute)> {
+        self.of_route.iter()
+    }
+
     /// Sets the attachments of a route, and its contributions to listeners.
     pub(super) fn set(&mut self, key: &RouteKey, new: OfRoute) -> Moved {
         let after = handed_out(key, &new);

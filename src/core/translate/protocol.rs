@@ -79,7 +79,27 @@ impl Family {
     }
 }
 
+impl Family {
+    /// The protocol as written in listeners.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Family::Http => "HTTP",
+            Family::Tls => "TLS",
+            Family::Tcp => "TCP",
+            Family::Udp => "UDP",
+        }
+    }
+}
+
 impl Protocol {
+    /// The protocol as written in listeners.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Protocol::Https => "HTTPS",
+            other => other.family().as_str(),
+        }
+    }
+
     pub(super) fn family(self) -> Family {
         match self {
             Protocol::Http => Family::Http,

@@ -214,11 +214,17 @@ impl Report<'_> {
         let taken = ids.filter(|id| self.frontends.rival(id, self.register).is_some());
         let taken: Vec<String> = taken.map(|id| id.transport_port().to_string()).collect();
         (!taken.is_empty()).then(|| {
-            format!(
-                "port {}: another Gateway holds it on the same address; give this one spec.addresses",
-                taken.join(", ")
-            )
+            let remedy = self.remedy_for_address(parent);
+            format!("port {}: another Gateway holds it on the same address; {remedy}", taken.join(", "))
         })
+    }
+
+    /// What to do if another Gateway has a port of a Gateway on the same address.
+    fn remedy_for_address(self, parent: &Parent) -> &'static str {
+        match self.store.is_governed(&parent.placement.gateway) {
+            true => "give its TenantGateway another address by the annotation gatewright.io/addresses",
+            false => "give this one spec.addresses",
+        }
     }
 
     fn listener_set_status(self, key: SetKey) -> Option<ObjectStatus> {
@@ -263,7 +269,8 @@ impl Report<'_> {
                     && parent.placement.unusable.is_none()
                     && self.frontends.rival(&frontend, self.register).is_some() =>
             {
-                let text = format!("another Gateway holds port {port} on the same address");
+                let remedy = self.remedy_for_address(parent);
+                let text = format!("another Gateway holds port {port} on the same address; {remedy}");
                 Err((Reason::PortUnavailable, text))
             }
             (None, Ok(())) => {
@@ -299,7 +306,10 @@ impl Report<'_> {
         }
         conditions.push(programmed);
         let mut resolved = listener.resolved.clone();
-        if let (Some(text), Err((_, message))) = (self.awaits(parent, listener), &mut resolved) {
+        // A listener whose certificate is being issued may lack something else, such as the CA certificates of clients.
+        if let (Err((Reason::InvalidCertificateRef, message)), Some(text)) =
+            (&mut resolved, self.awaits(parent, listener))
+        {
             *message = text;
         }
         if let Err((reason @ Reason::InvalidTLSConfig, text)) = resolved {
@@ -465,9 +475,7 @@ impl Report<'_> {
                 };
                 format!("port {port} of the shared fleet {speaks}, or take another port")
             }
-            Reason::ProtocolConflict => {
-                format!("port {port} conflicts with another listener, whose protocol cannot share the port")
-            }
+            Reason::ProtocolConflict => self.protocol_conflict_text(parent, listener),
             _ if self.admission().owned_by_another(parent, &listener.hostname) && listener.hostname.is_any() => {
                 "another namespace owns the catch-all hostname on this address: the first one keeps it; give this \
                  listener a hostname"
@@ -488,6 +496,29 @@ impl Report<'_> {
 }
 
 impl Report<'_> {
+    /// The message why the protocol of a listener cannot share its port. A listener of another object may be another
+    /// tenant's, and is not named.
+    fn protocol_conflict_text(self, parent: &Parent, listener: &ParentListener) -> String {
+        let port = listener.transport_port();
+        let is_contrary = |other: &&ParentListener| {
+            other.transport_port() == port
+                && other.protocol.map(Protocol::family) != listener.protocol.map(Protocol::family)
+        };
+        let other = parent.listeners.iter().find(is_contrary);
+        if let Some((other, protocol)) = other.and_then(|other| Some((&other.name, other.protocol?.as_str()))) {
+            return format!(
+                "port {port} conflicts with listener {other}, whose protocol {protocol} cannot share the port: take another port"
+            );
+        }
+        match self.frontends.get(&parent.frontend(port)).and_then(|frontend| frontend.claims().family()) {
+            Some(family) => format!(
+                "port {port} conflicts with another listener, which has it for {}: take another port",
+                family.as_str()
+            ),
+            None => format!("port {port} conflicts with another listener, whose protocol cannot share the port"),
+        }
+    }
+
     /// The message why a listener without hostname does not get its port.
     fn port_conflict_text(self, reason: Reason, parent: &Parent, listener: &ParentListener) -> String {
         let port = listener.transport_port();

@@ -23,7 +23,7 @@ use super::super::wanted_index::ListenerOutcomes;
 use super::Engine;
 use crate::inputs::ObjectKey;
 use crate::model::{Certificate, ClusterId, EnvoyFleet, Fleets, Frontend, Hostname, ObjectName, Reason, SecretName};
-use crate::store::Store;
+use crate::store::{Store, target_ports};
 use crate::wanted::WantedCertificate;
 
 impl Engine {
@@ -74,6 +74,32 @@ impl Engine {
             let wrong = [resolved.references.as_ref().err(), resolved.invalid.as_deref()];
             wrong.into_iter().flatten().map(move |wrong| (key, wrong))
         })
+    }
+}
+
+/// What is not served although the conditions of routes are good.
+impl Engine {
+    /// The hostnames of accepted routes that no listener of their parents takes. Where a TenantGateway grants hostnames, its
+    /// verdict on the route has them.
+    pub fn unmatched_hostnames(&self) -> impl Iterator<Item = (&RouteKey, BTreeSet<&Hostname>)> {
+        self.attachments.iter().filter_map(|(key, reached)| {
+            let is_accepted = reached.iter().any(|(.., attachment)| attachment.accepted.is_ok());
+            let is_granted = reached.iter().any(|(_, parent, _)| self.store.grant(key, parent).is_some());
+            let taken = reached.iter().flat_map(|(.., attachment)| &attachment.listeners);
+            let taken: BTreeSet<&Hostname> = taken.flat_map(|listener| &listener.names).map(|(_, own)| own).collect();
+            let own = self.store.route(key)?.hostnames.iter().filter_map(|hostname| hostname.as_ref().ok());
+            let lost: BTreeSet<&Hostname> = own.filter(|hostname| !taken.contains(hostname)).collect();
+            (is_accepted && !is_granted && !lost.is_empty()).then_some((key, lost))
+        })
+    }
+
+    /// The Services that routes refer to, and that no EndpointSlice belongs to.
+    pub fn services_without_slices(&self) -> BTreeSet<ObjectName> {
+        let routes = self.resolutions.iter().filter_map(|(key, _)| self.store.route(key));
+        let services = routes.flat_map(|route| target_ports(route)).map(|port| port.service);
+        let is_without =
+            |name: &ObjectName| self.store.service(name).is_some() && self.store.slices(name).next().is_none();
+        services.filter(is_without).collect()
     }
 }
 
