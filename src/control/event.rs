@@ -117,6 +117,11 @@ pub enum Event {
         /// The message of Envoy.
         text: String,
     },
+    /// The Envoys of a view rejected more than is logged.
+    RejectionsOmitted {
+        /// The view.
+        view: String,
+    },
     /// An object is ignored because it cannot be parsed.
     Unreadable {
         /// The object.
@@ -159,6 +164,7 @@ impl Event {
             Self::Condition { .. } if self.is_on_its_way() => Severity::Info,
             Self::Condition { .. }
             | Self::Rejected { .. }
+            | Self::RejectionsOmitted { .. }
             | Self::Unreadable { .. }
             | Self::RequestFailed { .. }
             | Self::Manifest { .. }
@@ -231,6 +237,7 @@ impl Event {
                 let (object, namespace) = named(object.as_ref());
                 at_its_severity!(event = "Rejected", object, namespace, envoy = node, r#type = kind, resource);
             }
+            Self::RejectionsOmitted { view } => at_its_severity!(event = "RejectionsOmitted", view),
             Self::Unreadable { object, .. } => {
                 let (object, namespace) = named(Some(object));
                 at_its_severity!(event = "Unreadable", object, namespace);
@@ -276,6 +283,12 @@ impl fmt::Display for Event {
             }
             Self::Rejected { node, kind, resource, text, .. } => {
                 write!(f, "envoy {node:?} refused {kind} {resource}: {text}")
+            }
+            Self::RejectionsOmitted { view } => {
+                write!(
+                    f,
+                    "the Envoys of view {view} refuse more than is logged; `gatewright status` shows what is refused now"
+                )
             }
             Self::Unreadable { object, why } => write!(f, "{object} is ignored: {why}"),
             Self::RequestFailed { text, .. } | Self::Manifest { text, .. } => f.write_str(text),
