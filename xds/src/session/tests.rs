@@ -10,6 +10,7 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
 use super::*;
 use crate::wire::ErrorDetail;
 
+mod names;
 mod scopes;
 
 /// A client that answers on request of the test.
