@@ -30,7 +30,8 @@ use gatewright_core::translate::{
 use gatewright_envoy::Edge;
 
 use complaints::Complaints;
-use refusals::{Refusal, Refusals, concerns, refusals, rejected_name};
+use refusal_log::{Refusal, RefusalLog};
+use refusals::{Refusals, RefusedKey, concerns, refusals, rejected_name};
 use states::States;
 
 /// The text of link `envoys` of an explanation, in a replica without connected Envoys that does not hold the Lease.
@@ -59,7 +60,7 @@ pub struct ControlPlane {
     since: Since,
     waiting: VecDeque<Announcement>,
     /// The rejections that were logged.
-    logged: BTreeSet<Refusal>,
+    logged: RefusalLog,
     /// The conditions that were logged.
     complaints: Complaints,
     changes: u64,
@@ -140,7 +141,7 @@ impl ControlPlane {
             generations: views.each(|_| 0),
             since: BTreeMap::new(),
             waiting: VecDeque::new(),
-            logged: BTreeSet::new(),
+            logged: RefusalLog::default(),
             complaints: Complaints::default(),
             changes: 0,
             touched: BTreeSet::new(),
@@ -312,9 +313,9 @@ impl ControlPlane {
         self.note_lags(&own, at);
         let progress = self.with_others(own);
         let mut events = Events::default();
-        let refused = self.rejections(&progress).map(|r| (Refusal::of(r), refusals::key(r))).collect();
+        let refused = self.rejections(&progress).map(|r| (Refusal::of(r), RefusedKey::of(r))).collect();
         let nodes = progress.values().flat_map(|progress| &progress.nodes).map(|node| &*node.node).collect();
-        events.extend(self.changed_refusals(refused, &nodes));
+        events.extend(self.changed_refusals(refused, &nodes, at));
         self.waiting.retain(|waiting| {
             let acks: Vec<_> = waiting
                 .published
@@ -345,10 +346,10 @@ impl ControlPlane {
         if known != self.known {
             let (count, before) = std::mem::replace(&mut self.known, known);
             let (count, before, after) = (count == self.known.0, before, &self.known.1);
-            let differ = |(key, text): &(&(xds::Kind, String, Option<xds::Part>), &Arc<str>)| {
+            let differ = |(key, text): &(&RefusedKey, &Arc<str>)| {
                 before.get(*key) != Some(text) || after.get(*key) != Some(text)
             };
-            let changed: BTreeSet<_> = before.iter().chain(after).filter(differ).map(|((.., part), _)| part).collect();
+            let changed: BTreeSet<_> = before.iter().chain(after).filter(differ).map(|(key, _)| &key.part).collect();
             if count && changed.iter().all(|part| part.is_some()) {
                 let routes = changed.into_iter().flatten().filter_map(|part| RouteKey::of_envoy_route(&part.route));
                 self.touched.extend(routes.map(|route| route.object()));
@@ -435,11 +436,18 @@ impl ControlPlane {
         if let Some((frontend, (gateway, _))) = frontend.and_then(|name| Some((name, name.rsplit_once(':')?))) {
             let progress = self.progress();
             // The frontend of a shared fleet is as new as the newest of its Gateways.
-            let acks = match gateway.split_once('/') {
-                Some((namespace, name)) => self.acks_of(&ObjectName::new(namespace, name), &progress),
-                None => self.acks_of_view(self.views.shared(), &progress),
+            let (acks, view) = match gateway.split_once('/') {
+                Some((namespace, name)) => {
+                    let gateway = ObjectName::new(namespace, name);
+                    (self.acks_of(&gateway, &progress), self.views.of(&self.engine().fleet_of(&gateway)))
+                }
+                None => {
+                    let shared = self.views.shared();
+                    (self.acks_of_view(shared, &progress), Some(&self.views[shared]))
+                }
             };
-            let refused = self.rejections(&progress).find(|r| concerns(r, frontend, &question.host));
+            let mut here = self.rejections(&progress).filter(|r| Some(&r.view) == view);
+            let refused = here.find(|r| concerns(r, frontend, &question.host));
             let (ok, text) = match refused {
                 Some(refused) => (false, format!("refused {}: {}", rejected_name(refused), refused.text)),
                 None if acks.all == 0 && !knows_all => (true, NO_ENVOY_HERE.to_owned()),
@@ -566,6 +574,7 @@ mod acknowledgements;
 mod complaints;
 mod own_views;
 mod owners;
+mod refusal_log;
 mod refusals;
 mod states;
 #[cfg(test)]

@@ -132,6 +132,11 @@ pub enum Event {
         /// The name of the listener.
         resource: String,
     },
+    /// The Envoys of a view rejected more than is logged.
+    RejectionsOmitted {
+        /// The view.
+        view: String,
+    },
     /// An object is ignored because it cannot be parsed.
     Unreadable {
         /// The object.
@@ -175,6 +180,7 @@ impl Event {
             Self::Condition { .. }
             | Self::Unserved { .. }
             | Self::Rejected { .. }
+            | Self::RejectionsOmitted { .. }
             | Self::Unreadable { .. }
             | Self::RequestFailed { .. }
             | Self::Manifest { .. }
@@ -252,6 +258,7 @@ impl Event {
                 at_its_severity!(event = "Rejected", object, namespace, envoy = node, r#type = kind, resource);
             }
             Self::Bound { node, resource } => at_its_severity!(event = "Bound", envoy = node, resource),
+            Self::RejectionsOmitted { view } => at_its_severity!(event = "RejectionsOmitted", view),
             Self::Unreadable { object, .. } => {
                 let (object, namespace) = named(Some(object));
                 at_its_severity!(event = "Unreadable", object, namespace);
@@ -301,6 +308,12 @@ impl fmt::Display for Event {
             }
             Self::Bound { node, resource } => {
                 write!(f, "envoy {node:?} has bound the address of Listener {resource} and serves it")
+            }
+            Self::RejectionsOmitted { view } => {
+                write!(
+                    f,
+                    "the Envoys of view {view} refuse more than is logged; `gatewright status` shows what is refused now"
+                )
             }
             Self::Unreadable { object, why } => write!(f, "{object} is ignored: {why}"),
             Self::RequestFailed { text, .. } | Self::Manifest { text, .. } => f.write_str(text),

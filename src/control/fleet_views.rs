@@ -89,6 +89,19 @@ impl FleetViews {
         many.chain(fleets.isolated.iter().filter_map(|gateway| self.isolated.get(gateway).copied())).collect()
     }
 
+    /// Returns the ids of the views that show a resource of these fleets. One view for all fleets that serve many
+    /// Gateways also shows the resources of none.
+    pub fn showing(&self, fleets: &Fleets) -> BTreeSet<ViewId> {
+        let is_in_all = fleets.is_empty() && !self.are_apart;
+        self.ids(fleets).into_iter().chain(is_in_all.then_some(SHARED)).collect()
+    }
+
+    /// Returns the fleets whose Envoys read a view.
+    pub fn fleets(&self, id: ViewId) -> Fleets {
+        let many = EnvoyFleet::OF_MANY.into_iter().filter(|fleet| self.id(fleet) == Some(id));
+        many.chain(self.gateways.get(&id).cloned().map(EnvoyFleet::Isolated)).collect()
+    }
+
     /// Returns the ids of the views of fleets that serve many Gateways.
     pub fn of_many(&self) -> impl Iterator<Item = ViewId> {
         [SHARED, DEDICATED].into_iter().take(if self.are_apart { 2 } else { 1 })
@@ -230,15 +243,19 @@ mod tests {
             let only = Fleets::from(fleet.clone());
             assert_eq!((one.of(&fleet).map(View::name), one.fleet(SHARED)), (Some("v"), None));
             assert_eq!(one.ids(&only), BTreeSet::from([SHARED]));
+            assert!(one.fleets(SHARED).has(&fleet));
             let id = apart.id(&fleet).expect("an id");
             let name = fleet.to_string();
             assert_eq!((apart.of(&fleet).map(View::name), apart.fleet(id)), (Some(&*name), Some(fleet.clone())));
             assert_eq!(apart.ids(&only), BTreeSet::from([id]));
+            assert_eq!(apart.fleets(id), only);
         }
         assert_ne!(apart.id(&EnvoyFleet::Shared), apart.id(&EnvoyFleet::Dedicated));
-        for views in [one, apart] {
+        for views in [&one, &apart] {
             assert_eq!(views.ids(&Fleets::default()), BTreeSet::new(), "nobody's");
         }
+        assert_eq!(one.showing(&Fleets::default()), BTreeSet::from([SHARED]));
+        assert_eq!(apart.showing(&Fleets::default()), BTreeSet::new());
     }
 
     #[test]
@@ -251,6 +268,7 @@ mod tests {
             assert_eq!(view.name(), "isolated/a/edge");
             assert_eq!((views.isolate(&edge), views.fleet(first)), (None, Some(fleet.clone())), "once");
             assert_eq!(views.ids(&fleet.clone().into()), BTreeSet::from([first]));
+            assert_eq!(views.fleets(first), fleet.clone().into());
             assert!(views.is_isolated(first) && views.of_many().all(|id| id != first));
             assert_eq!(views.called("x", []).iter().count(), before.iter().count(), "of fleets that serve many");
             let others = views.called("x", [&edge]);

@@ -50,11 +50,7 @@ pub fn updates(
 ) -> BTreeMap<ViewId, Update> {
     let mut updates: BTreeMap<ViewId, Update> = BTreeMap::new();
     let mut show = |key: &ResourceKey, resource: Option<Encoded>, isolated_resources: &mut IsolatedResources| {
-        let fleets = if resource.is_some() { fleets(key) } else { Fleets::default() };
-        let mut shown_in = views.ids(&fleets);
-        if resource.is_some() && fleets.is_empty() && !views.are_apart() {
-            shown_in.insert(views.shared());
-        }
+        let shown_in = if resource.is_some() { views.showing(&fleets(key)) } else { BTreeSet::new() };
         let gone: BTreeSet<ViewId> = match key.frontend() {
             // A resource of a frontend was never in the view of another fleet.
             Some(own) => views.id(&own.fleet()).into_iter().collect(),

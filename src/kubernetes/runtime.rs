@@ -457,7 +457,7 @@ impl KubernetesRuntime {
             let fleet = views.fleet(view).unwrap_or(EnvoyFleet::Shared);
             self.replicas.nodes(&fleet, &names, |state| self.live.generation_of(state, view))
         });
-        let refused = self.replicas.refused(&views[views.shared()]);
+        let refused = self.replicas.refused(views);
         self.live.set_others(nodes, refused);
         // The lease holder knows the progress of its own Envoys, so it publishes no record.
         if !self.leads(term) && self.serving {

@@ -7,6 +7,7 @@ mod cache;
 mod canonical_encoding;
 mod counters;
 mod debug;
+mod decoder;
 mod demand;
 mod dialect;
 mod division;
@@ -19,6 +20,7 @@ mod limits;
 mod metrics;
 #[cfg(test)]
 mod model;
+mod name_budget;
 mod rejection;
 mod resource;
 mod sample;

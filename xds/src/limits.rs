@@ -11,6 +11,12 @@ pub struct Limits {
     pub names: usize,
     /// Longest subscribed name, in bytes.
     pub name_bytes: usize,
+    /// Most bytes of names that one stream keeps and that its view does not have, of all types together and including
+    /// those that are to be answered. A name counts 128 bytes in addition to its length.
+    pub unknown_names_bytes: usize,
+    /// Most bytes of such names of all streams of one client: of an instance of an identity or, where credentials prove
+    /// none, of an identity at one address (of IPv6, at one /64).
+    pub unknown_names_bytes_per_client: usize,
     /// Most resources in one response.
     pub response_resources: usize,
     /// Most bytes of resources in one response; a larger resource is sent alone.
@@ -81,6 +87,8 @@ impl Default for Limits {
             request_bytes: 16 << 20,
             names: 200_000,
             name_bytes: 4096,
+            unknown_names_bytes: 32 << 20,
+            unknown_names_bytes_per_client: 64 << 20,
             response_resources: 500,
             response_bytes: 3 << 20,
             on_demand_secrets: 5_000,

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::hash::Hash;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -24,8 +24,10 @@ use tonic_prost::ProstCodec;
 
 use crate::admission::{Connection, source};
 use crate::cache::Cache;
+use crate::decoder::FieldLimit;
 use crate::dialect::{Delta, Dialect, Sotw};
 use crate::identity::{Authenticate, Credentials, Denied, Grant};
+use crate::name_budget::ClientNames;
 use crate::sample::Sample;
 use crate::stream::{self, Opening};
 use crate::{Kind, Limits};
@@ -93,6 +95,29 @@ pub(crate) struct StreamQuota(Mutex<HashMap<Arc<str>, OpenStreams>>);
 struct OpenStreams {
     by_address: HashMap<Option<IpAddr>, usize>,
     by_instance: HashMap<Arc<str>, usize>,
+    names: HashMap<Client, Weak<ClientNames>>,
+}
+
+/// A client of an identity, whose streams have a limit of names together.
+#[derive(PartialEq, Eq, Hash)]
+enum Client {
+    /// A client whose credential proves which instance it is.
+    Instance(Arc<str>),
+    /// All others at one source address.
+    Source(Option<IpAddr>),
+}
+
+impl OpenStreams {
+    /// Returns the count of names of a client.
+    fn names_of(&mut self, client: Client) -> Arc<ClientNames> {
+        self.names.retain(|_, names| names.strong_count() > 0);
+        let known = self.names.get(&client).and_then(Weak::upgrade);
+        known.unwrap_or_else(|| {
+            let names = Arc::<ClientNames>::default();
+            self.names.insert(client, Arc::downgrade(&names));
+            names
+        })
+    }
 }
 
 fn release<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
@@ -110,6 +135,7 @@ pub(crate) struct StreamPermit {
     identity: Arc<str>,
     instance: Option<Arc<str>>,
     connection: Arc<Connection>,
+    names: Arc<ClientNames>,
 }
 
 impl StreamQuota {
@@ -126,7 +152,7 @@ impl StreamQuota {
             Err(Status::resource_exhausted(text))
         };
         let mut open = self.0.lock().expect("no holder of this lock panics");
-        if let Some(OpenStreams { by_address, by_instance }) = open.get(identity) {
+        if let Some(OpenStreams { by_address, by_instance, .. }) = open.get(identity) {
             let (own, limit) = (instance.as_ref().and_then(|name| by_instance.get(name)), limits.streams_per_instance);
             if let (Some(name), Some(count)) = (&instance, own.copied().filter(|count| *count >= limit)) {
                 return exhausted(count, format!(" of {name}"), limit);
@@ -152,8 +178,11 @@ impl StreamQuota {
         if let Some(name) = &instance {
             *of_identity.by_instance.entry(name.clone()).or_default() += 1;
         }
+        let client = instance.clone().map_or(Client::Source(connection.source), Client::Instance);
+        let names = of_identity.names_of(client);
         connection.begin_stream();
-        Ok(StreamPermit { quota: self.clone(), identity: identity.clone(), instance, connection: connection.clone() })
+        let (quota, connection) = (self.clone(), connection.clone());
+        Ok(StreamPermit { quota, identity: identity.clone(), instance, connection, names })
     }
 }
 
@@ -161,6 +190,11 @@ impl StreamPermit {
     /// Returns the connection of the stream.
     pub(crate) fn connection(&self) -> &Connection {
         &self.connection
+    }
+
+    /// Returns the names of all streams of the client.
+    pub(crate) fn names(&self) -> &Arc<ClientNames> {
+        &self.names
     }
 }
 
@@ -255,6 +289,7 @@ async fn streaming<D: Dialect>(
     }
     let buffer = BufferSettings::new(REQUEST_BUFFER, REQUEST_BUFFER);
     let decoder = ProstCodec::<D::Response, D::Request>::raw_decoder(buffer);
+    let decoder = FieldLimit::new(decoder, shared.limits.request_bytes);
     let limit = Some(shared.limits.request_bytes);
     let requests = Streaming::new_request(decoder, request.into_body(), None, limit);
     let frames = stream::serve::<D>(opening, requests).map(Some).chain(futures::stream::once(async { None })).scan(
@@ -364,6 +399,10 @@ mod tests {
         assert_eq!(told, "fleet has 2 streams open of a; at most 2 are allowed");
         let others = [take(Some("b"), 1), take(None, 1), take(None, 1), take(None, 1)];
         assert!(others.iter().all(Result::is_ok), "those have their own");
+        let names = |permit: &Result<StreamPermit, Status>| permit.as_ref().expect("granted").names.clone();
+        assert!(Arc::ptr_eq(&held[0].names, &held[1].names), "its names count together");
+        assert!(others[1..].iter().all(|permit| Arc::ptr_eq(&names(permit), &names(&others[1]))), "one address");
+        assert!(!Arc::ptr_eq(&names(&others[0]), &held[0].names) && !Arc::ptr_eq(&names(&others[1]), &held[0].names));
         drop(held);
         let again = [take(Some("a"), 1), take(Some("a"), 1)];
         assert!(again.iter().all(Result::is_ok), "its streams ended");

@@ -45,6 +45,7 @@ use std::time::{Duration, Instant};
 use self::scope_sources::ScopeSources;
 use crate::division::HeldPart;
 use crate::kind::Rank;
+use crate::name_budget::{ClientNames, NameBudget};
 use crate::rejection::Part;
 use crate::subscription::{Held, InFlight, Item, Quarantined, Retry, Subscription, canonical_secret_name, on_demand};
 use crate::tables::Tables;
@@ -123,6 +124,16 @@ pub enum Refusal {
         /// Greatest length allowed, in bytes.
         limit: usize,
     },
+    /// Names that the view does not have take too much memory.
+    #[error("names that do not exist in the view take {bytes} bytes on {whose}; at most {limit} are allowed")]
+    TooManyUnknownNames {
+        /// The stream, or all streams of the client.
+        whose: &'static str,
+        /// Memory of the names.
+        bytes: usize,
+        /// Most memory allowed.
+        limit: usize,
+    },
 }
 
 /// The steps of a round, in the order in which they are sent.
@@ -170,6 +181,8 @@ pub(crate) enum Protocol {
 pub(crate) struct Session {
     protocol: Protocol,
     limits: Arc<Limits>,
+    /// The names of the state below that the view does not have.
+    names: NameBudget,
     subscriptions: [Option<Box<Subscription>>; Kind::COUNT],
     round: Option<Round>,
     /// The target of the last round that was begun.
@@ -212,6 +225,7 @@ impl Session {
         Session {
             protocol,
             limits,
+            names: NameBudget::default(),
             subscriptions: Default::default(),
             round: None,
             began: generation,
@@ -226,6 +240,11 @@ impl Session {
             revision: 0,
             effects: Vec::new(),
         }
+    }
+
+    /// Counts the names of this stream for a client.
+    pub(crate) fn of_client(self, client: Arc<ClientNames>) -> Session {
+        Session { names: NameBudget::of(client), ..self }
     }
 
     /// Returns a number that changes with new effects and with changes of the visible state.
@@ -321,7 +340,7 @@ impl Session {
         } = request;
         self.requests += 1;
         self.revision += 1;
-        self.check_names(kind, &subscribe)?;
+        self.check_names(kind, &subscribe, &initial_resource_versions)?;
         if !response_nonce.is_empty() {
             self.answer(kind, &response_nonce, error_detail.map(|e| e.message), tables, now);
         }
@@ -404,7 +423,7 @@ impl Session {
                 tables.table(kind).current(&name).and_then(|r| known(r.name()))
             });
             let known = known.map(String::as_str);
-            let name = tables.table(kind).intern(&name).unwrap_or_else(|| name.into());
+            let name = tables.table(kind).intern(&name).unwrap_or_else(|| self.names.intern(&name));
             if kind != Kind::Secret || canonical_secret_name(&name) {
                 sub.subscribe(&name, asked, tables.table(kind).current(&name).is_some(), &limits);
                 let is_current = |v| tables.table(kind).current(&name).is_some_and(|r| r.version() == v);
@@ -429,7 +448,7 @@ impl Session {
         // Subscribed resources that the client has and that do not exist any more.
         for name in held.into_keys() {
             if (sub.wildcard || sub.named.contains_key(name.as_str())) && tables.table(kind).current(&name).is_none() {
-                let name: Arc<str> = name.into();
+                let name = tables.table(kind).intern(&name).unwrap_or_else(|| self.names.intern(&name));
                 if kind == Kind::Listener {
                     self.scope_sources.has_older(&name);
                 }
@@ -443,6 +462,7 @@ impl Session {
         if found > limits.names {
             return Err(Refusal::TooManyNames { kind, found, limit: limits.names });
         }
+        self.names.check(&limits)?;
         self.evict(kind);
         if dropped_scopes && !self.drops(Kind::Scope) {
             self.answer_all_scopes(tables);
@@ -450,12 +470,12 @@ impl Session {
         Ok(())
     }
 
-    fn check_names(&self, kind: Kind, names: &[String]) -> Result<(), Refusal> {
+    fn check_names(&self, kind: Kind, names: &[String], held: &HashMap<String, String>) -> Result<(), Refusal> {
         let limit = self.limits.names;
         if names.len() > limit {
             return Err(Refusal::TooManyNames { kind, found: names.len(), limit });
         }
-        match names.iter().map(String::len).max() {
+        match names.iter().chain(held.keys()).map(String::len).max() {
             Some(found) if found > self.limits.name_bytes => {
                 Err(Refusal::NameTooLong { kind, found, limit: self.limits.name_bytes })
             }

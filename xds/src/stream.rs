@@ -29,7 +29,7 @@ impl From<Refusal> for Status {
     fn from(refusal: Refusal) -> Status {
         match refusal {
             Refusal::UnknownType(_) | Refusal::WrongType { .. } => Status::invalid_argument(refusal.to_string()),
-            Refusal::TooManyNames { .. } | Refusal::NameTooLong { .. } => {
+            Refusal::TooManyNames { .. } | Refusal::NameTooLong { .. } | Refusal::TooManyUnknownNames { .. } => {
                 Status::resource_exhausted(refusal.to_string())
             }
         }
@@ -142,7 +142,7 @@ impl<D: Dialect> Conversation<D> {
         });
         Conversation {
             dialect: D::new(),
-            session: Session::new(D::PROTOCOL, limits.clone(), generation),
+            session: Session::new(D::PROTOCOL, limits.clone(), generation).of_client(permit.names().clone()),
             requests,
             view_store,
             published,
@@ -286,7 +286,8 @@ impl<D: Dialect> Conversation<D> {
                     node.map(|n| n.id).filter(|id| !id.is_empty()).unwrap_or_else(|| self.grant.identity.to_string())
                 }
             };
-            let name: String = name.chars().take(256).collect();
+            let plain = |c: char| if c.is_control() { ' ' } else { c };
+            let name: String = name.chars().take(256).map(plain).collect();
             tracing::Span::current().record("node", &*name);
             tracing::info!("connected");
             let connection = self.permit.connection();

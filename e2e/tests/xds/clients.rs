@@ -8,6 +8,7 @@ use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::route::v3::ScopedRouteConfiguration;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
 use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
+use envoy_types::pb::google::rpc::Status;
 use tonic::Code;
 use xds::{Kind, Limits, Resource};
 
@@ -127,6 +128,45 @@ async fn floods_of_names_and_streams_end_at_their_limits() {
     assert_eq!(refused.err().expect("one too many").code(), Code::ResourceExhausted);
     drop(open);
     drop(channel);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn names_that_a_client_invents_have_a_limit_over_all_types_and_are_never_reported_as_refused() {
+    let mut world = Served::start(Limits { unknown_names_bytes: 50_000, ..Default::default() });
+    world.publish(vec![cluster("c", "0")], vec![]);
+    let mut heavy = client(&world, "heavy").await;
+    let many = |kind: usize| (0..100).map(|number| format!("other/{kind}{number:060}")).collect::<Vec<_>>();
+    let kinds = [Kind::Endpoints, Kind::Route, Kind::Cluster, Kind::Listener];
+    for (at, kind) in kinds.into_iter().enumerate() {
+        let names = many(at);
+        heavy.subscribe(kind, &names.iter().map(String::as_str).collect::<Vec<_>>()).await.expect("sent");
+    }
+    let ended = loop {
+        if let Err(status) = heavy.receive().await {
+            break status;
+        }
+    };
+    assert_eq!(ended.code(), Code::ResourceExhausted);
+    assert!(ended.message().contains("on this stream; at most 50000 are allowed"), "{ended}");
+
+    let mut liar = client(&world, "liar").await;
+    liar.subscribe(Kind::Cluster, &["c", "other/web:80"]).await.expect("sent");
+    // First both in one response, then each in its own.
+    for _ in 0..3 {
+        let response = liar.receive().await.expect("served");
+        let refusal = DeltaDiscoveryRequest {
+            type_url: Kind::Cluster.type_url().into(),
+            response_nonce: response.nonce,
+            error_detail: Some(Status { code: 3, message: "other/web:80 is bad".into(), details: vec![] }),
+            ..Default::default()
+        };
+        liar.request(refusal).await.expect("sent");
+    }
+    let progress = world.until("a refusal", |progress| !progress.rejections.is_empty()).await;
+    let names: Vec<&str> = progress.rejections.iter().map(|rejection| &*rejection.name).collect();
+    assert_eq!(names, ["c"]);
+    drop((heavy, liar));
     world.stop().await;
 }
 

@@ -2,16 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
-use xds::{Generation, Rejection};
+use xds::{Generation, Rejection, View};
 
 use super::ControlPlane;
+use super::refusal_log::Refusal;
 use crate::event::Event;
 use crate::fleet_views::ViewId;
 use crate::programmed::Refused;
 use crate::publish::{self, Withheld};
 use gatewright_core::inputs::ObjectKey;
-use gatewright_core::model::Hostname;
+use gatewright_core::model::{Fleets, Hostname};
 use gatewright_core::translate::{Blame, Delta, ResourceKey, RouteKey};
 use gatewright_envoy::{BindError, is_bind_error};
 
@@ -33,7 +35,7 @@ fn clipped_message(text: &str) -> String {
 }
 
 /// Returns the message of a rejection, with what to do if Envoy cannot bind the address.
-fn with_advice(message: String, text: &str) -> String {
+pub(super) fn with_advice(message: String, text: &str) -> String {
     match BindError::of(text) {
         Some(error) => format!("{}; {error}", message.trim_end()),
         None => message,
@@ -64,43 +66,19 @@ pub(super) fn concerns(r: &Rejection, frontend: &str, host: &str) -> bool {
     is_here && r.part.as_ref().is_none_or(|part| *part.virtual_host == *host)
 }
 
-/// A rejection, for logging it once.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Refusal {
-    node: String,
+/// The key of a rejected resource, or of a part of one. The same name in another view is another resource.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct RefusedKey {
+    view: View,
     kind: xds::Kind,
-    resource: String,
-    text: Arc<str>,
+    name: String,
+    pub(super) part: Option<xds::Part>,
 }
 
-impl Refusal {
+impl RefusedKey {
     pub(super) fn of(r: &Rejection) -> Self {
-        Self { node: r.node.to_string(), kind: r.kind, resource: rejected_name(r), text: r.text.clone() }
+        Self { view: r.view.clone(), kind: r.kind, name: r.name.to_string(), part: r.part.clone() }
     }
-
-    /// Returns the event about the object that the resource was made from.
-    pub(super) fn event(&self, object: Option<ObjectKey>) -> Event {
-        let Self { node, kind, resource, text } = self.clone();
-        Event::Rejected {
-            node,
-            object,
-            kind: format!("{kind:?}"),
-            resource,
-            text: with_advice(text.to_string(), &text),
-        }
-    }
-
-    /// Returns the event that the address is bound now.
-    fn end_event(&self) -> Event {
-        Event::Bound { node: self.node.clone(), resource: self.resource.clone() }
-    }
-}
-
-/// The key of a rejected resource, or of a part of one.
-pub(super) type RefusedKey = (xds::Kind, String, Option<xds::Part>);
-
-pub(super) fn key(r: &Rejection) -> RefusedKey {
-    (r.kind, r.name.to_string(), r.part.clone())
 }
 
 /// Returns the object to blame, if it is only one: the route, or otherwise the parent of the listeners.
@@ -112,7 +90,7 @@ fn one(blame: &Blame) -> Option<ObjectKey> {
 }
 
 pub(super) fn refusals<'a>(rejections: impl Iterator<Item = &'a Rejection>) -> Refusals {
-    rejections.map(|r| (key(r), r.text.clone())).collect()
+    rejections.map(|r| (RefusedKey::of(r), r.text.clone())).collect()
 }
 
 impl ControlPlane {
@@ -167,33 +145,27 @@ impl ControlPlane {
         self.generations[id] = self.cache.publish(&view, update);
     }
 
-    /// Returns events of the rejections that were not logged yet, and of bind errors that are over. `nodes` are the
-    /// Envoys that are connected.
+    /// Returns events of the rejections that were not logged yet, within the number of lines that each view may cause, and
+    /// of bind errors that are over. `nodes` are the Envoys that are connected.
     pub(super) fn changed_refusals(
         &mut self,
         all: BTreeMap<Refusal, RefusedKey>,
         nodes: &BTreeSet<&str>,
+        at: Duration,
     ) -> Vec<Event> {
-        let new: Vec<_> = all.iter().filter(|(refusal, _)| !self.logged.contains(*refusal)).collect();
-        let keys: BTreeSet<&RefusedKey> = new.iter().map(|(_, key)| *key).collect();
+        let bound: Vec<Event> =
+            self.logged.ended(&all, nodes).filter(|ended| self.is_bound(ended)).map(Refusal::end_event).collect();
+        let (new, omitted) = self.logged.new_ones(&all, at);
+        let keys: BTreeSet<&RefusedKey> = new.iter().map(|refusal| &all[refusal]).collect();
         let objects = self.blames(keys).into_iter().filter_map(|(key, blame)| Some((key, one(&blame)?)));
         let objects: BTreeMap<&RefusedKey, ObjectKey> = objects.collect();
-        let new = new.into_iter().map(|(refusal, key)| refusal.event(objects.get(key).cloned()));
-        let over = self.logged.iter().filter(|logged| nodes.contains(&*logged.node) && self.is_over(logged, &all));
-        let events = new.chain(over.map(Refusal::end_event)).collect();
-        self.logged = all.into_keys().collect();
-        events
+        let event = |refusal: &Refusal| refusal.event(objects.get(&all[refusal]).cloned());
+        new.iter().map(event).chain(omitted).chain(bound).collect()
     }
 
-    /// Returns whether a logged rejection was a bind error and the resource, which is still published, is accepted now.
-    fn is_over(&self, logged: &Refusal, all: &BTreeMap<Refusal, RefusedKey>) -> bool {
-        let same = |other: &&Refusal| {
-            (&other.node, other.kind, &other.resource) == (&logged.node, logged.kind, &logged.resource)
-        };
-        let is_published = |view| self.cache.get(view, logged.kind, &logged.resource).is_some();
-        is_bind_error(&logged.text)
-            && !all.keys().any(|other| same(&other))
-            && self.views.iter().any(|(_, view)| is_published(view))
+    /// Returns whether a rejection that ended was a bind error of a resource that is still published.
+    fn is_bound(&self, ended: &Refusal) -> bool {
+        is_bind_error(&ended.text) && self.cache.get(&ended.view, ended.kind, &ended.resource).is_some()
     }
 
     /// Returns the objects that rejected resources were made from, each with its message: Envoy's message is shown in
@@ -212,7 +184,7 @@ impl ControlPlane {
             for route in blame.routes {
                 // The status of a route has the message of its first rejected rule, but that of a whole resource has
                 // precedence.
-                if key.2.is_none() || !attributed.routes.contains_key(&route) {
+                if key.part.is_none() || !attributed.routes.contains_key(&route) {
                     attributed.routes.insert(route, text.clone());
                 }
             }
@@ -220,29 +192,37 @@ impl ControlPlane {
         attributed
     }
 
-    /// Returns the objects that rejected resources were made from: of parts first, then of whole resources.
+    /// Returns the objects that rejected resources were made from: of parts first, then of whole resources. Only objects
+    /// that the view of the rejection shows are to blame: its Envoys decide about no others.
     fn blames<'a>(&self, refused: impl IntoIterator<Item = &'a RefusedKey>) -> Vec<(&'a RefusedKey, Blame)> {
-        let (mut blames, mut whole) = (Vec::new(), BTreeMap::new());
+        let ids: BTreeMap<&View, ViewId> = self.views.iter().map(|(id, view)| (view, id)).collect();
+        let (mut blames, mut whole) = (Vec::new(), BTreeMap::<(xds::Kind, &str), Vec<_>>::new());
         for key in refused {
-            let (kind, name, part) = key;
-            match part {
-                None => {
-                    whole.insert((*kind, name.as_str()), key);
-                }
-                Some(part) if *kind == xds::Kind::Listener => {
-                    blames.push((key, self.engine().blame_chain(name, &part.virtual_host)));
-                }
+            let Some(id) = ids.get(&key.view).copied() else { continue };
+            match &key.part {
+                None => whole.entry((key.kind, key.name.as_str())).or_default().push((key, id)),
                 Some(part) => {
-                    let routes = RouteKey::of_envoy_route(&part.route).map(|route| vec![route]);
-                    blames.extend(routes.map(|routes| (key, Blame { routes, ..Blame::default() })));
+                    blames.extend(self.blame_part(key, part, &self.views.fleets(id)).map(|blame| (key, blame)))
                 }
             }
         }
         // The objects of a whole resource are found by iterating over all resources, those of a part are not.
         for resource in self.engine().resources().filter(|_| !whole.is_empty()) {
             let (kind, name) = publish::name(resource);
-            blames.extend(whole.get(&(kind, name.as_str())).map(|key| (*key, self.engine().blame(resource))));
+            let Some(keys) = whole.get(&(kind, name.as_str())) else { continue };
+            let shown_in = self.views.showing(&self.engine().fleets(resource));
+            let shown = keys.iter().filter(|(_, id)| shown_in.contains(id));
+            blames.extend(shown.map(|(key, id)| (*key, self.engine().blame(resource, &self.views.fleets(*id)))));
         }
         blames
+    }
+
+    /// Returns the objects that a rejected part was made from, if Envoys of these fleets serve them.
+    fn blame_part(&self, key: &RefusedKey, part: &xds::Part, fleets: &Fleets) -> Option<Blame> {
+        if key.kind == xds::Kind::Listener {
+            return Some(self.engine().blame_chain(&key.name, &part.virtual_host, fleets));
+        }
+        let route = RouteKey::of_envoy_route(&part.route).filter(|route| self.engine().is_route_of(route, fleets))?;
+        Some(Blame { routes: vec![route], ..Blame::default() })
     }
 }

@@ -94,7 +94,15 @@ fn the_owner_of_a_refused_resource_is_looked_up_once_until_a_change() {
 #[test]
 fn a_refusal_is_told_once_with_the_object_that_it_is_about() {
     let mut live = live();
-    put(&mut live, gateway(80));
+    let mut open = gateway(80);
+    open["spec"]["listeners"][0]["allowedRoutes"] = json!({"namespaces": {"from": "All"}});
+    put(&mut live, open);
+    put(
+        &mut live,
+        json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+            "metadata": {"name": "shop", "namespace": "b"}, "spec": {"parentRefs": [{"name": "edge", "namespace": "a"}],
+                "hostnames": ["a.example.org"]}}),
+    );
     let refused = |version: &str, kind: xds::Kind, name: &str, part: Option<xds::Part>| Rejection {
         view: View::new("v"),
         node: Arc::from("envoy"),
@@ -314,6 +322,47 @@ fn envoys_of_a_fleet_see_its_gateways_and_the_backends_that_they_lead_to() {
     assert_eq!(seen(&live, EnvoyFleet::Shared), shared);
     put(&mut live, parameters("Dedicated"));
     assert_eq!(seen(&live, EnvoyFleet::Dedicated), own);
+}
+
+#[test]
+fn what_envoys_refuse_is_shown_by_objects_of_their_view_alone() {
+    let mut live = apart();
+    put(&mut live, route(&["shop"]));
+    let blamed = |live: &mut ControlPlane, fleet: &EnvoyFleet, kind, name: &str, part: Option<xds::Part>| {
+        let refused = Rejection {
+            view: live.views().of(fleet).expect("it has a view").clone(),
+            node: Arc::from("envoy"),
+            kind,
+            name: Arc::from(name),
+            part,
+            version: Arc::from("1"),
+            text: Arc::from("so says the Envoy"),
+        };
+        live.set_others(live.views.each(|_| Vec::new()), vec![refused]);
+        let refused = live.fleet().refused;
+        let listeners = refused.listeners.keys().map(|listener| listener.parent.name().to_string());
+        listeners.chain(refused.routes.keys().map(|route| route.name.to_string())).collect::<Vec<_>>()
+    };
+    let part = xds::Part { virtual_host: Arc::from("a.example.org"), route: Arc::from("httproute/shop/web/0/0") };
+    for (kind, name, part, object) in [
+        (xds::Kind::Cluster, "shop/web:80", None, "shop/web"),
+        (xds::Kind::Endpoints, "shop/web:80", None, "shop/web"),
+        (xds::Kind::Listener, "shared:80", None, "shop/edge"),
+        (xds::Kind::Route, "shared:80", Some(part), "shop/web"),
+    ] {
+        let of = blamed(&mut live, &EnvoyFleet::Shared, kind, name, part.clone());
+        assert_eq!(of, [object], "{kind} {name}");
+        let of = blamed(&mut live, &EnvoyFleet::Dedicated, kind, name, part);
+        assert_eq!(of, Vec::<String>::new(), "{kind} {name} is not in the view of these Envoys");
+    }
+    // A backend of several routes: only one of them is served by both fleets.
+    put(&mut live, route(&["shop", "bank"]));
+    let mut other = route(&["shop"]);
+    (other["metadata"]["name"], other["spec"]["hostnames"]) = (json!("api"), json!(["b.example.org"]));
+    put(&mut live, other);
+    let mut of = |fleet| blamed(&mut live, &fleet, xds::Kind::Cluster, "shop/web:80", None);
+    assert_eq!(of(EnvoyFleet::Shared), ["shop/api", "shop/web"]);
+    assert_eq!(of(EnvoyFleet::Dedicated), ["shop/web"]);
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! Finds the listeners and routes that a resource was made from: their statuses report a refusal by Envoy.
 
+use std::sync::Arc;
+
 use super::admission::Admission;
 use super::client_validation::Clients;
 use super::delta::ResourceKey;
 use super::frontend_state::FrontendState;
 use super::frontends::Frontends;
 use super::key::{ListenerId, ParentKey, RouteKey};
-use crate::model::{ClusterId, FrontendId, Hostname, SecretName};
+use crate::model::{ClusterId, Fleets, FrontendId, Hostname, SecretName};
 use crate::store::Store;
 
 /// The listeners and routes that a resource was made from.
@@ -36,8 +38,9 @@ pub(super) struct Blaming<'a> {
 }
 
 impl Blaming<'_> {
-    /// Returns the listeners and routes that a resource was made from.
-    pub(super) fn of(self, key: &ResourceKey) -> Blame {
+    /// Returns the listeners and routes that a resource was made from, and that Envoys of these fleets serve: a backend
+    /// or a certificate may also be that of other fleets.
+    pub(super) fn of(self, key: &ResourceKey, fleets: &Fleets) -> Blame {
         let mut blame = Blame::default();
         match key {
             ResourceKey::Scope(id, hostname)
@@ -81,17 +84,21 @@ impl Blaming<'_> {
                 blame.routes.extend(self.store.indexes().routes_by_service(&id.port.service).cloned());
             }
         }
+        blame.listeners.retain(|listener| self.is_listener_of(listener, fleets));
         blame.listeners.sort();
         blame.listeners.dedup();
+        blame.routes.retain(|route| self.is_route_of(route, fleets));
         blame.routes.sort();
         blame.routes.dedup();
         blame
     }
 
-    /// Returns the owners of the hostnames of a filter chain, by the name of the frontend's resource and of the chain.
-    pub(super) fn of_chain(self, frontend: &str, chain: &str) -> Blame {
+    /// Returns the owners of the hostnames of a filter chain, by the name of the frontend's resource and of the chain,
+    /// if Envoys of these fleets serve the frontend.
+    pub(super) fn of_chain(self, frontend: &str, chain: &str, fleets: &Fleets) -> Blame {
         let mut blame = Blame::default();
-        for (_, state) in self.frontends.iter().filter(|(id, _)| id.to_string() == frontend) {
+        let named = |id: &FrontendId| fleets.has(&id.fleet()) && id.to_string() == frontend;
+        for (_, state) in self.frontends.iter().filter(|(id, _)| named(id)) {
             let led = state.matcher().all().iter().filter(|(_, name)| &***name == chain).map(|(hostname, _)| hostname);
             let owners = led.filter_map(|hostname| state.owner(hostname));
             blame.listeners.extend(owners.map(|(_, listener, _)| listener.clone()));
@@ -99,6 +106,19 @@ impl Blaming<'_> {
         blame.listeners.sort();
         blame.listeners.dedup();
         blame
+    }
+
+    /// Returns whether Envoys of these fleets serve a listener.
+    fn is_listener_of(self, listener: &ListenerId, fleets: &Fleets) -> bool {
+        self.admission.parents.frontend_of(listener).is_some_and(|id| fleets.has(&id.fleet()))
+    }
+
+    /// Returns whether a listener that accepts a route is served by Envoys of these fleets.
+    pub(super) fn is_route_of(self, route: &RouteKey, fleets: &Fleets) -> bool {
+        self.admission.attachments.of(route).iter().any(|(_, parent, attachment)| {
+            let id = |name: &Arc<str>| ListenerId { parent: parent.clone(), name: name.clone() };
+            attachment.listeners.iter().any(|attached| self.is_listener_of(&id(&attached.listener), fleets))
+        })
     }
 
     fn blame_host(self, id: &FrontendId, hostname: &Hostname, blame: &mut Blame) {

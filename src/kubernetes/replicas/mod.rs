@@ -20,7 +20,8 @@ use tokio::sync::mpsc;
 use tracing::warn;
 
 use gatewright_control::event::LEASE;
-use xds::{Generation, NodeProgress, Rejection, View};
+use gatewright_control::fleet_views::FleetViews;
+use xds::{Generation, NodeProgress, Rejection};
 
 use record::Others;
 pub(crate) use record::Record;
@@ -113,9 +114,9 @@ impl Replicas {
         self.others.nodes(fleet, own, generation)
     }
 
-    /// Returns the rejections by Envoys of other replicas.
-    pub(super) fn refused(&self, view: &View) -> Vec<Rejection> {
-        self.others.refused(view)
+    /// Returns the rejections by Envoys of other replicas, each in its view.
+    pub(super) fn refused(&self, views: &FleetViews) -> Vec<Rejection> {
+        self.others.refused(views)
     }
 
     /// Sets the desired content of our record. A replica that never had an Envoy needs no record.
@@ -242,10 +243,9 @@ fn replica_event(lease: &Lease) -> ReplicaEvent {
 mod tests {
     use std::sync::Mutex;
 
-    use gatewright_control::fleet_views::FleetViews;
     use hyper::{Request, Response, StatusCode};
     use kube::client::Body;
-    use xds::Progress;
+    use xds::{Progress, View};
 
     use super::*;
 

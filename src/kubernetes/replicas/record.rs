@@ -12,9 +12,15 @@ use gatewright_core::model::EnvoyFleet;
 use serde::{Deserialize, Serialize};
 use xds::{Generation, Kind, NodeProgress, Part, Progress, Rejection, View};
 
-/// The maximum number of rejections in a record, and the maximum length of the text of each.
+/// The maximum number of rejections of one view in a record, and the maximum lengths of the message of each and of its
+/// other texts, in characters.
 const REFUSALS: usize = 16;
 const TEXT: usize = 512;
+const NAME: usize = 1024;
+/// The maximum sizes of all names of Envoys and of all rejections, in bytes of JSON: the API server refuses an object
+/// with annotations of more than 256 KiB. Views divide them, so that none takes the place of another's.
+const NODES_BYTES: usize = 128 << 10;
+const REFUSALS_BYTES: usize = 64 << 10;
 
 /// The record of one replica, about the Envoys that are connected to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,11 +37,9 @@ pub(crate) struct Record {
     /// The Envoys of Gateways' own, by Gateway.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     isolated: BTreeMap<String, ViewProgress>,
-    /// The rejections of Envoys.
-    refused: Vec<Refusal>,
 }
 
-/// The progress of the Envoys of one view.
+/// The progress of the Envoys of one view, and their rejections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 struct ViewProgress {
@@ -43,14 +47,48 @@ struct ViewProgress {
     acknowledged: BTreeSet<String>,
     /// The names of the other Envoys.
     behind: BTreeSet<String>,
+    /// The rejections of the Envoys.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    refused: Vec<Refusal>,
 }
 
 impl ViewProgress {
     /// Sorts the Envoys by whether they have acknowledged the generation in which the view got the state.
-    fn new(since: Generation, nodes: &[NodeProgress]) -> Self {
-        let (done, behind): (Vec<_>, Vec<_>) = nodes.iter().partition(|node| node.acknowledged >= since);
+    fn new(since: Generation, progress: &Progress) -> Self {
+        let (done, behind): (Vec<_>, Vec<_>) = progress.nodes.iter().partition(|node| node.acknowledged >= since);
         let names = |nodes: Vec<&NodeProgress>| nodes.into_iter().map(|node| node.node.to_string()).collect();
-        Self { acknowledged: names(done), behind: names(behind) }
+        let refused = progress.rejections.iter().take(REFUSALS).map(Refusal::new).collect();
+        Self { acknowledged: names(done), behind: names(behind), refused }
+    }
+
+    fn nodes_bytes(&self) -> usize {
+        self.names().map(|(name, _)| json_bytes(name)).sum()
+    }
+
+    fn refusals_bytes(&self) -> usize {
+        self.refused.iter().map(Refusal::json_bytes).sum()
+    }
+
+    /// Omits what exceeds these sizes. Envoys that have not acknowledged the state are kept before others: without them,
+    /// it would seem that all have.
+    fn shorten(&mut self, nodes_bytes: usize, refusals_bytes: usize) {
+        let mut left = nodes_bytes;
+        let mut fits = |bytes: usize| {
+            let fits = bytes <= left;
+            left -= if fits { bytes } else { 0 };
+            fits
+        };
+        self.behind.retain(|name| fits(json_bytes(name)));
+        self.acknowledged.retain(|name| fits(json_bytes(name)));
+        let mut left = refusals_bytes;
+        let fitting = |refusal: &&Refusal| {
+            let bytes = refusal.json_bytes();
+            let fits = bytes <= left;
+            left -= if fits { bytes } else { 0 };
+            fits
+        };
+        let count = self.refused.iter().take_while(fitting).count();
+        self.refused.truncate(count);
     }
 
     fn is_empty(&self) -> bool {
@@ -75,30 +113,98 @@ struct Refusal {
     text: String,
 }
 
+impl Refusal {
+    fn new(r: &Rejection) -> Self {
+        let part = r.part.as_ref().map(|part| (clipped(&part.virtual_host, NAME), clipped(&part.route, NAME)));
+        Self {
+            node: r.node.to_string(),
+            kind: r.kind.type_url().to_owned(),
+            name: clipped(&r.name, NAME),
+            part,
+            version: clipped(&r.version, NAME),
+            text: clipped(&r.text, TEXT),
+        }
+    }
+
+    fn in_view(&self, view: &View) -> Option<Rejection> {
+        Some(Rejection {
+            view: view.clone(),
+            node: Arc::from(self.node.as_str()),
+            kind: Kind::of_type_url(&self.kind)?,
+            name: Arc::from(self.name.as_str()),
+            part: self.part.as_ref().map(|(virtual_host, route)| Part {
+                virtual_host: Arc::from(virtual_host.as_str()),
+                route: Arc::from(route.as_str()),
+            }),
+            version: Arc::from(self.version.as_str()),
+            text: Arc::from(self.text.as_str()),
+        })
+    }
+
+    fn json_bytes(&self) -> usize {
+        serde_json::to_string(self).expect("texts").len() + 1
+    }
+}
+
+/// Shortens a text, and replaces control characters.
+fn clipped(text: &str, most: usize) -> String {
+    text.chars().take(most).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// Returns the size of a text in a list of JSON.
+fn json_bytes(text: &str) -> usize {
+    let escaped = |c: char| match c {
+        '"' | '\\' => 2,
+        c if c.is_control() => 6,
+        c => c.len_utf8(),
+    };
+    text.chars().map(escaped).sum::<usize>() + 3
+}
+
+/// Divides a size among those who need these: nobody gets more than it needs, and what the small ones leave is divided
+/// among the large ones. Returns the largest part.
+fn largest_part(mut needs: Vec<usize>, size: usize) -> usize {
+    needs.sort_unstable();
+    let (mut left, mut others) = (size, needs.len());
+    for need in needs {
+        if need > left / others {
+            return left / others;
+        }
+        left -= need;
+        others -= 1;
+    }
+    size
+}
+
 impl Record {
     /// Creates the record of a state, and of the generations in which each view got it.
     pub(crate) fn new(views: &FleetViews, (state, since): (u64, &Generations), own: &PerView<Progress>) -> Self {
-        let at = |view| ViewProgress::new(since[view], &own[view].nodes);
+        let at = |view| ViewProgress::new(since[view], &own[view]);
         let of_many = |fleet| views.id(&fleet).map(at).unwrap_or_default();
         let isolated = views.iter().filter_map(|(view, _)| match views.fleet(view)? {
             EnvoyFleet::Isolated(gateway) => Some((gateway.to_string(), at(view))),
             EnvoyFleet::Shared | EnvoyFleet::Dedicated => None,
         });
-        let refused = own.values().flat_map(|progress| &progress.rejections);
-        let refusal = |r: &Rejection| Refusal {
-            node: r.node.to_string(),
-            kind: r.kind.type_url().to_owned(),
-            name: r.name.to_string(),
-            part: r.part.as_ref().map(|part| (part.virtual_host.to_string(), part.route.to_string())),
-            version: r.version.to_string(),
-            text: r.text.chars().take(TEXT).collect(),
-        };
-        Self {
+        let mut record = Self {
             state: format!("{state:016x}"),
             shared: of_many(EnvoyFleet::Shared),
             dedicated: if views.are_apart() { of_many(EnvoyFleet::Dedicated) } else { ViewProgress::default() },
             isolated: isolated.filter(|(_, progress)| !progress.is_empty()).collect(),
-            refused: refused.take(REFUSALS).map(refusal).collect(),
+        };
+        record.shorten();
+        record
+    }
+
+    /// Shortens the record to the size that the API server accepts.
+    fn shorten(&mut self) {
+        let needs = |need: fn(&ViewProgress) -> usize| {
+            let isolated = self.isolated.iter().map(|(gateway, of)| json_bytes(gateway) + need(of));
+            isolated.chain([need(&self.shared), need(&self.dedicated)]).collect()
+        };
+        let nodes_bytes = largest_part(needs(ViewProgress::nodes_bytes), NODES_BYTES);
+        let refusals_bytes = largest_part(needs(ViewProgress::refusals_bytes), REFUSALS_BYTES);
+        for of in self.isolated.values_mut().chain([&mut self.shared, &mut self.dedicated]) {
+            of.shorten(nodes_bytes, refusals_bytes);
         }
     }
 
@@ -179,29 +285,22 @@ impl Others {
         nodes
     }
 
-    /// Returns the rejections of Envoys at other replicas.
-    pub(super) fn refused(&self, view: &View) -> Vec<Rejection> {
-        let all = self.records.values().flat_map(|(_, record)| &record.refused);
-        let rejection = |refusal: &Refusal| {
-            Some(Rejection {
-                view: view.clone(),
-                node: Arc::from(refusal.node.as_str()),
-                kind: Kind::of_type_url(&refusal.kind)?,
-                name: Arc::from(refusal.name.as_str()),
-                part: refusal.part.as_ref().map(|(virtual_host, route)| Part {
-                    virtual_host: Arc::from(virtual_host.as_str()),
-                    route: Arc::from(route.as_str()),
-                }),
-                version: Arc::from(refusal.version.as_str()),
-                text: Arc::from(refusal.text.as_str()),
-            })
-        };
-        all.filter_map(rejection).collect()
+    /// Returns the rejections of Envoys at other replicas, each in the view that its record names.
+    pub(super) fn refused(&self, views: &FleetViews) -> Vec<Rejection> {
+        let mut all = Vec::new();
+        for (id, view) in views.iter() {
+            let fleet = views.fleet(id).unwrap_or(EnvoyFleet::Shared);
+            let of_view = self.records.values().filter_map(|(_, record)| record.progress_of(&fleet));
+            all.extend(of_view.flat_map(|progress| &progress.refused).filter_map(|refusal| refusal.in_view(view)));
+        }
+        all
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use gatewright_core::model::ObjectName;
+
     use super::*;
 
     fn node(name: &str, acknowledged: Generation) -> NodeProgress {
@@ -247,5 +346,81 @@ mod tests {
         others.set("c", Some((2, record(8, 1, &[node("x", 1)]))));
         assert_eq!(check(&mut others, &[]), [("x".to_owned(), 80)]);
         assert_eq!(check(&mut others, &["x"]), [], "it is connected to us");
+    }
+
+    fn rejection(node: &str, name: &str, text: &str) -> Rejection {
+        Rejection {
+            view: View::new("whatever"),
+            node: Arc::from(node),
+            kind: Kind::Cluster,
+            name: Arc::from(name),
+            part: None,
+            version: Arc::from("1"),
+            text: Arc::from(text),
+        }
+    }
+
+    /// Returns the record of these nodes and rejections, by fleet, and what another replica reads in it.
+    fn read(
+        of: impl Fn(Option<EnvoyFleet>) -> (Vec<NodeProgress>, Vec<Rejection>),
+    ) -> (String, Vec<(String, Rejection)>) {
+        let gateways = ["bank", "shop"].map(|namespace| ObjectName::new(namespace, "edge"));
+        let views = FleetViews::apart().called("test", &gateways);
+        let progress = views.each(|view| {
+            let (nodes, rejections) = of(views.fleet(view));
+            Progress { published: 1, nodes, rejections }
+        });
+        let record = Record::new(&views, (7, &views.each(|_| 1)), &progress);
+        let text = serde_json::to_string(&record).expect("texts");
+        let mut others = Others::default();
+        others.set("b", Some((1, serde_json::from_str(&text).expect("what was written can be read"))));
+        let refused = others.refused(&views).into_iter().map(|r| (r.view.to_string(), r));
+        (text, refused.collect())
+    }
+
+    #[test]
+    fn a_rejection_stays_in_the_view_of_its_envoy() {
+        let (_, read) = read(|fleet| match fleet {
+            Some(EnvoyFleet::Isolated(gateway)) if &*gateway.namespace == "bank" => {
+                (vec![node("b", 1)], vec![rejection("b", "shop/web:80", "bad")])
+            }
+            Some(EnvoyFleet::Shared) => (vec![node("s", 1)], vec![rejection("s", "shop/api:80", "bad")]),
+            _ => (Vec::new(), Vec::new()),
+        });
+        let read: Vec<(&str, &str)> = read.iter().map(|(view, r)| (view.as_str(), &*r.name)).collect();
+        assert_eq!(read, [("test shared", "shop/api:80"), ("test isolated/bank/edge", "shop/web:80")]);
+    }
+
+    #[test]
+    fn a_record_is_bounded_and_no_view_takes_the_place_of_another() {
+        let long = "\u{1}\"\u{1f600}".repeat(2_000);
+        let (text, read) = read(|fleet| match fleet {
+            Some(EnvoyFleet::Isolated(gateway)) if &*gateway.namespace == "bank" => {
+                let names: Vec<String> = (0..4_000).map(|number| format!("{number}{}", &long[..200 * 6])).collect();
+                let nodes = names.iter().map(|name| node(name, 1)).collect();
+                (nodes, (0..4_000).map(|number| rejection("b", &format!("{number}{long}"), &long)).collect())
+            }
+            Some(EnvoyFleet::Isolated(_)) => (vec![node("pod", 1)], vec![rejection("pod", "shop/web:80", "bad")]),
+            _ => (vec![node("many", 0)], vec![rejection("many", "shop/api:80", "bad")]),
+        });
+        assert!(text.len() < 256 << 10, "{}", text.len());
+        for name in [r#""pod""#, r#""many""#] {
+            assert!(text.contains(name), "{name} is missing");
+        }
+        let of = |view: &str| read.iter().filter(|(at, _)| at == view).map(|(_, r)| r).collect::<Vec<_>>();
+        assert_eq!(
+            of("test isolated/shop/edge"),
+            [&Rejection { view: View::new("test isolated/shop/edge"), ..rejection("pod", "shop/web:80", "bad") }]
+        );
+        let of_bank = of("test isolated/bank/edge");
+        assert!((1..=REFUSALS).contains(&of_bank.len()), "{}", of_bank.len());
+        assert!(of_bank.iter().all(|r| !r.name.chars().chain(r.text.chars()).any(char::is_control)));
+    }
+
+    #[test]
+    fn what_small_ones_leave_is_divided_among_the_large_ones() {
+        assert_eq!(largest_part(vec![10, 20, 30], 100), 100, "there is enough");
+        assert_eq!(largest_part(vec![500, 10, 20, 400], 100), 35);
+        assert_eq!(largest_part(Vec::new(), 100), 100);
     }
 }

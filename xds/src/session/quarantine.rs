@@ -43,8 +43,9 @@ impl Session {
                     q.held = Held::Unknown;
                 }
             }
-            Some(Item::Remove(name) | Item::Withhold(name) | Item::Absent(name)) => {
-                self.effects.push(Effect::Rejected { kind, name, version: "".into(), text })
+            // That a name has no resource is nothing to refuse, and the name is whatever the client asked for.
+            Some(item @ (Item::Remove(_) | Item::Withhold(_) | Item::Absent(_))) => {
+                return self.accepted(kind, InFlight { items: vec![item], ..answered }, tables);
             }
             None if refused == 0 => {
                 self.effects.push(Effect::Rejected { kind, name: "".into(), version: "".into(), text })

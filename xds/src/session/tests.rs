@@ -10,6 +10,7 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
 use super::*;
 use crate::wire::ErrorDetail;
 
+mod names;
 mod retries;
 mod scopes;
 

@@ -187,14 +187,20 @@ impl Engine {
         self.explainer().tenants(host)
     }
 
-    /// The listeners and routes that a resource was made from.
-    pub fn blame(&self, key: &ResourceKey) -> Blame {
-        self.blaming().of(key)
+    /// The listeners and routes that a resource was made from, and that Envoys of these fleets serve.
+    pub fn blame(&self, key: &ResourceKey, fleets: &Fleets) -> Blame {
+        self.blaming().of(key, fleets)
     }
 
-    /// The owners of the hostnames of a filter chain, by the name of the frontend's resource and of the chain.
-    pub fn blame_chain(&self, frontend: &str, chain: &str) -> Blame {
-        self.blaming().of_chain(frontend, chain)
+    /// The owners of the hostnames of a filter chain, by the name of the frontend's resource and of the chain, if Envoys
+    /// of these fleets serve the frontend.
+    pub fn blame_chain(&self, frontend: &str, chain: &str, fleets: &Fleets) -> Blame {
+        self.blaming().of_chain(frontend, chain, fleets)
+    }
+
+    /// Whether Envoys of these fleets serve a listener that accepts a route.
+    pub fn is_route_of(&self, route: &RouteKey, fleets: &Fleets) -> bool {
+        self.blaming().is_route_of(route, fleets)
     }
 
     /// The intents for the Services of Gateways.

@@ -1,0 +1,135 @@
+//! The log of rejections: each is logged once, and the Envoys of one view cause a bounded number of lines.
+//!
+//! An Envoy determines how often it rejects a resource and with which message, and a compromised one may do so with
+//! every answer. Rejections beyond the bound are logged later, if they are still there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use xds::{Rejection, View};
+
+use super::refusals::{RefusedKey, rejected_name, with_advice};
+use crate::event::Event;
+use gatewright_core::inputs::ObjectKey;
+
+/// The maximum number of lines about rejections in one view within [`WITHIN`].
+const LINES: usize = 100;
+const WITHIN: Duration = Duration::from_secs(60);
+
+/// A rejection, for logging it once.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Refusal {
+    pub(super) view: View,
+    node: String,
+    pub(super) kind: xds::Kind,
+    pub(super) resource: String,
+    pub(super) text: Arc<str>,
+}
+
+impl Refusal {
+    pub(super) fn of(r: &Rejection) -> Self {
+        let (view, node, text) = (r.view.clone(), r.node.to_string(), r.text.clone());
+        Self { view, node, kind: r.kind, resource: rejected_name(r), text }
+    }
+
+    /// Returns the event about the object that the resource was made from.
+    pub(super) fn event(&self, object: Option<ObjectKey>) -> Event {
+        let Self { view: _, node, kind, resource, text } = self.clone();
+        Event::Rejected {
+            node,
+            object,
+            kind: format!("{kind:?}"),
+            resource,
+            text: with_advice(text.to_string(), &text),
+        }
+    }
+
+    /// Returns the event that the address is bound now.
+    pub(super) fn end_event(&self) -> Event {
+        Event::Bound { node: self.node.clone(), resource: self.resource.clone() }
+    }
+}
+
+/// The present rejections that were logged, and the lines of the last while.
+#[derive(Default)]
+pub(super) struct RefusalLog {
+    logged: BTreeSet<Refusal>,
+    lines: BTreeMap<View, Lines>,
+}
+
+/// The lines about the rejections in one view.
+struct Lines {
+    since: Duration,
+    written: usize,
+    omits: bool,
+}
+
+impl RefusalLog {
+    /// The logged rejections by these Envoys, of resources that they do not reject any more.
+    pub(super) fn ended<'a>(
+        &'a self,
+        all: &'a BTreeMap<Refusal, RefusedKey>,
+        nodes: &'a BTreeSet<&str>,
+    ) -> impl Iterator<Item = &'a Refusal> {
+        let resource = |refusal: &'a Refusal| (&refusal.view, &refusal.node, refusal.kind, &refusal.resource);
+        let present: BTreeSet<_> = all.keys().map(resource).collect();
+        let connected = self.logged.iter().filter(|logged| nodes.contains(&*logged.node));
+        connected.filter(move |logged| !present.contains(&resource(logged)))
+    }
+
+    /// Takes in all present rejections. Returns those to be logged now, and events about views of which more are not.
+    pub(super) fn new_ones(&mut self, all: &BTreeMap<Refusal, RefusedKey>, at: Duration) -> (Vec<Refusal>, Vec<Event>) {
+        self.logged.retain(|refusal| all.contains_key(refusal));
+        self.lines.retain(|_, lines| at.saturating_sub(lines.since) < WITHIN);
+        let (mut new, mut omitted) = (Vec::new(), Vec::new());
+        for refusal in all.keys().filter(|refusal| !self.logged.contains(*refusal)) {
+            let none = || Lines { since: at, written: 0, omits: false };
+            let lines = self.lines.entry(refusal.view.clone()).or_insert_with(none);
+            if lines.written < LINES {
+                lines.written += 1;
+                new.push(refusal.clone());
+            } else if !std::mem::replace(&mut lines.omits, true) {
+                omitted.push(Event::RejectionsOmitted { view: refusal.view.to_string() });
+            }
+        }
+        self.logged.extend(new.iter().cloned());
+        (new, omitted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(view: &str, texts: std::ops::Range<usize>) -> BTreeMap<Refusal, RefusedKey> {
+        let rejection = |number: usize| Rejection {
+            view: View::new(view),
+            node: "envoy".into(),
+            kind: xds::Kind::Cluster,
+            name: "c".into(),
+            part: None,
+            version: "1".into(),
+            text: format!("{number:06}").into(),
+        };
+        texts.map(rejection).map(|r| (Refusal::of(&r), RefusedKey::of(&r))).collect()
+    }
+
+    #[test]
+    fn a_view_with_many_refusals_causes_few_lines_and_takes_none_from_another() {
+        let mut log = RefusalLog::default();
+        let mut told = |all: BTreeMap<Refusal, RefusedKey>, second| {
+            let (new, omitted) = log.new_ones(&all, Duration::from_secs(second));
+            (new.len(), omitted.len())
+        };
+        assert_eq!(told(refused("bank", 0..LINES + 7), 0), (LINES, 1));
+        let mut all = refused("bank", 0..LINES + 7);
+        all.extend(refused("shop", 0..3));
+        assert_eq!(told(all, 1), (3, 0), "those of the other view, and nothing is told twice");
+        for second in 2..59 {
+            let texts = 1_000 * second as usize;
+            assert_eq!(told(refused("bank", texts..texts + 50), second), (0, 0), "other texts each time");
+        }
+        assert_eq!(told(refused("bank", 0..7), 60), (7, 0), "what is still there is logged later");
+    }
+}
