@@ -32,7 +32,7 @@ use sets::{group, listener_set, parent_refs};
 
 use super::certificate::issued_secret_name;
 use super::{
-    Asked, ChallengeAnswer, Change, Delta, Engine, EnvoysIntent, Fact, ObjectStatus, Ownable, OwnerRecord, Resource,
+    Asked, ChallengeAnswer, Change, Delta, DesiredEnvoys, Engine, Fact, ObjectStatus, Ownable, OwnerRecord, Resource,
     ResourceKey, ServiceIntent, Settings,
 };
 use crate::channel::Channel;
@@ -49,7 +49,7 @@ struct World {
     resources: BTreeMap<ResourceKey, Resource>,
     statuses: BTreeMap<ObjectKey, ObjectStatus>,
     services: BTreeMap<ObjectName, ServiceIntent>,
-    envoys: BTreeMap<ObjectName, EnvoysIntent>,
+    envoys: BTreeMap<ObjectName, DesiredEnvoys>,
     wants: BTreeMap<ObjectName, WantedCertificate>,
     records: BTreeMap<Ownable, OwnerRecord>,
 }

@@ -14,7 +14,7 @@ use super::frontends::Frontends;
 use super::gateway_exposure::{Fleet, GatewayExposure};
 use super::gateway_services::{GatewayServices, Refusal};
 use super::internal_ports::{INTERNAL, exhausted, recorded};
-use super::isolated_envoys::{DesiredEnvoys, EnvoysIntent, isolated_name};
+use super::isolated_envoys::{DesiredEnvoys, isolated_name};
 use super::key::{ParentKey, Verdict};
 use super::named_service::{NamedService, recorded as recorded_behind};
 use super::parent::{Parent, ParentListener};
@@ -121,7 +121,7 @@ impl Exposing<'_> {
         if self.gateway_services.set_intent(gateway, intent.clone()) {
             dirty.want_service(gateway.clone(), intent);
         }
-        let envoys = self.envoys_intent(gateway);
+        let envoys = self.desired_envoys(gateway);
         if self.gateway_services.set_envoys(gateway, envoys.clone()) {
             dirty.want_envoys(gateway.clone(), envoys);
         }
@@ -143,22 +143,16 @@ impl Exposing<'_> {
         self.gateway_services.set_choice(name, is_choosing, without, self.store, dirty);
     }
 
-    /// The intent for the Envoys of a Gateway's own; `None` if it is to have none.
-    fn envoys_intent(&self, name: &ObjectName) -> Option<EnvoysIntent> {
-        let gateway = self.store.gateway(name)?;
+    /// The Envoys that a Gateway is to have of its own; `None` if it is to have none. A refused one has none: it does not
+    /// count for the quota of its namespace, which limits pods.
+    fn desired_envoys(&self, name: &ObjectName) -> Option<DesiredEnvoys> {
         let namespace = self.settings.isolated.as_ref()?;
-        let Some(parent) = self.parents.get(&ParentKey::Gateway(name.clone())) else {
-            return self.store.class(&gateway.class).is_none().then_some(EnvoysIntent::Left);
-        };
-        if parent.accepted.is_err() || parent.placement.unusable.is_some() {
-            return Some(EnvoysIntent::Left);
-        }
-        (parent.placement.exposure.fleet == Fleet::Isolated).then(|| {
-            EnvoysIntent::Wanted(Box::new(DesiredEnvoys {
-                name: ObjectName::new(namespace.clone(), isolated_name(name)),
-                gateway: name.clone(),
-                parameters: parent.placement.exposure.isolated.clone(),
-            }))
+        let parent = self.parents.get(&ParentKey::Gateway(name.clone()))?;
+        let is_isolated = parent.accepted.is_ok() && parent.placement.exposure.fleet == Fleet::Isolated;
+        is_isolated.then(|| DesiredEnvoys {
+            name: ObjectName::new(namespace.clone(), isolated_name(name)),
+            gateway: name.clone(),
+            parameters: parent.placement.exposure.isolated.clone(),
         })
     }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::dirty::Dirty;
 use super::envoy_ports::EnvoyPorts;
 use super::internal_ports::recorded;
-use super::isolated_envoys::EnvoysIntent;
+use super::isolated_envoys::DesiredEnvoys;
 use super::key::ParentKey;
 use super::service_intent::ServiceIntent;
 use crate::inputs::{MadeService, MadeSlice};
@@ -43,7 +43,7 @@ pub(super) struct GatewayServices {
     /// Why Services cannot be created or updated, by Gateway.
     failures: BTreeMap<ObjectName, String>,
     /// The Envoys of fleet Isolated, by Gateway; and the Gateways by the Services of these Envoys.
-    envoys: BTreeMap<ObjectName, EnvoysIntent>,
+    envoys: BTreeMap<ObjectName, DesiredEnvoys>,
     by_envoys: BTreeMap<ObjectName, ObjectName>,
     /// Why these Envoys cannot be created or updated, by Gateway.
     envoys_problems: BTreeMap<ObjectName, String>,
@@ -157,33 +157,28 @@ impl GatewayServices {
         ports.into_iter().filter(|port| before.get(port) != after.get(port)).collect()
     }
 
-    /// Sets the intent for a Gateway's own Envoys. Returns whether it changed.
-    pub(super) fn set_envoys(&mut self, gateway: &ObjectName, intent: Option<EnvoysIntent>) -> bool {
-        if self.envoys.get(gateway) == intent.as_ref() {
+    /// Sets a Gateway's own Envoys. Returns whether they changed.
+    pub(super) fn set_envoys(&mut self, gateway: &ObjectName, desired: Option<DesiredEnvoys>) -> bool {
+        if self.envoys.get(gateway) == desired.as_ref() {
             return false;
         }
-        let before = match intent {
-            Some(intent) => {
-                if let EnvoysIntent::Wanted(desired) = &intent {
-                    self.by_envoys.insert(desired.name.clone(), gateway.clone());
-                }
-                self.envoys.insert(gateway.clone(), intent)
-            }
-            None => self.envoys.remove(gateway),
-        };
         // Their name depends on the Gateway's alone, so they have the same Service as long as they exist.
-        if let (Some(EnvoysIntent::Wanted(desired)), false) = (&before, self.wants_envoys(gateway)) {
-            self.by_envoys.remove(&desired.name);
+        match desired {
+            Some(desired) => {
+                self.by_envoys.insert(desired.name.clone(), gateway.clone());
+                self.envoys.insert(gateway.clone(), desired);
+            }
+            None => {
+                if let Some(before) = self.envoys.remove(gateway) {
+                    self.by_envoys.remove(&before.name);
+                }
+            }
         }
         true
     }
 
-    fn wants_envoys(&self, gateway: &ObjectName) -> bool {
-        matches!(self.envoys.get(gateway), Some(EnvoysIntent::Wanted(_)))
-    }
-
-    /// The intents for Envoys of fleet Isolated, by Gateway.
-    pub(super) fn envoys(&self) -> &BTreeMap<ObjectName, EnvoysIntent> {
+    /// The Envoys of fleet Isolated, by Gateway.
+    pub(super) fn envoys(&self) -> &BTreeMap<ObjectName, DesiredEnvoys> {
         &self.envoys
     }
 
@@ -254,7 +249,6 @@ impl GatewayServices {
     /// Marks what depends on the age of a changed Gateway: the Gateways that have an Envoy port in common with it.
     pub(super) fn touch_rivals(&self, name: &ObjectName, dirty: &mut Dirty) {
         dirty.services.insert(name.clone());
-        // Its recorded ports count, even if its class changed or it was deleted.
         self.ports.touch_rivals(name, dirty);
     }
 
