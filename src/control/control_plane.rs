@@ -24,7 +24,7 @@ use gatewright_core::pipeline::{Outcome, Pipeline, Written};
 use gatewright_core::statuses::{Context, documents};
 use gatewright_core::tenancy;
 use gatewright_core::translate::{
-    Change, Delta, Engine, EnvoysIntent, Explanation, Fact, Link, ObjectStatus, Question, ResourceKey, RouteKey,
+    Change, Delta, DesiredEnvoys, Engine, Explanation, Fact, Link, ObjectStatus, Question, ResourceKey, RouteKey,
     ServiceIntent, Settings,
 };
 use gatewright_envoy::Edge;
@@ -94,7 +94,7 @@ pub struct Effects {
     /// The changed Services of Gateways; `None` for a Gateway that wants none.
     pub services: BTreeMap<ObjectName, Option<ServiceIntent>>,
     /// The changed own Envoys of Gateways; `None` for a Gateway that wants none.
-    pub envoys: BTreeMap<ObjectName, Option<EnvoysIntent>>,
+    pub envoys: BTreeMap<ObjectName, Option<DesiredEnvoys>>,
     /// The Secrets whose wanted certificate may have changed.
     pub wanted: BTreeSet<ObjectName>,
 }

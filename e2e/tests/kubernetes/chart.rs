@@ -251,10 +251,13 @@ fn isolated_envoys_are_made_of_the_template_of_the_others_and_only_where_that_is
         {
             assert!(args.contains(&wanted), "{wanted}: {args:?}");
         }
-        for kind in
-            ["Role", "RoleBinding", "ClusterRole", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]
-        {
+        for kind in ["Role", "RoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"] {
             named(kind, "gatewright-controller-isolated")?;
+        }
+        // The right to check tokens is given once.
+        for kind in ["ClusterRole", "ClusterRoleBinding"] {
+            let has_own = named(kind, "gatewright-controller-isolated").is_ok();
+            assert_eq!(has_own, credentials == "Secret", "{credentials}: {kind}");
         }
         let ports = named("Service", "gatewright-xds")?["spec"]["ports"].as_array().context("ports")?;
         assert!(ports.iter().any(|port| port["name"] == "identity"), "{credentials}");

@@ -7,12 +7,12 @@ use super::ControlPlane;
 use crate::flood::Flood;
 use crate::lag::Lag;
 use gatewright_core::model::ObjectName;
-use gatewright_core::translate::EnvoysIntent;
+use gatewright_core::translate::DesiredEnvoys;
 
 impl ControlPlane {
     /// Creates the views of Gateways that want Envoys of their own, and admits these Envoys.
-    pub(super) fn make_views(&mut self, envoys: &BTreeMap<ObjectName, Option<EnvoysIntent>>) {
-        for gateway in envoys.iter().filter(|(_, intent)| matches!(intent, Some(EnvoysIntent::Wanted(_)))) {
+    pub(super) fn make_views(&mut self, envoys: &BTreeMap<ObjectName, Option<DesiredEnvoys>>) {
+        for gateway in envoys.iter().filter(|(_, intent)| intent.is_some()) {
             let Some((id, view)) = self.views.isolate(gateway.0) else { continue };
             self.leaving.remove(&view);
             self.floods.insert(id, Flood::default());
@@ -26,7 +26,7 @@ impl ControlPlane {
 
     /// Removes the views of Gateways that no longer want Envoys of their own: such Envoys are not admitted any more,
     /// and get no resources.
-    pub(super) fn end_views(&mut self, envoys: &BTreeMap<ObjectName, Option<EnvoysIntent>>) {
+    pub(super) fn end_views(&mut self, envoys: &BTreeMap<ObjectName, Option<DesiredEnvoys>>) {
         for gateway in envoys.iter().filter(|(_, intent)| intent.is_none()).map(|(gateway, _)| gateway) {
             let Some((id, view)) = self.views.dissolve(gateway) else { continue };
             self.access.dismiss(gateway);

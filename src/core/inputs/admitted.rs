@@ -62,6 +62,7 @@ fn gateway(value: &Value, why: &ParseError) -> Option<Gateway> {
     }
     Some(Gateway {
         meta: meta(value, Kind::Gateway)?,
+        uid: value["metadata"]["uid"].as_str().unwrap_or_default().into(),
         class: value["spec"]["gatewayClassName"].as_str()?.to_owned(),
         requests: Vec::new(),
         addresses: Vec::new(),

@@ -44,6 +44,8 @@ impl GatewayClass {
 pub struct Gateway {
     /// Its metadata.
     pub meta: Meta,
+    /// `metadata.uid`; empty where a manifest has none.
+    pub uid: Box<str>,
     /// `spec.gatewayClassName`.
     pub class: String,
     /// `spec.addresses`.
@@ -141,7 +143,7 @@ pub struct AllowedRoutes {
 }
 
 impl Gateway {
-    pub(super) fn read(meta: Meta, spec: GatewaySpec) -> Result<Self, ParseError> {
+    pub(super) fn read(meta: Meta, uid: Option<String>, spec: GatewaySpec) -> Result<Self, ParseError> {
         let requests = spec.addresses.unwrap_or_default().into_iter().map(AddressRequest::read);
         let requests: Vec<AddressRequest> = requests.collect();
         let unscoped = requests.iter().filter(|request| request.is_unscoped());
@@ -180,6 +182,7 @@ impl Gateway {
         });
         Ok(Self {
             meta,
+            uid: uid.unwrap_or_default().into(),
             class: spec.gateway_class_name,
             requests,
             addresses,

@@ -99,7 +99,8 @@ impl Object {
             }
             Kind::Gateway => {
                 let object: Manifest<gw::gateways::GatewaySpec> = read(value, fields)?;
-                Object::Gateway(Gateway::read(Meta::read(known, &object.metadata)?, object.spec)?)
+                let meta = Meta::read(known, &object.metadata)?;
+                Object::Gateway(Gateway::read(meta, object.metadata.uid, object.spec)?)
             }
             Kind::ListenerSet => {
                 let object: Manifest<gw::listenersets::ListenerSetSpec> = read(value, fields)?;

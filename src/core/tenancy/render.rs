@@ -176,6 +176,7 @@ impl GatewayTemplate {
         listeners.extend(self.tail.iter().map(fixed));
         let gateway = Gateway {
             meta: written(self.owner.name.clone()),
+            uid: Box::default(),
             class: self.class.clone(),
             requests: self.addresses.iter().cloned().map(AddressRequest::anywhere).collect(),
             addresses: self.addresses.clone(),

@@ -1,18 +1,21 @@
 //! Binding of the frontends of Gateways.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::dirty::Dirty;
 use super::endpoints::ServiceEndpoints;
-use super::exposure::made_service;
+use super::exposure::{made_service, ports_of};
 use super::fleet::{gateway_exposure, shared_service_ports};
 use super::frontends::{FOR_CHALLENGES, Frontends};
-use super::gateway_exposure::is_shared;
+use super::gateway_exposure::{Fleet, is_shared};
 use super::gateway_services::GatewayServices;
 use super::internal_ports::{self, recorded};
+use super::key::ParentKey;
+use super::limits::Quotas;
 use super::named_service;
 use super::ownership::{By, Claimant, Ownable};
+use super::parent::GatewayPlacement;
 use super::parents::Parents;
 use super::protocol::Family;
 use super::register::Register;
@@ -25,6 +28,7 @@ use crate::store::Store;
 pub(super) struct Binding<'a> {
     pub(super) settings: &'a Settings,
     pub(super) store: &'a Store,
+    pub(super) quotas: &'a Quotas,
     pub(super) service_endpoints: &'a ServiceEndpoints,
     pub(super) parents: &'a Parents,
     pub(super) gateway_services: &'a mut GatewayServices,
@@ -38,6 +42,8 @@ impl Binding<'_> {
     pub(super) fn bind(&mut self, gateway: &ObjectName, dirty: &mut Dirty) {
         // The set of ports may have changed.
         dirty.services.insert(gateway.clone());
+        let recorded = self.recorded_ports(gateway);
+        self.gateway_services.record_ports(gateway, &recorded, dirty);
         self.request_ports(gateway, dirty);
         let ids: Vec<FrontendId> = self.frontends.of_gateway(gateway).map(|(id, _)| id.clone()).collect();
         if ids.is_empty() {
@@ -75,6 +81,24 @@ impl Binding<'_> {
                 self.service_endpoints.touch_socket(address, self.settings, self.store, dirty);
             }
         }
+    }
+
+    /// The Envoy ports that belong to a Gateway because the Service that was made for it records them: no more than the
+    /// quota of its namespace admits.
+    ///
+    /// Those of a refused Gateway belong to it as well, since its Service still leads there.
+    fn recorded_ports(&self, name: &ObjectName) -> BTreeSet<u16> {
+        let key = ParentKey::Gateway(name.clone());
+        let shares_envoys =
+            |placement: &GatewayPlacement| placement.exposure.fleet == Fleet::Dedicated && placement.service.is_none();
+        let parent = self.parents.get(&key).filter(|parent| {
+            self.quotas.admits_ports_of(&key) && (parent.accepted.is_err() || shares_envoys(&parent.placement))
+        });
+        let (Some(parent), Some(gateway)) = (parent, self.store.gateway(name)) else { return BTreeSet::new() };
+        let mut targets = made_service(gateway, self.store).map(recorded).unwrap_or_default();
+        let ports = ports_of(parent, self.frontends);
+        targets.retain(|port, _| ports.contains(port));
+        targets.into_values().collect()
     }
 
     /// Determines the Envoy ports of a Gateway that stands on a Service.
@@ -148,10 +172,12 @@ impl Binding<'_> {
             });
             return Some(targets);
         }
-        let is_dedicated = gateway_exposure(gateway, self.store, self.settings).is_ok_and(|r| r.fleet.has_services());
-        is_dedicated.then(|| {
+        let fleet = gateway_exposure(gateway, self.store, self.settings).ok()?.fleet;
+        fleet.has_services().then(|| {
             let mut targets = made_service(gateway, self.store).map(recorded).unwrap_or_default();
-            targets.retain(|_, target| ports.holder(*target, self.store).is_none_or(|other| other == name));
+            if fleet != Fleet::Isolated {
+                targets.retain(|_, target| ports.holder(*target, self.store).is_none_or(|other| other == name));
+            }
             targets
         })
     }

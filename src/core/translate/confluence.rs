@@ -32,7 +32,7 @@ use sets::{group, listener_set, parent_refs};
 
 use super::certificate::issued_secret_name;
 use super::{
-    Asked, ChallengeAnswer, Change, Delta, Engine, EnvoysIntent, Fact, ObjectStatus, Ownable, OwnerRecord, Resource,
+    Asked, ChallengeAnswer, Change, Delta, DesiredEnvoys, Engine, Fact, ObjectStatus, Ownable, OwnerRecord, Resource,
     ResourceKey, ServiceIntent, Settings,
 };
 use crate::channel::Channel;
@@ -49,7 +49,7 @@ struct World {
     resources: BTreeMap<ResourceKey, Resource>,
     statuses: BTreeMap<ObjectKey, ObjectStatus>,
     services: BTreeMap<ObjectName, ServiceIntent>,
-    envoys: BTreeMap<ObjectName, EnvoysIntent>,
+    envoys: BTreeMap<ObjectName, DesiredEnvoys>,
     wants: BTreeMap<ObjectName, WantedCertificate>,
     records: BTreeMap<Ownable, OwnerRecord>,
 }
@@ -94,10 +94,10 @@ impl World {
         }
     }
 
-    /// Sockets to which two frontends are bound: Envoy would give connections to either. `0.0.0.0` is every address,
-    /// except in the ports of the dedicated fleet, which no other frontend may have at all.
+    /// Sockets to which two frontends of the same Envoys are bound: Envoy would give connections to either. `0.0.0.0` is
+    /// every address, except in the ports of the dedicated fleet, which no other frontend may have at all.
     fn contested(&self) -> String {
-        let mut taken: BTreeMap<(IpAddr, TransportPort), &FrontendId> = BTreeMap::new();
+        let mut taken: BTreeMap<(Option<&ObjectName>, IpAddr, TransportPort), &FrontendId> = BTreeMap::new();
         let mut told = String::new();
         for resource in self.resources.values() {
             let Resource::Frontend(frontend) = resource else { continue };
@@ -108,7 +108,8 @@ impl World {
             for ip in &frontend.addresses {
                 let all = if internal { IpAddr::from([0, 0, 0, 0]) } else { *ip };
                 let port = TransportPort { number: frontend.port, transport: frontend.id.transport };
-                if let Some(other) = taken.insert((all, port), &frontend.id) {
+                let own = frontend.id.isolated.then_some(&frontend.id.gateway);
+                if let Some(other) = taken.insert((own, all, port), &frontend.id) {
                     told += &format!("{other} and {} are both bound to {ip} port {port}\n", frontend.id);
                 }
             }
@@ -184,7 +185,7 @@ fn pick(options: &'static [&'static str]) -> impl Strategy<Value = &'static str>
 
 const NAMESPACES: &[&str] = &["a", "b"];
 /// Two of them are sometimes recorded as Envoy ports of a Gateway of the dedicated fleet.
-const PORTS: &[u16] = &[80, 80, 80, 443, 443, 443, 20_001, 20_002];
+const PORTS: &[u16] = &[80, 80, 80, 443, 443, 443, 25_225, 25_226];
 const HOSTS: &[&str] = &["", "*.x.org", "h.x.org", "g.x.org", "*.h.x.org", "k.h.x.org", "y.org"];
 
 fn listener() -> impl Strategy<Value = Value> {
@@ -387,7 +388,7 @@ fn other() -> impl Strategy<Value = Object> {
                 "spec": {"ports": [{"name": "p", "port": port, "appProtocol": app},
                     {"name": "u", "port": 80, "protocol": "UDP"}]}}))
         });
-    let exposure = (pick(NAMESPACES), pick(&["g", "f"]), pick(&["", "10.9.0.1"]), 20_001i32..20_004)
+    let exposure = (pick(NAMESPACES), pick(&["g", "f"]), pick(&["", "10.9.0.1"]), 25_225i32..25_228)
         .prop_map(|(namespace, gateway, ip, target)| exposure(namespace, gateway, ip, target));
     let slice = (pick(NAMESPACES), pick(&["one", "two"]), pick(&["web", "api"]), 1u8..4).prop_map(
         |(namespace, name, service, last)| {
@@ -436,7 +437,7 @@ fn parameters(fleet: &str) -> Object {
     let spec = match fleet {
         "" => json!({"escapedSlashes": "Reject"}),
         "Shared, open" => json!({"fleet": "Shared", "ports": [
-            {"port": 20_001, "protocol": "TCP"}, {"port": 80, "protocol": "UDP"},
+            {"port": 25_225, "protocol": "TCP"}, {"port": 80, "protocol": "UDP"},
             {"port": 443, "protocol": "UDP", "namespaces": {"matchLabels": {"team": "blue"}}}]}),
         "Dedicated, named" => json!({"fleet": "Dedicated", "namedServices": "Allow", "defaultGateways": "Allow"}),
         "Shared" => json!({"fleet": "Shared", "defaultGateways": "Allow"}),
@@ -446,7 +447,8 @@ fn parameters(fleet: &str) -> Object {
         "metadata": {"namespace": "a", "name": "p"}, "spec": spec}))
 }
 
-/// A Service that we made for a Gateway, with an address or without.
+/// A Service that we made for a Gateway, with an address or without. Of the Envoy ports that are generated for it, one
+/// is the first choice for port 80 of Gateway a/g.
 fn exposure(namespace: &str, gateway: &str, ip: &str, target: i32) -> Object {
     let port = |port: i32| json!({"name": format!("p{port}"), "port": port, "targetPort": target + port / 443});
     let datagrams = json!({"name": "p80-udp", "port": 80, "targetPort": target + 2, "protocol": "UDP"});
@@ -456,7 +458,7 @@ fn exposure(namespace: &str, gateway: &str, ip: &str, target: i32) -> Object {
             "labels": {"app.kubernetes.io/managed-by": "gatewright"}, "annotations": {"gatewright.io/gateway": gateway},
             "ownerReferences": [{"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "name": gateway,
                 "uid": "g", "controller": true}]},
-        "spec": {"type": "LoadBalancer", "clusterIPs": [format!("10.96.0.{}", target - 20_000)], "ports": [port(80), port(443), datagrams]},
+        "spec": {"type": "LoadBalancer", "clusterIPs": [format!("10.96.0.{}", target - 25_200)], "ports": [port(80), port(443), datagrams]},
         "status": {"loadBalancer": {"ingress": ingress}}}))
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{
-    Asked, ChallengeAnswer, EnvoysIntent, ObjectStatus, Ownable, OwnerRecord, RouteGrants, RouteKey, ServiceIntent,
+    Asked, ChallengeAnswer, DesiredEnvoys, ObjectStatus, Ownable, OwnerRecord, RouteGrants, RouteKey, ServiceIntent,
 };
 use crate::definitions::Definitions;
 use crate::inputs::{Object, ObjectChange, ObjectKey, SetKey};
@@ -110,7 +110,7 @@ pub struct Delta {
     /// Services of Gateways, by Gateway: the new intent, or `None` if the Gateway is to have no Service any more.
     pub services: BTreeMap<ObjectName, Option<ServiceIntent>>,
     /// Envoys of fleet Isolated, by Gateway: the new intent, or `None` if the Gateway is to have none any more.
-    pub envoys: BTreeMap<ObjectName, Option<EnvoysIntent>>,
+    pub envoys: BTreeMap<ObjectName, Option<DesiredEnvoys>>,
     /// Wanted certificates by their Secrets: new or changed ones; `None` if no object wants one any more.
     pub wants: BTreeMap<ObjectName, Option<WantedCertificate>>,
     /// Secrets whose listeners were refused, or are new: see [`Engine::is_refused`](super::Engine::is_refused).

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::cluster_targets::ClusterTargets;
 use super::delta::{Delta, Resource, ResourceKey};
-use super::isolated_envoys::EnvoysIntent;
+use super::isolated_envoys::DesiredEnvoys;
 use super::key::{ListenerId, ParentKey, RouteKey};
 use super::ownership::{Ownable, OwnerRecord};
 use super::service_intent::ServiceIntent;
@@ -161,7 +161,7 @@ impl Dirty {
     }
 
     /// Adds the intent for a Gateway's own Envoys to the result.
-    pub(super) fn want_envoys(&mut self, gateway: ObjectName, intent: Option<EnvoysIntent>) {
+    pub(super) fn want_envoys(&mut self, gateway: ObjectName, intent: Option<DesiredEnvoys>) {
         self.delta.envoys.insert(gateway, intent);
     }
 

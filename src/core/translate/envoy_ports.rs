@@ -25,34 +25,45 @@ impl Holders {
         self.by_gateway.first(gateway).is_some()
     }
 
-    /// Adds or removes a port of a Gateway.
-    pub(super) fn set(&mut self, gateway: &ObjectName, port: u16, there: bool) {
-        self.by_port.set(&port, gateway, there);
-        self.by_gateway.set(gateway, &port, there);
-    }
-
-    /// Replaces the ports of a Gateway. Returns the ports that were added or removed.
-    pub(super) fn replace(&mut self, gateway: &ObjectName, ports: &BTreeSet<u16>) -> Vec<u16> {
+    /// Replaces the ports of a Gateway. Returns the ports that were added or removed, and which of both.
+    pub(super) fn replace(&mut self, gateway: &ObjectName, ports: &BTreeSet<u16>) -> Vec<(u16, Moved)> {
         let held: BTreeSet<u16> = self.by_gateway.of(gateway).copied().collect();
         let changed: Vec<u16> = held.symmetric_difference(ports).copied().collect();
-        for port in &changed {
-            self.set(gateway, *port, ports.contains(port));
+        let moved = |port| if ports.contains(&port) { Moved::Taken } else { Moved::Freed };
+        let changed: Vec<(u16, Moved)> = changed.into_iter().map(|port| (port, moved(port))).collect();
+        for (port, moved) in &changed {
+            self.by_port.set(port, gateway, *moved == Moved::Taken);
+            self.by_gateway.set(gateway, port, *moved == Moved::Taken);
         }
         changed
     }
 }
 
+/// The change of a port of a Gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moved {
+    /// The Gateway has it now.
+    Taken,
+    /// The Gateway does not have it any more.
+    Freed,
+}
+
 /// The Gateways with Envoy ports, by ground.
 #[derive(Default)]
 pub(super) struct EnvoyPorts {
-    /// As recorded in Services that were made for Gateways.
+    /// As recorded in Services that were made for Gateways, for ports that these Gateways have.
     pub(super) made: Holders,
+    /// As written in Services, by their names, that look as if they were made for Gateways. Anybody who may write
+    /// Services can write such a one: others get these ports last, but no Gateway loses a port to them.
+    pub(super) written: Holders,
     /// As recorded in lent slices.
     pub(super) lent: Holders,
     /// As the Services that Gateways stand on specify, for the ports that these use.
     pub(super) asked: Holders,
     /// As chosen for Services that are to be created or updated.
     pub(super) chosen: Holders,
+    /// The Gateways with a port for which no Envoy port is recorded.
+    choosing: BTreeSet<ObjectName>,
 }
 
 impl EnvoyPorts {
@@ -79,13 +90,43 @@ impl EnvoyPorts {
     }
 
     /// True if a port may be chosen for a Gateway.
-    pub(super) fn is_free(&self, port: u16, gateway: &ObjectName) -> bool {
-        let mut all = self.made.of(port).chain(self.lent.of(port)).chain(self.asked.of(port));
+    pub(super) fn is_free(&self, port: u16, gateway: &ObjectName, store: &Store) -> bool {
+        let mut all = self.made.of(port).chain(self.holder(port, store)).chain(self.asked.of(port));
         all.all(|other| other == gateway)
     }
 
+    /// True if neither a Service, except for the one that is made for a Gateway, nor a lent slice of another Gateway has
+    /// a port, whoever wrote them: they may still lead clients there.
+    pub(super) fn is_unwritten(&self, port: u16, gateway: &ObjectName, service: &ObjectName) -> bool {
+        self.written.of(port).all(|other| other == service) && self.lent.of(port).all(|other| other == gateway)
+    }
+
+    /// Sets whether a Gateway has a port for which no Envoy port is recorded.
+    pub(super) fn set_choosing(&mut self, gateway: &ObjectName, is_choosing: bool) {
+        match is_choosing {
+            true => self.choosing.insert(gateway.clone()),
+            false => self.choosing.remove(gateway),
+        };
+    }
+
+    /// Marks the Gateways with ports that were taken or freed. If one was freed, those without a recorded port choose
+    /// again.
+    pub(super) fn touch_moved(&self, moved: &[(u16, Moved)], dirty: &mut Dirty) {
+        for (port, _) in moved {
+            self.touch(*port, dirty);
+        }
+        if moved.iter().any(|(_, moved)| *moved == Moved::Freed) {
+            self.touch_choosing(dirty);
+        }
+    }
+
+    /// Marks the Gateways with a port for which no Envoy port is recorded.
+    pub(super) fn touch_choosing(&self, dirty: &mut Dirty) {
+        dirty.services.extend(self.choosing.iter().cloned());
+    }
+
     /// Marks all Gateways with a port.
-    pub(super) fn touch(&self, port: u16, dirty: &mut Dirty) {
+    fn touch(&self, port: u16, dirty: &mut Dirty) {
         for holders in [&self.made, &self.lent, &self.asked, &self.chosen] {
             for gateway in holders.of(port) {
                 dirty.bindings.insert(gateway.clone());
@@ -106,3 +147,6 @@ impl EnvoyPorts {
 fn oldest<'a>(gateways: impl Iterator<Item = &'a ObjectName>, store: &Store) -> Option<&'a ObjectName> {
     gateways.min_by_key(|name| (store.gateway(name).map_or(i64::MAX, |gateway| gateway.meta.created), *name))
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,8 +13,8 @@ use super::dirty::Dirty;
 use super::frontends::Frontends;
 use super::gateway_exposure::{Fleet, GatewayExposure};
 use super::gateway_services::{GatewayServices, Refusal};
-use super::internal_ports::{INTERNAL, recorded};
-use super::isolated_envoys::{DesiredEnvoys, EnvoysIntent, isolated_name};
+use super::internal_ports::{INTERNAL, exhausted, recorded};
+use super::isolated_envoys::{DesiredEnvoys, isolated_name};
 use super::key::{ParentKey, Verdict};
 use super::named_service::{NamedService, recorded as recorded_behind};
 use super::parent::{Parent, ParentListener};
@@ -75,10 +75,19 @@ fn marks(gateway: &Gateway) -> (BTreeMap<String, String>, BTreeMap<String, Strin
     (labels, annotations)
 }
 
-/// The record of a Gateway of the dedicated fleet, which is its Service.
+/// The record of a Gateway of the dedicated fleet, which is its Service. That of a deleted Gateway of the same name is
+/// none.
 pub(super) fn made_service<'a>(gateway: &Gateway, store: &'a Store) -> Option<&'a MadeService> {
     let service = store.service(&service_name(gateway))?;
-    service.made.as_deref().filter(|made| made.gateway == gateway.meta.name)
+    let is_owner = |made: &MadeService| gateway.uid.is_empty() || *made.owner == *gateway.uid;
+    service.made.as_deref().filter(|made| made.gateway == gateway.meta.name && is_owner(made))
+}
+
+/// The ports of a Gateway and of the ListenerSets that extend it.
+pub(super) fn ports_of(parent: &Parent, frontends: &Frontends) -> BTreeSet<TransportPort> {
+    let of_listeners = parent.listeners.iter().map(ParentListener::transport_port);
+    let used = frontends.of_gateway(&parent.placement.gateway).filter(|(_, frontend)| !frontend.is_idle());
+    of_listeners.chain(used.map(|(id, _)| id.transport_port())).collect()
 }
 
 /// The Service at which a Gateway is reached: the one that was made for it, or the one that it stands on.
@@ -103,31 +112,47 @@ impl Exposing<'_> {
     /// Updates the intent for a Gateway's Service, and for Envoys of its own.
     pub(super) fn desire(&mut self, gateway: &ObjectName, dirty: &mut Dirty) {
         let intent = self.intent(gateway);
+        self.note_choice(gateway, intent.as_ref(), dirty);
+        // The API server refuses a Service without ports.
+        let intent = intent.map(|intent| match intent {
+            ServiceIntent::Wanted(desired) if desired.targets.is_empty() => ServiceIntent::Left,
+            other => other,
+        });
         if self.gateway_services.set_intent(gateway, intent.clone()) {
             dirty.want_service(gateway.clone(), intent);
         }
-        let envoys = self.envoys_intent(gateway);
+        let envoys = self.desired_envoys(gateway);
         if self.gateway_services.set_envoys(gateway, envoys.clone()) {
             dirty.want_envoys(gateway.clone(), envoys);
         }
     }
 
-    /// The intent for the Envoys of a Gateway's own; `None` if it is to have none.
-    fn envoys_intent(&self, name: &ObjectName) -> Option<EnvoysIntent> {
-        let gateway = self.store.gateway(name)?;
-        let namespace = self.settings.isolated.as_ref()?;
-        let Some(parent) = self.parents.get(&ParentKey::Gateway(name.clone())) else {
-            return self.store.class(&gateway.class).is_none().then_some(EnvoysIntent::Left);
-        };
-        if parent.accepted.is_err() || parent.placement.unusable.is_some() {
-            return Some(EnvoysIntent::Left);
+    /// Notes whether a Gateway has ports for which no Envoy port is recorded, and for which none is free.
+    fn note_choice(&mut self, name: &ObjectName, intent: Option<&ServiceIntent>, dirty: &mut Dirty) {
+        let (mut is_choosing, mut without) = (false, BTreeSet::new());
+        let parent = self.parents.get(&ParentKey::Gateway(name.clone()));
+        if let (Some(ServiceIntent::Wanted(desired)), Some(parent)) = (intent, parent) {
+            let recorded = self.store.gateway(name).and_then(|gateway| made_service(gateway, self.store)).map(recorded);
+            let recorded = recorded.unwrap_or_default();
+            without = ports_of(parent, self.frontends);
+            is_choosing = without
+                .iter()
+                .any(|port| recorded.get(port).is_none_or(|target| desired.targets.get(port) != Some(target)));
+            without.retain(|port| !desired.targets.contains_key(port));
         }
-        (parent.placement.exposure.fleet == Fleet::Isolated).then(|| {
-            EnvoysIntent::Wanted(Box::new(DesiredEnvoys {
-                name: ObjectName::new(namespace.clone(), isolated_name(name)),
-                gateway: name.clone(),
-                parameters: parent.placement.exposure.isolated.clone(),
-            }))
+        self.gateway_services.set_choice(name, is_choosing, without, self.store, dirty);
+    }
+
+    /// The Envoys that a Gateway is to have of its own; `None` if it is to have none. A refused one has none: it does not
+    /// count for the quota of its namespace, which limits pods.
+    fn desired_envoys(&self, name: &ObjectName) -> Option<DesiredEnvoys> {
+        let namespace = self.settings.isolated.as_ref()?;
+        let parent = self.parents.get(&ParentKey::Gateway(name.clone()))?;
+        let is_isolated = parent.accepted.is_ok() && parent.placement.exposure.fleet == Fleet::Isolated;
+        is_isolated.then(|| DesiredEnvoys {
+            name: ObjectName::new(namespace.clone(), isolated_name(name)),
+            gateway: name.clone(),
+            parameters: parent.placement.exposure.isolated.clone(),
         })
     }
 
@@ -155,9 +180,6 @@ impl Exposing<'_> {
 
     fn desired_service(&self, parent: &Parent, gateway: &Gateway) -> DesiredService {
         let name = &gateway.meta.name;
-        let mut ports: BTreeSet<TransportPort> = parent.listeners.iter().map(ParentListener::transport_port).collect();
-        let frontends = self.frontends.of_gateway(name);
-        ports.extend(frontends.filter(|(_, frontend)| !frontend.is_idle()).map(|(id, _)| id.transport_port()));
         let (labels, annotations) = marks(gateway);
         let ServiceParameters { r#type, load_balancer_class, name: _ } = parent.placement.exposure.service.clone();
         // A Gateway that is reached from within the cluster alone has no address outside, whatever the parameters say.
@@ -173,7 +195,7 @@ impl Exposing<'_> {
             load_balancer_class: load_balancer_class.filter(|_| kind == ServiceType::LoadBalancer),
             address: gateway.addresses.iter().find_map(Address::ip).copied(),
             cluster_ip: within.filter_map(|request| request.address.ip()).next().copied(),
-            targets: self.targets(gateway, &ports),
+            targets: self.targets(parent, gateway),
             labels,
             annotations,
             envoys: self.envoys(parent, name),
@@ -212,34 +234,40 @@ impl Exposing<'_> {
     }
 
     /// The Envoy port for each port of a Gateway: the recorded one, unless an older Gateway has it as well; else the
-    /// first free one, starting from a hash of the name.
-    fn targets(&self, gateway: &Gateway, ports: &BTreeSet<TransportPort>) -> BTreeMap<TransportPort, u16> {
-        let name = &gateway.meta.name;
-        let age = |name: &ObjectName| (self.store.gateway(name).map_or(i64::MAX, |g| g.meta.created), name.clone());
-        let own = (gateway.meta.created, name.clone());
-        let ports_taken = self.gateway_services.ports();
-        let is_ours = |target: u16| {
-            let mut made = ports_taken.made.of(target);
-            let is_older = made.all(|other| other == name || age(other) > own);
-            is_older && ports_taken.holder(target, self.store).is_none_or(|other| other == name)
-        };
-        let mut targets = BTreeMap::new();
-        for (port, target) in made_service(gateway, self.store).map(recorded).unwrap_or_default() {
-            if ports.contains(&port) && is_ours(target) {
-                targets.insert(port, target);
+    /// first free one, starting from a hash of the name. Envoys of its own have no ports of others.
+    fn targets(&self, parent: &Parent, gateway: &Gateway) -> BTreeMap<TransportPort, u16> {
+        let (name, service) = (&gateway.meta.name, service_name(gateway));
+        let (ports, taken) = (ports_of(parent, self.frontends), self.gateway_services.ports());
+        let shares_envoys = parent.placement.exposure.fleet != Fleet::Isolated;
+        let mut targets = made_service(gateway, self.store).map(recorded).unwrap_or_default();
+        targets.retain(|port, target| ports.contains(port) && (!shares_envoys || self.keeps(gateway, *target)));
+        let mut used: BTreeSet<u16> = targets.values().copied().collect();
+        for port in ports {
+            if targets.contains_key(&port) {
+                continue;
             }
-        }
-        for port in ports.iter().filter(|port| !targets.contains_key(port)).copied().collect::<Vec<_>>() {
             let hash = Sha256::digest(format!("{name}:{port}").as_bytes());
             let start = u16::from_be_bytes([hash[0], hash[1]]) % (INTERNAL.end - INTERNAL.start);
-            let mut candidates = (start..INTERNAL.end - INTERNAL.start).chain(0..start).map(|n| INTERNAL.start + n);
-            let is_free =
-                |target: &u16| ports_taken.is_free(*target, name) && !targets.values().any(|used| used == target);
-            if let Some(target) = candidates.find(is_free) {
+            let candidates = || (start..INTERNAL.end - INTERNAL.start).chain(0..start).map(|n| INTERNAL.start + n);
+            let may_have =
+                |target: &u16| !used.contains(target) && (!shares_envoys || taken.is_free(*target, name, self.store));
+            let unwritten = |target: &u16| may_have(target) && taken.is_unwritten(*target, name, &service);
+            if let Some(target) = candidates().find(unwritten).or_else(|| candidates().find(may_have)) {
+                used.insert(target);
                 targets.insert(port, target);
             }
         }
         targets
+    }
+
+    /// True if a Gateway keeps a recorded port.
+    fn keeps(&self, gateway: &Gateway, target: u16) -> bool {
+        let name = &gateway.meta.name;
+        let age = |name: &ObjectName| (self.store.gateway(name).map_or(i64::MAX, |g| g.meta.created), name.clone());
+        let own = (gateway.meta.created, name.clone());
+        let taken = self.gateway_services.ports();
+        taken.made.of(target).all(|other| other == name || age(other) > own)
+            && taken.holder(target, self.store).is_none_or(|other| other == name)
     }
 }
 
@@ -252,7 +280,7 @@ pub(super) fn reached(
 ) -> (Vec<GatewayAddress>, Verdict) {
     let (all, verdict) = match &parent.placement.service {
         Some(service) => reached_by_named(service, gateway, store),
-        None => reached_by_service(parent, gateway, store),
+        None => reached_by_service(parent, gateway, gateway_services, store),
     };
     let Some(text) = gateway_services.failure(&gateway.meta.name) else { return (all, verdict) };
     let reason = verdict.err().map_or(Reason::Pending, |(reason, _)| reason);
@@ -274,12 +302,19 @@ fn reached_by_named(service: &NamedService, gateway: &Gateway, store: &Store) ->
     (all, verdict)
 }
 
-fn reached_by_service(parent: &Parent, gateway: &Gateway, store: &Store) -> (Vec<GatewayAddress>, Verdict) {
+fn reached_by_service(
+    parent: &Parent,
+    gateway: &Gateway,
+    gateway_services: &GatewayServices,
+    store: &Store,
+) -> (Vec<GatewayAddress>, Verdict) {
     let name = service_name(gateway);
+    let ports = || parent.listeners.iter().map(ParentListener::transport_port);
+    let exhausted = ports().find(|port| gateway_services.lacks(&gateway.meta.name, *port)).map(exhausted);
     let Some(exposure) = made_service(gateway, store) else {
         let text = match store.service(&name) {
             Some(_) => format!("Service {name} belongs to another owner: remove it, or give the Gateway another name"),
-            None => format!("Service {name} is not there yet"),
+            None => exhausted.unwrap_or_else(|| format!("Service {name} is not there yet")),
         };
         return (Vec::new(), Err((Reason::AddressNotAssigned, text)));
     };
@@ -317,8 +352,9 @@ fn reached_by_service(parent: &Parent, gateway: &Gateway, store: &Store) -> (Vec
         return (vec![GatewayAddress::Ip(*ip)], Ok(()));
     }
     let targets = recorded(exposure);
-    if parent.listeners.iter().all(|listener| !targets.contains_key(&listener.transport_port())) {
-        return (all, Err((Reason::Pending, format!("Service {name} does not lead to Envoys yet"))));
+    if ports().all(|port| !targets.contains_key(&port)) {
+        let text = exhausted.unwrap_or_else(|| format!("Service {name} does not lead to Envoys yet"));
+        return (all, Err((Reason::Pending, text)));
     }
     (all, Ok(()))
 }

@@ -172,13 +172,16 @@ impl Frontends {
     }
 
     /// The frontend that holds one of a frontend's sockets instead of it: the recorded owner's, and within a namespace
-    /// the older Gateway's.
+    /// the older Gateway's. A Gateway with Envoys of its own has no rivals.
     pub(super) fn rival(&self, id: &FrontendId, register: &Register) -> Option<&FrontendId> {
-        let frontend = self.all.get(id)?;
+        let frontend = self.all.get(id).filter(|_| !id.isolated)?;
         let port = TransportPort { number: frontend.port(), transport: id.transport };
         let first = |ip: &IpAddr| {
             let owner = register.owner(&Ownable::Socket(*ip, port));
             let may_hold = |(created, other): &&Bound| {
+                if other.isolated {
+                    return false;
+                }
                 // A frontend for challenges alone claims nothing, and the shared fleet belongs to no namespace.
                 let claims = *created != FOR_CHALLENGES && !is_shared(&other.gateway);
                 !claims || owner.is_none_or(|owner| owner.namespace == other.gateway.namespace)

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::dirty::Dirty;
 use super::envoy_ports::EnvoyPorts;
 use super::internal_ports::recorded;
-use super::isolated_envoys::EnvoysIntent;
+use super::isolated_envoys::DesiredEnvoys;
 use super::key::ParentKey;
 use super::service_intent::ServiceIntent;
 use crate::inputs::{MadeService, MadeSlice};
@@ -34,6 +34,8 @@ pub(super) struct GatewayServices {
     by_service: MultiMap<ObjectName, ObjectName>,
     /// The Gateways with Envoy ports.
     ports: EnvoyPorts,
+    /// The ports of Gateways for which no Envoy port is free.
+    without_ports: BTreeMap<ObjectName, BTreeSet<TransportPort>>,
     /// Lent slices, by Gateway.
     slices: MultiMap<ObjectName, ObjectName>,
     /// The Envoy ports of Gateways that stand on a Service.
@@ -41,7 +43,7 @@ pub(super) struct GatewayServices {
     /// Why Services cannot be created or updated, by Gateway.
     failures: BTreeMap<ObjectName, String>,
     /// The Envoys of fleet Isolated, by Gateway; and the Gateways by the Services of these Envoys.
-    envoys: BTreeMap<ObjectName, EnvoysIntent>,
+    envoys: BTreeMap<ObjectName, DesiredEnvoys>,
     by_envoys: BTreeMap<ObjectName, ObjectName>,
     /// Why these Envoys cannot be created or updated, by Gateway.
     envoys_problems: BTreeMap<ObjectName, String>,
@@ -87,6 +89,38 @@ impl GatewayServices {
         self.port_outcomes.get(gateway).unwrap_or(&NOTHING)
     }
 
+    /// Sets the Envoy ports that the Service made for a Gateway records for ports of this Gateway.
+    pub(super) fn record_ports(&mut self, gateway: &ObjectName, targets: &BTreeSet<u16>, dirty: &mut Dirty) {
+        let moved = self.ports.made.replace(gateway, targets);
+        self.ports.touch_moved(&moved, dirty);
+    }
+
+    /// Sets whether a Gateway has ports for which no Envoy port is recorded, and those for which none is free.
+    pub(super) fn set_choice(
+        &mut self,
+        gateway: &ObjectName,
+        is_choosing: bool,
+        without: BTreeSet<TransportPort>,
+        store: &Store,
+        dirty: &mut Dirty,
+    ) {
+        self.ports.set_choosing(gateway, is_choosing);
+        let before = match without.is_empty() {
+            true => self.without_ports.remove(gateway),
+            false => self.without_ports.insert(gateway.clone(), without),
+        };
+        if before.as_ref() != self.without_ports.get(gateway) {
+            let sets = store.indexes().sets_by_gateway(gateway).cloned().map(ParentKey::ListenerSet);
+            let parents = std::iter::once(ParentKey::Gateway(gateway.clone())).chain(sets);
+            dirty.statuses.extend(parents.map(|parent| parent.object()));
+        }
+    }
+
+    /// True if no Envoy port is free for a port of a Gateway.
+    pub(super) fn lacks(&self, gateway: &ObjectName, port: TransportPort) -> bool {
+        self.without_ports.get(gateway).is_some_and(|ports| ports.contains(&port))
+    }
+
     /// Sets the Envoy ports that a Gateway requests by the Service it stands on, by its own ports. Returns the ports
     /// whose outcome changed.
     pub(super) fn request_ports(
@@ -97,11 +131,11 @@ impl GatewayServices {
         dirty: &mut Dirty,
     ) -> Vec<TransportPort> {
         let stood = self.ports.asked.has_any(gateway);
-        for target in self.ports.asked.replace(gateway, &asked.values().copied().collect()) {
-            self.ports.touch(target, dirty);
-        }
+        let moved = self.ports.asked.replace(gateway, &asked.values().copied().collect());
+        self.ports.touch_moved(&moved, dirty);
         if stood != self.ports.asked.has_any(gateway) {
             self.ports.touch_rivals(gateway, dirty);
+            self.ports.touch_choosing(dirty);
         }
         let mut port_outcomes = PortOutcomes::new();
         for (port, target) in asked {
@@ -123,33 +157,28 @@ impl GatewayServices {
         ports.into_iter().filter(|port| before.get(port) != after.get(port)).collect()
     }
 
-    /// Sets the intent for a Gateway's own Envoys. Returns whether it changed.
-    pub(super) fn set_envoys(&mut self, gateway: &ObjectName, intent: Option<EnvoysIntent>) -> bool {
-        if self.envoys.get(gateway) == intent.as_ref() {
+    /// Sets a Gateway's own Envoys. Returns whether they changed.
+    pub(super) fn set_envoys(&mut self, gateway: &ObjectName, desired: Option<DesiredEnvoys>) -> bool {
+        if self.envoys.get(gateway) == desired.as_ref() {
             return false;
         }
-        let before = match intent {
-            Some(intent) => {
-                if let EnvoysIntent::Wanted(desired) = &intent {
-                    self.by_envoys.insert(desired.name.clone(), gateway.clone());
-                }
-                self.envoys.insert(gateway.clone(), intent)
-            }
-            None => self.envoys.remove(gateway),
-        };
         // Their name depends on the Gateway's alone, so they have the same Service as long as they exist.
-        if let (Some(EnvoysIntent::Wanted(desired)), false) = (&before, self.wants_envoys(gateway)) {
-            self.by_envoys.remove(&desired.name);
+        match desired {
+            Some(desired) => {
+                self.by_envoys.insert(desired.name.clone(), gateway.clone());
+                self.envoys.insert(gateway.clone(), desired);
+            }
+            None => {
+                if let Some(before) = self.envoys.remove(gateway) {
+                    self.by_envoys.remove(&before.name);
+                }
+            }
         }
         true
     }
 
-    fn wants_envoys(&self, gateway: &ObjectName) -> bool {
-        matches!(self.envoys.get(gateway), Some(EnvoysIntent::Wanted(_)))
-    }
-
-    /// The intents for Envoys of fleet Isolated, by Gateway.
-    pub(super) fn envoys(&self) -> &BTreeMap<ObjectName, EnvoysIntent> {
+    /// The Envoys of fleet Isolated, by Gateway.
+    pub(super) fn envoys(&self) -> &BTreeMap<ObjectName, DesiredEnvoys> {
         &self.envoys
     }
 
@@ -190,14 +219,9 @@ impl GatewayServices {
         dirty: &mut Dirty,
     ) {
         let new = store.service(name).and_then(|service| service.made.clone());
-        for (exposure, there) in [(old, false), (new.as_deref(), true)] {
-            let Some(exposure) = exposure else { continue };
-            for target in recorded(exposure).values() {
-                self.ports.made.set(&exposure.gateway, *target, there);
-                self.ports.touch(*target, dirty);
-            }
-            dirty.services.insert(exposure.gateway.clone());
-        }
+        let written = new.as_deref().map(recorded).unwrap_or_default();
+        let moved = self.ports.written.replace(name, &written.values().copied().collect());
+        self.ports.touch_moved(&moved, dirty);
         let mut gateways: BTreeSet<ObjectName> =
             old.into_iter().chain(new.as_deref()).map(|e| e.gateway.clone()).collect();
         // Another object may have the name of the Service.
@@ -216,9 +240,8 @@ impl GatewayServices {
             self.slices.set(&gateway, name, there);
             let slices = self.slices.of(&gateway).filter_map(|name| store.slice(name));
             let targets = slices.flat_map(|slice| slice.ports.iter().map(|(_, at)| at.number)).collect();
-            for target in self.ports.lent.replace(&gateway, &targets) {
-                self.ports.touch(target, dirty);
-            }
+            let moved = self.ports.lent.replace(&gateway, &targets);
+            self.ports.touch_moved(&moved, dirty);
             touch(gateway, dirty);
         }
     }
@@ -226,7 +249,6 @@ impl GatewayServices {
     /// Marks what depends on the age of a changed Gateway: the Gateways that have an Envoy port in common with it.
     pub(super) fn touch_rivals(&self, name: &ObjectName, dirty: &mut Dirty) {
         dirty.services.insert(name.clone());
-        // Its recorded ports count, even if its class changed or it was deleted.
         self.ports.touch_rivals(name, dirty);
     }
 

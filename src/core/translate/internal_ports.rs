@@ -1,6 +1,6 @@
 //! The Envoy ports that lead to Gateways of the dedicated fleet alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::inputs::MadeService;
 use crate::model::{Reason, TransportPort};
@@ -22,6 +22,14 @@ pub(super) fn reserved(port: u16) -> Option<(Reason, String)> {
     })
 }
 
+/// The message about a port of a Gateway for which no Envoy port is free.
+pub(super) fn exhausted(port: TransportPort) -> String {
+    let (first, last) = (INTERNAL.start, INTERNAL.end - 1);
+    format!(
+        "no port of Envoys is free for port {port}: other Gateways have all from {first} to {last}; delete some of them"
+    )
+}
+
 /// True if a port is reserved for Gateways of the dedicated fleet; Services record which Gateway has it.
 pub(super) fn is_internal(port: u16) -> bool {
     INTERNAL.contains(&port)
@@ -30,11 +38,7 @@ pub(super) fn is_internal(port: u16) -> bool {
 /// The Envoy ports that a Service records, each once. Impossible ones are ignored: anybody who may write Services can
 /// write one that looks like ours.
 pub(super) fn recorded(exposure: &MadeService) -> BTreeMap<TransportPort, u16> {
-    let mut targets = BTreeMap::new();
-    for (port, target) in exposure.targets.iter().filter(|(_, target)| INTERNAL.contains(target)) {
-        if !targets.values().any(|taken| taken == target) {
-            targets.insert(*port, *target);
-        }
-    }
-    targets
+    let mut taken = BTreeSet::new();
+    let possible = exposure.targets.iter().filter(|(_, target)| INTERNAL.contains(target) && taken.insert(**target));
+    possible.map(|(port, target)| (*port, *target)).collect()
 }

@@ -25,15 +25,6 @@ pub struct DesiredEnvoys {
     pub parameters: IsolatedParameters,
 }
 
-/// The intent for a Gateway's own Envoys.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EnvoysIntent {
-    /// Create or update them like this.
-    Wanted(Box<DesiredEnvoys>),
-    /// Leave them as they are: the Gateway is not served now for a reason that may be temporary.
-    Left,
-}
-
 /// The name of a Gateway's own Envoys in the namespace of the installation: at most 63 characters, and unique for the
 /// Gateway. The hash has 80 bits, since tenants choose the hashed text.
 pub fn isolated_name(gateway: &ObjectName) -> String {
@@ -161,7 +152,7 @@ mod tests {
                 Some(word) => assert!(told.as_ref().is_some_and(|told| told.contains(word)), "{own}: {told:?}"),
                 None => {
                     assert_eq!(told, None);
-                    let Some(EnvoysIntent::Wanted(desired)) = engine.isolated_envoys().get(&edge()) else {
+                    let Some(desired) = engine.isolated_envoys().get(&edge()) else {
                         panic!("it has Envoys of its own")
                     };
                     assert_eq!((desired.parameters.count(), &*desired.name.namespace), (3, "ours"));
@@ -179,7 +170,7 @@ mod tests {
         let newer = ObjectName::new("a", "newer");
         let refused = told(&engine, Kind::Gateway, newer.clone(), ConditionType::Accepted).expect("one too many");
         assert!(refused.contains("--max-isolated-gateways-per-namespace 1"), "{refused}");
-        assert_eq!(engine.isolated_envoys().get(&newer), Some(&EnvoysIntent::Left));
+        assert_eq!(engine.isolated_envoys().get(&newer), None);
 
         let unmade = |text: Option<&str>| Change::Fact(Fact::EnvoysProblem(edge(), text.map(str::to_owned)));
         let programmed =
@@ -193,7 +184,30 @@ mod tests {
         let gone = Change::delete(ObjectKey::new(Kind::Gateway, edge()));
         let delta = engine.apply(vec![gone], SystemTime::UNIX_EPOCH);
         assert_eq!(delta.envoys.get(&edge()), Some(&None));
-        assert!(matches!(delta.envoys.get(&newer), Some(Some(EnvoysIntent::Wanted(_)))));
+        assert!(matches!(delta.envoys.get(&newer), Some(Some(_))));
+    }
+
+    /// Otherwise a namespace had more pods than the quota admits: those of refused Gateways, and of others in their place.
+    #[test]
+    fn a_gateway_that_is_refused_loses_its_envoys_and_gets_them_again() {
+        let mut engine = engine(true, &json!({"fleet": "Isolated"}), &json!({}));
+        let mut apply = |change: Change| {
+            let delta = engine.apply(vec![change], SystemTime::UNIX_EPOCH);
+            let changed = delta.envoys.into_iter().map(|(gateway, desired)| (gateway.to_string(), desired.is_some()));
+            changed.collect::<Vec<_>>()
+        };
+        let changed =
+            |all: &[(&str, bool)]| all.iter().map(|(name, has)| ((*name).to_owned(), *has)).collect::<Vec<_>>();
+        let newer = put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+            "metadata": {"name": "newer", "namespace": "a", "creationTimestamp": "2026-02-01T00:00:00Z"},
+            "spec": {"gatewayClassName": "g", "listeners": [{"name": "http", "protocol": "HTTP", "port": 80}]}}));
+        assert_eq!(apply(newer), changed(&[]), "one too many");
+        let wrong = json!({"namedServices": "Allow"});
+        assert_eq!(apply(parameters("a", "own", &wrong)), changed(&[("a/edge", false), ("a/newer", true)]));
+        let right = json!({});
+        assert_eq!(apply(parameters("a", "own", &right)), changed(&[("a/edge", true), ("a/newer", false)]));
+        let class = ObjectKey::new(Kind::GatewayClass, ObjectName::new("", "g"));
+        assert_eq!(apply(Change::delete(class)), changed(&[("a/edge", false)]));
     }
 
     #[test]

@@ -143,6 +143,11 @@ impl Quotas {
         self.has_endpoints(&slice.meta.name)
     }
 
+    /// True if the ports of a Gateway or ListenerSet are within the quota of its namespace.
+    pub(super) fn admits_ports_of(&self, key: &ParentKey) -> bool {
+        self.parents.has(key)
+    }
+
     fn has_endpoints(&self, slice: &ObjectName) -> bool {
         self.of_service.has(slice) && self.of_namespace.has(slice)
     }
@@ -428,7 +433,7 @@ impl Quotas {
             );
             new.accepted = Err((Reason::LimitReached, text));
         }
-        if new.accepted.is_ok() && !self.parents.has(key) {
+        if new.accepted.is_ok() && !self.admits_ports_of(key) {
             let text = format!(
                 "the Gateways and ListenerSets of namespace {} up to this one, the oldest first, exceed \
                  --max-listeners-per-namespace {}, --max-ports-per-namespace {}, or with their filters \

@@ -104,7 +104,7 @@ pub use document::{parent_ref, status_document};
 pub use engine::Engine;
 pub use explain::{Explanation, Host, Link, Question};
 pub use gateway_exposure::{Fleet, GatewayExposure, GatewayPrecedence};
-pub use isolated_envoys::{DesiredEnvoys, EnvoysIntent, ISOLATED_PREFIX, isolated_name};
+pub use isolated_envoys::{DesiredEnvoys, ISOLATED_PREFIX, isolated_name};
 pub use key::{ListenerId, ParentKey, RouteKey, Verdict};
 pub use named_service::{NamedPort, NamedService};
 pub use ownership::{ListenersOf, Ownable, OwnerRecord, Recording};

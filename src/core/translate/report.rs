@@ -11,6 +11,7 @@ use super::endpoints::ServiceEndpoints;
 use super::frontends::Frontends;
 use super::gateway_exposure::{self, Fleet};
 use super::gateway_services::GatewayServices;
+use super::internal_ports::exhausted;
 use super::issuance::Issuance;
 use super::key::{ParentKey, RouteKey, Verdict};
 use super::parent::{Parent, ParentListener};
@@ -205,6 +206,14 @@ impl Report<'_> {
         }
     }
 
+    /// The message about a port of a Gateway that its Service does not lead to Envoys.
+    fn unled(self, parent: &Parent, port: TransportPort) -> String {
+        match self.gateway_services.lacks(&parent.placement.gateway, port) {
+            true => exhausted(port),
+            false => "the Gateway's Service does not lead to Envoys yet".to_owned(),
+        }
+    }
+
     /// The message about a socket of a Gateway that another Gateway holds.
     fn taken(self, parent: &Parent) -> Option<String> {
         let mut ports: Vec<TransportPort> = claiming(parent).map(ParentListener::transport_port).collect();
@@ -288,9 +297,7 @@ impl Report<'_> {
             Err((Reason::Pending, text))
         } else if self.frontends.get(&frontend).is_none_or(|f| f.addresses().is_empty()) {
             match parent.placement.exposure.fleet {
-                Fleet::Dedicated | Fleet::Isolated => {
-                    Err((Reason::Pending, "the Gateway's Service does not lead to Envoys yet".to_owned()))
-                }
+                Fleet::Dedicated | Fleet::Isolated => Err((Reason::Pending, self.unled(parent, port))),
                 Fleet::Own | Fleet::Shared => {
                     Err((Reason::Invalid, "the Gateway has no address to serve on".to_owned()))
                 }

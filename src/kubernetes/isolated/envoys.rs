@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use gatewright_core::model::ObjectName;
 use gatewright_core::multimap::MultiMap;
-use gatewright_core::translate::{Change, EnvoysIntent, Fact};
+use gatewright_core::translate::{Change, DesiredEnvoys, Fact};
 use kube::Client;
 use kube::api::{Api, ApiResource, DeleteParams, GroupVersionKind};
 use kube::core::DynamicObject;
@@ -35,7 +35,7 @@ pub(crate) struct IsolatedEnvoys {
     /// The name of the PodTemplate.
     template_name: String,
     template: Option<Value>,
-    intents: BTreeMap<ObjectName, EnvoysIntent>,
+    intents: BTreeMap<ObjectName, DesiredEnvoys>,
     /// The observed objects, by name.
     observed: BTreeMap<(String, IsolatedKind), Observed>,
     /// The index from a Gateway to its observed objects.
@@ -75,7 +75,7 @@ impl IsolatedEnvoys {
     }
 
     /// Takes in changes of the desired Envoys of Gateways, and queues these Gateways.
-    pub(crate) fn take_in(&mut self, envoys: BTreeMap<ObjectName, Option<EnvoysIntent>>) {
+    pub(crate) fn take_in(&mut self, envoys: BTreeMap<ObjectName, Option<DesiredEnvoys>>) {
         for (gateway, intent) in envoys {
             match intent {
                 Some(intent) => drop(self.intents.insert(gateway.clone(), intent)),
@@ -130,10 +130,7 @@ impl IsolatedEnvoys {
             gateways.insert(gateway);
         }
         // The object may have blocked a Gateway of the same name; there are few of these.
-        let in_the_way = self
-            .intents
-            .iter()
-            .filter(|(_, intent)| matches!(intent, EnvoysIntent::Wanted(desired) if *desired.name.name == *name));
+        let in_the_way = self.intents.iter().filter(|(_, intent)| *intent.name.name == *name);
         gateways.extend(in_the_way.map(|(gateway, _)| gateway.clone()));
         for gateway in gateways {
             self.worker.want(gateway, Instant::now());
@@ -183,14 +180,12 @@ impl IsolatedEnvoys {
     /// Returns the writes that a Gateway needs, or the message of the conflict that prevents them.
     fn steps(&self, gateway: &ObjectName) -> Result<Vec<Step>, String> {
         let wanted = match self.intents.get(gateway) {
-            Some(EnvoysIntent::Left) => return Ok(Vec::new()),
-            Some(EnvoysIntent::Wanted(desired))
+            Some(desired)
                 if desired.parameters.autoscaling.is_some() && self.unsynced.contains(&IsolatedKind::Autoscaler) =>
             {
                 return Ok(Vec::new());
             }
-            Some(EnvoysIntent::Wanted(desired)) => Some(desired),
-            None => None,
+            other => other,
         };
         let others =
             self.by_gateway.of(gateway).filter(|(name, _)| wanted.is_none_or(|desired| *desired.name.name != **name));
@@ -330,12 +325,12 @@ mod tests {
         ObjectName::new("a", name)
     }
 
-    fn wanted(name: &str, replicas: u16) -> BTreeMap<ObjectName, Option<EnvoysIntent>> {
+    fn wanted(name: &str, replicas: u16) -> BTreeMap<ObjectName, Option<DesiredEnvoys>> {
         let parameters = IsolatedParameters { replicas: Some(replicas), ..IsolatedParameters::default() };
         let name = gateway(name);
         let desired =
             DesiredEnvoys { name: ObjectName::new("ours", isolated_name(&name)), gateway: name.clone(), parameters };
-        BTreeMap::from([(name, Some(EnvoysIntent::Wanted(Box::new(desired))))])
+        BTreeMap::from([(name, Some(desired))])
     }
 
     /// A writer whose watches are complete and saw only the template.
@@ -388,24 +383,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn unwanted_objects_of_an_earlier_run_are_deleted_and_those_to_be_left_stay() {
+    async fn unwanted_objects_of_an_earlier_run_are_deleted() {
         let (client, asked) = client();
         let mut envoys = informed(client);
-        let observed = |of: &str| Observed { uid: "u".to_owned(), gateway: Some(gateway(of)), ..Observed::default() };
-        for of in ["gone", "left"] {
-            envoys.see(IsolatedEvent::Object(
-                IsolatedKind::Deployment,
-                isolated_name(&gateway(of)),
-                Some(observed(of)),
-            ));
-        }
+        let observed = Observed { uid: "u".to_owned(), gateway: Some(gateway("gone")), ..Observed::default() };
+        let name = isolated_name(&gateway("gone"));
+        envoys.see(IsolatedEvent::Object(IsolatedKind::Deployment, name.clone(), Some(observed)));
         envoys.see(IsolatedEvent::Object(
             IsolatedKind::Deployment,
             "gatewright-isolated-theirs".to_owned(),
             Some(Observed::default()),
         ));
-        envoys.take_in(BTreeMap::from([(gateway("left"), Some(EnvoysIntent::Left))]));
-        let name = isolated_name(&gateway("gone"));
         assert_eq!(settle(&mut envoys, &asked).await, [format!("DELETE deployments {name}")]);
     }
 }

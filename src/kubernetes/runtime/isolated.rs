@@ -22,10 +22,11 @@ impl KubernetesRuntime {
 
     /// Starts the queued writes.
     pub(super) fn write_isolated(&mut self, may_write: bool, term: Term) {
-        // While Gateways are not completely known, their own Envoys would seem unwanted.
-        let gateways = self.view.is_current(Kind::Gateway) && self.view.is_current(Kind::GatewayClass);
+        // While Gateways and their parameters are not completely known, their own Envoys would seem unwanted.
+        let mut kinds = [Kind::Gateway, Kind::GatewayClass, Kind::GatewayParameters].into_iter();
+        let are_known = kinds.all(|kind| self.view.is_current(kind));
         let Some(isolated) = &mut self.isolated else { return };
-        isolated.write(may_write && gateways);
+        isolated.write(may_write && are_known);
         self.hear_of_isolated(term);
     }
 

@@ -42,7 +42,7 @@ impl KubernetesRuntime {
         }
         if is_current {
             self.want(self.objects.seen().keys().filter(|key| key.kind == kind).cloned().collect());
-            if matches!(kind, Kind::Gateway | Kind::GatewayClass) {
+            if matches!(kind, Kind::Gateway | Kind::GatewayClass | Kind::GatewayParameters) {
                 self.services.enqueue_all();
                 self.enqueue_isolated();
             }

@@ -12,6 +12,7 @@ use xds::Cache;
 
 use super::*;
 use crate::claims::{ClaimEvent, Claims};
+use crate::isolated::{IsolatedEvent, IsolatedKind};
 use crate::issuance::IssuanceConfig;
 use gatewright_control::certificates::{AuthorityLimits, TenantIssuers};
 use gatewright_core::inputs::{EXPOSES, MANAGED_BY, MANAGER, Object};
@@ -23,6 +24,7 @@ const CONTROLLER: &str = "example.org/c";
 
 /// A replica at a server that accepts everything, and the requests that the server received.
 struct Site {
+    client: Client,
     runtime: KubernetesRuntime,
     asked: Arc<Mutex<Vec<String>>>,
     term: Term,
@@ -39,7 +41,8 @@ impl Site {
         });
         let client = Client::new(service, "default");
         let envoys = Some(ObjectName::new("ours", "envoy"));
-        let settings = Settings { fleet: Fleet::Shared, envoys, ..Settings::new(CONTROLLER, Vec::new()) };
+        let isolated = Some("ours".into());
+        let settings = Settings { fleet: Fleet::Shared, envoys, isolated, ..Settings::new(CONTROLLER, Vec::new()) };
         let live = ControlPlane::in_cluster(settings, tenancy, Cache::new(), xds::View::new("shared"));
         let denied = acme::DeniedNetworks::default();
         let issuers = TenantIssuers { installed: BTreeMap::new(), http_port: 80, authorities: denied.clone(), denied };
@@ -50,7 +53,7 @@ impl Site {
         let replica = Replica { namespace: "ours".into(), identity: "one".into(), pod: None };
         let runtime = KubernetesRuntime::new(client.clone(), CONTROLLER, replica, live, issuance);
         let term = Some(Clock::now() + Duration::from_secs(3600));
-        Self { runtime: runtime.recording(Claims::new(client, "ours")), asked, term }
+        Self { runtime: runtime.recording(Claims::new(client.clone(), "ours")), client, asked, term }
     }
 
     /// Delivers an object, as an event of the watch.
@@ -182,6 +185,45 @@ async fn no_claim_is_forgotten_while_routes_are_not_known() {
     // Once the list shows that no route claims it, the name is free.
     site.complete(Kind::HTTPRoute);
     site.until_asked("PATCH /api/v1/namespaces/ours/configmaps/gatewright-claims-c0").await;
+    site.runtime.stop().await;
+}
+
+/// Without their parameters, Gateways of fleet Isolated would be refused, and would lose their Envoys.
+#[tokio::test]
+async fn isolated_envoys_are_not_written_while_parameters_are_not_known() {
+    let mut site = Site::new(tenancy::Settings::default());
+    site.runtime = site.runtime.isolating(site.client.clone(), "ours", "template");
+    let kinds = [
+        IsolatedKind::Account,
+        IsolatedKind::Service,
+        IsolatedKind::Budget,
+        IsolatedKind::Deployment,
+        IsolatedKind::Autoscaler,
+    ];
+    let template = json!({"spec": {"containers": [{"name": "envoy"}]}});
+    let events = [IsolatedEvent::Template(Some(template)), IsolatedEvent::TemplateSynced];
+    events.into_iter().chain(kinds.map(IsolatedEvent::Synced)).for_each(|event| site.runtime.see_isolated(event));
+    let class = |name: &str| {
+        json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": name, "uid": name},
+            "spec": {"controllerName": CONTROLLER, "parametersRef": {"group": "gatewright.io",
+                "kind": "GatewayParameters", "name": "p", "namespace": "ours"}}})
+    };
+    site.put(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
+        "metadata": {"name": "p", "namespace": "ours", "uid": "1"}, "spec": {"fleet": "Isolated"}}));
+    site.put(class("g"));
+    site.put(
+        json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "edge", "namespace": "a", "uid": "2"},
+        "spec": {"gatewayClassName": "g", "listeners": [{"name": "http", "protocol": "HTTP", "port": 80}]}}),
+    );
+    site.all_is_seen();
+    site.runtime.take_in(WatchEvent::Trouble(Kind::GatewayParameters, "they are away".into()), site.term);
+    site.runtime.lead(site.term);
+    site.put(class("h"));
+    site.until_asked("PATCH /apis/gateway.networking.k8s.io/v1/gatewayclasses/h/status").await;
+    let asked = site.asked.lock().expect("nobody panics").clone();
+    assert!(asked.iter().all(|asked| !asked.contains("serviceaccounts")), "{asked:?}");
+    site.complete(Kind::GatewayParameters);
+    site.until_asked("PATCH /api/v1/namespaces/ours/serviceaccounts/gatewright-isolated-edge-").await;
     site.runtime.stop().await;
 }
 

@@ -22,7 +22,7 @@ pub(super) fn named() -> impl Strategy<Value = Object> {
         object(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
             "metadata": {"namespace": namespace, "name": "n"}, "spec": spec}))
     });
-    let target = || prop_oneof![5 => (20_001i32..20_004).prop_map(|port| json!(port)), 1 => Just(json!("e")), 1 => Just(json!(80))];
+    let target = || prop_oneof![5 => (25_225i32..25_228).prop_map(|port| json!(port)), 1 => Just(json!("e")), 1 => Just(json!(80))];
     let ports = (target(), target(), target());
     let service = (pick(NAMESPACES), pick(&["api", "alt"]), ports, pick(&["", "", "", "selector", "headless"]));
     let service = service.prop_map(|(namespace, name, (first, second, datagrams), how)| {
@@ -37,7 +37,7 @@ pub(super) fn named() -> impl Strategy<Value = Object> {
         object(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": namespace, "name": name},
             "spec": spec}))
     });
-    let lent = (pick(NAMESPACES), pick(&["g", "f"]), pick(SERVICES), 20_001i32..20_004, 20_001i32..20_004);
+    let lent = (pick(NAMESPACES), pick(&["g", "f"]), pick(SERVICES), 25_225i32..25_228, 25_225i32..25_228);
     let lent = lent.prop_map(|(namespace, gateway, service, first, second)| {
         let labels = json!({"kubernetes.io/service-name": service, SLICES_BY: MANAGER});
         object(json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
@@ -48,7 +48,7 @@ pub(super) fn named() -> impl Strategy<Value = Object> {
             "ports": [{"name": "p", "port": first}, {"name": "s", "port": second},
                 {"name": "u", "port": second, "protocol": "UDP"}], "endpoints": []}))
     });
-    let fleet = (pick(&["one", "two"]), 20_001i32..20_003).prop_map(|(name, port)| {
+    let fleet = (pick(&["one", "two"]), 25_225i32..25_227).prop_map(|(name, port)| {
         object(json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
             "metadata": {"namespace": "a", "name": name, "labels": {"kubernetes.io/service-name": "web"}},
             "ports": [{"name": "e", "port": port}], "endpoints": [{"addresses": ["10.0.0.9"]}]}))
@@ -79,7 +79,7 @@ fn standing() -> impl Strategy<Value = Change> {
         gateway_object("ListenerSet", namespace, "s", 0, spec)
     });
     let class = pick(&["Dedicated, named", "Dedicated, named", "Dedicated", "Shared"]).prop_map(parameters);
-    let made = (pick(NAMESPACES), pick(&["g", "f"]), 20_001i32..20_003)
+    let made = (pick(NAMESPACES), pick(&["g", "f"]), 25_225i32..25_227)
         .prop_map(|(namespace, gateway, target)| exposure(namespace, gateway, "10.9.0.1", target));
     let object = prop_oneof![4 => gateway, 1 => set, 1 => class, 1 => made, 6 => named()];
     let objects = (object, proptest::bool::weighted(0.2))
@@ -110,7 +110,10 @@ pub(super) fn misled(world: &World) -> String {
     }
     for resource in world.resources.values() {
         let Resource::Frontend(frontend) = resource else { continue };
-        let FrontendId { gateway, .. } = &frontend.id;
+        let FrontendId { gateway, isolated, .. } = &frontend.id;
+        if *isolated {
+            continue;
+        }
         if let Some(other) = led.get(&frontend.port).filter(|other| **other != gateway) {
             told += &format!("{other} is led to {}, where {gateway} listens\n", frontend.port);
         }

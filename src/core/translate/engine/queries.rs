@@ -13,7 +13,7 @@ use super::super::delta::ResourceKey;
 use super::super::endpoints::AllowedEndpoints;
 use super::super::explain::{Explainer, Explanation, Host, Question};
 use super::super::gateway_exposure::Fleet;
-use super::super::isolated_envoys::EnvoysIntent;
+use super::super::isolated_envoys::DesiredEnvoys;
 use super::super::key::{ParentKey, RouteKey};
 use super::super::ownership::{Ownable, OwnerRecord};
 use super::super::routes::Routing;
@@ -209,7 +209,7 @@ impl Engine {
     }
 
     /// The intents for the Envoys of Gateways of fleet Isolated.
-    pub fn isolated_envoys(&self) -> &BTreeMap<ObjectName, EnvoysIntent> {
+    pub fn isolated_envoys(&self) -> &BTreeMap<ObjectName, DesiredEnvoys> {
         self.gateway_services.envoys()
     }
 

@@ -53,6 +53,7 @@ impl Engine {
         Binding {
             settings: &self.settings,
             store: &self.store,
+            quotas: &self.quotas,
             service_endpoints: &self.service_endpoints,
             parents: &self.parents,
             gateway_services: &mut self.gateway_services,
