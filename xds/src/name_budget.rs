@@ -33,7 +33,7 @@ pub(crate) struct NameBudget {
 impl NameBudget {
     /// Makes the budget of a stream that counts for this client.
     pub(crate) fn of(client: Arc<ClientNames>) -> NameBudget {
-        NameBudget { client, ..NameBudget::default() }
+        NameBudget { names: HashSet::new(), bytes: 0, used: 0, client }
     }
 
     /// Returns the stream's copy of `name`.
