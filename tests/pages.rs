@@ -74,10 +74,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("kubectl get gatewayclass", "it reads one object, for an example of its output"),
     ("kubectl -n shop get gateway,service", "it reads objects of the reader, for an example of their output"),
     ("kubectl get crd -o custom-columns", "it reads; the definitions are the reader's"),
-    (
-        "kubectl get gatewayclasses,gatewayparameters,gateways,listenersets,httproutes,services",
-        "migrate.md and tenancy.md run the same pipe",
-    ),
+    ("kubectl get gateways,listenersets,httproutes,services", "migrate.md and tenancy.md run the same pipe"),
     ("kubectl label namespace legacy", "the namespace is the reader's; tests of endpoints write the same label"),
     ("kubectl -n kube-system delete configmap gatewright-policies", "an earlier version wrote the ConfigMap"),
     (
