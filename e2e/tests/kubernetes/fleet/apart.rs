@@ -13,11 +13,13 @@ use e2e::echo::Echo;
 use e2e::envoy::Envoy;
 use e2e::simenvoy::DeltaClient;
 use e2e::world::free_port;
+use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
+use envoy_types::pb::google::rpc::Status;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
-use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use xds::Kind;
 
 use super::{GATEWAY, answer, class, dedicated, give, parameters, target, tenant};
@@ -45,6 +47,15 @@ async fn dedicated_envoy(cluster: &Cluster, node: &str) -> Result<(Envoy, TempDi
     cluster.envoy_with(node, cluster.xds(), &pair, &bundle).await
 }
 
+/// Connects as an Envoy with these keys.
+async fn connect(at: SocketAddr, keys: &Keys) -> Result<Channel> {
+    let tls = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(&keys.bundle))
+        .domain_name(gatewright::controller::XDS_NAME)
+        .identity(Identity::from_pem(&keys.pair.certificate, &keys.pair.key));
+    Ok(Endpoint::from_shared(format!("https://{at}"))?.tls_config(tls)?.connect().await?)
+}
+
 /// Connects as an Envoy with these keys. Returns the names of its resources of all kinds, and of the requested secrets
 /// those that exist.
 pub(crate) async fn told(
@@ -52,13 +63,8 @@ pub(crate) async fn told(
     keys: &Keys,
     secrets: &[&str],
 ) -> Result<(BTreeSet<String>, BTreeSet<String>)> {
-    let tls = ClientTlsConfig::new()
-        .ca_certificate(Certificate::from_pem(&keys.bundle))
-        .domain_name(gatewright::controller::XDS_NAME)
-        .identity(Identity::from_pem(&keys.pair.certificate, &keys.pair.key));
-    let channel = Endpoint::from_shared(format!("https://{at}"))?.tls_config(tls)?.connect().await?;
     let mut names = BTreeSet::new();
-    let mut client = DeltaClient::open_with(channel, "curious", Kind::Listener).await?;
+    let mut client = DeltaClient::open_with(connect(at, keys).await?, "curious", Kind::Listener).await?;
     for kind in [Kind::Cluster, Kind::Scope] {
         client.subscribe(kind, &[]).await?;
     }
@@ -229,6 +235,50 @@ async fn envoys_of_a_fleet_see_that_fleet_alone() -> Result<()> {
     until_told(&cluster, &of_own, &[bank], &[shop], &["shop", "shared"]).await?;
     of_shop.end().await?;
     assert_eq!(cluster.denied()?, [], "every right that is needed is given");
+    Ok(())
+}
+
+/// Subscribes to clusters, and refuses whatever is answered.
+async fn refuse(client: &mut DeltaClient, clusters: &[&str], text: &str) -> Result<()> {
+    client.subscribe(Kind::Cluster, clusters).await?;
+    loop {
+        let response = client.receive().await?;
+        let error_detail = Some(Status { code: 3, message: text.to_owned(), details: Vec::new() });
+        let (type_url, response_nonce) = (response.type_url, response.nonce);
+        client.request(DeltaDiscoveryRequest { type_url, response_nonce, error_detail, ..Default::default() }).await?;
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs Kubernetes: e2e/tools install"]
+async fn an_envoy_reports_about_objects_of_its_own_fleet_alone() -> Result<()> {
+    const LIE: &str = "so says the liar";
+    let cluster = Cluster::start().await?;
+    dedicated(&cluster).await?;
+    for object in service(NAMESPACE, SERVICE, 80) {
+        cluster.server.put(object).await?;
+    }
+    cluster.server.put(class("shared", None)).await?;
+    let mut controller = cluster.controller_with("one", &APART)?;
+    controller.line("xDS at").await?;
+    for (name, class) in [("shopping", "shared"), ("banking", "own")] {
+        tenant(&cluster, name, class, free_port()?, &[&format!("{name}.example.org")]).await?;
+        for object in service(name, "web", 80) {
+            cluster.server.put(object).await?;
+        }
+    }
+    let keys = keys_of(&cluster, SERVICE).await?;
+    until_told(&cluster, &keys, &["banking.example.org"], &[], &["shop", "shared"]).await?;
+    let mut liar = DeltaClient::open(connect(cluster.xds(), &keys).await?, "liar").await?;
+    let is_told = |object: &Value| object["status"].to_string().contains(LIE);
+    tokio::select! {
+        ended = refuse(&mut liar, &["banking/web:80", "shopping/web:80"], LIE) => ended?,
+        _ = cluster.until(GATEWAY, "HTTPRoute", "banking", "web", is_told) => {}
+    }
+    for (kind, name) in [("HTTPRoute", "web"), ("Gateway", "edge")] {
+        let object = cluster.until(GATEWAY, kind, "shopping", name, |object| object["status"].is_object()).await?;
+        assert!(!is_told(&object), "{object}");
+    }
     Ok(())
 }
 
