@@ -335,7 +335,6 @@ async fn a_backend_that_cannot_be_verified_is_explained_as_it_is_answered() -> R
     };
     site.save("policy.yaml", &policy(""))?;
     site.save("web.yaml", &route("web", "web.example.org", "web"))?;
-    site.program.line("httproute default/web: 1 host changed, acked 1/1").await?;
     until(&site, Some(503)).await?;
     let url = format!("https://web.example.org:{}/", site.port);
     let (code, text) = site.ask(&["explain", &url])?;
@@ -383,7 +382,11 @@ async fn a_port_that_lets_no_client_in_is_explained_as_it_answers() -> Result<()
 
 /// Waits until `web.example.org` is answered with this status, or not at all.
 async fn until(site: &Standalone, status: Option<u16>) -> Result<()> {
-    let answered = async { while site.status("web.example.org").await.ok() != status {} };
+    let answered = async {
+        while site.status("web.example.org").await.ok() != status {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
     tokio::time::timeout(e2e::served::PATIENCE, answered).await.with_context(|| format!("never {status:?}"))
 }
 
