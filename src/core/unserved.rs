@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::inputs::{GatewayClass, Kind, ObjectKey, ParentKey, Route, RouteKey, SetKey};
+use crate::inputs::{Gateway, GatewayClass, Kind, ObjectKey, ParentKey, Route, RouteKey, SetKey};
 use crate::model::ObjectName;
 use crate::store::{Store, parent_key};
 
@@ -87,17 +87,22 @@ pub(crate) fn unserved(
     }
     let Some(ParentKey::Gateway(name)) = ParentKey::of(key) else { return Vec::new() };
     let Some(gateway) = store.gateway(&name) else { return Vec::new() };
+    of_class(gateway, store, controller).into_iter().collect()
+}
+
+/// Returns why a Gateway is none of this program's, which has this controller name.
+pub(crate) fn of_class(gateway: &Gateway, store: &Store, controller: &str) -> Option<Unserved> {
     let is_ours = |class: &GatewayClass| class.controller == controller;
     match store.class(&gateway.class) {
-        Some(class) if is_ours(class) => Vec::new(),
-        Some(class) => vec![Unserved::OtherController {
+        Some(class) if is_ours(class) => None,
+        Some(class) => Some(Unserved::OtherController {
             class: gateway.class.clone(),
             controller: class.controller.clone(),
             ours: controller.to_owned(),
-        }],
+        }),
         None => {
             let ours = store.classes().filter(|class| is_ours(class)).map(|class| class.meta.name.name.to_string());
-            vec![Unserved::NoClass { class: gateway.class.clone(), ours: ours.collect() }]
+            Some(Unserved::NoClass { class: gateway.class.clone(), ours: ours.collect() })
         }
     }
 }

@@ -7,8 +7,9 @@ use super::super::parent::{Parent, ParentListener};
 use super::super::resolve::{label, unresolved};
 use super::super::status::StatusBody;
 use super::Explainer;
-use crate::inputs::{Gateway, ParentRef, Route as InputRoute};
+use crate::inputs::{ParentRef, Route as InputRoute};
 use crate::model::{Condition, ConditionType, Hostname, Route, Transport};
+use crate::unserved::of_class;
 
 /// The largest number of causes that a link names.
 const NAMED: usize = 3;
@@ -42,27 +43,9 @@ impl Explainer<'_> {
     pub(super) fn gateways_of_others(&self, port: u16) -> Vec<String> {
         let gateways = self.routing.store.gateways();
         let here = gateways.filter(|gateway| gateway.listeners.iter().any(|listener| listener.port == port));
-        let others = here.filter_map(|gateway| Some((&gateway.meta.name, self.why_not_ours(gateway)?)));
-        others.take(NAMED).map(|(name, why)| format!("gateway {name}: {why}")).collect()
-    }
-
-    /// Why a Gateway is none of this program's.
-    fn why_not_ours(&self, gateway: &Gateway) -> Option<String> {
         let (store, ours) = (self.routing.store, &self.routing.settings.controller);
-        let class = &gateway.class;
-        match store.class(class) {
-            Some(found) if found.controller == *ours => None,
-            Some(found) => {
-                Some(format!("class {class} has controllerName {}, and this program is {ours}", found.controller))
-            }
-            None => {
-                let all = store.class_names().filter_map(|name| store.class(&name.name));
-                let known: Vec<&str> =
-                    all.filter(|class| class.controller == *ours).map(|class| &*class.meta.name.name).collect();
-                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-                Some(format!("class {class} does not exist (classes of this program: {known})"))
-            }
-        }
+        let others = here.filter_map(|gateway| Some((&gateway.meta.name, of_class(gateway, store, ours)?)));
+        others.take(NAMED).map(|(name, why)| format!("gateway {name}: {why}")).collect()
     }
 
     /// Why the routes that name a host do not serve it through a listener.

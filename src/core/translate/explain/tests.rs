@@ -247,9 +247,9 @@ fn a_gateway_of_another_class_is_named_with_the_reason() {
     let (what, text) = failure(vec![gateway("h", &Value::Null)]);
     assert_eq!(what, "frontend");
     let begin = "no Gateway of ours listens on port 443; gateway a/edge: class h ";
-    assert_eq!(text, format!("{begin}does not exist (classes of this program: g)"));
+    assert_eq!(text, format!("{begin}does not exist (there is: g)"));
     let (_, text) = failure(vec![gateway("h", &Value::Null), class("h", "other")]);
-    assert_eq!(text, format!("{begin}has controllerName other, and this program is c"));
+    assert_eq!(text, format!("{begin}has controllerName other: it is not served, which needs c"));
     let (_, text) = failure_at(&engine(Vec::new()), 8443, HOST);
     assert_eq!(text, "no Gateway of ours listens on port 8443");
 }
