@@ -207,11 +207,12 @@ async fn five_hundred_readers_of_metrics_and_as_many_idle_connections_delay_no_p
     for reader in readers {
         reader.await?;
     }
-    took.sort();
-    assert!(took[50] < Duration::from_millis(100), "half of all probes take longer than {:?}", took[50]);
     // A kubelet gives up after a second, and restarts after six failures in a row. The readers use the processors of
     // this machine too.
-    assert!(took[90] < Duration::from_secs(1), "one of ten probes takes longer than {:?}", took[90]);
+    let late = |took: &Duration| *took >= Duration::from_secs(1);
+    assert!(!took.windows(6).any(|six| six.iter().all(late)), "{took:?}");
+    took.sort();
+    assert!(took[50] < Duration::from_millis(100), "half of all probes take longer than {:?}", took[50]);
     Ok(())
 }
 
