@@ -325,7 +325,7 @@ async fn a_refused_port_of_a_gateway_leaves_its_other_ports_good() -> Result<()>
 #[tokio::test]
 #[ignore = "needs Envoy"]
 async fn a_backend_that_cannot_be_verified_is_explained_as_it_is_answered() -> Result<()> {
-    let mut site = Standalone::start().await?;
+    let site = Standalone::start().await?;
     let policy = |section: &str| {
         format!(
             "apiVersion: gateway.networking.k8s.io/v1\nkind: BackendTLSPolicy\nmetadata: {{name: web}}\nspec:\n  \
