@@ -45,6 +45,19 @@ impl ProblemKind {
     }
 }
 
+impl Problem {
+    /// A part of a file that cannot be read.
+    pub(super) fn unreadable(path: Arc<PathBuf>, line: usize, object: Option<String>, reason: String) -> Self {
+        Self { path, line, object, kind: ProblemKind::Unreadable, reason }
+    }
+
+    /// An object that is defined elsewhere as well.
+    pub(super) fn defined_twice(path: &Path, line: usize, key: &ObjectKey, reason: String) -> Self {
+        let (path, object) = (Arc::new(path.to_path_buf()), Some(key.to_string()));
+        Self { path, line, object, kind: ProblemKind::DefinedTwice, reason }
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.path.display())?;
@@ -89,7 +102,7 @@ pub fn parse(path: &Path, text: &str) -> Parsed {
     let documents = if json { vec![(1, text)] } else { documents(text) };
     if documents.len() > DOCUMENTS {
         let reason = format!("{} documents in one file, at most {DOCUMENTS} are read", documents.len());
-        parsed.problems.push(Problem { path, line: 0, object: None, kind: ProblemKind::Unreadable, reason });
+        parsed.problems.push(Problem::unreadable(path, 0, None, reason));
         return parsed;
     }
     for (line, text) in documents {
@@ -100,13 +113,7 @@ pub fn parse(path: &Path, text: &str) -> Parsed {
             Err((at, message)) => {
                 let reason = in_file(&message, line, at);
                 let line = line.saturating_add(at.saturating_sub(1));
-                parsed.problems.push(Problem {
-                    path: path.clone(),
-                    line,
-                    object: None,
-                    kind: ProblemKind::Unreadable,
-                    reason,
-                });
+                parsed.problems.push(Problem::unreadable(path.clone(), line, None, reason));
             }
         }
     }
@@ -123,13 +130,7 @@ fn object(path: &Arc<PathBuf>, line: usize, text: &str, mut value: Value, parsed
             }
             _ => {
                 let reason = "a List needs items".to_owned();
-                parsed.problems.push(Problem {
-                    path: path.clone(),
-                    line,
-                    object: None,
-                    kind: ProblemKind::Unreadable,
-                    reason,
-                });
+                parsed.problems.push(Problem::unreadable(path.clone(), line, None, reason));
             }
         }
         return;
@@ -141,13 +142,7 @@ fn object(path: &Arc<PathBuf>, line: usize, text: &str, mut value: Value, parsed
         Err(error) => {
             let reason = error.to_string();
             let line = line + line_of(text, &reason);
-            parsed.problems.push(Problem {
-                path: path.clone(),
-                line,
-                object: named,
-                kind: ProblemKind::Unreadable,
-                reason,
-            });
+            parsed.problems.push(Problem::unreadable(path.clone(), line, named, reason));
         }
     }
 }
@@ -232,11 +227,6 @@ fn in_file(message: &str, first: usize, at: usize) -> String {
         };
     }
     text
-}
-
-/// Returns the key of an object, for messages.
-pub(super) fn label(key: &ObjectKey) -> String {
-    key.to_string()
 }
 
 #[cfg(test)]

@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use super::document::{Parsed, Problem, ProblemKind, label};
+use super::document::{Parsed, Problem};
 use gatewright_core::inputs::{Object, ObjectChange, ObjectKey};
 
 /// The files of a directory, as last read. Pure.
@@ -58,13 +57,10 @@ impl Folder {
         for (line, object) in parsed.objects {
             let key = object.key();
             match objects.get(&key) {
-                Some((first, _)) => problems.push(Problem {
-                    path: Arc::new(path.to_path_buf()),
-                    line,
-                    object: Some(label(&key)),
-                    kind: ProblemKind::DefinedTwice,
-                    reason: format!("is already defined in line {first} of this file; that one is used"),
-                }),
+                Some((first, _)) => {
+                    let reason = format!("is already defined in line {first} of this file; that one is used");
+                    problems.push(Problem::defined_twice(path, line, &key, reason));
+                }
                 None => {
                     objects.insert(key, (line, object));
                 }
@@ -149,13 +145,8 @@ impl Folder {
             }
             let first = self.holders.get(&key).and_then(BTreeSet::first);
             if let (Some((line, _)), Some(first)) = (objects.get(&key), first.filter(|first| *first != path)) {
-                problems.push(Problem {
-                    path: Arc::new(path.to_path_buf()),
-                    line: *line,
-                    object: Some(label(&key)),
-                    kind: ProblemKind::DefinedTwice,
-                    reason: format!("is already defined in {}; that one is used", first.display()),
-                });
+                let reason = format!("is already defined in {}; that one is used", first.display());
+                problems.push(Problem::defined_twice(path, *line, &key, reason));
             }
         }
         if !objects.is_empty() {

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Parsed, Problem, ProblemKind, parse};
+use super::{Parsed, Problem, parse};
 
 /// The maximum size of a file.
 const FILE_BYTES: u64 = 64 << 20;
@@ -177,7 +177,7 @@ fn trusted(root: &Path, path: &Path, safety: Safety) -> Result<(), String> {
 }
 
 pub(super) fn problem(path: &Path, reason: String) -> Problem {
-    Problem { path: Arc::new(path.to_path_buf()), line: 0, object: None, kind: ProblemKind::Unreadable, reason }
+    Problem::unreadable(Arc::new(path.to_path_buf()), 0, None, reason)
 }
 
 #[cfg(test)]
