@@ -50,7 +50,7 @@ pub use identity::{
 pub use kind::Kind;
 pub use limits::Limits;
 pub use metrics::Metrics;
-pub use rejection::{Part, Rejection};
+pub use rejection::{Part, Rejection, one_line};
 pub use resource::{Resource, ResourceError};
 pub use sample::Sample;
 pub use server::{Server, bind_unix};

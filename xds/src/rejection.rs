@@ -31,3 +31,8 @@ pub struct Rejection {
     /// The node's error.
     pub text: Arc<str>,
 }
+
+/// Returns the first `most` characters of a client's text on one line: control characters become spaces.
+pub fn one_line(text: &str, most: usize) -> String {
+    text.chars().take(most).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}

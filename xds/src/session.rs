@@ -46,7 +46,7 @@ use self::scope_sources::ScopeSources;
 use crate::division::HeldPart;
 use crate::kind::Rank;
 use crate::name_budget::{ClientNames, NameBudget};
-use crate::rejection::Part;
+use crate::rejection::{Part, one_line};
 use crate::subscription::{Held, InFlight, Item, Quarantined, Retry, Subscription, canonical_secret_name, on_demand};
 use crate::tables::Tables;
 use crate::view::Generation;

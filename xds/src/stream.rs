@@ -17,7 +17,7 @@ use crate::bucket::Bucket;
 use crate::cache::Cache;
 use crate::dialect::Dialect;
 use crate::identity::{Authenticate, Grant};
-use crate::rejection::Rejection;
+use crate::rejection::{Rejection, one_line};
 use crate::session::{Effect, Outgoing, Refusal, Session};
 use crate::stream_progress::StreamProgress;
 use crate::view::Generation;
@@ -286,8 +286,7 @@ impl<D: Dialect> Conversation<D> {
                     node.map(|n| n.id).filter(|id| !id.is_empty()).unwrap_or_else(|| self.grant.identity.to_string())
                 }
             };
-            let plain = |c: char| if c.is_control() { ' ' } else { c };
-            let name: String = name.chars().take(256).map(plain).collect();
+            let name = one_line(&name, 256);
             tracing::Span::current().record("node", &*name);
             tracing::info!("connected");
             let connection = self.permit.connection();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use xds::{Generation, Rejection, View};
+use xds::{Generation, Rejection, View, one_line};
 
 use super::ControlPlane;
 use super::refusal_log::Refusal;
@@ -29,7 +29,7 @@ const MAX_TEXT: usize = 512;
 
 /// Returns the message for the author of a rejected object.
 fn clipped_message(text: &str) -> String {
-    let clipped: String = text.chars().take(MAX_TEXT).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let clipped = one_line(text, MAX_TEXT);
     let more = if text.chars().nth(MAX_TEXT).is_some() { "..." } else { "" };
     format!("refused by Envoy: {}{more}", clipped.trim_end())
 }

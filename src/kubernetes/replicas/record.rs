@@ -10,7 +10,7 @@ use std::sync::Arc;
 use gatewright_control::fleet_views::{FleetViews, Generations, PerView};
 use gatewright_core::model::EnvoyFleet;
 use serde::{Deserialize, Serialize};
-use xds::{Generation, Kind, NodeProgress, Part, Progress, Rejection, View};
+use xds::{Generation, Kind, NodeProgress, Part, Progress, Rejection, View, one_line};
 
 /// The maximum number of rejections of one view in a record, and the maximum lengths of the message of each and of its
 /// other texts, in characters.
@@ -115,14 +115,14 @@ struct Refusal {
 
 impl Refusal {
     fn new(r: &Rejection) -> Self {
-        let part = r.part.as_ref().map(|part| (clipped(&part.virtual_host, NAME), clipped(&part.route, NAME)));
+        let part = r.part.as_ref().map(|part| (one_line(&part.virtual_host, NAME), one_line(&part.route, NAME)));
         Self {
             node: r.node.to_string(),
             kind: r.kind.type_url().to_owned(),
-            name: clipped(&r.name, NAME),
+            name: one_line(&r.name, NAME),
             part,
-            version: clipped(&r.version, NAME),
-            text: clipped(&r.text, TEXT),
+            version: one_line(&r.version, NAME),
+            text: one_line(&r.text, TEXT),
         }
     }
 
@@ -144,11 +144,6 @@ impl Refusal {
     fn json_bytes(&self) -> usize {
         serde_json::to_string(self).expect("texts").len() + 1
     }
-}
-
-/// Shortens a text, and replaces control characters.
-fn clipped(text: &str, most: usize) -> String {
-    text.chars().take(most).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// Returns the size of a text in a list of JSON.

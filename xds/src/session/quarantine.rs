@@ -135,8 +135,7 @@ pub(super) fn mentions(haystack: &[u8], needle: &[u8]) -> bool {
 /// Shortens a client's error to fit into a status, on one line.
 fn clip(text: &str) -> String {
     const MAX: usize = 2048;
-    let plain = |c: char| if c.is_control() { ' ' } else { c };
-    let mut clipped: String = text.chars().take(MAX).map(plain).collect();
+    let mut clipped = one_line(text, MAX);
     if text.chars().nth(MAX).is_some() {
         clipped.push_str("...");
     }
