@@ -199,9 +199,7 @@ impl KubernetesRuntime {
                 let is_first = self.fields.replace(fields).is_none();
                 self.tell_definitions(term);
                 if is_first && self.serving && self.leads(term) {
-                    self.want(
-                        self.objects.seen().keys().filter(|key| key.kind == Kind::GatewayClass).cloned().collect(),
-                    );
+                    self.want_kind(Kind::GatewayClass);
                 }
                 return;
             }

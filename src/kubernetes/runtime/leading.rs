@@ -41,7 +41,7 @@ impl KubernetesRuntime {
             return;
         }
         if is_current {
-            self.want(self.objects.seen().keys().filter(|key| key.kind == kind).cloned().collect());
+            self.want_kind(kind);
             if matches!(kind, Kind::Gateway | Kind::GatewayClass | Kind::GatewayParameters) {
                 self.services.enqueue_all();
                 self.enqueue_isolated();
@@ -49,5 +49,10 @@ impl KubernetesRuntime {
         }
         // The record waits until kinds are complete or known not to be served.
         self.enqueue_claims();
+    }
+
+    /// Queues the statuses of all objects of a kind.
+    pub(super) fn want_kind(&mut self, kind: Kind) {
+        self.want(self.objects.seen().keys().filter(|key| key.kind == kind).cloned().collect());
     }
 }
