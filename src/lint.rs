@@ -113,7 +113,7 @@ fn is_wrong(condition: &Condition) -> bool {
     is_known && !condition.is_healthy()
 }
 
-/// Finds what is not served though all conditions are good.
+/// Finds hostnames and Services that are not served although the conditions of their routes are good.
 fn hidden(pipeline: &Pipeline, found: &mut Findings) {
     let engine = pipeline.engine();
     for (route, hostnames) in engine.unmatched_hostnames() {

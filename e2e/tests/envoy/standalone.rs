@@ -115,7 +115,7 @@ async fn a_log_for_programs_has_an_object_a_line() -> Result<()> {
     Ok(())
 }
 
-/// What has no controller has no status: the log alone can say why it is not served.
+/// A Gateway or route without a controller has no status: only the log can say why it is not served.
 #[tokio::test]
 #[ignore = "needs Envoy"]
 async fn classes_and_parents_that_do_not_exist_are_in_the_log() -> Result<()> {

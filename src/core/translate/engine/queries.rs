@@ -77,7 +77,7 @@ impl Engine {
     }
 }
 
-/// What is not served although the conditions of routes are good.
+/// Hostnames and Services that are not served although the conditions of their routes are good.
 impl Engine {
     /// The hostnames of accepted routes that no listener of their parents takes. Where a TenantGateway grants hostnames, its
     /// verdict on the route has them.
