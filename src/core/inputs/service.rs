@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Service as K8sService, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice as K8sEndpointSlice;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::{MadeService, MadeSlice, Meta, ParseError};
+use super::{MadeService, MadeSlice, Meta, ParseError, SliceEndpoint};
 use crate::model::{AppProtocol, GatewayAddress, ObjectName, Transport, TransportPort};
 
 /// A Service.
@@ -123,6 +123,8 @@ pub struct EndpointSlice {
     /// The pods of the same namespace that have the addresses by `targetRef`, sorted. This is not verified: the writer
     /// of the slice may name any pod.
     pub pods: Box<[(IpAddr, Arc<str>)]>,
+    /// Its endpoints with their nodes, sorted by address: for slices of ours behind Services of Gateways.
+    pub endpoints: Box<[(IpAddr, SliceEndpoint)]>,
     /// Set for a slice that we made for a Gateway.
     pub made: Option<Box<MadeSlice>>,
 }
@@ -142,6 +144,7 @@ impl EndpointSlice {
                 ports.push((Arc::from(port.name.unwrap_or_default()), TransportPort { number, transport }));
             }
         }
+        let endpoints = SliceEndpoint::read(object.endpoints.as_deref().unwrap_or_default());
         let (mut addresses, mut pods) = (Vec::new(), Vec::new());
         for endpoint in object.endpoints.unwrap_or_default() {
             if endpoint.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true) {
@@ -161,7 +164,7 @@ impl EndpointSlice {
         }
         pods.sort();
         let made = MadeSlice::read(&object.metadata);
-        Ok(Self { meta, service, ports, addresses, pods: pods.into(), made })
+        Ok(Self { meta, service, ports, addresses, pods: pods.into(), endpoints, made })
     }
 
     /// Returns the pods that have an address by `targetRef`.
