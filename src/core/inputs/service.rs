@@ -124,7 +124,7 @@ pub struct EndpointSlice {
     /// of the slice may name any pod.
     pub pods: Box<[(IpAddr, Arc<str>)]>,
     /// Its endpoints with their nodes, sorted by address: for slices of ours behind Services of Gateways.
-    pub endpoints: Box<[(IpAddr, SliceEndpoint)]>,
+    pub placed: Box<[(IpAddr, SliceEndpoint)]>,
     /// Set for a slice that we made for a Gateway.
     pub made: Option<Box<MadeSlice>>,
 }
@@ -137,6 +137,7 @@ impl EndpointSlice {
             .as_ref()
             .and_then(|labels| labels.get("kubernetes.io/service-name"))
             .map(|name| ObjectName::new(meta.name.namespace.clone(), name.as_str()));
+        let placed = SliceEndpoint::read(object.endpoints.as_deref().unwrap_or_default());
         let mut ports = Vec::new();
         for port in object.ports.unwrap_or_default() {
             if let (Some(number), Some(transport)) = (port.port, Transport::of(port.protocol.as_deref())) {
@@ -144,7 +145,6 @@ impl EndpointSlice {
                 ports.push((Arc::from(port.name.unwrap_or_default()), TransportPort { number, transport }));
             }
         }
-        let endpoints = SliceEndpoint::read(object.endpoints.as_deref().unwrap_or_default());
         let (mut addresses, mut pods) = (Vec::new(), Vec::new());
         for endpoint in object.endpoints.unwrap_or_default() {
             if endpoint.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true) {
@@ -164,7 +164,7 @@ impl EndpointSlice {
         }
         pods.sort();
         let made = MadeSlice::read(&object.metadata);
-        Ok(Self { meta, service, ports, addresses, pods: pods.into(), endpoints, made })
+        Ok(Self { meta, service, ports, addresses, pods: pods.into(), placed, made })
     }
 
     /// Returns the pods that have an address by `targetRef`.

@@ -16,14 +16,15 @@ pub struct SliceEndpoint {
 }
 
 impl SliceEndpoint {
-    /// Reads the endpoints of a slice, sorted by address. Those that are not ready and do not serve are left out.
+    /// Reads the endpoints of a slice, sorted by address. Those that are not ready and do not serve are left out; an
+    /// absent `serving` counts as serving, as the API specifies.
     pub(super) fn read(endpoints: &[Endpoint]) -> Box<[(IpAddr, Self)]> {
         let mut nodes: BTreeSet<Arc<str>> = BTreeSet::new();
         let mut all = Vec::new();
         for endpoint in endpoints {
             let conditions = endpoint.conditions.clone().unwrap_or_default();
             let ready = conditions.ready.unwrap_or(true);
-            if !ready && !(conditions.terminating == Some(true) && conditions.serving == Some(true)) {
+            if !ready && (conditions.terminating != Some(true) || conditions.serving == Some(false)) {
                 continue;
             }
             let node = endpoint.node_name.as_deref().map(|name| match nodes.get(name) {
@@ -56,6 +57,7 @@ mod tests {
             {"addresses": ["10.0.0.2"], "conditions": {"ready": true, "serving": true, "terminating": true}},
             {"addresses": ["10.0.0.3"], "conditions": {"ready": false, "serving": false, "terminating": true}},
             {"addresses": ["10.0.0.5"], "conditions": {"ready": false}},
+            {"addresses": ["10.0.0.6"], "conditions": {"ready": false, "terminating": true}},
         ]))
         .expect("endpoints");
         let read = SliceEndpoint::read(&endpoints);
@@ -63,6 +65,9 @@ mod tests {
             .iter()
             .map(|(address, endpoint)| format!("{address} {} {:?}", endpoint.terminating, endpoint.node.as_deref()))
             .collect();
-        assert_eq!(shown, ["10.0.0.1 false Some(\"n\")", "10.0.0.2 false None", "10.0.0.4 true Some(\"n\")"]);
+        assert_eq!(
+            shown,
+            ["10.0.0.1 false Some(\"n\")", "10.0.0.2 false None", "10.0.0.4 true Some(\"n\")", "10.0.0.6 true None"]
+        );
     }
 }

@@ -24,7 +24,7 @@ pub(super) fn endpoints(settings: &Settings, store: &Store) -> BTreeMap<IpAddr, 
 
 /// The endpoints of a Service by address. Of an address in several slices the ready one counts.
 pub(super) fn behind(service: &ObjectName, store: &Store) -> BTreeMap<IpAddr, SliceEndpoint> {
-    let mut all: Vec<&(IpAddr, SliceEndpoint)> = store.slices(service).flat_map(|slice| &slice.endpoints).collect();
+    let mut all: Vec<&(IpAddr, SliceEndpoint)> = store.slices(service).flat_map(|slice| &slice.placed).collect();
     all.sort();
     all.into_iter().rev().cloned().collect()
 }

@@ -115,9 +115,8 @@ fn plan_slices<'a>(
             .lent
             .as_ref()
             .is_none_or(|there| has(&there.labels, &desired.labels) && has(&there.annotations, &desired.annotations));
-        let same = there.service.as_ref() == Some(&desired.service)
-            && ports == desired.ports
-            && *there.endpoints == *endpoints;
+        let same =
+            there.service.as_ref() == Some(&desired.service) && ports == desired.ports && *there.placed == *endpoints;
         if !same || !marked || all {
             plan.steps.push(ServiceAction::Apply(document(), made.uid.clone()));
         }
