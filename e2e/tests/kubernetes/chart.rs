@@ -2,7 +2,9 @@
 //! reaches its command line, and a real API server accepts every example of values, an install, an upgrade, a rollback
 //! and an uninstall.
 
+mod global;
 mod hardened;
+mod pods;
 mod settings;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -84,7 +86,7 @@ fn rows(text: &mut String, schema: &Value, values: &Value, prefix: &str) {
             // It has a table of its own.
         } else if inner && path != "envoy.resources" {
             rows(text, property, &values[name], &format!("{path}."));
-        } else if name != "global" {
+        } else {
             let default = match &values[name] {
                 Value::Null => String::new(),
                 value => format!("`{value}`"),
@@ -378,8 +380,9 @@ fn every_setting_reaches_the_command_line() -> Result<()> {
         let said = args.iter().any(|arg| *arg == flag || arg.starts_with(&format!("{flag}=")));
         assert!(said, "{flag} is not in {args:?}");
     }
-    // A value of null is omitted; large numbers are integers.
-    std::fs::write(&file, json!({"controller": {"settings": {"bind": null, "maxRouteKib": 4_000_000}}}).to_string())?;
+    // A list of nothing is omitted; large numbers are integers.
+    let settings = json!({"bind": [], "maxRouteKib": 4_000_000});
+    std::fs::write(&file, json!({"controller": {"settings": settings}}).to_string())?;
     let rendered = helm.template(&["-f", &file.display().to_string()])?;
     let deployment = rendered.iter().find(|object| object["kind"] == "Deployment").context("a Deployment")?;
     let (_, controller) = arguments(deployment)?;

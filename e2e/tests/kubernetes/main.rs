@@ -37,6 +37,7 @@ mod resend;
 mod revoke;
 mod rights;
 mod serving;
+mod stolen_token;
 mod stories;
 mod tenancy;
 mod traffic_policies;

@@ -35,6 +35,8 @@ pub struct MadeService {
     pub load_balancer_class: Option<String>,
     /// `spec.loadBalancerIP`
     pub load_balancer_ip: Option<String>,
+    /// `spec.externalTrafficPolicy`
+    pub external_traffic_policy: Option<String>,
     /// The Envoy port for each port of the Gateway.
     pub targets: BTreeMap<TransportPort, u16>,
     /// Its labels.
@@ -116,6 +118,7 @@ impl MadeService {
             kind: spec.type_.clone().unwrap_or_default(),
             load_balancer_class: spec.load_balancer_class.clone(),
             load_balancer_ip: spec.load_balancer_ip.clone(),
+            external_traffic_policy: spec.external_traffic_policy.clone(),
             targets: ports.collect(),
             labels,
             annotations,

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Service as K8sService, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice as K8sEndpointSlice;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::{MadeService, MadeSlice, Meta, ParseError};
+use super::{MadeService, MadeSlice, Meta, ParseError, SliceEndpoint};
 use crate::model::{AppProtocol, GatewayAddress, ObjectName, Transport, TransportPort};
 
 /// A Service.
@@ -123,6 +123,8 @@ pub struct EndpointSlice {
     /// The pods of the same namespace that have the addresses by `targetRef`, sorted. This is not verified: the writer
     /// of the slice may name any pod.
     pub pods: Box<[(IpAddr, Arc<str>)]>,
+    /// Its endpoints with their nodes, sorted by address: for slices of ours behind Services of Gateways.
+    pub placed: Box<[(IpAddr, SliceEndpoint)]>,
     /// Set for a slice that we made for a Gateway.
     pub made: Option<Box<MadeSlice>>,
 }
@@ -135,6 +137,7 @@ impl EndpointSlice {
             .as_ref()
             .and_then(|labels| labels.get("kubernetes.io/service-name"))
             .map(|name| ObjectName::new(meta.name.namespace.clone(), name.as_str()));
+        let placed = SliceEndpoint::read(object.endpoints.as_deref().unwrap_or_default());
         let mut ports = Vec::new();
         for port in object.ports.unwrap_or_default() {
             if let (Some(number), Some(transport)) = (port.port, Transport::of(port.protocol.as_deref())) {
@@ -161,7 +164,7 @@ impl EndpointSlice {
         }
         pods.sort();
         let made = MadeSlice::read(&object.metadata);
-        Ok(Self { meta, service, ports, addresses, pods: pods.into(), made })
+        Ok(Self { meta, service, ports, addresses, pods: pods.into(), placed, made })
     }
 
     /// Returns the pods that have an address by `targetRef`.

@@ -56,6 +56,7 @@ pub(super) fn gateway_exposure(
     let service = ServiceParameters {
         r#type: own.r#type.or(wide.r#type),
         load_balancer_class: own.load_balancer_class.or(wide.load_balancer_class),
+        external_traffic_policy: own.external_traffic_policy.or(wide.external_traffic_policy),
         name: own.name,
     };
     Ok(GatewayExposure { fleet, service, escaped_slashes, route_hostnames, allowed_hostnames, ports, isolated })
@@ -105,12 +106,13 @@ fn named_allowed(own: &ServiceParameters, fleet: Fleet, named: NamedServices, cl
              set spec.namedServices to Allow in the GatewayParameters of the class"
         ));
     }
-    match own.r#type.is_some() || own.load_balancer_class.is_some() {
-        true => {
-            Err(format!("{path}: that Service has a type and a load balancer of its own: leave out the other fields"))
-        }
-        false => Ok(()),
+    let ServiceParameters { r#type, load_balancer_class, external_traffic_policy, name: _ } = own;
+    if r#type.is_some() || load_balancer_class.is_some() || external_traffic_policy.is_some() {
+        return Err(format!(
+            "{path}: that Service has a type and a load balancer of its own: leave out the other fields"
+        ));
     }
+    Ok(())
 }
 
 /// The fleet of Gateways of a class whose own parameters choose none.

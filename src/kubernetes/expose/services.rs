@@ -447,7 +447,7 @@ mod tests {
                 ports: ports.iter().map(|port| (port.to_string(), TransportPort::tcp(*port))).collect(),
                 labels: BTreeMap::new(),
                 annotations: BTreeMap::new(),
-                envoys: BTreeSet::new(),
+                envoys: BTreeMap::new(),
             };
             BTreeMap::from([(gateway.clone(), Some(ServiceIntent::Slices(Box::new(desired))))])
         };
@@ -471,12 +471,13 @@ mod tests {
                 gateway: ObjectName::new("a", gateway),
                 kind: ServiceType::ClusterIP,
                 load_balancer_class: None,
+                external_traffic_policy: None,
                 address: None,
                 cluster_ip: None,
                 targets: BTreeMap::new(),
                 labels: BTreeMap::new(),
                 annotations: BTreeMap::new(),
-                envoys: BTreeSet::new(),
+                envoys: BTreeMap::new(),
             };
             (desired.gateway.clone(), Some(ServiceIntent::Wanted(Box::new(desired))))
         };
