@@ -176,7 +176,8 @@ async fn echo(mut stream: impl AsyncRead + AsyncWrite + Unpin, opened: &str) -> 
         if kind == TEXT {
             payload.extend(format!(" {opened}").as_bytes());
         }
-        let length = u8::try_from(payload.len()).ok().filter(|length| *length < 126).ok_or(io::ErrorKind::InvalidData)?;
+        let length =
+            u8::try_from(payload.len()).ok().filter(|length| *length < 126).ok_or(io::ErrorKind::InvalidData)?;
         stream.write_all(&[&[kind, length], &*payload].concat()).await?;
         if kind == CLOSE {
             return Ok(());

@@ -1,8 +1,7 @@
 //! The HTTP connection manager: all HTTP settings that only a chain can hold.
 
 use envoy_types::pb::envoy::config::core::v3::{
-    CidrRange, Http1ProtocolOptions, Http2ProtocolOptions, HttpProtocolOptions,
-    TypedExtensionConfig,
+    CidrRange, Http1ProtocolOptions, Http2ProtocolOptions, HttpProtocolOptions, TypedExtensionConfig,
     header_value_option::HeaderAppendAction, http_protocol_options::HeadersWithUnderscoresAction,
 };
 use envoy_types::pb::envoy::config::listener::v3::Filter;

@@ -63,7 +63,8 @@ async fn the_framing_of_http_1_0_smuggles_no_request() -> Result<()> {
 async fn websocket_is_the_only_protocol_that_a_connection_is_upgraded_to() -> Result<()> {
     let site = Site::start(&[]).await?;
     let ask = async |protocol: &str| {
-        let head = format!("GET /a HTTP/1.1\r\nHost: {HOST}\r\nConnection: Upgrade, close\r\nUpgrade: {protocol}\r\n\r\n");
+        let head =
+            format!("GET /a HTTP/1.1\r\nHost: {HOST}\r\nConnection: Upgrade, close\r\nUpgrade: {protocol}\r\n\r\n");
         say(site.http, &head).await
     };
     for protocol in ["SPDY/3.1", "TLS/1.2", "tcp", "HTTP/2.0", "websocket, SPDY/3.1"] {

@@ -323,9 +323,7 @@ impl AllowedEndpoints<'_> {
 
     /// True for an address of the machines of Envoys, as far as they are known.
     fn is_of_envoys(self, ip: IpAddr) -> bool {
-        ip.is_loopback()
-            || self.settings.default_addresses.contains(&ip)
-            || self.store.reserved().is_installation(&ip)
+        ip.is_loopback() || self.settings.default_addresses.contains(&ip) || self.store.reserved().is_installation(&ip)
     }
 }
 

@@ -123,7 +123,9 @@ impl<'a> Explainer<'a> {
             let why = own.guard.accepted.as_ref().err().or(own.guard.resolved.as_ref().err());
             explanation.fail("filters", why.map(|(_, text)| text.clone()).unwrap_or_default());
         }
-        if let Some(upgrade) = question.upgrade.as_deref().filter(|_| matches!(protocol, Protocol::Http | Protocol::Https)) {
+        if let Some(upgrade) =
+            question.upgrade.as_deref().filter(|_| matches!(protocol, Protocol::Http | Protocol::Https))
+        {
             explain_upgrade(upgrade, &mut explanation);
         }
         if !explanation.ok() {
@@ -261,7 +263,8 @@ fn explain_upgrade(upgrade: &str, explanation: &mut Explanation) {
     match upgrade.to_ascii_lowercase().as_str() {
         "websocket" => explanation.hold("upgrade", "to WebSocket, if the backend agrees".to_owned()),
         "h2c" => explanation.hold("upgrade", "to h2c, ignored: the request is answered over HTTP/1.1".to_owned()),
-        _ => explanation.fail("upgrade", format!("to {upgrade}, answered 403: WebSocket is the only protocol that passes")),
+        _ => explanation
+            .fail("upgrade", format!("to {upgrade}, answered 403: WebSocket is the only protocol that passes")),
     }
 }
 
