@@ -466,6 +466,9 @@ pub struct Explain {
     /// HTTP method of the request
     #[arg(long, default_value = "GET")]
     pub method: String,
+    /// Protocol to which the request asks to upgrade the connection (header Upgrade)
+    #[arg(long, value_name = "PROTOCOL")]
+    pub upgrade: Option<String>,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub program: RunningProgram,

@@ -22,8 +22,8 @@ use tracing::{debug, info};
 
 use self::last_good::{Keeper, LastGoodMetrics, Standby, StatePaths, ViewAccess};
 use self::xds::Xds;
-use crate::cli;
 use crate::tasks::Tasks;
+use crate::{cli, connection_pressure};
 use gatewright_control::certificates::{self, AddressQuery, IssuerSettings, TenantIssuers};
 use gatewright_control::envoy_access::EnvoyAccess;
 use gatewright_control::envoy_certificates;
@@ -36,7 +36,7 @@ use gatewright_core::channel::Channel;
 use gatewright_core::model::ObjectName;
 use gatewright_core::tenancy;
 use gatewright_core::translate::{EndpointPolicy, Fleet, Recording, Settings, Unlisted};
-use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, MutualTls, bootstrap, keys_files};
+use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, ConnectionLimit, MutualTls, bootstrap, keys_files};
 use gatewright_kubernetes::claims::{self, Claims};
 use gatewright_kubernetes::isolated;
 use gatewright_kubernetes::issuance::{Issuance, IssuanceConfig, watch_answers};
@@ -84,6 +84,11 @@ pub fn write_bootstrap(file: &Path, envoy: FleetEnvoy<'_>) -> Result<()> {
     let file = std::path::absolute(file).context("--file")?;
     let folder = file.parent().context("--file: expected a file")?.to_owned();
     let server_name = XDS_NAME.to_owned();
+    let connections = match &admin {
+        Admin::Pipe(socket) => connection_pressure::limit(socket.parent().context("--envoy-admin: expected a file")?),
+        Admin::Loopback(_) => ConnectionLimit::of(connection_pressure::limit(&folder).most),
+    };
+    connection_pressure::reset(&connections).context("the file with the pressure of connections")?;
     let made = bootstrap(&BootstrapOptions {
         node_id: node.to_owned(),
         node_cluster: "shared".to_owned(),
@@ -96,7 +101,7 @@ pub fn write_bootstrap(file: &Path, envoy: FleetEnvoy<'_>) -> Result<()> {
         ready,
         // The rest is for stacks, and for memory that the allocator has not returned.
         max_heap_bytes: memory_limit / 10 * 9,
-        max_connections: 50_000,
+        connections,
     });
     let keys = keys_files(tls).map(|(name, value)| (folder.join(name), value));
     for (path, value) in keys.into_iter().chain([(file, made)]) {

@@ -2,11 +2,11 @@
 
 mod queue;
 mod release;
+mod responders;
 mod runtime;
 mod show;
 mod unserved_log;
 
-use std::net::Ipv4Addr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,6 +24,7 @@ use acme::DeniedNetworks;
 use acme::storage::dir::Directory;
 
 use crate::cli::{self, CONTROLLER};
+use crate::connection_pressure;
 use crate::manifest::{Outcome, Safety, Watcher};
 use crate::standalone::{
     Addresses, ClaimLog, Demo, Lifetime, Order, PortProbe, PrivateDir, Supervisor, SuspectsFile, Tenants, find,
@@ -31,8 +32,7 @@ use crate::standalone::{
 };
 use crate::tasks::{self, Tasks};
 use gatewright_control::certificates::{
-    self, AddressQuery, Authority, CertificateManager, CertificateManagerConfig, TenantIssuers, TlsAlpnResponder,
-    WantedTracker,
+    self, AddressQuery, Authority, CertificateManager, CertificateManagerConfig, TenantIssuers, WantedTracker,
 };
 use gatewright_control::envoys;
 use gatewright_control::event::Severity;
@@ -41,8 +41,9 @@ use gatewright_control::{AdminRequest, ControlPlane, serve_admin};
 use gatewright_core::fair_queue::FairQueue;
 use gatewright_core::tenancy;
 use gatewright_core::translate::{Change, EndpointPolicy, Fact, Settings, Unlisted};
-use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, bootstrap, is_bind_error};
+use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, ConnectionLimit, bootstrap, is_bind_error};
 use queue::until;
+use responders::Responders;
 use runtime::StandaloneRuntime;
 use unserved_log::UnservedLog;
 
@@ -64,8 +65,20 @@ pub fn state_dir(state: &cli::State) -> Result<PathBuf> {
     }
 }
 
-/// Returns the bootstrap of an Envoy that connects to the program with this private directory.
-pub fn envoy_bootstrap(node: &str, dir: &std::path::Path, admin: Option<PathBuf>) -> serde_json::Value {
+/// Returns the bootstrap of an Envoy that connects to the program with this private directory. It has the limits of this
+/// process; nobody tells it how near its connections are to them.
+pub fn envoy_bootstrap(node: &str, dir: &Path, admin: Option<PathBuf>) -> serde_json::Value {
+    let ConnectionLimit { most, .. } = connection_pressure::limit(dir);
+    envoy_bootstrap_within(ConnectionLimit::of(most), node, dir, admin)
+}
+
+/// The same with a limit of connections.
+fn envoy_bootstrap_within(
+    connections: ConnectionLimit,
+    node: &str,
+    dir: &Path,
+    admin: Option<PathBuf>,
+) -> serde_json::Value {
     bootstrap(&BootstrapOptions {
         node_id: node.to_owned(),
         node_cluster: "standalone".to_owned(),
@@ -73,7 +86,7 @@ pub fn envoy_bootstrap(node: &str, dir: &std::path::Path, admin: Option<PathBuf>
         admin: Admin::Pipe(admin.unwrap_or_else(|| dir.join("envoy-admin.sock"))),
         ready: None,
         max_heap_bytes: 4 << 30,
-        max_connections: 50_000,
+        connections,
     })
 }
 
@@ -127,6 +140,9 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let cache = Cache::new();
     let view = View::new("standalone");
     let issuers = options.issuer_use.policy(&options.acme.issuers()?, Unlisted::Everybody)?;
+    let (places, mut places_asked) = mpsc::channel::<AddressQuery>(16);
+    let manager = Arc::new(manager(&options, dir.path(), places).await?);
+    let responders = Responders::bind(&manager, options.acme.acme_responder).await?;
     let settings = Settings {
         limits: options.limits,
         channel: options.gateway_api.gateway_api_channel,
@@ -137,10 +153,9 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         installation: installation(dir.path()),
         // The Envoy on this machine reads the same files.
         system_roots: options.endpoints.system_roots().filter(|file| Path::new(&**file).is_file()),
+        own_sockets: responders.sockets()?,
         ..Settings::new(CONTROLLER, options.addresses.clone())
     };
-    let (places, mut places_asked) = mpsc::channel::<AddressQuery>(16);
-    let manager = Arc::new(manager(&options, dir.path(), places).await?);
     let mut tenancy = tenancy_settings(&options.tenants);
     if options.dir.is_none() {
         tenancy.ports = Demo::ports().map_err(|text| anyhow!("the example: {text}"))?;
@@ -215,16 +230,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         }
     }
 
-    if let Some(responder) = manager.tls_alpn_responder() {
-        let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("TLS-ALPN-01")?;
-        let objects = TlsAlpnResponder::endpoint_objects(listener.local_addr().context("TLS-ALPN-01")?);
-        site.apply(objects.map_err(|text| anyhow!("TLS-ALPN-01: {text}"))?)?;
-        let stop = stop.clone();
-        tasks.spawn("TLS-ALPN-01", async move {
-            responder.serve(listener, stop).await;
-            Ok(())
-        });
-    }
+    site.apply(responders.endpoint_objects()?)?;
 
     // Stored certificates are served from the start.
     site.hand_in(manager.settle())?;
@@ -234,16 +240,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         running.run(supply, manager_stop).await;
         Ok(())
     });
-    if let Some(address) = options.acme.acme_responder {
-        let listener =
-            tokio::net::TcpListener::bind(address).await.with_context(|| format!("--acme-responder {address}"))?;
-        info!("challenges are answered at {}", listener.local_addr().unwrap_or(address));
-        let (manager, stop) = (manager.clone(), stop.clone());
-        tasks.spawn("challenges", async move {
-            certificates::respond(listener, manager, stop).await;
-            Ok(())
-        });
-    }
+    responders.serve(&manager, &mut tasks, &stop);
 
     let socket = dir.path().join("xds.sock");
     let mut stopped = stop.clone();
@@ -281,9 +278,12 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let mut supervising = tasks::spawn("envoy", async move {
         match envoy {
             Some(program) => {
+                let connections = connection_pressure::limit(&private);
+                let admin = Some(envoy_admin.clone());
                 let supervisor = Supervisor {
                     program,
-                    bootstrap: envoy_bootstrap("standalone", &private, Some(envoy_admin.clone())).to_string(),
+                    bootstrap: envoy_bootstrap_within(connections.clone(), "standalone", &private, admin).to_string(),
+                    connections,
                     admin: envoy_admin,
                     dir: private,
                     lifetime,

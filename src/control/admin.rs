@@ -182,6 +182,7 @@ async fn ready(State(asks): State<Asks>) -> Response {
 struct Asked {
     url: String,
     method: String,
+    upgrade: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -202,7 +203,8 @@ async fn release(State(asks): State<Asks>, Query(released): Query<Released>) -> 
 }
 
 async fn explain(State(asks): State<Asks>, Query(asked): Query<Asked>) -> Response {
-    match question(&asked.url, &asked.method) {
+    let asked = question(&asked.url, &asked.method).map(|question| Question { upgrade: asked.upgrade, ..question });
+    match asked {
         Ok(question) => typed(JSON, put(&asks, AdminQuery::Explain(question)).await),
         Err(text) => (StatusCode::BAD_REQUEST, text).into_response(),
     }
@@ -226,6 +228,7 @@ pub(super) fn question(url: &str, method: &str) -> Result<Question, String> {
         port: uri.port_u16().unwrap_or(if tls { 443 } else { 80 }),
         path: uri.path().to_owned(),
         method: method.to_owned(),
+        upgrade: None,
         address: None,
     })
 }

@@ -8,9 +8,7 @@
 use std::collections::HashMap;
 
 use envoy_types::pb::envoy::config::common::mutation_rules::v3::{HeaderMutation, header_mutation};
-use envoy_types::pb::envoy::config::core::v3::{
-    HeaderValue, HeaderValueOption, TypedExtensionConfig, header_value_option::HeaderAppendAction,
-};
+use envoy_types::pb::envoy::config::core::v3::{TypedExtensionConfig, header_value_option::HeaderAppendAction};
 use envoy_types::pb::envoy::config::route::v3::{
     FilterConfig, Route, VirtualHost, route::Action, route_action::ClusterSpecifier,
 };
@@ -41,6 +39,7 @@ use prost::Message;
 use sha2::{Digest, Sha256};
 
 use super::external_auth;
+use super::headers;
 use super::internal_headers::ROUTE_HEADER;
 use super::proto::{any, extension, map, xds_extension};
 use super::route::routes;
@@ -132,15 +131,10 @@ impl MarkedFilters {
             return configs;
         }
         let mark = name(&filters);
-        let option = HeaderValueOption {
-            header: Some(HeaderValue { key: ROUTE_HEADER.to_owned(), value: mark.clone(), ..Default::default() }),
-            append_action: HeaderAppendAction::OverwriteIfExistsOrAdd.into(),
-            ..Default::default()
-        };
+        let set = headers::mutation(ROUTE_HEADER, &mark, HeaderAppendAction::OverwriteIfExistsOrAdd);
         if self.0.iter().all(|(known, _)| *known != mark) {
             self.0.push((mark, filters));
         }
-        let set = HeaderMutation { action: Some(header_mutation::Action::Append(option)) };
         with(&configs, MARK, any(&mutation(set)))
     }
 

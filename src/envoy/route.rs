@@ -17,6 +17,7 @@ use envoy_types::pb::google::protobuf::Any;
 
 use super::cors;
 use super::headers::{Headers, headers};
+use super::location;
 use super::path::{NewPath, new_path, whole};
 use super::proto::{any, duration, map, uint};
 use super::request_match::{exact, header, matching, request_match};
@@ -76,8 +77,8 @@ fn by_action(route: &Route) -> Vec<pb::Route> {
     }
 }
 
-/// Envoy keeps the port of the request's host if the redirect has none. A second route for such hosts has an explicit
-/// one.
+/// Envoy keeps the port of the request's host if the redirect has none. A second route for such hosts has the default one
+/// of its scheme, which is taken out of the answer.
 fn redirects(route: &Route, redirect: &Redirect) -> Vec<pb::Route> {
     let action = |redirect| PbAction::Redirect(redirect_action(&route.matches.path, redirect));
     let usual = made(route, &[], action(redirect));
@@ -86,7 +87,8 @@ fn redirects(route: &Route, redirect: &Redirect) -> Vec<pb::Route> {
     }
     let redirect = Redirect { port: Some(redirect.default_port), ..redirect.clone() };
     let mut with_port = made(route, &[], action(&redirect));
-    with_port.r#match.get_or_insert_default().headers.push(header(":authority", matching(".*:[0-9]+")));
+    with_port.r#match.get_or_insert_default().headers.push(header(":authority", matching(".*:[0-9]*")));
+    with_port.typed_per_filter_config = location::turned_on(&with_port.typed_per_filter_config);
     vec![with_port, usual]
 }
 

@@ -17,5 +17,7 @@ mod pages;
 mod ports;
 mod program;
 mod quickstart;
+mod redirects;
 mod standalone;
 mod tenancy;
+mod websocket;

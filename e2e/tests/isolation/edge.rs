@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::gatewright::Gatewright;
 use e2e::world::free_port;
-use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, bootstrap_with_static};
+use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, ConnectionLimit, bootstrap_with_static};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::site::{FORWARD, LIMIT, SOON, Site, envoy_stat, named, route};
 
 /// Sends these bytes to an HTTP/1.1 server; returns its answer up to the end of the connection.
-async fn say(port: u16, request: &str) -> Result<String> {
+pub(crate) async fn say(port: u16, request: &str) -> Result<String> {
     let exchange = async {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
         // It may answer and close before it has read everything.
@@ -36,7 +36,7 @@ async fn get(site: &Site, path: &str, headers: &str) -> Result<String> {
     say(site.http, &head).await
 }
 
-fn status(answer: &str) -> Option<u16> {
+pub(crate) fn status(answer: &str) -> Option<u16> {
     answer.split(' ').nth(1)?.parse().ok()
 }
 
@@ -187,12 +187,11 @@ async fn an_envoy_without_memory_defends_itself_in_every_way_it_has() -> Result<
         ready: None,
         // Less than Envoy itself uses.
         max_heap_bytes: 1 << 20,
-        max_connections: 1_000,
+        connections: ConnectionLimit::of(1_000),
     };
     let envoy = e2e::envoy::Envoy::start(&bootstrap_with_static(&options, &[listener]).to_string()).await?;
     for action in [
         "reduce_timeouts",
-        "close_idle_http_connections",
         "shrink_heap",
         "disable_http_keepalive",
         "reset_high_memory_stream",

@@ -415,6 +415,7 @@ fn served() -> (ControlPlane, Question) {
         port: 80,
         path: "/".to_owned(),
         method: "GET".to_owned(),
+        upgrade: None,
         address: None,
     };
     (live, question)

@@ -278,6 +278,9 @@ impl AllowedEndpoints<'_> {
         if self.listens(address, port.transport) || !is_pod && self.fronts(address) {
             return Some("where Envoy listens itself".to_owned());
         }
+        if self.answers(&port.service, address) {
+            return Some("where Gatewright listens itself".to_owned());
+        }
         let reserved = self.store.reserved();
         let is_trusted = || self.store.labels(namespace).get(ENDPOINTS_LABEL).is_some_and(|value| value == "any");
         if !reserved.in_cluster() || reserved.is_home(namespace) || is_trusted() {
@@ -307,13 +310,20 @@ impl AllowedEndpoints<'_> {
     fn listens(self, address: SocketAddr, transport: Transport) -> bool {
         let port = TransportPort { number: address.port(), transport };
         let bound = |ip: IpAddr| self.frontends.has_socket(ip, port);
-        let is_theirs = |ip: &IpAddr| {
-            ip.is_loopback()
-                || self.settings.default_addresses.contains(ip)
-                || self.store.reserved().is_installation(ip)
-        };
         let everywhere = || bound(Ipv4Addr::UNSPECIFIED.into()) || bound(Ipv6Addr::UNSPECIFIED.into());
-        forms(address.ip()).any(|form| bound(form) || is_theirs(&form) && everywhere())
+        forms(address.ip()).any(|form| bound(form) || self.is_of_envoys(form) && everywhere())
+    }
+
+    /// True if the program itself listens at an address, for other Services than this one.
+    fn answers(self, service: &ObjectName, address: SocketAddr) -> bool {
+        let others = self.settings.own_sockets.iter().filter(|own| own.service.as_ref() != Some(service));
+        let mut ips = others.map(|own| own.address).filter(|own| own.port() == address.port()).map(|own| own.ip());
+        ips.any(|ip| forms(address.ip()).any(|form| form == ip || ip.is_unspecified() && self.is_of_envoys(form)))
+    }
+
+    /// True for an address of the machines of Envoys, as far as they are known.
+    fn is_of_envoys(self, ip: IpAddr) -> bool {
+        ip.is_loopback() || self.settings.default_addresses.contains(&ip) || self.store.reserved().is_installation(&ip)
     }
 }
 

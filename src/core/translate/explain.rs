@@ -29,6 +29,8 @@ pub struct Question {
     pub path: String,
     /// The method.
     pub method: String,
+    /// The protocol of an upgrade (RFC 9110, 7.8).
+    pub upgrade: Option<String>,
     /// The address; only frontends that are bound to it are considered.
     pub address: Option<IpAddr>,
 }
@@ -36,8 +38,8 @@ pub struct Question {
 /// One link of the chain.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Link {
-    /// The name of the step: `frontend`, `listener`, `certificate`, `client certificate`, `filters`, `route`, `backend`,
-    /// `backend TLS`, `endpoints`.
+    /// The name of the step: `frontend`, `listener`, `certificate`, `client certificate`, `filters`, `upgrade`, `route`,
+    /// `backend`, `backend TLS`, `endpoints`.
     pub what: &'static str,
     /// True if it holds.
     pub ok: bool,
@@ -120,6 +122,11 @@ impl<'a> Explainer<'a> {
         if own.guard.refuses() {
             let why = own.guard.accepted.as_ref().err().or(own.guard.resolved.as_ref().err());
             explanation.fail("filters", why.map(|(_, text)| text.clone()).unwrap_or_default());
+        }
+        if let Some(upgrade) =
+            question.upgrade.as_deref().filter(|_| matches!(protocol, Protocol::Http | Protocol::Https))
+        {
+            explain_upgrade(upgrade, &mut explanation);
         }
         if !explanation.ok() {
             return explanation;
@@ -248,6 +255,16 @@ impl<'a> Explainer<'a> {
         }
         explanation.hold("route", format!("{} for {hostname}{conditions}", route.name));
         self.explain_action(route, protocol, explanation);
+    }
+}
+
+/// Adds whether a request for another protocol passes.
+fn explain_upgrade(upgrade: &str, explanation: &mut Explanation) {
+    match upgrade.to_ascii_lowercase().as_str() {
+        "websocket" => explanation.hold("upgrade", "to WebSocket, if the backend agrees".to_owned()),
+        "h2c" => explanation.hold("upgrade", "to h2c, ignored: the request is answered over HTTP/1.1".to_owned()),
+        _ => explanation
+            .fail("upgrade", format!("to {upgrade}, answered 403: WebSocket is the only protocol that passes")),
     }
 }
 

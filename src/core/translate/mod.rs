@@ -112,7 +112,7 @@ pub use parent::{Parent, ParentListener};
 pub use policy::{IssuerAllow, IssuerPolicy, IssuerRule, Unlisted};
 pub use protocol::{Family, Protocol};
 pub use service_intent::{DesiredService, DesiredSlices, ServiceIntent};
-pub use settings::{DedicatedEnvoys, SYSTEM_ROOTS, Settings};
+pub use settings::{DedicatedEnvoys, OwnSocket, SYSTEM_ROOTS, Settings};
 pub use status::{
     ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, PolicyStatus, RouteStatus, StatusBody,
 };

@@ -16,7 +16,7 @@ use gatewright_core::model::{
     Termination, Timeouts, TlsParams, VirtualHost, WeightedTarget,
 };
 use gatewright_envoy as envoy;
-use gatewright_envoy::{AdsServer, BootstrapOptions, ResourceName};
+use gatewright_envoy::{AdsServer, BootstrapOptions, ConnectionLimit, ResourceName};
 
 use super::ads::Ads;
 
@@ -138,7 +138,7 @@ impl Site {
             admin: envoy::Admin::Loopback(0),
             ready: None,
             max_heap_bytes: 1 << 30,
-            max_connections: 10_000,
+            connections: ConnectionLimit::of(10_000),
         }
     }
 

@@ -9,7 +9,7 @@ use super::*;
 use crate::channel::Channel;
 use crate::inputs::{Kind, Located, Object, ObjectKey};
 use crate::model::{AppProtocol, BackendId, ConditionType, Status};
-use crate::translate::{Change, Delta, EndpointPolicy, Engine, Fleet, Settings, StatusBody};
+use crate::translate::{Change, Delta, EndpointPolicy, Engine, Fleet, OwnSocket, Settings, StatusBody};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 
@@ -269,6 +269,27 @@ fn a_listener_of_envoy_is_no_backend_in_whatever_order_they_come() {
         told.list(&["127.0.0.1"], 8080);
         told.put(gateway(80));
         assert_eq!((told.used(), &told.verdict), (vec!["127.0.0.1:8080"], &None));
+    }
+}
+
+#[test]
+fn a_responder_of_the_program_is_the_backend_of_its_own_service_alone() {
+    let own = |address: &str, service: Option<ObjectName>| OwnSocket {
+        address: address.parse().expect("an address"),
+        service,
+    };
+    let everywhere = own("0.0.0.0:8089", None);
+    for (sockets, refused) in [
+        (vec![own("127.0.0.1:8089", None)], true),
+        (vec![own("127.0.0.1:8089", Some(ObjectName::new("ours", "responder")))], true),
+        (vec![everywhere], true),
+        (vec![own("127.0.0.1:8089", Some(ObjectName::new("mallory", "web")))], false),
+        (vec![own("127.0.0.1:8090", None)], false),
+    ] {
+        let mut told = Told::new(Settings { own_sockets: sockets.clone(), ..Settings::new("c", vec![]) });
+        told.list(&["127.0.0.1", "::ffff:127.0.0.1"], 8089);
+        assert_eq!(told.used().is_empty(), refused, "{sockets:?}");
+        assert_eq!(told.refused("127.0.0.1:8089 (where Gatewright listens itself)"), refused, "{:?}", told.verdict);
     }
 }
 
