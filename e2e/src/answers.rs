@@ -123,7 +123,7 @@ fn relative(value: &mut Value) {
 impl Oddities {
     /// Those of a seed.
     pub fn new(seed: u64) -> Self {
-        Self { choice: Choice::new(seed), lags: 3, asked: BTreeMap::new() }
+        Self { choice: Choice::new(seed), lags: 2, asked: BTreeMap::new() }
     }
 
     /// Changes an answer.
@@ -177,12 +177,15 @@ impl Oddities {
                     ],
                 };
                 let (member, value) = (*choice.of(members), nothing(choice));
-                set(body, member, value);
+                // This one would have a meaning: another name.
+                if member != "wildcard" || value != Some(json!(true)) {
+                    set(body, member, value);
+                }
             }
             if let Some(challenges) = body["challenges"].as_array_mut() {
-                for challenge in challenges.iter_mut().filter(|_| choice.below(3) == 0) {
-                    let (member, value) =
-                        (*choice.of(&["error", "status", "token", "url", "type", "x"]), nothing(choice));
+                for challenge in challenges.iter_mut() {
+                    let member = *choice.of(&["error", "status", "token", "url", "type", "x", "y", "z"]);
+                    let value = nothing(choice);
                     set(challenge, member, value);
                 }
                 let strange =

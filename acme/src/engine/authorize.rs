@@ -91,8 +91,8 @@ pub(super) async fn authorize(attempt: &mut OrderAttempt<'_>, order: &mut Order)
     // requests to the CA.
     attempt.start_flush();
     set_ready(attempt, order, &open_challenges).await?;
-    attempt.has_answered = !open_challenges.is_empty();
-    Ok(attempt.has_answered)
+    attempt.has_answered |= !open_challenges.is_empty();
+    Ok(!open_challenges.is_empty())
 }
 
 /// The reason why the open challenges cannot be listed.

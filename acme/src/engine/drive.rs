@@ -81,6 +81,7 @@ impl OrderAttempt<'_> {
         let mut order = self.order().await?;
         let (validation, issuance) = (&self.issuer.validation, &self.issuer.issuance);
         let (mut accepted, mut finalized): (Option<Wait>, Option<Wait>) = (None, None);
+        let mut idle: Option<Polls> = None;
         loop {
             match (order.state().status, &mut accepted, &mut finalized) {
                 (OrderStatus::Pending, None, _) => {
@@ -100,8 +101,13 @@ impl OrderAttempt<'_> {
                         }
                     } else if responded {
                         self.wait(&mut polls).await?;
+                    } else if let Some(polls) = &mut idle {
+                        self.wait(polls).await?;
+                    } else {
+                        idle = Some(validation.polls());
                     }
-                    accepted = Some((polls, asked));
+                    // Where nothing was answered, a replica of the CA may have been behind: the authorizations are read again.
+                    accepted = responded.then_some((polls, asked));
                 }
                 (OrderStatus::Pending, Some((polls, _)), _) | (OrderStatus::Processing, _, Some((polls, _))) => {
                     self.wait(polls).await?;
