@@ -135,6 +135,7 @@ impl EndpointSlice {
             .as_ref()
             .and_then(|labels| labels.get("kubernetes.io/service-name"))
             .map(|name| ObjectName::new(meta.name.namespace.clone(), name.as_str()));
+        let made = MadeSlice::read(&object);
         let mut ports = Vec::new();
         for port in object.ports.unwrap_or_default() {
             if let (Some(number), Some(transport)) = (port.port, Transport::of(port.protocol.as_deref())) {
@@ -160,7 +161,6 @@ impl EndpointSlice {
             }
         }
         pods.sort();
-        let made = MadeSlice::read(&object.metadata);
         Ok(Self { meta, service, ports, addresses, pods: pods.into(), made })
     }
 

@@ -49,7 +49,11 @@ pub(super) fn state(seen: &ObservedObject, stands: bool) -> ParentState {
     let pending = status["listeners"].as_array().into_iter().flatten().filter_map(waits).collect();
     let conditions = &status["conditions"];
     let (accepted, programmed) = (holds(conditions, "Accepted"), holds(conditions, "Programmed"));
-    ParentState { accepted, programmed, listeners, pending }
+    let read = conditions.as_array().into_iter().flatten();
+    let mut read = read.filter(|condition| condition["type"] == "Accepted" || condition["type"] == "Programmed");
+    let is_behind = read
+        .any(|condition| condition["observedGeneration"].as_i64().is_some_and(|observed| observed < seen.generation));
+    ParentState { accepted, programmed, listeners, pending, is_behind }
 }
 
 /// The problem of a write.
