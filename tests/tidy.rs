@@ -24,6 +24,8 @@ const PURE: [&str; 25] = [
     "src/kubernetes/storage/secret.rs",
     "src/kubernetes/managed_fields.rs",
     "src/kubernetes/live_object.rs",
+    "src/kubernetes/deviation.rs",
+    "src/kubernetes/defaults.rs",
     "src/kubernetes/tenants/label.rs",
     "src/kubernetes/tenants/report.rs",
     "src/kubernetes/tenants/troubles.rs",
