@@ -206,9 +206,11 @@ async fn the_archive_installs_without_the_internet() -> Result<()> {
     until_served(&shop()?).await?;
 
     // Back to what was there.
-    let delete = format!("KUBECONFIG=/etc/kubernetes/admin.conf kubectl delete --wait=false -f {unpacked}/install.yaml && \
+    let delete = format!(
+        "KUBECONFIG=/etc/kubernetes/admin.conf kubectl delete --wait=false -f {unpacked}/install.yaml && \
          kubectl wait --for=delete --timeout=5m namespace/{NAMESPACE} && \
-         kubectl patch gatewayclass gatewright --type=merge -p '{{\"metadata\":{{\"finalizers\":null}}}}'");
+         kubectl patch gatewayclass gatewright --type=merge -p '{{\"metadata\":{{\"finalizers\":null}}}}'"
+    );
     run("docker", &["exec", control, "sh", "-c", &delete])?;
     for node in &nodes {
         inside(node, &format!("rm -r {unpacked}.tar {unpacked}"))?;

@@ -125,7 +125,10 @@ async fn the_token_of_the_controller_writes_only_what_the_controller_writes() ->
     let kind = GroupVersionKind::gvk("gateway.networking.k8s.io", "v1", "GatewayClass");
     let classes: Api<DynamicObject> = Api::all_with(thief.clone(), &ApiResource::from_gvk(&kind));
     let finalizer = |finalizer: &str| json!({"metadata": {"finalizers": [finalizer]}});
-    assert_eq!(merge(&classes, "gatewright", finalizer("gateway-exists-finalizer.gateway.networking.k8s.io")).await?, None);
+    assert_eq!(
+        merge(&classes, "gatewright", finalizer("gateway-exists-finalizer.gateway.networking.k8s.io")).await?,
+        None
+    );
     for (change, what) in [
         (finalizer("example.org/kept"), "a finalizer of others"),
         (json!({"metadata": {"labels": {"a": "b"}}}), "a label"),
