@@ -12,7 +12,7 @@ pub struct SpecDefaults(Arc<BTreeMap<Kind, Defaults>>);
 
 /// The defaults of a value and of the parts of it.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Defaults {
+pub struct Defaults {
     /// The value where the field is absent.
     value: Option<Value>,
     fields: BTreeMap<String, Defaults>,

@@ -163,10 +163,12 @@ async fn a_tenant_gateway_is_not_ready_over_a_gateway_of_another_class_or_an_ear
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
     namespace(server, NS, "elsewhere.example.org").await?;
-    let spec = json!({"apex": "elsewhere.example.org", "certMode": "existingSecret",
-        "wildcardSecretRef": {"name": "wildcard"}, "tlsPassthroughServices": ["api"]});
-    server.put(tenant(NS, spec.clone())).await?;
-    until_owned(server, NS, &["Gateway cozystack", "HTTPRoute cozystack-http-redirect"]).await?;
+    server.put(tenant(NS, json!({"apex": "elsewhere.example.org"}))).await?;
+    server.put(route(NS, "web", NS, &["web.elsewhere.example.org"])).await?;
+    let listeners = |count: usize| {
+        move |o: &Value| o["spec"]["listeners"].as_array().is_some_and(|listeners| listeners.len() == count)
+    };
+    cluster.until(GATEWAY, "Gateway", NS, "cozystack", listeners(2)).await?;
     program(server, "Gateway", NS, "cozystack").await?;
     until_ready(&cluster, NS, "Reconciled").await?;
 
@@ -186,9 +188,8 @@ async fn a_tenant_gateway_is_not_ready_over_a_gateway_of_another_class_or_an_ear
     until_ready(&cluster, NS, "Reconciled").await?;
 
     // Its controller never writes conditions of the next generation.
-    let mut more = spec;
-    more["tlsPassthroughServices"] = json!(["api", "vm"]);
-    server.put(tenant(NS, more)).await?;
+    server.put(route(NS, "more", NS, &["more.elsewhere.example.org"])).await?;
+    cluster.until(GATEWAY, "Gateway", NS, "cozystack", listeners(3)).await?;
     let told = until_ready(&cluster, NS, "GatewayNotAccepted").await?;
     assert!(told["message"].as_str().unwrap_or_default().contains("earlier generation"), "{told}");
     program(server, "Gateway", NS, "cozystack").await?;

@@ -21,8 +21,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) struct States {
     /// The parsed states of ListenerSets, each of one resource version.
     parsed: BTreeMap<Derived, State>,
-    /// The time since which the conditions of an object are about an earlier generation.
-    behind: BTreeMap<Derived, Instant>,
+    /// The earlier generation that the conditions of an object are about, and since when they are.
+    behind: BTreeMap<Derived, (i64, Instant)>,
 }
 
 struct State {
@@ -50,7 +50,12 @@ impl States {
                 states.behind.remove(derived);
                 return Some(state);
             }
-            let until = *states.behind.entry(derived.clone()).or_insert(now) + PATIENCE;
+            let observed = report::observed_generation(seen);
+            let behind = states.behind.entry(derived.clone()).or_insert((observed, now));
+            if behind.0 != observed {
+                *behind = (observed, now);
+            }
+            let until = behind.1 + PATIENCE;
             if until <= now {
                 return Some(states.of(derived, seen, false));
             }
