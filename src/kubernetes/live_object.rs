@@ -225,6 +225,7 @@ pub fn derived(key: &ObjectKey) -> Option<Derived> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::defaults::SpecDefaults;
 
     const OWNER: &str = "u-1";
 
@@ -316,6 +317,46 @@ mod tests {
         let there = held(edited);
         assert_eq!(LiveObject::step(Some(&there), Some(&wanted()), &|_| true, None), ApplyAction::TakeOver);
         assert_eq!(there.others(), ["kubectl-edit"]);
+    }
+
+    #[test]
+    fn what_admission_changes_or_adds_is_a_difference_and_defaults_are_none() {
+        let listener = json!({"properties": {
+            "tls": {"properties": {"certificateRefs": {"items": {"properties": {"kind": {"default": "Secret"}}}}}},
+            "allowedRoutes": {"default": {"namespaces": {"from": "Same"}}}}});
+        let spec = json!({"properties": {"listeners": {"items": listener}}});
+        let schema = json!({"x-kubernetes-group-version-kind": [{"group": Kind::Gateway.group(), "kind": "Gateway"}],
+            "properties": {"spec": spec}});
+        let defaults = SpecDefaults::read(&[json!({"components": {"schemas": {"g": schema}}})], &[Kind::Gateway]);
+        let mut right = server(&wanted());
+        right["spec"]["listeners"][1]["allowedRoutes"] = json!({"namespaces": {"from": "Same"}});
+        let found = |there: &Value| {
+            let all = held(there.clone()).differences(&wanted(), defaults.of(Kind::Gateway)).unwrap_or_default();
+            all.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(found(&right), Vec::<String>::new(), "defaults are no differences");
+        right["metadata"]["labels"]["theirs"] = json!("x");
+        right["metadata"]["annotations"] = json!({"theirs": "x"});
+        assert_eq!(found(&right), Vec::<String>::new(), "labels and annotations of others are theirs");
+        for (pointer, value, told) in [
+            ("/spec/gatewayClassName", json!("d"), r#"spec.gatewayClassName is "d" in place of "c""#),
+            ("/spec/listeners/0/port", json!(1), "spec.listeners[a].port is 1 in place of 443"),
+            ("/spec/listeners/0/allowedRoutes/namespaces/from", json!("All"), r#"from is "All" in place of "Same""#),
+            ("/metadata/labels/l", json!("y"), r#"metadata.labels.l is "y" in place of "x""#),
+        ] {
+            let mut changed = right.clone();
+            *changed.pointer_mut(pointer).expect("it is there") = value;
+            assert!(found(&changed)[0].ends_with(told), "{:?}", found(&changed));
+        }
+        for (pointer, field, told) in [
+            ("/spec", "infrastructure", "spec.infrastructure was added"),
+            ("/spec/listeners/1", "hostname", "spec.listeners[b].hostname was added"),
+            ("/spec/listeners/0/tls/certificateRefs/0", "namespace", "certificateRefs[s].namespace was added"),
+        ] {
+            let mut changed = right.clone();
+            changed.pointer_mut(pointer).expect("it is there")[field] = json!("x");
+            assert!(found(&changed)[0].ends_with(told), "{:?}", found(&changed));
+        }
     }
 
     #[test]
