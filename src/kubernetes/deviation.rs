@@ -26,9 +26,12 @@ pub(crate) struct Place {
     pointer: String,
     /// The names of the fields alone: `spec.listeners.port`.
     pub(crate) fields: String,
-    /// True below a list whose items have no names. The API server has such a list as one field.
+    /// True below a list that the API server has as one field.
     pub(crate) is_in_atomic_list: bool,
 }
+
+/// Lists of derived objects whose items have owners of their own (`x-kubernetes-list-type: map`).
+const BY_KEY: [&str; 2] = ["spec.listeners", "metadata.ownerReferences"];
 
 impl Place {
     fn field(&self, name: &str) -> Self {
@@ -44,11 +47,12 @@ impl Place {
 
     fn item(&self, index: usize, name: Option<&str>) -> Self {
         let shown = name.map_or_else(|| index.to_string(), str::to_owned);
+        let is_map = BY_KEY.iter().any(|field| self.fields.ends_with(field));
         Self {
             shown: format!("{}[{shown}]", self.shown),
             pointer: format!("{}/{index}", self.pointer),
             fields: self.fields.clone(),
-            is_in_atomic_list: self.is_in_atomic_list || name.is_none(),
+            is_in_atomic_list: self.is_in_atomic_list || !is_map,
         }
     }
 }
