@@ -65,6 +65,10 @@ async fn touch(server: &ApiServer, api_version: &str, kind: &str, namespace: &st
     Ok(())
 }
 
+fn has_listeners(gateway: &Value, count: usize) -> bool {
+    gateway["spec"]["listeners"].as_array().is_some_and(|listeners| listeners.len() == count)
+}
+
 /// An object of the same kind that a dry run may create.
 fn probe_of(object: &Value) -> Value {
     json!({"apiVersion": object["apiVersion"], "kind": object["kind"],
@@ -90,6 +94,7 @@ async fn what_admission_makes_of_a_derived_object_is_told_and_corrected() -> Res
         &[named.as_str(), "Gateway cozystack", "HTTPRoute cozystack-http-redirect", "Issuer cozystack-gateway"],
     )
     .await?;
+    cluster.until(GATEWAY, "Gateway", NS, "cozystack", |o| has_listeners(o, 2)).await?;
     program(server, "Gateway", NS, "cozystack").await?;
     until_ready(&cluster, NS, "Reconciled").await?;
 
@@ -165,10 +170,7 @@ async fn a_tenant_gateway_is_not_ready_over_a_gateway_of_another_class_or_an_ear
     namespace(server, NS, "elsewhere.example.org").await?;
     server.put(tenant(NS, json!({"apex": "elsewhere.example.org"}))).await?;
     server.put(route(NS, "web", NS, &["web.elsewhere.example.org"])).await?;
-    let listeners = |count: usize| {
-        move |o: &Value| o["spec"]["listeners"].as_array().is_some_and(|listeners| listeners.len() == count)
-    };
-    cluster.until(GATEWAY, "Gateway", NS, "cozystack", listeners(2)).await?;
+    cluster.until(GATEWAY, "Gateway", NS, "cozystack", |o| has_listeners(o, 2)).await?;
     program(server, "Gateway", NS, "cozystack").await?;
     until_ready(&cluster, NS, "Reconciled").await?;
 
@@ -189,7 +191,7 @@ async fn a_tenant_gateway_is_not_ready_over_a_gateway_of_another_class_or_an_ear
 
     // Its controller never writes conditions of the next generation.
     server.put(route(NS, "more", NS, &["more.elsewhere.example.org"])).await?;
-    cluster.until(GATEWAY, "Gateway", NS, "cozystack", listeners(3)).await?;
+    cluster.until(GATEWAY, "Gateway", NS, "cozystack", |o| has_listeners(o, 3)).await?;
     let told = until_ready(&cluster, NS, "GatewayNotAccepted").await?;
     assert!(told["message"].as_str().unwrap_or_default().contains("earlier generation"), "{told}");
     program(server, "Gateway", NS, "cozystack").await?;

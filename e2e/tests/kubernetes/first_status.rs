@@ -212,10 +212,6 @@ async fn a_refusal_without_room_in_the_status_is_an_event() -> Result<()> {
     cluster.quiet().await?;
     let notes = count().await?;
     assert!(notes.len() == 1 && notes[0].contains("www.somebody-else.example.com"), "once: {notes:?}");
-    assert!(
-        controller.output().contains("HTTPRoute tenant-full/wide: its status has no room"),
-        "{}",
-        controller.output()
-    );
+    assert!(controller.output().contains("tenant-full/wide: its status has no room"), "{}", controller.output());
     Ok(())
 }

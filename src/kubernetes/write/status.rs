@@ -153,7 +153,10 @@ pub(crate) fn without_room(
     let conditions = left_out.iter().flat_map(|entry| entry["conditions"].as_array().into_iter().flatten());
     let refusals = conditions.filter(|condition| condition["type"] == "Accepted" && condition["status"] == "False");
     let text = |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
-    refusals.map(|condition| format!("{}: {}", text(condition, "reason"), text(condition, "message"))).collect()
+    let refusals = refusals.map(|condition| format!("{}: {}", text(condition, "reason"), text(condition, "message")));
+    let mut refusals: Vec<String> = refusals.collect();
+    refusals.dedup();
+    refusals
 }
 
 /// The parents of a route with our own entries as desired.
