@@ -44,7 +44,7 @@ use gatewright_kubernetes::keys::{EnvoyAccounts, PodCertificates};
 use gatewright_kubernetes::lease::{self, Candidate, Term};
 use gatewright_kubernetes::replicas::{self, Replica};
 use gatewright_kubernetes::{
-    Fence, KubernetesRuntime, LastHeard, MetricsReaders, connect, kinds, watch_all, watch_fields,
+    Fence, KubernetesRuntime, LastHeard, MetricsReaders, connect, kinds, watch_all, watch_definitions,
 };
 
 /// The interval at which the validity of certificates is checked.
@@ -189,8 +189,8 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let heard = LastHeard::default();
     let runtime = KubernetesRuntime::new(client.clone(), &options.controller_name, replica, live, issuance);
     let mut runtime = runtime.watching(&kinds, heard.clone());
-    let asks_for_fields = options.gateway_api.gateway_api_channel == Channel::Experimental;
-    if asks_for_fields {
+    let channel = options.gateway_api.gateway_api_channel;
+    if channel == Channel::Experimental {
         runtime = runtime.awaiting_fields();
     }
 
@@ -204,13 +204,11 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     tasks.spawn("lease", async move { Ok(lease::run(for_lease, candidate, term_sender, lease_stop).await?) });
     // A small buffer: a watch waits while we are busy, and the server keeps further events.
     let (sender, mut watch_events) = mpsc::channel(16);
-    if asks_for_fields {
-        let (for_fields, sender) = (client.clone(), sender.clone());
-        tasks.spawn("fields of definitions", async move {
-            watch_fields(for_fields, sender).await;
-            Ok(())
-        });
-    }
+    let (for_definitions, defined, definitions) = (client.clone(), kinds.clone(), sender.clone());
+    tasks.spawn("definitions", async move {
+        watch_definitions(for_definitions, defined, channel, definitions).await;
+        Ok(())
+    });
     let for_watches = client.clone();
     tasks.spawn("watches", async move {
         watch_all(for_watches, kinds, namespaces, heard, sender).await;

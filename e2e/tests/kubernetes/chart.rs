@@ -531,7 +531,7 @@ async fn it_is_installed_upgraded_rolled_back_and_uninstalled() -> Result<()> {
     assert_eq!(back, installed);
 
     helm.run(&["uninstall", "gatewright", "-n", NAMESPACE])?;
-    assert_eq!(there(&server).await?.into_keys().collect::<Vec<_>>(), Vec::<String>::new());
+    assert_eq!(there(&server).await?.into_keys().collect::<Vec<_>>(), ["GatewayClass gatewright"], "Gateways use it");
     let parameters = server.api("gatewright.io/v1alpha1", "GatewayParameters", "default").await?;
     assert!(parameters.get("kept").await.is_ok(), "what users wrote stays");
     Ok(())

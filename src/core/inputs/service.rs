@@ -138,6 +138,7 @@ impl EndpointSlice {
             .and_then(|labels| labels.get("kubernetes.io/service-name"))
             .map(|name| ObjectName::new(meta.name.namespace.clone(), name.as_str()));
         let placed = SliceEndpoint::read(object.endpoints.as_deref().unwrap_or_default());
+        let made = MadeSlice::read(&object);
         let mut ports = Vec::new();
         for port in object.ports.unwrap_or_default() {
             if let (Some(number), Some(transport)) = (port.port, Transport::of(port.protocol.as_deref())) {
@@ -163,7 +164,6 @@ impl EndpointSlice {
             }
         }
         pods.sort();
-        let made = MadeSlice::read(&object.metadata);
         Ok(Self { meta, service, ports, addresses, pods: pods.into(), placed, made })
     }
 

@@ -146,6 +146,14 @@ impl Desired {
         }
     }
 
+    /// The class of a Gateway.
+    pub(super) fn class(&self) -> Option<&str> {
+        match &self.content {
+            Content::Gateway(gateway) => Some(&gateway.class),
+            _ => None,
+        }
+    }
+
     /// The listeners; empty for kinds without listeners.
     pub fn listeners(&self) -> &[Arc<Listener>] {
         match &self.content {

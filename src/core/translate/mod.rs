@@ -90,6 +90,7 @@ mod surroundings;
 mod tables;
 mod tls_options;
 mod tls_secrets;
+mod verdict;
 mod wanted_index;
 
 pub use crate::store::RouteGrants;

@@ -25,6 +25,7 @@ use super::status::{
     ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, RouteStatus, StatusBody,
 };
 use super::statuses::Statuses;
+use super::verdict::{any_programmed, condition, listeners_verdict, with_programmed};
 use super::wanted_index::ListenerOutcomes;
 use super::{bind, default_gateways, exposure, features, fleet, named_service};
 use crate::channel::Channel;
@@ -106,7 +107,9 @@ impl Report<'_> {
             Some(assignment) if is_scoped => routability::reached(parent, assignment, reached),
             _ => reached,
         };
-        let programmed = if accepted.status != Status::True {
+        let programmed = if accepted.status == Status::Unknown {
+            Err((Reason::Pending, accepted.message.clone()))
+        } else if accepted.status != Status::True {
             Err((Reason::Invalid, "the Gateway is not accepted".to_owned()))
         } else if let Some(wrong) = unusable.clone().or(malformed.map(|text| (Reason::AddressNotUsable, text))) {
             Err(wrong)
@@ -121,7 +124,7 @@ impl Report<'_> {
         let is_accepted = accepted.status == Status::True;
         let (addresses, assigned) = self.assigned(addresses, assignment.filter(|_| is_accepted), unusable);
         let addresses = if is_accepted { addresses } else { Vec::new() };
-        let mut conditions = vec![accepted, condition(ConditionType::Programmed, programmed, Reason::Programmed)];
+        let mut conditions = with_programmed(accepted, programmed);
         conditions.extend(assigned);
         if let Some(client) = &parent.client {
             conditions.push(condition(ConditionType::ResolvedRefs, client.resolved.clone(), Reason::ResolvedRefs));
@@ -251,9 +254,10 @@ impl Report<'_> {
             (Err((_, text)), _) => Err((Reason::ParentNotProgrammed, text.clone())),
             (Ok(()), Status::True) => any_programmed(&listeners, Reason::ListenersNotValid)
                 .map_err(|other| self.nowhere(parent).unwrap_or(other)),
-            (Ok(()), _) => Err((Reason::ListenersNotValid, accepted.message.clone())),
+            (Ok(()), Status::Unknown) => Err((Reason::Pending, accepted.message.clone())),
+            (Ok(()), Status::False) => Err((Reason::ListenersNotValid, accepted.message.clone())),
         };
-        let conditions = vec![accepted, condition(ConditionType::Programmed, programmed, Reason::Programmed)];
+        let conditions = with_programmed(accepted, programmed);
         let body = StatusBody::ListenerSet(ListenerSetStatus { kind, conditions, listeners });
         Some(ObjectStatus { generation: parent.generation, body })
     }
@@ -306,12 +310,13 @@ impl Report<'_> {
             self.listener_programmed(parent, listener)
         };
         let is_accepted = accepted.is_ok() && parent.placement.unusable.is_none();
-        conditions.push(condition(ConditionType::Accepted, accepted, Reason::Accepted));
-        let mut programmed = condition(ConditionType::Programmed, programmed, Reason::Programmed);
-        if let (Status::True, Some(text)) = (programmed.status, &listener.warning) {
+        let accepted = condition(ConditionType::Accepted, accepted, Reason::Accepted);
+        conditions.extend(with_programmed(accepted, programmed));
+        if let (Some(programmed), Some(text)) = (conditions.last_mut(), &listener.warning)
+            && programmed.status == Status::True
+        {
             programmed.message.clone_from(text);
         }
-        conditions.push(programmed);
         let mut resolved = listener.resolved.clone();
         // A listener whose certificate is being issued may lack something else, such as the CA certificates of clients.
         if let (Err((Reason::InvalidCertificateRef, message)), Some(text)) =
@@ -540,53 +545,4 @@ impl Report<'_> {
             _ => format!("port {port} conflicts with another listener, and only one can use it"),
         }
     }
-}
-
-/// Converts a verdict into a condition; `good` is the reason if it holds.
-pub(super) fn condition(kind: ConditionType, verdict: Verdict, good: Reason) -> Condition {
-    match verdict {
-        Ok(()) => Condition { kind, status: Status::True, reason: good, message: String::new() },
-        // A listener that was not evaluated is neither accepted nor refused (`ListenerReasonPending`).
-        Err((reason @ Reason::Pending, message)) if kind == ConditionType::Accepted => {
-            Condition { kind, status: Status::Unknown, reason, message }
-        }
-        Err((reason, message)) => Condition { kind, status: Status::False, reason, message },
-    }
-}
-
-/// `Accepted` of a Gateway or ListenerSet, from its own verdict and its listeners' (Gateway API:
-/// `GatewayReasonListenersNotValid`): true if at least one listener is valid. In a ListenerSet a listener that has
-/// nothing to serve because of its references is not valid either (conformance test `ListenerSetReferenceGrant`).
-fn listeners_verdict(parent: &Parent, listeners: &[ListenerStatus]) -> Condition {
-    if let Err(error) = &parent.accepted {
-        return condition(ConditionType::Accepted, Err(error.clone()), Reason::Accepted);
-    }
-    let is_true = |l: &ListenerStatus, kind| l.conditions.iter().any(|c| c.kind == kind && c.status == Status::True);
-    let is_set = matches!(parent.key, ParentKey::ListenerSet(_));
-    let is_valid = |l: &&ListenerStatus| {
-        is_true(l, ConditionType::Accepted)
-            && (!is_set || is_true(l, ConditionType::ResolvedRefs) || is_true(l, ConditionType::Programmed))
-    };
-    let invalid: Vec<&str> = listeners.iter().filter(|l| !is_valid(l)).map(|l| &*l.name).collect();
-    let mut accepted = condition(ConditionType::Accepted, Ok(()), Reason::Accepted);
-    if !invalid.is_empty() {
-        accepted.reason = Reason::ListenersNotValid;
-        accepted.message = format!("listeners that are not valid: {}", invalid.join(", "));
-    }
-    if invalid.len() == listeners.len() {
-        accepted.status = Status::False;
-    }
-    accepted
-}
-
-/// `Programmed` of an accepted Gateway or ListenerSet: true if one of its listeners is programmed.
-fn any_programmed(listeners: &[ListenerStatus], reason: Reason) -> Verdict {
-    let mut pending = false;
-    for condition in listeners.iter().flat_map(|l| &l.conditions).filter(|c| c.kind == ConditionType::Programmed) {
-        match condition.status {
-            Status::True => return Ok(()),
-            _ => pending |= condition.reason == Reason::Pending,
-        }
-    }
-    Err((if pending { Reason::Pending } else { reason }, "no listener is programmed".to_owned()))
 }

@@ -6,8 +6,10 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
+use crate::deviation::{Deviation, Place, deviations};
 use gatewright_core::inputs::{EndpointSlice, MANAGER, MadeService, SLICES_BY, Service, ServiceType, SliceEndpoint};
 use gatewright_core::model::{ObjectName, Transport, TransportPort};
 use gatewright_core::translate::{DesiredService, DesiredSlices};
@@ -53,13 +55,14 @@ pub(crate) fn plan<'a>(
         // A Service that we do not own, or one of a deleted Gateway of the same name.
         Some(None) => return plan,
         Some(Some(there)) if there.gateway != desired.gateway || there.owner != gateway_uid => return plan,
-        Some(Some(there)) if !is_as_desired(there, desired) => {
+        Some(Some(there)) => {
             // The one that it has it keeps (`ServiceSpec.clusterIP`), which the Gateway says.
             let held = |ip: &IpAddr| service.is_some_and(|service| service.cluster_ips.contains(ip));
             let document = service_document(desired, gateway_uid, Some(there), desired.cluster_ip.filter(held));
-            plan.steps.push(ServiceAction::Apply(document, there.uid.clone()));
+            if !is_as_desired(there, desired, &document) {
+                plan.steps.push(ServiceAction::Apply(document, there.uid.clone()));
+            }
         }
-        Some(Some(_)) => {}
     }
     let service_changes = !plan.steps.is_empty();
     plan_slices(&mut plan, &behind_ours(desired), gateway_uid, service_changes, slices, behind);
@@ -108,17 +111,20 @@ fn plan_slices<'a>(
             plan.trouble.get_or_insert(text);
             continue;
         };
-        let ports: BTreeMap<String, TransportPort> =
-            there.ports.iter().map(|(name, port)| (name.to_string(), *port)).collect();
         // Of a slice behind a Service of ours we keep no labels: they are written together with those of the Service.
         let marked = made
             .lent
             .as_ref()
             .is_none_or(|there| has(&there.labels, &desired.labels) && has(&there.annotations, &desired.annotations));
-        let same =
-            there.service.as_ref() == Some(&desired.service) && ports == desired.ports && *there.placed == *endpoints;
+        let document = document();
+        let mut wanted = document.clone();
+        if let Some(fields) = wanted.as_object_mut() {
+            fields.retain(|name, _| !matches!(name.as_str(), "apiVersion" | "kind" | "metadata"));
+        }
+        let same = there.service.as_ref() == Some(&desired.service)
+            && deviations(&wanted, &made.content, &|_| false).is_empty();
         if !same || !marked || all {
-            plan.steps.push(ServiceAction::Apply(document(), made.uid.clone()));
+            plan.steps.push(ServiceAction::Apply(document, made.uid.clone()));
         }
     }
     plan.idle.extend(idle);
@@ -142,14 +148,51 @@ fn has(there: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> b
     wanted.iter().all(|(key, value)| there.get(key) == Some(value))
 }
 
-fn is_as_desired(there: &MadeService, desired: &DesiredService) -> bool {
-    // The class of an existing load balancer is immutable, so it is not compared: the status of the Gateway reports it.
-    there.kind == desired.kind.as_str()
+fn is_as_desired(there: &MadeService, desired: &DesiredService, document: &Value) -> bool {
+    let spec = |spec: &Value| json!({"spec": spec});
+    deviations(&spec(&document["spec"]), &spec(&there.spec), &may_have).is_empty()
         && there.load_balancer_ip == desired.address.map(|ip| ip.to_string())
-        && there.external_traffic_policy.as_deref() == desired.external_traffic_policy.map(|policy| policy.as_str())
-        && there.targets == desired.targets
         && has(&there.labels, &desired.labels)
         && has(&there.annotations, &desired.annotations)
+}
+
+/// The fields of a Service that the API server fills in, or that the platform may set. Any other field, such as
+/// `selector`, would change where requests go.
+const OF_THE_PLATFORM: [&str; 16] = [
+    "spec.allocateLoadBalancerNodePorts",
+    "spec.clusterIP",
+    "spec.clusterIPs",
+    "spec.externalIPs",
+    "spec.externalTrafficPolicy",
+    "spec.healthCheckNodePort",
+    "spec.internalTrafficPolicy",
+    "spec.ipFamilies",
+    "spec.ipFamilyPolicy",
+    "spec.loadBalancerClass",
+    "spec.loadBalancerIP",
+    "spec.loadBalancerSourceRanges",
+    "spec.ports.nodePort",
+    "spec.sessionAffinity",
+    "spec.sessionAffinityConfig",
+    "spec.trafficDistribution",
+];
+
+/// Returns whether an object may have a field that we do not write: labels and annotations are anybody's.
+pub(crate) fn may_have(place: &Place) -> bool {
+    place.fields.starts_with("metadata.") || OF_THE_PLATFORM.contains(&place.fields.as_str())
+}
+
+/// Returns the differences of a Service or slice from the manifest that was written.
+pub(crate) fn differences(document: &Value, object: &DynamicObject) -> Vec<Deviation> {
+    let there = serde_json::to_value(object).unwrap_or_default();
+    let mut wanted = json!({"metadata": {"labels": document["metadata"]["labels"],
+        "annotations": document["metadata"]["annotations"]}});
+    let mut found = json!({"metadata": there["metadata"]});
+    for field in ["spec", "addressType", "ports", "endpoints"] {
+        wanted[field] = document[field].clone();
+        found[field] = there[field].clone();
+    }
+    deviations(&wanted, &found, &may_have)
 }
 
 /// Returns the port of the Envoys for each port name of the Service.

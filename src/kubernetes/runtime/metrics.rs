@@ -27,7 +27,7 @@ impl KubernetesRuntime {
         let snapshot = MetricsSnapshot {
             kinds: self.view.states().collect(),
             heard: self.heard.ages(Instant::now()).into_iter().map(|(kind, age)| (kind.as_str(), age)).collect(),
-            statuses: self.statuses.writer.metrics(),
+            statuses: self.statuses.writer.metrics().with(self.classes.metrics()),
             pending: self.statuses.writer.pending(),
             tenants,
             troubles,

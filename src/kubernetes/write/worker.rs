@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use crate::metrics::Writes;
 use crate::write::failure::Failure;
 use crate::write::request::{begin, ended_or_due};
-use crate::write::work_queue::WorkQueue;
+use crate::write::work_queue::{Queued, WorkQueue};
 
 /// The queue and the running requests about objects `K`, with outcomes `T`.
 pub(crate) struct Worker<K, T> {
@@ -41,7 +41,7 @@ impl RequestCounts {
     }
 }
 
-impl<K: Ord + Clone, T: Send + 'static> Worker<K, T> {
+impl<K: Queued, T: Send + 'static> Worker<K, T> {
     /// Creates a worker with an empty queue, and at most `room` concurrent requests.
     pub(crate) fn new(room: usize) -> Self {
         Self::counted_by(RequestCounts::default(), room)
