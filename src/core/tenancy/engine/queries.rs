@@ -60,7 +60,7 @@ impl Tenancy {
     /// Explanations of a hostname, one for each TenantGateway whose apex it is below, the deepest apex first.
     pub fn explain(&self, host: &Hostname) -> Vec<OwnershipExplanation> {
         let Self { settings, tenants, hosts, claims, .. } = self;
-        Explaining { claims: settings.claims, tenants, hosts, claimants: claims }.explain(host)
+        Explaining { tenants, hosts, claimants: claims }.explain(host)
     }
 
     /// The owner of a hostname of a TenantGateway.
