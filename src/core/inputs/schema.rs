@@ -65,3 +65,32 @@ pub(super) fn exact<T, E>(items: impl Iterator<Item = Result<T, E>>) -> Result<V
     all.shrink_to_fit();
     Ok(all)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::Object;
+
+    #[test]
+    fn an_empty_hostname_is_refused_with_its_field() {
+        let rules = json!([{"backendRefs": [{"name": "a", "port": 80}]}]);
+        let route = |hostnames: Value| json!({"hostnames": hostnames, "rules": rules});
+        let listeners = json!([{"name": "web", "port": 80, "protocol": "HTTP", "hostname": ""}]);
+        let gateway = json!({"gatewayClassName": "c", "listeners": listeners});
+        let set = json!({"parentRef": {"name": "g"}, "listeners": listeners});
+        for (kind, spec, field) in [
+            ("HTTPRoute", route(json!([""])), "spec.hostnames[0]"),
+            ("HTTPRoute", route(json!(["a.org", ""])), "spec.hostnames[1]"),
+            ("GRPCRoute", route(json!([""])), "spec.hostnames[0]"),
+            ("TLSRoute", route(json!(["", "a.org"])), "spec.hostnames[0]"),
+            ("Gateway", gateway, "spec.listeners[web].hostname"),
+            ("ListenerSet", set, "spec.listeners[web].hostname"),
+        ] {
+            let api_version = "gateway.networking.k8s.io/v1";
+            let object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "x"}, "spec": spec});
+            let why = Object::parse(object).expect_err(kind).to_string();
+            assert_eq!(why, format!("{field}: is empty: write a hostname, or remove it"), "{kind}");
+        }
+    }
+}

@@ -286,3 +286,27 @@ async fn a_later_gateway_takes_no_tcp_port() -> Result<()> {
     drop(site.echo);
     Ok(())
 }
+
+/// A port on all addresses is one of each address.
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn a_later_gateway_takes_no_port_of_one_address_from_all_addresses() -> Result<()> {
+    let on = |address: &str, text: String| {
+        text.replacen("gatewayClassName: gw,", &format!("gatewayClassName: gw, addresses: [{{value: {address}}}],"), 1)
+    };
+    let mut site = Rivals::start(|port| on("0.0.0.0", live(port))).await?;
+    site.serves("live.example").await?;
+    for (namespace, name) in [("blue", "web"), ("default", "admin")] {
+        let later = gateway(namespace, name, site.port, "protocol: HTTP, hostname: other.example")
+            + &route("HTTPRoute", namespace, name, name, "");
+        site.add(&on("127.0.0.1", later), &format!("gateway {namespace}/{name}")).await?;
+        for _ in 0..2 {
+            let told = site.told(&format!("gateway {namespace}/{name}")).await?;
+            assert!(told.contains("PortUnavailable"), "{told}");
+            site.serves("live.example").await?;
+            assert_eq!(site.status("other.example").await?, 404, "{told}");
+            site.restart()?;
+        }
+    }
+    Ok(())
+}

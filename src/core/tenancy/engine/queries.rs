@@ -59,7 +59,7 @@ impl Tenancy {
 
     /// Explanations of a hostname, one for each TenantGateway whose apex it is below, the deepest apex first.
     pub fn explain(&self, host: &Hostname) -> Vec<OwnershipExplanation> {
-        let Self { settings, tenants, hosts, claims, .. } = self;
+        let Self { tenants, hosts, claims, .. } = self;
         Explaining { tenants, hosts, claimants: claims }.explain(host)
     }
 
