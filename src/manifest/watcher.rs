@@ -19,6 +19,8 @@ const DEBOUNCE: Duration = Duration::from_millis(5);
 const BUSY: Duration = Duration::from_secs(1);
 /// The interval at which the presence of directories is checked: there is no event when another one is mounted there.
 const PRESENCE: Duration = Duration::from_secs(1);
+/// The maximum number of times that the ways to manifests are looked for until nothing new is watched.
+const MAX_ROUNDS: usize = 16;
 
 /// A watched directory.
 pub struct Watcher {
@@ -63,11 +65,14 @@ impl Watcher {
         let watches = Watches::none().map_err(|why| WatchError::Watch { path: path(), why })?;
         let mut watched = Watched { root: absolute, safety, ways: Ways::default(), watches };
         let (_, failed) = watched.follow(&BTreeSet::from([watched.root.clone()]));
+        let (denied, failed): (Vec<Failure>, Vec<Failure>) =
+            failed.into_iter().partition(|(_, why)| why.kind() == io::ErrorKind::PermissionDenied);
         if let Some((path, why)) = failed.into_iter().next() {
             return Err(WatchError::Watch { path, why });
         }
         let opened = Reader::open(root, safety, store, Now::read());
-        let (reader, outcome) = opened.map_err(|why| WatchError::Open { path: path(), why })?;
+        let (reader, mut outcome) = opened.map_err(|why| WatchError::Open { path: path(), why })?;
+        outcome.notes.extend(denied.iter().map(unwatched));
         let (outcome_sender, outcomes) = mpsc::unbounded_channel();
         let (stale_sender, stale) = watch::channel(reader.stale());
         let watching = Watching { reader, watched, checked: Instant::now(), outcome_sender, stale: stale_sender };
@@ -104,13 +109,18 @@ struct Watched {
 /// A directory that cannot be watched, and why.
 type Failure = (PathBuf, io::Error);
 
+fn unwatched((path, why): &Failure) -> String {
+    format!("{} cannot be watched: {why}", path.display())
+}
+
 impl Watched {
     /// Looks for the ways to these paths and watches them. Returns the paths that may have changed until they were
     /// watched, and the directories that cannot be watched.
     fn follow(&mut self, touched: &BTreeSet<PathBuf>) -> (BTreeSet<PathBuf>, Vec<Failure>) {
         let (mut changed, mut failed) = (BTreeSet::new(), Vec::new());
         let mut todo = touched.clone();
-        loop {
+        // Directories that are exchanged all the time are looked at again later.
+        for _ in 0..MAX_ROUNDS {
             for path in &todo {
                 self.ways.replace(path, ways(&self.root, path, self.safety));
             }
@@ -119,10 +129,11 @@ impl Watched {
             // Until now nobody noticed what changed there.
             todo = done.new.iter().flat_map(|directory| self.ways.of_directory(directory)).collect();
             if todo.is_empty() {
-                return (changed, failed);
+                break;
             }
             changed.extend(todo.iter().cloned());
         }
+        (changed, failed)
     }
 
     /// Adds the paths that events concern.
@@ -154,9 +165,7 @@ impl Watching {
             let mut touched = self.touched();
             let failed = self.follow(&mut touched);
             let mut outcome = self.reader.turn(&touched, Now::read(), true);
-            outcome
-                .notes
-                .extend(failed.iter().map(|(path, why)| format!("{} cannot be watched: {why}", path.display())));
+            outcome.notes.extend(failed.iter().map(unwatched));
             let stale = self.reader.stale();
             self.stale.send_if_modified(|current| {
                 let is_different = *current != stale;
