@@ -420,9 +420,10 @@ fn tenancy_settings(options: &cli::Controller, issuers: &BTreeMap<String, Issuer
     tenancy::Settings {
         solver: Some(solver),
         claims: match options.hostname_claims {
-            cli::HostnameClaims::Smallest => tenancy::ClaimPrecedence::Smallest,
-            cli::HostnameClaims::FirstCome => tenancy::ClaimPrecedence::Recorded,
+            Some(cli::HostnameClaims::Smallest) => tenancy::ClaimPrecedence::Smallest,
+            Some(cli::HostnameClaims::FirstCome) | None => tenancy::ClaimPrecedence::Recorded,
         },
+        recorded_elsewhere: options.hostname_claims == Some(cli::HostnameClaims::FirstCome),
         hold: u64::from(options.hostname_hold) * 3600,
         unlabelled: options.names.unlabelled_namespaces == cli::Unlabelled::Allow,
         reserved: options.names.reserved(),

@@ -27,8 +27,8 @@ use crate::cli::{self, CONTROLLER};
 use crate::connection_pressure;
 use crate::manifest::{Outcome, Safety, Watcher};
 use crate::standalone::{
-    Addresses, ClaimLog, Demo, Lifetime, Order, PortProbe, PrivateDir, Supervisor, SuspectsFile, Tenants, find,
-    hand_over_routes, take_over,
+    Addresses, ClaimLog, Demo, FirstSeen, Lifetime, Order, PortProbe, PrivateDir, Supervisor, SuspectsFile, Tenants,
+    find, hand_over_routes, take_over,
 };
 use crate::tasks::{self, Tasks};
 use gatewright_control::certificates::{
@@ -109,9 +109,10 @@ pub fn tenancy_settings(options: &cli::Tenants) -> tenancy::Settings {
         certificates: tenancy::Source::Acme,
         cert_manager: false,
         claims: match options.hostname_claims {
-            cli::HostnameClaims::Smallest => tenancy::ClaimPrecedence::Smallest,
-            cli::HostnameClaims::FirstCome => tenancy::ClaimPrecedence::FirstCome,
+            Some(cli::HostnameClaims::Smallest) => tenancy::ClaimPrecedence::Smallest,
+            Some(cli::HostnameClaims::FirstCome) | None => tenancy::ClaimPrecedence::FirstCome,
         },
+        recorded_elsewhere: options.hostname_claims == Some(cli::HostnameClaims::FirstCome),
         hold: u64::from(options.hostname_hold) * 3600,
         unlabelled: options.names.unlabelled_namespaces == cli::Unlabelled::Allow,
         reserved: options.names.reserved(),
@@ -161,8 +162,8 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         tenancy.ports = Demo::ports().map_err(|text| anyhow!("the example: {text}"))?;
     }
     let (claim_log, known) = match options.tenants.hostname_claims {
-        cli::HostnameClaims::Smallest => (None, Vec::new()),
-        cli::HostnameClaims::FirstCome => {
+        Some(cli::HostnameClaims::Smallest) => (None, Vec::new()),
+        Some(cli::HostnameClaims::FirstCome) | None => {
             let (claim_log, records) = ClaimLog::<Tenants>::open(&dir.path().join("hostname-claims"))?;
             let known = records
                 .into_iter()
@@ -192,6 +193,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             authorities: DeniedNetworks::private().allowing(options.acme.acme_allowed_networks.iter().copied()),
         }),
         written: std::fs::read_to_string(dir.path().join("ca.crt")).unwrap_or_default(),
+        first_seen: FirstSeen::open(&dir.path().join("first-seen"))?,
         port_probe: envoy.is_some().then(|| PortProbe::new(dir.path().to_owned())),
         bundle: dir.path().join("ca.crt"),
         roots_wait: false,
@@ -213,7 +215,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
                      routes; they are served once they are there"
                 );
             }
-            site.take(outcome);
+            site.begin(outcome);
             site.take_all()?;
             watcher = Some(opened);
         }

@@ -12,8 +12,8 @@ use super::{
 };
 use crate::gateway_api::httproutes as gw;
 use crate::model::{
-    Cors, Fraction, HeaderEdits, HeaderMatch, Hostname, Match, PathMatch, PathRewrite, QueryMatch, Redirect, Retry,
-    Rewrite, StringMatch, Timeouts,
+    Cors, Fraction, HeaderEdits, HeaderMatch, Match, PathMatch, PathRewrite, QueryMatch, Redirect, Retry, Rewrite,
+    StringMatch, Timeouts,
 };
 
 impl Route {
@@ -24,7 +24,7 @@ impl Route {
         let hostnames = schema::at_most("spec.hostnames", 16, spec.hostnames.unwrap_or_default())?;
         match_count(rules.iter().filter_map(|rule| rule.matches.as_ref()).map(Vec::len).sum())?;
         Ok(Self {
-            hostnames: hostnames.iter().map(|hostname| Hostname::parse(hostname)).collect(),
+            hostnames: schema::hostnames(&hostnames)?,
             parents: parents(spec.parent_refs.unwrap_or_default())?,
             rules: exact(rules.into_iter().map(|r| rule(&namespace, r)))?,
             uses_defaults: spec.use_default_gateways == Some(gw::HttpRouteUseDefaultGateways::All),

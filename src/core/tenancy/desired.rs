@@ -18,6 +18,7 @@ use crate::wanted::AcmeIssuer;
 pub(super) struct Owner {
     pub(super) name: ObjectName,
     pub(super) uid: String,
+    pub(super) created: i64,
 }
 
 /// A desired object.
@@ -273,6 +274,6 @@ fn allowed(allowed: &AllowedRoutes) -> Value {
 
 impl Owner {
     pub(super) fn of(tenant: &TenantGateway) -> Arc<Self> {
-        Arc::new(Self { name: tenant.name.clone(), uid: tenant.uid.clone() })
+        Arc::new(Self { name: tenant.name.clone(), uid: tenant.uid.clone(), created: tenant.created })
     }
 }

@@ -31,7 +31,7 @@ use super::{bind, default_gateways, exposure, features, fleet, named_service};
 use crate::channel::Channel;
 use crate::inputs::{Address, Kind, ObjectKey, SetKey};
 use crate::model::{
-    Condition, ConditionType, GatewayAddress, ListenerFilters, Reason, Routability, Status, StatusAddress,
+    Condition, ConditionType, FrontendId, GatewayAddress, ListenerFilters, Reason, Routability, Status, StatusAddress,
     TransportPort,
 };
 use crate::store::{Store, target_ports};
@@ -223,12 +223,12 @@ impl Report<'_> {
         ports.sort_unstable();
         ports.dedup();
         let ids = ports.into_iter().map(|port| parent.frontend(port));
-        let taken = ids.filter(|id| self.frontends.rival(id, self.register).is_some());
-        let taken: Vec<String> = taken.map(|id| id.transport_port().to_string()).collect();
-        (!taken.is_empty()).then(|| {
-            let remedy = self.remedy_for_address(parent);
-            format!("port {}: another Gateway holds it on the same address; {remedy}", taken.join(", "))
-        })
+        let taken: Vec<(FrontendId, &FrontendId)> =
+            ids.filter_map(|id| Some((id.clone(), self.frontends.rival(&id, self.register)?))).collect();
+        let (_, first) = taken.first()?;
+        let ports: Vec<String> = taken.iter().map(|(id, _)| id.transport_port().to_string()).collect();
+        let (holder, remedy) = (holder(parent, first), self.remedy_for_address(parent));
+        Some(format!("port {}: {holder} holds it on the same address; {remedy}", ports.join(", ")))
     }
 
     /// What to do if another Gateway has a port of a Gateway on the same address.
@@ -273,20 +273,17 @@ impl Report<'_> {
         let conflict = self.frontends.conflict(&id).map(|conflict| conflict.reason);
         let mut conditions = Vec::new();
         let conflict_text = |reason| self.conflict_text(reason, parent, listener);
-        let accepted = match (conflict, &parent.accepted) {
-            (Some(reason), _) => Err((reason, conflict_text(reason))),
-            (None, Err((_, text))) => Err((Reason::Pending, text.clone())),
-            // A Gateway that is bound nowhere has no rivals.
-            (None, Ok(()))
-                if listener.accepted.is_ok()
-                    && parent.placement.unusable.is_none()
-                    && self.frontends.rival(&frontend, self.register).is_some() =>
-            {
-                let remedy = self.remedy_for_address(parent);
-                let text = format!("another Gateway holds port {port} on the same address; {remedy}");
-                Err((Reason::PortUnavailable, text))
+        // A Gateway that is bound nowhere has no rivals.
+        let is_bound = listener.accepted.is_ok() && parent.placement.unusable.is_none();
+        let rival = self.frontends.rival(&frontend, self.register).filter(|_| is_bound);
+        let accepted = match (conflict, &parent.accepted, rival) {
+            (Some(reason), _, _) => Err((reason, conflict_text(reason))),
+            (None, Err((_, text)), _) => Err((Reason::Pending, text.clone())),
+            (None, Ok(()), Some(rival)) => {
+                let (holder, remedy) = (holder(parent, rival), self.remedy_for_address(parent));
+                Err((Reason::PortUnavailable, format!("{holder} holds port {port} on the same address; {remedy}")))
             }
-            (None, Ok(())) => {
+            (None, Ok(()), None) => {
                 let own = listener.accepted.clone().and(self.shared(parent, listener)).and(listener.clients.verdict());
                 own.and(listener.guard.accepted.clone())
             }
@@ -544,5 +541,14 @@ impl Report<'_> {
             ),
             _ => format!("port {port} conflicts with another listener, and only one can use it"),
         }
+    }
+}
+
+/// The Gateway that holds a port instead of another one: its name is told within its namespace alone.
+fn holder(parent: &Parent, rival: &FrontendId) -> String {
+    if rival.gateway.namespace == parent.placement.gateway.namespace {
+        format!("gateway {}", rival.gateway)
+    } else {
+        "another Gateway".to_owned()
     }
 }
