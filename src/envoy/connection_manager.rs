@@ -33,7 +33,7 @@ use super::internal_headers::{HOST_HEADER, LISTENER_HEADER, SCOPE_HEADER};
 use super::name::keyed;
 use super::proto::{ads, any, boolean, extension, seconds, uint};
 use super::virtual_host::HEADER_TO_METADATA;
-use super::{Edge, ResourceName, cors, limits, listener_filters, misdirected, route_filters};
+use super::{Edge, ResourceName, cors, identity_headers, limits, listener_filters, misdirected, route_filters};
 use gatewright_core::model::{FrontendId, Hostname, OtherListeners, TableId};
 
 /// The host by which the scope is looked up. For a host in upper case or with a port it is the SNI, whose virtual host
@@ -185,6 +185,8 @@ fn http_filters(plain: bool, cdn_id: &str) -> Vec<HttpFilter> {
     let router = Router { suppress_envoy_headers: true, ..Default::default() };
     std::iter::once(http_filter(CDN_LOOP, &cdn_loop))
         .chain(challenge)
+        // Nothing of what a client says about itself is asked or forwarded.
+        .chain([http_filter(identity_headers::FILTER, &identity_headers::filter())])
         // The filters of a listener precede those of its routes, for preflights as well.
         .chain([off(http_filter(listener_filters::FILTER, &FilterChainConfig::default()))])
         .chain([http_filter(cors::FILTER, &Cors {})])

@@ -3,7 +3,9 @@
 mod answers;
 mod backend_tls;
 mod client_certificates;
+mod cors;
 mod experimental;
+mod explained;
 mod fixtures;
 mod full_disk;
 mod grpc;
@@ -19,3 +21,4 @@ mod program;
 mod quickstart;
 mod standalone;
 mod tenancy;
+mod terminating;
