@@ -31,7 +31,9 @@ use super::internal_headers::{HOST_HEADER, LISTENER_HEADER, SCOPE_HEADER};
 use super::name::keyed;
 use super::proto::{ads, boolean, extension, http_filter, off, seconds, uint};
 use super::virtual_host::HEADER_TO_METADATA;
-use super::{Edge, ResourceName, cors, limits, listener_filters, location, misdirected, route_filters, websocket};
+use super::{
+    Edge, ResourceName, cors, identity_headers, limits, listener_filters, location, misdirected, route_filters, websocket,
+};
 use gatewright_core::model::{FrontendId, Hostname, OtherListeners, TableId};
 
 /// The host by which the scope is looked up. For a host in upper case or with a port it is the SNI, whose virtual host
@@ -179,6 +181,8 @@ fn http_filters(plain: bool, cdn_id: &str) -> Vec<HttpFilter> {
     std::iter::once(http_filter(CDN_LOOP, &cdn_loop))
         .chain(challenge)
         .chain(location::filters())
+        // Nothing of what a client says about itself is asked or forwarded.
+        .chain([http_filter(identity_headers::FILTER, &identity_headers::filter())])
         // The filters of a listener precede those of its routes, for preflights as well.
         .chain([off(http_filter(listener_filters::FILTER, &FilterChainConfig::default()))])
         .chain([http_filter(cors::FILTER, &Cors {})])

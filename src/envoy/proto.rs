@@ -33,6 +33,13 @@ pub(super) fn map(entries: &[(&str, Any)]) -> HashMap<String, Any> {
     }
 }
 
+/// A map of packed messages with one more.
+pub(super) fn map_with(entries: &HashMap<String, Any>, name: &str, message: Any) -> HashMap<String, Any> {
+    let mut all: Vec<(&str, Any)> = entries.iter().map(|(name, message)| (name.as_str(), message.clone())).collect();
+    all.push((name, message));
+    map(&all)
+}
+
 /// An extension by its name and configuration.
 pub(super) fn extension<M: Message + Name>(name: &str, config: &M) -> TypedExtensionConfig {
     TypedExtensionConfig { name: name.to_owned(), typed_config: Some(any(config)) }

@@ -3,7 +3,9 @@
 mod answers;
 mod backend_tls;
 mod client_certificates;
+mod cors;
 mod experimental;
+mod explained;
 mod fixtures;
 mod full_disk;
 mod grpc;
@@ -20,4 +22,5 @@ mod quickstart;
 mod redirects;
 mod standalone;
 mod tenancy;
+mod terminating;
 mod websocket;

@@ -103,6 +103,66 @@ async fn the_address_of_the_client_is_appended_and_never_taken_from_the_client()
     Ok(())
 }
 
+/// Headers by which a client says who it is.
+const IDENTITY: [&str; 14] = [
+    "X-Real-IP",
+    "Forwarded",
+    "X-Forwarded-Host",
+    "X-Forwarded-Port",
+    "X-Forwarded-Server",
+    "X-Forwarded-Prefix",
+    "X-Forwarded-Client-Cert",
+    "X-Original-URL",
+    "X-Original-Forwarded-For",
+    "X-Rewrite-URL",
+    "X-Client-IP",
+    "True-Client-IP",
+    "CF-Connecting-IP",
+    "Client-Cert",
+];
+
+/// Returns those that reach the backend.
+async fn identity(site: &Site, more: &str) -> Result<Vec<&'static str>> {
+    let forged: String = IDENTITY.iter().map(|name| format!("{name}: evil.example\r\n")).collect();
+    let asked = asked(site, "/", &format!("{forged}X-Mine: kept\r\n{more}")).await?;
+    ensure!(asked["headers"]["x-mine"] == json!(["kept"]), "{asked}");
+    ensure!(asked["headers"]["x-forwarded-proto"] == json!(["http"]), "{asked}");
+    let reached = |name: &&str| asked["headers"].get(name.to_ascii_lowercase()).is_some();
+    Ok(IDENTITY.into_iter().filter(reached).collect())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn what_a_client_says_about_itself_reaches_backends_only_where_the_gateway_keeps_it() -> Result<()> {
+    let site = Site::start(&[]).await?;
+    ensure!(identity(&site, "").await?.is_empty(), "{:?}", identity(&site, "").await?);
+    let upgrade = "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n";
+    ensure!(identity(&site, upgrade).await?.is_empty(), "{:?}", identity(&site, upgrade).await?);
+    let said = site.tls("alice.example.org").header("x-real-ip", "203.0.113.9").send().await?;
+    ensure!(!String::from_utf8_lossy(&said.body).contains("203.0.113.9"), "over HTTP/2");
+
+    let base = std::fs::read_to_string(site.manifests.path().join("base.yaml"))?;
+    let class = "gatewayClassName: ours\n";
+    let reference =
+        "  infrastructure: {parametersRef: {group: gatewright.io, kind: GatewayParameters, name: behind}}\n";
+    let parameters = "apiVersion: gatewright.io/v1alpha1\nkind: GatewayParameters\n\
+                      metadata: {name: behind, namespace: infra}\nspec: {identityHeaders: Keep}\n---\n";
+    let keeping = parameters.to_owned() + &base.replace(class, &format!("{class}{reference}"));
+    site.save("base.yaml", &keeping)?;
+    let mut kept = IDENTITY.to_vec();
+    // Envoy itself decides about this one.
+    kept.retain(|name| *name != "X-Forwarded-Client-Cert");
+    let until = Instant::now() + LIMIT;
+    while identity(&site, "").await? != kept {
+        ensure!(Instant::now() < until, "{:?}", identity(&site, "").await?);
+    }
+    site.save("base.yaml", &base)?;
+    while !identity(&site, "").await?.is_empty() {
+        ensure!(Instant::now() < until, "{:?}", identity(&site, "").await?);
+    }
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn connections_that_are_idle_or_old_are_ended() -> Result<()> {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::document::{Fields, read, text};
 use super::kind::OWN_GROUP;
 use super::{IsolatedParameters, Meta, ParseError, Selector};
-use crate::model::{Hostname, ObjectName, Transport, TransportPort};
+use crate::model::{Hostname, IdentityHeaders, ObjectName, Transport, TransportPort};
 
 /// The custom resource definition.
 pub const PARAMETERS_CRD: &str = include_str!("../../../deploy/crds/gatewright.io_gatewayparameters.yaml");
@@ -31,6 +31,8 @@ pub struct Parameters {
     pub fleet: Option<FleetKind>,
     /// The handling of requests whose path has an escaped slash.
     pub escaped_slashes: Option<EscapedSlashes>,
+    /// What becomes of headers by which clients say who they are.
+    pub identity_headers: Option<IdentityHeaders>,
     /// Decides whether routes of several namespaces may share a hostname.
     pub route_hostnames: Option<RouteHostnames>,
     /// In a class's parameters: the hostnames that each namespace may have. Without it every namespace may have any.
@@ -357,6 +359,7 @@ mod tests {
                 "defaultGateways",
                 "escapedSlashes",
                 "fleet",
+                "identityHeaders",
                 "isolated",
                 "namedServices",
                 "ports",
@@ -366,6 +369,9 @@ mod tests {
         );
         for slashes in schema["escapedSlashes"]["enum"].as_array().expect("values") {
             Object::parse(parse(json!({"escapedSlashes": slashes}))).expect("what the definition lists is understood");
+        }
+        for headers in schema["identityHeaders"]["enum"].as_array().expect("values") {
+            Object::parse(parse(json!({"identityHeaders": headers}))).expect("what the definition lists is understood");
         }
         for hostnames in schema["routeHostnames"]["enum"].as_array().expect("values") {
             Object::parse(parse(json!({"routeHostnames": hostnames})))

@@ -13,6 +13,7 @@ use super::emissions::Emissions;
 use super::frontends::Frontends;
 use super::gateway_exposure::is_shared;
 use super::gateway_services::GatewayServices;
+use super::host_settings::touch_hosts;
 use super::key::ParentKey;
 use super::limits::Quotas;
 use super::offer;
@@ -22,7 +23,6 @@ use super::parents::Parents;
 use super::policing::{touch_filtered, touch_units_of};
 use super::register::Register;
 use super::settings::Settings;
-use super::slashes::touch_slashes;
 use super::surroundings::Surroundings;
 use super::tls_secrets::place_roots;
 use crate::model::{FrontendId, Hostname, ObjectName, SecretName};
@@ -97,7 +97,7 @@ impl Evaluation<'_> {
             dirty.attachments.extend(self.store.routes_reaching(key, is_default).cloned());
         }
         self.attachments.touch_attached(key, old.as_ref(), new.as_ref(), self.store, dirty);
-        touch_slashes(self.attachments, old.as_ref(), new.as_ref(), dirty);
+        touch_hosts(self.attachments, old.as_ref(), new.as_ref(), dirty);
         note_admitting(self.parents, self.register, old.as_ref(), new.as_ref(), dirty);
         self.parents.set(key, new);
         dirty.wanting.insert(key.clone());

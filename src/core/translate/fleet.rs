@@ -48,6 +48,7 @@ pub(super) fn gateway_exposure(
     let isolated = isolated(own_said, wide_said).map_err(invalid)?;
     let isolated = if fleet == Fleet::Isolated { isolated } else { IsolatedParameters::default() };
     let escaped_slashes = said.iter().find_map(|parameters| parameters.escaped_slashes).unwrap_or_default();
+    let identity_headers = said.iter().find_map(|parameters| parameters.identity_headers).unwrap_or_default();
     let route_hostnames = said.iter().find_map(|parameters| parameters.route_hostnames);
     let [own, wide] = said.map(|parameters| parameters.service);
     if own.name.is_some() {
@@ -59,7 +60,16 @@ pub(super) fn gateway_exposure(
         external_traffic_policy: own.external_traffic_policy.or(wide.external_traffic_policy),
         name: own.name,
     };
-    Ok(GatewayExposure { fleet, service, escaped_slashes, route_hostnames, allowed_hostnames, ports, isolated })
+    Ok(GatewayExposure {
+        fleet,
+        service,
+        escaped_slashes,
+        identity_headers,
+        route_hostnames,
+        allowed_hostnames,
+        ports,
+        isolated,
+    })
 }
 
 /// The parameters of a Gateway's Envoys of fleet Isolated, from its own parameters and its class's. These Envoys run in

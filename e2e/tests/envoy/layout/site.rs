@@ -64,7 +64,7 @@ impl Site {
     }
 
     pub(crate) fn scope(&self, frontend: &FrontendId, hostname: &str, routes: Vec<Route>) {
-        let virtual_host = VirtualHost { hostname: host(hostname), filters: None, routes };
+        let virtual_host = VirtualHost::new(host(hostname), routes);
         let scope = Scope { frontend: frontend.clone(), listener: Some(host(hostname)), virtual_host };
         self.ads.set(&scope.resource_name(), &envoy::scope(&scope));
     }
@@ -177,7 +177,7 @@ impl Site {
     pub(crate) fn plain_table(&self, hostname: &str, routes: Vec<Route>) -> Table {
         Table {
             id: TableId { frontend: self.plain.id.clone(), listener: None },
-            virtual_hosts: vec![VirtualHost { hostname: host(hostname), filters: None, routes }],
+            virtual_hosts: vec![VirtualHost::new(host(hostname), routes)],
             elsewhere: OtherListeners::NOWHERE,
             plain_http: true,
             challenges: vec![],
