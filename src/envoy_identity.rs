@@ -162,10 +162,9 @@ async fn obtain(options: &cli::EnvoyIdentity, roots: &str) -> Result<Pair> {
 
 async fn ask(at: &str, roots: &str, token: &str, request: String) -> Result<String> {
     let mut trusted = RootCertStore::empty();
-    for root in CertificateDer::pem_slice_iter(roots.as_bytes()) {
-        trusted.add(root.map_err(|_| anyhow!("the CA certificates are not PEM"))?).context("the CA certificates")?;
+    for root in pki::bundle(roots.as_bytes()).context("the CA certificates")? {
+        trusted.add(root).context("the CA certificates")?;
     }
-    ensure!(!trusted.is_empty(), "there are no CA certificates");
     let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_root_certificates(trusted)

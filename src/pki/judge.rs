@@ -38,6 +38,24 @@ const STATUS_REQUEST: &[u8] = &[5];
 /// Certificates that are not on the path from the leaf are not judged, nor is a root: clients have their own. The order in
 /// the chain does not count.
 pub fn judge(chain: &[impl AsRef<[u8]>], now: SystemTime) -> Vec<Finding> {
+    judged(chain, now, signed_by)
+}
+
+/// Judges a chain whose signatures were verified before, like [`judge`].
+pub fn judge_signed(chain: &[impl AsRef<[u8]>], now: SystemTime) -> Vec<Finding> {
+    judged(
+        chain,
+        now,
+        |child, parent| {
+            if child.issuer() == parent.subject() { Signature::Unchecked } else { Signature::Wrong }
+        },
+    )
+}
+
+/// Decides whether a certificate was signed by another.
+type SignedBy = fn(&X509Certificate<'_>, &X509Certificate<'_>) -> Signature;
+
+fn judged(chain: &[impl AsRef<[u8]>], now: SystemTime, signed_by: SignedBy) -> Vec<Finding> {
     let mut certificates = Vec::new();
     for (position, der) in chain.iter().enumerate() {
         match x509::read(der.as_ref()) {
@@ -49,8 +67,12 @@ pub fn judge(chain: &[impl AsRef<[u8]>], now: SystemTime) -> Vec<Finding> {
     let mut findings = of_leaf(leaf, now);
     let (mut path, mut below) = (vec![0], leaf);
     while below.subject() != below.issuer() {
-        let above = issuers(&certificates, below).filter(|position| !path.contains(position));
-        let judged = above.map(|position| (position, of_issuer(&certificates, &path, position, now)));
+        let above = issuers(&certificates, below, signed_by).into_iter().filter(|position| !path.contains(position));
+        let judged = above.map(|position| {
+            let is_other = signed_by(below, &certificates[position]) == Signature::Wrong;
+            let of_key = is_other.then_some(Problem::OtherKey);
+            (position, of_key.into_iter().chain(of_issuer(&certificates, &path, position, now)).collect::<Vec<_>>())
+        });
         // Of several with this name and key, clients take one that is good.
         let Some((position, found)) = judged.min_by_key(|(_, found)| found.len()) else { break };
         findings.extend(found.into_iter().map(|problem| Finding { position, refuser: Refuser::Clients, problem }));
@@ -66,14 +88,12 @@ pub fn unloadable(leaf: &X509Certificate<'_>) -> Option<Finding> {
 }
 
 /// The positions of certificates with the name of this one's issuer; those that signed it, where there are any.
-fn issuers<'a>(
-    certificates: &'a [X509Certificate<'_>],
-    below: &'a X509Certificate<'_>,
-) -> impl Iterator<Item = usize> + 'a {
-    let named = |position: &usize| certificates[*position].subject() == below.issuer();
+fn issuers(certificates: &[X509Certificate<'_>], below: &X509Certificate<'_>, signed_by: SignedBy) -> Vec<usize> {
+    let named: Vec<usize> =
+        (0..certificates.len()).filter(|position| certificates[*position].subject() == below.issuer()).collect();
     let signed = |position: &usize| signed_by(below, &certificates[*position]) != Signature::Wrong;
-    let any_signed = (0..certificates.len()).filter(named).any(|position| signed(&position));
-    (0..certificates.len()).filter(named).filter(move |position| !any_signed || signed(position))
+    let signers: Vec<usize> = named.iter().copied().filter(signed).collect();
+    if signers.is_empty() { named } else { signers }
 }
 
 fn of_leaf(leaf: &X509Certificate<'_>, now: SystemTime) -> Vec<Finding> {
@@ -116,11 +136,8 @@ fn of_leaf(leaf: &X509Certificate<'_>, now: SystemTime) -> Vec<Finding> {
 
 /// The problems of a certificate above those of `path`.
 fn of_issuer(certificates: &[X509Certificate<'_>], path: &[usize], position: usize, now: SystemTime) -> Vec<Problem> {
-    let (issuer, below) = (&certificates[position], &certificates[path[path.len() - 1]]);
+    let issuer = &certificates[position];
     let mut found = Vec::new();
-    if signed_by(below, issuer) == Signature::Wrong {
-        found.push(Problem::OtherKey);
-    }
     // Clients have the root themselves.
     if issuer.subject() == issuer.issuer() {
         return found;

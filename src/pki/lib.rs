@@ -21,7 +21,7 @@ mod signature;
 mod x509;
 
 pub use finding::{Finding, Problem, Refuser};
-pub use judge::{judge, unloadable};
+pub use judge::{judge, judge_signed, unloadable};
 pub use pem::{PartProblem, PemError, bundle, certificates, encode};
 pub use private_key::{KeyError, PrivateKey};
 pub use public_key::{PublicKey, Unserved};
