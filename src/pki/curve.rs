@@ -46,10 +46,7 @@ impl Curve {
         let mut field = parameters.inside(der::SEQUENCE)?;
         field.next(der::OID)?;
         let prime = field.number()?;
-        ALL.into_iter().find(|curve| {
-            let known = curve.prime();
-            known == prime
-        })
+        ALL.into_iter().find(|curve| curve.prime() == prime)
     }
 
     /// The prime of its field (SP 800-186, 3.2.1).

@@ -65,7 +65,8 @@ fn judged(chain: &[impl AsRef<[u8]>], now: SystemTime, signed_by: SignedBy) -> V
     }
     let Some((leaf, _)) = certificates.split_first() else { return Vec::new() };
     let mut findings = of_leaf(leaf, now);
-    let (mut path, mut below) = (vec![0], leaf);
+    let mut path = vec![0];
+    let mut below = leaf;
     while below.subject() != below.issuer() {
         let above = issuers(&certificates, below, signed_by).into_iter().filter(|position| !path.contains(position));
         let judged = above.map(|position| {
@@ -225,7 +226,7 @@ fn refused_name(issuer: &X509Certificate<'_>, leaf: &X509Certificate<'_>) -> Opt
         trees.collect()
     };
     let (permitted, excluded) = (domains(&constraints.permitted_subtrees), domains(&constraints.excluded_subtrees));
-    let names = alternative_names(leaf).iter().filter_map(|name| match name {
+    let mut names = alternative_names(leaf).iter().filter_map(|name| match name {
         GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
         _ => None,
     });
@@ -234,7 +235,6 @@ fn refused_name(issuer: &X509Certificate<'_>, leaf: &X509Certificate<'_>) -> Opt
             || name == domain
             || name.strip_suffix(domain.as_str()).is_some_and(|rest| rest.ends_with('.'))
     };
-    let mut names = names;
     names.find(|name| {
         let is_permitted = permitted.is_empty() || permitted.iter().any(|domain| is_within(name, domain));
         !is_permitted || excluded.iter().any(|domain| is_within(name, domain))

@@ -161,7 +161,8 @@ pub fn bundle(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
 }
 
 fn read_certificates(text: &[u8], is_bundle: bool) -> Result<Vec<CertificateDer<'static>>, PemError> {
-    let (mut found, mut beside): (Vec<CertificateDer<'static>>, Vec<String>) = (Vec::new(), Vec::new());
+    let mut found: Vec<CertificateDer<'static>> = Vec::new();
+    let mut beside = Vec::new();
     for part in parts(text)? {
         let der = match part.label {
             Label::Certificate => part.der.to_vec(),
@@ -216,7 +217,8 @@ pub(crate) fn parts(text: &[u8]) -> Result<Vec<Part>, PemError> {
         _ => {}
     }
     let text = Zeroizing::new(String::from_utf8_lossy(text).into_owned());
-    let (mut parts, mut at) = (Vec::new(), 0);
+    let mut parts = Vec::new();
+    let mut at = 0;
     while let Some(found) = boundary(&text, at) {
         check_outside(&text, at, found.start)?;
         if found.is_end || is_commented(&text, &found) {
@@ -278,10 +280,7 @@ fn part(text: &str, begin: &Boundary<'_>) -> Result<(Part, usize), PartProblem> 
     let body = &text[begin.end..end.start];
     let is_encrypted = body.contains("Proc-Type:") && body.contains("ENCRYPTED");
     let label = if is_encrypted { Label::EncryptedKey } else { Label::of(title) };
-    let der = match is_encrypted {
-        true => Zeroizing::default(),
-        false => decode(without_headers(body))?,
-    };
+    let der = if is_encrypted { Zeroizing::default() } else { decode(without_headers(body))? };
     Ok((Part { number: 0, line: 0, title: title.to_owned(), label, der }, end.end))
 }
 

@@ -43,10 +43,8 @@ pub enum Unserved {
     /// Envoy refuses RSA keys of fewer than 2048 bits, BoringSSL those of more than 16384.
     #[error("RSA with {0} bits, Envoy takes 2048 to 16384")]
     RsaSize(usize),
-    /// BoringSSL takes odd exponents from 3 to 33 bits.
-    #[error(
-        "RSA with a public exponent that Envoy does not take: expected an odd one from 3 to 33 bits, usually 65537"
-    )]
+    /// BoringSSL takes odd exponents of 2 to 33 bits.
+    #[error("RSA with a public exponent that Envoy does not take: expected an odd one of 2 to 33 bits, usually 65537")]
     RsaExponent,
     /// The key cannot be decoded.
     #[error("{0}, and cannot be decoded")]

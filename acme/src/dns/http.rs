@@ -19,6 +19,7 @@ use tokio::time::timeout;
 use crate::client::Proxy;
 use crate::client::connector::Connector;
 use crate::denied_networks::DeniedNetworks;
+use crate::tls_error::in_words;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
@@ -187,7 +188,7 @@ fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     while let Some(source) = error.source() {
         error = source;
     }
-    error.to_string()
+    in_words(error.to_string())
 }
 
 /// All characters but the unreserved ones (RFC 3986, 2.3).
