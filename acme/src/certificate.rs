@@ -109,7 +109,8 @@ impl IssuedCertificate {
     /// Why Envoy or usual TLS clients refuse it, apart from a start that is due to clock skew.
     pub fn findings(&self, now: Timestamp) -> Vec<Finding> {
         let mut findings = pki::judge_signed(&chain_of(&self.chain_pem).unwrap_or_default(), now.into());
-        findings.retain(|finding| !matches!(finding.problem, Problem::NotYet(from) if from <= (now + SKEW).into()));
+        let tolerated = SystemTime::from(now + SKEW);
+        findings.retain(|finding| !matches!(finding.problem, Problem::NotYet(from) if from <= tolerated));
         findings
     }
 

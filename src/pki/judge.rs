@@ -27,6 +27,8 @@ const KNOWN: [&str; 11] = [
     "2.5.29.37",
     "2.5.29.54",
 ];
+/// Certificates of a chain that are judged. Clients refuse longer ones, and signatures take time.
+const LONGEST: usize = 12;
 const KEY_USAGE: &str = "2.5.29.15";
 const TLS_FEATURE: &str = "1.3.6.1.5.5.7.1.24";
 /// The TLS extension that must-staple is about (RFC 6066, 8).
@@ -57,7 +59,7 @@ type SignedBy = fn(&X509Certificate<'_>, &X509Certificate<'_>) -> Signature;
 
 fn judged(chain: &[impl AsRef<[u8]>], now: SystemTime, signed_by: SignedBy) -> Vec<Finding> {
     let mut certificates = Vec::new();
-    for (position, der) in chain.iter().enumerate() {
+    for (position, der) in chain.iter().enumerate().take(LONGEST) {
         match x509::read(der.as_ref()) {
             Ok(certificate) => certificates.push(certificate),
             Err(why) => return vec![Finding { position, refuser: Refuser::Envoy, problem: Problem::NotX509(why) }],

@@ -219,6 +219,8 @@ pub(crate) fn parts(text: &[u8]) -> Result<Vec<Part>, PemError> {
     let text = Zeroizing::new(String::from_utf8_lossy(text).into_owned());
     let mut parts = Vec::new();
     let mut at = 0;
+    let mut counted = 0;
+    let mut line = 1;
     while let Some(found) = boundary(&text, at) {
         check_outside(&text, at, found.start)?;
         if found.is_end || is_commented(&text, &found) {
@@ -226,7 +228,9 @@ pub(crate) fn parts(text: &[u8]) -> Result<Vec<Part>, PemError> {
             at = found.end;
             continue;
         }
-        let (number, line) = (parts.len() + 1, line_of(&text, found.start));
+        let number = parts.len() + 1;
+        line += text[counted..found.start].matches('\n').count();
+        counted = found.start;
         let (part, end) = part(&text, &found).map_err(|why| PemError::Part { number, line, why })?;
         parts.push(Part { number, line, ..part });
         at = end;
@@ -246,12 +250,15 @@ struct Boundary<'a> {
 
 fn boundary(text: &str, from: usize) -> Option<Boundary<'_>> {
     let rest = &text[from..];
-    let (start, length, is_end) = match (rest.find(BEGIN), rest.find(END)) {
-        (Some(begin), Some(end)) if end < begin => (end, END.len(), true),
-        (Some(begin), _) => (begin, BEGIN.len(), false),
-        (None, Some(end)) => (end, END.len(), true),
-        (None, None) => return None,
-    };
+    // One search for both, so that a text full of either is read in a time that grows with its length alone.
+    let (start, length, is_end) = rest.match_indices('-').find_map(|(at, _)| {
+        let word = &rest[at..];
+        if word.starts_with(BEGIN) {
+            Some((at, BEGIN.len(), false))
+        } else {
+            word.starts_with(END).then_some((at, END.len(), true))
+        }
+    })?;
     let after = &rest[start + length..];
     let line = &after[..after.find(['\n', '\r']).unwrap_or(after.len())];
     let label = line.find(HYPHENS).map(|hyphens| &line[..hyphens]).filter(|label| label.len() <= LONGEST_LABEL);

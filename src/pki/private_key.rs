@@ -188,16 +188,13 @@ fn bytes_of(bytes: &[u8]) -> &[u8] {
 /// True if the numbers of an RSA key are of one key (RFC 8017, 3.2).
 fn fits([n, e, d, p, q, dp, dq, inverse]: [BigUint; 8]) -> bool {
     let one = BigUint::from(1u8);
-    if p <= one || q <= one || &p * &q != n || d >= n {
+    // Compared first: the time of the products is bounded by the size of the modulus.
+    if p <= one || q <= one || p >= n || q >= n || d >= n || inverse >= p || &p * &q != n {
         return false;
     }
-    let (p1, q1) = (&p - &one, &q - &one);
-    &e * &d % &p1 == one
-        && &e * &d % &q1 == one
-        && &d % &p1 == dp
-        && &d % &q1 == dq
-        && inverse < p
-        && inverse * &q % &p == one
+    let p1 = &p - &one;
+    let q1 = &q - &one;
+    &e * &d % &p1 == one && &e * &d % &q1 == one && &d % &p1 == dp && &d % &q1 == dq && inverse * &q % &p == one
 }
 
 /// Writes PKCS #8, version 1.
