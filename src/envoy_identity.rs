@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use gatewright_control::envoy_certificates::PATH;
 use gatewright_core::inputs::parse_certificate;
 use http_body_util::{BodyExt, Full, Limited};
@@ -21,8 +21,7 @@ use hyper::{Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use rustls::{ClientConfig, RootCertStore};
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, ServerName};
+use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{sleep, timeout};
@@ -162,10 +161,9 @@ async fn obtain(options: &cli::EnvoyIdentity, roots: &str) -> Result<Pair> {
 
 async fn ask(at: &str, roots: &str, token: &str, request: String) -> Result<String> {
     let mut trusted = RootCertStore::empty();
-    for root in CertificateDer::pem_slice_iter(roots.as_bytes()) {
-        trusted.add(root.map_err(|_| anyhow!("the CA certificates are not PEM"))?).context("the CA certificates")?;
+    for root in pki::bundle(roots.as_bytes()).context("the CA certificates")? {
+        trusted.add(root).context("the CA certificates")?;
     }
-    ensure!(!trusted.is_empty(), "there are no CA certificates");
     let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_root_certificates(trusted)
@@ -209,7 +207,8 @@ mod tests {
     use gatewright_control::envoy_identity::{EnvoyPod, PodIdentity};
     use gatewright_core::model::EnvoyFleet;
     use rustls::ServerConfig;
-    use rustls_pki_types::PrivateKeyDer;
+    use rustls_pki_types::pem::PemObject;
+    use rustls_pki_types::{CertificateDer, PrivateKeyDer};
     use tokio::net::TcpListener;
     use tokio::sync::watch;
     use xds::Authority;

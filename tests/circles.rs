@@ -9,12 +9,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The crates by the folder of their root module, with subfolders that are crates of their own.
-const CRATES: [(&str, &[&str]); 7] = [
+const CRATES: [(&str, &[&str]); 8] = [
     ("src/core", &["gateway_api"]),
     ("src/envoy", &[]),
     ("src/control", &[]),
+    ("src/pki", &[]),
     ("src/kubernetes", &[]),
-    ("src", &["core", "envoy", "control", "kubernetes", "public_suffix"]),
+    ("src", &["core", "envoy", "control", "kubernetes", "pki", "public_suffix"]),
     ("xds/src", &[]),
     ("acme/src", &[]),
 ];

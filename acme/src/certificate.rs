@@ -1,8 +1,10 @@
 //! Issued certificates, and the checks that they pass before they are served.
 
+use std::time::SystemTime;
+
 use jiff::{SignedDuration, Timestamp};
+use pki::{Finding, Problem, Refuser, Signature};
 use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject;
 use serde::{Deserialize, Serialize};
 use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509Certificate};
 
@@ -42,8 +44,9 @@ pub struct IssuedCertificate {
 impl IssuedCertificate {
     /// Reads a chain and its key, and rejects a certificate that must not be served.
     ///
-    /// Checks that the key belongs to the leaf, that the names are `names` (some CAs add `www.` to a name), that it has not expired, and that
-    /// each certificate is signed by the next one. A certificate that is not valid yet is accepted: while our clock is
+    /// Checks that the key belongs to the leaf, that the names are `names` (some CAs add `www.` to a name), that it has
+    /// not expired, that each certificate is signed by the next one, and that Envoy loads it. A certificate that is not
+    /// valid yet is accepted: while our clock is
     /// behind, rejecting it would have the CA issue one after the other, and each of them is better than none
     /// ([`IssuedCertificate::may_replace`]).
     pub fn verified(
@@ -60,6 +63,9 @@ impl IssuedCertificate {
         if certificate.not_after <= now {
             return Err(Unfit::Expired { since: certificate.not_after });
         }
+        if let Some(finding) = certificate.findings(now).into_iter().find(|found| found.refuser == Refuser::Envoy) {
+            return Err(Unfit::Refused(finding));
+        }
         Ok(certificate)
     }
 
@@ -67,21 +73,22 @@ impl IssuedCertificate {
     /// Names and validity are not checked: for certificates that are held already or that a user provides.
     pub fn read(chain_pem: String, key_pem: PrivateKeyPem, issuer: &str) -> Result<Self, Unfit> {
         let chain = chain_of(&chain_pem)?;
-        let (_, leaf) = X509Certificate::from_der(&chain[0]).map_err(|_| Unfit::NotACertificate)?;
+        let leaf = read(&chain[0])?;
         if !key_pem.belongs_to(&chain[0]).map_err(|e| Unfit::Key(e.to_string()))? {
             return Err(Unfit::OtherKey);
         }
         for (i, pair) in chain.windows(2).enumerate() {
-            let (_, child) = X509Certificate::from_der(&pair[0]).map_err(|_| Unfit::NotACertificate)?;
-            let (_, parent) = X509Certificate::from_der(&pair[1]).map_err(|_| Unfit::NotACertificate)?;
-            if child.issuer() != parent.subject() || child.verify_signature(Some(parent.public_key())).is_err() {
+            // Clients may know an algorithm that is not known here.
+            if pki::signed_by(&read(&pair[0])?, &read(&pair[1])?) == Signature::Wrong {
                 return Err(Unfit::Chain { position: i });
             }
         }
         let names = names_of(&leaf)?;
-        let (not_before, not_after) = validity_of(&leaf)?;
+        let (not_before, not_after) = validity_of(&leaf);
         let serial = leaf.tbs_certificate.raw_serial_as_string().replace(':', "");
         let ari_id = ari_id(&leaf);
+        // Written anew: whoever reads it from a Secret gets PEM as RFC 7468 has it, whatever the CA sent.
+        let chain_pem = chain.iter().map(|der| pki::encode("CERTIFICATE", der)).collect();
         Ok(Self {
             names,
             not_before,
@@ -100,11 +107,27 @@ impl IssuedCertificate {
         self.not_after.duration_since(self.not_before)
     }
 
+    /// Why Envoy or usual TLS clients refuse it, apart from a start that is due to clock skew.
+    pub fn findings(&self, now: Timestamp) -> Vec<Finding> {
+        let mut findings = pki::judge_signed(&chain_of(&self.chain_pem).unwrap_or_default(), now.into());
+        let tolerated = SystemTime::from(now + SKEW);
+        findings.retain(|finding| !matches!(finding.problem, Problem::NotYet(from) if from <= tolerated));
+        findings
+    }
+
+    /// Why Envoy or usual TLS clients refuse it, for people.
+    pub fn refusal(&self, now: Timestamp) -> Option<String> {
+        self.findings(now).first().map(refusal)
+    }
+
     /// Returns Ok if this certificate may replace `held`. A working certificate is never replaced by a worse one: one
     /// that is not valid yet, that expires sooner or soon, that clients cannot verify because intermediates are
-    /// missing, or that covers fewer of the names that are still wanted.
+    /// missing, that covers fewer of the names that are still wanted, or that Envoy or clients refuse for a reason for
+    /// which they do not refuse `held`.
     pub fn may_replace(&self, held: &Self, wanted: &Names, now: Timestamp) -> Result<(), Unfit> {
-        let held_works = held.not_before <= now && now < held.not_after && held.names.cover(wanted);
+        let of_held = held.findings(now);
+        let is_loaded = !of_held.iter().any(|finding| finding.refuser == Refuser::Envoy);
+        let held_works = held.not_before <= now && now < held.not_after && held.names.cover(wanted) && is_loaded;
         if !held_works {
             return Ok(());
         }
@@ -116,6 +139,10 @@ impl IssuedCertificate {
         }
         if self.not_before > now + SKEW {
             return Err(Unfit::NotYet { from: self.not_before });
+        }
+        let is_new = |finding: &Finding| of_held.iter().all(|held| !is_alike(&held.problem, &finding.problem));
+        if let Some(finding) = self.findings(now).into_iter().find(is_new) {
+            return Err(Unfit::Refused(finding));
         }
         // A certificate of a shorter profile (6 days instead of 90) rightly expires sooner than an old one; what counts
         // is that it was issued later and is not about to expire.
@@ -142,15 +169,23 @@ impl IssuedCertificate {
 
 /// Returns the certificates of a PEM text, leaf first.
 pub fn chain_of(chain_pem: &str) -> Result<Vec<CertificateDer<'static>>, Unfit> {
-    let chain: Vec<_> = CertificateDer::pem_slice_iter(chain_pem.as_bytes())
-        .take(LONGEST_CHAIN + 1)
-        .collect::<Result<_, _>>()
-        .map_err(|_| Unfit::NotACertificate)?;
-    match chain.len() {
-        0 => Err(Unfit::NotACertificate),
-        n if n > LONGEST_CHAIN => Err(Unfit::TooLong),
-        _ => Ok(chain),
+    let chain = pki::certificates(chain_pem.as_bytes())?;
+    if chain.len() > LONGEST_CHAIN {
+        return Err(Unfit::TooLong);
     }
+    Ok(chain)
+}
+
+/// Two problems of one kind: an end is an end, whenever it was.
+fn is_alike(one: &Problem, other: &Problem) -> bool {
+    match (one, other) {
+        (Problem::Ended(_), Problem::Ended(_)) | (Problem::NotYet(_), Problem::NotYet(_)) => true,
+        (one, other) => one == other,
+    }
+}
+
+fn read(der: &[u8]) -> Result<X509Certificate<'_>, Unfit> {
+    pki::read(der).map_err(|_| Unfit::NotACertificate)
 }
 
 /// Returns true if any certificate of the chain was issued by a CA with this common name.
@@ -191,9 +226,16 @@ fn names_of(leaf: &X509Certificate<'_>) -> Result<Names, Unfit> {
     Names::parse(names).map_err(|_| Unfit::NoNames)
 }
 
-fn validity_of(leaf: &X509Certificate<'_>) -> Result<(Timestamp, Timestamp), Unfit> {
-    let at = |t: x509_parser::time::ASN1Time| Timestamp::from_second(t.timestamp()).map_err(|_| Unfit::NotACertificate);
-    Ok((at(leaf.validity().not_before)?, at(leaf.validity().not_after)?))
+/// Start and end of validity. Years reach to 9999 (RFC 5280, 4.1.2.5), jiff's timestamps to the day before its last.
+pub(crate) fn validity_of(certificate: &X509Certificate<'_>) -> (Timestamp, Timestamp) {
+    let validity = pki::validity(certificate);
+    (timestamp(validity.from), timestamp(validity.until))
+}
+
+/// A time of a certificate, which may be later than jiff's last one.
+pub fn timestamp(time: SystemTime) -> Timestamp {
+    let latest = Timestamp::from_second(Timestamp::MAX.as_second()).expect("a second of its range");
+    Timestamp::try_from(time).map_or(latest, |time| time.min(latest))
 }
 
 /// The reason why a certificate must not be served.
@@ -202,6 +244,12 @@ pub enum Unfit {
     /// Not a PEM chain of X.509 certificates.
     #[error("expected a chain of X.509 certificates in PEM")]
     NotACertificate,
+    /// A part of the PEM text cannot be read.
+    #[error("expected a chain of X.509 certificates in PEM: {0}")]
+    Pem(#[from] pki::PemError),
+    /// Envoy or usual TLS clients refuse it.
+    #[error("{}", refusal(.0))]
+    Refused(Finding),
     /// The chain has more certificates than any CA issues.
     #[error("the chain has more than {LONGEST_CHAIN} certificates")]
     TooLong,
@@ -268,6 +316,13 @@ fn is_added(other: &DnsName, to: &DnsName) -> bool {
     other == base.strip_prefix("www.").unwrap_or(base) || other.strip_prefix("www.") == Some(base)
 }
 
+fn refusal(finding: &Finding) -> String {
+    match finding.refuser {
+        Refuser::Envoy => format!("{finding}: Envoy does not load it"),
+        Refuser::Clients => format!("{finding}: TLS clients refuse it"),
+    }
+}
+
 /// Returns true if a certificate with `names` is valid for `name`.
 pub fn serves(names: &Names, name: &DnsName) -> bool {
     names.iter().any(|n| n.covers(name))
@@ -306,5 +361,46 @@ mod tests {
             IssuedCertificate::verified(new.chain_pem, new.key_pem, &new.names, "ca", now).expect("it is taken");
         assert!(matches!(taken.may_replace(&held, &held.names, now), Err(Unfit::NotYet { .. })));
         assert!(taken.may_replace(&held, &held.names, now + day).is_ok());
+    }
+    /// A certificate with its intermediate, which is changed before it is signed.
+    fn with_intermediate(change: fn(&mut rcgen::CertificateParams)) -> IssuedCertificate {
+        let generated = || rcgen::KeyPair::generate().expect("a key");
+        let authority = |name: &str| {
+            let mut params = rcgen::CertificateParams::default();
+            params.distinguished_name.push(rcgen::DnType::CommonName, name);
+            params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+            params
+        };
+        let (root, key) = (rcgen::Issuer::new(authority("root"), generated()), generated());
+        let mut intermediate = authority("intermediate");
+        change(&mut intermediate);
+        let signer = generated();
+        let above = intermediate.signed_by(&signer, &root).expect("signs").pem();
+        let mut leaf = rcgen::CertificateParams::new(vec!["a.example.org".to_owned()]).expect("a name");
+        leaf.not_before = rcgen::date_time_ymd(2026, 1, 1);
+        leaf.not_after = rcgen::date_time_ymd(2099, 1, 1);
+        let leaf = leaf.signed_by(&key, &rcgen::Issuer::new(intermediate, signer)).expect("signs").pem();
+        let key = PrivateKeyPem::new(key.serialize_pem());
+        IssuedCertificate::read(format!("{leaf}{above}"), key, "ca").expect("reads")
+    }
+
+    #[test]
+    fn an_intermediate_that_clients_refuse_replaces_none_that_they_accept() {
+        let now = Timestamp::now();
+        let held = with_intermediate(|_| ());
+        let worse: [fn(&mut rcgen::CertificateParams); 4] = [
+            |params| params.not_after = rcgen::date_time_ymd(2020, 1, 1),
+            |params| params.is_ca = rcgen::IsCa::NoCa,
+            |params| params.key_usages = vec![rcgen::KeyUsagePurpose::DigitalSignature],
+            |params| params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth],
+        ];
+        for change in worse {
+            let new = with_intermediate(change);
+            let verdict = new.may_replace(&held, &held.names, now);
+            assert!(matches!(verdict, Err(Unfit::Refused(_))), "{verdict:?}");
+            let again = with_intermediate(change);
+            assert_eq!(again.may_replace(&new, &held.names, now), Ok(()), "the held one is no better");
+        }
+        assert_eq!(with_intermediate(|_| ()).may_replace(&held, &held.names, now), Ok(()), "a good one");
     }
 }

@@ -3,8 +3,7 @@
 use std::fmt;
 
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
@@ -49,11 +48,7 @@ impl PrivateKeyPem {
 
     /// Returns true if this is the key of that certificate.
     pub fn belongs_to(&self, certificate: &CertificateDer<'_>) -> Result<bool, KeyError> {
-        let der = PrivateKeyDer::from_pem_slice(self.0.as_bytes()).map_err(|_| KeyError::NotPem)?;
-        let signer = rustls::crypto::ring::sign::any_supported_type(&der).map_err(|_| KeyError::Unsupported)?;
-        let ours = signer.public_key().ok_or(KeyError::Unsupported)?;
-        let (_, parsed) = x509_parser::parse_x509_certificate(certificate).map_err(|_| KeyError::NotACertificate)?;
-        Ok(parsed.public_key().raw == ours.as_ref())
+        Ok(pki::PrivateKey::from_pem(self.0.as_bytes())?.belongs_to(certificate))
     }
 }
 
@@ -79,15 +74,9 @@ impl<'de> Deserialize<'de> for PrivateKeyPem {
 /// The error of a key.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// Not PEM, or without a private key.
-    #[error("expected a private key in PEM")]
-    NotPem,
-    /// The algorithm of the key is not supported.
-    #[error("expected an ECDSA P-256 or P-384, RSA or Ed25519 key in PKCS#8")]
-    Unsupported,
-    /// The certificate that is compared with the key cannot be read.
-    #[error("expected a certificate in DER")]
-    NotACertificate,
+    /// Not PEM, or without a private key that Envoy serves with.
+    #[error(transparent)]
+    Unusable(#[from] pki::KeyError),
     /// The X.509 library returns an error.
     #[error("the key or request cannot be made: {0}")]
     Rcgen(#[from] rcgen::Error),

@@ -23,6 +23,7 @@ pub mod preflight;
 pub mod renewal;
 pub mod self_signed;
 pub mod storage;
+mod tls_error;
 
 pub use certificate::IssuedCertificate;
 pub use denied_networks::DeniedNetworks;

@@ -6,6 +6,7 @@ use rustls::pki_types::CertificateDer;
 
 /// A new CA.
 pub struct ClientCa {
+    name: String,
     issuer: Issuer<'static, KeyPair>,
     /// Its certificate in PEM, for `ca.crt`.
     pub pem: String,
@@ -17,12 +18,21 @@ impl ClientCa {
     /// # Errors
     /// When a key cannot be generated.
     pub fn new(name: &str) -> Result<Self> {
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let params = params(name);
         let key = KeyPair::generate()?;
         let pem = params.self_signed(&key)?.pem();
-        Ok(Self { issuer: Issuer::new(params, key), pem })
+        Ok(Self { name: name.to_owned(), issuer: Issuer::new(params, key), pem })
+    }
+
+    /// An edition of its certificate with the same name and key, which ended in 2021.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn ended_edition(&self) -> Result<String> {
+        let mut params = params(&self.name);
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2021, 1, 1);
+        Ok(params.self_signed(self.issuer.key())?.pem())
     }
 
     /// Issues a client certificate; returns it with its key in DER (PKCS #8).
@@ -50,4 +60,11 @@ impl ClientCa {
         let key = KeyPair::generate()?;
         Ok((params.signed_by(&key, &self.issuer)?, key))
     }
+}
+
+fn params(name: &str) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params
 }

@@ -556,6 +556,9 @@ impl State {
         csr.params.serial_number = Some(SerialNumber::from(1000 + id as u64));
         csr.params.use_authority_key_identifier_extension = true;
         csr.params.custom_extensions.extend(behaviour.issuer_at.as_deref().map(authority_information));
+        if let Some(template) = behaviour.template {
+            template(&mut csr.params);
+        }
         let leaf = match behaviour.other_key {
             true => csr.params.signed_by(&KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384)?, &self.issuer)?.pem(),
             false => csr.signed_by(&self.issuer)?.pem(),

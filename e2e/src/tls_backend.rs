@@ -47,6 +47,19 @@ impl TestRoot {
         self.0.pem()
     }
 
+    /// An edition of its certificate with this name, which is the same, and the same key, which ended in 2021.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn ended_edition(&self, name: &str) -> Result<String> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2021, 1, 1);
+        Ok(params.self_signed(self.0.key())?.pem())
+    }
+
     /// Issues a certificate for a DNS name and optionally a URI.
     ///
     /// # Errors

@@ -3,18 +3,17 @@
 use std::sync::Arc;
 
 use rustls::{ServerConfig, SupportedProtocolVersion};
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
 /// The reason for which there is no TLS configuration. It quotes nothing of a key.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerTlsError {
     /// The certificates cannot be read.
-    #[error("the certificates are not PEM")]
-    Chain,
+    #[error("the certificates cannot be read: {0}")]
+    Chain(#[from] pki::PemError),
     /// The key cannot be read.
-    #[error("the key is not a private key in PEM")]
-    Key,
+    #[error("the key cannot be read: {0}")]
+    Key(#[from] pki::KeyError),
     /// Certificate and key do not match, or are of an unsupported type.
     #[error("{0}")]
     Pair(#[from] rustls::Error),
@@ -30,9 +29,9 @@ pub fn server_tls(
     key: &[u8],
     versions: &[&'static SupportedProtocolVersion],
 ) -> Result<Arc<ServerConfig>, ServerTlsError> {
-    let chain =
-        CertificateDer::pem_slice_iter(chain).collect::<Result<Vec<_>, _>>().map_err(|_| ServerTlsError::Chain)?;
-    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| ServerTlsError::Key)?;
+    let chain = pki::certificates(chain)?;
+    let key = pki::PrivateKey::from_pem(key)?.pkcs8().to_vec();
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key));
     let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_protocol_versions(versions)?
         .with_no_client_auth()

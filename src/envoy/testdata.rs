@@ -5,8 +5,8 @@ use std::time::SystemTime;
 
 use gatewright_core::model::{
     Action, AppProtocol, BackendId, Certificate, CertificateSource, Chain, Frontend, FrontendId, FrontendKind, Handler,
-    HeaderEdits, Hostname, KeyForm, Match, ObjectName, OtherListeners, PathMatch, PrivateKey, Rewrite, Route, Rule,
-    ServicePort, Target, Termination, Timeouts, TlsParams, WeightedTarget,
+    HeaderEdits, Hostname, Match, ObjectName, OtherListeners, PathMatch, PrivateKey, Rewrite, Route, Rule, ServicePort,
+    Target, Termination, Timeouts, TlsParams, WeightedTarget,
 };
 
 pub(super) fn host(text: &str) -> Hostname {
@@ -40,7 +40,7 @@ pub(super) fn certificate(name: &str) -> Arc<Certificate> {
     Arc::new(Certificate {
         leaf: b"leaf".as_slice().into(),
         issuers: Arc::from(""),
-        key: PrivateKey::new(KeyForm::Pkcs8, b"key"),
+        key: PrivateKey::new(b"key"),
         names: vec![host(name)],
         not_before: SystemTime::UNIX_EPOCH,
         not_after: SystemTime::UNIX_EPOCH,

@@ -344,13 +344,7 @@ fn is_trusted(verifier: &dyn ClientCertVerifier, chain: &[CertificateDer<'static
 }
 
 fn certificates(what: &'static str, pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
-    match read {
-        Ok(found) if !found.is_empty() => Ok(found),
-        Ok(_) => Err(TlsError::Read { what, why: "no certificate in the PEM text".into() }),
-        // The text of the error quotes the line, which may have a key.
-        Err(_) => Err(TlsError::Read { what, why: "not PEM".to_owned() }),
-    }
+    pki::certificates(pem.as_bytes()).map_err(|why| TlsError::Read { what, why: why.to_string() })
 }
 
 /// The verification of webpki, plus a check for revocation.

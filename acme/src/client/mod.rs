@@ -327,7 +327,7 @@ fn chain(error: &dyn std::error::Error) -> String {
         text = format!("{text}: {cause}");
         source = cause.source();
     }
-    text
+    crate::tls_error::in_words(text)
 }
 
 /// The reason why the CA gave no usable answer.

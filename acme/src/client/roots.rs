@@ -1,8 +1,6 @@
 //! Roots of trust for connections to a CA.
 
 use rustls::{ClientConfig, RootCertStore};
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject;
 
 use super::HttpError;
 
@@ -23,10 +21,7 @@ impl Roots {
     /// # Errors
     /// The problem; the text does not name the source of the bundle.
     pub fn check(pem: &str) -> Result<(), String> {
-        match add(&mut RootCertStore::empty(), pem) {
-            Ok(0) => Err("expected certificates in PEM, found none".to_owned()),
-            added => added.map(drop),
-        }
+        add(&mut RootCertStore::empty(), pem)
     }
 
     pub(super) fn client_config(&self) -> Result<ClientConfig, HttpError> {
@@ -46,11 +41,8 @@ impl Roots {
                 ));
             }
         }
-        if let Some(pem) = pem {
-            let count = add(&mut store, pem).map_err(HttpError::Roots)?;
-            if count == 0 && !pem.trim().is_empty() {
-                return Err(HttpError::Roots("expected certificates in PEM, found none".to_owned()));
-            }
+        if let Some(pem) = pem.filter(|pem| !pem.trim().is_empty()) {
+            add(&mut store, pem).map_err(HttpError::Roots)?;
         }
         // An explicit crypto provider works regardless of the process-wide default.
         let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
@@ -62,15 +54,13 @@ impl Roots {
     }
 }
 
-/// Adds the certificates of a bundle to the store; returns their number.
-fn add(store: &mut RootCertStore, pem: &str) -> Result<usize, String> {
-    let mut count = 0;
-    for der in CertificateDer::pem_slice_iter(pem.as_bytes()) {
-        let der = der.map_err(|_| "expected certificates in PEM".to_owned())?;
-        store.add(der).map_err(|error| format!("certificate {}: {error}", count + 1))?;
-        count += 1;
+/// Adds the certificates of a bundle to the store.
+fn add(store: &mut RootCertStore, pem: &str) -> Result<(), String> {
+    let certificates = pki::bundle(pem.as_bytes()).map_err(|why| format!("expected certificates in PEM: {why}"))?;
+    for (index, der) in certificates.into_iter().enumerate() {
+        store.add(der).map_err(|error| format!("certificate {} cannot be a root of trust: {error}", index + 1))?;
     }
-    Ok(count)
+    Ok(())
 }
 
 #[cfg(test)]

@@ -14,13 +14,12 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use rustls::{ClientConfig, RootCertStore};
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject;
 use tokio::time::timeout;
 
 use crate::client::Proxy;
 use crate::client::connector::Connector;
 use crate::denied_networks::DeniedNetworks;
+use crate::tls_error::in_words;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
@@ -130,13 +129,8 @@ impl Http {
         // A machine without roots is no error: the bundle may suffice, or the endpoint is local.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if let Some(bundle) = ca_bundle {
-            let before = roots.len();
-            for certificate in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
-                let certificate = certificate.map_err(|_| "the CA bundle is not PEM".to_owned())?;
+            for certificate in pki::bundle(bundle.as_bytes()).map_err(|why| format!("the CA bundle: {why}"))? {
                 roots.add(certificate).map_err(|error| format!("the CA bundle holds a bad certificate: {error}"))?;
-            }
-            if roots.len() == before {
-                return Err("the CA bundle holds no certificate".to_owned());
             }
         }
         let tls = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
@@ -194,7 +188,7 @@ fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     while let Some(source) = error.source() {
         error = source;
     }
-    error.to_string()
+    in_words(error.to_string())
 }
 
 /// All characters but the unreserved ones (RFC 3986, 2.3).

@@ -11,7 +11,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use super::CaError;
-use crate::certificate::chain_of;
+use crate::certificate::{chain_of, validity_of};
 use crate::key::PrivateKeyPem;
 use crate::names::{DnsName, Names};
 
@@ -137,8 +137,7 @@ impl Authority {
         if !signer.key.belongs_to(&chain[0])? {
             return Err(CaError::Unfit("the key does not belong to it".to_owned()));
         }
-        let not_after = Timestamp::from_second(ca.validity().not_after.timestamp())
-            .map_err(|_| CaError::Unfit("its end cannot be read".to_owned()))?;
+        let (_, not_after) = validity_of(&ca);
         let permitted = ca.name_constraints().ok().flatten().and_then(|c| {
             let trees = c.value.permitted_subtrees.as_ref()?;
             let mut names: Vec<String> = trees

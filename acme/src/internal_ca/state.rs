@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use super::authority::{Authority, Signer, make_intermediate, make_root};
 use super::{CaError, InternalCaConfig, LONGEST_LEAF};
-use crate::certificate::chain_of;
+use crate::certificate::{chain_of, validity_of};
 use crate::key::PrivateKeyPem;
 use crate::storage::StorageError;
 use crate::storage::dir::{lock_file, private_folder, write_whole};
@@ -200,9 +200,8 @@ impl Generation {
 
 fn end_of(pem: &str) -> Result<Timestamp, CaError> {
     let chain = chain_of(pem).map_err(|e| CaError::Unfit(e.to_string()))?;
-    let unreadable = || CaError::Unfit("its end cannot be read".to_owned());
-    let (_, certificate) = x509_parser::parse_x509_certificate(&chain[0]).map_err(|_| unreadable())?;
-    Timestamp::from_second(certificate.validity().not_after.timestamp()).map_err(|_| unreadable())
+    let certificate = pki::read(&chain[0]).map_err(|why| CaError::Unfit(format!("no X.509 certificate: {why}")))?;
+    Ok(validity_of(&certificate).1)
 }
 
 /// The place of a [`State`].

@@ -28,7 +28,7 @@ impl Keeper {
         self.write(|state| state.windowless.retain(|id, _| needed.contains(id)));
         let ended = self.read(|state| {
             let all =
-                state.held.values().filter(|s| !wanted.contains(&s.id) && s.certificate.not_after + RETENTION <= now);
+                state.held.values().filter(|s| !wanted.contains(&s.id) && s.certificate.not_after <= now - RETENTION);
             all.map(|stored| stored.id.clone()).take(MAX_REMOVALS).collect::<Vec<_>>()
         });
         let mut removed = 0;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
+use rcgen::CertificateParams;
 
 /// The behaviour of the test CA from now on.
 #[derive(Clone, Debug, Default)]
@@ -39,6 +40,8 @@ pub struct Behaviour {
     pub deactivated: bool,
     /// Number of the next requests for an authorization that are answered 404.
     pub lost_authorizations: u32,
+    /// Changes certificates before they are signed.
+    pub template: Option<fn(&mut CertificateParams)>,
     /// Omits the intermediate in the chain.
     pub leaf_only: bool,
     /// The URL of the issuer's certificate in certificates (RFC 5280, 4.2.2.1).

@@ -14,5 +14,6 @@ mod dns_pebble;
 mod dns_view;
 mod pebble;
 mod side_by_side;
+mod templates;
 mod testca;
 mod worse;

@@ -154,3 +154,23 @@ async fn a_gateway_shows_its_certificate_and_another_one_at_once() -> Result<()>
     assert_eq!(asked(&world, port).await?, Err(503));
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn an_ended_edition_of_a_ca_hinders_no_backend_in_either_order() -> Result<()> {
+    let (port, root) = (free_port()?, TestRoot::new("one")?);
+    let old = root.ended_edition("one")?;
+    let backend = TlsBackend::start(&root.issue("web.internal", None)?, None).await?;
+    let bundle = |text: String| {
+        object(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "default", "name": "ca"},
+            "data": {"ca.crt": text}}))
+    };
+    let policy = policy("web.internal", &Value::Null);
+    let world = world(port, backend.address(), vec![bundle(format!("{old}{}", root.pem())), policy]).await?;
+    assert!(asked(&world, port).await?.is_ok(), "the old one first");
+    world.settle(vec![bundle(format!("{}{old}", root.pem()))]).await?;
+    assert!(asked(&world, port).await?.is_ok(), "the new one first");
+    world.settle(vec![bundle(old)]).await?;
+    assert!(asked(&world, port).await?.is_err(), "the old one alone");
+    Ok(())
+}

@@ -443,3 +443,42 @@ async fn a_session_of_one_host_opens_no_other() -> Result<()> {
     }
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn an_ended_edition_of_a_ca_hinders_nobody_in_either_order() -> Result<()> {
+    let echo = Echo::start("web").await?;
+    let (ca, stranger, port) = (ClientCa::new("clients")?, ClientCa::new("strangers")?, free_port()?);
+    let (old, host) = (ca.ended_edition()?, "app.example.org");
+    let references = |names: &[&str]| {
+        let all = names.iter().map(|name| json!({"group": "", "kind": "ConfigMap", "name": name}));
+        json!({"default": {"validation": {"caCertificateRefs": all.collect::<Vec<_>>()}}})
+    };
+    let edge = |names: &[&str]| gateway("edge", json!([https("a", port, host)]), Some(references(names)));
+    let mut changes = vec![
+        class(),
+        edge(&["both"]),
+        route("web", &["edge"], &[]),
+        bundle("both", &format!("{old}{}", ca.pem)),
+        bundle("old", &old),
+        bundle("new", &ca.pem),
+        secret("server", host)?,
+    ];
+    changes.extend(service("web", echo.address()));
+    let world = World::start(changes).await?;
+    let (client, foreign) = (Client::any(Some(ca.client()?))?, Client::any(Some(stranger.client()?))?);
+    let settings = [
+        ("the old one first", vec![]),
+        ("the new one first", vec![bundle("both", &format!("{}{old}", ca.pem))]),
+        ("two objects, the old one first", vec![edge(&["old", "new"])]),
+        ("two objects, the new one first", vec![edge(&["new", "old"])]),
+    ];
+    for (what, changes) in settings {
+        world.settle(changes).await?;
+        client.until(port, host, Some(200)).await.with_context(|| format!("{what}\n{}", world.envoy.log()))?;
+        ensure!(foreign.ask(port, host).await.is_err(), "{what}: strangers stay out");
+    }
+    // Of ended editions alone nobody is let in.
+    world.settle(vec![edge(&["old"])]).await?;
+    client.until(port, host, None).await
+}

@@ -2,6 +2,7 @@
 
 mod answers;
 mod backend_tls;
+mod certificates;
 mod client_certificates;
 mod cors;
 mod experimental;

@@ -80,7 +80,7 @@ async fn a_secret_that_turns_bad_is_served_as_it_was_and_says_so() -> Result<()>
     for (chain, key, word) in [
         (chain.as_str(), other_key.as_str(), "tls.key does not match"),
         ("garbage", key.as_str(), "tls.crt"),
-        (chain.as_str(), "garbage", "tls.key: not a PEM private key"),
+        (chain.as_str(), "garbage", "tls.key: no private key in PEM"),
         (ended_chain.as_str(), ended_key.as_str(), "expired at 2021-01-01T00:00:00Z"),
     ] {
         site.save("own-secret.yaml", &secret(chain, key))?;

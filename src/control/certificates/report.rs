@@ -126,7 +126,7 @@ impl Report {
                     expires,
                     next: next(&line.next, line.notice.as_deref()),
                     at: Some(line.at),
-                    last_error: line.last_error.clone(),
+                    last_error: line.last_error.clone().or_else(|| held?.refusal(now)),
                     ..base
                 },
                 None => Row { issuer, expires, next: "planning".to_owned(), ..base },

@@ -46,8 +46,8 @@ impl ExistingCertificate {
     pub fn held(&self, id: &CertificateId, tenant: &str, names: &Names, by: &str) -> Option<Stored> {
         let certificate = &self.certificate;
         let all = Names::parse(certificate.names.iter().map(|name| name.as_str())).ok()?;
-        let (not_before, not_after) =
-            (Timestamp::try_from(certificate.not_before).ok()?, Timestamp::try_from(certificate.not_after).ok()?);
+        let not_before = acme::certificate::timestamp(certificate.not_before);
+        let not_after = acme::certificate::timestamp(certificate.not_after);
         let certificate = IssuedCertificate {
             chain_pem: certificate.chain(),
             key_pem: PrivateKeyPem::new(certificate.key.expose()),

@@ -510,7 +510,9 @@ mod tests {
         }
         let error = Credential::File("/nowhere/token".into()).read("dns.cloudflare.tokenFile").expect_err("no file");
         assert!(error.to_string().starts_with("dns.cloudflare.tokenFile: /nowhere/token: "), "{error}");
-        for (text, problem) in [("", "it is empty"), ("no roots", "expected certificates in PEM, found none; put ")] {
+        for (text, problem) in
+            [("", "it is empty"), ("no roots", "expected certificates in PEM: no certificate in PEM in it; put ")]
+        {
             let file = file(text);
             let error = Credential::File(file.path().into()).read_bundle("caBundle").expect_err(text).to_string();
             assert!(error.starts_with(&format!("caBundle: {}: {problem}", file.path().display())), "{error}");

@@ -2,18 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use k8s_openapi::api::core::v1::ConfigMap as K8sConfigMap;
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject;
 
 use super::Meta;
-use crate::model::{ObjectName, encode_pem, problem_of_pem, x509};
+use crate::model::ObjectName;
 
 /// The key of a ConfigMap with CA certificates (Gateway API, `caCertificateRefs`).
 const KEY: &str = "ca.crt";
-/// The last line of a certificate as we write it.
-const END: &str = "-----END CERTIFICATE-----\n";
 
 /// A ConfigMap.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,13 +21,19 @@ pub struct ConfigMap {
     pub bundle: Result<Arc<CaBundle>, CaBundleError>,
 }
 
-/// CA certificates, each of them X.509, without duplicates.
+/// CA certificates, each of them X.509, without duplicates; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CaBundle {
-    /// The certificates in PEM, without the text between them.
+pub struct CaBundle(Vec<CaCertificate>);
+
+/// A CA certificate.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CaCertificate {
+    /// The certificate in PEM.
     pub pem: Arc<str>,
-    /// The number of certificates.
-    pub count: usize,
+    /// Start of its validity.
+    pub not_before: SystemTime,
+    /// End of its validity.
+    pub not_after: SystemTime,
 }
 
 /// Why an object holds no CA certificates, with the field that should hold them.
@@ -39,15 +42,9 @@ pub enum CaBundleError {
     /// The key is missing.
     #[error("has no key {KEY}")]
     Missing,
-    /// The field contains no certificate.
-    #[error("{0} has no certificate in PEM")]
-    Empty(&'static str),
-    /// Not PEM.
-    #[error("{0} is not PEM: {1}")]
-    Pem(&'static str, &'static str),
-    /// A certificate is not X.509.
-    #[error("certificate {1} of {0} is not X.509: {2}")]
-    Certificate(&'static str, usize, String),
+    /// No certificate in PEM, or one that cannot be read.
+    #[error("{0}: {1}")]
+    Pem(&'static str, pki::PemError),
     /// The object could not be read.
     #[error("cannot be read: {0}")]
     Unread(String),
@@ -68,38 +65,69 @@ impl ConfigMap {
 }
 
 impl CaBundle {
-    /// The certificates of several bundles, without duplicates.
-    pub fn join(bundles: &[Arc<CaBundle>]) -> Self {
-        let blocks = bundles.iter().flat_map(|bundle| bundle.pem.split_inclusive(END));
-        let mut seen = BTreeSet::new();
-        let blocks: Vec<&str> = blocks.filter(|block| seen.insert(*block)).collect();
-        Self { pem: blocks.concat().into(), count: blocks.len() }
+    /// A bundle of these certificates.
+    pub fn new(certificates: Vec<CaCertificate>) -> Self {
+        Self(certificates)
     }
 
-    /// Reads the certificates from PEM text of the field `place`. Leaves out all other blocks, above all private keys:
-    /// the text goes to Envoys.
+    /// Reads the certificates from PEM text of the field `place`. Leaves out private keys above all: the text goes to
+    /// Envoys.
     ///
     /// # Errors
     /// When there is no certificate, or an unreadable one: Envoy would refuse the whole bundle.
     pub fn parse(text: &[u8], place: &'static str) -> Result<Self, CaBundleError> {
-        let ders = CertificateDer::pem_slice_iter(text).collect::<Result<Vec<_>, _>>();
-        let ders = ders.map_err(|error| CaBundleError::Pem(place, problem_of_pem(&error)))?;
-        let (mut seen, mut pem) = (BTreeSet::new(), String::new());
-        for (index, der) in ders.iter().enumerate() {
-            x509(der).map_err(|why| CaBundleError::Certificate(place, index + 1, why))?;
-            if seen.insert(der.as_ref()) {
-                pem.push_str(&encode_pem("CERTIFICATE", der));
-            }
+        let ders = pki::bundle(text).map_err(|why| CaBundleError::Pem(place, why))?;
+        let certificates = ders.iter().map(|der| {
+            let validity = pki::validity(&pki::read(der).expect("it was read before"));
+            let pem = pki::encode("CERTIFICATE", der).into();
+            CaCertificate { pem, not_before: validity.from, not_after: validity.until }
+        });
+        Ok(Self(certificates.collect()))
+    }
+
+    /// The number of certificates.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The bytes of all certificates in PEM.
+    pub fn size(&self) -> usize {
+        self.0.iter().map(|certificate| certificate.pem.len()).sum()
+    }
+
+    /// The times at which a certificate begins or ceases to be valid.
+    pub fn times(&self) -> impl Iterator<Item = SystemTime> {
+        self.0.iter().flat_map(|certificate| [certificate.not_before, certificate.not_after])
+    }
+
+    /// The certificates to trust at a time: the valid ones. Envoy takes the first that has the name of an issuer, and
+    /// refuses everybody if that one has ended, whatever stands behind it. Those that are not valid yet are returned
+    /// where none is: clocks differ.
+    ///
+    /// # Errors
+    /// When all of them have ended; the time of the last end.
+    pub fn trusted(&self, now: SystemTime) -> Result<Vec<&CaCertificate>, SystemTime> {
+        let left = || self.0.iter().filter(|certificate| certificate.not_after > now);
+        let valid: Vec<_> = left().filter(|certificate| certificate.not_before <= now).collect();
+        let trusted = if valid.is_empty() { left().collect() } else { valid };
+        match self.0.iter().map(|certificate| certificate.not_after).max() {
+            Some(end) if trusted.is_empty() => Err(end),
+            _ => Ok(trusted),
         }
-        match seen.len() {
-            0 => Err(CaBundleError::Empty(place)),
-            count => Ok(Self { pem: pem.into(), count }),
-        }
+    }
+
+    /// The certificates of several bundles to trust at a time, in PEM and without duplicates.
+    pub fn join(bundles: &[Arc<CaBundle>], now: SystemTime) -> String {
+        let mut seen = BTreeSet::new();
+        let trusted = bundles.iter().filter_map(|bundle| bundle.trusted(now).ok()).flatten();
+        trusted.filter(|certificate| seen.insert(&*certificate.pem)).map(|certificate| &*certificate.pem).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn root(name: &str) -> String {
@@ -114,24 +142,43 @@ mod tests {
         let (one, two) = (root("one"), root("two"));
         let key = rcgen::KeyPair::generate().expect("a key").serialize_pem();
         let bundle = CaBundle::parse(format!("a word\n{one}\n{key}{two}{one}").as_bytes(), KEY).expect("a bundle");
-        assert_eq!(bundle.count, 2);
-        assert!(!bundle.pem.contains("PRIVATE") && !bundle.pem.contains("word"));
-        assert_eq!(CaBundle::parse(bundle.pem.as_bytes(), KEY), Ok(bundle));
+        assert_eq!(bundle.count(), 2, "each stands in it once");
+        let text = CaBundle::join(&[Arc::new(bundle.clone())], SystemTime::now());
+        assert!(!text.contains("PRIVATE") && !text.contains("word"), "{text}");
+        assert_eq!(CaBundle::parse(text.as_bytes(), KEY), Ok(bundle), "what is written is read");
     }
 
     #[test]
     fn a_bundle_without_certificates_states_the_reason() {
         let pem = |body: &str| format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n");
         let why = |text: &str| CaBundle::parse(text.as_bytes(), KEY).expect_err("no bundle").to_string();
-        assert_eq!(why(""), "ca.crt has no certificate in PEM");
-        assert_eq!(why("nonsense"), "ca.crt has no certificate in PEM");
-        assert!(why(&pem("%%%")).starts_with("ca.crt is not PEM: "), "{}", why(&pem("%%%")));
-        // A key without its line feeds, as YAML folds it, or without the first one.
-        let key = rcgen::KeyPair::generate().expect("a key").serialize_pem();
-        assert_eq!(why(&key.replace('\n', " ")), "ca.crt is not PEM: a section has no END line");
-        let told = why(&key.replacen('\n', " ", 1));
-        assert_eq!(told, "ca.crt is not PEM: a BEGIN line does not end with five hyphens");
-        let second = root("one") + &pem("AAAA");
-        assert!(why(&second).starts_with("certificate 2 of ca.crt is not X.509: "), "{}", why(&second));
+        assert_eq!(why(""), "ca.crt: no certificate in PEM in it");
+        assert_eq!(why("nonsense"), "ca.crt: no certificate in PEM in it");
+        assert_eq!(why(&pem("%%%")), "ca.crt: part 1 (line 1) is not base64");
+        let second = why(&(root("one").replace("\r\n", "\n") + &pem("AAAA")));
+        assert!(second.starts_with("ca.crt: part 2 (line ") && second.contains("is no X.509"), "{second}");
+    }
+
+    #[test]
+    fn ended_certificates_are_left_out_beside_valid_ones() {
+        let at = |day: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(86_400 * day);
+        let certificate = |pem: &str, days: (u64, u64)| CaCertificate {
+            pem: pem.into(),
+            not_before: at(days.0),
+            not_after: at(days.1),
+        };
+        let (old, new) = (certificate("old", (0, 10)), certificate("new", (5, 20)));
+        for bundle in [CaBundle::new(vec![old.clone(), new.clone()]), CaBundle::new(vec![new, old])] {
+            let names = |day: u64| -> Vec<String> {
+                let trusted = bundle.trusted(at(day)).expect("some are valid").into_iter();
+                let mut names: Vec<_> = trusted.map(|certificate| certificate.pem.to_string()).collect();
+                names.sort();
+                names
+            };
+            assert_eq!(names(1), ["old"], "the new one is not valid yet");
+            assert_eq!(names(7), ["new", "old"], "both are valid");
+            assert_eq!(names(10), ["new"], "the old one has ended");
+            assert_eq!(bundle.trusted(at(20)), Err(at(20)), "none is left");
+        }
     }
 }

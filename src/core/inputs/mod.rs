@@ -50,7 +50,7 @@ pub use address::{Address, AddressRequest};
 pub use backendtlspolicy::{Roots, Validation};
 pub use backendtrafficpolicy::TrafficRules;
 pub use change::ObjectChange;
-pub use configmap::{CaBundle, CaBundleError, ConfigMap};
+pub use configmap::{CaBundle, CaBundleError, CaCertificate, ConfigMap};
 pub use document::ParseError;
 pub use external_auth::AuthFilter;
 pub use frontend_tls::{FrontendTls, FrontendValidation};

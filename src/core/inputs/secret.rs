@@ -3,18 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use k8s_openapi::api::core::v1::Secret as K8sSecret;
-use rustls::crypto::ring::sign::any_supported_type;
-use rustls::sign::CertifiedKey;
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use x509_parser::extensions::GeneralName;
 use zeroize::Zeroizing;
 
 use super::Meta;
-use crate::model::{Certificate, Hostname, KeyForm, ObjectName, PrivateKey, encode_pem, problem_of_pem, x509};
+use crate::model::{Certificate, Hostname, ObjectName, PrivateKey};
 
 /// A Secret, of which only a TLS certificate and small credentials are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,10 +72,13 @@ pub enum SecretError {
     Missing(&'static str),
     /// Not PEM, or without a certificate.
     #[error("tls.crt: {0}")]
-    Chain(String),
-    /// Not PEM, or not a private key that we can use.
+    Chain(#[from] pki::PemError),
+    /// Not PEM, or not a private key that Envoy serves with.
     #[error("tls.key: {0}")]
-    Key(String),
+    Key(#[from] pki::KeyError),
+    /// Envoy does not load the certificate.
+    #[error("tls.crt: {0}: Envoy does not load it")]
+    Refused(pki::Finding),
     /// The key does not match the certificate.
     #[error("tls.key does not match the first certificate in tls.crt")]
     Mismatch,
@@ -143,25 +142,23 @@ impl Secret {
     }
 }
 
-/// Parses a chain and a private key in PEM, and checks that the key matches the leaf.
+/// Parses a chain and a private key in PEM, and checks that Envoy can serve with them.
+///
+/// # Errors
+/// When it cannot.
 pub fn parse_certificate(chain: &[u8], key: &[u8]) -> Result<Certificate, SecretError> {
-    let ders = CertificateDer::pem_slice_iter(chain)
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| SecretError::Chain(format!("not PEM: {}", problem_of_pem(&error))))?;
-    let leaf_der = ders.first().ok_or_else(|| SecretError::Chain("no certificate in it".to_owned()))?.clone();
-    let leaf = x509(&leaf_der).map_err(|why| SecretError::Chain(format!("not X.509: {why}")))?;
+    let ders = pki::certificates(chain)?;
+    let (leaf_der, others) = ders.split_first().expect("a chain that was read has a leaf");
+    let leaf = pki::read(leaf_der).expect("it was read before");
     // Written anew: Envoy reads PEM differently, and whatever else stands in the text, keys above all, is not for it.
-    let mut issuers = String::new();
-    for (index, der) in ders.iter().enumerate().skip(1) {
-        x509(der).map_err(|why| SecretError::Chain(format!("certificate {}: not X.509: {why}", index + 1)))?;
-        issuers.push_str(&encode_pem("CERTIFICATE", der));
+    let issuers: String = others.iter().map(|der| pki::encode("CERTIFICATE", der)).collect();
+    let private = pki::PrivateKey::from_pem(key)?;
+    if let Some(finding) = pki::unloadable(&leaf) {
+        return Err(SecretError::Refused(finding));
     }
-    let private =
-        PrivateKeyDer::from_pem_slice(key).map_err(|_| SecretError::Key("not a PEM private key".to_owned()))?;
-    let signer = any_supported_type(&private)
-        .map_err(|_| SecretError::Key("not a key we can use: expected RSA, ECDSA P-256/P-384 or Ed25519".to_owned()))?;
-    CertifiedKey::new(ders.clone(), signer).keys_match().map_err(|_| SecretError::Mismatch)?;
-
+    if !private.belongs_to(leaf_der) {
+        return Err(SecretError::Mismatch);
+    }
     let mut names: Vec<Hostname> = leaf
         .subject_alternative_name()
         .ok()
@@ -177,24 +174,16 @@ pub fn parse_certificate(chain: &[u8], key: &[u8]) -> Result<Certificate, Secret
     names.sort();
     names.dedup();
     names.shrink_to_fit();
-    let form = match &private {
-        PrivateKeyDer::Sec1(_) => KeyForm::Sec1,
-        PrivateKeyDer::Pkcs1(_) => KeyForm::Pkcs1,
-        _ => KeyForm::Pkcs8,
-    };
+    let pki::Validity { from, until } = pki::validity(&leaf);
     Ok(Certificate {
         leaf: Arc::from(leaf_der.as_ref()),
         issuers: issuers.into(),
-        key: PrivateKey::new(form, private.secret_der()),
+        key: PrivateKey::new(private.pkcs8()),
         names,
-        not_before: time(leaf.validity().not_before.timestamp()),
-        not_after: time(leaf.validity().not_after.timestamp()),
+        not_before: from,
+        not_after: until,
         issuer: Arc::from(leaf.issuer().to_string()),
     })
-}
-
-fn time(seconds: i64) -> SystemTime {
-    UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -246,13 +235,14 @@ mod tests {
         for odd in [format!("a word\n{leaf}{key}{root_pem}"), format!("{end}{leaf}another\n{root_pem}{end}")] {
             assert_eq!(parse(&odd), Ok(plain.clone()), "{odd}");
         }
-        // A key without its line feeds, as YAML folds it, or without the first one.
+        // A key at the place of the chain.
         let told = |text: &str| parse(text).expect_err("no chain").to_string();
-        assert_eq!(told(&key.replace('\n', " ")), "tls.crt: not PEM: a section has no END line");
-        let once = key.replacen('\n', " ", 1);
-        assert_eq!(told(&once), "tls.crt: not PEM: a BEGIN line does not end with five hyphens");
+        assert_eq!(told(&key), "tls.crt: no certificate in PEM in it, only PRIVATE KEY");
         let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-        let told = parse(&format!("{leaf}{broken}")).expect_err("no chain").to_string();
-        assert!(told.starts_with("tls.crt: certificate 2: not X.509"), "{told}");
+        let told = told(&format!("{leaf}{broken}"));
+        assert!(told.starts_with("tls.crt: part 2 (line 10) is no X.509 certificate: "), "{told}");
+        // No line end between the two.
+        let glued = parse(&format!("{}{root_pem}", leaf.trim_end()));
+        assert_eq!(glued, Ok(plain), "both are read");
     }
 }

@@ -4,70 +4,23 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use rustls_pki_types::pem::Error;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::{FrontendId, Hostname, ObjectName, RootsName, TlsParams};
 
 /// A private key. Has no `Debug` that prints it, and is compared by value.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct PrivateKey {
-    form: KeyForm,
-    der: Arc<[u8]>,
-}
-
-/// The encoding of a private key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum KeyForm {
-    /// PKCS #8 (RFC 5958).
-    Pkcs8,
-    /// The encoding of elliptic curve keys (RFC 5915).
-    Sec1,
-    /// The encoding of RSA keys (RFC 8017).
-    Pkcs1,
-}
+pub struct PrivateKey(Arc<[u8]>);
 
 impl PrivateKey {
-    /// Wraps the DER encoding of a key.
-    pub fn new(form: KeyForm, der: &[u8]) -> Self {
-        Self { form, der: der.into() }
+    /// Wraps the encoding of a key in PKCS #8 (RFC 5958).
+    pub fn new(pkcs8: &[u8]) -> Self {
+        Self(pkcs8.into())
     }
 
     /// The PEM text; only the code that sends the key to Envoy calls it.
     pub fn expose(&self) -> String {
-        let label = match self.form {
-            KeyForm::Pkcs8 => "PRIVATE KEY",
-            KeyForm::Sec1 => "EC PRIVATE KEY",
-            KeyForm::Pkcs1 => "RSA PRIVATE KEY",
-        };
-        encode_pem(label, &self.der)
-    }
-}
-
-/// Encodes DER as PEM (RFC 7468), with a line feed at the end of each line.
-pub(crate) fn encode_pem(label: &str, der: &[u8]) -> String {
-    let lines = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
-    pem::encode_config(&pem::Pem::new(label, der), lines)
-}
-
-/// Returns what is wrong with PEM text. The text of the error quotes the line: with a key that was pasted without its
-/// line feeds, a status would show the key.
-pub(crate) fn problem_of_pem(error: &Error) -> &'static str {
-    match error {
-        Error::MissingSectionEnd { .. } => "a section has no END line",
-        Error::IllegalSectionStart { .. } => "a BEGIN line does not end with five hyphens",
-        Error::Base64Decode(_) => "a section is not base64",
-        Error::SectionTooLarge => "a section is too large",
-        _ => "it cannot be read",
-    }
-}
-
-/// A certificate in DER, behind which nothing stands; or what is wrong with it.
-pub(crate) fn x509(der: &[u8]) -> Result<X509Certificate<'_>, String> {
-    match X509Certificate::from_der(der) {
-        Ok(([], certificate)) => Ok(certificate),
-        Ok(_) => Err("something follows it".to_owned()),
-        Err(error) => Err(error.to_string()),
+        pki::encode("PRIVATE KEY", &self.0)
     }
 }
 
@@ -107,7 +60,14 @@ impl Certificate {
 
     /// The chain in PEM, leaf first.
     pub fn chain(&self) -> String {
-        encode_pem("CERTIFICATE", &self.leaf) + &self.issuers
+        pki::encode("CERTIFICATE", &self.leaf) + &self.issuers
+    }
+
+    /// Why Envoy, or usual TLS clients, refuse the chain at a time.
+    pub fn findings(&self, now: SystemTime) -> Vec<pki::Finding> {
+        let issuers = pki::certificates(self.issuers.as_bytes()).unwrap_or_default();
+        let chain: Vec<&[u8]> = std::iter::once(&*self.leaf).chain(issuers.iter().map(|der| der.as_ref())).collect();
+        pki::judge(&chain, now)
     }
 }
 

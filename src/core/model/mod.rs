@@ -28,8 +28,7 @@ pub use backend::{
     Addresses, AppProtocol, Backend, BackendId, Cluster, ClusterId, Endpoints, ServicePort, WeightedEndpoints,
 };
 pub use backend_tls::{BackendTls, BackendTransport, SubjectAltName, TrustedRoots};
-pub use certificate::{Certificate, KeyForm, PrivateKey, Secret, SecretName};
-pub(crate) use certificate::{encode_pem, problem_of_pem, x509};
+pub use certificate::{Certificate, PrivateKey, Secret, SecretName};
 pub use client_validation::{ClientRoots, ClientValidation, RootsName, ValidationMode};
 pub use condition::{Condition, ConditionType, Reason, Status, clipped};
 pub use external_auth::{AuthProtocol, ExternalAuth};

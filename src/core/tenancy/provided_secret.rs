@@ -24,9 +24,12 @@ impl ProvidedSecret {
             Ok(certificate) => Self::Names(certificate.names.clone()),
             Err(SecretError::Type(_)) => return None,
             Err(SecretError::Key(_) | SecretError::Unread(_)) => Self::Unknown,
-            Err(error @ (SecretError::Missing(_) | SecretError::Chain(_) | SecretError::Mismatch)) => {
-                Self::Broken(error.to_string())
-            }
+            Err(
+                error @ (SecretError::Missing(_)
+                | SecretError::Chain(_)
+                | SecretError::Refused(_)
+                | SecretError::Mismatch),
+            ) => Self::Broken(error.to_string()),
         })
     }
 

@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::SystemTime;
 
+use super::deadline::Deadlines;
 use super::delta::{Resource, ResourceKey};
 use super::dirty::Dirty;
 use super::emissions::Emissions;
@@ -28,6 +30,8 @@ pub(super) struct BackendPolicies {
     services: BTreeMap<ObjectName, Targeted>,
     /// The target Services of each route and of the filters of each Gateway or ListenerSet, and the Gateways of these.
     users: BTreeMap<ObjectKey, Uses>,
+    /// When each must be judged again: its CA certificates begin or cease to be valid.
+    deadlines: Deadlines<ObjectKey>,
 }
 
 /// Where policies of a kind compete: a Service, or one of its ports by name.
@@ -109,6 +113,21 @@ impl BackendPolicies {
     /// The evaluation of a policy by itself.
     pub(super) fn judged(&self, policy: &ObjectKey) -> Option<&Judged> {
         self.judged.get(policy).map(|(_, judged)| judged)
+    }
+
+    /// The next time at which a policy must be judged again without a change.
+    pub(super) fn next_deadline(&self) -> Option<SystemTime> {
+        self.deadlines.next()
+    }
+
+    /// Removes and returns a policy whose deadline has passed.
+    pub(super) fn pop_due(&mut self, now: SystemTime) -> Option<ObjectKey> {
+        self.deadlines.pop_due(now)
+    }
+
+    /// Sets the time at which a policy must be judged again without a change.
+    pub(super) fn set_deadline(&mut self, key: &ObjectKey, next: Option<SystemTime>) {
+        self.deadlines.set(key, next);
     }
 
     /// Sets or removes what a policy is by itself. Returns the Services where that changes which policy is first, or

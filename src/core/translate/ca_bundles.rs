@@ -1,22 +1,25 @@
 //! The CA certificates that the references of one object lead to.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
+use super::certificate::rfc3339;
 use super::key::Verdict;
 use crate::inputs::{CaBundle, LocalRef};
 use crate::limits::Limits;
 use crate::model::{ObjectName, Reason};
 use crate::store::Store;
 
-/// Looks up the bundle of a reference. The texts of errors name the object and not the field.
+/// Looks up the bundle of a reference, which has certificates to trust at `now`. The texts of errors name the object and
+/// not the field.
 ///
 /// # Errors
 /// With reason `not_supported` for any kind but a core ConfigMap, and a ClusterTrustBundle if the API server serves
-/// them (GEP-5075); with the error of `permitted` for a ConfigMap; and when the object does not exist or holds no CA
-/// certificates. Permission is decided before existence, so that nobody learns what another namespace holds.
+/// them (GEP-5075); with the error of `permitted` for a ConfigMap; and when the object does not exist, or holds no CA
+/// certificates or only ended ones. Permission is decided before existence, so that nobody learns what another namespace holds.
 pub(super) fn look_up<'a>(
     reference: &LocalRef,
-    store: &'a Store,
+    (store, now): (&'a Store, SystemTime),
     not_supported: Reason,
     permitted: impl FnOnce(&ObjectName) -> Verdict,
 ) -> Result<&'a Arc<CaBundle>, (Reason, String)> {
@@ -32,14 +35,37 @@ pub(super) fn look_up<'a>(
     };
     let invalid = |text: String| (Reason::InvalidCACertificateRef, text);
     let bundle = bundle.ok_or_else(|| invalid(format!("{kind} {name} does not exist")))?;
-    bundle.as_ref().map_err(|why| invalid(format!("{kind} {name} {why}")))
+    let bundle = bundle.as_ref().map_err(|why| invalid(format!("{kind} {name} {why}")))?;
+    if let Err(end) = bundle.trusted(now) {
+        let which = if bundle.count() == 1 { "the certificate in it has" } else { "all certificates in it have" };
+        return Err(invalid(format!("{kind} {name}: {which} ended, at {}", rfc3339(end))));
+    }
+    Ok(bundle)
 }
 
-/// Joins the certificates of all bundles that `find` finds, without duplicates; `None` if no reference leads to any.
+/// The next time at which the certificates to trust of these references are others.
+pub(super) fn next_time<'a>(
+    references: impl IntoIterator<Item = &'a LocalRef>,
+    store: &Store,
+    now: SystemTime,
+) -> Option<SystemTime> {
+    let bundle = |reference: &LocalRef| {
+        if reference.is_to_trust_bundle() {
+            store.trust_bundle(&reference.name)?.bundle.as_ref().ok()
+        } else {
+            store.config_map(&reference.name)?.bundle.as_ref().ok()
+        }
+    };
+    let times = references.into_iter().filter_map(bundle).flat_map(|bundle| bundle.times());
+    times.filter(|time| *time > now).min()
+}
+
+/// Joins the certificates to trust at `now` of all bundles that `find` finds, without duplicates; `None` if no reference leads to any.
 /// `find` gets the index of a reference and the bundles before it. The verdict is about all references: one bad
 /// reference makes it an error, and the others are used all the same.
 pub(super) fn union<'a>(
     references: &[LocalRef],
+    now: SystemTime,
     find: impl Fn(usize, &LocalRef, &[Arc<CaBundle>]) -> Result<&'a Arc<CaBundle>, (Reason, String)>,
 ) -> (Option<Arc<str>>, Verdict) {
     let (mut bundles, mut verdict): (Vec<Arc<CaBundle>>, Verdict) = (Vec::new(), Ok(()));
@@ -49,18 +75,14 @@ pub(super) fn union<'a>(
             Err(wrong) => verdict = verdict.and(Err(wrong)),
         }
     }
-    let certificates = match &bundles[..] {
-        [] => None,
-        [one] => Some(one.pem.clone()),
-        _ => Some(CaBundle::join(&bundles).pem),
-    };
+    let certificates = (!bundles.is_empty()).then(|| CaBundle::join(&bundles, now).into());
     (certificates, verdict)
 }
 
 /// Checks whether a bundle, together with others of the object, is within the limits.
 pub(super) fn bundle(others: &[Arc<CaBundle>], one: &CaBundle, limits: &Limits) -> Result<(), (Reason, String)> {
     let all = || others.iter().map(|bundle| &**bundle).chain([one]);
-    let (count, bytes): (usize, usize) = (all().map(|of| of.count).sum(), all().map(|of| of.pem.len()).sum());
+    let (count, bytes): (usize, usize) = (all().map(CaBundle::count).sum(), all().map(CaBundle::size).sum());
     let kib = bytes.div_ceil(1024);
     let text = if count > limits.max_ca_certificates {
         format!("{count} certificates, --max-ca-certificates is {}", limits.max_ca_certificates)

@@ -179,7 +179,11 @@ pub(super) fn warning(certificate: &Certificate, hostname: &Hostname, now: Syste
         return None;
     }
     let names: Vec<_> = certificate.names.iter().take(8).map(ToString::to_string).collect();
-    Some(format!("the certificate is not valid for {hostname}: it names {}", names.join(", ")))
+    let names = match &names[..] {
+        [] => "has no DNS name as subjectAltName (RFC 9525)".to_owned(),
+        names => format!("names {}", names.join(", ")),
+    };
+    Some(format!("the certificate is not valid for {hostname}: it {names}"))
 }
 
 /// True if a name in a certificate covers `hostname`: a wildcard there covers exactly one label.
@@ -188,8 +192,9 @@ fn is_valid_for(name: &Hostname, hostname: &Hostname) -> bool {
     name == hostname || name.is_any() || name.is_wildcard() && hostname.is_exact() && parent(name) == parent(hostname)
 }
 
-fn rfc3339(time: SystemTime) -> String {
-    jiff::Timestamp::try_from(time).map_or_else(|_| "an unknown time".to_owned(), |t| t.to_string())
+/// A time for people. The latest that jiff has stands for the end of the year 9999.
+pub(super) fn rfc3339(time: SystemTime) -> String {
+    jiff::Timestamp::try_from(time).unwrap_or(jiff::Timestamp::MAX).to_string()
 }
 
 /// The name of the Secret for an issued certificate: the hostname with its dots as dashes, and a hash that makes it

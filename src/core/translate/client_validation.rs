@@ -9,10 +9,9 @@ use std::sync::Arc;
 
 use super::ca_bundles;
 use super::key::Verdict;
+use super::surroundings::Surroundings;
 use crate::inputs::{FrontendTls, FrontendValidation, Gateway, Kind};
-use crate::limits::Limits;
 use crate::model::{ClientValidation, ObjectName, Reason, RootsName, ValidationMode};
-use crate::store::Store;
 
 /// The demand of a listener on clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,10 +58,10 @@ struct PortPolicy {
 
 impl ClientPolicy {
     /// Evaluates a Gateway.
-    pub(super) fn of(gateway: &Gateway, store: &Store, limits: &Limits) -> Self {
+    pub(super) fn of(gateway: &Gateway, around: &Surroundings<'_>) -> Self {
         let Some(frontend) = gateway.frontend_tls.as_deref() else { return Self::default() };
         let evaluated = |port: Option<u16>, validation: &FrontendValidation| {
-            let (roots, resolved) = union(&gateway.meta.name, validation, store, limits);
+            let (roots, resolved) = union(&gateway.meta.name, validation, around);
             let name = RootsName { gateway: gateway.meta.name.clone(), port };
             Arc::new(PortPolicy { mode: validation.mode, roots: roots.map(|_| name), resolved })
         };
@@ -105,9 +104,9 @@ impl ClientPolicy {
 pub(super) fn union(
     gateway: &ObjectName,
     validation: &FrontendValidation,
-    store: &Store,
-    limits: &Limits,
+    around: &Surroundings<'_>,
 ) -> (Option<Arc<str>>, Verdict) {
+    let Surroundings { store, settings, now } = *around;
     let permitted = |name: &ObjectName| {
         if store.permits(Kind::Gateway, &gateway.namespace, "ConfigMap", name) {
             return Ok(());
@@ -116,10 +115,10 @@ pub(super) fn union(
         let text = format!("ConfigMap {name} is in another namespace and no ReferenceGrant permits it{note}");
         Err((Reason::RefNotPermitted, text))
     };
-    ca_bundles::union(&validation.references, |_, reference, before| {
+    ca_bundles::union(&validation.references, now, |_, reference, before| {
         let with = |(reason, text)| (reason, format!("with {} {}: {text}", reference.kind, reference.name));
-        ca_bundles::look_up(reference, store, Reason::InvalidCACertificateKind, permitted)
-            .and_then(|found| ca_bundles::bundle(before, found, limits).map(|()| found).map_err(with))
+        ca_bundles::look_up(reference, (store, now), Reason::InvalidCACertificateKind, permitted)
+            .and_then(|found| ca_bundles::bundle(before, found, &settings.limits).map(|()| found).map_err(with))
             .map_err(|(reason, text)| (reason, format!("caCertificateRefs: {text}")))
     })
 }

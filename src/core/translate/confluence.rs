@@ -38,7 +38,7 @@ use super::{
 use crate::channel::Channel;
 use crate::inputs::{Object, ObjectChange, ObjectKey, Secret};
 use crate::limits::Limits;
-use crate::model::{Certificate, FrontendId, Hostname, KeyForm, ObjectName, PrivateKey, TransportPort};
+use crate::model::{Certificate, FrontendId, Hostname, ObjectName, PrivateKey, TransportPort};
 use crate::wanted::WantedCertificate;
 
 const CONTROLLER: &str = "gatewright.io/gateway-controller";
@@ -160,7 +160,7 @@ fn secret(namespace: &str, name: &str, serial: &str) -> Object {
     let certificate = Certificate {
         leaf: format!("chain {serial}").as_bytes().into(),
         issuers: Arc::from(""),
-        key: PrivateKey::new(KeyForm::Pkcs8, b"key"),
+        key: PrivateKey::new(b"key"),
         names: vec![Hostname::any()],
         not_before: SystemTime::UNIX_EPOCH,
         not_after: now() + Duration::from_secs(if serial == "expired" { 0 } else { 1000 }),

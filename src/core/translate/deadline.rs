@@ -3,30 +3,34 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
-use super::key::ParentKey;
-
-/// The times at which Gateways and ListenerSets must be evaluated again, one time for each.
-#[derive(Default)]
-pub(super) struct Deadlines {
-    by_time: BTreeSet<(SystemTime, ParentKey)>,
-    of: BTreeMap<ParentKey, SystemTime>,
+/// The times at which Gateways and ListenerSets, or policies, must be evaluated again, one time for each.
+pub(super) struct Deadlines<K> {
+    by_time: BTreeSet<(SystemTime, K)>,
+    of: BTreeMap<K, SystemTime>,
 }
 
-impl Deadlines {
+// Derived, it would ask for a default key.
+impl<K> Default for Deadlines<K> {
+    fn default() -> Self {
+        Self { by_time: BTreeSet::new(), of: BTreeMap::new() }
+    }
+}
+
+impl<K: Ord + Clone> Deadlines<K> {
     /// The next deadline.
     pub(super) fn next(&self) -> Option<SystemTime> {
         self.by_time.first().map(|(time, _)| *time)
     }
 
-    /// Removes and returns a parent whose deadline has passed.
-    pub(super) fn pop_due(&mut self, now: SystemTime) -> Option<ParentKey> {
+    /// Removes and returns one whose deadline has passed.
+    pub(super) fn pop_due(&mut self, now: SystemTime) -> Option<K> {
         let (_, key) = self.by_time.first().filter(|(time, _)| *time <= now).cloned()?;
         self.set(&key, None);
         Some(key)
     }
 
-    /// Sets the deadline of a parent, in place of its former one.
-    pub(super) fn set(&mut self, key: &ParentKey, next: Option<SystemTime>) {
+    /// Sets the deadline of one, in place of its former one.
+    pub(super) fn set(&mut self, key: &K, next: Option<SystemTime>) {
         let before = match next {
             Some(next) => self.of.insert(key.clone(), next),
             None => self.of.remove(key),
@@ -48,9 +52,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::inputs::{Kind, Object, ObjectChange, ObjectKey, Secret};
-    use crate::model::{Certificate, Hostname, KeyForm, ObjectName, PrivateKey};
-    use crate::translate::{Change, Engine, Settings};
+    use crate::inputs::{CaBundle, CaCertificate, ConfigMap, Kind, Object, ObjectChange, ObjectKey, Secret};
+    use crate::model::{Certificate, Hostname, ObjectName, PrivateKey};
+    use crate::translate::{Change, Delta, Engine, Resource, Settings};
 
     fn at(seconds: u64) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(seconds)
@@ -65,7 +69,7 @@ mod tests {
         let certificate = Certificate {
             leaf: b"leaf".as_slice().into(),
             issuers: Arc::from(""),
-            key: PrivateKey::new(KeyForm::Pkcs8, b"key"),
+            key: PrivateKey::new(b"key"),
             names: vec![Hostname::any()],
             not_before: at(valid.start),
             not_after: at(valid.end),
@@ -139,5 +143,46 @@ mod tests {
         assert_eq!(engine.next_deadline(), Some(at(20)));
         let delta = engine.apply(Vec::new(), at(20));
         assert!(delta.resources.values().any(Option::is_none), "the secret is taken back");
+    }
+    #[test]
+    fn an_ended_edition_of_a_ca_is_left_out_by_itself() {
+        let certificate =
+            |pem: &str, end: u64| CaCertificate { pem: pem.into(), not_before: at(1), not_after: at(end) };
+        let bundle = CaBundle::new(vec![certificate("OLD", 20), certificate("NEW", 30)]);
+        let roots = ConfigMap { name: ObjectName::new("default", "ca"), bundle: Ok(Arc::new(bundle)) };
+        let reference = json!([{"group": "", "kind": "ConfigMap", "name": "ca"}]);
+        let tls = json!({"certificateRefs": [{"name": "cert"}]});
+        let listener = json!({"name": "a", "port": 443, "protocol": "HTTPS", "hostname": "a.example.org", "tls": tls});
+        let clients = json!({"frontend": {"default": {"validation": {"caCertificateRefs": reference}}}});
+        let gateway = json!({"gatewayClassName": "ours", "listeners": [listener], "tls": clients});
+        let validation = json!({"hostname": "b.example.org", "caCertificateRefs": reference});
+        let targets = json!([{"group": "", "kind": "Service", "name": "web"}]);
+        let policy = json!({"targetRefs": targets, "validation": validation});
+        let mut engine = engine();
+        let changes = vec![
+            secret(1..90),
+            put("Gateway", "edge", gateway),
+            put("BackendTLSPolicy", "web", policy),
+            Change::put(Object::ConfigMap(roots)),
+        ];
+        let roots = |delta: &Delta| {
+            let of = |resource: &Option<Resource>| match resource {
+                Some(Resource::Roots(roots)) => Some(roots.certificates.to_string()),
+                _ => None,
+            };
+            delta.resources.values().find_map(of)
+        };
+        assert_eq!(roots(&engine.apply(changes, at(15))).as_deref(), Some("OLDNEW"), "both are valid");
+        assert_eq!(engine.next_deadline(), Some(at(20)), "the old one ends");
+        assert_eq!(roots(&engine.apply(Vec::new(), at(20))).as_deref(), Some("NEW"), "it is left out");
+        assert_eq!(engine.next_deadline(), Some(at(30)), "the new one ends");
+        engine.apply(Vec::new(), at(30));
+        let told = |engine: &Engine, key| {
+            let status = engine.status(key).expect("it is ours");
+            status.conditions().map(|c| c.message.clone()).collect::<Vec<_>>().join("; ")
+        };
+        let edge = ObjectKey::new(Kind::Gateway, ObjectName::new("default", "edge"));
+        assert!(told(&engine, &edge).contains("all certificates in it have ended"), "{}", told(&engine, &edge));
+        assert_eq!(engine.next_deadline(), Some(at(90)), "nothing ends before the server certificate");
     }
 }

@@ -118,6 +118,9 @@ impl Engine {
         while let Some(key) = self.parents.pop_due(now) {
             dirty.parents.insert(key);
         }
+        while let Some(key) = self.policies.pop_due(now) {
+            dirty.policies.insert(key);
+        }
         // Gateways sort before ListenerSets, which depend on them.
         while let Some(key) = dirty.parents.pop_first() {
             self.counters.parents += 1;
@@ -146,13 +149,13 @@ impl Engine {
         }
         while let Some(policy) = dirty.policies.pop_first() {
             self.counters.policies += 1;
-            self.policing().judge(&policy, &mut dirty);
+            self.policing(now).judge(&policy, &mut dirty);
         }
         while let Some(service) = dirty.policed.pop_first() {
-            self.policing().rank(&service, &mut dirty);
+            self.policing(now).rank(&service, &mut dirty);
         }
         while let Some(route) = dirty.uses.pop_first() {
-            self.policing().note_uses(&route, &mut dirty);
+            self.policing(now).note_uses(&route, &mut dirty);
         }
         while let Some(key) = dirty.routes.pop_first() {
             self.counters.routes += 1;

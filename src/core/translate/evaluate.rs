@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use super::admission::{Admission, note_admitting};
 use super::attachments::Attachments;
+use super::ca_bundles::next_time;
 use super::claims::{Claim, Content, Place, Rank, claims_of};
 use super::delta::ResourceKey;
 use super::dirty::Dirty;
@@ -124,7 +125,12 @@ impl Evaluation<'_> {
         let certificates =
             secrets.flat_map(|secret| secret.certificate.as_ref().ok().into_iter().chain(&secret.last_good));
         let times = certificates.flat_map(|certificate| [certificate.not_before, certificate.not_after]);
-        let next = times.filter(|time| *time > self.now).min();
+        let roots = match key {
+            ParentKey::Gateway(name) => self.store.gateway(name).and_then(|gateway| gateway.frontend_tls.as_deref()),
+            ParentKey::ListenerSet(_) => None,
+        };
+        let roots = roots.and_then(|frontend| next_time(frontend.references(), self.store, self.now));
+        let next = times.filter(|time| *time > self.now).chain(roots).min();
         self.parents.set_deadline(key, next);
     }
 

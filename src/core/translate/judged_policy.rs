@@ -7,12 +7,10 @@ use std::sync::Arc;
 
 use super::ca_bundles;
 use super::key::Verdict;
-use super::settings::Settings;
+use super::surroundings::Surroundings;
 use crate::channel::Channel;
 use crate::inputs::{LocalRef, Policy, PolicyRules, Roots, SessionPersistence, TrafficRules, Validation};
-use crate::limits::Limits;
 use crate::model::{BackendTls, Reason, RetryBudget, TrustedRoots};
-use crate::store::Store;
 
 /// A policy by itself.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,10 +68,10 @@ impl Judged {
     }
 
     /// Judges a policy.
-    pub(super) fn of(policy: &Policy, store: &Store, settings: &Settings) -> Self {
+    pub(super) fn of(policy: &Policy, around: &Surroundings<'_>) -> Self {
         match &policy.rules {
-            PolicyRules::Tls(Ok(validation)) => tls(validation, store, settings),
-            PolicyRules::Traffic(Ok(rules)) => traffic(rules, settings.channel),
+            PolicyRules::Tls(Ok(validation)) => tls(validation, around),
+            PolicyRules::Traffic(Ok(rules)) => traffic(rules, around.settings.channel),
             PolicyRules::Tls(Err(text)) | PolicyRules::Traffic(Err(text)) => {
                 Self::refused(policy, (Reason::Invalid, text.clone()))
             }
@@ -115,14 +113,14 @@ fn traffic(rules: &TrafficRules, channel: Channel) -> Judged {
     Judged { accepted: Ok(()), resolved: None, note, effect }
 }
 
-fn tls(validation: &Validation, store: &Store, settings: &Settings) -> Judged {
-    let (roots, resolved) = match (&validation.roots, &settings.system_roots) {
+fn tls(validation: &Validation, around: &Surroundings<'_>) -> Judged {
+    let (roots, resolved) = match (&validation.roots, &around.settings.system_roots) {
         (Roots::System, Some(file)) => (Some(TrustedRoots::File(file.clone())), Ok(())),
         (Roots::System, None) => {
             let text = "validation.wellKnownCACertificates: the Envoys have no system roots, use caCertificateRefs";
             return unverified(Reason::Invalid, text);
         }
-        (Roots::References(references), _) => bundle(references, store, &settings.limits),
+        (Roots::References(references), _) => bundle(references, around),
     };
     let Some(roots) = roots else {
         let text = "none of validation.caCertificateRefs can be used";
@@ -134,11 +132,12 @@ fn tls(validation: &Validation, store: &Store, settings: &Settings) -> Judged {
 }
 
 /// The certificates that references lead to, of those that can be used, and the first that cannot.
-fn bundle(references: &[LocalRef], store: &Store, limits: &Limits) -> (Option<TrustedRoots>, Verdict) {
-    let (certificates, verdict) = ca_bundles::union(references, |index, reference, before| {
-        let found = ca_bundles::look_up(reference, store, Reason::InvalidKind, |_| Ok(()));
+fn bundle(references: &[LocalRef], around: &Surroundings<'_>) -> (Option<TrustedRoots>, Verdict) {
+    let Surroundings { store, settings, now } = *around;
+    let (certificates, verdict) = ca_bundles::union(references, now, |index, reference, before| {
+        let found = ca_bundles::look_up(reference, (store, now), Reason::InvalidKind, |_| Ok(()));
         found
-            .and_then(|found| ca_bundles::bundle(before, found, limits).map(|()| found))
+            .and_then(|found| ca_bundles::bundle(before, found, &settings.limits).map(|()| found))
             .map_err(|(reason, text)| (reason, format!("validation.caCertificateRefs[{index}]: {text}")))
     });
     (certificates.map(TrustedRoots::Bundle), verdict)

@@ -58,7 +58,7 @@ pub(super) fn gateway(gateway: &Gateway, around: &Surroundings<'_>) -> Parent {
     let (name, admits) = (gateway.meta.name.clone(), gateway.allowed_listeners.clone());
     let avoids_reserved_ports = settings.envoys.is_some() && !exposure.fleet.has_services();
     let listeners_of = listeners_of(&name.namespace, &name, exposure.fleet);
-    let clients = ClientPolicy::of(gateway, store, &settings.limits);
+    let clients = ClientPolicy::of(gateway, around);
     let placement = GatewayPlacement {
         gateway: name,
         frontend_owner,

@@ -21,7 +21,7 @@ pub(super) struct Parents {
     by_secret: MultiMap<ObjectName, ParentKey>,
     secrets_of: MultiMap<ParentKey, ObjectName>,
     /// The time at which each must be evaluated again without a change.
-    deadlines: Deadlines,
+    deadlines: Deadlines<ParentKey>,
     /// The default Gateways.
     defaults: BTreeSet<ObjectName>,
     /// Parents by the client roots that their listeners validate client certificates against.

@@ -4,22 +4,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::admission::Admission;
 use super::attachments::handed_out;
 use super::backend_policies::{BackendPolicies, Uses};
 use super::backends::Backends;
+use super::ca_bundles::next_time;
 use super::dirty::Dirty;
 use super::judged_policy::Judged;
 use super::key::{ParentKey, RouteKey};
 use super::limits::Quotas;
 use super::settings::Settings;
-use crate::inputs::{Kind, ListenerFilter, ObjectKey};
+use super::surroundings::Surroundings;
+use crate::inputs::{Kind, ListenerFilter, LocalRef, ObjectKey, Policy, PolicyRules, Roots, Validation};
 use crate::model::ObjectName;
 use crate::store::{Store, targets};
 
 /// The stage that judges and ranks policies.
 pub(super) struct Policing<'a> {
+    pub(super) now: SystemTime,
     pub(super) settings: &'a Settings,
     pub(super) store: &'a Store,
     pub(super) quotas: &'a mut Quotas,
@@ -33,10 +37,13 @@ impl Policing<'_> {
     /// Judges a policy by itself, and marks the Services that go by another policy for it. The work does not grow with
     /// the other policies: of those beyond the limit there may be any number.
     pub(super) fn judge(&mut self, key: &ObjectKey, dirty: &mut Dirty) {
-        let new = self.store.policy(key).map(|policy| {
+        let around = Surroundings { store: self.store, settings: self.settings, now: self.now };
+        let policy = self.store.policy(key);
+        self.policies.set_deadline(key, policy.and_then(|policy| next_time(roots_of(policy), self.store, self.now)));
+        let new = policy.map(|policy| {
             let judged = match self.quotas.policy_beyond(key, &self.settings.limits) {
                 Some(error) => Judged::refused(policy, error),
-                None => Judged::of(policy, self.store, self.settings),
+                None => Judged::of(policy, &around),
             };
             (policy.clone(), judged)
         });
@@ -125,6 +132,14 @@ impl Policing<'_> {
         let services: BTreeSet<ObjectName> = services.filter(counts).cloned().collect();
         let gateways = if services.is_empty() { BTreeSet::new() } else { gateways.collect() };
         Uses { services, gateways }
+    }
+}
+
+/// The objects with the CA certificates of a policy.
+fn roots_of(policy: &Policy) -> &[LocalRef] {
+    match &policy.rules {
+        PolicyRules::Tls(Ok(Validation { roots: Roots::References(references), .. })) => references,
+        PolicyRules::Tls(_) | PolicyRules::Traffic(_) => &[],
     }
 }
 

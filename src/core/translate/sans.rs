@@ -105,7 +105,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::{KeyForm, PrivateKey};
+    use crate::model::PrivateKey;
 
     fn host(text: &str) -> Hostname {
         Hostname::parse(text).expect("a hostname")
@@ -115,7 +115,7 @@ mod tests {
         Arc::new(Certificate {
             leaf: b"leaf".as_slice().into(),
             issuers: Arc::from(""),
-            key: PrivateKey::new(KeyForm::Pkcs8, b"key"),
+            key: PrivateKey::new(b"key"),
             names: names.iter().map(|name| host(name)).collect(),
             not_before: SystemTime::UNIX_EPOCH,
             not_after: SystemTime::UNIX_EPOCH,

@@ -59,7 +59,7 @@ fn roots(name: &RootsName, around: &Surroundings<'_>) -> Option<ClientRoots> {
         None => frontend.default.as_ref(),
         Some(port) => frontend.ports.get(&port)?.as_ref(),
     };
-    let (certificates, _) = union(&name.gateway, validation?, around.store, &around.settings.limits);
+    let (certificates, _) = union(&name.gateway, validation?, around);
     Some(ClientRoots { name: name.clone(), certificates: certificates? })
 }
 

@@ -208,5 +208,5 @@ fn bad_configuration_names_the_field() {
     assert!(make("", None, None).contains("token: is empty"));
     assert!(make(&format!("{SECRET} {SECRET}"), None, None).contains("token: holds characters"));
     assert!(make(SECRET, Some("http://api.example"), None).contains("endpoint: "));
-    assert!(make(SECRET, None, Some("no PEM")).contains("the CA bundle holds no certificate"));
+    assert!(make(SECRET, None, Some("no PEM")).contains("the CA bundle: no certificate in PEM"));
 }

@@ -11,9 +11,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use gatewright_core::model::{
     Action, Addresses, AppProtocol, BackendId, Certificate, CertificateSource, Chain, Cluster, ClusterId, Endpoints,
-    Frontend, FrontendId, FrontendKind, Handler, HeaderEdits, Hostname, KeyForm, Match, ObjectName, OtherListeners,
-    PathMatch, PrivateKey, Rewrite, Route, Rule, Scope, Secret, SecretName, ServicePort, Table, TableId, Target,
-    Termination, Timeouts, TlsParams, VirtualHost, WeightedTarget,
+    Frontend, FrontendId, FrontendKind, Handler, HeaderEdits, Hostname, Match, ObjectName, OtherListeners, PathMatch,
+    PrivateKey, Rewrite, Route, Rule, Scope, Secret, SecretName, ServicePort, Table, TableId, Target, Termination,
+    Timeouts, TlsParams, VirtualHost, WeightedTarget,
 };
 use gatewright_envoy as envoy;
 use gatewright_envoy::{AdsServer, BootstrapOptions, ConnectionLimit, ResourceName};
@@ -75,7 +75,7 @@ impl Site {
         let certificate = Certificate {
             leaf: made.cert.der().as_ref().into(),
             issuers: "".into(),
-            key: PrivateKey::new(KeyForm::Pkcs8, made.signing_key.serialized_der()),
+            key: PrivateKey::new(made.signing_key.serialized_der()),
             names: vec![],
             not_before: SystemTime::UNIX_EPOCH,
             not_after: SystemTime::UNIX_EPOCH,

@@ -1,29 +1,35 @@
 //! BackendTLSPolicies among the objects, and their CA certificates.
 
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::rules::with_session;
 use super::{NAMESPACES, gateway_object, object, pick};
-use crate::inputs::{CaBundle, CaBundleError, ClusterTrustBundle, ConfigMap, Object};
+use crate::inputs::{CaBundle, CaBundleError, CaCertificate, ClusterTrustBundle, ConfigMap, Object};
 use crate::model::ObjectName;
+
+fn bundle(pem: &str) -> CaBundle {
+    let year_3000 = SystemTime::UNIX_EPOCH + Duration::from_secs(32_503_680_000);
+    CaBundle::new(vec![CaCertificate { pem: pem.into(), not_before: SystemTime::UNIX_EPOCH, not_after: year_3000 }])
+}
 
 /// BackendTLSPolicies, and the ConfigMaps and ClusterTrustBundles with their CA certificates.
 pub(super) fn policy() -> impl Strategy<Value = Object> {
     let bundle = (pick(NAMESPACES), pick(&["good", "bad"])).prop_map(|(namespace, holds)| {
         let name = ObjectName::new(namespace, "ca");
         let bundle = match holds {
-            "good" => Ok(Arc::new(CaBundle { pem: "PEM".into(), count: 1 })),
-            _ => Err(CaBundleError::Empty("ca.crt")),
+            "good" => Ok(Arc::new(bundle("PEM"))),
+            _ => Err(CaBundleError::Missing),
         };
         Object::ConfigMap(ConfigMap { name, bundle })
     });
     let shared = pick(&["good", "bad"]).prop_map(|holds| {
         let bundle = match holds {
-            "good" => Ok(Arc::new(CaBundle { pem: "SHARED".into(), count: 1 })),
-            _ => Err(CaBundleError::Empty("spec.trustBundle")),
+            "good" => Ok(Arc::new(bundle("SHARED"))),
+            _ => Err(CaBundleError::Missing),
         };
         Object::ClusterTrustBundle(ClusterTrustBundle { name: ObjectName::new("", "ca"), bundle })
     });

@@ -47,7 +47,7 @@ impl Engine {
     pub fn next_deadline(&self) -> Option<SystemTime> {
         let certificate = self.parents.next_deadline();
         let reserved = self.register.next_expiry().and_then(|at| UNIX_EPOCH.checked_add(Duration::from_secs(at)));
-        certificate.into_iter().chain(reserved).min()
+        certificate.into_iter().chain(self.policies.next_deadline()).chain(reserved).min()
     }
 }
 

@@ -78,8 +78,9 @@ impl Engine {
         (&mut self.frontends, admission)
     }
 
-    pub(super) fn policing(&mut self) -> Policing<'_> {
+    pub(super) fn policing(&mut self, now: SystemTime) -> Policing<'_> {
         Policing {
+            now,
             settings: &self.settings,
             store: &self.store,
             quotas: &mut self.quotas,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Explanation, Question};
 use crate::inputs::{Object, Secret};
-use crate::model::{Certificate, Hostname, KeyForm, ObjectName, PrivateKey};
+use crate::model::{Certificate, Hostname, ObjectName, PrivateKey};
 use crate::translate::{Change, Engine, Settings};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
@@ -32,7 +32,7 @@ fn certificate() -> Change {
     let certificate = Certificate {
         leaf: b"leaf".as_slice().into(),
         issuers: Arc::from(""),
-        key: PrivateKey::new(KeyForm::Pkcs8, b"key"),
+        key: PrivateKey::new(b"key"),
         names: vec![Hostname::any()],
         not_before: at(0),
         not_after: at(1000),
